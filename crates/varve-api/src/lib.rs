@@ -1,0 +1,1 @@
+//! The control plane's nouns, serializable and versioned, and nothing else.

@@ -1,0 +1,2 @@
+//! The tables of the seed documents rerun, beside the peers.
+fn main() {}

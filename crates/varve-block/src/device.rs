@@ -1,0 +1,260 @@
+//! The device: two verbs and a question on the implementor's side, one checked door on the caller's.
+//!
+//! Contract, asserted by [`Device::submit`] for every layer:
+//! - D1. A request lies inside the device.
+//! - D2. A request's ends are multiples of the device's block size.
+//! - D3. A change is submitted only to a device that may be written; else it is answered `ReadOnly`.
+//! - D4. A request of no bytes, other than a flush, is answered at once.
+//! - D5. A read's outcome is the buffer that was given, filled; every other outcome is empty.
+
+use crate::buffer::{Buffer, Bytes};
+use crate::clock::LocalFuture;
+use crate::error::IoError;
+use crate::io::{Durability, Io, Outcome, ZeroOptions};
+use crate::units::Extent;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// Whether a device may be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// It may.
+    ReadWrite,
+    /// It may not.
+    ReadOnly,
+}
+
+/// What a device is like. Constant for its life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// Bytes; a multiple of `block_size`.
+    pub size: u64,
+    /// Smallest unit of a request in bytes, a power of two; 1 if any byte can be addressed.
+    pub block_size: u32,
+    /// Unit in bytes below which a write costs more; a power of two, at least `block_size`.
+    pub optimal_size: u32,
+    /// Whether it may be written.
+    pub access: Access,
+    /// Whether discard does anything.
+    pub discard: bool,
+    /// Whether zeros can be written without moving data.
+    pub fast_zero: bool,
+}
+
+impl Shape {
+    /// A writable device of `size` bytes and blocks of `block_size` that can do nothing special.
+    pub const fn new(size: u64, block_size: u32) -> Self {
+        assert!(block_size.is_power_of_two() && size.is_multiple_of(block_size as u64));
+        Self {
+            size,
+            block_size,
+            optimal_size: block_size,
+            access: Access::ReadWrite,
+            discard: false,
+            fast_zero: false,
+        }
+    }
+
+    /// All of the device.
+    pub const fn extent(&self) -> Extent {
+        Extent::new(0, self.size)
+    }
+
+    /// Whether `io` keeps the contract; doors ask before they submit what a client sent.
+    pub fn check(&self, io: &Io) -> Result<(), Rejected> {
+        let extent = io.extent();
+        if extent.end() > self.size {
+            return Err(Rejected::OutOfBounds);
+        }
+        if !extent.is_aligned(u64::from(self.block_size)) {
+            return Err(Rejected::Misaligned);
+        }
+        if io.is_change() && self.access == Access::ReadOnly {
+            return Err(Rejected::ReadOnly);
+        }
+        Ok(())
+    }
+}
+
+/// Why a request does not fit a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rejected {
+    /// It reaches beyond the end.
+    OutOfBounds,
+    /// It is not made of whole blocks.
+    Misaligned,
+    /// It would change a read-only device.
+    ReadOnly,
+}
+
+/// What a run of bytes holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Allocation {
+    /// Data.
+    Data,
+    /// Zeros, with space allocated.
+    Zero,
+    /// Zeros, without space.
+    Hole,
+}
+
+/// A run of bytes and what it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatusRun {
+    /// Bytes.
+    pub length: u64,
+    /// What they hold.
+    pub allocation: Allocation,
+}
+
+/// The answer to a question about allocation: runs that cover the extent in order, at least one.
+pub type StatusFuture<'a> = LocalFuture<'a, Result<Vec<StatusRun>, IoError>>;
+
+/// The implementor's side of a device.
+pub trait BlockDevice {
+    /// Constant for the device's life; a resize builds a new tree and swaps it.
+    fn shape(&self) -> Shape;
+
+    /// Carries out one request. A request that was submitted runs to its end; the future may be dropped only
+    /// when the world that runs it ends.
+    fn submit(&self, io: Checked) -> Completion<'_>;
+
+    /// Which parts of `extent`, inside the device, hold data. The answer may cover less than was asked.
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        let run = StatusRun { length: extent.length, allocation: Allocation::Data };
+        Box::pin(std::future::ready(Ok(vec![run])))
+    }
+}
+
+/// A request that went through the door: D1 to D4 hold for it.
+#[derive(Debug)]
+pub struct Checked(Io);
+
+impl Checked {
+    /// The request.
+    pub fn into_io(self) -> Io {
+        self.0
+    }
+    /// The request, to look at.
+    pub fn io(&self) -> &Io {
+        &self.0
+    }
+    /// The bytes that it touches.
+    pub fn extent(&self) -> Extent {
+        self.0.extent()
+    }
+}
+
+/// An answer that is there already, or a future of it. A remap returns its child's and allocates nothing.
+pub enum Completion<'a> {
+    /// Done without waiting; `None` once taken.
+    Ready(Option<Outcome>),
+    /// Under way.
+    Pending(LocalFuture<'a, Outcome>),
+}
+
+impl<'a> Completion<'a> {
+    /// A finished request.
+    pub fn ready(outcome: Outcome) -> Self {
+        Completion::Ready(Some(outcome))
+    }
+    /// A finished request that succeeded and carries no data.
+    pub fn done() -> Self {
+        Completion::ready(Ok(Buffer::empty()))
+    }
+    /// A finished request that failed.
+    pub fn failed(error: IoError) -> Self {
+        Completion::ready(Err(error))
+    }
+    /// A request under way.
+    pub fn pending(future: impl Future<Output = Outcome> + 'a) -> Self {
+        Completion::Pending(Box::pin(future))
+    }
+}
+
+impl Future for Completion<'_> {
+    type Output = Outcome;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        match self.get_mut() {
+            Completion::Ready(outcome) => {
+                Poll::Ready(outcome.take().expect("a completion is polled to its end once"))
+            }
+            Completion::Pending(future) => future.as_mut().poll(context),
+        }
+    }
+}
+
+/// The caller's side of a device: asserts the contract once, traces once, forwards.
+#[derive(Clone)]
+pub struct Device {
+    inner: Rc<dyn BlockDevice>,
+    shape: Shape,
+}
+
+impl Device {
+    /// A handle to `inner`.
+    pub fn new(inner: impl BlockDevice + 'static) -> Self {
+        Self::from_rc(Rc::new(inner))
+    }
+
+    /// A handle to `inner`, which its maker keeps a hold of too.
+    pub fn from_rc(inner: Rc<dyn BlockDevice>) -> Self {
+        let shape = inner.shape();
+        assert!(shape.block_size.is_power_of_two() && shape.size.is_multiple_of(u64::from(shape.block_size)));
+        Self { inner, shape }
+    }
+
+    /// What the device is like.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Submits one request. The only place where a [`Checked`] is made.
+    pub fn submit(&self, io: Io) -> Completion<'_> {
+        match self.shape.check(&io) {
+            Ok(()) => {}
+            Err(Rejected::ReadOnly) => return Completion::failed(IoError::ReadOnly),
+            Err(rejected) => {
+                panic!("contract: {rejected:?}: {} of {:?} on {:?}", io.verb(), io.extent(), self.shape)
+            }
+        }
+        if io.extent().is_empty() && !matches!(io, Io::Flush) {
+            return Completion::done();
+        }
+        tracing::trace!(target: "varve::io", verb = io.verb(), extent = ?io.extent());
+        self.inner.submit(Checked(io))
+    }
+
+    /// Reads into `buffer`, all of it, from `offset` on.
+    pub fn read(&self, offset: u64, buffer: Buffer) -> Completion<'_> {
+        self.submit(Io::Read { offset, buffer })
+    }
+
+    /// Writes all of `data` at `offset`.
+    pub fn write(&self, offset: u64, data: Bytes, durability: Durability) -> Completion<'_> {
+        self.submit(Io::Write { offset, data, durability })
+    }
+
+    /// Makes `extent` read as zeros.
+    pub fn zero(&self, extent: Extent, options: ZeroOptions) -> Completion<'_> {
+        self.submit(Io::Zero { extent, options })
+    }
+
+    /// Gives up the content of `extent`.
+    pub fn discard(&self, extent: Extent) -> Completion<'_> {
+        self.submit(Io::Discard { extent })
+    }
+
+    /// Makes every acknowledged write durable.
+    pub fn flush(&self) -> Completion<'_> {
+        self.submit(Io::Flush)
+    }
+
+    /// Which parts of `extent` hold data; the answer may cover less than was asked, never more, never nothing.
+    pub fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        assert!(self.shape.extent().contains(extent) && !extent.is_empty(), "D1: status of {extent:?}");
+        self.inner.status(extent)
+    }
+}

@@ -1,0 +1,34 @@
+//! What a device is: units, buffers, requests, the checked door, errors, time.
+//!
+//! There is one thing in Varve: a [`Device`], a run of blocks that can be read, written and made durable.
+//! Requests are data ([`Io`]) and travel down; answers ([`Outcome`]) travel back. Everything that is not
+//! deterministic (disks, clocks, tasks, sockets) enters through the traits of this crate, so that the same
+//! engine runs in the real world (`varve-os`) and in a simulated one (`varve-sim`).
+
+mod buffer;
+mod clock;
+mod device;
+mod error;
+mod io;
+mod lock;
+mod portal;
+mod spawn;
+mod stream;
+mod switch;
+mod units;
+mod widen;
+
+pub use buffer::{Arena, ArenaUse, Buffer, Bytes, HeapMemory, Memory};
+pub use clock::{Clock, ClockSource, LocalFuture, Moment, UnixTime, timeout};
+pub use device::{
+    Access, Allocation, BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture, StatusRun,
+};
+pub use error::IoError;
+pub use io::{Durability, Io, Outcome, ZeroOptions};
+pub use lock::{LockMode, RangeGuard, RangeLock};
+pub use portal::{Done, Portal, Submit};
+pub use spawn::{Spawn, Spawner};
+pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
+pub use switch::{Suspended, Switch};
+pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned};
+pub use widen::widen;

@@ -1,0 +1,148 @@
+//! A device whose inside can be exchanged while it is in use: how a volume grows or gets its first snapshot.
+//!
+//! Invariants:
+//! - S1. While suspended no request is inside; new ones wait at the gate in the order in which they came.
+//! - S2. The size never shrinks below a request that has passed the gate.
+
+use crate::device::{BlockDevice, Checked, Completion, Device, Shape, StatusFuture};
+use crate::units::Extent;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// The exchangeable device. Its [`Device`] handles keep the shape they were made with; after a resize ask
+/// [`Switch::device`] for a new one.
+#[derive(Clone)]
+pub struct Switch {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    current: RefCell<Device>,
+    inside: Cell<usize>,
+    suspended: Cell<usize>,
+    gate: RefCell<Vec<Waker>>,
+    drained: RefCell<Vec<Waker>>,
+}
+
+impl Switch {
+    /// A switch that leads to `device`.
+    pub fn new(device: Device) -> Self {
+        let inner = Inner {
+            current: RefCell::new(device),
+            inside: Cell::new(0),
+            suspended: Cell::new(0),
+            gate: RefCell::default(),
+            drained: RefCell::default(),
+        };
+        Self { inner: Rc::new(inner) }
+    }
+
+    /// A handle with the present shape.
+    pub fn device(&self) -> Device {
+        Device::from_rc(Rc::new(self.clone()))
+    }
+
+    /// What the switch leads to now.
+    pub fn current(&self) -> Device {
+        self.inner.current.borrow().clone()
+    }
+
+    /// Number of requests inside.
+    pub fn inside(&self) -> usize {
+        self.inner.inside.get()
+    }
+
+    /// Holds back new requests and waits until those inside are done. May be nested.
+    pub async fn suspend(&self) -> Suspended {
+        self.inner.suspended.set(self.inner.suspended.get() + 1);
+        let suspended = Suspended { switch: self.clone() };
+        std::future::poll_fn(|context| {
+            if self.inner.inside.get() == 0 {
+                return Poll::Ready(());
+            }
+            self.inner.drained.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        suspended
+    }
+
+    async fn enter(&self) -> Inside {
+        std::future::poll_fn(|context| {
+            if self.inner.suspended.get() == 0 {
+                return Poll::Ready(());
+            }
+            self.inner.gate.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+        self.admit()
+    }
+
+    fn admit(&self) -> Inside {
+        self.inner.inside.set(self.inner.inside.get() + 1);
+        Inside { inner: Rc::clone(&self.inner) }
+    }
+}
+
+/// Counts a request while it is inside.
+struct Inside {
+    inner: Rc<Inner>,
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        self.inner.inside.set(self.inner.inside.get() - 1);
+        if self.inner.inside.get() == 0 {
+            self.inner.drained.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+/// The right to exchange the inside; on drop the requests that waited go on.
+pub struct Suspended {
+    switch: Switch,
+}
+
+impl Suspended {
+    /// Leads the switch to `device` from now on.
+    pub fn replace(&self, device: Device) {
+        assert_eq!(self.switch.inside(), 0, "S1");
+        self.switch.inner.current.replace(device);
+    }
+}
+
+impl Drop for Suspended {
+    fn drop(&mut self) {
+        let inner = &self.switch.inner;
+        inner.suspended.set(inner.suspended.get() - 1);
+        if inner.suspended.get() == 0 {
+            inner.gate.take().into_iter().for_each(Waker::wake);
+        }
+    }
+}
+
+impl BlockDevice for Switch {
+    fn shape(&self) -> Shape {
+        self.inner.current.borrow().shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let switch = self.clone();
+        Completion::pending(async move {
+            let _inside =
+                if switch.inner.suspended.get() == 0 { switch.admit() } else { switch.enter().await };
+            let device = switch.current();
+            device.submit(io.into_io()).await
+        })
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        Box::pin(async move {
+            let _inside = self.enter().await;
+            let device = self.current();
+            device.status(extent).await
+        })
+    }
+}

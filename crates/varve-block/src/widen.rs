@@ -1,0 +1,143 @@
+//! Byte addresses on a device of blocks: edges are read, merged and written back under a range lock.
+//!
+//! Invariant W1: while an edge block is read, merged and written, no other change touches it; so changes take the
+//! lock on the whole blocks that they touch, and only reads go past it.
+
+use crate::buffer::Arena;
+use crate::device::{BlockDevice, Checked, Completion, Device, Shape, StatusFuture, StatusRun};
+use crate::error::IoError;
+use crate::io::{Durability, Io, Outcome};
+use crate::lock::{LockMode, RangeLock};
+use crate::units::Extent;
+
+/// `device` with blocks of one byte; `device` itself if its blocks are that small already.
+pub fn widen(device: Device, arena: Arena) -> Device {
+    if device.shape().block_size == 1 {
+        return device;
+    }
+    Device::new(Widened { device, arena, lock: RangeLock::new() })
+}
+
+struct Widened {
+    device: Device,
+    arena: Arena,
+    lock: RangeLock,
+}
+
+impl Widened {
+    fn block(&self) -> u64 {
+        u64::from(self.device.shape().block_size)
+    }
+
+    async fn read(&self, offset: u64, mut buffer: crate::Buffer) -> Outcome {
+        let wanted = Extent::new(offset, buffer.len() as u64);
+        let whole = wanted.align_out(self.block());
+        let read = self.device.read(whole.offset, self.arena.take(index(whole.length))).await?;
+        let start = index(wanted.offset - whole.offset);
+        buffer.copy_from_slice(&read[start..start + index(wanted.length)]);
+        Ok(buffer)
+    }
+
+    /// Waits for the range and carries out a change that may have ragged edges.
+    async fn change(&self, io: Io) -> Outcome {
+        let extent = io.extent();
+        let whole = extent.align_out(self.block());
+        let _guard = self.lock.lock(whole, LockMode::Exclusive).await;
+        if extent.is_aligned(self.block()) {
+            return self.device.submit(io).await;
+        }
+        match io {
+            Io::Write { offset, data, durability } => {
+                self.merge(Extent::new(offset, data.len() as u64), Some(&data), durability).await
+            }
+            Io::Zero { options, .. } if options.fast => Err(IoError::Unsupported),
+            Io::Zero { extent, options } => {
+                let inner = extent.align_in(self.block());
+                if inner.is_empty() {
+                    return self.merge(extent, None, options.durability).await;
+                }
+                let (head, tail) = (
+                    Extent::between(extent.offset, inner.offset),
+                    Extent::between(inner.end(), extent.end()),
+                );
+                self.merge(head, None, options.durability).await?;
+                self.merge(tail, None, options.durability).await?;
+                self.device.zero(inner, options).await
+            }
+            Io::Discard { extent } => {
+                let inner = extent.align_in(self.block());
+                self.device.discard(inner).await
+            }
+            Io::Read { .. } | Io::Flush => unreachable!("not a change"),
+        }
+    }
+
+    /// Writes `extent` (`data`, or zeros) with what the edge blocks held around it.
+    async fn merge(&self, extent: Extent, data: Option<&[u8]>, durability: Durability) -> Outcome {
+        if extent.is_empty() {
+            return Ok(crate::Buffer::empty());
+        }
+        let whole = extent.align_out(self.block());
+        let mut buffer = self.device.read(whole.offset, self.arena.take(index(whole.length))).await?;
+        let start = index(extent.offset - whole.offset);
+        let middle = &mut buffer[start..start + index(extent.length)];
+        match data {
+            Some(data) => middle.copy_from_slice(data),
+            None => middle.fill(0),
+        }
+        self.device.write(whole.offset, buffer.freeze(), durability).await
+    }
+}
+
+fn index(length: u64) -> usize {
+    usize::try_from(length).expect("a request in memory is shorter than the address space")
+}
+
+impl BlockDevice for Widened {
+    fn shape(&self) -> Shape {
+        Shape { block_size: 1, ..self.device.shape() }
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let aligned = io.extent().is_aligned(self.block());
+        match io.into_io() {
+            io @ (Io::Flush | Io::Read { .. }) if aligned => self.device.submit(io),
+            Io::Read { offset, buffer } => Completion::pending(self.read(offset, buffer)),
+            io if aligned && self.lock.is_idle() => {
+                // The common case: nobody merges, so the change only has to keep later merges out.
+                let guard = self.lock.try_lock(io.extent(), LockMode::Exclusive);
+                match self.device.submit(io) {
+                    Completion::Pending(future) => Completion::pending(async move {
+                        let _guard = guard;
+                        future.await
+                    }),
+                    ready @ Completion::Ready(_) => ready,
+                }
+            }
+            io => Completion::pending(self.change(io)),
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        Box::pin(async move {
+            let whole = extent.align_out(self.block());
+            let runs = self.device.status(whole).await?;
+            Ok(clip(&runs, extent.offset - whole.offset, extent.length))
+        })
+    }
+}
+
+/// Cuts `skip` bytes off the front of `runs`, and everything after `length` more.
+fn clip(runs: &[StatusRun], skip: u64, length: u64) -> Vec<StatusRun> {
+    let wanted = Extent::new(skip, length);
+    let mut at = 0;
+    let mut clipped = Vec::with_capacity(runs.len());
+    for run in runs {
+        let here = Extent::new(at, run.length);
+        at = here.end();
+        if let Some(part) = here.intersect(wanted) {
+            clipped.push(StatusRun { length: part.length, allocation: run.allocation });
+        }
+    }
+    clipped
+}

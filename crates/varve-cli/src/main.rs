@@ -1,0 +1,2 @@
+//! Words for people: the varve command.
+fn main() {}

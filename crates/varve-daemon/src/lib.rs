@@ -1,0 +1,1 @@
+//! The composition root: configuration, shards, activation, exports, jobs, HTTP.

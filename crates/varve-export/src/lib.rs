@@ -1,0 +1,1 @@
+//! The doors: NBD and FUSE; a protocol translated to requests, an error to an errno.

@@ -1,0 +1,1 @@
+//! Every on-disk layout: bytes in, structures out; no I/O.

@@ -1,0 +1,1 @@
+//! The real world: files and block devices over io_uring, sockets, the clock, the shard.

@@ -1,0 +1,1 @@
+//! The mapping layer: linear, striped, snapshot, zero, error.

@@ -1,0 +1,1 @@
+//! Physical volumes, groups and logical volumes: who owns which extent, committed atomically.

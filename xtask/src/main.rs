@@ -1,0 +1,2 @@
+//! Automation: tidy, golden files, release.
+fn main() {}
