@@ -18,6 +18,9 @@ mod switch;
 mod units;
 mod widen;
 
+#[cfg(test)]
+mod tests;
+
 pub use buffer::{Arena, ArenaUse, Buffer, Bytes, HeapMemory, Memory};
 pub use clock::{Clock, ClockSource, LocalFuture, Moment, UnixTime, timeout};
 pub use device::{

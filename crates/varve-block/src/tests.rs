@@ -1,0 +1,164 @@
+//! The door, the switch and the widener, over a device of plain memory.
+
+use crate::*;
+use futures_util::FutureExt;
+use futures_executor::block_on;
+use futures_util::future::join_all;
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// Waits one turn, so that requests interleave.
+struct Turn(bool);
+
+impl Future for Turn {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.0 {
+            return Poll::Ready(());
+        }
+        self.0 = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+/// Blocks in memory; every request takes a turn.
+#[derive(Clone)]
+struct Blocks {
+    content: Rc<RefCell<Vec<u8>>>,
+    shape: Shape,
+}
+
+impl Blocks {
+    fn new(size: usize, block_size: u32) -> Self {
+        Self { content: Rc::new(RefCell::new(vec![0; size])), shape: Shape::new(size as u64, block_size) }
+    }
+}
+
+fn range(extent: Extent) -> std::ops::Range<usize> {
+    extent.offset as usize..extent.end() as usize
+}
+
+impl BlockDevice for Blocks {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        Completion::pending(async move {
+            Turn(false).await;
+            let extent = io.extent();
+            let mut content = self.content.borrow_mut();
+            match io.into_io() {
+                Io::Read { mut buffer, .. } => {
+                    buffer.copy_from_slice(&content[range(extent)]);
+                    return Ok(buffer);
+                }
+                Io::Write { data, .. } => content[range(extent)].copy_from_slice(&data),
+                Io::Zero { .. } => content[range(extent)].fill(0),
+                Io::Discard { .. } | Io::Flush => {}
+            }
+            Ok(Buffer::empty())
+        })
+    }
+}
+
+#[test]
+#[should_panic(expected = "OutOfBounds")]
+fn a_request_beyond_the_end_is_the_callers_bug() {
+    let device = Device::new(Blocks::new(8192, 512));
+    drop(device.discard(Extent::new(8192, 512)));
+}
+
+#[test]
+#[should_panic(expected = "Misaligned")]
+fn a_request_for_half_a_block_is_the_callers_bug() {
+    let device = Device::new(Blocks::new(8192, 512));
+    drop(device.discard(Extent::new(0, 100)));
+}
+
+#[test]
+fn a_change_of_a_read_only_device_is_answered_not_made() {
+    let mut blocks = Blocks::new(8192, 512);
+    blocks.shape.access = Access::ReadOnly;
+    let device = Device::new(blocks.clone());
+    let arena = Arena::heap(1 << 16);
+    let outcome = block_on(device.write(0, arena.copy(&[1; 512]), Durability::Volatile));
+    assert!(matches!(outcome, Err(IoError::ReadOnly)), "D3");
+    assert_eq!(blocks.content.borrow()[0], 0);
+}
+
+#[test]
+fn a_switch_lets_requests_out_before_it_turns_and_holds_back_new_ones() {
+    let (old, new) = (Blocks::new(8192, 512), Blocks::new(8192, 512));
+    let arena = Arena::heap(1 << 16);
+    let switch = Switch::new(Device::new(old.clone()));
+    let device = switch.device();
+    let mut early = device.write(0, arena.copy(&[1; 512]), Durability::Volatile);
+    assert!((&mut early).now_or_never().is_none());
+    let mut suspend = Box::pin(switch.suspend());
+    assert!((&mut suspend).now_or_never().is_none(), "S1: one request is inside");
+    let mut late = device.write(0, arena.copy(&[2; 512]), Durability::Volatile);
+    assert!((&mut late).now_or_never().is_none());
+    assert!(block_on(early).is_ok());
+    let suspended = block_on(suspend);
+    assert!((&mut late).now_or_never().is_none(), "S1: held at the gate");
+    suspended.replace(Device::new(new.clone()));
+    drop(suspended);
+    assert!(block_on(late).is_ok());
+    assert_eq!((old.content.borrow()[0], new.content.borrow()[0]), (1, 2));
+}
+
+#[derive(Clone, Debug)]
+enum Change {
+    Write(u64, Vec<u8>),
+    Zero(u64, u64),
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let write = (0u64..7000, prop::collection::vec(any::<u8>(), 1..1100))
+        .prop_map(|(at, data)| Change::Write(at, data));
+    let zero = (0u64..7000, 1u64..1100).prop_map(|(at, length)| Change::Zero(at, length));
+    prop_oneof![write, zero]
+}
+
+proptest! {
+    /// W1: changes of any bytes, disjoint and all in flight together, end as if made one by one.
+    #[test]
+    fn widened_changes_never_lose_each_other(changes in prop::collection::vec(change(), 1..12)) {
+        let blocks = Blocks::new(8192, 512);
+        let arena = Arena::heap(1 << 20);
+        let device = widen(Device::new(blocks.clone()), arena.clone());
+        let mut model = vec![0u8; 8192];
+        let mut taken = Vec::<Extent>::new();
+        let mut flying = Vec::new();
+        for change in &changes {
+            let extent = match change {
+                Change::Write(at, data) => Extent::new(*at, data.len() as u64),
+                Change::Zero(at, length) => Extent::new(*at, *length),
+            };
+            if taken.iter().any(|other| other.overlaps(extent)) {
+                continue;
+            }
+            taken.push(extent);
+            flying.push(match change {
+                Change::Write(at, data) => {
+                    model[range(extent)].copy_from_slice(data);
+                    device.write(*at, arena.copy(data), Durability::Volatile)
+                }
+                Change::Zero(..) => {
+                    model[range(extent)].fill(0);
+                    device.zero(extent, ZeroOptions::default())
+                }
+            });
+        }
+        for outcome in block_on(join_all(flying)) {
+            prop_assert!(outcome.is_ok());
+        }
+        prop_assert!(*blocks.content.borrow() == model);
+        let read = block_on(device.read(3, arena.take(5000))).expect("read");
+        prop_assert_eq!(&read[..], &model[3..5003]);
+    }
+}
