@@ -211,6 +211,11 @@ impl Device {
         self.shape
     }
 
+    /// Whether both are handles to one and the same device.
+    pub fn is_same(&self, other: &Device) -> bool {
+        std::ptr::addr_eq(Rc::as_ptr(&self.inner), Rc::as_ptr(&other.inner))
+    }
+
     /// Submits one request. The only place where a [`Checked`] is made.
     pub fn submit(&self, io: Io) -> Completion<'_> {
         match self.shape.check(&io) {

@@ -1,1 +1,14 @@
 //! The mapping layer: linear, striped, snapshot, zero, error.
+//!
+//! A target is a device made of other devices. Where a byte lies is a pure function of the target's geometry; what
+//! moves bytes beside it is short.
+
+mod constant;
+mod fan_out;
+mod linear;
+mod striped;
+
+pub use constant::{ErrorTarget, ZeroTarget};
+pub use fan_out::{fan_out, flush_all};
+pub use linear::Linear;
+pub use striped::Striped;
