@@ -1,0 +1,127 @@
+"""Writes numbered blocks until the server dies, then says whether what it acknowledged is still there.
+
+torture.py write SOCKET EXPORT STATE SEED   until the connection breaks or SECONDS (argument 6) pass
+torture.py verify SOCKET EXPORT STATE       every block holds a version that the rules allow; exit 1 otherwise
+
+Rule: a block may hold the version that the last acknowledged flush covered, or any later one that was sent.
+"""
+
+import json
+import random
+import struct
+import sys
+import time
+
+from nbd_client import Client, NbdError, FLUSH, WRITE, FUA
+
+BLOCK = 4096
+BLOCKS = 4096
+DEPTH = 16
+
+
+def content(block, version):
+    if version == 0:
+        return None
+    head = struct.pack(">QQ", block, version)
+    return head * (BLOCK // len(head))
+
+
+def version_of(block, data):
+    """The version that a block holds; 0 for what was there before; None if torn between sectors."""
+    seen = set()
+    for start in range(0, BLOCK, 512):
+        number, version = struct.unpack(">QQ", data[start:start + 16])
+        if data[start:start + 512] != struct.pack(">QQ", number, version) * 32:
+            seen.add(("foreign", start))
+        else:
+            seen.add((number, version) if version else (0, 0))
+    return seen
+
+
+def load(path):
+    try:
+        with open(path, encoding="ascii") as file:
+            return {int(block): versions for block, versions in json.load(file).items()}
+    except FileNotFoundError:
+        return {}
+
+
+def write(path, export, state_path, seed, seconds):
+    """Keeps DEPTH writes in flight; remembers per block [durable, sent, sent, …]."""
+    rng = random.Random(seed)
+    state = load(state_path)
+    client = Client(path, export)
+    counter = int(time.time() * 1000) << 12
+    flying, flushing = {}, None
+    acknowledged = {}
+    end = time.time() + seconds
+    try:
+        while time.time() < end or flying:
+            while len(flying) < DEPTH and time.time() < end:
+                if rng.random() < 0.03 and flushing is None:
+                    covered = dict(acknowledged)
+                    flushing = client.send(FLUSH, 0, 0)
+                    flying[flushing] = ("flush", covered)
+                    continue
+                block = rng.randrange(BLOCKS)
+                if any(item[0] == "write" and item[1] == block for item in flying.values()):
+                    continue
+                counter += 1
+                versions = state.setdefault(block, [0])
+                versions.append(counter)
+                fua = rng.random() < 0.05
+                cookie = client.send(WRITE, block * BLOCK, BLOCK, content(block, counter), FUA if fua else 0)
+                flying[cookie] = ("write", block, counter, fua)
+            cookie, error = client.reply()
+            if error:
+                raise NbdError(error)
+            done = flying.pop(cookie)
+            if done[0] == "flush":
+                flushing = None
+                for block, version in done[1].items():
+                    durable(state, block, version)
+            else:
+                acknowledged[done[1]] = done[2]
+                if done[3]:
+                    durable(state, done[1], done[2])
+        outcome = "time"
+    except (ConnectionError, OSError) as broken:
+        outcome = f"server gone ({broken})"
+    with open(state_path, "w", encoding="ascii") as file:
+        json.dump(state, file)
+    print(f"torture: {outcome}; {sum(len(v) - 1 for v in state.values())} versions open on {len(state)} blocks")
+
+
+def durable(state, block, version):
+    """Everything older than `version` may no longer be seen."""
+    versions = state[block]
+    if version in versions:
+        state[block] = versions[versions.index(version):]
+
+
+def verify(path, export, state_path):
+    state = load(state_path)
+    client = Client(path, export)
+    wrong = 0
+    for block, versions in sorted(state.items()):
+        seen = version_of(block, client.read(block * BLOCK, BLOCK))
+        allowed = {(block, version) if version else (0, 0) for version in versions}
+        if not seen <= allowed:
+            wrong += 1
+            print(f"block {block}: holds {sorted(map(str, seen))[:4]}, allowed {sorted(map(str, allowed))[:6]}")
+        else:
+            # What was read after a crash is what is there from now on.
+            newest = max(version for _, version in seen)
+            state[block] = [newest] if len(seen) == 1 else sorted(version for _, version in seen)
+    client.close()
+    with open(state_path, "w", encoding="ascii") as file:
+        json.dump(state, file)
+    print(f"verify: {len(state)} blocks, {wrong} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "write":
+        write(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), float(sys.argv[6]) if len(sys.argv) > 6 else 1e9)
+    else:
+        sys.exit(verify(*sys.argv[2:5]))
