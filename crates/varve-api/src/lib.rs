@@ -1,1 +1,29 @@
 //! The control plane's nouns, serializable and versioned, and nothing else.
+//!
+//! Every answer is an [`Envelope`]: `{"schema":"varve.v1","data":…}` or `{"schema":"varve.v1","error":…}`. Sizes are
+//! exact integers in bytes; dates are seconds since 1970. What a command prints with `--json` is the very body that
+//! the daemon's HTTP interface answers.
+
+mod catalogue;
+mod code;
+mod envelope;
+mod nouns;
+mod requests;
+mod words;
+
+pub use code::{Code, Exit, Explanation};
+pub use envelope::{Empty, Envelope, Failure, SCHEMA};
+pub use nouns::{
+    Backup, Check, CheckedDisk, DaemonStatus, Event, Export, ExportList, Finding, Group, GroupList, History,
+    HistoryEntry, Job, JobList, LogicalVolume, PhysicalVolume, PhysicalVolumeList, Plan, Segment, Snapshot,
+    SnapshotList, SnapshotStore, Traffic, VolumeList,
+};
+pub use requests::{
+    ExportCreate, ExportRemove, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
+    PhysicalVolumeRemove, PhysicalVolumeScan, Remove, Rename, Resize, SnapshotCreate, SnapshotHold,
+    SnapshotRemove, SnapshotRollback, VolumeCreate,
+};
+pub use words::{
+    Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,
+    VolumeState,
+};

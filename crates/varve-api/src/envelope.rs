@@ -1,0 +1,138 @@
+//! The wrapping of every answer: a schema name, and data or an error.
+
+use crate::code::{Code, Exit};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The version of all that this crate describes. It changes when a field changes its meaning or goes away, not when
+/// one is added.
+pub const SCHEMA: &str = "varve.v1";
+
+/// What a command or a request failed with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Failure {
+    /// Which error, for programs and for `varve explain`.
+    pub code: Code,
+    /// What happened, in one sentence for people.
+    pub message: String,
+    /// The command or the step that mends it; empty if there is none.
+    #[serde(default)]
+    pub help: String,
+}
+
+impl Failure {
+    /// An error without a remedy (yet).
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), help: String::new() }
+    }
+
+    /// The same error with the remedy `help`.
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = help.into();
+        self
+    }
+
+    /// The exit code of a command that ends with this error.
+    pub fn exit(&self) -> Exit {
+        self.code.exit()
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code, self.message)?;
+        if !self.help.is_empty() {
+            write!(f, "\nhelp: {}", self.help)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Every answer: exactly one of `data` and `error` is there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Envelope<T> {
+    /// Always [`SCHEMA`].
+    pub schema: String,
+    /// What was asked for.
+    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    pub data: Option<T>,
+    /// Why there is no data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+impl<T> Envelope<T> {
+    /// Wraps an answer.
+    pub fn data(data: T) -> Self {
+        Self { schema: SCHEMA.to_owned(), data: Some(data), error: None }
+    }
+
+    /// Wraps an error.
+    pub fn error(error: Failure) -> Self {
+        Self { schema: SCHEMA.to_owned(), data: None, error: Some(error) }
+    }
+
+    /// Unwraps; an envelope of another version, or with neither, is itself an error.
+    pub fn into_result(self) -> Result<T, Failure> {
+        if self.schema != SCHEMA {
+            let message = format!("the answer is in schema {:?}, this program speaks {SCHEMA}", self.schema);
+            return Err(
+                Failure::new(Code::Protocol, message).help("use the varve command that came with the daemon")
+            );
+        }
+        match (self.data, self.error) {
+            (Some(data), None) => Ok(data),
+            (_, Some(error)) => Err(error),
+            (None, None) => Err(Failure::new(Code::Protocol, "the answer holds neither data nor an error")),
+        }
+    }
+}
+
+/// The data of an answer that has nothing to tell: an empty object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Empty {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_wrapped_as_the_contract_says() {
+        let text = serde_json::to_string(&Envelope::data(Empty {})).expect("plain data");
+        assert_eq!(text, r#"{"schema":"varve.v1","data":{}}"#);
+        let failure = Failure::new(Code::VolumeNotFound, "no volume data/vm1").help("varve lv list");
+        let text = serde_json::to_string(&Envelope::<Empty>::error(failure.clone())).expect("plain data");
+        let wanted = format!(
+            r#"{{"schema":"varve.v1","error":{{"code":"{}","message":"no volume data/vm1","help":"varve lv list"}}}}"#,
+            Code::VolumeNotFound
+        );
+        assert_eq!(text, wanted);
+        let back: Envelope<Empty> = serde_json::from_str(&text).expect("what was written");
+        assert_eq!(back.into_result(), Err(failure));
+    }
+
+    #[test]
+    fn another_schema_is_refused() {
+        let answer: Envelope<Empty> =
+            serde_json::from_str(r#"{"schema":"varve.v9","data":{}}"#).expect("JSON");
+        assert_eq!(answer.into_result().map_err(|failure| failure.code), Err(Code::Protocol));
+        let answer: Envelope<Empty> = serde_json::from_str(r#"{"schema":"varve.v1"}"#).expect("JSON");
+        assert_eq!(answer.into_result().map_err(|failure| failure.code), Err(Code::Protocol));
+    }
+
+    #[test]
+    fn people_read_the_error_and_the_remedy() {
+        let failure = Failure::new(Code::Usage, "no such verb");
+        assert_eq!(failure.to_string(), "error[V0002]: no such verb");
+        assert_eq!(
+            failure.help("varve --help").to_string(),
+            "error[V0002]: no such verb\nhelp: varve --help"
+        );
+    }
+}

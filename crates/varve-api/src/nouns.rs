@@ -1,0 +1,360 @@
+//! What there is: disks, groups, volumes, snapshots, exports, jobs, plans, as they are shown.
+
+use crate::envelope::Failure;
+use crate::words::{
+    Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,
+    VolumeState,
+};
+use serde::{Deserialize, Serialize};
+
+macro_rules! nouns {
+    ($($(#[$meta:meta])* $kind:ident $name:ident $body:tt)*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+            #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+            pub $kind $name $body
+        )*
+    };
+}
+
+nouns! {
+    /// A disk, partition or file that carries Varve's label.
+    struct PhysicalVolume {
+        /// Where it is; none if it is missing and never was seen by this daemon.
+        pub path: Option<String>,
+        /// Its identity, which it keeps wherever it moves.
+        pub id: String,
+        /// The group it belongs to.
+        pub group: Option<String>,
+        /// What the daemon makes of it.
+        pub state: PhysicalVolumeState,
+        /// Why, if the state is not a good one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reason: Option<String>,
+        /// Bytes for extents (of an unused disk: all bytes).
+        pub size: u64,
+        /// Bytes in free extents.
+        pub free: u64,
+        /// How it is reached.
+        pub cache: Cache,
+    }
+
+    /// Physical volumes.
+    struct PhysicalVolumeList {
+        /// Sorted by path.
+        pub physical_volumes: Vec<PhysicalVolume>,
+    }
+
+    /// A volume group.
+    struct Group {
+        /// Its name.
+        pub name: String,
+        /// Its identity, which it keeps when it is renamed.
+        pub id: String,
+        /// What the daemon makes of it.
+        pub state: GroupState,
+        /// Why, if the state is not a good one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reason: Option<String>,
+        /// Bytes in an extent.
+        pub extent_size: u64,
+        /// Bytes in all extents of the disks.
+        pub size: u64,
+        /// Bytes in free extents.
+        pub free: u64,
+        /// Number of the last committed change.
+        pub sequence: u64,
+        /// Its disks.
+        pub physical_volumes: Vec<PhysicalVolume>,
+        /// Names of its volumes.
+        pub volumes: Vec<String>,
+    }
+
+    /// Volume groups.
+    struct GroupList {
+        /// Sorted by name.
+        pub groups: Vec<Group>,
+    }
+
+    /// A run of a volume on one or more disks.
+    struct Segment {
+        /// First byte in the volume.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u64,
+        /// The disks, and the first byte on each, in stripe order: `PATH:OFFSET`.
+        pub areas: Vec<String>,
+    }
+
+    /// Where a volume keeps what its snapshots need.
+    struct SnapshotStore {
+        /// Bytes taken from the group.
+        pub size: u64,
+        /// Bytes in use.
+        pub used: u64,
+        /// Bytes in a chunk.
+        pub chunk_size: u64,
+    }
+
+    /// What went through a volume or an export since the daemon started.
+    #[derive(Default)]
+    struct Traffic {
+        /// Read requests.
+        pub reads: u64,
+        /// Bytes read.
+        pub read_bytes: u64,
+        /// Write requests, zeroes included.
+        pub writes: u64,
+        /// Bytes written, zeroes included.
+        pub write_bytes: u64,
+        /// Flushes.
+        pub flushes: u64,
+        /// Discards.
+        pub discards: u64,
+        /// Requests that failed.
+        pub errors: u64,
+    }
+
+    /// A logical volume.
+    struct LogicalVolume {
+        /// `VG/LV`.
+        pub name: String,
+        /// Its identity.
+        pub id: String,
+        /// The group.
+        pub group: String,
+        /// How it is laid out.
+        pub layout: Layout,
+        /// Disks side by side; 1 if linear.
+        pub stripes: u32,
+        /// Bytes on one disk before the next one's turn; 0 if linear.
+        pub stripe_size: u64,
+        /// Bytes.
+        pub size: u64,
+        /// Whether it can be used.
+        pub state: VolumeState,
+        /// Why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reason: Option<String>,
+        /// Seconds since 1970 when it was made.
+        pub created: u64,
+        /// The thread that serves it.
+        pub shard: u32,
+        /// Number of snapshots.
+        pub snapshots: u32,
+        /// Where its snapshots keep old content, once there was one.
+        pub snapshot_store: Option<SnapshotStore>,
+        /// Identifiers of its exports.
+        pub exports: Vec<String>,
+        /// Where it lies.
+        pub segments: Vec<Segment>,
+        /// What went through it.
+        pub traffic: Traffic,
+    }
+
+    /// Logical volumes.
+    struct VolumeList {
+        /// Sorted by name.
+        pub volumes: Vec<LogicalVolume>,
+    }
+
+    /// A state of a volume that is kept.
+    struct Snapshot {
+        /// `VG/LV@SNAP`.
+        pub name: String,
+        /// `VG/LV`.
+        pub volume: String,
+        /// Bytes that it shows.
+        pub size: u64,
+        /// Bytes of chunks that the snapshot itself keeps; older ones may read them too.
+        pub used: u64,
+        /// Seconds since 1970 when it was made.
+        pub created: u64,
+        /// How it keeps old content.
+        pub mode: SnapshotMode,
+        /// Whether it may not be written.
+        pub read_only: bool,
+        /// Whether it is protected against removal.
+        pub held: bool,
+        /// Whether it can be used.
+        pub state: SnapshotState,
+        /// Identifiers of its exports.
+        pub exports: Vec<String>,
+    }
+
+    /// Snapshots.
+    struct SnapshotList {
+        /// By volume, the oldest first.
+        pub snapshots: Vec<Snapshot>,
+    }
+
+    /// A door onto a volume or snapshot.
+    struct Export {
+        /// The daemon's name for it.
+        pub id: String,
+        /// `VG/LV` or `VG/LV@SNAP`.
+        pub volume: String,
+        /// The protocol.
+        pub door: Door,
+        /// Where it listens, as it was given: `unix:PATH`, `tcp:HOST:PORT`, or a file.
+        pub address: String,
+        /// What a client of the protocol connects to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub uri: Option<String>,
+        /// The file or device to use.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub path: Option<String>,
+        /// Whether clients may not write.
+        pub read_only: bool,
+        /// Whether it serves.
+        pub state: ExportState,
+        /// Why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reason: Option<String>,
+        /// Connections now open.
+        pub connections: u64,
+        /// What went through it.
+        pub traffic: Traffic,
+    }
+
+    /// Exports.
+    struct ExportList {
+        /// By identifier.
+        pub exports: Vec<Export>,
+    }
+
+    /// Work that goes on after its command returned.
+    struct Job {
+        /// The daemon's name for it.
+        pub id: String,
+        /// `rollback`, `snapshot-remove`, ….
+        pub kind: String,
+        /// What it works on.
+        pub subject: String,
+        /// How it stands.
+        pub state: JobState,
+        /// Units done, of `total`.
+        pub done: u64,
+        /// Units to do; 0 while unknown.
+        pub total: u64,
+        /// What a unit is: `bytes`, `chunks`, ….
+        pub unit: String,
+        /// Seconds since 1970.
+        pub started: u64,
+        /// Seconds since 1970.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub ended: Option<u64>,
+        /// Why it failed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub error: Option<Failure>,
+    }
+
+    /// Jobs.
+    struct JobList {
+        /// The oldest first.
+        pub jobs: Vec<Job>,
+    }
+
+    /// What a change would do.
+    struct Plan {
+        /// Always true: nothing was changed.
+        pub dry_run: bool,
+        /// Sentences that begin with "would".
+        pub steps: Vec<String>,
+        /// Bytes that the change takes from the group.
+        pub bytes_taken: u64,
+        /// Bytes that it gives back.
+        pub bytes_freed: u64,
+    }
+
+    /// A group's description as text.
+    struct Backup {
+        /// The group.
+        pub group: String,
+        /// Number of the change that it describes.
+        pub sequence: u64,
+        /// The text, to be given to `restore` as it is.
+        pub text: String,
+    }
+
+    /// A change that a group has seen.
+    struct HistoryEntry {
+        /// Its number.
+        pub sequence: u64,
+        /// Seconds since 1970.
+        pub time: u64,
+        /// What was done.
+        pub change: String,
+    }
+
+    /// The changes that the disks still remember.
+    struct History {
+        /// The group.
+        pub group: String,
+        /// The newest first.
+        pub entries: Vec<HistoryEntry>,
+    }
+
+    /// Something that happened, for logs and listeners.
+    struct Event {
+        /// Seconds since 1970.
+        pub time: u64,
+        /// The group, volume, snapshot, export or disk.
+        pub subject: String,
+        /// What happened.
+        pub message: String,
+    }
+
+    /// The daemon itself.
+    struct DaemonStatus {
+        /// Its version.
+        pub version: String,
+        /// Its process.
+        pub pid: u32,
+        /// Seconds since 1970 when it began to serve.
+        pub started: u64,
+        /// Threads that serve volumes.
+        pub shards: u32,
+        /// `ring` or `pool`.
+        pub io: String,
+        /// Where it keeps what it remembers.
+        pub state_dir: String,
+        /// The last things that happened, the newest last.
+        pub events: Vec<Event>,
+    }
+
+    /// Something that a check found.
+    struct Finding {
+        /// Whether it is damage; else it is only worth knowing.
+        pub damage: bool,
+        /// The structure.
+        pub structure: String,
+        /// What is wrong with it.
+        pub message: String,
+    }
+
+    /// A disk that was checked.
+    struct CheckedDisk {
+        /// Where it is.
+        pub path: String,
+        /// Its identity, if the label could be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub id: Option<String>,
+        /// The group it belongs to, if that could be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub group: Option<String>,
+        /// What was found.
+        pub findings: Vec<Finding>,
+    }
+
+    /// The result of an offline check.
+    struct Check {
+        /// Whether nothing is damaged.
+        pub clean: bool,
+        /// The disks.
+        pub disks: Vec<CheckedDisk>,
+        /// What was found about groups and volumes, beyond single disks.
+        pub findings: Vec<Finding>,
+    }
+}

@@ -1,0 +1,174 @@
+//! What can be asked: the bodies of requests that change something.
+//!
+//! With `dry_run` the answer is a [`crate::Plan`] and nothing is changed. Names and sizes are texts in the grammar
+//! of the command line (`VG/LV@SNAP`, `10G`, `+2G`, `50%FREE`).
+
+use crate::words::{Cache, Door, Layout, SnapshotMode};
+use serde::{Deserialize, Serialize};
+
+macro_rules! requests {
+    ($($(#[$meta:meta])* struct $name:ident { $($(#[$field_meta:meta])* $field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+            #[serde(deny_unknown_fields, default)]
+            #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+            pub struct $name {
+                $($(#[$field_meta])* pub $field: $type,)*
+                /// Only tell what would be done.
+                pub dry_run: bool,
+            }
+        )*
+    };
+}
+
+requests! {
+    /// Labels disks.
+    struct PhysicalVolumeCreate {
+        /// Absolute paths.
+        paths: Vec<String>,
+        /// Makes new sparse files of this size at the paths.
+        size: Option<String>,
+        /// How the disks are reached.
+        cache: Option<Cache>,
+        /// Whether a filesystem or another signature on a disk may be destroyed.
+        overwrite: bool,
+    }
+
+    /// Takes labelled disks into use.
+    struct PhysicalVolumeScan {
+        /// Absolute paths; none: all that are remembered.
+        paths: Vec<String>,
+        /// How the disks are reached.
+        cache: Option<Cache>,
+    }
+
+    /// Wipes the label of a disk that no group uses.
+    struct PhysicalVolumeRemove {
+        /// Path or identity.
+        path: String,
+    }
+
+    /// Makes a group.
+    struct GroupCreate {
+        /// Its name.
+        name: String,
+        /// Its disks; those without a label get one.
+        paths: Vec<String>,
+        /// Bytes in an extent; 4 MiB if not given.
+        extent_size: Option<String>,
+        /// How disks without a label yet are reached.
+        cache: Option<Cache>,
+        /// Whether a filesystem or another signature on a disk may be destroyed.
+        overwrite: bool,
+    }
+
+    /// Adds disks to a group.
+    struct GroupExtend {
+        /// The disks; those without a label get one.
+        paths: Vec<String>,
+        /// How disks without a label yet are reached.
+        cache: Option<Cache>,
+        /// Whether a filesystem or another signature on a disk may be destroyed.
+        overwrite: bool,
+    }
+
+    /// Takes an unused disk out of a group.
+    struct GroupReduce {
+        /// Path or identity.
+        path: String,
+    }
+
+    /// Writes a backup of a group's description back.
+    struct GroupRestore {
+        /// The text of the backup.
+        text: String,
+    }
+
+    /// Gives a group or a volume another name.
+    struct Rename {
+        /// The new name.
+        to: String,
+    }
+
+    /// Removes a group or a volume.
+    struct Remove {}
+
+    /// Makes a volume.
+    struct VolumeCreate {
+        /// `VG/LV`.
+        name: String,
+        /// Its size; rounded up to whole extents.
+        size: String,
+        /// How it is laid out; linear if not given.
+        layout: Option<Layout>,
+        /// Disks side by side, for a striped one.
+        stripes: Option<u32>,
+        /// Bytes on one disk before the next one's turn; 64 KiB if not given.
+        stripe_size: Option<String>,
+    }
+
+    /// Grows or shrinks a volume.
+    struct Resize {
+        /// The new size, or the difference with a sign.
+        size: String,
+    }
+
+    /// Makes snapshots, all of one instant.
+    struct SnapshotCreate {
+        /// `VG/LV@SNAP` each.
+        names: Vec<String>,
+        /// How they keep old content; dependent if not given.
+        mode: Option<SnapshotMode>,
+        /// Bytes in a chunk, chosen with the first snapshot of a volume; 64 KiB if not given.
+        chunk_size: Option<String>,
+        /// Whether they may not be written.
+        read_only: bool,
+    }
+
+    /// Removes snapshots.
+    struct SnapshotRemove {
+        /// `VG/LV@SNAP` or `VG/LV@FIRST..@LAST` each.
+        names: Vec<String>,
+    }
+
+    /// Protects snapshots against removal, or ends that.
+    struct SnapshotHold {
+        /// `VG/LV@SNAP` each.
+        names: Vec<String>,
+    }
+
+    /// Makes a volume's content that of a snapshot.
+    struct SnapshotRollback {
+        /// `VG/LV@SNAP`.
+        name: String,
+    }
+
+    /// Opens a door onto a volume or snapshot.
+    struct ExportCreate {
+        /// `VG/LV` or `VG/LV@SNAP`.
+        volume: String,
+        /// The protocol.
+        door: Option<Door>,
+        /// `unix:PATH` or `tcp:HOST:PORT` for NBD; else a path.
+        address: String,
+        /// Whether clients may not write.
+        read_only: bool,
+    }
+
+    /// Closes a door.
+    struct ExportRemove {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_field_is_refused_rather_than_ignored() {
+        let wrong = serde_json::from_str::<SnapshotRemove>(r#"{"names":["a/b@c"],"dryrun":true}"#);
+        assert!(wrong.is_err(), "a dry run that is not one would destroy something");
+        let right = serde_json::from_str::<SnapshotRemove>(r#"{"names":["a/b@c"],"dry_run":true}"#);
+        assert!(right.is_ok_and(|request| request.dry_run));
+    }
+}

@@ -1,0 +1,145 @@
+//! The words of the control plane: kinds and states, each with one spelling in JSON, in tables and on the command line.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! words {
+    ($($(#[$meta:meta])* $name:ident { $($(#[$variant_meta:meta])* $variant:ident = $word:literal,)* })*) => {
+        $(
+            $(#[$meta])*
+            #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+            #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+            pub enum $name { $($(#[$variant_meta])* #[serde(rename = $word)] $variant,)* }
+
+            impl $name {
+                /// The word that stands for it in JSON and in tables.
+                pub const fn word(self) -> &'static str {
+                    match self { $($name::$variant => $word,)* }
+                }
+            }
+
+            impl std::fmt::Display for $name {
+                fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                    f.pad(self.word())
+                }
+            }
+
+            impl std::str::FromStr for $name {
+                type Err = String;
+                fn from_str(text: &str) -> Result<Self, String> {
+                    match text {
+                        $($word => Ok($name::$variant),)*
+                        _ => Err(format!("{text:?} is none of: {}", [$($word),*].join(", "))),
+                    }
+                }
+            }
+        )*
+    };
+}
+
+words! {
+    /// How a disk is reached.
+    Cache {
+        /// Past the operating system's cache.
+        Direct = "direct",
+        /// Through it.
+        Buffered = "buffered",
+    }
+
+    /// What the daemon makes of a disk.
+    PhysicalVolumeState {
+        /// In a group and up to date.
+        Ok = "ok",
+        /// Labelled, but in no group.
+        Unused = "unused",
+        /// Named by a group, but not found.
+        Missing = "missing",
+        /// Its description of the group is older than that of others.
+        Stale = "stale",
+        /// Its label cannot be believed.
+        Damaged = "damaged",
+        /// Another disk carries the same label.
+        Duplicate = "duplicate",
+    }
+
+    /// What the daemon makes of a group.
+    GroupState {
+        /// All disks are there.
+        Ok = "ok",
+        /// Disks are missing or stale; the group is not changed.
+        Incomplete = "incomplete",
+        /// Its description cannot be believed.
+        Damaged = "damaged",
+    }
+
+    /// How a volume's bytes are laid on disks.
+    Layout {
+        /// One after the other.
+        Linear = "linear",
+        /// Round robin over several disks.
+        Striped = "striped",
+        /// Several copies.
+        Mirror = "mirror",
+        /// Divided over a power of two of disks, with parity.
+        Ddraid = "ddraid",
+    }
+
+    /// Whether a volume or snapshot can be used.
+    VolumeState {
+        /// It can.
+        Active = "active",
+        /// It cannot; its `reason` says why.
+        Unusable = "unusable",
+    }
+
+    /// Whether a snapshot can be used.
+    SnapshotState {
+        /// It can.
+        Active = "active",
+        /// It is being removed.
+        Removing = "removing",
+        /// Its origin is being rolled back to it.
+        Merging = "merging",
+        /// Its content was lost because the store was full, or is damaged.
+        Unusable = "unusable",
+    }
+
+    /// How a snapshot keeps old content.
+    SnapshotMode {
+        /// Each old chunk is kept once, by the newest snapshot that needs it.
+        Dependent = "dependent",
+        /// Every snapshot keeps all of its own.
+        Independent = "independent",
+    }
+
+    /// A protocol by which a volume can be reached.
+    Door {
+        /// Network block device.
+        Nbd = "nbd",
+        /// A file through FUSE.
+        Fuse = "fuse",
+        /// A user-space block device of the kernel.
+        Ublk = "ublk",
+        /// A virtio disk of a virtual machine.
+        VhostUser = "vhost-user",
+    }
+
+    /// Whether an export serves.
+    ExportState {
+        /// It does.
+        Serving = "serving",
+        /// It does not; its `reason` says why.
+        Down = "down",
+    }
+
+    /// How a job stands.
+    JobState {
+        /// At work.
+        Running = "running",
+        /// Ended, and did it.
+        Done = "done",
+        /// Ended with an error.
+        Failed = "failed",
+        /// Ended by a person.
+        Cancelled = "cancelled",
+    }
+}
