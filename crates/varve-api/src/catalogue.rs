@@ -75,6 +75,8 @@ catalogue! {
     SocketUnusable = 12, Failed, "the daemon's socket cannot be made",
         "The directory of the socket is missing or not writable, its path is too long (107 bytes at most), or the \
         TCP address of --http is taken.";
+    CodeNotFound = 13, NotFound, "no such error code",
+        "Error codes are written V0123. The message of a failed command begins with its code: error[V0123].";
 
     NotPhysicalVolume = 101, NotFound, "the disk is not a physical volume",
         "There is no valid Varve label on the disk. `varve pv create PATH` makes one (and destroys what is there); \
@@ -82,7 +84,7 @@ catalogue! {
     ForeignSignature = 102, Declined, "the disk holds something else",
         "A filesystem, a partition table, or the label of another volume manager was found. Using the disk would \
         destroy it. If that is meant, repeat the command with --yes.";
-    DiskTooSmall = 103, Usage, "the disk is too small",
+    DiskTooSmall = 103, Failed, "the disk is too small",
         "A physical volume needs 1 MiB for its label and metadata and at least one extent of its group (4 MiB unless \
         the group was made with another extent size).";
     DiskInUse = 104, Busy, "the disk is in use",
@@ -100,8 +102,7 @@ catalogue! {
         "The group's description names a disk that was not found. Volumes on it cannot be used, and the group is not \
         changed, until it is back: `varve pv scan PATH`.";
     DiskUnusable = 109, Failed, "the disk cannot be opened",
-        "The path does not exist, is no block device or regular file, or the daemon may not open it for reading and \
-        writing.";
+        "The path is no block device or regular file, or the daemon may not open it for reading and writing.";
     LabelDamaged = 110, NeedsRepair, "the disk's label is damaged",
         "Both copies of the label fail their checksum, or the label contradicts the disk (its size, its place). \
         Nothing was written to the disk. `varve check PATH` shows what was found.";
@@ -113,6 +114,8 @@ catalogue! {
         as it is, or choose another path.";
     DiskReadOnly = 113, Failed, "the disk is read-only",
         "The disk can be read but not written. A group needs all of its disks writable.";
+    DiskNotFound = 114, NotFound, "there is nothing at this path",
+        "The path names no file and no device. Give --size to make a new sparse file there.";
 
     GroupNotFound = 201, NotFound, "no such group",
         "`varve vg list` shows the groups that the daemon knows. If the group's disks are attached but unknown to the \
@@ -184,9 +187,6 @@ catalogue! {
         older one.";
     TooManySnapshots = 406, NoSpace, "the volume has all the snapshots it can have",
         "A snapshot store holds a fixed number of snapshots. Remove some: `varve snap remove VG/LV@SNAP…`.";
-    OriginExported = 407, Busy, "the volume is in use",
-        "A rollback changes all of the volume's content at once, which a client that has it mounted cannot bear. Unmount \
-        it and end its export first: `varve export remove EXPORT`.";
     SnapshotsFull = 408, NoSpace, "the snapshots have no space left",
         "The volume's snapshot store is full and the group had no free extents to extend it, so old content can no \
         longer be kept. Extend the group or remove snapshots.";

@@ -14,9 +14,8 @@ mod words;
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Empty, Envelope, Failure, SCHEMA};
 pub use nouns::{
-    Backup, Check, CheckedDisk, DaemonStatus, Event, Export, ExportList, Finding, Group, GroupList, History,
-    HistoryEntry, Job, JobList, LogicalVolume, PhysicalVolume, PhysicalVolumeList, Plan, Segment, Snapshot,
-    SnapshotList, SnapshotStore, Traffic, VolumeList,
+    Backup, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History, HistoryEntry, Job,
+    LogicalVolume, PhysicalVolume, Plan, Segment, Snapshot, SnapshotStore, Traffic,
 };
 pub use requests::{
     ExportCreate, ExportRemove, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,

@@ -40,12 +40,6 @@ nouns! {
         pub cache: Cache,
     }
 
-    /// Physical volumes.
-    struct PhysicalVolumeList {
-        /// Sorted by path.
-        pub physical_volumes: Vec<PhysicalVolume>,
-    }
-
     /// A volume group.
     struct Group {
         /// Its name.
@@ -69,12 +63,6 @@ nouns! {
         pub physical_volumes: Vec<PhysicalVolume>,
         /// Names of its volumes.
         pub volumes: Vec<String>,
-    }
-
-    /// Volume groups.
-    struct GroupList {
-        /// Sorted by name.
-        pub groups: Vec<Group>,
     }
 
     /// A run of a volume on one or more disks.
@@ -153,12 +141,6 @@ nouns! {
         pub traffic: Traffic,
     }
 
-    /// Logical volumes.
-    struct VolumeList {
-        /// Sorted by name.
-        pub volumes: Vec<LogicalVolume>,
-    }
-
     /// A state of a volume that is kept.
     struct Snapshot {
         /// `VG/LV@SNAP`.
@@ -181,12 +163,6 @@ nouns! {
         pub state: SnapshotState,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
-    }
-
-    /// Snapshots.
-    struct SnapshotList {
-        /// By volume, the oldest first.
-        pub snapshots: Vec<Snapshot>,
     }
 
     /// A door onto a volume or snapshot.
@@ -218,12 +194,6 @@ nouns! {
         pub traffic: Traffic,
     }
 
-    /// Exports.
-    struct ExportList {
-        /// By identifier.
-        pub exports: Vec<Export>,
-    }
-
     /// Work that goes on after its command returned.
     struct Job {
         /// The daemon's name for it.
@@ -248,12 +218,6 @@ nouns! {
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub error: Option<Failure>,
-    }
-
-    /// Jobs.
-    struct JobList {
-        /// The oldest first.
-        pub jobs: Vec<Job>,
     }
 
     /// What a change would do.
