@@ -1,0 +1,427 @@
+//! The server's side: the handshake as a state machine, and the judgement of requests.
+//!
+//! Fixed newstyle only. Encryption is not offered: `STARTTLS` is answered like any option that is not known.
+//!
+//! Invariants:
+//! - H1. An option gets all its replies before the next one is looked at.
+//! - H2. Bytes after the option that begins the transmission stay with the owner.
+//! - H3. An option that is too long is skipped without being kept, and refused.
+
+mod options;
+mod terms;
+
+pub use terms::Terms;
+
+use crate::reader::collect;
+use crate::transmission::Framing;
+use crate::wire::{self, BlockSizes, ExportFlags, option, reply};
+use options::{Question, Wanted};
+
+/// What an export is, told to a client that asks for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Offer {
+    /// Bytes.
+    pub size: u64,
+    /// What it can do. [`ExportFlags::HAS_FLAGS`] and [`ExportFlags::DF`] are seen to by the handshake.
+    pub flags: ExportFlags,
+    /// Which requests it likes.
+    pub block_sizes: BlockSizes,
+    /// Its own name, whatever it was asked for by.
+    pub name: String,
+    /// A line for people; may be empty.
+    pub description: String,
+}
+
+/// One export of a list.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// A line for people; may be empty.
+    pub description: String,
+}
+
+/// What was agreed when the transmission begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreement {
+    /// The headers.
+    pub framing: Framing,
+    /// Whether block status may be asked, for [`ALLOCATION_CONTEXT_ID`].
+    pub allocation: bool,
+}
+
+/// The number under which `base:allocation` is served.
+pub const ALLOCATION_CONTEXT_ID: u32 = 1;
+
+/// What the owner of a handshake does next; what was written to `output` is sent first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Feed more bytes.
+    More,
+    /// Look up the export of this name and call [`Handshake::answer`].
+    Lookup(String),
+    /// Call [`Handshake::answer_list`].
+    List,
+    /// The transmission begins with the next byte, on the export that was looked up last.
+    Ready(Agreement),
+    /// Close the connection.
+    Close(Farewell),
+}
+
+/// Why a handshake ended without an export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Farewell {
+    /// The client wanted it.
+    #[error("the client ended the handshake")]
+    Aborted,
+    /// The client asked for an export that is not there, in the way that knows no answer to it.
+    #[error("the client asked for an unknown export")]
+    UnknownExport,
+    /// The client does not speak the protocol.
+    #[error("the client does not speak the protocol: {0}")]
+    Malformed(&'static str),
+}
+
+#[derive(Debug)]
+enum Phase {
+    ClientFlags,
+    Header,
+    Data { option: u32, length: usize },
+    Skip { option: u32, left: u64 },
+    Asked(Question),
+    Ended,
+}
+
+/// The server's side of one handshake.
+#[derive(Debug)]
+pub struct Handshake {
+    phase: Phase,
+    /// The part of the present item that has come.
+    pending: Vec<u8>,
+    options: u32,
+    fixed: bool,
+    no_zeroes: bool,
+    framing: Framing,
+    /// The export for which `base:allocation` was chosen.
+    allocation_of: Option<String>,
+}
+
+impl Default for Handshake {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Handshake {
+    /// A handshake whose client has said nothing yet.
+    pub fn new() -> Self {
+        Self {
+            phase: Phase::ClientFlags,
+            pending: Vec::new(),
+            options: 0,
+            fixed: false,
+            no_zeroes: false,
+            framing: Framing::Simple,
+            allocation_of: None,
+        }
+    }
+
+    /// What the server says first.
+    pub fn greeting() -> [u8; wire::GREETING_LENGTH] {
+        let mut greeting = [0; wire::GREETING_LENGTH];
+        greeting[..8].copy_from_slice(&wire::GREETING_MAGIC.to_be_bytes());
+        greeting[8..16].copy_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
+        greeting[16..].copy_from_slice(&(wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES).to_be_bytes());
+        greeting
+    }
+
+    /// Takes bytes of the client, as far as they go before the owner has to do something; says how many it took.
+    /// What is to be sent is appended to `output`. Takes nothing while a question waits for its answer.
+    pub fn feed(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Step) {
+        let mut used = 0;
+        loop {
+            let (taken, step) = self.advance(&input[used..], output);
+            used += taken;
+            if let Some(step) = step {
+                return (used, step);
+            }
+        }
+    }
+
+    /// One item of input. `None`: the next one can be looked at.
+    fn advance(&mut self, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Step>) {
+        let length = match self.phase {
+            Phase::ClientFlags => 4,
+            Phase::Header => wire::OPTION_HEADER_LENGTH,
+            Phase::Data { length, .. } => length,
+            Phase::Skip { option, left } => return self.skip(option, left, input, output),
+            Phase::Asked(_) => return (0, Some(Step::More)),
+            Phase::Ended => return (0, Some(Step::Close(Farewell::Aborted))),
+        };
+        let (taken, full) = collect(&mut self.pending, input, length);
+        if !full {
+            return (taken, Some(Step::More));
+        }
+        let item = std::mem::take(&mut self.pending);
+        let step = match self.phase {
+            Phase::ClientFlags => self.client_flags(&item),
+            Phase::Data { option, .. } => {
+                self.phase = Phase::Header;
+                self.option(option, &item, output)
+            }
+            _ => self.header(&item),
+        };
+        (taken, step)
+    }
+
+    /// H3.
+    fn skip(&mut self, option: u32, left: u64, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Step>) {
+        let taken = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
+        let left = left - taken as u64;
+        if left > 0 {
+            self.phase = Phase::Skip { option, left };
+            return (taken, Some(Step::More));
+        }
+        self.phase = Phase::Header;
+        refuse(output, option, reply::ERR_TOO_BIG, "the option is too long");
+        (taken, None)
+    }
+
+    fn close(&mut self, farewell: Farewell) -> Option<Step> {
+        self.phase = Phase::Ended;
+        Some(Step::Close(farewell))
+    }
+
+    fn client_flags(&mut self, item: &[u8]) -> Option<Step> {
+        let flags = item.iter().fold(0, |flags, byte| flags << 8 | u32::from(*byte));
+        let (fixed, no_zeroes) = (u32::from(wire::FLAG_FIXED_NEWSTYLE), u32::from(wire::FLAG_NO_ZEROES));
+        if flags & !(fixed | no_zeroes) != 0 {
+            return self.close(Farewell::Malformed("unknown flags in the handshake"));
+        }
+        self.fixed = flags & fixed != 0;
+        self.no_zeroes = flags & no_zeroes != 0;
+        self.phase = Phase::Header;
+        None
+    }
+
+    fn header(&mut self, item: &[u8]) -> Option<Step> {
+        let mut reader = crate::reader::Reader::new(item);
+        if reader.u64() != Some(wire::OPTION_MAGIC) {
+            return self.close(Farewell::Malformed("an option does not begin with its magic"));
+        }
+        let (Some(option), Some(length)) = (reader.u32(), reader.u32()) else {
+            return self.close(Farewell::Malformed("an option's header is short"));
+        };
+        self.options += 1;
+        if self.options > wire::OPTIONS_MAX {
+            return self.close(Farewell::Malformed("too many options"));
+        }
+        if !self.fixed && option != option::EXPORT_NAME {
+            return self.close(Farewell::Malformed("an option from a client that does not know replies"));
+        }
+        self.phase = match usize::try_from(length) {
+            Ok(length) if length <= wire::OPTION_LENGTH_MAX => Phase::Data { option, length },
+            _ if option == option::EXPORT_NAME => {
+                return self.close(Farewell::Malformed("the name of an export is too long"));
+            }
+            _ => Phase::Skip { option, left: u64::from(length) },
+        };
+        None
+    }
+
+    fn option(&mut self, option: u32, data: &[u8], output: &mut Vec<u8>) -> Option<Step> {
+        match option {
+            option::EXPORT_NAME => self.export_name(data),
+            option::ABORT => {
+                answer(output, option, reply::ACK, &[]);
+                self.close(Farewell::Aborted)
+            }
+            option::LIST if data.is_empty() => {
+                self.phase = Phase::Asked(Question::List);
+                Some(Step::List)
+            }
+            option::STRUCTURED_REPLY | option::EXTENDED_HEADERS if data.is_empty() => {
+                self.choose_framing(option, output);
+                None
+            }
+            option::LIST | option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => {
+                refuse(output, option, reply::ERR_INVALID, "the option has no data");
+                None
+            }
+            option::INFO | option::GO => match options::parse_info(option, data) {
+                Ok(question) => self.ask(question),
+                Err(refusal) => refusal.send(option, output),
+            },
+            option::LIST_META_CONTEXT | option::SET_META_CONTEXT => {
+                self.meta_context(option == option::SET_META_CONTEXT, data, output)
+            }
+            _ => {
+                refuse(output, option, reply::ERR_UNSUP, "the option is not supported");
+                None
+            }
+        }
+    }
+
+    fn ask(&mut self, question: Question) -> Option<Step> {
+        let step = Step::Lookup(question.name().to_owned());
+        self.phase = Phase::Asked(question);
+        Some(step)
+    }
+
+    fn export_name(&mut self, data: &[u8]) -> Option<Step> {
+        match crate::reader::text(data).filter(|name| name.len() <= wire::NAME_LENGTH_MAX) {
+            Some(name) => self.ask(Question::ExportName { name: name.to_owned() }),
+            None => self.close(Farewell::Malformed("the name of an export is no name")),
+        }
+    }
+
+    fn choose_framing(&mut self, option: u32, output: &mut Vec<u8>) {
+        if option == option::EXTENDED_HEADERS {
+            self.framing = Framing::Extended;
+        } else if self.framing == Framing::Extended {
+            refuse(output, option, reply::ERR_EXT_HEADER_REQD, "extended headers were agreed already");
+            return;
+        } else {
+            self.framing = Framing::Structured;
+        }
+        answer(output, option, reply::ACK, &[]);
+    }
+
+    fn meta_context(&mut self, set: bool, data: &[u8], output: &mut Vec<u8>) -> Option<Step> {
+        let option = if set { option::SET_META_CONTEXT } else { option::LIST_META_CONTEXT };
+        if set {
+            self.allocation_of = None;
+        }
+        if self.framing == Framing::Simple {
+            refuse(output, option, reply::ERR_INVALID, "structured replies come first");
+            return None;
+        }
+        match options::parse_meta(set, data) {
+            Ok(question) => self.ask(question),
+            Err(refusal) => refusal.send(option, output),
+        }
+    }
+
+    /// Answers [`Step::Lookup`]; `None` if there is no such export. Panics if nothing was asked.
+    pub fn answer(&mut self, offer: Option<&Offer>, output: &mut Vec<u8>) -> Step {
+        let question = match std::mem::replace(&mut self.phase, Phase::Header) {
+            Phase::Asked(question) => question,
+            phase => panic!("H1: no lookup was asked for in {phase:?}"),
+        };
+        let Some(offer) = offer else {
+            return self.answer_unknown(&question, output);
+        };
+        match question {
+            Question::ExportName { name } => {
+                output.extend_from_slice(&offer.size.to_be_bytes());
+                output.extend_from_slice(&self.flags(offer).0.to_be_bytes());
+                let padding = if self.no_zeroes { 0 } else { wire::EXPORT_NAME_PADDING };
+                output.resize(output.len() + padding, 0);
+                self.begin(&name)
+            }
+            Question::Info { go, name, wanted } => {
+                self.facts(if go { option::GO } else { option::INFO }, offer, wanted, output);
+                if go { self.begin(&name) } else { Step::More }
+            }
+            Question::Meta { set, name, allocation } => {
+                let option = if set { option::SET_META_CONTEXT } else { option::LIST_META_CONTEXT };
+                if allocation {
+                    let id = if set { ALLOCATION_CONTEXT_ID } else { 0 };
+                    let data = [&id.to_be_bytes()[..], wire::ALLOCATION_CONTEXT.as_bytes()].concat();
+                    answer(output, option, reply::META_CONTEXT, &data);
+                }
+                answer(output, option, reply::ACK, &[]);
+                if set && allocation {
+                    self.allocation_of = Some(name);
+                }
+                Step::More
+            }
+            Question::List => panic!("H1: a list was asked for, not a lookup"),
+        }
+    }
+
+    fn answer_unknown(&mut self, question: &Question, output: &mut Vec<u8>) -> Step {
+        let option = match question {
+            Question::ExportName { .. } | Question::List => {
+                self.phase = Phase::Ended;
+                return Step::Close(Farewell::UnknownExport);
+            }
+            Question::Info { go: true, .. } => option::GO,
+            Question::Info { go: false, .. } => option::INFO,
+            Question::Meta { set: true, .. } => option::SET_META_CONTEXT,
+            Question::Meta { set: false, .. } => option::LIST_META_CONTEXT,
+        };
+        refuse(output, option, reply::ERR_UNKNOWN, "there is no such export");
+        Step::More
+    }
+
+    /// Answers [`Step::List`]. Panics if nothing was asked.
+    pub fn answer_list(&mut self, exports: &[Listed], output: &mut Vec<u8>) -> Step {
+        let phase = std::mem::replace(&mut self.phase, Phase::Header);
+        assert!(matches!(phase, Phase::Asked(Question::List)), "H1: no list was asked for in {phase:?}");
+        for export in exports {
+            let mut data = Vec::with_capacity(4 + export.name.len() + export.description.len());
+            let length = u32::try_from(export.name.len()).unwrap_or(u32::MAX);
+            if export.name.len() > wire::NAME_LENGTH_MAX {
+                continue;
+            }
+            data.extend_from_slice(&length.to_be_bytes());
+            data.extend_from_slice(export.name.as_bytes());
+            data.extend_from_slice(shortened(&export.description).as_bytes());
+            answer(output, option::LIST, reply::SERVER, &data);
+        }
+        answer(output, option::LIST, reply::ACK, &[]);
+        Step::More
+    }
+
+    fn begin(&mut self, name: &str) -> Step {
+        self.phase = Phase::Ended;
+        let allocation = self.framing != Framing::Simple && self.allocation_of.as_deref() == Some(name);
+        Step::Ready(Agreement { framing: self.framing, allocation })
+    }
+
+    fn flags(&self, offer: &Offer) -> ExportFlags {
+        let flags = offer.flags.without(ExportFlags::DF).with(ExportFlags::HAS_FLAGS);
+        flags.with_if(self.framing != Framing::Simple, ExportFlags::DF)
+    }
+
+    fn facts(&self, option: u32, offer: &Offer, wanted: Wanted, output: &mut Vec<u8>) {
+        let mut fact = |kind: u16, parts: &[&[u8]]| {
+            let data = [&kind.to_be_bytes()[..], &parts.concat()].concat();
+            answer(output, option, reply::INFO, &data);
+        };
+        let flags = self.flags(offer).0.to_be_bytes();
+        fact(wire::info::EXPORT, &[&offer.size.to_be_bytes(), &flags]);
+        if wanted.name {
+            fact(wire::info::NAME, &[shortened(&offer.name).as_bytes()]);
+        }
+        if wanted.description {
+            fact(wire::info::DESCRIPTION, &[shortened(&offer.description).as_bytes()]);
+        }
+        let sizes = offer.block_sizes;
+        let (minimum, preferred) = (sizes.minimum.to_be_bytes(), sizes.preferred.to_be_bytes());
+        fact(wire::info::BLOCK_SIZE, &[&minimum, &preferred, &sizes.maximum.to_be_bytes()]);
+        answer(output, option, reply::ACK, &[]);
+    }
+}
+
+/// As much of `text` as the protocol allows in a string.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(wire::NAME_LENGTH_MAX)]
+}
+
+fn answer(output: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
+    output.extend_from_slice(&wire::OPTION_REPLY_MAGIC.to_be_bytes());
+    output.extend_from_slice(&option.to_be_bytes());
+    output.extend_from_slice(&kind.to_be_bytes());
+    let length = u32::try_from(data.len()).expect("every reply is built from strings of at most 4096 bytes");
+    output.extend_from_slice(&length.to_be_bytes());
+    output.extend_from_slice(data);
+}
+
+fn refuse(output: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
+    answer(output, option, kind, why.as_bytes());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Which requests are in order, given what was agreed.
+
+use crate::transmission::{Framing, Request};
+use crate::wire::{BlockSizes, Command, ErrorCode, ExportFlags, PAYLOAD_LENGTH_MAX, command_flag};
+
+/// What was agreed about one export on one connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Terms {
+    /// Bytes of the export.
+    pub size: u64,
+    /// What it can do, as it was told.
+    pub flags: ExportFlags,
+    /// Which requests it likes, as it was told.
+    pub block_sizes: BlockSizes,
+    /// The headers.
+    pub framing: Framing,
+    /// Whether block status may be asked.
+    pub allocation: bool,
+}
+
+impl Terms {
+    /// Whether `request` may be carried out; else the error to answer with, after its payload was skipped.
+    /// [`Command::Disconnect`] has no answer and passes.
+    pub fn check(&self, request: &Request) -> Result<(), ErrorCode> {
+        let known = match request.command {
+            Command::Disconnect => return Ok(()),
+            Command::Other(_) => return Err(ErrorCode::Invalid),
+            _ => self.knows(request.command),
+        };
+        if !known || request.flags & !self.allowed(request.command) != 0 {
+            return Err(ErrorCode::Invalid);
+        }
+        let changes = matches!(request.command, Command::Write | Command::WriteZeroes | Command::Trim);
+        if changes && self.flags.has(ExportFlags::READ_ONLY) {
+            return Err(ErrorCode::Permission);
+        }
+        self.check_range(request)
+    }
+
+    fn knows(&self, command: Command) -> bool {
+        match command {
+            Command::Flush => self.flags.has(ExportFlags::FLUSH),
+            Command::Trim => self.flags.has(ExportFlags::TRIM),
+            Command::WriteZeroes => self.flags.has(ExportFlags::WRITE_ZEROES),
+            Command::Cache => self.flags.has(ExportFlags::CACHE),
+            Command::BlockStatus => self.allocation,
+            _ => true,
+        }
+    }
+
+    /// Flags that the command may have. FUA goes with everything and means nothing where nothing is changed.
+    fn allowed(&self, command: Command) -> u16 {
+        let fua = if self.flags.has(ExportFlags::FUA) { command_flag::FUA } else { 0 };
+        let own = match command {
+            Command::Read if self.flags.has(ExportFlags::DF) => command_flag::DF,
+            Command::Write if self.framing == Framing::Extended => command_flag::PAYLOAD_LEN,
+            Command::WriteZeroes if self.flags.has(ExportFlags::FAST_ZERO) => {
+                command_flag::NO_HOLE | command_flag::FAST_ZERO
+            }
+            Command::WriteZeroes => command_flag::NO_HOLE,
+            Command::BlockStatus => command_flag::REQ_ONE,
+            _ => 0,
+        };
+        fua | own
+    }
+
+    fn check_range(&self, request: &Request) -> Result<(), ErrorCode> {
+        let Request { command, offset, length, .. } = *request;
+        if command == Command::Flush {
+            return if offset == 0 && length == 0 { Ok(()) } else { Err(ErrorCode::Invalid) };
+        }
+        let carries_data = matches!(command, Command::Read | Command::Write);
+        if carries_data && length > u64::from(self.block_sizes.maximum.min(PAYLOAD_LENGTH_MAX)) {
+            return Err(ErrorCode::Invalid);
+        }
+        if command == Command::BlockStatus && length == 0 {
+            return Err(ErrorCode::Invalid);
+        }
+        if offset.checked_add(length).is_none_or(|end| end > self.size) {
+            let grows = matches!(command, Command::Write | Command::WriteZeroes);
+            return Err(if grows { ErrorCode::NoSpace } else { ErrorCode::Invalid });
+        }
+        if (offset | length) & u64::from(self.block_sizes.minimum - 1) != 0 {
+            return Err(ErrorCode::Invalid);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn terms(framing: Framing) -> Terms {
+        let flags = ExportFlags::FLUSH.with(ExportFlags::FUA).with(ExportFlags::WRITE_ZEROES);
+        let flags = flags.with(ExportFlags::TRIM).with(ExportFlags::DF);
+        Terms { size: 8 << 32, flags, block_sizes: BlockSizes::default(), framing, allocation: true }
+    }
+
+    fn request(command: Command, flags: u16, offset: u64, length: u64) -> Request {
+        Request { flags, command, cookie: 7, offset, length }
+    }
+
+    #[test]
+    fn ranges_are_judged_without_overflow() {
+        let terms = terms(Framing::Extended);
+        let size = terms.size;
+        let check = |command, offset, length| terms.check(&request(command, 0, offset, length));
+        assert_eq!(check(Command::Read, size - 1, 1), Ok(()));
+        assert_eq!(check(Command::Read, size, 1), Err(ErrorCode::Invalid));
+        assert_eq!(check(Command::Read, u64::MAX, 1), Err(ErrorCode::Invalid));
+        assert_eq!(check(Command::Write, u64::MAX - 1, 512), Err(ErrorCode::NoSpace));
+        assert_eq!(check(Command::WriteZeroes, 1, u64::MAX), Err(ErrorCode::NoSpace));
+        assert_eq!(check(Command::WriteZeroes, 0, size), Ok(()));
+        assert_eq!(check(Command::Trim, 0, u64::MAX), Err(ErrorCode::Invalid));
+        assert_eq!(check(Command::BlockStatus, 0, size), Ok(()));
+        assert_eq!(check(Command::BlockStatus, 0, 0), Err(ErrorCode::Invalid));
+        assert_eq!(check(Command::Read, 0, (32 << 20) + 1), Err(ErrorCode::Invalid));
+        assert_eq!(check(Command::Read, 0, 32 << 20), Ok(()));
+    }
+
+    #[test]
+    fn flags_and_commands_that_were_not_offered_are_refused() {
+        let mut terms = terms(Framing::Structured);
+        let invalid = Err(ErrorCode::Invalid);
+        assert_eq!(terms.check(&request(Command::Cache, 0, 0, 1)), invalid);
+        assert_eq!(terms.check(&request(Command::WriteZeroes, command_flag::FAST_ZERO, 0, 1)), invalid);
+        assert_eq!(terms.check(&request(Command::Write, command_flag::PAYLOAD_LEN, 0, 1)), invalid);
+        assert_eq!(terms.check(&request(Command::Read, command_flag::DF | command_flag::FUA, 0, 1)), Ok(()));
+        assert_eq!(terms.check(&request(Command::Flush, 0, 0, 1)), invalid);
+        assert_eq!(terms.check(&request(Command::Other(99), 0, 0, 1)), invalid);
+        terms.flags = terms.flags.with(ExportFlags::READ_ONLY);
+        assert_eq!(terms.check(&request(Command::Trim, 0, 0, 1)), Err(ErrorCode::Permission));
+        terms.block_sizes.minimum = 512;
+        assert_eq!(terms.check(&request(Command::Read, 0, 512, 511)), invalid);
+    }
+}
