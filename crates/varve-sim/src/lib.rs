@@ -1,1 +1,54 @@
 //! The simulated world: disks with caches that crash, a clock that jumps, a seeded executor, the oracle.
+//!
+//! A test makes a [`World`] from a seed and a [`SimDisk`], builds the product's own code on the disk's device, and
+//! runs it; everything that is left to chance (who goes first, how long a request takes, when the power fails, which
+//! versions of a sector survive) follows from the seed.
+//!
+//! ```
+//! use varve_block::{Durability, MIB};
+//! use varve_sim::{CrashAt, SimDisk, World, run_seeds, test_name};
+//!
+//! run_seeds(test_name!("a_flushed_write_survives"), 100, |seed| {
+//!     let world = World::new(seed);
+//!     let disk = SimDisk::new(8 * MIB);
+//!     let crash = world.random().between(1, 6);
+//!     world.schedule_crash(CrashAt::Event(crash)); // the power fails after that many disk events
+//!
+//!     let (device, arena) = (disk.device(&world), world.arena());
+//!     let mut flushed = false;
+//!     let ran = world.run_until_crash(async {
+//!         device.write(4096, arena.copy(&[7; 512]), Durability::Volatile).await.expect("no faults");
+//!         device.flush().await.expect("no faults");
+//!         flushed = true;
+//!     });
+//!     assert_eq!(ran.crashed(), crash <= 4); // a write and a flush, each submitted and completed
+//!
+//!     // The next boot: the same disk, without what its cache has lost; a new device.
+//!     let device = disk.device(&world);
+//!     let read = world.run(async { device.read(4096, arena.take(512)).await }).expect("no faults");
+//!     assert!(read[0] == 7 || (!flushed && read[0] == 0));
+//! });
+//! ```
+//!
+//! # The parts
+//! - [`World`]: `clock()`, `spawner()`, `arena()`, `random()`; `run`, `run_until_crash`, `schedule_crash`. A
+//!   deadlock panics and says what is under way.
+//! - [`SimDisk`]: the rule "each sector independently keeps any version since its last flush"; [`FaultPlan`] and
+//!   [`FaultBudget`]; images for stale and copied disks; `peek` and `poke` from outside.
+//! - [`run_seeds`]: many seeds, counts printed, the command that repeats a failure. [`for_each_crash_point`] and
+//!   [`for_each_crash_state`]: every crash of a small scenario.
+
+mod chance;
+mod disk;
+mod harness;
+mod random;
+mod world;
+
+pub use chance::{CrashTally, take_tally_of_this_thread};
+pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
+pub use harness::{CrashStates, TestName, for_each_crash_point, for_each_crash_state, run_seeds};
+pub use random::Random;
+pub use world::{CrashAt, CrashKind, Ran, World};
+
+/// Bytes of a sector: the unit that a crash keeps or loses.
+pub const SECTOR_SIZE: usize = 512;

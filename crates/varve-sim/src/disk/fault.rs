@@ -1,0 +1,181 @@
+//! What can be wrong with a simulated disk: how often, how much of it, and what it does to reads.
+//!
+//! Invariants:
+//! - F1. A fault never changes the medium below it: switched off, the disk holds what it was told to hold.
+//! - F2. No more faults happen than the budget has, on no more disks than it allows.
+//! - F3. A sector that is written again is whole again.
+
+use super::medium::Content;
+use crate::random::Random;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How often things go wrong on a disk, in millionths of the requests concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FaultPlan {
+    /// A sector that is read can no longer be read, until it is written again.
+    pub latent: u32,
+    /// A bit of a sector that is read has changed, and stays so until it is written again.
+    pub rot: u32,
+    /// A write, zero or discard fails, and happens in part.
+    pub write_error: u32,
+    /// A write fails for lack of space, and does not happen.
+    pub no_space: u32,
+    /// A flush fails, and makes nothing durable.
+    pub flush_error: u32,
+    /// A write goes to another place on the disk; it is acknowledged.
+    pub misdirected: u32,
+    /// A write is acknowledged and does not happen at all.
+    pub lost: u32,
+    /// A request takes [`FaultPlan::STALL`] longer.
+    pub stall: u32,
+    /// The disk vanishes.
+    pub vanish: u32,
+}
+
+impl FaultPlan {
+    /// How long a stalled request takes.
+    pub const STALL: Duration = Duration::from_secs(30);
+}
+
+/// How many faults may happen, and on how many disks: shared by the disks among which there is redundancy, it keeps
+/// the damage within what the redundancy can heal.
+#[derive(Clone, Debug)]
+pub struct FaultBudget(Rc<RefCell<Budget>>);
+
+#[derive(Debug)]
+struct Budget {
+    faults_left: u64,
+    disks_max: usize,
+    disks: BTreeSet<u64>,
+}
+
+impl FaultBudget {
+    /// At most `faults_max` faults, on at most `disks_max` disks.
+    pub fn new(faults_max: u64, disks_max: usize) -> Self {
+        let budget = Budget { faults_left: faults_max, disks_max, disks: BTreeSet::new() };
+        Self(Rc::new(RefCell::new(budget)))
+    }
+
+    /// No limit at all.
+    pub fn unlimited() -> Self {
+        Self::new(u64::MAX, usize::MAX)
+    }
+
+    /// Faults that may still happen.
+    pub fn faults_left(&self) -> u64 {
+        self.0.borrow().faults_left
+    }
+
+    /// Takes one fault for the disk `disk`, if there is one (F2).
+    fn take(&self, disk: u64) -> bool {
+        let mut budget = self.0.borrow_mut();
+        let allowed = budget.disks.contains(&disk) || budget.disks.len() < budget.disks_max;
+        if budget.faults_left == 0 || !allowed {
+            return false;
+        }
+        budget.faults_left -= 1;
+        budget.disks.insert(disk);
+        true
+    }
+}
+
+/// What is wrong with a sector.
+#[derive(Clone, Debug)]
+pub(crate) enum Damage {
+    /// It cannot be read.
+    Unreadable,
+    /// The bits of `mask` of byte `byte` are turned over.
+    Flipped { byte: usize, mask: u8 },
+    /// It reads as this.
+    Shows(Content),
+}
+
+/// What happens to a request beside what it asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    Fine,
+    Stall,
+    /// A medium error; a change happens in part.
+    Fail,
+    NoSpace,
+    Misdirected,
+    Lost,
+    Vanish,
+    /// One sector that is read gets damaged first.
+    Latent,
+    Rot,
+}
+
+/// The faults of one disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Faults {
+    pub(crate) plan: FaultPlan,
+    pub(crate) budget: FaultBudget,
+    pub(crate) enabled: bool,
+    damaged: BTreeMap<u64, Damage>,
+}
+
+impl Default for Faults {
+    fn default() -> Self {
+        Self {
+            plan: FaultPlan::default(),
+            budget: FaultBudget::unlimited(),
+            enabled: true,
+            damaged: BTreeMap::new(),
+        }
+    }
+}
+
+impl Faults {
+    /// What is to happen to a request with this verb to disk `disk`.
+    pub(crate) fn judge(&self, disk: u64, verb: &str, random: &mut Random) -> Verdict {
+        if !self.enabled || self.plan == FaultPlan::default() {
+            return Verdict::Fine;
+        }
+        let plan = &self.plan;
+        let common = [(plan.stall, Verdict::Stall), (plan.vanish, Verdict::Vanish)];
+        let special: &[(u32, Verdict)] = match verb {
+            "read" => &[(plan.latent, Verdict::Latent), (plan.rot, Verdict::Rot)],
+            "write" => &[
+                (plan.write_error, Verdict::Fail),
+                (plan.no_space, Verdict::NoSpace),
+                (plan.misdirected, Verdict::Misdirected),
+                (plan.lost, Verdict::Lost),
+            ],
+            "flush" => &[(plan.flush_error, Verdict::Fail)],
+            _ => &[(plan.write_error, Verdict::Fail)],
+        };
+        for (millionths, verdict) in special.iter().chain(&common) {
+            if *millionths > 0 && random.chance(u64::from(*millionths), 1_000_000) && self.budget.take(disk) {
+                return *verdict;
+            }
+        }
+        Verdict::Fine
+    }
+
+    pub(crate) fn damage(&mut self, sector: u64, damage: Damage) {
+        self.damaged.insert(sector, damage);
+    }
+
+    /// F3.
+    pub(crate) fn written(&mut self, sector: u64) {
+        if !self.damaged.is_empty() {
+            self.damaged.remove(&sector);
+        }
+    }
+
+    pub(crate) fn forget_damage(&mut self) {
+        self.damaged.clear();
+    }
+
+    /// What is wrong with `sector` now.
+    pub(crate) fn at(&self, sector: u64) -> Option<&Damage> {
+        if self.damaged.is_empty() || !self.enabled {
+            return None;
+        }
+        self.damaged.get(&sector)
+    }
+}

@@ -1,0 +1,291 @@
+//! One request to a simulated disk, from its submission to its end or to the crash.
+//!
+//! The invariants K1 to K4 of the disk are kept here: a change is applied to the medium sector by sector, some of
+//! them perhaps before its end, the rest at its end, and is acknowledged after that.
+
+use super::answer::Reply;
+use super::fault::{Damage, Verdict};
+use super::medium::Content;
+use super::{State, flipped, sectors};
+use crate::SECTOR_SIZE;
+use crate::random::Random;
+use crate::world::CrashKind;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use varve_block::{Buffer, Durability, Extent, Io, IoError, Outcome};
+
+/// A request under way.
+pub(crate) struct Flight {
+    pub(crate) verb: &'static str,
+    pub(crate) extent: Extent,
+    job: Job,
+    verdict: Verdict,
+    reply: Reply,
+    /// Sectors that were applied before the end.
+    applied: BTreeSet<u64>,
+}
+
+/// What a request does.
+pub(crate) enum Job {
+    Read(Buffer),
+    /// A write of the bytes, or of zeros.
+    Change {
+        bytes: Option<Rc<[u8]>>,
+        durability: Durability,
+    },
+    Discard,
+    /// Covers the versions before `mark`, except those of requests that were still under way.
+    Flush {
+        mark: u64,
+        unacknowledged: BTreeSet<u64>,
+    },
+}
+
+/// A request that has ended.
+pub(crate) struct Done {
+    pub(crate) verb: &'static str,
+    pub(crate) extent: Extent,
+    /// Whether it is a disk event at which a crash may come.
+    pub(crate) counts: bool,
+    pub(crate) outcome: Outcome,
+    pub(crate) reply: Reply,
+}
+
+impl Flight {
+    fn is_change(&self) -> bool {
+        matches!(self.job, Job::Change { .. } | Job::Discard)
+    }
+}
+
+/// How much of a change happens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Amount {
+    All,
+    /// Each sector perhaps, one in so many.
+    Some(u64),
+}
+
+impl State {
+    pub(crate) fn new_request(&mut self) -> u64 {
+        self.next_request += 1;
+        self.next_request
+    }
+
+    /// Takes a request in.
+    pub(crate) fn begin(&mut self, io: Io, verdict: Verdict, reply: Reply) -> u64 {
+        let id = self.new_request();
+        self.counters.count(&io);
+        let (verb, extent) = (io.verb(), io.extent());
+        let job = match io {
+            Io::Read { buffer, .. } => Job::Read(buffer),
+            Io::Write { data, durability, .. } => {
+                Job::Change { bytes: Some(Rc::from(&data[..])), durability }
+            }
+            Io::Zero { options, .. } => Job::Change { bytes: None, durability: options.durability },
+            Io::Discard { .. } => Job::Discard,
+            Io::Flush => {
+                let changes = self.flights.iter().filter(|(_, flight)| flight.is_change());
+                let unacknowledged = changes.map(|(id, _)| *id).collect();
+                Job::Flush { mark: self.medium.order(), unacknowledged }
+            }
+        };
+        let mut flight = Flight { verb, extent, job, verdict, reply, applied: BTreeSet::new() };
+        if let Some(target) = self.misdirect_next.take_if(|_| verb == "write") {
+            flight.verdict = Verdict::Misdirected;
+            flight.applied.insert(target / SECTOR_SIZE as u64);
+        }
+        self.flights.insert(id, flight);
+        id
+    }
+
+    /// Ends a request. `lies`: nothing becomes durable.
+    pub(crate) fn complete(&mut self, id: u64, lies: bool, random: &mut Random) -> Done {
+        if random.chance(1, 4) {
+            self.make_progress(id, random);
+        }
+        let mut flight = self.flights.remove(&id).expect("a request under way ends once");
+        if flight.verdict == Verdict::Vanish {
+            self.gone = true;
+        }
+        let result = if self.gone {
+            if flight.is_change() {
+                self.apply(id, &mut flight, Amount::Some(2), random);
+            }
+            Err(IoError::Gone)
+        } else {
+            self.carry_out(id, &mut flight, lies, random)
+        };
+        let counts = !matches!(flight.job, Job::Read(_));
+        let Flight { verb, extent, job, reply, .. } = flight;
+        let outcome = result.map(|()| match job {
+            Job::Read(buffer) => buffer,
+            Job::Change { .. } | Job::Discard | Job::Flush { .. } => Buffer::empty(),
+        });
+        Done { verb, extent, counts, outcome, reply }
+    }
+
+    fn carry_out(
+        &mut self,
+        id: u64,
+        flight: &mut Flight,
+        lies: bool,
+        random: &mut Random,
+    ) -> Result<(), IoError> {
+        if let Job::Read(buffer) = &mut flight.job {
+            self.damage_before_read(flight.extent, flight.verdict, random);
+            return self.read(flight.extent, buffer);
+        }
+        match flight.verdict {
+            Verdict::NoSpace => return Err(IoError::NoSpace),
+            Verdict::Fail if !flight.is_change() => return Err(IoError::Medium),
+            Verdict::Fail => {
+                self.apply(id, flight, Amount::Some(2), random);
+                return Err(IoError::Medium);
+            }
+            Verdict::Lost | Verdict::Misdirected => self.hide(flight, random),
+            _ => {}
+        }
+        match &flight.job {
+            Job::Flush { mark, unacknowledged } if !lies => self.medium.flush(*mark, unacknowledged),
+            Job::Flush { .. } | Job::Read(_) => {}
+            Job::Discard => self.apply(id, flight, Amount::All, random),
+            Job::Change { durability, .. } => {
+                let durable = *durability == Durability::Durable && !lies;
+                self.apply(id, flight, Amount::All, random);
+                if durable {
+                    self.settle(id, flight.extent);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// K3.
+    fn settle(&mut self, id: u64, extent: Extent) {
+        for sector in self.medium.touched(sectors(extent)) {
+            self.medium.settle(sector, id);
+        }
+    }
+
+    fn read(&self, extent: Extent, buffer: &mut Buffer) -> Result<(), IoError> {
+        for (sector, target) in sectors(extent).zip(buffer.chunks_mut(SECTOR_SIZE)) {
+            match self.faults.at(sector) {
+                None => self.medium.newest(sector).copy_to(target),
+                Some(Damage::Unreadable) => return Err(IoError::Medium),
+                Some(Damage::Shows(content)) => content.copy_to(target),
+                Some(Damage::Flipped { byte, mask }) => {
+                    self.medium.newest(sector).copy_to(target);
+                    target[*byte] ^= mask;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn damage_before_read(&mut self, extent: Extent, verdict: Verdict, random: &mut Random) {
+        let range = sectors(extent);
+        let sector = random.between(range.start, range.end);
+        match verdict {
+            Verdict::Latent => self.faults.damage(sector, Damage::Unreadable),
+            Verdict::Rot => self.faults.damage(sector, flipped(random)),
+            _ => {}
+        }
+    }
+
+    /// Lets reads see, in place of a write that went astray, what was there before; and if it went somewhere else,
+    /// there what it wrote. The medium itself is written as it should be (F1), after this.
+    fn hide(&mut self, flight: &mut Flight, random: &mut Random) {
+        let Job::Change { bytes: Some(bytes), .. } = &flight.job else { return };
+        let range = sectors(flight.extent);
+        let shown: Vec<_> = range.clone().map(|sector| (sector, self.medium.newest(sector))).collect();
+        if flight.verdict == Verdict::Misdirected {
+            let bytes = Rc::clone(bytes);
+            let length = range.end - range.start;
+            let target = flight.applied.pop_first().unwrap_or_else(|| {
+                let step = random.between(1, 256);
+                if range.start >= length * step {
+                    range.start - length * step
+                } else {
+                    range.start + length * step
+                }
+            });
+            for (number, sector) in (target..target + length).enumerate() {
+                let content = Content::Data { bytes: Rc::clone(&bytes), start: number * SECTOR_SIZE };
+                self.faults.damage(sector, Damage::Shows(content));
+            }
+        }
+        flight.applied.clear();
+        self.hidden.extend(shown);
+    }
+
+    /// Applies the sectors of a change that were not yet applied, or some of them.
+    fn apply(&mut self, id: u64, flight: &mut Flight, amount: Amount, random: &mut Random) {
+        let range = sectors(flight.extent);
+        let bytes = match &flight.job {
+            Job::Change { bytes, .. } => bytes.clone(),
+            Job::Discard => None,
+            Job::Read(_) | Job::Flush { .. } => unreachable!("only a change is applied"),
+        };
+        // Where nothing was ever written there are zeros already.
+        let targets =
+            if bytes.is_some() { range.clone().collect() } else { self.medium.touched(range.clone()) };
+        for sector in targets {
+            if let Amount::Some(out_of) = amount
+                && !random.chance(1, out_of)
+            {
+                continue;
+            }
+            if !flight.applied.insert(sector) {
+                continue;
+            }
+            let content = match (&bytes, &flight.job) {
+                (Some(bytes), _) => {
+                    let start = usize::try_from(sector - range.start).expect("in memory") * SECTOR_SIZE;
+                    Content::Data { bytes: Rc::clone(bytes), start }
+                }
+                (None, Job::Discard) => match random.below(4) {
+                    0 | 1 => Content::Zeros,
+                    2 => self.medium.newest(sector),
+                    _ => self.medium.settled(sector),
+                },
+                (None, _) => Content::Zeros,
+            };
+            self.medium.apply(sector, id, content);
+            self.faults.written(sector);
+        }
+        for (sector, content) in self.hidden.drain(..) {
+            self.faults.damage(sector, Damage::Shows(content));
+        }
+    }
+
+    /// Lets part of some other change happen before its end.
+    fn make_progress(&mut self, except: u64, random: &mut Random) {
+        let waiting = self
+            .flights
+            .iter()
+            .filter(|(id, flight)| **id != except && flight.is_change() && flight.verdict == Verdict::Fine);
+        let waiting: Vec<u64> = waiting.map(|(id, _)| *id).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let id = *random.pick(&waiting);
+        let mut flight = self.flights.remove(&id).expect("it was just there");
+        self.apply(id, &mut flight, Amount::Some(2), random);
+        self.flights.insert(id, flight);
+    }
+
+    /// At a crash: what is under way has happened, as far as the medium then keeps it; or, if only the process
+    /// ended, in part.
+    pub(crate) fn apply_in_flight(&mut self, kind: CrashKind, random: &mut Random) {
+        for (id, mut flight) in std::mem::take(&mut self.flights) {
+            if flight.is_change() && flight.verdict != Verdict::NoSpace {
+                let amount = match kind {
+                    CrashKind::Power => Amount::All,
+                    CrashKind::Process => Amount::Some(2),
+                };
+                self.apply(id, &mut flight, amount, random);
+            }
+        }
+        self.misdirect_next = None;
+    }
+}
