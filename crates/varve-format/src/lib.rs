@@ -1,1 +1,18 @@
 //! Every on-disk layout: bytes in, structures out; no I/O.
+
+pub mod date;
+pub mod label;
+pub mod layout;
+pub mod name;
+pub mod ring;
+pub mod signature;
+pub mod slot;
+pub mod text;
+
+pub use date::{format_date, parse_date};
+pub use label::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN};
+pub use layout::{Field, Layout, tables};
+pub use name::{NAME_LENGTH_MAX, NameError, check_name};
+pub use ring::{Damaged, Placed, RingContent, place, text_length_max};
+pub use signature::{HEAD_LENGTH, Signature, TAIL_LENGTH, find_signature};
+pub use slot::{Slot, SlotError, SlotHeader, slot_length, version_of};

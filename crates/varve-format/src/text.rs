@@ -1,0 +1,206 @@
+//! The description of a volume group: the one structure on disk that is text (TOML), so that a person can read and
+//! mend it.
+//!
+//! [`Description::encode`] writes it with an explanation on top; [`Description::decode`] refuses whatever it does not
+//! know, because a program that dropped it would lose it with the next change.
+//!
+//! Invariants, all checked by [`Description::check`]:
+//! - T1. Ids are not nil; no two things have one id, no two volumes and no two disks one name. Names are valid.
+//! - T2. The extent size is a power of two from 64 KiB to 1 GiB.
+//! - T3. The extents of a physical volume lie between its data offset and its size; it has at least one.
+//! - T4. Every area names a physical volume of the group and lies inside its extents.
+//! - T5. No extent is owned twice.
+//! - T6. A linear volume's segments have one area each, a striped one's at least two of equal length on different
+//!   physical volumes; only striped volumes have a stripe size, a power of two from 4 KiB to the extent size.
+//! - T7. A volume has as many extents as its segments, at least one; so has an exception store.
+//! - T8. A chunk size is a power of two from 4 KiB to 1 MiB.
+//! - T9. Sequence numbers begin at 1. Dates are dates.
+
+mod areas;
+mod check;
+#[cfg(test)]
+mod tests;
+
+pub use areas::{Area, PvName, Segment};
+pub use check::TextError;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use varve_block::{GIB, KIB, UnixTime};
+
+/// The version of the text that this program writes.
+pub const TEXT_VERSION: i64 = 1;
+/// The smallest extent, in bytes.
+pub const EXTENT_SIZE_MIN: u64 = 64 * KIB;
+/// The largest extent, in bytes.
+pub const EXTENT_SIZE_MAX: u64 = GIB;
+/// The extent size of a group for which none is asked, in bytes.
+pub const EXTENT_SIZE_DEFAULT: u64 = 4096 * KIB;
+
+/// All that a volume group is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    version: Version,
+    /// The group itself.
+    pub group: GroupEntry,
+    /// Its physical volumes.
+    #[serde(default, rename = "physical_volume", skip_serializing_if = "Vec::is_empty")]
+    pub physical_volumes: Vec<PhysicalVolumeEntry>,
+    /// Its logical volumes.
+    #[serde(default, rename = "logical_volume", skip_serializing_if = "Vec::is_empty")]
+    pub logical_volumes: Vec<LogicalVolumeEntry>,
+}
+
+/// The group itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupEntry {
+    /// What it is called.
+    pub name: String,
+    /// What it is.
+    pub id: Uuid,
+    /// The number of this version of the description.
+    pub sequence: u64,
+    /// Bytes of an extent.
+    pub extent_size: u64,
+    /// When the group was made.
+    #[serde(with = "date_text")]
+    pub created: UnixTime,
+    /// When this version was made.
+    #[serde(with = "date_text")]
+    pub changed: UnixTime,
+    /// What made this version, for people.
+    pub change: String,
+}
+
+/// A physical volume of the group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhysicalVolumeEntry {
+    /// What areas call it.
+    pub name: PvName,
+    /// What its label says.
+    pub id: Uuid,
+    /// Bytes of the disk that are managed.
+    pub size: u64,
+    /// First byte of extent 0.
+    pub data_offset: u64,
+    /// Number of extents.
+    pub extents: u64,
+    /// Where it was last seen; a hint for people.
+    pub path: String,
+    /// Whether the group was changed while it was absent. What such a disk says of the group is not believed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
+}
+
+/// How the extents of a volume become its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// One area after the other.
+    Linear,
+    /// Stripes of `stripe_size` bytes, in turn on each area of a segment.
+    Striped,
+}
+
+/// A logical volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LogicalVolumeEntry {
+    /// What it is called.
+    pub name: String,
+    /// What it is.
+    pub id: Uuid,
+    /// How its extents become bytes.
+    pub kind: Kind,
+    /// Bytes of a stripe, of a striped volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stripe_size: Option<u64>,
+    /// Whether it may not be written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+    /// When it was made.
+    #[serde(with = "date_text")]
+    pub created: UnixTime,
+    /// Its size.
+    pub extents: u64,
+    /// Where its extents lie, in order.
+    pub segments: Vec<Segment>,
+    /// Where its snapshots keep what it held before, if it has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store: Option<StoreEntry>,
+}
+
+/// The exception store of a volume: linear, one for all its dependent snapshots.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StoreEntry {
+    /// What it is.
+    pub id: Uuid,
+    /// Bytes of a chunk.
+    pub chunk_size: u64,
+    /// Its size.
+    pub extents: u64,
+    /// Where its extents lie, in order; one area each.
+    pub segments: Vec<Segment>,
+}
+
+/// The text's version: always [`TEXT_VERSION`] here, because others are refused before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+struct Version(i64);
+
+impl Description {
+    /// A description of nothing but `group`.
+    pub fn new(group: GroupEntry) -> Self {
+        let version = Version(TEXT_VERSION);
+        Self { version, group, physical_volumes: Vec::new(), logical_volumes: Vec::new() }
+    }
+
+    /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
+    pub fn encode(&self) -> String {
+        let checked = self.check();
+        assert!(checked.is_ok(), "T1 to T9: {checked:?}");
+        let body = toml::to_string(self).expect("every description has a form in TOML");
+        format!("{EXPLANATION}{body}")
+    }
+
+    /// The description in `text`, checked.
+    pub fn decode(text: &str) -> Result<Description, TextError> {
+        let syntax = |error: &toml::de::Error| TextError::Syntax(error.to_string());
+        let table: toml::Table = text.parse().map_err(|error| syntax(&error))?;
+        match table.get("version").and_then(toml::Value::as_integer) {
+            None => return Err(TextError::NoVersion),
+            Some(TEXT_VERSION) => {}
+            Some(version) => return Err(TextError::Newer(version)),
+        }
+        let description: Description = toml::from_str(text).map_err(|error| syntax(&error))?;
+        description.check()?;
+        Ok(description)
+    }
+}
+
+const EXPLANATION: &str = "\
+# A Varve volume group. Every physical volume holds this text; `varve vg backup` saves it, `varve vg restore`
+# writes it back after you have mended it. Sizes are bytes. Areas are PV:FIRST+COUNT in extents; the areas of a
+# striped segment stand in one string.
+";
+
+/// Dates as text.
+mod date_text {
+    use crate::date::{format_date, parse_date};
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+    use varve_block::UnixTime;
+
+    pub(super) fn serialize<S: Serializer>(date: &UnixTime, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&format_date(*date))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UnixTime, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let expected = "a date like 2026-11-21T11:46:28Z";
+        parse_date(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not {expected}")))
+    }
+}

@@ -1,0 +1,241 @@
+//! Whether a description makes sense: every rule of the text, each with an error that names the place.
+
+use super::{
+    Area, Description, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, PhysicalVolumeEntry,
+    PvName, Segment, TEXT_VERSION,
+};
+use crate::name::{NameError, check_name};
+use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
+use varve_block::{KIB, MIB, is_aligned};
+
+/// The largest number of TOML.
+const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
+
+/// Why a text is not the description of a group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TextError {
+    /// It is not TOML, or has a field that does not exist, or one of the wrong type. The message names the line.
+    #[error("the description cannot be read: {0}")]
+    Syntax(String),
+    /// It does not say its version.
+    #[error("the description does not begin with `version = {TEXT_VERSION}`")]
+    NoVersion,
+    /// It was written by a newer program.
+    #[error("the description has version {0}; this varve knows version {TEXT_VERSION}: use the newer one")]
+    Newer(i64),
+    /// T1: a name that none may have.
+    #[error("{place}: {error}")]
+    Name {
+        /// Whose name.
+        place: String,
+        /// What is wrong with it.
+        error: NameError,
+    },
+    /// T1: two things of one name.
+    #[error("two of them are called {0}")]
+    NameTwice(String),
+    /// T1: a nil id.
+    #[error("{0} has no id")]
+    IdNil(String),
+    /// T1: two things of one id.
+    #[error("two things have the id {0}")]
+    IdTwice(Uuid),
+    /// T2.
+    #[error("extent_size is {0}: it must be a power of two from 64 KiB to 1 GiB")]
+    ExtentSize(u64),
+    /// T3.
+    #[error("{0}: its extents do not lie between its data_offset and its size")]
+    PhysicalVolume(PvName),
+    /// T4: an area of a disk that the group does not have.
+    #[error("{place}: there is no {pv}")]
+    NoSuchPv {
+        /// Whose area.
+        place: String,
+        /// Which disk.
+        pv: PvName,
+    },
+    /// T4: an area beyond the disk's last extent.
+    #[error("{place}: {area} ends behind the last extent of {}, or is empty", area.pv)]
+    AreaOutside {
+        /// Whose area.
+        place: String,
+        /// Which.
+        area: Area,
+    },
+    /// T5.
+    #[error("extent {extent} of {pv} belongs to {first} and to {second}")]
+    OwnedTwice {
+        /// The disk.
+        pv: PvName,
+        /// The extent.
+        extent: u64,
+        /// One owner.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// T6 or T7.
+    #[error("{place}: {problem}")]
+    Shape {
+        /// The volume or store.
+        place: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// T9.
+    #[error("sequence is {0}: it begins at 1 and ends at 2^63 - 1")]
+    Sequence(u64),
+}
+
+impl Description {
+    /// Whether T1 to T9 hold; else the first that does not.
+    pub fn check(&self) -> Result<(), TextError> {
+        let size = self.group.extent_size;
+        if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
+            return Err(TextError::ExtentSize(size));
+        }
+        if self.group.sequence == 0 || self.group.sequence > NUMBER_MAX {
+            return Err(TextError::Sequence(self.group.sequence));
+        }
+        self.check_names()?;
+        self.check_ids()?;
+        self.physical_volumes.iter().try_for_each(|pv| check_pv(pv, size))?;
+        self.logical_volumes.iter().try_for_each(|lv| check_lv(lv, size))?;
+        self.check_areas()
+    }
+
+    fn check_names(&self) -> Result<(), TextError> {
+        let named =
+            |place: String, name: &str| check_name(name).map_err(|error| TextError::Name { place, error });
+        named("the group".into(), &self.group.name)?;
+        let mut volumes = HashSet::new();
+        for lv in &self.logical_volumes {
+            named(format!("the volume {:?}", lv.name), &lv.name)?;
+            if !volumes.insert(&lv.name) {
+                return Err(TextError::NameTwice(lv.name.clone()));
+            }
+        }
+        let mut disks = HashSet::new();
+        match self.physical_volumes.iter().find(|pv| !disks.insert(pv.name)) {
+            Some(pv) => Err(TextError::NameTwice(pv.name.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    fn check_ids(&self) -> Result<(), TextError> {
+        let group = [("the group".to_owned(), self.group.id)].into_iter();
+        let disks = self.physical_volumes.iter().map(|pv| (pv.name.to_string(), pv.id));
+        let volumes = self.logical_volumes.iter().map(|lv| (lv.name.clone(), lv.id));
+        let stores = self.logical_volumes.iter().filter_map(|lv| {
+            let store = lv.store.as_ref()?;
+            Some((place_of_store(lv), store.id))
+        });
+        let mut seen = HashSet::new();
+        for (place, id) in group.chain(disks).chain(volumes).chain(stores) {
+            if id.is_nil() {
+                return Err(TextError::IdNil(place));
+            }
+            if !seen.insert(id) {
+                return Err(TextError::IdTwice(id));
+            }
+        }
+        Ok(())
+    }
+
+    /// T4 and T5.
+    fn check_areas(&self) -> Result<(), TextError> {
+        let extents: HashMap<_, _> = self.physical_volumes.iter().map(|pv| (pv.name, pv.extents)).collect();
+        let mut owned = Vec::new();
+        for (place, area) in self.areas() {
+            let Some(extents) = extents.get(&area.pv) else {
+                return Err(TextError::NoSuchPv { place, pv: area.pv });
+            };
+            if area.count == 0 || area.start.checked_add(area.count).is_none_or(|end| end > *extents) {
+                return Err(TextError::AreaOutside { place, area });
+            }
+            owned.push((area, place));
+        }
+        owned.sort();
+        for pair in owned.windows(2) {
+            let [(area, first), (next, second)] = pair else { unreachable!("windows of two") };
+            if area.pv == next.pv && next.start < area.end() {
+                let (first, second) = (first.clone(), second.clone());
+                return Err(TextError::OwnedTwice { pv: area.pv, extent: next.start, first, second });
+            }
+        }
+        Ok(())
+    }
+
+    /// Every area that something owns, and the name of its owner.
+    fn areas(&self) -> impl Iterator<Item = (String, Area)> {
+        self.logical_volumes.iter().flat_map(|lv| {
+            let own = areas_of(&lv.segments).map(|area| (lv.name.clone(), area));
+            let store = lv.store.iter().flat_map(|store| areas_of(&store.segments));
+            own.chain(store.map(|area| (place_of_store(lv), area)))
+        })
+    }
+}
+
+fn areas_of(segments: &[Segment]) -> impl Iterator<Item = Area> {
+    segments.iter().flat_map(|segment| segment.areas.iter().copied())
+}
+
+fn place_of_store(lv: &LogicalVolumeEntry) -> String {
+    format!("the exception store of {}", lv.name)
+}
+
+/// T3.
+fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
+    let end = pv.extents.checked_mul(extent_size).and_then(|length| pv.data_offset.checked_add(length));
+    let inside = end.is_some_and(|end| end <= pv.size);
+    if pv.extents == 0 || !inside || pv.size > NUMBER_MAX || !is_aligned(pv.data_offset, 4 * KIB) {
+        return Err(TextError::PhysicalVolume(pv.name));
+    }
+    Ok(())
+}
+
+/// T6 to T8.
+fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
+    let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
+    if !agree(lv.extents, &lv.segments) {
+        return problem("`extents` is not the sum of its segments");
+    }
+    match (lv.kind, lv.stripe_size) {
+        (Kind::Linear, None) if lv.segments.iter().all(is_linear) => {}
+        (Kind::Linear, _) => return problem("a linear volume has segments of one area and no stripe_size"),
+        (Kind::Striped, Some(size)) if size.is_power_of_two() && (4 * KIB..=extent_size).contains(&size) => {}
+        (Kind::Striped, _) => {
+            return problem("stripe_size must be a power of two from 4 KiB to the extent size");
+        }
+    }
+    if lv.kind == Kind::Striped && !lv.segments.iter().all(is_striped) {
+        return problem("a striped segment has two or more areas of equal length on different disks");
+    }
+    let Some(store) = &lv.store else { return Ok(()) };
+    let problem = |problem| Err(TextError::Shape { place: place_of_store(lv), problem });
+    if !agree(store.extents, &store.segments) || !store.segments.iter().all(is_linear) {
+        return problem("`extents` is not the sum of its segments of one area each");
+    }
+    if !store.chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&store.chunk_size) {
+        return problem("chunk_size must be a power of two from 4 KiB to 1 MiB");
+    }
+    Ok(())
+}
+
+/// T7.
+fn agree(extents: u64, segments: &[Segment]) -> bool {
+    let sum = segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(segment.extents()));
+    extents > 0 && sum == Some(extents)
+}
+
+fn is_linear(segment: &Segment) -> bool {
+    segment.areas.len() == 1
+}
+
+fn is_striped(segment: &Segment) -> bool {
+    let mut disks = HashSet::new();
+    let different = segment.areas.iter().all(|area| disks.insert(area.pv));
+    let equal = segment.areas.windows(2).all(|pair| pair[0].count == pair[1].count);
+    different && equal && segment.areas.len() >= 2
+}

@@ -1,0 +1,230 @@
+//! Tests of the group's text: its exact form, every refusal, and that it survives the round trip.
+
+use super::*;
+use crate::name::NameError;
+use proptest::prelude::*;
+
+fn area(pv: u32, start: u64, count: u64) -> Area {
+    Area { pv: PvName(pv), start, count }
+}
+
+fn disk(number: u32) -> PhysicalVolumeEntry {
+    PhysicalVolumeEntry {
+        name: PvName(number),
+        id: Uuid::from_u128(0x100 + u128::from(number)),
+        size: 1 << 30,
+        data_offset: 1 << 20,
+        extents: 255,
+        path: format!("/dev/sd{number}"),
+        missing: number == 1,
+    }
+}
+
+fn sample() -> Description {
+    let mut description = Description::new(GroupEntry {
+        name: "data".into(),
+        id: Uuid::from_u128(1),
+        sequence: 7,
+        extent_size: 4 << 20,
+        created: UnixTime(1_750_000_000),
+        changed: UnixTime(1_750_000_100),
+        change: "lv create data/fast --size 80M --type striped".into(),
+    });
+    description.physical_volumes = vec![disk(0), disk(1)];
+    description.logical_volumes = vec![
+        LogicalVolumeEntry {
+            name: "vm1".into(),
+            id: Uuid::from_u128(2),
+            kind: Kind::Linear,
+            stripe_size: None,
+            read_only: false,
+            created: UnixTime(1_750_000_050),
+            extents: 30,
+            segments: vec![Segment::linear(area(0, 0, 25)), Segment::linear(area(1, 100, 5))],
+            store: Some(StoreEntry {
+                id: Uuid::from_u128(3),
+                chunk_size: 65_536,
+                extents: 5,
+                segments: vec![Segment::linear(area(0, 30, 5))],
+            }),
+        },
+        LogicalVolumeEntry {
+            name: "fast".into(),
+            id: Uuid::from_u128(4),
+            kind: Kind::Striped,
+            stripe_size: Some(65_536),
+            read_only: true,
+            created: UnixTime(1_750_000_100),
+            extents: 20,
+            segments: vec![Segment { areas: vec![area(0, 50, 10), area(1, 0, 10)] }],
+            store: None,
+        },
+    ];
+    description
+}
+
+#[test]
+fn golden_text() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/text/golden.toml");
+    let golden = std::fs::read_to_string(path).expect("the golden text is checked in");
+    assert_eq!(sample().encode(), golden);
+    assert_eq!(Description::decode(&golden), Ok(sample()));
+}
+
+#[test]
+fn newer_and_unknown_texts_are_refused_with_what_is_wrong() {
+    let text = sample().encode();
+    let newer = text.replace("version = 1\n", "version = 2\nnew = true\n");
+    assert_eq!(Description::decode(&newer), Err(TextError::Newer(2)));
+    let none = text.replace("version = 1\n", "");
+    assert_eq!(Description::decode(&none), Err(TextError::NoVersion));
+    assert_eq!(Description::decode(""), Err(TextError::NoVersion));
+    for (from, to, word) in [
+        ("read_only = true", "colour = 1", "colour"),
+        ("extents = 30", "extents = \"x\"", "extents"),
+        ("extents = 30", "", "extents"),
+        ("pv0:0+25", "pv0:0+25+1", "pv0:0+25+1"),
+        ("pv0:0+25", "pv00:0+25", "pv00:0+25"),
+        ("pv0:0+25", "pv0:0+-5", "pv0:0+-5"),
+        ("2025-06-15T15:06:40Z", "yesterday", "yesterday"),
+        ("[group]", "[grp]", "grp"),
+    ] {
+        assert!(text.contains(from), "{from}");
+        let mended = text.replacen(from, to, 1);
+        match Description::decode(&mended) {
+            Err(TextError::Syntax(message)) => assert!(message.contains(word), "{word} in {message}"),
+            other => panic!("{to}: {other:?}"),
+        }
+    }
+}
+
+/// One change that breaks one rule, and what the refusal says.
+type Breakage = (&'static str, fn(&mut Description), &'static str);
+
+const BREAKAGES: &[Breakage] = &[
+    ("T1", |d| d.group.name = "a/b".into(), "the group: a name is made of"),
+    ("T1", |d| d.logical_volumes[0].name = "-x".into(), "the volume \"-x\": a name begins with"),
+    ("T1", |d| d.logical_volumes[0].name = "fast".into(), "two of them are called fast"),
+    ("T1", |d| d.physical_volumes[1].name = PvName(0), "two of them are called pv0"),
+    ("T1", |d| d.logical_volumes[0].id = Uuid::nil(), "vm1 has no id"),
+    ("T1", |d| d.physical_volumes[1].id = Uuid::from_u128(4), "two things have the id"),
+    ("T2", |d| d.group.extent_size = 3 << 20, "extent_size is 3145728"),
+    ("T2", |d| d.group.extent_size = 0, "extent_size is 0"),
+    ("T2", |d| d.group.extent_size = 1 << 40, "extent_size is 1099511627776"),
+    ("T3", |d| d.physical_volumes[0].extents = 256, "pv0: its extents do not lie"),
+    ("T3", |d| d.physical_volumes[0].extents = u64::MAX, "pv0: its extents do not lie"),
+    ("T3", |d| d.physical_volumes[0].extents = 0, "pv0: its extents do not lie"),
+    ("T3", |d| d.physical_volumes[0].data_offset += 512, "pv0: its extents do not lie"),
+    ("T4", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(7), "fast: there is no pv7"),
+    ("T4", |d| d.logical_volumes[0].segments[1].areas[0].start = 251, "vm1: pv1:251+5 ends behind"),
+    ("T4", |d| d.logical_volumes[0].segments[1].areas[0].start = u64::MAX, "vm1: pv1:18446744073709551615+5"),
+    (
+        "T5",
+        |d| d.logical_volumes[0].segments[1].areas[0].start = 9,
+        "extent 9 of pv1 belongs to fast and to vm1",
+    ),
+    (
+        "T5",
+        |d| d.logical_volumes[1].segments[0].areas[0].start = 34,
+        "extent 34 of pv0 belongs to the exception store of vm1 and to fast",
+    ),
+    ("T6", |d| d.logical_volumes[0].stripe_size = Some(65_536), "vm1: a linear volume has"),
+    ("T6", |d| d.logical_volumes[1].kind = Kind::Linear, "fast: a linear volume has"),
+    ("T6", |d| d.logical_volumes[1].stripe_size = None, "fast: stripe_size must be"),
+    ("T6", |d| d.logical_volumes[1].stripe_size = Some(8 << 20), "fast: stripe_size must be"),
+    ("T6", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(0), "fast: a striped segment has"),
+    (
+        "T6",
+        |d| {
+            d.logical_volumes[1].segments[0].areas[1].count = 9;
+            d.logical_volumes[1].extents = 19;
+        },
+        "fast: a striped segment has",
+    ),
+    ("T7", |d| d.logical_volumes[0].extents = 31, "vm1: `extents` is not the sum"),
+    (
+        "T7",
+        |d| {
+            d.logical_volumes[1].extents = 0;
+            d.logical_volumes[1].segments.clear();
+        },
+        "fast: `extents` is not the sum",
+    ),
+    ("T7", |d| store(d).extents = 6, "the exception store of vm1: `extents` is not the sum"),
+    ("T8", |d| store(d).chunk_size = 2048, "the exception store of vm1: chunk_size must be"),
+    ("T8", |d| store(d).chunk_size = 2 << 20, "the exception store of vm1: chunk_size must be"),
+    ("T9", |d| d.group.sequence = 0, "sequence is 0"),
+];
+
+fn store(description: &mut Description) -> &mut StoreEntry {
+    description.logical_volumes[0].store.as_mut().expect("the sample has a store")
+}
+
+#[test]
+fn every_broken_rule_is_refused_and_named() {
+    for (rule, change, message) in BREAKAGES {
+        let mut broken = sample();
+        change(&mut broken);
+        let error = broken.check().expect_err(message);
+        assert!(error.to_string().starts_with(message), "{rule}: {error}");
+        // A number beyond 63 bits has no form in TOML at all.
+        if let Ok(text) = toml::to_string(&broken) {
+            assert!(Description::decode(&text).is_err(), "{rule}");
+        }
+    }
+}
+
+#[test]
+fn a_name_error_keeps_its_kind() {
+    let mut broken = sample();
+    broken.group.name.clear();
+    let error = TextError::Name { place: "the group".into(), error: NameError::Empty };
+    assert_eq!(broken.check(), Err(error));
+}
+
+prop_compose! {
+    fn linear_volume(index: usize)(
+        counts in proptest::collection::vec(1_u64..20, 1..5), read_only: bool, created in 0_u64..1 << 37,
+    ) -> (usize, Vec<u64>, bool, u64) {
+        (index, counts, read_only, created)
+    }
+}
+
+proptest! {
+    #[test]
+    fn descriptions_survive_the_round_trip(
+        volumes in proptest::collection::vec(linear_volume(0), 0..10),
+        sequence in 1..=u64::from(u32::MAX), change in "\\PC{0,80}", path in "\\PC{0,40}", missing: bool,
+    ) {
+        let mut description = sample();
+        description.group.sequence = sequence;
+        description.group.change = change;
+        description.physical_volumes = vec![PhysicalVolumeEntry { path, missing, extents: 2000, size: 8 << 30, ..disk(0) }];
+        description.logical_volumes.clear();
+        let mut next = 0;
+        for (index, (_, counts, read_only, created)) in volumes.into_iter().enumerate() {
+            let segments: Vec<_> = counts.iter().map(|count| {
+                next += count + 1;
+                Segment::linear(area(0, next - count, *count))
+            }).collect();
+            description.logical_volumes.push(LogicalVolumeEntry {
+                name: format!("v{index}"), id: Uuid::from_u128(0x1000 + index as u128), kind: Kind::Linear,
+                stripe_size: None, read_only, created: UnixTime(created),
+                extents: counts.iter().sum(), segments, store: None,
+            });
+        }
+        let text = description.encode();
+        prop_assert_eq!(Description::decode(&text), Ok(description));
+    }
+
+    #[test]
+    fn no_text_makes_the_decoder_panic(text in "\\PC*", cut in 0_usize..2000, insert in "\\PC{0,5}") {
+        let _ = Description::decode(&text);
+        let mut damaged = sample().encode();
+        let at = cut.min(damaged.len());
+        if damaged.is_char_boundary(at) {
+            damaged.insert_str(at, &insert);
+        }
+        let _ = Description::decode(&damaged);
+    }
+}
