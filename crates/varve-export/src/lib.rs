@@ -1,1 +1,3 @@
 //! The doors: NBD and FUSE; a protocol translated to requests, an error to an errno.
+
+pub mod fuse;

@@ -1,0 +1,206 @@
+//! The FUSE door: one regular file that is the volume, so that loop devices and file tools can use it.
+//!
+//! The volume is mounted *on a file*: the root of the FUSE file system is itself the regular file. Each request
+//! of the kernel becomes one [`varve_block::Io`] for the volume's shard, and is answered from the shard's
+//! callback: no thread waits for a disk.
+//!
+//! Invariants:
+//! - F1. A request is answered exactly once, also when the shard is gone.
+//! - F2. At most `bytes_in_flight_max` bytes of data are on their way; beyond that no request is taken from the
+//!   kernel until one is done.
+//! - F3. A hole that was punched reads as zeros, whatever the device below promises for discarded blocks.
+//! - F4. A file that holds data is never hidden under a mount.
+//! - F5. Once the door is closed or detached, no request reaches the volume.
+
+mod budget;
+mod counters;
+mod errno;
+mod filesystem;
+mod mountpoint;
+mod seek;
+#[cfg(test)]
+mod tests;
+
+pub use counters::FuseCounters;
+pub use mountpoint::FuseError;
+
+use filesystem::{Shared, VolumeFile};
+use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
+use mountpoint::{MountPoint, Unmount};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use varve_block::{Access, Arena, MIB, Portal, UnixTime};
+
+/// Who may open the file, besides what its mode allows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Audience {
+    /// The user that runs this program; nobody else, not even root.
+    #[default]
+    Owner,
+    /// That user and root: what `losetup` needs when the daemon is not root.
+    OwnerAndRoot,
+    /// Everybody whom the file's mode allows.
+    Everybody,
+}
+
+/// How the file is offered.
+#[derive(Clone, Debug)]
+pub struct FuseOptions {
+    /// Shown as the source in the list of mounts.
+    pub name: String,
+    /// Who may open the file. More than the owner needs root, or `user_allow_other` in `/etc/fuse.conf`.
+    pub audience: Audience,
+    /// Permissions of the file; the bits for writing are taken away from a read-only volume.
+    pub mode: u16,
+    /// Threads that take requests from the kernel.
+    pub threads: usize,
+    /// Bytes of requests that may be on their way at the same time.
+    pub bytes_in_flight_max: u64,
+    /// Date of the file.
+    pub created: UnixTime,
+}
+
+impl Default for FuseOptions {
+    fn default() -> Self {
+        Self {
+            name: "varve".to_owned(),
+            audience: Audience::Owner,
+            mode: 0o600,
+            threads: 2,
+            bytes_in_flight_max: 64 * MIB,
+            created: UnixTime(0),
+        }
+    }
+}
+
+/// A volume offered as a file. Dropping it detaches it.
+pub struct FuseDoor {
+    mountpoint: MountPoint,
+    shared: Arc<Shared>,
+    notifier: Notifier,
+    /// `None` once closed.
+    session: Option<BackgroundSession>,
+}
+
+impl FuseDoor {
+    /// Offers the volume behind `portal` (blocks of one byte; otherwise ragged requests are refused) as `file`,
+    /// which is created if it is missing and must else be an empty regular file. A mount that a killed process
+    /// left there is cleared away. Blocks for the time of a mount; call it where that does no harm.
+    pub fn open(portal: Portal, arena: Arena, file: &Path, options: &FuseOptions) -> Result<Self, FuseError> {
+        let mountpoint = MountPoint::prepare(file)?;
+        let access = portal.shape().access;
+        let shared = Arc::new(Shared::new(portal, arena, options));
+        let session = Session::new(
+            VolumeFile::new(Arc::clone(&shared)),
+            mountpoint.path(),
+            &session_config(options, access),
+        )
+        .and_then(Session::spawn)
+        .map_err(|source| mountpoint.abandon("mount", source))?;
+        let notifier = session.notifier();
+        tracing::info!(target: "varve::fuse", file = %mountpoint.path().display(), "serving");
+        Ok(Self { mountpoint, shared, notifier, session: Some(session) })
+    }
+
+    /// The file, as an absolute path.
+    pub fn path(&self) -> &Path {
+        self.mountpoint.path()
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> FuseCounters {
+        self.shared.counters()
+    }
+
+    /// Whether requests are served: `false` after [`FuseDoor::close`], or when somebody else unmounted the file.
+    pub fn is_serving(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
+    }
+
+    /// Leads to another device from the next request on: the volume was resized. Loop devices on the file need
+    /// `losetup --set-capacity` to see the new size.
+    pub fn replace(&self, portal: Portal) {
+        self.shared.replace(portal);
+        if let Err(error) = self.notifier.inval_inode(INodeNo::ROOT, -1, 0) {
+            tracing::warn!(target: "varve::fuse", file = %self.path().display(), %error,
+                "the kernel was not told the new size; it asks again within a second");
+        }
+    }
+
+    /// Unmounts. Fails with [`FuseError::Busy`] while the file is open (a loop device, a copy under way); then
+    /// the door goes on serving. Once closed, closing again does nothing.
+    pub fn close(&mut self) -> Result<(), FuseError> {
+        if self.is_serving() {
+            self.mountpoint.unmount(Unmount::Orderly)?;
+        }
+        self.end();
+        Ok(())
+    }
+
+    /// Unmounts even when the file is open; whoever has it open gets errors from now on.
+    pub fn detach(&mut self) {
+        if self.close().is_ok() {
+            return;
+        }
+        if let Err(error) = self.mountpoint.unmount(Unmount::Lazy) {
+            tracing::warn!(target: "varve::fuse", file = %self.path().display(), %error, "not unmounted");
+        }
+        self.end();
+    }
+
+    /// The threads of the session are not joined: they end when the kernel lets the last user of the file go,
+    /// which may be never.
+    fn end(&mut self) {
+        self.shared.shut();
+        if self.session.take().is_some() {
+            self.mountpoint.remove_if_made_here();
+            tracing::info!(target: "varve::fuse", file = %self.path().display(), "closed");
+        }
+    }
+}
+
+impl Drop for FuseDoor {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+impl std::fmt::Debug for FuseDoor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FuseDoor({})", self.path().display())
+    }
+}
+
+/// Where a file would be mounted, for a dry run: checks everything that [`FuseDoor::open`] checks of the file
+/// before it mounts, and changes nothing.
+pub fn check_file(file: &Path) -> Result<PathBuf, FuseError> {
+    MountPoint::check(file)
+}
+
+fn session_config(options: &FuseOptions, access: Access) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(plain(&options.name)),
+        MountOption::Subtype("varve".to_owned()),
+        MountOption::DefaultPermissions,
+        MountOption::NoAtime,
+    ];
+    if access == Access::ReadOnly {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.acl = match options.audience {
+        Audience::Owner => SessionACL::Owner,
+        Audience::OwnerAndRoot => SessionACL::RootAndOwner,
+        Audience::Everybody => SessionACL::All,
+    };
+    config.n_threads = Some(options.threads.max(1));
+    config.clone_fd = options.threads > 1;
+    config
+}
+
+/// Mount options are separated by commas; a name must not bring its own.
+fn plain(name: &str) -> String {
+    let keep =
+        |letter: char| if letter.is_alphanumeric() || "/@._+-:".contains(letter) { letter } else { '_' };
+    name.chars().map(keep).collect()
+}

@@ -1,0 +1,91 @@
+//! How many bytes of requests may be on their way: whoever wants more waits here.
+//!
+//! Invariants:
+//! - B1. `used` is the sum of the permits that exist.
+//! - B2. `used <= limit`; a request larger than the limit counts as the limit, and so goes alone.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A bound on bytes, shared by threads.
+pub(super) struct Budget {
+    limit: u64,
+    used: Mutex<u64>,
+    freed: Condvar,
+}
+
+/// Bytes taken; given back on drop.
+pub(super) struct Permit {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes, at least one.
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), used: Mutex::new(0), freed: Condvar::new() })
+    }
+
+    /// Takes `bytes`, waiting until they are free.
+    pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Permit {
+        let bytes = bytes.min(self.limit);
+        let mut used = self.lock();
+        while *used + bytes > self.limit {
+            used = self.freed.wait(used).unwrap_or_else(PoisonError::into_inner);
+        }
+        *used += bytes;
+        drop(used);
+        Permit { budget: Arc::clone(self), bytes }
+    }
+
+    /// Bytes taken now.
+    pub(super) fn used(&self) -> u64 {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, u64> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut used = self.budget.lock();
+        assert!(*used >= self.bytes, "B1");
+        *used -= self.bytes;
+        drop(used);
+        self.budget.freed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_waits_until_there_is_room() {
+        let budget = Budget::new(100);
+        let first = budget.take(60);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let permit = budget.take(60);
+                assert!(budget.used() <= 100, "B2");
+                drop(permit);
+            });
+            let small = budget.take(40);
+            assert_eq!(budget.used(), 100);
+            drop(small);
+            drop(first);
+            waiting.join().expect("no panic");
+        });
+        assert_eq!(budget.used(), 0, "B1");
+    }
+
+    #[test]
+    fn a_giant_goes_alone() {
+        let budget = Budget::new(100);
+        let giant = budget.take(1 << 40);
+        assert_eq!(budget.used(), 100, "B2");
+        drop(giant);
+        assert_eq!(budget.used(), 0, "B1");
+    }
+}
