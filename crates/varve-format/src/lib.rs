@@ -4,9 +4,11 @@ pub mod date;
 pub mod label;
 pub mod layout;
 pub mod name;
+pub mod pdata;
 pub mod ring;
 pub mod signature;
 pub mod slot;
+pub mod store;
 pub mod text;
 
 pub use date::{format_date, parse_date};

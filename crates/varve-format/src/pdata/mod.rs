@@ -1,0 +1,27 @@
+//! The blocks of the persistent ordered map: tree nodes and the pages of the space map.
+
+pub mod node;
+pub mod space_page;
+
+/// Bytes of a node, of a page, and of the unit in which a store is allocated.
+pub const PDATA_BLOCK: usize = 4096;
+
+/// Why a block of the map is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BlockError {
+    /// Its bytes have changed, or something else lies there.
+    #[error("the checksum is wrong")]
+    Checksum,
+    /// It was written for another place.
+    #[error("the block was written for block {0}")]
+    Misplaced(u64),
+    /// The checksum is sound and the content breaks the invariant named.
+    #[error("the block contradicts itself ({0})")]
+    Invalid(&'static str),
+}
+
+/// CRC32C of `block` as if the checksum itself, in `field`, were zero.
+fn checksum_without(block: &[u8], field: crate::Field) -> u32 {
+    let before = crc32c::crc32c(&block[..field.offset]);
+    crc32c::crc32c_append(crc32c::crc32c_append(before, &[0; 4]), &block[field.end()..])
+}
