@@ -1,0 +1,113 @@
+//! A plain NBD client that writes a given list of places once, which no general load generator can be told.
+
+use crate::first_touch::Load;
+use crate::place::Noise;
+use crate::watch::Watch;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use varve_nbd::client::{Event, Handshake, Session, Step, Wish};
+use varve_nbd::{Command, Request};
+
+/// A connection to an export.
+pub(crate) struct Client {
+    stream: UnixStream,
+    session: Session,
+    /// Received and not yet understood.
+    input: Vec<u8>,
+    next_cookie: u64,
+    noise: Vec<u8>,
+}
+
+impl Client {
+    /// Connects to the export that is alone behind `socket`.
+    pub(crate) fn connect(socket: &Path) -> Result<Self, String> {
+        let complain = |error: std::io::Error| format!("{}: {error}", socket.display());
+        let mut stream = UnixStream::connect(socket).map_err(complain)?;
+        let wish = Wish {
+            name: String::new(),
+            extended_headers: false,
+            structured_replies: false,
+            allocation: false,
+        };
+        let mut handshake = Handshake::new(wish);
+        let mut input = Vec::new();
+        let connected = loop {
+            let mut output = Vec::new();
+            let (used, step) = handshake.feed(&input, &mut output);
+            input.drain(..used);
+            stream.write_all(&output).map_err(complain)?;
+            match step {
+                Step::Ready(connected) => break connected,
+                Step::Failed(error) => return Err(error.to_string()),
+                Step::More => receive(&mut stream, &mut input)?,
+            }
+        };
+        let mut noise = vec![0; 1 << 20];
+        Noise(1).fill(&mut noise);
+        let session = Session::new(connected.framing, connected.allocation);
+        Ok(Self { stream, session, input, next_cookie: 1, noise })
+    }
+
+    fn submit(&mut self, command: Command, offset: u64, length: usize) -> Result<(), String> {
+        let cookie = self.next_cookie;
+        self.next_cookie += 1;
+        let request = Request { flags: 0, command, cookie, offset, length: length as u64 };
+        let head = self.session.submit(&request).map_err(|error| format!("{error:?}"))?;
+        let data = if command == Command::Write { &self.noise[..length] } else { &[] };
+        let message = [&head[..], data].concat();
+        self.stream.write_all(&message).map_err(|error| format!("sending: {error}"))
+    }
+
+    /// Waits until one more request is answered.
+    fn wait(&mut self) -> Result<(), String> {
+        loop {
+            let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
+            self.input.drain(..used);
+            match event {
+                Event::Done { result, .. } => {
+                    return result.map_err(|error| format!("a write failed: {error:?}"));
+                }
+                Event::More(_) => receive(&mut self.stream, &mut self.input)?,
+                other => return Err(format!("an unexpected reply: {other:?}")),
+            }
+        }
+    }
+
+    /// Writes `load` at `start` and flushes; says how many bytes a second that made.
+    pub(crate) fn write(&mut self, load: &Load, start: u64, length: u64) -> Result<f64, String> {
+        let places = load.places(start, length);
+        let watch = Watch::start();
+        for (index, offset) in places.iter().enumerate() {
+            if index >= load.depth {
+                self.wait()?;
+            }
+            self.submit(Command::Write, *offset, load.block)?;
+        }
+        for _ in 0..places.len().min(load.depth) {
+            self.wait()?;
+        }
+        self.submit(Command::Flush, 0, 0)?;
+        self.wait()?;
+        Ok((places.len() * load.block) as f64 / watch.seconds())
+    }
+}
+
+fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), String> {
+    let mut space = [0; 4096];
+    match stream.read(&mut space) {
+        Ok(0) => Err("the server closed the connection".to_owned()),
+        Ok(count) => {
+            input.extend_from_slice(&space[..count]);
+            Ok(())
+        }
+        Err(error) => Err(format!("receiving: {error}")),
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The server notices a closed connection too; this is only the polite way.
+        let _ = self.submit(Command::Disconnect, 0, 0);
+    }
+}

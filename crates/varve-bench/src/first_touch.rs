@@ -1,0 +1,107 @@
+//! The loads of the snapshot table: lists of places such that every write is the first to its chunk.
+
+use crate::place::Noise;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use varve_block::{Arena, Clock, Device, Durability, IoError};
+
+/// Bytes of a chunk, the unit in which snapshots keep old content.
+pub(crate) const CHUNK: u64 = 64 << 10;
+/// Numbers of snapshots that are measured.
+pub(crate) const COUNTS: [u32; 5] = [0, 1, 4, 8, 16];
+
+/// A load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Load {
+    /// Its name in the tables.
+    pub(crate) name: &'static str,
+    /// Bytes of a write.
+    pub(crate) block: usize,
+    /// Writes in flight.
+    pub(crate) depth: usize,
+    /// Whether places come in random order.
+    pub(crate) random: bool,
+}
+
+/// All loads: the one of the seed first.
+pub(crate) const LOADS: [Load; 3] = [
+    Load { name: "sequential 1 MiB", block: 1 << 20, depth: 1, random: false },
+    Load { name: "random 64 KiB QD8", block: 64 << 10, depth: 8, random: true },
+    Load { name: "random 4 KiB QD8", block: 4 << 10, depth: 8, random: true },
+];
+
+impl Load {
+    /// Where the writes to the `length` bytes from `start` on go, in their order: no chunk is written twice.
+    pub(crate) fn places(&self, start: u64, length: u64) -> Vec<u64> {
+        let pitch = CHUNK.max(self.block as u64);
+        let mut places: Vec<u64> = (0..length / pitch).map(|index| start + index * pitch).collect();
+        if self.random {
+            let mut noise = Noise(20_060_810);
+            if (self.block as u64) < CHUNK {
+                let slots = CHUNK / self.block as u64;
+                places.iter_mut().for_each(|place| *place += noise.next() % slots * self.block as u64);
+            }
+            noise.shuffle(&mut places);
+        }
+        places
+    }
+
+    /// Writes to `length` bytes of `device` from `start` on and flushes, in this process; says how many bytes a
+    /// second that made by `clock`.
+    pub(crate) async fn write(
+        &self,
+        device: &Device,
+        arena: &Arena,
+        clock: &Clock,
+        start: u64,
+        length: u64,
+    ) -> Result<f64, IoError> {
+        let mut data = arena.take(self.block);
+        Noise(1).fill(&mut data);
+        let data = data.freeze();
+        let places = self.places(start, length);
+        let began = clock.now();
+        let mut flying = FuturesUnordered::new();
+        for place in &places {
+            if flying.len() == self.depth {
+                flying.next().await.transpose()?;
+            }
+            flying.push(device.write(*place, data.clone(), Durability::Volatile));
+        }
+        while let Some(outcome) = flying.next().await {
+            outcome?;
+        }
+        device.flush().await?;
+        let seconds = clock.now().since(began).as_secs_f64();
+        Ok((places.len() * self.block) as f64 / seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_chunk_is_touched_twice_and_none_is_left_out() {
+        for load in LOADS {
+            let (start, length) = (3 << 20, 8 << 20);
+            let places = load.places(start, length);
+            let touched: Vec<u64> = places
+                .iter()
+                .flat_map(|place| place / CHUNK..(place + load.block as u64).div_ceil(CHUNK))
+                .collect();
+            let distinct: BTreeSet<_> = touched.iter().copied().collect();
+            assert_eq!((touched.len(), distinct.len()), (128, 128), "{}", load.name);
+            assert_eq!(distinct.first(), Some(&(start / CHUNK)));
+        }
+    }
+
+    #[test]
+    fn random_loads_are_out_of_order_and_repeat() {
+        let places = LOADS[2].places(0, 64 << 20);
+        assert_eq!(places, LOADS[2].places(0, 64 << 20));
+        assert!(!places.is_sorted());
+        assert!(places.iter().any(|place| place % CHUNK != 0));
+        assert!(LOADS[0].places(0, 64 << 20).is_sorted());
+    }
+}

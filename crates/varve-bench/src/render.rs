@@ -1,0 +1,77 @@
+//! Turns stored results into a document and pictures; measures nothing.
+
+mod layers;
+mod nbd;
+mod snapshots;
+mod summary;
+
+use crate::machine::Machine;
+use crate::results::Results;
+use std::fs;
+use std::path::Path;
+
+/// Writes the document, and the pictures into `plots` beside it.
+pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result<(), String> {
+    let complain = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
+    fs::create_dir_all(plots).map_err(|error| complain(plots, error))?;
+    for (name, picture) in nbd::pictures(results).into_iter().chain(snapshots::pictures(results)) {
+        let path = plots.join(name);
+        fs::write(&path, picture).map_err(|error| complain(&path, error))?;
+    }
+    fs::write(document, text(results)).map_err(|error| complain(document, error))
+}
+
+/// The document. Pictures are expected in `plots/`.
+fn text(results: &Results) -> String {
+    let mut text = String::from(HEAD);
+    text.push_str(&summary::text(results));
+    text.push_str(&nbd::text(results));
+    text.push_str(&snapshots::text(results));
+    text.push_str(&layers::text(results));
+    text.push_str(TAIL);
+    text
+}
+
+const HEAD: &str = "\
+# Benchmarks
+
+This page is written by `make bench`; do not edit it. Everybody is measured in turn, round after round, on one
+machine, and every comparison is the median of the ratios of the rounds, with the smallest and the largest in brackets.
+Absolute figures depend on the machine; ratios less so. On a machine with few cores the load generator and the server
+share them, as a virtual machine and its storage do.
+
+";
+
+const TAIL: &str = "\
+## How to run it again
+
+```
+make bench                                        # everything, then this page
+target/release/varve-bench all --quick            # see that everything works; the figures mean nothing
+target/release/varve-bench nbd --media memory     # one part: memory, disk-direct, disk-buffered
+target/release/varve-bench nbd --only 'random'    # loads by name; the other rows stay
+target/release/varve-bench snapshots
+target/release/varve-bench layers
+target/release/varve-bench render                 # this page and its pictures from docs/plots/results.json
+```
+
+fio with its nbd engine is needed, and of the other servers those that are to be compared:
+`apt-get install fio nbdkit nbd-server qemu-utils qemu-system-common`. `--runs`, `--seconds`, `--dir` (a directory in
+memory) and `--disk` (a directory on a disk) change what their names say. Nothing else should run meanwhile.
+";
+
+/// What the figures of a part stand on.
+fn machine_line(machine: &Machine) -> String {
+    let kind = if machine.is_virtual { "virtual machine" } else { "machine" };
+    format!(
+        "{}, {} cores of a {kind} ({}), {} GiB, Linux {}",
+        machine.date(),
+        machine.cores,
+        machine.processor,
+        machine.memory_gib,
+        machine.kernel
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! Everything that was measured, raw, as it is kept in a file: rendering needs no new measurement.
+
+use crate::machine::Machine;
+use crate::work::Work;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+
+/// The whole file.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Results {
+    /// NBD servers, one part a medium.
+    pub(crate) nbd: Vec<NbdPart>,
+    /// First-touch writes under snapshots, one part a world.
+    pub(crate) snapshots: Vec<SnapshotPart>,
+    /// What layers cost.
+    pub(crate) layers: Option<LayerPart>,
+}
+
+/// NBD servers on one medium.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NbdPart {
+    /// `memory`, `disk, direct`, `disk, buffered`.
+    pub(crate) medium: String,
+    /// Its file system.
+    pub(crate) file_system: String,
+    /// Where it was measured.
+    pub(crate) machine: Machine,
+    /// Bytes of each file.
+    pub(crate) size: u64,
+    /// Seconds of each run.
+    pub(crate) seconds: f64,
+    /// The loads.
+    pub(crate) rows: Vec<NbdRow>,
+}
+
+/// One load.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct NbdRow {
+    /// The load.
+    pub(crate) work: Work,
+    /// Everybody's figures.
+    pub(crate) contenders: Vec<Contender>,
+}
+
+/// What a contender is to the comparison.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Role {
+    /// Varve itself.
+    Varve,
+    /// Another server, in the like mode.
+    Peer,
+    /// The file without a server: the limit.
+    Limit,
+}
+
+/// One contender's figures under one load.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Contender {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it is to the comparison.
+    pub(crate) role: Role,
+    /// One a round, in the order of the rounds.
+    pub(crate) samples: Vec<Sample>,
+    /// Why there are none.
+    pub(crate) absent: Option<String>,
+}
+
+/// One run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Sample {
+    /// Requests a second.
+    pub(crate) iops: f64,
+    /// Bytes a second.
+    pub(crate) bytes_per_second: f64,
+    /// CPU seconds of the server for each GiB; zero for a limit.
+    pub(crate) server_cpu_per_gib: f64,
+    /// CPU seconds of fio for each GiB.
+    pub(crate) client_cpu_per_gib: f64,
+    /// 99th percentile of the latency in microseconds.
+    pub(crate) latency_us_p99: f64,
+}
+
+impl Contender {
+    /// Bytes a second, round by round.
+    pub(crate) fn throughput(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.bytes_per_second).collect()
+    }
+
+    /// CPU seconds of the server for each GiB, round by round.
+    pub(crate) fn server_cpu(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.server_cpu_per_gib).collect()
+    }
+}
+
+/// First-touch writes in one world.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SnapshotPart {
+    /// `memory`, `disk`, `slow disk`, `model disk`.
+    pub(crate) world: String,
+    /// What that is, in a sentence.
+    pub(crate) description: String,
+    /// Whether the figures are exact (virtual time).
+    pub(crate) exact: bool,
+    /// Where it was measured.
+    pub(crate) machine: Machine,
+    /// One a load.
+    pub(crate) series: Vec<SnapshotSeries>,
+}
+
+/// One load of first-touch writes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SnapshotSeries {
+    /// `sequential 1 MiB`.
+    pub(crate) load: String,
+    /// One a number of snapshots.
+    pub(crate) points: Vec<SnapshotPoint>,
+}
+
+/// One number of snapshots.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SnapshotPoint {
+    /// How many snapshots the origin has.
+    pub(crate) snapshots: u32,
+    /// Bytes a second that the client wrote, one a round.
+    pub(crate) bytes_per_second: Vec<f64>,
+}
+
+impl SnapshotSeries {
+    /// The rounds with `snapshots` snapshots.
+    pub(crate) fn rounds(&self, snapshots: u32) -> &[f64] {
+        let point = self.points.iter().find(|point| point.snapshots == snapshots);
+        point.map_or(&[], |point| &point.bytes_per_second)
+    }
+}
+
+/// What layers cost.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct LayerPart {
+    /// Where it was measured.
+    pub(crate) machine: Machine,
+    /// Nanoseconds of a request to the no-op device itself.
+    pub(crate) bare_ns: Vec<f64>,
+    /// The layers.
+    pub(crate) layers: Vec<Layer>,
+}
+
+/// One layer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Layer {
+    /// Its name.
+    pub(crate) name: String,
+    /// Nanoseconds more than without it, one a round.
+    pub(crate) added_ns: Vec<f64>,
+    /// What it may cost.
+    pub(crate) goal_ns: Option<f64>,
+}
+
+impl Results {
+    /// From a file; empty if there is none.
+    pub(crate) fn load(path: &Path) -> Result<Self, String> {
+        if !path.exists() {
+            return Ok(Self::default());
+        }
+        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        serde_json::from_str(&text).map_err(|error| format!("{} is no result file: {error}", path.display()))
+    }
+
+    /// Into a file.
+    pub(crate) fn store(&self, path: &Path) -> Result<(), String> {
+        let mut text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
+        text.push('\n');
+        fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.
+    pub(crate) fn put_nbd(&mut self, mut part: NbdPart) {
+        let Some(old) = self.nbd.iter_mut().find(|old| old.medium == part.medium) else {
+            self.nbd.push(part);
+            return;
+        };
+        for row in old.rows.drain(..) {
+            if part.rows.iter().all(|new| new.work != row.work) {
+                part.rows.push(row);
+            }
+        }
+        let order = Work::all();
+        part.rows.sort_by_key(|row| order.iter().position(|work| *work == row.work));
+        *old = part;
+    }
+
+    /// Puts `part` where an older one of the same world was, or at the end.
+    pub(crate) fn put_snapshots(&mut self, part: SnapshotPart) {
+        match self.snapshots.iter_mut().find(|old| old.world == part.world) {
+            Some(old) => *old = part,
+            None => self.snapshots.push(part),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(medium: &str, size: u64) -> NbdPart {
+        let (file_system, machine) = ("ext4".to_owned(), Machine::default());
+        NbdPart { medium: medium.to_owned(), file_system, machine, size, seconds: 1.0, rows: Vec::new() }
+    }
+
+    #[test]
+    fn a_new_measurement_replaces_the_old_one_and_nothing_else() {
+        let mut results = Results::default();
+        for (medium, size) in [("memory", 1), ("disk, direct", 2), ("memory", 3)] {
+            results.put_nbd(part(medium, size));
+        }
+        let sizes: Vec<_> = results.nbd.iter().map(|part| part.size).collect();
+        assert_eq!(sizes, [3, 2]);
+    }
+
+    #[test]
+    fn loads_that_were_not_measured_anew_stay_and_the_order_is_kept() {
+        let with = |works: &[Work], size| {
+            let rows = works.iter().map(|work| NbdRow { work: *work, contenders: Vec::new() }).collect();
+            NbdPart { rows, ..part("memory", size) }
+        };
+        let all = Work::all();
+        let mut results = Results::default();
+        results.put_nbd(with(&all[..3], 1));
+        results.put_nbd(with(&all[1..2], 2));
+        let works: Vec<_> = results.nbd[0].rows.iter().map(|row| row.work).collect();
+        assert_eq!((works.as_slice(), results.nbd[0].size), (&all[..3], 2));
+    }
+
+    #[test]
+    fn what_is_stored_is_loaded() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("results.json");
+        assert!(Results::load(&path).expect("no file, no results").nbd.is_empty());
+        let mut results = Results::default();
+        results.put_nbd(part("memory", 7));
+        results.store(&path).expect("a file");
+        assert_eq!(Results::load(&path).expect("the file").nbd[0].size, 7);
+        fs::write(&path, "{").expect("a file");
+        assert!(Results::load(&path).is_err());
+    }
+}

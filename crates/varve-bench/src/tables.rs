@@ -1,0 +1,4 @@
+//! The measurements, one file a table.
+
+pub(crate) mod nbd;
+pub(crate) mod snapshots;

@@ -1,0 +1,184 @@
+//! The first table: NBD over a Unix socket on a linear volume, beside other servers on a file of the same file system.
+//!
+//! All servers run from the beginning to the end, each in front of its own fully written file. For each load
+//! everybody is warmed up, then everybody is measured in turn, round after round, beginning with another one each
+//! time.
+
+use crate::cpu;
+use crate::fio::{Endpoint, Job};
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::peers::{Cache, Peer};
+use crate::place::Place;
+use crate::results::{Contender, NbdPart, NbdRow, Role, Sample};
+use crate::server::Server;
+use crate::varve::{Varve, uri};
+use crate::watch::pause;
+use crate::work::Work;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What a physical volume needs beside its volumes: the label, the metadata and a part of an extent.
+const GROUP_OVERHEAD: u64 = 16 << 20;
+/// How long everybody is warmed up for each load.
+const WARM_UP: Duration = Duration::from_millis(700);
+/// How long a server may take to wait for the child that served a connection.
+const SETTLE: Duration = Duration::from_millis(50);
+
+/// Somebody who is measured.
+struct Runner {
+    name: String,
+    role: Role,
+    state: Result<Ready, String>,
+}
+
+/// Somebody who can be measured.
+struct Ready {
+    endpoint: Endpoint,
+    backing: PathBuf,
+    pid: Option<u32>,
+    /// Kept alive as long as the runner.
+    _server: Option<Server>,
+    varve: Option<Varve>,
+}
+
+/// Measures one medium.
+pub(crate) fn measure(options: &Options, medium: Medium) -> Result<NbdPart, String> {
+    let (parent, size) = (options.directory(medium), options.size(medium));
+    let cache = medium.cache();
+    let count = Peer::like(cache).len() as u64 + 2;
+    let place = Place::new(parent, count * (size + GROUP_OVERHEAD))?;
+    let mut runners = vec![runner("varve", Role::Varve, varve(options, cache, &place, size))];
+    for peer in Peer::like(cache) {
+        runners.push(runner(peer.program(), Role::Peer, start_peer(*peer, cache, &place, size)));
+    }
+    let file = place.file("file", size)?;
+    for (engine, name) in [("psync", "file, psync"), ("io_uring", "file, io_uring")] {
+        let endpoint = Endpoint::File { path: file.clone(), engine, direct: cache == Cache::Direct };
+        let ready = Ready { endpoint, backing: file.clone(), pid: None, _server: None, varve: None };
+        runners.push(runner(name, Role::Limit, Ok(ready)));
+    }
+    for runner in &runners {
+        if let Err(reason) = &runner.state {
+            eprintln!("{}: {}: {reason}", medium.name(), runner.name);
+        }
+    }
+    let mut rows = Vec::new();
+    for work in Work::all().into_iter().filter(|work| options.wants(&work.name())) {
+        rows.push(measure_row(options, medium, work, &runners));
+    }
+    for runner in runners {
+        if let Ok(Ready { varve: Some(varve), .. }) = runner.state {
+            varve.stop()?;
+        }
+    }
+    let (machine, file_system) = (Machine::look(), file_system(parent));
+    Ok(NbdPart {
+        medium: medium.name().to_owned(),
+        file_system,
+        machine,
+        size,
+        seconds: options.duration().as_secs_f64(),
+        rows,
+    })
+}
+
+fn runner(name: &str, role: Role, state: Result<Ready, String>) -> Runner {
+    Runner { name: name.to_owned(), role, state }
+}
+
+fn varve(options: &Options, cache: Cache, place: &Place, size: u64) -> Result<Ready, String> {
+    let file = place.file("disk", size + GROUP_OVERHEAD)?;
+    let varve = Varve::start(&options.varve, place.path())?;
+    varve.create_group(&file, cache)?;
+    varve.create_volume("volume", size)?;
+    let endpoint = Endpoint::Nbd { uri: uri(&varve.export("volume")?) };
+    fill(&endpoint, size)?;
+    Ok(Ready { endpoint, backing: file, pid: Some(varve.pid()), _server: None, varve: Some(varve) })
+}
+
+fn start_peer(peer: Peer, cache: Cache, place: &Place, size: u64) -> Result<Ready, String> {
+    let file = place.file(&format!("{}.disk", peer.program()), size)?;
+    let (server, endpoint) = peer.start(cache, &file, place.path())?;
+    fill(&endpoint, size)?;
+    let pid = Some(server.pid());
+    Ok(Ready { endpoint, backing: file, pid, _server: Some(server), varve: None })
+}
+
+/// Writes everything once through the door, so that nobody is measured on holes.
+fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {
+    let work = Work::sequential(true, 1024, 8, 1);
+    Job { endpoint, work: &work, size, duration: None }.run().map(drop)
+}
+
+fn measure_row(options: &Options, medium: Medium, work: Work, runners: &[Runner]) -> NbdRow {
+    let size = options.size(medium);
+    let mut contenders: Vec<Contender> = runners
+        .iter()
+        .map(|runner| Contender {
+            name: runner.name.clone(),
+            role: runner.role,
+            samples: Vec::new(),
+            absent: runner.state.as_ref().err().cloned(),
+        })
+        .collect();
+    let warm_up = WARM_UP.min(options.duration());
+    for round in 0..=options.runs() {
+        for turn in 0..runners.len() {
+            let index = (turn + round) % runners.len();
+            let Ok(ready) = &runners[index].state else { continue };
+            let contender = &mut contenders[index];
+            if contender.absent.is_some() {
+                continue;
+            }
+            let duration = if round == 0 { warm_up } else { options.duration() };
+            match sample(ready, &work, size, duration) {
+                Ok(sample) if round > 0 => contender.samples.push(sample),
+                Ok(_) => {}
+                Err(reason) => {
+                    eprintln!("{}: {}: {reason}", medium.name(), contender.name);
+                    contender.samples.clear();
+                    contender.absent = Some(reason);
+                }
+            }
+        }
+    }
+    let row = NbdRow { work, contenders };
+    eprintln!("{}: {}", medium.name(), tell(&row));
+    row
+}
+
+fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Result<Sample, String> {
+    settle(&ready.backing)?;
+    let used = || ready.pid.map_or(0.0, cpu::seconds);
+    let before = used();
+    let job = Job { endpoint: &ready.endpoint, work, size, duration: Some(duration) };
+    let measured = job.run()?;
+    if ready.pid.is_some() {
+        pause(SETTLE);
+    }
+    let gib = measured.bytes as f64 / (1u64 << 30) as f64;
+    Ok(Sample {
+        iops: measured.iops,
+        bytes_per_second: measured.bytes_per_second,
+        server_cpu_per_gib: (used() - before) / gib,
+        client_cpu_per_gib: measured.cpu_seconds / gib,
+        latency_us_p99: measured.latency_us_p99,
+    })
+}
+
+/// Lets what an earlier run left in the page cache reach the medium, so that it does not burden the next one.
+fn settle(backing: &Path) -> Result<(), String> {
+    let complain = |error: std::io::Error| format!("{}: {error}", backing.display());
+    File::open(backing).map_err(complain)?.sync_all().map_err(complain)
+}
+
+/// A line for whoever watches.
+fn tell(row: &NbdRow) -> String {
+    let verdict = crate::verdict::judge(row);
+    let told = verdict.peer.map_or("no comparison".to_owned(), |peer| {
+        format!("{} of {}", crate::table::spread(Some(peer.ratio)), peer.name)
+    });
+    format!("{}: {told}", row.work.name())
+}

@@ -1,0 +1,126 @@
+//! Varve itself under measurement: the real daemon, driven through the real command line.
+
+use crate::peers::Cache;
+use crate::server::Server;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The volume group of every measurement.
+const GROUP: &str = "bench";
+
+/// A running daemon and the way to command it.
+pub(crate) struct Varve {
+    program: PathBuf,
+    directory: PathBuf,
+    socket: PathBuf,
+    server: Server,
+}
+
+impl Varve {
+    /// Starts the daemon with its state and sockets in `directory`.
+    pub(crate) fn start(program: &Path, directory: &Path) -> Result<Self, String> {
+        if !program.exists() {
+            return Err(format!("{} is not built", program.display()));
+        }
+        let state = directory.join("state");
+        let socket = directory.join("varve.sock");
+        let arguments =
+            ["daemon", "--state", &state.to_string_lossy(), "--socket", &socket.to_string_lossy()]
+                .map(str::to_owned);
+        let mut server = Server::start(program, &arguments, &directory.join("varve.log"))?;
+        server.wait_for_word("ready")?;
+        let directory = directory.to_owned();
+        Ok(Self { program: program.to_owned(), directory, socket, server })
+    }
+
+    /// The daemon's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    /// Runs one command and returns its `data`.
+    pub(crate) fn call(&self, words: &[&str]) -> Result<Value, String> {
+        let told = format!("varve {}", words.join(" "));
+        let output = Command::new(&self.program)
+            .args(words)
+            .args(["--json", "--socket"])
+            .arg(&self.socket)
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|error| format!("{told}: {error}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let answer: Value = serde_json::from_str(&text).map_err(|_| {
+            format!("{told}: no JSON: {text}{}", String::from_utf8_lossy(&output.stderr).trim())
+        })?;
+        match answer.get("error") {
+            Some(error) => Err(format!("{told}: {error}")),
+            None => Ok(answer.get("data").cloned().unwrap_or(Value::Null)),
+        }
+    }
+
+    /// Makes `file` the one disk of the group.
+    pub(crate) fn create_group(&self, file: &Path, cache: Cache) -> Result<(), String> {
+        let file = file.to_string_lossy();
+        let cache = match cache {
+            Cache::Buffered => "buffered",
+            Cache::Direct => "direct",
+        };
+        self.call(&["pv", "create", &file, "--cache", cache, "--yes"])?;
+        self.call(&["vg", "create", GROUP, &file])?;
+        Ok(())
+    }
+
+    /// Makes a linear volume of `size` bytes.
+    pub(crate) fn create_volume(&self, name: &str, size: u64) -> Result<(), String> {
+        self.call(&["lv", "create", &volume(name), "--size", &size.to_string()]).map(drop)
+    }
+
+    /// Takes a snapshot.
+    pub(crate) fn create_snapshot(&self, name: &str, snapshot: &str) -> Result<(), String> {
+        self.call(&["snap", "create", &format!("{}@{snapshot}", volume(name))]).map(drop)
+    }
+
+    /// Removes a volume and all of its snapshots.
+    pub(crate) fn remove_volume(&self, name: &str, snapshots: u32) -> Result<(), String> {
+        for snapshot in 0..snapshots {
+            self.call(&["snap", "remove", &format!("{}@s{snapshot}", volume(name)), "--yes", "--wait"])?;
+        }
+        self.call(&["lv", "remove", &volume(name), "--yes"]).map(drop)
+    }
+
+    /// Exports a volume over a Unix socket and returns the socket.
+    pub(crate) fn export(&self, name: &str) -> Result<PathBuf, String> {
+        let socket = self.directory.join(format!("{name}.sock"));
+        self.call(&["export", "create", &volume(name), "--nbd", &format!("unix:{}", socket.display())])?;
+        Ok(socket)
+    }
+
+    /// Ends the export of a volume.
+    pub(crate) fn remove_export(&self, name: &str) -> Result<(), String> {
+        let list = self.call(&["export", "list"])?;
+        let volume = volume(name);
+        for export in list.as_array().into_iter().flatten() {
+            if export.get("volume").and_then(Value::as_str) == Some(&volume)
+                && let Some(id) = export.get("id").and_then(Value::as_str)
+            {
+                self.call(&["export", "remove", id, "--yes"])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the daemon in order.
+    pub(crate) fn stop(self) -> Result<(), String> {
+        self.server.stop().map_err(|error| format!("varve daemon {error}"))
+    }
+}
+
+fn volume(name: &str) -> String {
+    format!("{GROUP}/{name}")
+}
+
+/// The address of an export that is alone behind its socket, as libnbd writes it.
+pub(crate) fn uri(socket: &Path) -> String {
+    format!("nbd+unix:///?socket={}", socket.display())
+}
