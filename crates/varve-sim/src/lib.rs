@@ -35,18 +35,27 @@
 //!   deadlock panics and says what is under way.
 //! - [`SimDisk`]: the rule "each sector independently keeps any version since its last flush"; [`FaultPlan`] and
 //!   [`FaultBudget`]; images for stale and copied disks; `peek` and `poke` from outside.
+//! - [`Oracle`]: what each sector of a volume may hold, before and after crashes; `snapshot`, `restore` (rollback),
+//!   `grow`. [`Client`] drives a device and tells the oracle: `read`, `write`, `zero`, `discard`, `flush`, `verify`,
+//!   and `exercise` for random requests, several at a time. After a crash: `oracle.borrow_mut().crashed()`.
 //! - [`run_seeds`]: many seeds, counts printed, the command that repeats a failure. [`for_each_crash_point`] and
 //!   [`for_each_crash_state`]: every crash of a small scenario.
 
 mod chance;
+mod client;
 mod disk;
 mod harness;
+mod oracle;
+mod pattern;
 mod random;
 mod world;
 
 pub use chance::{CrashTally, take_tally_of_this_thread};
+pub use client::{Client, Mix, SharedOracle};
 pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
 pub use harness::{CrashStates, TestName, for_each_crash_point, for_each_crash_state, run_seeds};
+pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, WriteToken};
+pub use pattern::{Found, Stamp, fill_sector, identify, patterned};
 pub use random::Random;
 pub use world::{CrashAt, CrashKind, Ran, World};
 

@@ -26,8 +26,8 @@ const BEGINNING: UnixTime = UnixTime(1_767_225_600);
 const STEPS_MAX: u64 = 100_000_000;
 /// Disk events that are kept to be shown when something fails.
 const RECENT_MAX: usize = 64;
-/// Bytes of the world's arena; memory that is not touched costs nothing.
-const ARENA_BYTES: usize = 4 << 20;
+/// Bytes of the world's arena: small, for every world pays for clearing it; what does not fit comes from the heap.
+const ARENA_BYTES: usize = 128 << 10;
 
 /// When a crash happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

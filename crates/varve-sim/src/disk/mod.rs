@@ -159,8 +159,6 @@ struct State {
     faults: Faults,
     gone: bool,
     misdirect_next: Option<u64>,
-    /// What reads will see in place of a write that is being lost.
-    hidden: Vec<(u64, Content)>,
 }
 
 /// The whole content of a disk at some time, cache included, to be put back later or on another disk.
@@ -186,7 +184,6 @@ impl SimDisk {
             faults: Faults::default(),
             gone: false,
             misdirect_next: None,
-            hidden: Vec::new(),
         };
         Self { hardware: Rc::new(DiskHardware { options, state: RefCell::new(state) }) }
     }

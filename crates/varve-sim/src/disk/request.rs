@@ -20,6 +20,8 @@ pub(crate) struct Flight {
     pub(crate) extent: Extent,
     job: Job,
     verdict: Verdict,
+    /// The sector to which a misdirected write goes, if it does not matter to chance.
+    astray: Option<u64>,
     reply: Reply,
     /// Sectors that were applied before the end.
     applied: BTreeSet<u64>,
@@ -89,10 +91,10 @@ impl State {
                 Job::Flush { mark: self.medium.order(), unacknowledged }
             }
         };
-        let mut flight = Flight { verb, extent, job, verdict, reply, applied: BTreeSet::new() };
+        let mut flight = Flight { verb, extent, job, verdict, astray: None, reply, applied: BTreeSet::new() };
         if let Some(target) = self.misdirect_next.take_if(|_| verb == "write") {
             flight.verdict = Verdict::Misdirected;
-            flight.applied.insert(target / SECTOR_SIZE as u64);
+            flight.astray = Some(target / SECTOR_SIZE as u64);
         }
         self.flights.insert(id, flight);
         id
@@ -142,9 +144,9 @@ impl State {
                 self.apply(id, flight, Amount::Some(2), random);
                 return Err(IoError::Medium);
             }
-            Verdict::Lost | Verdict::Misdirected => self.hide(flight, random),
             _ => {}
         }
+        let hidden = self.go_astray(flight, random);
         match &flight.job {
             Job::Flush { mark, unacknowledged } if !lies => self.medium.flush(*mark, unacknowledged),
             Job::Flush { .. } | Job::Read(_) => {}
@@ -156,6 +158,9 @@ impl State {
                     self.settle(id, flight.extent);
                 }
             }
+        }
+        for (sector, content) in hidden {
+            self.faults.damage(sector, Damage::Shows(content));
         }
         Ok(())
     }
@@ -192,30 +197,25 @@ impl State {
         }
     }
 
-    /// Lets reads see, in place of a write that went astray, what was there before; and if it went somewhere else,
-    /// there what it wrote. The medium itself is written as it should be (F1), after this.
-    fn hide(&mut self, flight: &mut Flight, random: &mut Random) {
-        let Job::Change { bytes: Some(bytes), .. } = &flight.job else { return };
+    /// For a write that is lost or goes elsewhere: what reads are to see in its place, which is what was there
+    /// before. Where it goes, reads see what it wrote. The medium itself is written as it should be (F1).
+    fn go_astray(&mut self, flight: &Flight, random: &mut Random) -> Vec<(u64, Content)> {
+        let Job::Change { bytes: Some(bytes), .. } = &flight.job else { return Vec::new() };
+        if !matches!(flight.verdict, Verdict::Lost | Verdict::Misdirected) {
+            return Vec::new();
+        }
         let range = sectors(flight.extent);
-        let shown: Vec<_> = range.clone().map(|sector| (sector, self.medium.newest(sector))).collect();
+        let length = range.end - range.start;
         if flight.verdict == Verdict::Misdirected {
-            let bytes = Rc::clone(bytes);
-            let length = range.end - range.start;
-            let target = flight.applied.pop_first().unwrap_or_else(|| {
-                let step = random.between(1, 256);
-                if range.start >= length * step {
-                    range.start - length * step
-                } else {
-                    range.start + length * step
-                }
-            });
+            let distance = length * random.between(1, 256);
+            let near = range.start.checked_sub(distance).unwrap_or(range.start + distance);
+            let target = flight.astray.unwrap_or(near);
             for (number, sector) in (target..target + length).enumerate() {
-                let content = Content::Data { bytes: Rc::clone(&bytes), start: number * SECTOR_SIZE };
+                let content = Content::Data { bytes: Rc::clone(bytes), start: number * SECTOR_SIZE };
                 self.faults.damage(sector, Damage::Shows(content));
             }
         }
-        flight.applied.clear();
-        self.hidden.extend(shown);
+        range.map(|sector| (sector, self.medium.newest(sector))).collect()
     }
 
     /// Applies the sectors of a change that were not yet applied, or some of them.
@@ -252,9 +252,6 @@ impl State {
             };
             self.medium.apply(sector, id, content);
             self.faults.written(sector);
-        }
-        for (sector, content) in self.hidden.drain(..) {
-            self.faults.damage(sector, Damage::Shows(content));
         }
     }
 
