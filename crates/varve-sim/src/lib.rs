@@ -38,6 +38,8 @@
 //! - [`Oracle`]: what each sector of a volume may hold, before and after crashes; `snapshot`, `restore` (rollback),
 //!   `grow`. [`Client`] drives a device and tells the oracle: `read`, `write`, `zero`, `discard`, `flush`, `verify`,
 //!   and `exercise` for random requests, several at a time. After a crash: `oracle.borrow_mut().crashed()`.
+//! - [`ModelDisk`] with [`measure`] and [`CostMeter`]: exact throughput and amplification in virtual time, in a
+//!   [`World::steady`].
 //! - [`run_seeds`]: many seeds, counts printed, the command that repeats a failure. [`for_each_crash_point`] and
 //!   [`for_each_crash_state`]: every crash of a small scenario.
 
@@ -45,6 +47,8 @@ mod chance;
 mod client;
 mod disk;
 mod harness;
+mod measure;
+mod model_disk;
 mod oracle;
 mod pattern;
 mod random;
@@ -54,6 +58,8 @@ pub use chance::{CrashTally, take_tally_of_this_thread};
 pub use client::{Client, Mix, SharedOracle};
 pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
 pub use harness::{CrashStates, TestName, for_each_crash_point, for_each_crash_state, run_seeds};
+pub use measure::{Amplification, CostMeter, Direction, Load, Measured, Order, measure};
+pub use model_disk::ModelDisk;
 pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, WriteToken};
 pub use pattern::{Found, Stamp, fill_sector, identify, patterned};
 pub use random::Random;

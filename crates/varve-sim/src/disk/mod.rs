@@ -11,7 +11,7 @@
 //! - K3. A durable change survives from its acknowledgement on.
 //! - K4. A request that was submitted runs to its end, or to the crash; dropping its future changes nothing.
 
-mod answer;
+pub(crate) mod answer;
 mod fault;
 mod medium;
 mod request;
