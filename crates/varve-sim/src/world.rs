@@ -18,12 +18,15 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 use varve_block::{Arena, Clock, ClockSource, Extent, LocalFuture, Moment, Spawn, Spawner, UnixTime};
 
 /// The date at which every world begins: 2026-01-01 00:00 UTC.
 const BEGINNING: UnixTime = UnixTime(1_767_225_600);
 /// Polls and timers after which a run is held to be going round in circles.
 const STEPS_MAX: u64 = 100_000_000;
+/// How long a task that could go on may be kept waiting by chance.
+const SLOWNESS_MAX: Duration = Duration::from_millis(1);
 /// Disk events that are kept to be shown when something fails.
 const RECENT_MAX: usize = 64;
 /// Bytes of the world's arena: small, for every world pays for clearing it; what does not fit comes from the heap.
@@ -315,7 +318,7 @@ impl World {
     }
 
     /// Lets tasks and requests go on for `duration` of virtual time.
-    pub fn settle(&self, duration: std::time::Duration) {
+    pub fn settle(&self, duration: Duration) {
         let clock = self.clock();
         self.run(async move { clock.sleep(duration).await });
     }
@@ -391,13 +394,19 @@ impl Core {
         }
         // Now and then a task is slow, and something else happens before it is polled.
         let mut random = self.random.borrow_mut();
-        if random.chance(1, 16) && !self.timers.borrow().is_empty() {
+        if random.chance(1, 16)
+            && self.next_timer().is_some_and(|due| due <= self.now.get().after(SLOWNESS_MAX))
+        {
             return None;
         }
         let index = if count == 1 { 0 } else { random.index(count) };
         drop(random);
         self.note(index as u64);
         self.ready.take(index)
+    }
+
+    fn next_timer(&self) -> Option<Moment> {
+        self.timers.borrow().first_key_value().map(|(key, _)| key.0)
     }
 
     /// Moves time to the next timer and lets it fire. False if there is none.
