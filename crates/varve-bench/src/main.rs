@@ -5,6 +5,7 @@ mod cpu;
 mod fio;
 mod first_touch;
 mod machine;
+mod nothing;
 mod options;
 mod peers;
 mod place;
@@ -100,6 +101,7 @@ fn snapshots(options: &Options, command: &CommandLine, results: &mut Results) ->
     Ok(())
 }
 
-fn layers(_options: &Options, _command: &CommandLine, _results: &mut Results) -> Result<(), String> {
-    Ok(())
+fn layers(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
+    results.layers = Some(tables::layers::measure(options)?);
+    results.store(&command.json)
 }

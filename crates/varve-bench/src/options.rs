@@ -64,6 +64,16 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// Whether this is only to see that everything works.
+    pub(crate) fn is_quick(&self) -> bool {
+        self.quick
+    }
+
+    /// Rounds of the layer table, which are short.
+    pub(crate) fn layer_rounds(&self) -> usize {
+        if self.quick { 3 } else { 3 * self.runs() }
+    }
+
     /// Rounds.
     pub(crate) fn runs(&self) -> usize {
         if self.quick { 1 } else { usize::from(self.runs) }

@@ -1,4 +1,5 @@
 //! The measurements, one file a table.
 
+pub(crate) mod layers;
 pub(crate) mod nbd;
 pub(crate) mod snapshots;

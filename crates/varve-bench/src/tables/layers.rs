@@ -1,0 +1,124 @@
+//! The third table: nanoseconds that a layer adds to a request, on a device that does nothing and answers at once.
+//!
+//! In each round the bare device and every layer are measured in turn; what a layer adds is the difference within the
+//! round.
+
+use crate::machine::Machine;
+use crate::nothing::nothing;
+use crate::options::Options;
+use crate::results::{Layer, LayerPart};
+use crate::watch::Watch;
+use futures_util::FutureExt;
+use std::hint::black_box;
+use varve_block::{Arena, Bytes, Device, Durability, Io, Switch, widen};
+use varve_target::{Linear, Striped};
+
+/// Bytes of a request.
+const BLOCK: usize = 4096;
+/// Bytes of each device.
+const SIZE: u64 = 64 << 20;
+/// What a remap may cost.
+const REMAP_GOAL_NS: f64 = 50.0;
+/// Requests of one measurement.
+const REQUESTS: u64 = 200_000;
+
+/// What is sent through a layer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verb {
+    Read,
+    Write,
+}
+
+/// A device with a layer on top.
+struct Stack {
+    name: String,
+    device: Device,
+    verb: Verb,
+    goal_ns: Option<f64>,
+}
+
+/// Measures all layers.
+pub(crate) fn measure(options: &Options) -> Result<LayerPart, String> {
+    let arena = Arena::heap(64 << 20);
+    let stacks = stacks(&arena);
+    let bare = nothing(SIZE, 512);
+    let mut part = LayerPart {
+        machine: Machine::look(),
+        bare_ns: Vec::new(),
+        layers: stacks
+            .iter()
+            .map(|stack| Layer { name: stack.name.clone(), added_ns: Vec::new(), goal_ns: stack.goal_ns })
+            .collect(),
+    };
+    let requests = if options.is_quick() { REQUESTS / 20 } else { REQUESTS };
+    for _ in 0..options.layer_rounds() {
+        let read = time(&bare, Verb::Read, &arena, requests)?;
+        let write = time(&bare, Verb::Write, &arena, requests)?;
+        part.bare_ns.push(read);
+        for (stack, layer) in stacks.iter().zip(&mut part.layers) {
+            let base = if stack.verb == Verb::Read { read } else { write };
+            layer.added_ns.push(time(&stack.device, stack.verb, &arena, requests)? - base);
+        }
+    }
+    Ok(part)
+}
+
+fn stacks(arena: &Arena) -> Vec<Stack> {
+    let bare = || nothing(SIZE, 512);
+    let stack = |name: &str, device: Device, goal_ns: Option<f64>| Stack {
+        name: name.to_owned(),
+        device,
+        verb: Verb::Read,
+        goal_ns,
+    };
+    let linear = Device::new(Linear::new(vec![(SIZE, bare(), 0)]));
+    let segments = (0..64).map(|index| (SIZE / 64, bare(), index * SIZE / 64)).collect();
+    let striped = Striped::new((0..4).map(|_| (bare(), 0)).collect(), 64 << 10, SIZE / 4);
+    let volume = Switch::new(linear.clone()).device();
+    vec![
+        stack("linear, 1 segment (a remap)", linear, Some(REMAP_GOAL_NS)),
+        stack("linear, 64 segments", Device::new(Linear::new(segments)), Some(REMAP_GOAL_NS)),
+        stack("striped over 4", Device::new(striped), Some(REMAP_GOAL_NS)),
+        stack("switch", Switch::new(bare()).device(), None),
+        stack("widen, an aligned request", widen(bare(), arena.clone()), None),
+        stack("a whole linear volume: widen, switch, linear", widen(volume, arena.clone()), None),
+    ]
+}
+
+/// Nanoseconds of one request.
+fn time(device: &Device, verb: Verb, arena: &Arena, requests: u64) -> Result<f64, String> {
+    let mut buffer = arena.take(BLOCK);
+    let data: Bytes = arena.take_zeroed(BLOCK).freeze();
+    let blocks = device.shape().size / BLOCK as u64;
+    let watch = Watch::start();
+    for request in 0..requests {
+        // A stride that is prime to the number of blocks visits all of them, and a next one is never near.
+        let offset = request.wrapping_mul(7919) % blocks * BLOCK as u64;
+        let io = match verb {
+            Verb::Read => {
+                Io::Read { offset, buffer: std::mem::replace(&mut buffer, varve_block::Buffer::empty()) }
+            }
+            Verb::Write => Io::Write { offset, data: data.clone(), durability: Durability::Volatile },
+        };
+        let outcome = black_box(device.submit(io)).now_or_never().ok_or("a layer waits for nothing")?;
+        let outcome = outcome.map_err(|error| format!("a request failed: {error}"))?;
+        if verb == Verb::Read {
+            buffer = outcome;
+        }
+    }
+    Ok(watch.seconds() * 1e9 / requests as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_layer_answers_at_once_and_costs_a_plausible_time() {
+        let arena = Arena::heap(1 << 20);
+        for stack in stacks(&arena) {
+            let ns = time(&stack.device, stack.verb, &arena, 1000).expect(&stack.name);
+            assert!(ns > 1.0 && ns < 1e6, "{}: {ns} ns", stack.name);
+        }
+    }
+}
