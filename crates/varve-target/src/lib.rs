@@ -6,6 +6,7 @@
 mod constant;
 mod fan_out;
 mod linear;
+pub mod pdata;
 mod striped;
 
 pub use constant::{ErrorTarget, ZeroTarget};

@@ -1,0 +1,283 @@
+//! The asynchronous side of the map: reads the blocks that attempts ask for, writes those that commits consist of.
+
+use super::pages::{Frozen, Pages, Stop, Wanted};
+use super::policy::PolicyKind;
+use super::space::Space;
+use futures_util::future::try_join_all;
+use std::cell::RefCell;
+use std::rc::Rc;
+use varve_block::{Arena, Buffer, Device, Durability, IoError};
+use varve_format::pdata::node::Node;
+use varve_format::pdata::space_page::SpacePage;
+use varve_format::pdata::{BlockError, PDATA_BLOCK};
+
+const BLOCK: u64 = PDATA_BLOCK as u64;
+/// Longest single write of a commit, in blocks.
+const WRITE_BLOCKS_MAX: usize = 256;
+
+/// Why a map could not be read or changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MapError {
+    /// The device failed.
+    Io(IoError),
+    /// There is no free block left.
+    Full,
+    /// A block of the map is damaged.
+    Damaged {
+        /// Its number.
+        block: u64,
+        /// What is wrong with it.
+        error: BlockError,
+    },
+}
+
+impl From<IoError> for MapError {
+    fn from(error: IoError) -> Self {
+        MapError::Io(error)
+    }
+}
+
+/// What a map is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct MapOptions {
+    /// First half of the store's id; every block carries it.
+    pub store: u64,
+    /// The committed transaction.
+    pub generation: u64,
+    /// Block where the first group of the space map begins; the blocks before it are the owner's.
+    pub base_block: u64,
+    /// Number of the first block behind the store.
+    pub end_block: u64,
+    /// Blocks that were free at the last commit.
+    pub free_blocks: u64,
+    /// Free blocks that only the map itself may use, so that deletes and commits go on when data finds no room.
+    pub floor_blocks: u64,
+    /// Bytes of nodes in memory.
+    pub cache_bytes: u64,
+    /// Which nodes are given up.
+    pub policy: PolicyKind,
+}
+
+impl MapOptions {
+    /// Options for a fresh store of `end_block` blocks.
+    pub fn fresh(store: u64, base_block: u64, end_block: u64) -> Self {
+        Self {
+            store,
+            generation: 0,
+            base_block,
+            end_block,
+            free_blocks: fresh_blocks(base_block, end_block),
+            floor_blocks: 64,
+            cache_bytes: 64 << 20,
+            policy: PolicyKind::default(),
+        }
+    }
+}
+
+/// Blocks of a fresh store that are free: all but the places of the space map's pages.
+fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
+    use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+    let total = end_block - base_block;
+    let (whole, rest) = (total / GROUP_BLOCKS, total % GROUP_BLOCKS);
+    total - whole * PAGE_PLACES - rest.min(PAGE_PLACES)
+}
+
+/// The maps of one store, all in one space.
+pub struct Map {
+    pages: RefCell<Pages>,
+    device: RefCell<Device>,
+    arena: Arena,
+}
+
+/// A transaction that ended and is being written.
+#[must_use = "a frozen transaction is written and then committed"]
+pub struct Commit {
+    frozen: Frozen,
+}
+
+impl Commit {
+    /// The transaction that it ends.
+    pub fn generation(&self) -> u64 {
+        self.frozen.generation
+    }
+    /// Free blocks once it is committed; goes into the superblock.
+    pub fn free_blocks(&self) -> u64 {
+        self.frozen.free
+    }
+}
+
+impl Map {
+    /// The maps on `device`. Reads nothing yet.
+    pub fn open(device: Device, arena: Arena, options: &MapOptions) -> Self {
+        let space = Space::new(options.store, options.base_block, options.end_block, options.free_blocks);
+        let cache = (options.cache_bytes, options.policy);
+        let pages = Pages::new(options.store, options.generation + 1, cache, space, options.floor_blocks);
+        Self { pages: RefCell::new(pages), device: RefCell::new(device), arena }
+    }
+
+    /// What can be asked and changed without waiting.
+    pub fn pages(&self) -> std::cell::RefMut<'_, Pages> {
+        self.pages.borrow_mut()
+    }
+
+    /// Carries out `attempt`, reading what it asks for until it ends.
+    pub async fn run<T>(
+        &self,
+        mut attempt: impl FnMut(&mut Pages) -> Result<T, Stop>,
+    ) -> Result<T, MapError> {
+        let mut pins = Vec::new();
+        loop {
+            let result = attempt(&mut self.pages.borrow_mut());
+            match result {
+                Ok(value) => return Ok(value),
+                Err(Stop::Full) => return Err(MapError::Full),
+                Err(Stop::Missing(wanted)) => {
+                    // What was read for this attempt stays until it ends, or a small cache would never let it end.
+                    pins.push(Pin::new(self, wanted));
+                    self.load(wanted).await?;
+                }
+            }
+        }
+    }
+
+    async fn load(&self, wanted: Wanted) -> Result<(), MapError> {
+        match wanted {
+            Wanted::Node(address) => {
+                let block = self.read(address).await?;
+                let node = Node::decode(&block, address).map_err(|error| damaged(address, error))?;
+                let mut pages = self.pages.borrow_mut();
+                if node.store != pages.store() {
+                    return Err(damaged(address, BlockError::Invalid("a node of another store")));
+                }
+                pages.admit_node(node);
+            }
+            Wanted::Page(group) => {
+                let found = self.load_page(group).await?;
+                self.pages.borrow_mut().admit_page(group, found);
+            }
+        }
+        assert!(self.pages.borrow().is_loaded(wanted), "what was read is in memory");
+        Ok(())
+    }
+
+    /// The committed page of a group and its place: the newer of two that is not newer than the last commit.
+    async fn load_page(&self, group: u64) -> Result<Option<(SpacePage, u64)>, MapError> {
+        let (places, committed, store) = {
+            let pages = self.pages.borrow();
+            (pages.page_places(group), pages.generation() - 1, pages.store())
+        };
+        let mut best: Option<(SpacePage, u64)> = None;
+        for (place, address) in (0..).zip(places) {
+            let block = self.read(address).await?;
+            let Ok(page) = SpacePage::decode(&block, address) else { continue };
+            let counts = page.store == store && page.group == group && page.generation <= committed;
+            if counts && best.as_ref().is_none_or(|(best, _)| best.generation < page.generation) {
+                best = Some((page, place));
+            }
+        }
+        Ok(best)
+    }
+
+    async fn read(&self, address: u64) -> Result<Buffer, MapError> {
+        let device = self.device.borrow().clone();
+        Ok(device.read(address * BLOCK, self.arena.take(PDATA_BLOCK)).await?)
+    }
+
+    /// Ends the transaction under way; `capture` sees the maps at that very instant, for the superblock.
+    pub async fn freeze<T>(&self, capture: impl FnOnce() -> T) -> Result<(Commit, T), MapError> {
+        loop {
+            let missing = self.pages.borrow().missing_for_commit();
+            match missing {
+                Some(wanted) => self.load(wanted).await?,
+                None => break,
+            }
+        }
+        let frozen = self.pages.borrow_mut().freeze();
+        Ok((Commit { frozen }, capture()))
+    }
+
+    /// Writes everything that a commit consists of, except the superblock. Nothing is durable before a flush.
+    pub async fn write(&self, commit: &Commit) -> Result<(), MapError> {
+        self.write_nodes(&commit.frozen.nodes).await?;
+        let images = commit.frozen.images.iter().map(|image| {
+            let mut block = self.arena.take(PDATA_BLOCK);
+            image.page.encode(&mut block, image.address);
+            (image.address, block)
+        });
+        self.write_blocks(images.collect()).await
+    }
+
+    /// The superblock that names the commit's roots is durable.
+    pub fn committed(&self, commit: Commit) {
+        self.pages.borrow_mut().committed();
+        drop(commit);
+    }
+
+    /// Writes the dirty nodes where they will stay, so that the cache may give them up before the commit.
+    pub async fn write_back(&self) -> Result<(), MapError> {
+        let dirty = self.pages.borrow().dirty();
+        self.write_nodes(&dirty).await
+    }
+
+    async fn write_nodes(&self, nodes: &[Rc<Node>]) -> Result<(), MapError> {
+        let runs = nodes.chunk_by(|one, two| one.address + 1 == two.address);
+        let writes = runs.flat_map(|run| run.chunks(WRITE_BLOCKS_MAX)).map(|run| {
+            let mut buffer = self.arena.take(run.len() * PDATA_BLOCK);
+            for (block, node) in buffer.chunks_exact_mut(PDATA_BLOCK).zip(run) {
+                node.encode(block);
+            }
+            (run[0].address, buffer)
+        });
+        self.write_blocks(writes.collect()).await?;
+        let mut pages = self.pages.borrow_mut();
+        nodes.iter().for_each(|node| pages.written(node));
+        Ok(())
+    }
+
+    async fn write_blocks(&self, writes: Vec<(u64, Buffer)>) -> Result<(), MapError> {
+        let device = self.device.borrow().clone();
+        let writes = writes
+            .into_iter()
+            .map(|(address, buffer)| device.write(address * BLOCK, buffer.freeze(), Durability::Volatile));
+        try_join_all(writes).await?;
+        Ok(())
+    }
+
+    /// The store is now `end_block` blocks long, on `device`.
+    pub fn grow(&self, device: Device, end_block: u64) {
+        assert!(device.shape().size >= end_block * BLOCK);
+        self.device.replace(device);
+        self.pages.borrow_mut().grow(end_block);
+    }
+}
+
+fn damaged(block: u64, error: BlockError) -> MapError {
+    MapError::Damaged { block, error }
+}
+
+/// Keeps a node in memory while an attempt that asked for it goes on.
+struct Pin<'a> {
+    map: &'a Map,
+    address: Option<u64>,
+}
+
+impl<'a> Pin<'a> {
+    fn new(map: &'a Map, wanted: Wanted) -> Self {
+        let address = match wanted {
+            Wanted::Node(address) => Some(address),
+            Wanted::Page(_) => None,
+        };
+        if let Some(address) = address {
+            map.pages.borrow_mut().pin(address);
+        }
+        Self { map, address }
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        if let Some(address) = self.address {
+            self.map.pages.borrow_mut().unpin(address);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The persistent ordered map: a copy-on-write B+tree of 4 KiB nodes, its space map and its bounded cache.
+//!
+//! Why the concurrency is as it is. Everything that reads or changes a map is a *synchronous attempt* over the blocks
+//! that are in memory ([`Pages`]). An attempt that needs a block that is not there gives up with [`Stop::Missing`]
+//! before it has changed anything; [`Map::run`] loads the block and tries again. So a change is atomic without a
+//! lock, no state changes across an await, and many requests can wait for different blocks at the same time. The
+//! price is that an attempt may walk the same path twice; a path is four nodes.
+//!
+//! A *transaction* ends with a commit: everything that changed is written to blocks that the last commit does not
+//! use, and then the owner's superblock, which names the roots. The next transaction begins the moment a commit
+//! starts: nodes of the commit are frozen, and changing one makes a copy, so foreground work never waits for it.
+//!
+//! Invariants:
+//! - T1. A node of an older transaction is never changed in place.
+//! - T2. A block that a transaction gives up is reused only after the commit of that transaction is durable.
+//! - T3. An attempt that stops has changed nothing.
+//! - T4. A dirty node stays in memory until it is written.
+
+mod cache;
+mod map;
+mod pages;
+mod policy;
+mod space;
+mod tree;
+
+pub use cache::CacheUse;
+pub use map::{Commit, Map, MapError, MapOptions};
+pub use pages::{Pages, Stop, Wanted};
+pub use policy::PolicyKind;
+pub use tree::{Leaf, Tree};
+
+#[cfg(test)]
+mod tests;

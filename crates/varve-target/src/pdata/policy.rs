@@ -1,0 +1,251 @@
+//! Which node the cache gives up: round-robin, first in first out, least recently used, or SIEVE.
+//!
+//! The first three are those of ESnap; SIEVE is from Zhang et al., "SIEVE is simpler than LRU" (NSDI 2024): one
+//! queue in order of arrival, a bit a node that a hit sets, and a hand that moves from old to new, clearing bits,
+//! until it finds one that is clear. A scan of nodes that are touched once cannot push out those touched often.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// The policies by name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PolicyKind {
+    /// A hand walks over the slots and takes whatever it stands on.
+    RoundRobin,
+    /// The one that came first goes first.
+    Fifo,
+    /// The one that was not used for longest goes first.
+    Lru,
+    /// Old nodes go unless they were used since the hand last passed.
+    #[default]
+    Sieve,
+}
+
+impl PolicyKind {
+    /// All of them, for tables and tests.
+    pub const ALL: [PolicyKind; 4] =
+        [PolicyKind::RoundRobin, PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::Sieve];
+
+    /// The name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            PolicyKind::RoundRobin => "round-robin",
+            PolicyKind::Fifo => "fifo",
+            PolicyKind::Lru => "lru",
+            PolicyKind::Sieve => "sieve",
+        }
+    }
+
+    /// The policy of that name.
+    pub fn from_name(name: &str) -> Option<PolicyKind> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    pub(super) fn build(self) -> Box<dyn Policy> {
+        match self {
+            PolicyKind::RoundRobin => Box::new(RoundRobin::default()),
+            PolicyKind::Fifo => Box::new(Fifo::default()),
+            PolicyKind::Lru => Box::new(Lru::default()),
+            PolicyKind::Sieve => Box::new(Sieve::default()),
+        }
+    }
+}
+
+/// What a policy is told and asked.
+pub(super) trait Policy {
+    /// `address` came in.
+    fn insert(&mut self, address: u64);
+    /// `address` was used.
+    fn touch(&mut self, address: u64);
+    /// Which to give up, of those that `may_go`; it is forgotten at once.
+    fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64>;
+    /// `address` is gone for another reason.
+    fn remove(&mut self, address: u64);
+}
+
+/// Slots in a row; a new node takes the slot of the last victim, as in a table of fixed size.
+#[derive(Default)]
+struct RoundRobin {
+    slots: Vec<Option<u64>>,
+    free: Vec<usize>,
+    places: HashMap<u64, usize>,
+    hand: usize,
+}
+
+impl Policy for RoundRobin {
+    fn insert(&mut self, address: u64) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[slot] = Some(address);
+        self.places.insert(address, slot);
+    }
+    fn touch(&mut self, _address: u64) {}
+    fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
+        for _ in 0..self.slots.len() {
+            self.hand = (self.hand + 1) % self.slots.len();
+            if let Some(address) = self.slots[self.hand].filter(|address| may_go(*address)) {
+                self.remove(address);
+                return Some(address);
+            }
+        }
+        None
+    }
+    fn remove(&mut self, address: u64) {
+        if let Some(slot) = self.places.remove(&address) {
+            self.slots[slot] = None;
+            self.free.push(slot);
+        }
+    }
+}
+
+/// A queue of arrivals. Entries that are gone stay in it until they are passed.
+#[derive(Default)]
+struct Fifo {
+    queue: VecDeque<(u64, u64)>,
+    present: HashMap<u64, u64>,
+    stamp: u64,
+}
+
+impl Policy for Fifo {
+    fn insert(&mut self, address: u64) {
+        self.stamp += 1;
+        self.present.insert(address, self.stamp);
+        self.queue.push_back((address, self.stamp));
+    }
+    fn touch(&mut self, _address: u64) {}
+    fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
+        for _ in 0..self.queue.len() {
+            let (address, stamp) = self.queue.pop_front()?;
+            if self.present.get(&address) != Some(&stamp) {
+                continue;
+            }
+            if may_go(address) {
+                self.present.remove(&address);
+                return Some(address);
+            }
+            self.queue.push_back((address, stamp));
+        }
+        None
+    }
+    fn remove(&mut self, address: u64) {
+        self.present.remove(&address);
+    }
+}
+
+/// Nodes in order of their last use.
+#[derive(Default)]
+struct Lru {
+    stamps: HashMap<u64, u64>,
+    order: BTreeMap<u64, u64>,
+    stamp: u64,
+}
+
+impl Policy for Lru {
+    fn insert(&mut self, address: u64) {
+        self.stamp += 1;
+        self.stamps.insert(address, self.stamp);
+        self.order.insert(self.stamp, address);
+    }
+    fn touch(&mut self, address: u64) {
+        self.remove(address);
+        self.insert(address);
+    }
+    fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
+        let address = self.order.values().copied().find(|address| may_go(*address))?;
+        self.remove(address);
+        Some(address)
+    }
+    fn remove(&mut self, address: u64) {
+        if let Some(stamp) = self.stamps.remove(&address) {
+            self.order.remove(&stamp);
+        }
+    }
+}
+
+/// The queue in order of arrival, its marks, and the hand.
+#[derive(Default)]
+struct Sieve {
+    /// Arrival stamp to address and whether it was used since the hand passed.
+    queue: BTreeMap<u64, (u64, bool)>,
+    stamps: HashMap<u64, u64>,
+    stamp: u64,
+    hand: u64,
+}
+
+impl Policy for Sieve {
+    fn insert(&mut self, address: u64) {
+        self.stamp += 1;
+        self.stamps.insert(address, self.stamp);
+        self.queue.insert(self.stamp, (address, false));
+    }
+    fn touch(&mut self, address: u64) {
+        if let Some(entry) = self.stamps.get(&address).and_then(|stamp| self.queue.get_mut(stamp)) {
+            entry.1 = true;
+        }
+    }
+    fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
+        // Twice round: the first pass may only clear marks.
+        for _ in 0..self.queue.len() * 2 {
+            let next = self.queue.range(self.hand..).next().or_else(|| self.queue.iter().next());
+            let (stamp, (address, used)) = next.map(|(stamp, entry)| (*stamp, *entry))?;
+            self.hand = stamp + 1;
+            if used {
+                self.queue.insert(stamp, (address, false));
+            } else if may_go(address) {
+                self.remove(address);
+                return Some(address);
+            }
+        }
+        None
+    }
+    fn remove(&mut self, address: u64) {
+        if let Some(stamp) = self.stamps.remove(&address) {
+            self.queue.remove(&stamp);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fill(kind: PolicyKind) -> Box<dyn Policy> {
+        let mut policy = kind.build();
+        (1..=4).for_each(|address| policy.insert(address));
+        policy
+    }
+
+    #[test]
+    fn each_policy_gives_up_what_its_name_says() {
+        for kind in PolicyKind::ALL {
+            let mut policy = fill(kind);
+            policy.touch(1);
+            let first = policy.victim(&|_| true);
+            let expected = match kind {
+                PolicyKind::RoundRobin | PolicyKind::Lru | PolicyKind::Sieve => Some(2),
+                PolicyKind::Fifo => Some(1),
+            };
+            assert_eq!(first, expected, "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn none_gives_up_what_may_not_go_and_all_end() {
+        for kind in PolicyKind::ALL {
+            let mut policy = fill(kind);
+            assert_eq!(policy.victim(&|_| false), None, "{}", kind.name());
+            assert_eq!(policy.victim(&|address| address == 3), Some(3), "{}", kind.name());
+            policy.remove(1);
+            let mut rest: Vec<_> = std::iter::from_fn(|| policy.victim(&|_| true)).collect();
+            rest.sort_unstable();
+            assert_eq!(rest, [2, 4], "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn names_lead_back() {
+        assert!(PolicyKind::ALL.into_iter().all(|kind| PolicyKind::from_name(kind.name()) == Some(kind)));
+        assert_eq!(PolicyKind::from_name("arc"), None);
+    }
+}

@@ -1,0 +1,244 @@
+//! Which blocks of a store are in use: pages in memory, what this transaction took and gave up.
+//!
+//! Pages are loaded when a group is first looked at and then stay: one bit a block, 4 KiB for 126 MiB of store.
+//!
+//! Invariants:
+//! - F1. A block that was given up is marked as in use until the commit of that transaction is durable (T2).
+//! - F2. A block is handed out only while its mark says that it is free.
+
+use std::collections::{BTreeMap, BTreeSet};
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, SpacePage};
+
+/// A run of blocks: first and number.
+pub(super) type Run = (u64, u64);
+
+pub(super) struct Space {
+    store: u64,
+    /// Block number of the first group's first block.
+    base: u64,
+    /// Number of the first block behind the store.
+    end: u64,
+    pages: BTreeMap<u64, Page>,
+    /// Given up in this transaction.
+    freed: Vec<Run>,
+    /// Given up in the transaction that is being committed.
+    freezing: Vec<Run>,
+    /// Where the next search begins.
+    next: u64,
+    /// Blocks not in use, and not given up either.
+    free: u64,
+}
+
+struct Page {
+    page: SpacePage,
+    /// Which of its two places holds the last committed version.
+    place: u64,
+    changed: bool,
+}
+
+/// What a commit writes of the space map: a page and the block where it goes.
+pub(super) struct PageImage {
+    pub(super) address: u64,
+    pub(super) page: SpacePage,
+}
+
+impl Space {
+    /// The space map of a store of `end` blocks whose groups begin at `base`; `free` is what the superblock says.
+    pub(super) fn new(store: u64, base: u64, end: u64, free: u64) -> Self {
+        assert!(base + PAGE_PLACES < end, "a store has room for its first page");
+        Self {
+            store,
+            base,
+            end,
+            pages: BTreeMap::new(),
+            freed: Vec::new(),
+            freezing: Vec::new(),
+            next: 0,
+            free,
+        }
+    }
+
+    pub(super) fn groups(&self) -> u64 {
+        (self.end - self.base).div_ceil(GROUP_BLOCKS)
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Blocks free now, without those given up since the last commit.
+    pub(super) fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Blocks given up that a commit will make free.
+    pub(super) fn reclaimable(&self) -> u64 {
+        self.freed.iter().chain(&self.freezing).map(|run| run.1).sum()
+    }
+
+    /// The two places of a group's page.
+    pub(super) fn places(&self, group: u64) -> [u64; 2] {
+        let first = self.base + group * GROUP_BLOCKS;
+        [first, first + 1]
+    }
+
+    pub(super) fn is_loaded(&self, group: u64) -> bool {
+        self.pages.contains_key(&group)
+    }
+
+    /// Takes in a page that was read at place `place`, 0 or 1; `None` for a group that was never written.
+    pub(super) fn admit(&mut self, group: u64, found: Option<(SpacePage, u64)>) {
+        if self.is_loaded(group) {
+            return;
+        }
+        let page = match found {
+            Some((page, place)) => Page { page, place, changed: false },
+            None => Page { page: SpacePage::new(self.store, group), place: 1, changed: true },
+        };
+        self.pages.insert(group, page);
+    }
+
+    /// Takes a run of at most `limit` free blocks, next to the last one taken if possible. `Err(group)` asks for
+    /// that group's page; `Ok(None)` says that there is no free block.
+    pub(super) fn take(&mut self, limit: u64) -> Result<Option<Run>, u64> {
+        assert!(limit > 0);
+        if self.free == 0 {
+            return Ok(None);
+        }
+        let (start, groups) = (self.next.max(self.base), self.groups());
+        let first = ((start - self.base) / GROUP_BLOCKS).min(groups - 1);
+        for step in 0..=groups {
+            let group = (first + step) % groups;
+            let Some(page) = self.pages.get(&group) else { return Err(group) };
+            let from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
+            if let Some((index, length)) = page.page.free_run(from, self.group_length(group), limit) {
+                let run = (self.base + group * GROUP_BLOCKS + index, length);
+                self.mark(run, true);
+                self.next = run.0 + run.1;
+                return Ok(Some(run));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Marks blocks that a log says are in use. `Err(group)` asks for a page.
+    pub(super) fn claim(&mut self, run: Run) -> Result<(), u64> {
+        self.require(run)?;
+        self.mark(run, true);
+        Ok(())
+    }
+
+    /// Gives blocks back that were taken in this transaction and that no commit knows.
+    pub(super) fn untake(&mut self, run: Run) {
+        self.mark(run, false);
+    }
+
+    /// Gives up blocks; they are free once this transaction is committed.
+    pub(super) fn give_up(&mut self, run: Run) {
+        self.freed.push(run);
+    }
+
+    /// The group of the first page that a commit needs and that is not in memory.
+    pub(super) fn missing_for_commit(&self) -> Option<u64> {
+        let runs = self.freed.iter();
+        runs.flat_map(|run| self.groups_of(*run)).find(|group| !self.is_loaded(*group))
+    }
+
+    /// Freezes this transaction: the pages as they will be once it is committed.
+    pub(super) fn freeze(&mut self, generation: u64) -> Vec<PageImage> {
+        assert!(self.freezing.is_empty(), "F1: one commit at a time");
+        assert_eq!(self.missing_for_commit(), None, "every page of a commit is in memory");
+        self.freezing = std::mem::take(&mut self.freed);
+        let mut dirty: BTreeSet<u64> =
+            self.pages.iter().filter(|(_, page)| page.changed).map(|(group, _)| *group).collect();
+        dirty.extend(self.freezing.iter().flat_map(|run| self.groups_of(*run)));
+        let mut images: BTreeMap<u64, SpacePage> =
+            dirty.into_iter().map(|group| (group, self.pages[&group].page.clone())).collect();
+        for block in self.freezing.iter().flat_map(|run| run.0..run.0 + run.1) {
+            let (group, index) = self.locate(block);
+            images.get_mut(&group).expect("the pages of what was given up are written").set(index, false);
+        }
+        images.into_iter().map(|(group, page)| self.image(group, page, generation)).collect()
+    }
+
+    fn image(&mut self, group: u64, mut page: SpacePage, generation: u64) -> PageImage {
+        page.generation = generation;
+        let places = self.places(group);
+        let held = self.held(group);
+        held.changed = false;
+        held.place = 1 - held.place;
+        PageImage { address: places[usize::from(held.place == 1)], page }
+    }
+
+    /// The frozen transaction is durable: what it gave up is free.
+    pub(super) fn committed(&mut self) {
+        for run in std::mem::take(&mut self.freezing) {
+            // What was written says so already: the page has not changed.
+            self.set(run, false);
+        }
+    }
+
+    /// The store grew to `end` blocks.
+    pub(super) fn grow(&mut self, end: u64) {
+        assert!(end >= self.end);
+        let (old_groups, old_end) = (self.groups(), self.end);
+        self.end = end;
+        self.free += end - old_end;
+        for group in old_groups..self.groups() {
+            self.free -= PAGE_PLACES.min(self.group_length(group));
+            self.admit(group, None);
+        }
+    }
+
+    /// The group of a block.
+    pub(super) fn group_of(&self, block: u64) -> u64 {
+        self.locate(block).0
+    }
+
+    fn require(&self, run: Run) -> Result<(), u64> {
+        match self.groups_of(run).find(|group| !self.is_loaded(*group)) {
+            Some(group) => Err(group),
+            None => Ok(()),
+        }
+    }
+
+    fn mark(&mut self, run: Run, used: bool) {
+        self.set(run, used);
+        for group in self.groups_of(run) {
+            self.held(group).changed = true;
+        }
+    }
+
+    /// F2: every mark of the run must change.
+    fn set(&mut self, run: Run, used: bool) {
+        for block in run.0..run.0 + run.1 {
+            let (group, index) = self.locate(block);
+            self.held(group).page.set(index, used);
+        }
+        self.free = if used { self.free - run.1 } else { self.free + run.1 };
+    }
+
+    fn held(&mut self, group: u64) -> &mut Page {
+        self.pages.get_mut(&group).expect("a page that is marked is in memory")
+    }
+
+    fn locate(&self, block: u64) -> (u64, u64) {
+        assert!((self.base..self.end).contains(&block), "block {block} is not in the store");
+        ((block - self.base) / GROUP_BLOCKS, (block - self.base) % GROUP_BLOCKS)
+    }
+
+    fn groups_of(&self, run: Run) -> impl Iterator<Item = u64> + use<> {
+        let (first, last) = (self.locate(run.0).0, self.locate(run.0 + run.1 - 1).0);
+        first..=last
+    }
+
+    fn group_length(&self, group: u64) -> u64 {
+        GROUP_BLOCKS.min(self.end - self.base - group * GROUP_BLOCKS)
+    }
+
+    /// Whether a block is marked as in use; its page must be in memory.
+    pub(super) fn is_used(&self, block: u64) -> Option<bool> {
+        let (group, index) = self.locate(block);
+        self.pages.get(&group).map(|page| page.page.is_used(index))
+    }
+}

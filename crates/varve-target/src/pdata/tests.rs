@@ -1,0 +1,252 @@
+//! The map against a model in memory, through small caches, commits and reopening.
+
+use super::*;
+use futures_executor::block_on;
+use proptest::prelude::*;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Io, Shape};
+use varve_format::pdata::node::Value;
+
+/// A disk of plain memory.
+struct Memory {
+    content: RefCell<Vec<u8>>,
+}
+
+impl BlockDevice for Memory {
+    fn shape(&self) -> Shape {
+        Shape::new(self.content.borrow().len() as u64, 4096)
+    }
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let range = io.extent().offset as usize..io.extent().end() as usize;
+        match io.into_io() {
+            Io::Read { mut buffer, .. } => {
+                buffer.copy_from_slice(&self.content.borrow()[range]);
+                return Completion::ready(Ok(buffer));
+            }
+            Io::Write { data, .. } => self.content.borrow_mut()[range].copy_from_slice(&data),
+            _ => {}
+        }
+        Completion::ready(Ok(Buffer::empty()))
+    }
+}
+
+const BLOCKS: u64 = 3000;
+
+struct Store {
+    device: Device,
+    arena: Arena,
+    map: Map,
+    tree: Tree,
+    /// What the superblock would say.
+    committed: (Tree, u64, u64),
+}
+
+fn options(committed: &(Tree, u64, u64), policy: PolicyKind, cache_bytes: u64) -> MapOptions {
+    let fresh = MapOptions::fresh(9, 2, BLOCKS);
+    let free_blocks = if committed.1 == 0 { fresh.free_blocks } else { committed.2 };
+    MapOptions { generation: committed.1, free_blocks, policy, cache_bytes, ..fresh }
+}
+
+impl Store {
+    fn new(policy: PolicyKind, cache_bytes: u64) -> Self {
+        let memory = Memory { content: RefCell::new(vec![0; BLOCKS as usize * 4096]) };
+        let (device, arena) = (Device::from_rc(Rc::new(memory)), Arena::heap(1 << 20));
+        let committed = (Tree::EMPTY, 0, 0);
+        let map = Map::open(device.clone(), arena.clone(), &options(&committed, policy, cache_bytes));
+        Self { device, arena, map, tree: Tree::EMPTY, committed }
+    }
+
+    fn insert(&mut self, key: u128, value: Value) -> Option<Value> {
+        let mut tree = self.tree;
+        let old = block_on(self.map.run(|pages| {
+            tree = self.tree;
+            tree.insert(pages, key, value)
+        }));
+        self.tree = tree;
+        self.relieve();
+        old.expect("there is room")
+    }
+
+    fn remove(&mut self, key: u128) -> Option<Value> {
+        let mut tree = self.tree;
+        let old = block_on(self.map.run(|pages| {
+            tree = self.tree;
+            tree.remove(pages, key)
+        }));
+        self.tree = tree;
+        self.relieve();
+        old.expect("there is room")
+    }
+
+    fn relieve(&self) {
+        if self.map.pages().wants_commit() {
+            block_on(self.map.write_back()).expect("memory does not fail");
+        }
+    }
+
+    fn commit(&mut self) {
+        let (commit, tree) = block_on(self.map.freeze(|| self.tree)).expect("pages can be read");
+        block_on(self.map.write(&commit)).expect("memory does not fail");
+        self.committed = (tree, commit.generation(), commit.free_blocks());
+        self.map.committed(commit);
+    }
+
+    fn reopen(&mut self, policy: PolicyKind, cache_bytes: u64) {
+        self.tree = self.committed.0;
+        let options = options(&self.committed, policy, cache_bytes);
+        self.map = Map::open(self.device.clone(), self.arena.clone(), &options);
+    }
+
+    fn all(&self) -> Vec<(u128, Value)> {
+        let (mut found, mut from) = (Vec::new(), Some(0));
+        while let Some(key) = from {
+            let leaf = block_on(self.map.run(|pages| self.tree.leaf(pages, key))).expect("sound");
+            found.extend(leaf.entries);
+            from = leaf.next;
+        }
+        found
+    }
+
+    /// Blocks of the tree, and of the space map's marks.
+    fn used(&self) -> (u64, u64) {
+        let mut count = 0;
+        let mut stack = vec![self.tree.root];
+        while let Some(address) = stack.pop().filter(|address| *address != 0) {
+            count += 1;
+            let node = block_on(self.map.run(|pages| pages.node(address))).expect("sound");
+            if let varve_format::pdata::node::Entries::Branch(children) = &node.entries {
+                stack.extend(children.iter().map(|child| child.1));
+            }
+        }
+        let pages = self.map.pages();
+        let free = pages.free_blocks() + 64 + pages.reclaimable_blocks();
+        (count, MapOptions::fresh(9, 2, BLOCKS).free_blocks - free)
+    }
+}
+
+fn value(number: u64) -> Value {
+    u128::from(number).to_le_bytes()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Insert(u128),
+    InsertMany(u128, u64),
+    RemoveMany(u128, u64),
+    Floor(u128),
+    Ceiling(u128),
+    Commit,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = || (0u128..4000).prop_map(|key| key * 7);
+    prop_oneof![
+        4 => key().prop_map(Step::Insert),
+        4 => (key(), 1u64..400).prop_map(|(from, count)| Step::InsertMany(from, count)),
+        4 => (key(), 1u64..900).prop_map(|(from, count)| Step::RemoveMany(from, count)),
+        2 => key().prop_map(Step::Floor),
+        2 => key().prop_map(Step::Ceiling),
+        2 => Just(Step::Commit),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(160))]
+    /// The map answers as a sorted map in memory does, whatever the cache, and reopens as it was committed.
+    #[test]
+    fn a_map_is_a_sorted_map(steps in prop::collection::vec(step(), 1..40), policy in 0usize..4, cache in prop_oneof![Just(0u64), Just(1 << 20)]) {
+        let policy = PolicyKind::ALL[policy];
+        let mut store = Store::new(policy, cache);
+        let (mut model, mut committed) = (BTreeMap::<u128, Value>::new(), BTreeMap::new());
+        let mut counter = 0;
+        for step in steps {
+            counter += 1;
+            match step {
+                Step::Insert(key) => prop_assert_eq!(store.insert(key, value(counter)), model.insert(key, value(counter))),
+                Step::InsertMany(from, count) => {
+                    for key in (from..).step_by(3).take(count as usize) {
+                        prop_assert_eq!(store.insert(key, value(counter)), model.insert(key, value(counter)));
+                    }
+                }
+                Step::RemoveMany(from, count) => {
+                    let keys: Vec<_> = model.range(from..).map(|entry| *entry.0).take(count as usize).collect();
+                    for key in keys {
+                        prop_assert_eq!(store.remove(key), model.remove(&key));
+                    }
+                    prop_assert_eq!(store.remove(from + 1), model.remove(&(from + 1)));
+                }
+                Step::Floor(key) => {
+                    let found = block_on(store.map.run(|pages| store.tree.floor(pages, key))).expect("sound");
+                    prop_assert_eq!(found, model.range(..=key).next_back().map(|(key, value)| (*key, *value)));
+                }
+                Step::Ceiling(key) => {
+                    let found = block_on(store.map.run(|pages| store.tree.ceiling(pages, key))).expect("sound");
+                    prop_assert_eq!(found, model.range(key..).next().map(|(key, value)| (*key, *value)));
+                }
+                Step::Commit => {
+                    store.commit();
+                    committed = model.clone();
+                }
+                Step::Reopen => {
+                    store.reopen(policy, cache);
+                    model = committed.clone();
+                }
+            }
+        }
+        prop_assert_eq!(store.all(), model.into_iter().collect::<Vec<_>>());
+        let (reached, marked) = store.used();
+        prop_assert!(marked >= reached, "every node is marked");
+        store.commit();
+        store.commit();
+        prop_assert_eq!(store.used(), (reached, reached), "after two commits nothing is marked that is not reached");
+    }
+}
+
+#[test]
+fn keys_in_order_leave_full_leaves() {
+    let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+    (0..12_600u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
+    let (nodes, _) = store.used();
+    assert!(nodes <= 100 + 2, "{nodes} nodes for 100 leaves' worth of entries");
+}
+
+#[test]
+fn a_small_cache_stays_small() {
+    let mut store = Store::new(PolicyKind::Lru, 16 * 4096);
+    (0..20_000u64)
+        .for_each(|key| assert_eq!(store.insert(u128::from(key * 7919 % 20_000), value(key)), None));
+    store.commit();
+    assert_eq!(store.all().len(), 20_000);
+    let usage = store.map.pages().cache_use();
+    assert!(usage.nodes <= 17, "K2: {usage:?}");
+    assert!(usage.loads > 100, "{usage:?}");
+}
+
+#[test]
+fn a_full_store_refuses_and_keeps_what_it_has() {
+    let mut store = Store::new(PolicyKind::Sieve, 64 << 20);
+    let taken: u64 =
+        std::iter::from_fn(|| block_on(store.map.run(|pages| pages.take(1000))).ok()).map(|run| run.1).sum();
+    assert!(taken > BLOCKS - 100 && store.map.pages().free_blocks() == 0);
+    assert_eq!(block_on(store.map.run(|pages| pages.take(1))), Err(MapError::Full));
+    assert_eq!(store.insert(1, value(1)), None, "the floor is for the map itself");
+    store.commit();
+    assert_eq!(store.all().len(), 1);
+}
+
+#[test]
+fn damage_is_named_by_block() {
+    let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+    store.insert(1, value(1));
+    store.commit();
+    let root = store.tree.root;
+    let garbage = store.arena.take_zeroed(4096).freeze();
+    block_on(store.device.write(root * 4096, garbage, varve_block::Durability::Volatile)).expect("memory");
+    store.reopen(PolicyKind::Sieve, 1 << 20);
+    let found = block_on(store.map.run(|pages| store.tree.get(pages, 1)));
+    assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == root), "{found:?}");
+}
