@@ -22,6 +22,10 @@ impl Terms {
     /// Whether `request` may be carried out; else the error to answer with, after its payload was skipped.
     /// [`Command::Disconnect`] has no answer and passes.
     pub fn check(&self, request: &Request) -> Result<(), ErrorCode> {
+        let changes = matches!(request.command, Command::Write | Command::WriteZeroes | Command::Trim);
+        if changes && self.flags.has(ExportFlags::READ_ONLY) {
+            return Err(ErrorCode::Permission);
+        }
         let known = match request.command {
             Command::Disconnect => return Ok(()),
             Command::Other(_) => return Err(ErrorCode::Invalid),
@@ -29,10 +33,6 @@ impl Terms {
         };
         if !known || request.flags & !self.allowed(request.command) != 0 {
             return Err(ErrorCode::Invalid);
-        }
-        let changes = matches!(request.command, Command::Write | Command::WriteZeroes | Command::Trim);
-        if changes && self.flags.has(ExportFlags::READ_ONLY) {
-            return Err(ErrorCode::Permission);
         }
         self.check_range(request)
     }

@@ -1,0 +1,100 @@
+//! The NBD door: serves one connection, from the first byte of its handshake to the last request's answer.
+//!
+//! One connection is one future. It *selects, then applies*: each time it is woken it takes the answers that are
+//! there, then the requests that are there, and sends all replies at once. Nothing is awaited half way, so all
+//! state is plain and changes only between two polls. What makes it fast is that little happens for a request: a
+//! receive brings many requests, a device that answers without waiting costs no allocation for the waiting, and a
+//! wake-up makes one send.
+//!
+//! Invariants:
+//! - E1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
+//!   client does.
+//! - E2. What a client can make the door keep is bounded by [`Limits`] and the shared [`Budget`]; beyond them the
+//!   socket is not read. A connection with nothing in flight is always let in, so none can starve another for good.
+//! - E3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
+//! - E4. No request reaches the device that is outside of it or was not offered.
+
+mod budget;
+mod catalog;
+mod connection;
+mod handshake;
+mod intake;
+mod job;
+mod outbox;
+mod shutdown;
+mod wakers;
+
+pub use budget::{Budget, Limits};
+pub use catalog::{Catalog, Counters, Export};
+pub use shutdown::Shutdown;
+pub use varve_nbd::server::{Farewell, Listed};
+
+use connection::Connection;
+use std::rc::Rc;
+use varve_block::{Arena, Clock, Stream};
+
+/// Why a connection ended out of order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionEnd {
+    /// The handshake led to no export.
+    NoExport(Farewell),
+    /// The handshake took too long.
+    TimedOut,
+    /// The client does not speak the protocol.
+    Malformed(&'static str),
+    /// The client left in the middle of a message.
+    Truncated,
+    /// The connection broke.
+    Broken,
+}
+
+impl std::fmt::Display for SessionEnd {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SessionEnd::NoExport(farewell) => write!(f, "no export was chosen: {farewell}"),
+            SessionEnd::TimedOut => f.write_str("the handshake took too long"),
+            SessionEnd::Malformed(why) => write!(f, "the client does not speak the protocol: {why}"),
+            SessionEnd::Truncated => f.write_str("the client left in the middle of a message"),
+            SessionEnd::Broken => f.write_str("the connection broke"),
+        }
+    }
+}
+
+impl std::error::Error for SessionEnd {}
+
+/// Everything that the connections of one listening socket share on one thread. Cloning shares it.
+#[derive(Clone)]
+pub struct Door {
+    /// Which exports there are.
+    pub catalog: Rc<dyn Catalog>,
+    /// What one connection may keep.
+    pub limits: Limits,
+    /// What all connections together may keep.
+    pub budget: Budget,
+    /// Where buffers come from.
+    pub arena: Arena,
+    /// Time, for the limits of handshake and drain.
+    pub clock: Clock,
+    /// Ends every connection.
+    pub shutdown: Shutdown,
+}
+
+impl Door {
+    /// Serves one connection to its end, then closes it. `Ok` if it ended in order: by the client's wish, by its
+    /// closing between two requests, or because the door or the export was shut.
+    pub async fn serve(&self, stream: Stream) -> Result<(), SessionEnd> {
+        let result = self.serve_open(&stream).await;
+        stream.close();
+        result
+    }
+
+    async fn serve_open(&self, stream: &Stream) -> Result<(), SessionEnd> {
+        let Some(chosen) = handshake::run(self, stream).await? else { return Ok(()) };
+        let counters = Rc::clone(&chosen.export.counters);
+        let _open = counters.open();
+        Connection::new(self, stream, &chosen).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

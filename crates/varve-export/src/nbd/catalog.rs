@@ -1,0 +1,117 @@
+//! Which exports there are, and what is counted for each.
+
+use super::Shutdown;
+use std::cell::Cell;
+use std::rc::Rc;
+use varve_block::{Access, Device, LocalFuture};
+use varve_nbd::server::{Listed, Offer};
+use varve_nbd::{BlockSizes, ExportFlags};
+
+/// Where the door finds its exports.
+pub trait Catalog {
+    /// The export that answers to `name`, with a device that can be used on this thread. An export alone behind
+    /// its socket answers to the empty name too.
+    fn lookup<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Option<Export>>;
+    /// All exports that may be told to anybody.
+    fn list(&self) -> LocalFuture<'_, Vec<Listed>>;
+}
+
+/// One export.
+#[derive(Clone)]
+pub struct Export {
+    /// What is served; blocks of one byte if clients may send any request.
+    pub device: Device,
+    /// Its own name.
+    pub name: String,
+    /// A line for people; may be empty.
+    pub description: String,
+    /// Whether changes are refused although the device would take them.
+    pub read_only: bool,
+    /// Whether several connections may be told that they see one device. True wherever every connection of the
+    /// export leads to the same volume.
+    pub multi_conn: bool,
+    /// Ends the connections of this export.
+    pub shutdown: Shutdown,
+    /// What its connections did.
+    pub counters: Rc<Counters>,
+}
+
+impl Export {
+    /// An export of `device` that is writable if the device is, with counters of its own.
+    pub fn new(name: impl Into<String>, device: Device) -> Self {
+        Self {
+            device,
+            name: name.into(),
+            description: String::new(),
+            read_only: false,
+            multi_conn: true,
+            shutdown: Shutdown::new(),
+            counters: Rc::default(),
+        }
+    }
+
+    /// What a client is told about it.
+    pub(super) fn offer(&self) -> Offer {
+        let shape = self.device.shape();
+        let read_only = self.read_only || shape.access == Access::ReadOnly;
+        let changes = ExportFlags::FUA.with(ExportFlags::WRITE_ZEROES).with(ExportFlags::FAST_ZERO);
+        let flags = ExportFlags::FLUSH
+            .with(ExportFlags::CACHE)
+            .with_if(read_only, ExportFlags::READ_ONLY)
+            .with_if(!read_only, changes)
+            .with_if(!read_only && shape.discard, ExportFlags::TRIM)
+            .with_if(self.multi_conn, ExportFlags::MULTI_CONN);
+        let default = BlockSizes::default();
+        let block_sizes = BlockSizes {
+            minimum: shape.block_size,
+            preferred: default.preferred.max(shape.optimal_size).min(default.maximum),
+            maximum: default.maximum,
+        };
+        let (name, description) = (self.name.clone(), self.description.clone());
+        Offer { size: shape.size, flags, block_sizes, name, description }
+    }
+}
+
+/// What the connections of one export did. Plain cells: an export is served by one thread.
+#[derive(Default, Debug)]
+pub struct Counters {
+    /// Reads that succeeded.
+    pub reads: Cell<u64>,
+    /// Bytes that they brought.
+    pub read_bytes: Cell<u64>,
+    /// Writes that succeeded.
+    pub writes: Cell<u64>,
+    /// Bytes that they stored.
+    pub written_bytes: Cell<u64>,
+    /// Other requests that succeeded.
+    pub others: Cell<u64>,
+    /// Requests that failed or were refused.
+    pub errors: Cell<u64>,
+    /// Connections now open.
+    pub connections: Cell<u64>,
+    /// Connections ever opened.
+    pub connections_total: Cell<u64>,
+}
+
+impl Counters {
+    pub(super) fn add(cell: &Cell<u64>, amount: u64) {
+        cell.set(cell.get().wrapping_add(amount));
+    }
+
+    pub(super) fn open(&self) -> OpenConnection<'_> {
+        Self::add(&self.connections, 1);
+        Self::add(&self.connections_total, 1);
+        OpenConnection { counters: self }
+    }
+}
+
+/// Counts a connection as long as it is open.
+pub(super) struct OpenConnection<'a> {
+    counters: &'a Counters,
+}
+
+impl Drop for OpenConnection<'_> {
+    fn drop(&mut self) {
+        self.counters.connections.set(self.counters.connections.get() - 1);
+    }
+}

@@ -1,0 +1,222 @@
+//! Received bytes, cut into requests and the data of writes.
+//!
+//! Small requests are received many at a time into one buffer, and the data of small writes are copied out of it to
+//! where direct I/O wants them, at the start of a page. The data of a large write are received straight into a
+//! buffer of their own; while such writes come, only headers are received into the common buffer, so that no data
+//! have to be copied.
+//!
+//! Invariants:
+//! - I1. `start <= filled <= buffer.len()`; the bytes between are received and not yet looked at.
+//! - I2. Nothing is received while a whole request lies in the buffer.
+//! - I3. A write is kept in memory only after its taker has let it in; what is refused is skipped, not kept.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use varve_block::{Arena, Buffer, Bytes, Received, Stream, StreamError, Transfer};
+use varve_nbd::transmission::Malformed;
+use varve_nbd::{Command, Framing, Request};
+
+/// Writes from this many bytes on get their data received in place.
+const IN_PLACE_BYTES: usize = 32 << 10;
+/// The common buffer is not smaller: a header and the largest write that is copied fit.
+const BUFFER_BYTES_MIN: usize = 64 << 10;
+
+/// What the taker of a request gets.
+pub(super) enum Taken {
+    /// The request is there, with the data of a write.
+    Whole(Option<Bytes>),
+    /// Its data are received in place; [`Intake::completed`] gives it.
+    Later,
+    /// Some of its bytes have not come yet.
+    Wait,
+}
+
+struct InPlace {
+    request: Request,
+    buffer: Buffer,
+    filled: usize,
+}
+
+/// The bytes of one connection.
+pub(super) struct Intake<'s> {
+    stream: &'s Stream,
+    framing: Framing,
+    buffer: Buffer,
+    start: usize,
+    filled: usize,
+    /// Bytes, from `start` on, without which nothing can be done.
+    wanted: usize,
+    /// Bytes of a payload that nobody wants.
+    skip: u64,
+    in_place: Option<InPlace>,
+    /// Whether large writes come, so that only a header is received at once.
+    only_header: bool,
+    /// The part of `buffer` that is kept out of a receive of a header.
+    rest: Buffer,
+    receiving: Option<Transfer<'s, Received>>,
+    ended: Option<StreamError>,
+}
+
+impl<'s> Intake<'s> {
+    pub(super) fn new(
+        stream: &'s Stream,
+        framing: Framing,
+        arena: &Arena,
+        length: usize,
+        early: &[u8],
+    ) -> Self {
+        let mut buffer = arena.take(length.max(BUFFER_BYTES_MIN));
+        buffer[..early.len()].copy_from_slice(early);
+        Self {
+            stream,
+            framing,
+            buffer,
+            start: 0,
+            filled: early.len(),
+            wanted: framing.request_length(),
+            skip: 0,
+            in_place: None,
+            only_header: false,
+            rest: Buffer::empty(),
+            receiving: None,
+            ended: None,
+        }
+    }
+
+    /// How the connection ended, if nothing more comes.
+    pub(super) fn ended(&self) -> Option<StreamError> {
+        self.ended
+    }
+
+    /// Whether it ended, or would end now, in the middle of a request.
+    pub(super) fn is_amid(&self) -> bool {
+        self.start < self.filled || self.skip > 0 || self.in_place.is_some()
+    }
+
+    /// The next request's header, if it is there.
+    pub(super) fn peek(&mut self) -> Result<Option<Request>, Malformed> {
+        if self.in_place.is_some() || self.receiving.is_some() {
+            return Ok(None);
+        }
+        if self.skip > 0 {
+            let there = (self.filled - self.start) as u64;
+            let skipped = there.min(self.skip);
+            self.skip -= skipped;
+            self.start += usize::try_from(skipped).expect("no more than the buffer holds");
+            self.wanted = 1;
+            if self.skip > 0 {
+                return Ok(None);
+            }
+        }
+        self.wanted = self.framing.request_length();
+        Request::decode(self.framing, &self.buffer[self.start..self.filled])
+    }
+
+    /// Takes the request that [`Intake::peek`] gave. On [`Taken::Wait`] it has to be peeked again later.
+    pub(super) fn take(&mut self, request: &Request, arena: &Arena) -> Taken {
+        let header = self.framing.request_length();
+        if request.command != Command::Write {
+            self.only_header = false;
+            self.start += header;
+            return Taken::Whole(None);
+        }
+        let length = usize::try_from(request.length).expect("the terms bound a request's data");
+        let there = self.filled - self.start - header;
+        if length < IN_PLACE_BYTES {
+            self.only_header = false;
+            if there < length {
+                self.wanted = header + length;
+                return Taken::Wait;
+            }
+            let data = self.start + header;
+            self.start = data + length;
+            return Taken::Whole(Some(arena.copy(&self.buffer[data..data + length])));
+        }
+        self.only_header = true;
+        let mut buffer = arena.take(length);
+        let data = self.start + header;
+        let filled = there.min(length);
+        buffer[..filled].copy_from_slice(&self.buffer[data..data + filled]);
+        self.start = data + filled;
+        if filled == length {
+            return Taken::Whole(Some(buffer.freeze()));
+        }
+        self.in_place = Some(InPlace { request: *request, buffer, filled });
+        Taken::Later
+    }
+
+    /// Leaves out the request that [`Intake::peek`] gave, with its payload.
+    pub(super) fn refuse(&mut self, request: &Request) {
+        self.start += self.framing.request_length();
+        self.skip = request.payload_length(self.framing);
+    }
+
+    /// The write whose data were received in place, once they are all there.
+    pub(super) fn completed(&mut self) -> Option<(Request, Bytes)> {
+        let done =
+            self.receiving.is_none() && self.in_place.as_ref().is_some_and(|it| it.filled == it.buffer.len());
+        let in_place = if done { self.in_place.take() } else { None };
+        in_place.map(|it| (it.request, it.buffer.freeze()))
+    }
+
+    /// Receives what is wanted. Ready when there is something new to look at, or the end.
+    pub(super) fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.ended.is_some() {
+            return Poll::Pending;
+        }
+        let mut receiving = match self.receiving.take() {
+            Some(receiving) => receiving,
+            None => self.begin(),
+        };
+        match Pin::new(&mut receiving).poll(context) {
+            Poll::Ready(received) => {
+                self.finish(received);
+                Poll::Ready(())
+            }
+            Poll::Pending => {
+                self.receiving = Some(receiving);
+                Poll::Pending
+            }
+        }
+    }
+
+    fn begin(&mut self) -> Transfer<'s, Received> {
+        if let Some(in_place) = &mut self.in_place {
+            let buffer = std::mem::replace(&mut in_place.buffer, Buffer::empty());
+            let wanted = buffer.len();
+            return self.stream.receive(buffer, in_place.filled, wanted);
+        }
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.filled, 0);
+            self.filled -= self.start;
+            self.start = 0;
+        }
+        assert!(self.filled < self.wanted && self.wanted <= self.buffer.len(), "I2");
+        let mut buffer = std::mem::replace(&mut self.buffer, Buffer::empty());
+        if self.only_header && self.filled == 0 && self.skip == 0 {
+            self.rest = buffer.split_off(self.wanted);
+        }
+        self.stream.receive(buffer, self.filled, self.wanted)
+    }
+
+    fn finish(&mut self, (result, mut buffer): Received) {
+        let filled = match result {
+            Ok(filled) => Some(filled),
+            Err(error) => {
+                self.ended = Some(error);
+                None
+            }
+        };
+        match &mut self.in_place {
+            Some(in_place) => {
+                in_place.buffer = buffer;
+                in_place.filled = filled.unwrap_or(in_place.filled);
+            }
+            None => {
+                buffer.join(std::mem::replace(&mut self.rest, Buffer::empty()));
+                self.buffer = buffer;
+                self.filled = filled.unwrap_or(self.filled);
+            }
+        }
+    }
+}
