@@ -67,7 +67,8 @@ fn run(program: &str, arguments: &[&str]) -> String {
         .stdin(Stdio::null())
         .output()
         .unwrap_or_else(|error| panic!("{program}: {error}"));
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{program} {arguments:?}: {said}");
     said
 }
@@ -153,7 +154,8 @@ fn a_punched_hole_reads_as_zeros_and_is_found_by_seeking() {
     assert!(back.iter().enumerate().all(|(index, byte)| (*byte == 0) == zero(index)), "F3");
 
     let seek = |offset: u64, hole: bool| {
-        let position = if hole { rustix::fs::SeekFrom::Hole(offset) } else { rustix::fs::SeekFrom::Data(offset) };
+        let position =
+            if hole { rustix::fs::SeekFrom::Hole(offset) } else { rustix::fs::SeekFrom::Data(offset) };
         rustix::fs::seek(&file, position)
     };
     assert_eq!(seek(0, false), Ok(MIB));
@@ -179,7 +181,9 @@ fn a_shared_mapping_and_direct_writes_see_each_other() {
     let mut back = [0; 4096];
     file.read_exact_at(&mut back, 4096).expect("read");
     let mapped = 6000 - 4096..6100 - 4096;
-    assert!(back.iter().enumerate().all(|(index, byte)| *byte == if mapped.contains(&index) { 0x39 } else { 5 }));
+    assert!(
+        back.iter().enumerate().all(|(index, byte)| *byte == if mapped.contains(&index) { 0x39 } else { 5 })
+    );
 }
 
 #[test]
@@ -315,8 +319,7 @@ fn nothing_is_mounted_over_what_somebody_needs() {
 fn server_that_is_going_to_be_killed() {
     let file = PathBuf::from(std::env::var("VARVE_TEST_FUSE_FILE").expect("started by the next test"));
     let portal = Memory::new().portal(MIB, Access::ReadWrite);
-    let _door =
-        FuseDoor::open(portal, Arena::heap(1 << 20), &file, &FuseOptions::default()).expect("mount");
+    let _door = FuseDoor::open(portal, Arena::heap(1 << 20), &file, &FuseOptions::default()).expect("mount");
     println!("mounted");
     std::thread::park();
 }

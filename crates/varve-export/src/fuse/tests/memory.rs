@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use varve_block::{
-    Access, Allocation, Buffer, Done, Durability, Extent, Io, IoError, Outcome, Portal, Shape, StatusRun, Submit,
+    Access, Allocation, Buffer, Done, Durability, Extent, Io, IoError, Outcome, Portal, Shape, StatusRun,
+    Submit,
 };
 
 const PAGE: u64 = 4096;
@@ -37,7 +38,8 @@ impl Memory {
     }
 
     pub(super) fn portal(&self, size: u64, access: Access) -> Portal {
-        let shape = Shape { discard: true, fast_zero: true, optimal_size: 4096, access, ..Shape::new(size, 1) };
+        let shape =
+            Shape { discard: true, fast_zero: true, optimal_size: 4096, access, ..Shape::new(size, 1) };
         Portal::new(shape, Arc::new(self.clone()))
     }
 

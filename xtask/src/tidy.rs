@@ -1,0 +1,85 @@
+//! The rules of the house, each a check: what no machine checks is no rule.
+//!
+//! What a source file must look like is a pure function of its text ([`source::check`]); which crate may import
+//! which stands in `ARCHITECTURE.md` as data and is compared with what cargo says ([`matrix::check`]).
+
+mod density;
+mod invariants;
+mod matrix;
+mod source;
+mod text;
+mod tree;
+
+use std::fmt;
+use std::path::Path;
+
+/// One breach of one rule.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Finding {
+    /// Path from the root of the tree.
+    path: String,
+    /// Line, counted from one.
+    line: usize,
+    /// The rule's name.
+    rule: &'static str,
+    /// What is wrong, and what to do.
+    message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}: {}", self.path, self.line, self.rule, self.message)
+    }
+}
+
+/// Checks the tree and prints what it found.
+pub(crate) fn run(root: &Path) -> Result<(), String> {
+    let (findings, counted) = check(root)?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    for line in &counted {
+        println!("{line}");
+    }
+    match findings.len() {
+        0 => Ok(()),
+        count => Err(format!("tidy: {count} findings")),
+    }
+}
+
+/// All findings in order, and lines that report what was counted.
+pub(crate) fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> {
+    let tree = tree::Tree::read(root)?;
+    let mut findings = Vec::new();
+    for file in tree.files() {
+        findings.extend(text::check(file));
+    }
+    let sources = tree.sources();
+    for source in &sources {
+        findings.extend(source::check(source));
+    }
+    findings.extend(source::check_fences(&sources));
+    findings.extend(invariants::check(&sources));
+    let architecture = tree.text("ARCHITECTURE.md").ok_or("there is no ARCHITECTURE.md")?;
+    let metadata = crate::metadata(root, &["--no-deps", "--offline"])?;
+    findings.extend(matrix::check(architecture, &metadata));
+    let (thin, report) = density::check(&sources);
+    findings.extend(thin);
+    findings.sort();
+    let lines: usize = sources.iter().map(|source| source.file.text.lines().count()).sum();
+    let mut counted = vec![format!("tidy: {} source files, {lines} lines", sources.len())];
+    counted.extend(report);
+    Ok((findings, counted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_tidy() {
+        let (findings, _) = check(&crate::root()).expect("the tree can be read");
+        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        assert!(told.is_empty(), "{}", told.join("\n"));
+    }
+}
