@@ -111,3 +111,43 @@ impl Drop for Client {
         let _ = self.submit(Command::Disconnect, 0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::first_touch::{CHUNK, LOADS};
+    use crate::peers::{Cache, Peer};
+    use crate::place::Place;
+
+    /// Against nbdkit, where it is installed.
+    #[test]
+    fn every_place_is_written_once_and_nothing_else() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let place = Place::new(parent.path(), 1 << 20).expect("a place");
+        let file = place.file("disk", 8 << 20).expect("a file");
+        let before = std::fs::read(&file).expect("a file");
+        let server = match Peer::Nbdkit.start(Cache::Buffered, &file, place.path()) {
+            Ok((server, _)) => server,
+            Err(reason) => return assert_eq!(reason, "not installed"),
+        };
+        let mut client = Client::connect(&place.path().join("nbdkit.sock")).expect("a connection");
+        let (start, length) = (1 << 20, 4 << 20);
+        let speed = client.write(&LOADS[2], start, length).expect("written");
+        assert!(speed > 0.0);
+        drop((client, server));
+        let after = std::fs::read(&file).expect("a file");
+        let mut noise = vec![0; LOADS[2].block];
+        Noise(1).fill(&mut noise);
+        let changed: Vec<u64> = (0..after.len() / 4096)
+            .filter(|block| before[block * 4096..][..4096] != after[block * 4096..][..4096])
+            .map(|block| block as u64 * 4096)
+            .collect();
+        let mut places = LOADS[2].places(start, length);
+        places.sort_unstable();
+        assert_eq!(changed, places);
+        assert_eq!(changed.len() as u64, length / CHUNK);
+        assert!(
+            changed.iter().all(|at| after[usize::try_from(*at).expect("an index")..].starts_with(&noise))
+        );
+    }
+}

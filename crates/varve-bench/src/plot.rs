@@ -6,8 +6,8 @@ use crate::svg::{Anchor, Svg, step};
 const INK: &str = "#1f2933";
 const FAINT: &str = "#d9dee4";
 const QUIET: &str = "#64707d";
-const HOLDS: &str = "#2a7f62";
-const MISSES: &str = "#c7602f";
+const HOLDS: &str = "#5fa88d";
+const MISSES: &str = "#e08a5c";
 
 /// One bar: a ratio, the goal set for it, and where others stand.
 pub(crate) struct Bar {

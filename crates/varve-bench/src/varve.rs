@@ -98,16 +98,7 @@ impl Varve {
 
     /// Ends the export of a volume.
     pub(crate) fn remove_export(&self, name: &str) -> Result<(), String> {
-        let list = self.call(&["export", "list"])?;
-        let volume = volume(name);
-        for export in list.as_array().into_iter().flatten() {
-            if export.get("volume").and_then(Value::as_str) == Some(&volume)
-                && let Some(id) = export.get("id").and_then(Value::as_str)
-            {
-                self.call(&["export", "remove", id, "--yes"])?;
-            }
-        }
-        Ok(())
+        self.call(&["export", "remove", &volume(name)]).map(drop)
     }
 
     /// Ends the daemon in order.

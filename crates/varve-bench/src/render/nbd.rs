@@ -36,6 +36,9 @@ fn part_text(part: &NbdPart) -> String {
         part.seconds,
         part.machine.programs.join(", ")
     );
+    if part.seconds < 1.0 {
+        text.push_str("**A quick run: these figures mean nothing.**\n\n");
+    }
     text.push_str(&format!("![Varve over the best like peer]({})\n\n", plot_path(part)));
     let mut table = Table::new(&[
         "load",

@@ -40,10 +40,11 @@ pub(crate) fn measure(options: &Options, medium: Medium) -> Result<SnapshotPart,
     }
     varve.stop()?;
     let description = format!(
-        "the daemon over NBD on {}, {}, {} MiB a load",
+        "the daemon over NBD on {}, {}, {} MiB a load, {} rounds",
         file_system(parent),
         if medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
-        region >> 20
+        region >> 20,
+        options.runs()
     );
     Ok(SnapshotPart {
         world: medium.name().to_owned(),
