@@ -13,14 +13,14 @@ pub enum NameError {
     #[error("the name is {0} characters long; {NAME_LENGTH_MAX} are the most")]
     TooLong(usize),
     /// It begins with a character with which none may begin.
-    #[error("a name begins with a letter, a digit or _, not with {0:?}")]
+    #[error("a name does not begin with {0:?}")]
     Start(char),
     /// It contains a character that none may contain.
     #[error("a name is made of letters, digits and _ . + -; {0:?} is none of them")]
     Character(char),
 }
 
-/// Whether `name` may be one: 1 to 127 of the characters `A-Z a-z 0-9 _ . + -`, the first a letter, a digit or `_`.
+/// Whether `name` may be one: 1 to 127 of the characters `A-Z a-z 0-9 _ . + -`, the first neither `.` nor `-`.
 pub fn check_name(name: &str) -> Result<(), NameError> {
     let allowed = |character: char| character.is_ascii_alphanumeric() || "_.+-".contains(character);
     if let Some(character) = name.chars().find(|character| !allowed(*character)) {
@@ -28,7 +28,7 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     }
     match name.chars().next() {
         None => Err(NameError::Empty),
-        Some(first) if !first.is_ascii_alphanumeric() && first != '_' => Err(NameError::Start(first)),
+        Some(first @ ('.' | '-')) => Err(NameError::Start(first)),
         Some(_) if name.len() > NAME_LENGTH_MAX => Err(NameError::TooLong(name.len())),
         Some(_) => Ok(()),
     }

@@ -11,7 +11,7 @@
 //! - T4. Every area names a physical volume of the group and lies inside its extents.
 //! - T5. No extent is owned twice.
 //! - T6. A linear volume's segments have one area each, a striped one's at least two of equal length on different
-//!   physical volumes; only striped volumes have a stripe size, a power of two from 4 KiB to the extent size.
+//!   physical volumes, equally many in every segment; only striped volumes have a stripe size, a power of two from 4 KiB to the extent size.
 //! - T7. A volume has as many extents as its segments, at least one; so has an exception store.
 //! - T8. A chunk size is a power of two from 4 KiB to 1 MiB.
 //! - T9. Sequence numbers begin at 1. Dates are dates.

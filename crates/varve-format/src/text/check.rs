@@ -212,6 +212,9 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     if lv.kind == Kind::Striped && !lv.segments.iter().all(is_striped) {
         return problem("a striped segment has two or more areas of equal length on different disks");
     }
+    if lv.segments.windows(2).any(|pair| pair[0].areas.len() != pair[1].areas.len()) {
+        return problem("all segments of a striped volume have the same number of areas");
+    }
     let Some(store) = &lv.store else { return Ok(()) };
     let problem = |problem| Err(TextError::Shape { place: place_of_store(lv), problem });
     if !agree(store.extents, &store.segments) || !store.segments.iter().all(is_linear) {

@@ -103,7 +103,7 @@ type Breakage = (&'static str, fn(&mut Description), &'static str);
 
 const BREAKAGES: &[Breakage] = &[
     ("T1", |d| d.group.name = "a/b".into(), "the group: a name is made of"),
-    ("T1", |d| d.logical_volumes[0].name = "-x".into(), "the volume \"-x\": a name begins with"),
+    ("T1", |d| d.logical_volumes[0].name = "-x".into(), "the volume \"-x\": a name does not begin with"),
     ("T1", |d| d.logical_volumes[0].name = "fast".into(), "two of them are called fast"),
     ("T1", |d| d.physical_volumes[1].name = PvName(0), "two of them are called pv0"),
     ("T1", |d| d.logical_volumes[0].id = Uuid::nil(), "vm1 has no id"),
@@ -140,6 +140,16 @@ const BREAKAGES: &[Breakage] = &[
             d.logical_volumes[1].extents = 19;
         },
         "fast: a striped segment has",
+    ),
+    (
+        "T6",
+        |d| {
+            d.physical_volumes.push(disk(2));
+            let areas = (0..3).map(|pv| area(pv, 200, 5)).collect();
+            d.logical_volumes[1].segments.push(Segment { areas });
+            d.logical_volumes[1].extents = 35;
+        },
+        "fast: all segments of a striped volume have",
     ),
     ("T7", |d| d.logical_volumes[0].extents = 31, "vm1: `extents` is not the sum"),
     (

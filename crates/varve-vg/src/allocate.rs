@@ -1,0 +1,219 @@
+//! Which free extents a volume gets: contiguous ones when that is possible.
+//!
+//! Invariants:
+//! - A1. The runs of a [`FreeMap`] are sorted, disjoint, not empty, and no two of them touch.
+//! - A2. What is allocated was free and is free no more; nothing else changes.
+//! - A3. The areas of a striped segment lie on different disks and are equally long.
+
+use crate::model::{Area, Group, PvName, Segment};
+use std::cmp::Reverse;
+
+/// The free extents of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreeMap {
+    runs: Vec<Area>,
+}
+
+/// There are not enough free extents, or not on enough disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortage {
+    /// Free extents.
+    pub free: u64,
+    /// Disks that have a free extent.
+    pub disks: u64,
+}
+
+impl FreeMap {
+    /// What is free in `group`, on disks that are not missing.
+    pub fn of(group: &Group) -> Self {
+        Self { runs: group.free_areas() }
+    }
+
+    /// Number of free extents.
+    pub fn total(&self) -> u64 {
+        self.runs.iter().map(|run| run.count).sum()
+    }
+
+    /// The free runs, in order.
+    pub fn runs(&self) -> &[Area] {
+        &self.runs
+    }
+
+    /// Takes `count` extents for a linear volume whose last area is `last`: right behind it if all of them fit there;
+    /// else the smallest run that holds them all; else what is behind it and then the largest runs, so that there are
+    /// few fragments.
+    pub fn take_linear(&mut self, count: u64, last: Option<Area>) -> Result<Vec<Area>, Shortage> {
+        assert!(count > 0, "a volume grows by at least one extent");
+        if self.total() < count {
+            return Err(self.shortage());
+        }
+        let behind = last.and_then(|last| self.behind(last));
+        if let Some(run) = behind.filter(|run| run.count >= count).or_else(|| self.best_fit(count, None)) {
+            return Ok(vec![self.take_front(run, count)]);
+        }
+        let mut taken: Vec<Area> = behind.map(|run| self.take_front(run, run.count)).into_iter().collect();
+        let mut rest = count - taken.iter().map(|area| area.count).sum::<u64>();
+        while rest > 0 {
+            let whole = self.best_fit(rest, None);
+            let run = whole.or_else(|| self.largest(None)).expect("the total was at least `count`");
+            let area = self.take_front(run, rest.min(run.count));
+            rest -= area.count;
+            taken.push(area);
+        }
+        Ok(taken)
+    }
+
+    /// Takes `count` extents on each of `stripes` different disks: right behind `last`, the areas of the volume's last
+    /// segment, if all fit there; else in as few segments as the free runs of the emptiest disks allow.
+    pub fn take_striped(
+        &mut self,
+        count: u64,
+        stripes: usize,
+        last: &[Area],
+    ) -> Result<Vec<Segment>, Shortage> {
+        assert!(count > 0 && stripes >= 2, "a striped volume grows by whole rows");
+        if let Some(segment) = self.take_behind_all(count, stripes, last) {
+            return Ok(vec![segment]);
+        }
+        if !feasible(&self.disks(), count, stripes) {
+            return Err(self.shortage());
+        }
+        let mut segments = Vec::new();
+        let mut rest = count;
+        while rest > 0 {
+            let segment = self.take_rows(rest, stripes);
+            rest -= segment.areas[0].count;
+            segments.push(segment);
+        }
+        Ok(segments)
+    }
+
+    /// One segment of at most `rest` rows on the emptiest disks, such that the remaining rows still fit.
+    fn take_rows(&mut self, rest: u64, stripes: usize) -> Segment {
+        let mut disks = self.disks();
+        disks.sort_by_key(|(pv, free)| (Reverse(*free), *pv));
+        let chosen: Vec<_> = disks.iter().take(stripes).map(|(pv, _)| *pv).collect();
+        let longest = |pv: &PvName| self.largest(Some(*pv)).map_or(0, |run| run.count);
+        let mut rows = chosen.iter().map(longest).min().expect("there are stripes").min(rest);
+        // One row on the emptiest disks never spoils what is possible; many may.
+        while rows > 1 && !feasible(&without(&disks, stripes, rows), rest - rows, stripes) {
+            rows /= 2;
+        }
+        assert!(rows > 0, "A3: each of the emptiest disks has a free extent");
+        let areas = chosen.iter().map(|pv| {
+            let run = self.best_fit(rows, Some(*pv)).expect("its longest run has as many");
+            self.take_front(run, rows)
+        });
+        Segment { areas: areas.collect() }
+    }
+
+    fn take_behind_all(&mut self, count: u64, stripes: usize, last: &[Area]) -> Option<Segment> {
+        if last.len() != stripes {
+            return None;
+        }
+        let runs: Option<Vec<_>> =
+            last.iter().map(|area| self.behind(*area).filter(|run| run.count >= count)).collect();
+        Some(Segment { areas: runs?.into_iter().map(|run| self.take_front(run, count)).collect() })
+    }
+
+    /// The free run that begins where `area` ends.
+    fn behind(&self, area: Area) -> Option<Area> {
+        self.runs.iter().copied().find(|run| run.pv == area.pv && run.start == area.end())
+    }
+
+    /// The smallest run of at least `count` extents, on `pv` or anywhere.
+    fn best_fit(&self, count: u64, pv: Option<PvName>) -> Option<Area> {
+        self.on(pv).filter(|run| run.count >= count).min_by_key(|run| (run.count, *run))
+    }
+
+    fn largest(&self, pv: Option<PvName>) -> Option<Area> {
+        self.on(pv).max_by_key(|run| (run.count, Reverse(*run)))
+    }
+
+    fn on(&self, pv: Option<PvName>) -> impl Iterator<Item = Area> {
+        self.runs.iter().copied().filter(move |run| pv.is_none_or(|pv| run.pv == pv))
+    }
+
+    /// Each disk that has free extents, and how many.
+    fn disks(&self) -> Vec<(PvName, u64)> {
+        let mut disks: Vec<(PvName, u64)> = Vec::new();
+        for run in &self.runs {
+            match disks.last_mut() {
+                Some((pv, free)) if *pv == run.pv => *free += run.count,
+                _ => disks.push((run.pv, run.count)),
+            }
+        }
+        disks
+    }
+
+    /// Takes the first `count` extents of `run`.
+    fn take_front(&mut self, run: Area, count: u64) -> Area {
+        let index = self.runs.iter().position(|free| *free == run).expect("A2: the run is free");
+        assert!(0 < count && count <= run.count, "A2: {count} of {run}");
+        if count == run.count {
+            self.runs.remove(index);
+        } else {
+            self.runs[index] = Area { start: run.start + count, count: run.count - count, ..run };
+        }
+        Area { count, ..run }
+    }
+
+    fn shortage(&self) -> Shortage {
+        Shortage { free: self.total(), disks: self.disks().len() as u64 }
+    }
+}
+
+/// Whether `rows` rows of one extent on each of `stripes` different disks can be had: each disk serves a row at most
+/// once, so it counts for at most `rows` extents.
+fn feasible(disks: &[(PvName, u64)], rows: u64, stripes: usize) -> bool {
+    let usable: u128 = disks.iter().map(|(_, free)| u128::from(*free.min(&rows))).sum();
+    usable >= u128::from(rows) * stripes as u128
+}
+
+/// `disks` when `rows` extents of each of the first `stripes` are gone.
+fn without(disks: &[(PvName, u64)], stripes: usize, rows: u64) -> Vec<(PvName, u64)> {
+    let taken = |index: usize| if index < stripes { rows } else { 0 };
+    disks.iter().enumerate().map(|(index, (pv, free))| (*pv, free - taken(index))).collect()
+}
+
+/// Adds `areas` to the end of the linear `segments`, joining neighbours.
+pub fn append_linear(segments: &mut Vec<Segment>, areas: Vec<Area>) {
+    append(segments, areas.into_iter().map(Segment::linear));
+}
+
+/// Adds `more` to the end of `segments`, joining a segment to the one before it where every area follows its own.
+pub fn append(segments: &mut Vec<Segment>, more: impl IntoIterator<Item = Segment>) {
+    for segment in more {
+        match segments.last_mut() {
+            Some(last) if last.areas.len() == segment.areas.len() && follows(last, &segment) => {
+                last.areas.iter_mut().zip(&segment.areas).for_each(|(area, next)| area.count += next.count);
+            }
+            _ => segments.push(segment),
+        }
+    }
+}
+
+fn follows(last: &Segment, next: &Segment) -> bool {
+    last.areas.iter().zip(&next.areas).all(|(area, next)| area.pv == next.pv && area.end() == next.start)
+}
+
+/// Cuts `count` extents off the end of `segments`; striped ones lose whole rows. `count` is less than they have, and
+/// a multiple of the areas of every segment that is cut.
+pub fn cut(segments: &mut Vec<Segment>, count: u64) {
+    let mut rest = count;
+    while rest > 0 {
+        let last = segments.last_mut().expect("less is cut than there is");
+        if last.extents() <= rest {
+            rest -= last.extents();
+            segments.pop();
+            continue;
+        }
+        let stripes = last.areas.len() as u64;
+        assert!(rest.is_multiple_of(stripes), "A3: {rest} extents are not whole rows of {stripes}");
+        last.areas.iter_mut().for_each(|area| area.count -= rest / stripes);
+        rest = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! A volume group in memory: its description, known to make sense, and questions about it.
+//!
+//! Invariant G1: the description of a [`Group`] passes [`Description::check`]; nothing else makes a `Group`.
+
+use std::collections::BTreeMap;
+use uuid::Uuid;
+pub use varve_format::text::{
+    Area, Description, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume,
+    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, StoreEntry as Store, TextError,
+};
+
+/// A volume group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    description: Description,
+}
+
+/// How much of a group is used, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct GroupUse {
+    /// All extents of all disks, missing ones included.
+    pub size: u64,
+    /// Extents that nothing owns and that can be allocated.
+    pub free: u64,
+    /// Extents of missing disks.
+    pub missing: u64,
+}
+
+impl Group {
+    /// The group that `description` describes.
+    pub fn new(description: Description) -> Result<Self, TextError> {
+        description.check()?;
+        Ok(Self { description })
+    }
+
+    /// The group that `text` describes.
+    pub fn from_text(text: &str) -> Result<Self, TextError> {
+        Ok(Self { description: Description::decode(text)? })
+    }
+
+    /// The text that describes the group; also what a backup holds.
+    pub fn text(&self) -> String {
+        self.description.encode()
+    }
+
+    /// All that is known of the group.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Id, name, sequence, extent size, dates.
+    pub fn entry(&self) -> &GroupEntry {
+        &self.description.group
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> &str {
+        &self.description.group.name
+    }
+
+    /// What it is.
+    pub fn id(&self) -> Uuid {
+        self.description.group.id
+    }
+
+    /// Bytes of an extent.
+    pub fn extent_size(&self) -> u64 {
+        self.description.group.extent_size
+    }
+
+    /// Its physical volumes.
+    pub fn physical_volumes(&self) -> &[PhysicalVolume] {
+        &self.description.physical_volumes
+    }
+
+    /// Its logical volumes.
+    pub fn logical_volumes(&self) -> &[LogicalVolume] {
+        &self.description.logical_volumes
+    }
+
+    /// The physical volume that the group calls `name`.
+    pub fn pv(&self, name: PvName) -> Option<&PhysicalVolume> {
+        self.physical_volumes().iter().find(|pv| pv.name == name)
+    }
+
+    /// The physical volume whose label says `id`.
+    pub fn pv_by_id(&self, id: Uuid) -> Option<&PhysicalVolume> {
+        self.physical_volumes().iter().find(|pv| pv.id == id)
+    }
+
+    /// Whether the disk `id` belongs to the group and is not marked missing.
+    pub fn counts_on(&self, id: Uuid) -> bool {
+        self.pv_by_id(id).is_some_and(|pv| !pv.missing)
+    }
+
+    /// The volume called `name`.
+    pub fn lv(&self, name: &str) -> Option<&LogicalVolume> {
+        self.logical_volumes().iter().find(|lv| lv.name == name)
+    }
+
+    /// Bytes of `extents` extents.
+    pub fn bytes(&self, extents: u64) -> u64 {
+        extents * self.extent_size()
+    }
+
+    /// The runs of extents that nothing owns on disks that are not missing, in order.
+    pub fn free_areas(&self) -> Vec<Area> {
+        let mut owned: BTreeMap<PvName, Vec<Area>> = BTreeMap::new();
+        for area in self.logical_volumes().iter().flat_map(areas) {
+            owned.entry(area.pv).or_default().push(area);
+        }
+        let mut free = Vec::new();
+        for pv in self.physical_volumes().iter().filter(|pv| !pv.missing) {
+            let mut areas = owned.remove(&pv.name).unwrap_or_default();
+            areas.sort();
+            let mut start = 0;
+            for area in &areas {
+                assert!(start <= area.start, "G1, T5: {area} is owned once");
+                push_run(&mut free, pv.name, start, area.start);
+                start = area.end();
+            }
+            push_run(&mut free, pv.name, start, pv.extents);
+        }
+        free.sort();
+        free
+    }
+
+    /// How much of it is used.
+    pub fn usage(&self) -> GroupUse {
+        let sum = |missing: bool| {
+            let disks = self.physical_volumes().iter().filter(|pv| pv.missing == missing);
+            self.bytes(disks.map(|pv| pv.extents).sum())
+        };
+        let free = self.bytes(self.free_areas().iter().map(|area| area.count).sum());
+        GroupUse { size: sum(false) + sum(true), free, missing: sum(true) }
+    }
+
+    /// The disks on which `lv` or its exception store lies, in order, each once.
+    pub fn disks_of(&self, lv: &LogicalVolume) -> Vec<PvName> {
+        let mut disks: Vec<_> = areas(lv).map(|area| area.pv).collect();
+        disks.sort();
+        disks.dedup();
+        disks
+    }
+
+    /// The missing disks without which `lv` is incomplete.
+    pub fn missing_disks_of(&self, lv: &LogicalVolume) -> Vec<PvName> {
+        let missing = |name: &PvName| self.pv(*name).is_none_or(|pv| pv.missing);
+        self.disks_of(lv).into_iter().filter(missing).collect()
+    }
+
+    /// The names of volumes of which extents lie on `pv`.
+    pub fn volumes_on(&self, pv: PvName) -> Vec<String> {
+        let on = |lv: &&LogicalVolume| areas(lv).any(|area| area.pv == pv);
+        self.logical_volumes().iter().filter(on).map(|lv| lv.name.clone()).collect()
+    }
+}
+
+/// All areas that a volume and its exception store own.
+pub fn areas(lv: &LogicalVolume) -> impl Iterator<Item = Area> {
+    let store = lv.store.iter().flat_map(|store| &store.segments);
+    lv.segments.iter().chain(store).flat_map(|segment| segment.areas.iter().copied())
+}
+
+fn push_run(free: &mut Vec<Area>, pv: PvName, start: u64, end: u64) {
+    if start < end {
+        free.push(Area { pv, start, count: end - start });
+    }
+}

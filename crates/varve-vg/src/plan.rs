@@ -1,0 +1,376 @@
+//! A change to a group, planned: pure, so that it can be shown before it is made.
+//!
+//! [`plan`] takes the group as it is and a [`Change`], and returns the group as it would be, what would be done in
+//! words, and the bytes taken and freed. `commit` makes it so. Ids and dates are handed in.
+//!
+//! Invariants:
+//! - P1. The planned group passes every check of its text; its sequence is one more than before.
+//! - P2. A volume that the change does not name keeps every extent it has.
+//! - P3. While a disk of the group is missing, only what concerns missing disks is changed.
+
+mod disks;
+mod error;
+mod stores;
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+pub use error::{ErrorKind, PlanError};
+
+use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume, PvName};
+use crate::size::{Amount, SizeArgument, format_size};
+use uuid::Uuid;
+use varve_block::{UnixTime, align_down};
+
+/// When a change is made and what made it, for `vg history`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    /// When.
+    pub date: UnixTime,
+    /// What, for people: the command.
+    pub change: String,
+}
+
+/// How a new volume lies on its disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One run after the other.
+    Linear,
+    /// Stripes of `stripe_size` bytes on `stripes` disks in turn.
+    Striped {
+        /// Number of disks.
+        stripes: usize,
+        /// Bytes of a stripe.
+        stripe_size: u64,
+    },
+}
+
+/// A disk that is to join a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewDisk {
+    /// What its label says.
+    pub id: Uuid,
+    /// Bytes that are managed.
+    pub size: u64,
+    /// First byte of its extents.
+    pub data_offset: u64,
+    /// Where it is.
+    pub path: String,
+}
+
+/// What is to be changed. Volumes are named without their group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Make a volume.
+    CreateVolume {
+        /// What it is called.
+        name: String,
+        /// What it is: a new id.
+        id: Uuid,
+        /// Its size; rounded up to whole extents, or rows of them.
+        size: SizeArgument,
+        /// How it lies on its disks.
+        layout: Layout,
+    },
+    /// Make a volume larger: by a relative size, or to an absolute one.
+    ExtendVolume {
+        /// Which.
+        name: String,
+        /// How large.
+        size: SizeArgument,
+    },
+    /// Make a volume smaller; its end is lost.
+    ReduceVolume {
+        /// Which.
+        name: String,
+        /// The size to have, rounded up to whole extents.
+        size: u64,
+    },
+    /// Give a volume another name.
+    RenameVolume {
+        /// Which.
+        from: String,
+        /// The new name.
+        to: String,
+    },
+    /// Give up a volume.
+    RemoveVolume {
+        /// Which.
+        name: String,
+    },
+    /// Give the group another name.
+    RenameGroup {
+        /// The new name.
+        to: String,
+    },
+    /// Take disks into the group.
+    AddDisks {
+        /// Which.
+        disks: Vec<NewDisk>,
+    },
+    /// Give up a disk on which nothing lies.
+    RemoveDisk {
+        /// What its label says.
+        id: Uuid,
+    },
+    /// Give up the missing disks.
+    RemoveMissing {
+        /// Whether the volumes that lie on them go too; else such a volume is an error.
+        with_volumes: bool,
+    },
+    /// Record which disks are missing and which are back. What activation does before it uses a group.
+    MarkMissing {
+        /// Disks that are absent now.
+        missing: Vec<Uuid>,
+        /// Disks that were marked missing and are back.
+        returned: Vec<Uuid>,
+    },
+    /// Give a volume an exception store.
+    CreateStore {
+        /// Which volume.
+        volume: String,
+        /// What the store is: a new id.
+        id: Uuid,
+        /// Its size; rounded up to whole extents.
+        size: u64,
+        /// Bytes of a chunk.
+        chunk_size: u64,
+    },
+    /// Make a volume's exception store larger by `by` bytes, rounded up to whole extents.
+    ExtendStore {
+        /// Which volume.
+        volume: String,
+        /// By how many bytes.
+        by: u64,
+    },
+    /// Give up a volume's exception store, which holds no snapshot any more.
+    RemoveStore {
+        /// Which volume.
+        volume: String,
+    },
+    /// Go back to a backup: its volumes, on the disks that the group has now.
+    Restore {
+        /// What the backup says.
+        backup: Box<Description>,
+    },
+}
+
+/// A change that was found possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The group as it would be.
+    pub after: Group,
+    /// The sequence of the group for which it was made.
+    pub based_on: u64,
+    /// What would be done, each beginning with a verb: "create …".
+    pub steps: Vec<String>,
+    /// Bytes that would be allocated.
+    pub bytes_taken: u64,
+    /// Bytes that would be given back.
+    pub bytes_freed: u64,
+}
+
+impl Plan {
+    /// What would be done, in lines for people.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.steps.iter().map(|step| format!("would {step}"))
+    }
+}
+
+/// Plans `change` to `group`.
+pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanError> {
+    let mut draft = Draft::of(group);
+    if !matches!(change, Change::RemoveMissing { .. } | Change::MarkMissing { .. }) {
+        draft.check_complete()?;
+    }
+    match change {
+        Change::CreateVolume { name, id, size, layout } => {
+            draft.create_volume(name, id, size, layout, stamp.date)
+        }
+        Change::ExtendVolume { name, size } => draft.extend_volume(&name, size),
+        Change::ReduceVolume { name, size } => draft.reduce_volume(&name, size),
+        Change::RenameVolume { from, to } => draft.rename_volume(&from, to),
+        Change::RemoveVolume { name } => draft.remove_volume(&name),
+        Change::RenameGroup { to } => draft.rename_group(to),
+        Change::AddDisks { disks } => draft.add_disks(&disks),
+        Change::RemoveDisk { id } => draft.remove_disk(id),
+        Change::RemoveMissing { with_volumes } => draft.remove_missing(with_volumes),
+        Change::MarkMissing { missing, returned } => draft.mark_missing(&missing, &returned),
+        Change::CreateStore { volume, id, size, chunk_size } => {
+            draft.create_store(&volume, id, size, chunk_size)
+        }
+        Change::ExtendStore { volume, by } => draft.extend_store(&volume, by),
+        Change::RemoveStore { volume } => draft.remove_store(&volume),
+        Change::Restore { backup } => draft.restore(*backup),
+    }?;
+    draft.finish(stamp)
+}
+
+/// A group that does not exist yet, on `disks`; its first version.
+pub fn plan_group(
+    name: &str,
+    id: Uuid,
+    extent_size: u64,
+    disks: &[NewDisk],
+    stamp: &Stamp,
+) -> Result<Plan, PlanError> {
+    let entry = crate::model::GroupEntry {
+        name: name.to_owned(),
+        id,
+        sequence: 1,
+        extent_size,
+        created: stamp.date,
+        changed: stamp.date,
+        change: stamp.change.clone(),
+    };
+    let empty = Group::new(Description::new(entry)).map_err(PlanError::Invalid)?;
+    let mut draft = Draft::of(&empty);
+    draft.add_disks(disks)?;
+    draft.steps.insert(0, format!("create group {name} with extents of {}", format_size(extent_size)));
+    let mut plan = draft.finish(stamp)?;
+    let mut description = plan.after.description().clone();
+    description.group.sequence = 1;
+    plan.after = Group::new(description).map_err(PlanError::Invalid)?;
+    plan.based_on = 0;
+    Ok(plan)
+}
+
+/// A group while it is being changed.
+struct Draft<'a> {
+    before: &'a Group,
+    description: Description,
+    steps: Vec<String>,
+}
+
+impl<'a> Draft<'a> {
+    fn of(before: &'a Group) -> Self {
+        Self { before, description: before.description().clone(), steps: Vec::new() }
+    }
+
+    fn finish(self, stamp: &Stamp) -> Result<Plan, PlanError> {
+        let Draft { before, mut description, steps } = self;
+        description.group.sequence = before.entry().sequence + 1;
+        description.group.changed = stamp.date;
+        description.group.change.clone_from(&stamp.change);
+        let after = Group::new(description).map_err(PlanError::Invalid)?;
+        let (taken, freed) = (gained(before, &after), gained(&after, before));
+        let unit = before.extent_size();
+        let plan = Plan {
+            based_on: before.entry().sequence,
+            after,
+            steps,
+            bytes_taken: taken * unit,
+            bytes_freed: freed * unit,
+        };
+        assert!(plan.steps.iter().all(|step| !step.is_empty()), "a step says what is done");
+        Ok(plan)
+    }
+
+    /// P3.
+    fn check_complete(&self) -> Result<(), PlanError> {
+        let missing = self.description.physical_volumes.iter().filter(|pv| pv.missing);
+        let disks: Vec<_> = missing.map(|pv| format!("{} ({})", pv.name, pv.path)).collect();
+        if disks.is_empty() {
+            return Ok(());
+        }
+        Err(PlanError::GroupIncomplete { group: self.group_name().into(), disks })
+    }
+
+    fn step(&mut self, step: String) {
+        self.steps.push(step);
+    }
+
+    fn group_name(&self) -> &str {
+        &self.description.group.name
+    }
+
+    /// `VG/LV` of a volume's name.
+    fn full(&self, volume: &str) -> String {
+        format!("{}/{volume}", self.group_name())
+    }
+
+    /// The group as it stands in the draft; P1 holds between any two steps.
+    fn current(&self) -> Group {
+        Group::new(self.description.clone()).expect("P1: each step keeps the description sound")
+    }
+
+    fn lv(&mut self, name: &str) -> Result<&mut LogicalVolume, PlanError> {
+        let missing = PlanError::VolumeNotFound { group: self.group_name().into(), volume: name.into() };
+        self.description.logical_volumes.iter_mut().find(|lv| lv.name == name).ok_or(missing)
+    }
+
+    fn pv(&self, id: Uuid) -> Option<&PhysicalVolume> {
+        self.description.physical_volumes.iter().find(|pv| pv.id == id)
+    }
+
+    fn extent_size(&self) -> u64 {
+        self.description.group.extent_size
+    }
+
+    /// Extents that hold `bytes`, rounded up.
+    fn extents_of(&self, bytes: u64) -> u64 {
+        bytes.div_ceil(self.extent_size())
+    }
+
+    /// Extents that a size argument asks for, given the extents that a share of 100 % would take.
+    fn extents_asked(&self, amount: Amount, free: u64) -> u64 {
+        match amount {
+            Amount::Bytes(bytes) => self.extents_of(bytes),
+            Amount::PercentFree(percent) => {
+                let share = u128::from(free) * u128::from(percent) / 100;
+                u64::try_from(share).expect("a share of a number is not larger than it")
+            }
+        }
+    }
+
+    fn size_text(&self, extents: u64) -> String {
+        format_size(extents.saturating_mul(self.extent_size()))
+    }
+}
+
+/// Extents that volumes or stores own in `after` and nothing owns in `before`.
+fn gained(before: &Group, after: &Group) -> u64 {
+    let owned = |group: &Group| {
+        let areas = group.logical_volumes().iter().flat_map(crate::model::areas);
+        let mut areas: Vec<Area> = areas.collect();
+        areas.sort();
+        areas
+    };
+    let (old, new) = (owned(before), owned(after));
+    let total: u64 = new.iter().map(|area| area.count).sum();
+    let mut shared = 0;
+    let mut index = 0;
+    for area in &new {
+        while old.get(index).is_some_and(|other| (other.pv, other.end()) <= (area.pv, area.start)) {
+            index += 1;
+        }
+        let overlaps =
+            old[index..].iter().take_while(|other| other.pv == area.pv && other.start < area.end());
+        shared +=
+            overlaps.map(|other| other.end().min(area.end()) - other.start.max(area.start)).sum::<u64>();
+    }
+    assert!(shared <= total, "G1, T5: an extent is owned once");
+    total - shared
+}
+
+/// Rounds `extents` down to rows of `stripes`.
+fn whole_rows(extents: u64, stripes: u64) -> u64 {
+    if stripes.is_power_of_two() { align_down(extents, stripes) } else { extents - extents % stripes }
+}
+
+/// `pv0:0+25 pv1:100+5`, or the first few of many.
+fn places(areas: impl IntoIterator<Item = Area>) -> String {
+    const SHOWN_MAX: usize = 4;
+    let areas: Vec<_> = areas.into_iter().map(|area| area.to_string()).collect();
+    match areas.len() {
+        0..=SHOWN_MAX => areas.join(" "),
+        count => format!("{} and {} more runs", areas[..SHOWN_MAX].join(" "), count - SHOWN_MAX),
+    }
+}
+
+/// The lowest number that no disk of the group has.
+fn unused_name(disks: &[PhysicalVolume]) -> PvName {
+    let used = |number: &u32| disks.iter().any(|pv| pv.name == PvName(*number));
+    let number = (0..).find(|number| !used(number)).expect("a group has fewer disks than there are numbers");
+    PvName(number)
+}

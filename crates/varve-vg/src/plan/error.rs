@@ -1,0 +1,289 @@
+//! Why a change is not possible: typed, with the sentence for people and the command that helps.
+
+use crate::model::TextError;
+use crate::size::format_size;
+use varve_format::NameError;
+
+/// What kind of error it is; each has an exit code of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// What was asked makes no sense.
+    Usage,
+    /// What was named does not exist.
+    NotFound,
+    /// What should be made exists.
+    Exists,
+    /// In use, or something depends on it.
+    Busy,
+    /// There is not enough space.
+    NoSpace,
+    /// Something is missing or damaged.
+    Failed,
+}
+
+/// Why a change is not possible.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A name that none may have.
+    #[error("{name:?} cannot be a name: {error}")]
+    Name {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        error: NameError,
+    },
+    /// No such volume.
+    #[error("there is no volume {group}/{volume}")]
+    VolumeNotFound {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+    },
+    /// A volume of that name exists.
+    #[error("there is a volume {group}/{volume} already")]
+    VolumeExists {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+    },
+    /// The volume has an exception store, so it may have snapshots.
+    #[error("{group}/{volume} has snapshots, or space reserved for them")]
+    VolumeHasStore {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+    },
+    /// The volume has no exception store.
+    #[error("{group}/{volume} has no exception store")]
+    StoreNotFound {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+    },
+    /// A size of nothing, or of more than can be addressed.
+    #[error("{bytes} bytes is no size for a volume")]
+    Size {
+        /// What was asked, in bytes.
+        bytes: u64,
+    },
+    /// A share of the free space that is less than one extent.
+    #[error("the share of the free space is less than one extent of {}", format_size(*extent_size))]
+    ShareTooSmall {
+        /// Bytes of an extent.
+        extent_size: u64,
+    },
+    /// An extension to less, or a reduction to more, than there is.
+    #[error("{group}/{volume} has {} now: {} is not {direction}", format_size(*now), format_size(*asked))]
+    Direction {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+        /// Its size in bytes.
+        now: u64,
+        /// What was asked, in bytes.
+        asked: u64,
+        /// "larger" or "smaller".
+        direction: &'static str,
+    },
+    /// Not enough free extents.
+    #[error("{group} has {} free, {} are needed", format_size(*free), format_size(*needed))]
+    NoSpace {
+        /// The group.
+        group: String,
+        /// Free bytes.
+        free: u64,
+        /// Bytes that the change takes.
+        needed: u64,
+    },
+    /// Enough free extents, but not on enough different disks.
+    #[error("{stripes} stripes need {} free on each of {stripes} disks; {disks} disks of {group} have free extents",
+        format_size(*each))]
+    TooFewDisks {
+        /// The group.
+        group: String,
+        /// Stripes asked for.
+        stripes: u64,
+        /// Bytes needed on each disk.
+        each: u64,
+        /// Disks with free extents.
+        disks: u64,
+    },
+    /// A layout that cannot be.
+    #[error("{0}")]
+    Layout(&'static str),
+    /// The disk is not in the group.
+    #[error("the disk {disk} does not belong to {group}")]
+    DiskNotFound {
+        /// The group.
+        group: String,
+        /// The disk, as it was named.
+        disk: String,
+    },
+    /// The disk is in the group already.
+    #[error("{path} belongs to {group} already")]
+    DiskExists {
+        /// The group.
+        group: String,
+        /// The disk.
+        path: String,
+    },
+    /// The disk has no room for an extent.
+    #[error("{path} is too small: {} hold no extent of {}", format_size(*size), format_size(*extent_size))]
+    DiskTooSmall {
+        /// The disk.
+        path: String,
+        /// Its bytes.
+        size: u64,
+        /// Bytes of an extent.
+        extent_size: u64,
+    },
+    /// Volumes lie on the disk.
+    #[error("{path} holds extents of {}", volumes.join(", "))]
+    DiskBusy {
+        /// The group.
+        group: String,
+        /// The disk.
+        path: String,
+        /// The volumes.
+        volumes: Vec<String>,
+    },
+    /// A group needs a disk.
+    #[error("{path} is the last disk of {group}")]
+    LastDisk {
+        /// The group.
+        group: String,
+        /// The disk.
+        path: String,
+    },
+    /// No disk is missing.
+    #[error("no disk of {group} is missing")]
+    NothingMissing {
+        /// The group.
+        group: String,
+    },
+    /// Disks of the group are missing, so it is not changed.
+    #[error("{group} is not changed while disks are missing: {}", disks.join(", "))]
+    GroupIncomplete {
+        /// The group.
+        group: String,
+        /// Where the missing disks were last seen.
+        disks: Vec<String>,
+    },
+    /// A disk that is needed is missing.
+    #[error("{group}/{volume} lies on {}, which is missing", disks.join(", "))]
+    VolumeIncomplete {
+        /// The group.
+        group: String,
+        /// The volume.
+        volume: String,
+        /// The missing disks.
+        disks: Vec<String>,
+    },
+    /// The backup is of another group, or of other disks.
+    #[error("the backup does not fit {group}: {problem}")]
+    Backup {
+        /// The group.
+        group: String,
+        /// What does not fit.
+        problem: String,
+    },
+    /// The result would break a rule of the description.
+    #[error(transparent)]
+    Invalid(TextError),
+}
+
+impl PlanError {
+    /// What kind of error it is.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Name { .. } | Self::Size { .. } | Self::Direction { .. } | Self::Layout(_) => {
+                ErrorKind::Usage
+            }
+            Self::Backup { .. } | Self::Invalid(_) => ErrorKind::Usage,
+            Self::VolumeNotFound { .. } | Self::StoreNotFound { .. } | Self::DiskNotFound { .. } => {
+                ErrorKind::NotFound
+            }
+            Self::NothingMissing { .. } => ErrorKind::NotFound,
+            Self::VolumeExists { .. } | Self::DiskExists { .. } => ErrorKind::Exists,
+            Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
+            Self::NoSpace { .. } | Self::TooFewDisks { .. } | Self::ShareTooSmall { .. } => {
+                ErrorKind::NoSpace
+            }
+            Self::DiskTooSmall { .. } | Self::VolumeIncomplete { .. } | Self::GroupIncomplete { .. } => {
+                ErrorKind::Failed
+            }
+        }
+    }
+
+    /// What to do about it, with the command where there is one.
+    pub fn help(&self) -> String {
+        match self {
+            Self::Name { .. } => "choose another name".into(),
+            Self::VolumeNotFound { group, .. } => format!("`varve lv list {group}` shows its volumes"),
+            Self::VolumeExists { group, volume } => {
+                format!("choose another name, or give the volume up: `varve lv remove {group}/{volume}`")
+            }
+            Self::VolumeHasStore { group, volume } => {
+                format!(
+                    "`varve snap list {group}/{volume}` shows them; `varve snap remove {group}/{volume}@SNAP` \
+                    removes one"
+                )
+            }
+            Self::StoreNotFound { group, volume } => {
+                format!("`varve snap create {group}/{volume}@SNAP` makes a snapshot and the store")
+            }
+            Self::Size { .. } => "give a size from one extent to 8 EiB, like 10G".into(),
+            Self::ShareTooSmall { .. } | Self::NoSpace { .. } => self.help_space(),
+            Self::Direction { group, volume, direction, .. } if *direction == "larger" => {
+                format!("`varve lv extend {group}/{volume} --size +SIZE` adds to it")
+            }
+            Self::Direction { group, volume, .. } => {
+                format!("`varve lv extend {group}/{volume} --size SIZE` makes it larger")
+            }
+            Self::TooFewDisks { group, .. } => {
+                format!("use fewer stripes, or add disks: `varve vg extend {group} PATH`")
+            }
+            Self::Layout(_) => "`varve lv create --help` shows the layouts".into(),
+            Self::DiskNotFound { group, .. } => format!("`varve vg show {group}` shows its disks"),
+            Self::DiskExists { group, .. } => format!("`varve vg show {group}` shows its disks"),
+            Self::DiskTooSmall { .. } => {
+                "a disk needs 1 MiB and one extent; use a larger disk, or a group with smaller extents".into()
+            }
+            Self::DiskBusy { group, volumes, .. } => {
+                let volume = volumes.first().map_or("LV", String::as_str);
+                format!("remove what lies on it: `varve lv remove {group}/{volume}`")
+            }
+            Self::LastDisk { group, .. } => format!("`varve vg remove {group}` gives up the group"),
+            Self::NothingMissing { group } => format!("`varve vg show {group}` shows its disks"),
+            Self::GroupIncomplete { group, .. } => {
+                format!(
+                    "bring them back and `varve pv scan PATH`, or give them up: `varve vg reduce {group} --missing`"
+                )
+            }
+            Self::VolumeIncomplete { group, .. } => {
+                format!(
+                    "bring the disk back and `varve pv scan PATH`, or give up what lies on it: `varve vg reduce \
+                    {group} --missing --yes`"
+                )
+            }
+            Self::Backup { group, .. } => {
+                format!(
+                    "`varve vg history {group}` shows the versions; a backup fits the disks it was made with"
+                )
+            }
+            Self::Invalid(_) => "mend what the message names".into(),
+        }
+    }
+
+    fn help_space(&self) -> String {
+        match self {
+            Self::NoSpace { group, .. } => format!("add a disk: `varve vg extend {group} PATH`"),
+            _ => "ask for a larger share, or add a disk: `varve vg extend VG PATH`".into(),
+        }
+    }
+}

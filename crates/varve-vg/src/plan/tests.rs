@@ -1,0 +1,302 @@
+//! Tests of planning: what each change does, what it refuses, and that no history of changes breaks a group.
+
+use super::*;
+use crate::model::{Kind, Segment, areas};
+use proptest::prelude::*;
+
+const MIB4: u64 = 4 << 20;
+
+fn stamp(change: &str) -> Stamp {
+    Stamp { date: UnixTime(1_750_000_000), change: change.into() }
+}
+
+fn disk(number: u128, extents: u64) -> NewDisk {
+    NewDisk {
+        id: Uuid::from_u128(0x1000 + number),
+        size: (1 << 20) + extents * MIB4 + 4096,
+        data_offset: 1 << 20,
+        path: format!("/dev/sd{number}"),
+    }
+}
+
+/// A group `data` of disks with these numbers of extents of 4 MiB.
+fn group(extents: &[u64]) -> Group {
+    let disks: Vec<_> = (0..).zip(extents).map(|(number, count)| disk(number, *count)).collect();
+    plan_group("data", Uuid::from_u128(1), MIB4, &disks, &stamp("vg create data"))
+        .expect("a sound group")
+        .after
+}
+
+fn planned(group: &Group, change: Change) -> Result<Plan, PlanError> {
+    plan(group, change, &stamp("test"))
+}
+
+fn linear(name: &str, extents: u64) -> Change {
+    let id = Uuid::from_u128(0x2000 + name.bytes().fold(0, |sum, byte| sum * 256 + u128::from(byte)));
+    Change::CreateVolume {
+        name: name.into(),
+        id,
+        size: SizeArgument::bytes(extents * MIB4),
+        layout: Layout::Linear,
+    }
+}
+
+fn striped(name: &str, size: SizeArgument, stripes: usize, stripe_size: u64) -> Change {
+    let layout = Layout::Striped { stripes, stripe_size };
+    Change::CreateVolume { name: name.into(), id: Uuid::from_u128(0x3000), size, layout }
+}
+
+fn made(group: &Group, change: Change) -> Group {
+    planned(group, change).expect("possible").after
+}
+
+fn extend(name: &str, size: &str) -> Change {
+    Change::ExtendVolume { name: name.into(), size: SizeArgument::parse(size).expect("a size") }
+}
+
+fn refusal(group: &Group, change: Change) -> (ErrorKind, String) {
+    let error = planned(group, change).expect_err("refused");
+    assert!(!error.help().is_empty(), "{error}");
+    (error.kind(), error.to_string())
+}
+
+#[test]
+fn a_new_group_has_sequence_1_and_says_what_it_is_made_of() {
+    let disks = [disk(0, 10), disk(1, 20)];
+    let plan = plan_group("data", Uuid::from_u128(1), MIB4, &disks, &stamp("vg create")).expect("sound");
+    assert_eq!((plan.after.entry().sequence, plan.based_on), (1, 0));
+    assert_eq!(plan.after.usage().free, 30 * MIB4);
+    let lines: Vec<_> = plan.lines().collect();
+    assert_eq!(lines[0], "would create group data with extents of 4.0 MiB");
+    assert_eq!(lines[2], "would add /dev/sd1 as pv1 with 20 extents (80.0 MiB)");
+    let small = plan_group("data", Uuid::from_u128(1), MIB4, &[disk(0, 0)], &stamp("x"));
+    assert!(matches!(small, Err(PlanError::DiskTooSmall { .. })));
+    let size = plan_group("data", Uuid::from_u128(1), 3 << 20, &disks, &stamp("x"));
+    assert!(matches!(size, Err(PlanError::Invalid(_))));
+}
+
+#[test]
+fn creating_extending_and_removing_a_volume_takes_and_frees_bytes() {
+    let plan = planned(&group(&[10, 10]), linear("vm1", 4)).expect("possible");
+    assert_eq!((plan.bytes_taken, plan.bytes_freed), (4 * MIB4, 0));
+    let lines: Vec<_> = plan.lines().collect();
+    assert_eq!(lines, ["would create linear volume data/vm1 of 16.0 MiB (4 extents: pv0:0+4)"]);
+    assert_eq!(plan.after.entry().sequence, 2);
+    assert_eq!(plan.after.entry().change, "test");
+
+    let grown = planned(&plan.after, extend("vm1", "+5M")).expect("possible");
+    assert_eq!(grown.bytes_taken, 2 * MIB4, "rounded up");
+    assert_eq!(grown.after.lv("vm1").map(|lv| lv.segments.len()), Some(1), "grown in place");
+    let absolute = planned(&plan.after, extend("vm1", "20M")).expect("possible");
+    assert_eq!(absolute.bytes_taken, MIB4);
+    let share = planned(&plan.after, extend("vm1", "+50%FREE")).expect("possible");
+    assert_eq!(share.bytes_taken, 8 * MIB4);
+
+    let reduced =
+        planned(&grown.after, Change::ReduceVolume { name: "vm1".into(), size: 1 }).expect("possible");
+    assert_eq!((reduced.bytes_taken, reduced.bytes_freed), (0, 5 * MIB4));
+    let removed = planned(&grown.after, Change::RemoveVolume { name: "vm1".into() }).expect("possible");
+    assert_eq!(removed.bytes_freed, 6 * MIB4);
+    assert!(removed.after.logical_volumes().is_empty());
+}
+
+#[test]
+fn striped_volumes_grow_and_shrink_by_whole_rows() {
+    let size = SizeArgument::bytes(3 * MIB4);
+    let made_one = made(&group(&[10, 10]), striped("fast", size, 2, 65_536));
+    let lv = made_one.lv("fast").expect("made");
+    assert_eq!((lv.extents, lv.kind, lv.stripe_size), (4, Kind::Striped, Some(65_536)));
+    let grown = made(&made_one, extend("fast", "+1"));
+    assert_eq!(grown.lv("fast").map(|lv| (lv.extents, lv.segments.len())), Some((6, 1)));
+    let less = made(&grown, Change::ReduceVolume { name: "fast".into(), size: 3 * MIB4 });
+    assert_eq!(less.lv("fast").map(|lv| lv.extents), Some(4));
+    let all =
+        made(&group(&[10, 7]), striped("fast", SizeArgument::parse("50%FREE").expect("a share"), 2, 4096));
+    assert_eq!(all.lv("fast").map(|lv| lv.extents), Some(8));
+}
+
+#[test]
+fn refusals_have_a_kind_and_a_message() {
+    let group = made(&group(&[10, 2]), linear("vm1", 4));
+    let cases = [
+        (linear("vm1", 1), ErrorKind::Exists, "there is a volume data/vm1 already"),
+        (linear("a/b", 1), ErrorKind::Usage, "\"a/b\" cannot be a name"),
+        (linear("x", 9), ErrorKind::NoSpace, "data has 32.0 MiB free, 36.0 MiB are needed"),
+        (linear("x", 0), ErrorKind::Usage, "0 bytes is no size"),
+        (extend("x", "+1"), ErrorKind::NotFound, "there is no volume data/x"),
+        (extend("vm1", "1G"), ErrorKind::NoSpace, "data has 32.0 MiB free"),
+        (extend("vm1", "16M"), ErrorKind::Usage, "data/vm1 has 16.0 MiB now: 16.0 MiB is not larger"),
+        (extend("vm1", "+1%FREE"), ErrorKind::NoSpace, "the share of the free space is less"),
+        (extend("vm1", "15E"), ErrorKind::Usage, "17293822569102704640 bytes is no size"),
+        (extend("vm1", "+8E"), ErrorKind::NoSpace, "data has 32.0 MiB free, 8.0 EiB are needed"),
+        (
+            Change::ReduceVolume { name: "vm1".into(), size: 16 << 20 },
+            ErrorKind::Usage,
+            "data/vm1 has 16.0 MiB",
+        ),
+        (
+            striped("x", SizeArgument::bytes(6 * MIB4), 2, 4096),
+            ErrorKind::NoSpace,
+            "2 stripes need 12.0 MiB free",
+        ),
+        (striped("x", SizeArgument::bytes(1), 1, 4096), ErrorKind::Usage, "a striped volume has 2 to 128"),
+        (striped("x", SizeArgument::bytes(1), 2, 5000), ErrorKind::Usage, "a stripe is a power of two"),
+        (Change::RemoveDisk { id: disk(0, 0).id }, ErrorKind::Busy, "/dev/sd0 holds extents of vm1"),
+        (Change::RemoveDisk { id: Uuid::from_u128(9) }, ErrorKind::NotFound, "the disk 00000000-"),
+        (Change::AddDisks { disks: vec![disk(0, 9)] }, ErrorKind::Exists, "/dev/sd0 belongs to data already"),
+        (Change::RemoveMissing { with_volumes: true }, ErrorKind::NotFound, "no disk of data is missing"),
+        (
+            Change::RemoveStore { volume: "vm1".into() },
+            ErrorKind::NotFound,
+            "data/vm1 has no exception store",
+        ),
+        (Change::RenameGroup { to: "".into() }, ErrorKind::Usage, "\"\" cannot be a name"),
+    ];
+    for (change, kind, message) in cases {
+        let text = format!("{change:?}");
+        let (found, words) = refusal(&group, change);
+        assert_eq!(found, kind, "{text}");
+        assert!(words.starts_with(message), "{text}: {words}");
+    }
+    let alone = made(&group, Change::RemoveDisk { id: disk(1, 0).id });
+    let alone = made(&alone, Change::RemoveVolume { name: "vm1".into() });
+    assert_eq!(refusal(&alone, Change::RemoveDisk { id: disk(0, 0).id }).0, ErrorKind::Busy);
+}
+
+#[test]
+fn a_volume_with_a_store_is_neither_removed_nor_reduced() {
+    let group = made(&group(&[20]), linear("vm1", 4));
+    let store =
+        Change::CreateStore { volume: "vm1".into(), id: Uuid::from_u128(7), size: MIB4, chunk_size: 65_536 };
+    let with = planned(&group, store.clone()).expect("possible");
+    assert_eq!(with.bytes_taken, MIB4);
+    let with = with.after;
+    for change in [
+        Change::RemoveVolume { name: "vm1".into() },
+        Change::ReduceVolume { name: "vm1".into(), size: 1 },
+        store,
+    ] {
+        assert_eq!(refusal(&with, change).0, ErrorKind::Busy);
+    }
+    let more = made(&with, Change::ExtendStore { volume: "vm1".into(), by: 2 * MIB4 });
+    let found = more.lv("vm1").and_then(|lv| lv.store.clone()).expect("it has a store");
+    assert_eq!((found.extents, found.segments.len()), (3, 1));
+    let none = planned(&more, Change::RemoveStore { volume: "vm1".into() }).expect("possible");
+    assert_eq!(none.bytes_freed, 3 * MIB4);
+    let odd = Change::CreateStore { volume: "vm1".into(), id: Uuid::from_u128(7), size: 1, chunk_size: 3 };
+    assert_eq!(refusal(&group, odd).0, ErrorKind::Usage);
+}
+
+#[test]
+fn while_a_disk_is_missing_only_that_is_changed() {
+    let two = made(&made(&group(&[4, 4]), linear("vm1", 4)), linear("vm2", 2));
+    let missing = Change::MarkMissing { missing: vec![disk(1, 0).id], returned: vec![] };
+    let degraded = made(&two, missing);
+    assert_eq!(degraded.usage().missing, 4 * MIB4);
+    assert_eq!(
+        refusal(&degraded, linear("x", 1)).1,
+        "data is not changed while disks are missing: pv1 (/dev/sd1)"
+    );
+    let keeping = refusal(&degraded, Change::RemoveMissing { with_volumes: false });
+    assert_eq!(keeping.1, "data/vm2 lies on pv1, which is missing");
+    let without = made(&degraded, Change::RemoveMissing { with_volumes: true });
+    assert_eq!(without.logical_volumes().len(), 1);
+    assert_eq!(without.physical_volumes().len(), 1);
+    let back = made(&degraded, Change::MarkMissing { missing: vec![], returned: vec![disk(1, 0).id] });
+    assert_eq!(back.logical_volumes(), two.logical_volumes());
+    made(&back, Change::RemoveVolume { name: "vm2".into() });
+}
+
+#[test]
+fn a_backup_is_restored_on_its_own_disks_only() {
+    let old = made(&group(&[8, 8]), linear("vm1", 4));
+    let backup = Box::new(old.description().clone());
+    let now = made(&made(&old, Change::RemoveVolume { name: "vm1".into() }), linear("vm2", 9));
+    let plan = planned(&now, Change::Restore { backup: backup.clone() }).expect("possible");
+    assert_eq!(plan.after.logical_volumes(), old.logical_volumes());
+    assert_eq!(plan.after.entry().sequence, now.entry().sequence + 1);
+    let larger = made(&now, Change::AddDisks { disks: vec![disk(2, 8)] });
+    let misfit = refusal(&larger, Change::Restore { backup: backup.clone() });
+    assert!(misfit.1.contains("does not know the disk /dev/sd2"), "{}", misfit.1);
+    let other =
+        plan_group("data", Uuid::from_u128(2), MIB4, &[disk(0, 8)], &stamp("x")).expect("sound").after;
+    assert!(refusal(&other, Change::Restore { backup }).1.contains("it is of the group data"));
+}
+
+/// A change that may or may not be possible.
+fn any_change() -> impl Strategy<Value = Change> {
+    let name = prop_oneof!["a", "b", "c", "d"];
+    let size = prop_oneof![
+        (0_u64..40).prop_map(|count| SizeArgument::bytes(count * MIB4 / 2)),
+        (1_u64..=100)
+            .prop_map(|percent| SizeArgument { relative: true, amount: Amount::PercentFree(percent) }),
+        (1_u64..20).prop_map(|count| SizeArgument { relative: true, amount: Amount::Bytes(count * MIB4) }),
+    ];
+    (0..11, name.clone(), name, size, 2..5_usize, any::<u128>()).prop_map(
+        |(kind, name, to, size, stripes, number)| {
+            let id = Uuid::from_u128(number | 1);
+            let bytes = match size.amount {
+                Amount::Bytes(bytes) => bytes,
+                Amount::PercentFree(percent) => percent * MIB4 / 10,
+            };
+            let small = number % 6;
+            match kind {
+                0 | 1 => Change::CreateVolume { name, id, size, layout: Layout::Linear },
+                2 => Change::CreateVolume {
+                    name,
+                    id,
+                    size,
+                    layout: Layout::Striped { stripes, stripe_size: 4096 },
+                },
+                3 => Change::ExtendVolume { name, size },
+                4 => Change::ReduceVolume { name, size: bytes },
+                5 => Change::RemoveVolume { name },
+                6 => Change::RenameVolume { from: name, to },
+                7 => Change::CreateStore { volume: name, id, size: bytes, chunk_size: 65_536 },
+                8 => Change::ExtendStore { volume: name, by: bytes },
+                9 => Change::RemoveStore { volume: name },
+                _ if number % 2 == 0 => Change::RemoveDisk { id: disk(small, 0).id },
+                _ => Change::AddDisks { disks: vec![disk(small, 5 + bytes / MIB4)] },
+            }
+        },
+    )
+}
+
+/// P2: volumes with other names keep their places.
+fn untouched(before: &Group, after: &Group, names: &[&str]) {
+    for lv in before.logical_volumes().iter().filter(|lv| !names.contains(&lv.name.as_str())) {
+        assert_eq!(after.lv(&lv.name), Some(lv), "P2");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_history_of_changes_breaks_a_group(changes in proptest::collection::vec(any_change(), 1..40)) {
+        let mut group = group(&[20, 15, 10]);
+        for change in changes {
+            let named: Vec<String> = match &change {
+                Change::CreateVolume { name, .. } | Change::ExtendVolume { name, .. }
+                | Change::ReduceVolume { name, .. } | Change::RemoveVolume { name } => vec![name.clone()],
+                Change::RenameVolume { from, to } => vec![from.clone(), to.clone()],
+                Change::CreateStore { volume, .. } | Change::ExtendStore { volume, .. }
+                | Change::RemoveStore { volume } => vec![volume.clone()],
+                _ => vec![],
+            };
+            let Ok(plan) = planned(&group, change) else { continue };
+            let names: Vec<&str> = named.iter().map(String::as_str).collect();
+            untouched(&group, &plan.after, &names);
+            prop_assert_eq!(plan.after.entry().sequence, group.entry().sequence + 1, "P1");
+            let used = |group: &Group| -> u64 {
+                group.logical_volumes().iter().flat_map(areas).map(|area| area.count * MIB4).sum()
+            };
+            prop_assert_eq!(used(&group) + plan.bytes_taken - plan.bytes_freed, used(&plan.after));
+            prop_assert_eq!(plan.after.usage().size, plan.after.usage().free + used(&plan.after));
+            let again = Group::from_text(&plan.after.text());
+            prop_assert_eq!(again.as_ref(), Ok(&plan.after));
+            for lv in plan.after.logical_volumes() {
+                prop_assert_eq!(lv.extents, lv.segments.iter().map(Segment::extents).sum::<u64>());
+            }
+            group = plan.after;
+        }
+    }
+}

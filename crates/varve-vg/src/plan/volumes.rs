@@ -1,0 +1,210 @@
+//! Plans that concern volumes.
+
+use super::{Draft, Layout, PlanError, places, whole_rows};
+use crate::allocate::{FreeMap, Shortage, append, append_linear, cut};
+use crate::model::{Group, Kind, LogicalVolume, Segment};
+use crate::size::{Amount, SizeArgument};
+use uuid::Uuid;
+use varve_block::{KIB, UnixTime};
+use varve_format::check_name;
+
+/// The most stripes that a volume may have.
+const STRIPES_MAX: usize = 128;
+/// The most bytes that a volume may have: addresses of 63 bits.
+const VOLUME_SIZE_MAX: u64 = 1 << 63;
+
+impl Draft<'_> {
+    pub(super) fn create_volume(
+        &mut self,
+        name: String,
+        id: Uuid,
+        size: SizeArgument,
+        layout: Layout,
+        created: UnixTime,
+    ) -> Result<(), PlanError> {
+        self.check_new_name(&name)?;
+        let (kind, stripes, stripe_size) = self.check_layout(layout)?;
+        let mut lv = LogicalVolume {
+            name,
+            id,
+            kind,
+            stripe_size,
+            read_only: false,
+            created,
+            extents: 0,
+            segments: Vec::new(),
+            store: None,
+        };
+        let extents = self.extents_to_add(size.amount, stripes)?;
+        self.grow(&mut lv, extents, stripes)?;
+        let what = match layout {
+            Layout::Linear => "linear volume".to_owned(),
+            Layout::Striped { .. } => format!("striped volume ({stripes} stripes)"),
+        };
+        let (full, size, places) = (self.full(&lv.name), self.size_text(lv.extents), place_text(&lv));
+        self.step(format!("create {what} {full} of {size} ({} extents: {places})", lv.extents));
+        self.description.logical_volumes.push(lv);
+        Ok(())
+    }
+
+    pub(super) fn extend_volume(&mut self, name: &str, size: SizeArgument) -> Result<(), PlanError> {
+        let mut lv = self.lv(name)?.clone();
+        let stripes = stripes_of(&lv);
+        let more = match size.amount {
+            Amount::Bytes(bytes) if !size.relative => {
+                let asked = self.extents_of(self.check_bytes(bytes)?);
+                let more = asked.checked_sub(lv.extents).filter(|more| *more > 0);
+                more.ok_or_else(|| self.direction(&lv, bytes, "larger"))?.next_multiple_of(stripes)
+            }
+            amount => self.extents_to_add(amount, stripes)?,
+        };
+        assert!(more > 0, "an extension adds something");
+        let before = lv.extents;
+        self.grow(&mut lv, more, stripes)?;
+        let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(lv.extents));
+        self.step(format!(
+            "extend {full} from {from} to {to} (to {} extents: {})",
+            lv.extents,
+            place_text(&lv)
+        ));
+        *self.lv(name)? = lv;
+        Ok(())
+    }
+
+    pub(super) fn reduce_volume(&mut self, name: &str, size: u64) -> Result<(), PlanError> {
+        let mut lv = self.lv(name)?.clone();
+        if lv.store.is_some() {
+            return Err(self.has_store(name));
+        }
+        let stripes = stripes_of(&lv);
+        let asked = self.extents_of(self.check_bytes(size)?).next_multiple_of(stripes);
+        if asked >= lv.extents {
+            return Err(self.direction(&lv, size, "smaller"));
+        }
+        let before = lv.extents;
+        cut(&mut lv.segments, before - asked);
+        lv.extents = asked;
+        let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(asked));
+        let lost = self.size_text(before - asked);
+        self.step(format!("reduce {full} from {from} to {to}; its last {lost} are lost"));
+        *self.lv(name)? = lv;
+        Ok(())
+    }
+
+    pub(super) fn rename_volume(&mut self, from: &str, to: String) -> Result<(), PlanError> {
+        self.lv(from)?;
+        self.check_new_name(&to)?;
+        let (old, new) = (self.full(from), self.full(&to));
+        self.lv(from)?.name = to;
+        self.step(format!("rename {old} to {new}"));
+        Ok(())
+    }
+
+    pub(super) fn remove_volume(&mut self, name: &str) -> Result<(), PlanError> {
+        let lv = self.lv(name)?.clone();
+        if lv.store.is_some() {
+            return Err(self.has_store(name));
+        }
+        self.description.logical_volumes.retain(|other| other.id != lv.id);
+        let (full, size) = (self.full(name), self.size_text(lv.extents));
+        self.step(format!("remove {full} and all its data ({size})"));
+        Ok(())
+    }
+
+    /// Gives `lv` `extents` more extents, a multiple of `stripes`.
+    fn grow(&self, lv: &mut LogicalVolume, extents: u64, stripes: u64) -> Result<(), PlanError> {
+        let group = self.current();
+        let mut free = FreeMap::of(&group);
+        let last = lv.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();
+        let shortage = |shortage| no_space(&group, extents, stripes, shortage);
+        match lv.kind {
+            Kind::Linear => {
+                let areas = free.take_linear(extents, last.first().copied()).map_err(shortage)?;
+                append_linear(&mut lv.segments, areas);
+            }
+            Kind::Striped => {
+                let width = usize::try_from(stripes).expect("at most STRIPES_MAX");
+                let segments = free.take_striped(extents / stripes, width, &last).map_err(shortage)?;
+                append(&mut lv.segments, segments);
+            }
+        }
+        lv.extents += extents;
+        assert_eq!(lv.extents, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
+        Ok(())
+    }
+
+    /// Extents, in whole rows of `stripes`, that an amount means when nothing or all of it is to be added.
+    fn extents_to_add(&self, amount: Amount, stripes: u64) -> Result<u64, PlanError> {
+        if let Amount::Bytes(bytes) = amount {
+            return Ok(self.extents_of(self.check_bytes(bytes)?).next_multiple_of(stripes));
+        }
+        let free = FreeMap::of(&self.current()).total();
+        match whole_rows(self.extents_asked(amount, free), stripes) {
+            0 => Err(PlanError::ShareTooSmall { extent_size: self.extent_size() }),
+            extents => Ok(extents),
+        }
+    }
+
+    pub(super) fn check_bytes(&self, bytes: u64) -> Result<u64, PlanError> {
+        // Far below the limit of numbers, so that rounding up cannot overflow.
+        if bytes == 0 || bytes > VOLUME_SIZE_MAX { Err(PlanError::Size { bytes }) } else { Ok(bytes) }
+    }
+
+    fn check_new_name(&self, name: &str) -> Result<(), PlanError> {
+        check_name(name).map_err(|error| PlanError::Name { name: name.to_owned(), error })?;
+        if self.description.logical_volumes.iter().any(|lv| lv.name == name) {
+            return Err(PlanError::VolumeExists { group: self.group_name().into(), volume: name.to_owned() });
+        }
+        Ok(())
+    }
+
+    fn check_layout(&self, layout: Layout) -> Result<(Kind, u64, Option<u64>), PlanError> {
+        let Layout::Striped { stripes, stripe_size } = layout else {
+            return Ok((Kind::Linear, 1, None));
+        };
+        if !(2..=STRIPES_MAX).contains(&stripes) {
+            return Err(PlanError::Layout("a striped volume has 2 to 128 stripes"));
+        }
+        if !stripe_size.is_power_of_two() || !(4 * KIB..=self.extent_size()).contains(&stripe_size) {
+            return Err(PlanError::Layout("a stripe is a power of two from 4 KiB to the extent size"));
+        }
+        Ok((Kind::Striped, stripes as u64, Some(stripe_size)))
+    }
+
+    pub(super) fn has_store(&self, volume: &str) -> PlanError {
+        PlanError::VolumeHasStore { group: self.group_name().into(), volume: volume.into() }
+    }
+
+    fn direction(&self, lv: &LogicalVolume, asked: u64, direction: &'static str) -> PlanError {
+        let now = lv.extents * self.extent_size();
+        PlanError::Direction {
+            group: self.group_name().into(),
+            volume: lv.name.clone(),
+            now,
+            asked,
+            direction,
+        }
+    }
+}
+
+/// Why `extents` in rows of `stripes` could not be had.
+pub(super) fn no_space(group: &Group, extents: u64, stripes: u64, shortage: Shortage) -> PlanError {
+    let bytes = |extents: u64| extents.saturating_mul(group.extent_size());
+    if shortage.free < extents {
+        return PlanError::NoSpace {
+            group: group.name().into(),
+            free: bytes(shortage.free),
+            needed: bytes(extents),
+        };
+    }
+    let each = bytes(extents / stripes);
+    PlanError::TooFewDisks { group: group.name().into(), stripes, each, disks: shortage.disks }
+}
+
+fn stripes_of(lv: &LogicalVolume) -> u64 {
+    lv.segments.last().map_or(1, |segment| segment.areas.len() as u64)
+}
+
+fn place_text(lv: &LogicalVolume) -> String {
+    places(lv.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
+}
