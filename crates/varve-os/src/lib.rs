@@ -1,1 +1,37 @@
 //! The real world: files and block devices over io_uring, sockets, the clock, the shard.
+//!
+//! [`Shards`] are threads; each has an executor of `!Send` futures, and a driver: one io_uring that carries disks and
+//! sockets, or, where that is forbidden, helper threads and `poll` behind the same interface. Code that runs on a
+//! shard is given a [`ShardContext`], and from it all that the engine needs: [`varve_block::Device`]s on
+//! [`DiskFile`]s, a clock, a spawner, connections, and portals to devices of other shards.
+
+mod attempt;
+mod clock;
+mod disk;
+mod disk_file;
+mod executor;
+mod helpers;
+mod listener;
+mod memory;
+mod operation;
+mod pool;
+mod portal;
+mod reactor;
+mod ring;
+mod shard;
+mod shards;
+mod stream;
+mod sys;
+mod throttle;
+mod timers;
+
+pub use disk_file::{CacheMode, DiskFile, DiskKind, DiskOptions, OpenError};
+pub use listener::{Listener, socket_pair};
+pub use memory::map_arena;
+pub use reactor::IoChoice;
+pub use shard::{ShardContext, ShardGone};
+pub use shards::{ShardHandle, Shards, ShardsConfig};
+pub use throttle::{ThrottleOptions, Throttled};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,68 @@
+//! The real clock: the kernel's monotonic time, its date, and the sleepers of a shard.
+
+use crate::shard::Core;
+use crate::timers::TimerKey;
+use rustix::time::{ClockId, clock_gettime};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use varve_block::{ClockSource, LocalFuture, Moment, UnixTime};
+
+/// Monotonic time; the same for all shards.
+pub(crate) fn now() -> Moment {
+    let time = clock_gettime(ClockId::Monotonic);
+    Moment(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+}
+
+/// The clock of a shard.
+pub(crate) struct RealClock {
+    pub(crate) core: Rc<Core>,
+}
+
+impl ClockSource for RealClock {
+    fn now(&self) -> Moment {
+        now()
+    }
+
+    fn date(&self) -> UnixTime {
+        UnixTime(u64::try_from(clock_gettime(ClockId::Realtime).tv_sec).unwrap_or(0))
+    }
+
+    fn sleep_until(&self, deadline: Moment) -> LocalFuture<'static, ()> {
+        Box::pin(Sleep { core: Rc::clone(&self.core), deadline, key: None })
+    }
+}
+
+struct Sleep {
+    core: Rc<Core>,
+    deadline: Moment,
+    key: Option<TimerKey>,
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        let mut timers = self.core.timers.borrow_mut();
+        let key = match self.key {
+            Some(key) => {
+                timers.update(key, context.waker());
+                key
+            }
+            None => timers.insert(self.deadline, context.waker().clone()),
+        };
+        drop(timers);
+        self.key = Some(key);
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.core.timers.borrow_mut().remove(key);
+        }
+    }
+}

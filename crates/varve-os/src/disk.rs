@@ -1,0 +1,321 @@
+//! A disk as a device of one shard.
+//!
+//! Invariants:
+//! - K1. A request is on its way when `submit` returns, even if its future is never polled; and it runs to its end
+//!   if the future is dropped.
+//! - K2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
+//! - K3. A poisoned disk (F2 of `disk_file.rs`) is neither written nor flushed.
+
+use crate::attempt::{self, Attempt, error_of};
+use crate::disk_file::{CacheMode, DiskFile, DiskKind};
+use crate::operation::{DiskAction, DiskOperation, Operation};
+use crate::reactor::OperationFuture;
+use crate::shard::{Core, ShardContext};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::os::fd::AsRawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use varve_block::{
+    Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Durability, Extent, Io, IoError, Outcome,
+    Shape, StatusFuture, StatusRun, ZeroOptions,
+};
+
+/// Zeros are written in pieces of this many bytes where the kernel cannot do it better.
+const ZEROS: u64 = 1 << 20;
+/// Largest change of allocation in memory that is done on the shard's own thread, in bytes.
+const INLINE_ALLOCATE_MAX: u64 = 1 << 20;
+
+/// The device.
+pub(crate) struct Disk {
+    context: ShardContext,
+    file: Arc<DiskFile>,
+    slot: Option<u32>,
+    shape: Shape,
+}
+
+impl Disk {
+    pub(crate) fn new(core: &Rc<Core>, file: &Arc<DiskFile>) -> Self {
+        Self {
+            context: ShardContext { core: Rc::clone(core) },
+            slot: core.reactor.add_file(file.as_raw_fd()),
+            shape: file.shape(),
+            file: Arc::clone(file),
+        }
+    }
+
+    fn start(&self, action: DiskAction) -> OperationFuture {
+        let operation = DiskOperation { disk: Arc::clone(&self.file), slot: self.slot, action };
+        self.context.core.reactor.start(Operation::Disk(operation))
+    }
+
+    fn report(&self, verb: &'static str, extent: Extent, errno: Errno) -> IoError {
+        let error = error_of(errno);
+        tracing::error!(path = %self.file.path().display(), verb, ?extent, %errno, "a request on a disk failed");
+        error
+    }
+
+    /// K2.
+    fn is_aligned(&self, memory: &[u8]) -> bool {
+        self.file.cache_mode() == CacheMode::Buffered
+            || memory.as_ptr().addr().is_multiple_of(self.file.memory_alignment)
+    }
+
+    /// K3.
+    fn refuse_poisoned(&self) -> Result<(), IoError> {
+        if self.file.is_poisoned() { Err(IoError::Medium) } else { Ok(()) }
+    }
+
+    fn read(&self, offset: u64, mut buffer: Buffer) -> Completion<'_> {
+        let done = match attempt::try_read(&self.file, offset, &mut buffer) {
+            Attempt::Done => return Completion::ready(Ok(buffer)),
+            Attempt::Partial(done) => done,
+            Attempt::Failed(errno) => {
+                let extent = Extent::new(offset, buffer.len() as u64);
+                return Completion::failed(self.report("read", extent, errno));
+            }
+        };
+        if self.is_aligned(&buffer) {
+            let first = self.start(DiskAction::Read { offset, buffer, done });
+            return Completion::pending(self.finish_read(first));
+        }
+        let bounce = self.context.core.arena.take(buffer.len());
+        let first = self.start(DiskAction::Read { offset, buffer: bounce, done: 0 });
+        Completion::pending(async move {
+            let bounce = self.finish_read(first).await?;
+            buffer.copy_from_slice(&bounce);
+            Ok(buffer)
+        })
+    }
+
+    async fn finish_read(&self, mut under_way: OperationFuture) -> Outcome {
+        loop {
+            let (offset, buffer, mut done, answer) = match under_way.await {
+                (
+                    Operation::Disk(DiskOperation {
+                        action: DiskAction::Read { offset, buffer, done }, ..
+                    }),
+                    answer,
+                ) => (offset, buffer, done, answer),
+                _ => unreachable!("a read comes back as a read"),
+            };
+            match answer {
+                Ok(0) => {
+                    tracing::error!(path = %self.file.path().display(), "the disk has become shorter");
+                    return Err(IoError::Gone);
+                }
+                Ok(count) => done += count,
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => {
+                    return Err(self.report("read", Extent::new(offset, buffer.len() as u64), errno));
+                }
+            }
+            if done == buffer.len() {
+                return Ok(buffer);
+            }
+            under_way = self.start(DiskAction::Read { offset, buffer, done });
+        }
+    }
+
+    fn write(&self, offset: u64, mut data: Bytes, durability: Durability) -> Completion<'_> {
+        if let Err(error) = self.refuse_poisoned() {
+            return Completion::failed(error);
+        }
+        let durable = durability == Durability::Durable;
+        let done = match durable && !self.file.in_memory {
+            true => 0,
+            false => match attempt::try_write(&self.file, offset, &data) {
+                Attempt::Done => return Completion::done(),
+                Attempt::Partial(done) => done,
+                Attempt::Failed(errno) => {
+                    let extent = Extent::new(offset, data.len() as u64);
+                    return Completion::failed(self.report("write", extent, errno));
+                }
+            },
+        };
+        if !self.is_aligned(&data) {
+            data = self.context.core.arena.copy(&data);
+        }
+        let first = self.start(DiskAction::Write { offset, data, done, durable });
+        Completion::pending(self.finish_write(first))
+    }
+
+    async fn finish_write(&self, mut under_way: OperationFuture) -> Outcome {
+        loop {
+            let (offset, data, mut done, durable, answer) = match under_way.await {
+                (
+                    Operation::Disk(DiskOperation {
+                        action: DiskAction::Write { offset, data, done, durable },
+                        ..
+                    }),
+                    answer,
+                ) => (offset, data, done, durable, answer),
+                _ => unreachable!("a write comes back as a write"),
+            };
+            match answer {
+                Ok(0) => {
+                    return Err(self.report("write", Extent::new(offset, data.len() as u64), Errno::NOSPC));
+                }
+                Ok(count) => done += count,
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => {
+                    let error = self.report("write", Extent::new(offset, data.len() as u64), errno);
+                    if durable && error == IoError::Medium {
+                        self.file.poison(errno);
+                    }
+                    return Err(error);
+                }
+            }
+            if done == data.len() {
+                return Ok(Buffer::empty());
+            }
+            under_way = self.start(DiskAction::Write { offset, data, done, durable });
+        }
+    }
+
+    fn flush(&self) -> Completion<'_> {
+        if let Err(error) = self.refuse_poisoned() {
+            return Completion::failed(error);
+        }
+        if self.file.in_memory {
+            return Completion::done();
+        }
+        let under_way = self.start(DiskAction::Flush);
+        Completion::pending(async move {
+            let (_, answer) = under_way.await;
+            if let Err(errno) = answer {
+                self.file.poison(errno);
+            }
+            // Another flush may have been the one that was told of the loss.
+            self.refuse_poisoned()?;
+            Ok(Buffer::empty())
+        })
+    }
+
+    /// Changes allocation; false if the kernel cannot do that here.
+    async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<bool, IoError> {
+        let answer = if self.file.in_memory && extent.length <= INLINE_ALLOCATE_MAX {
+            attempt::allocate(&self.file, mode, extent)
+        } else {
+            self.start(DiskAction::Allocate { mode, extent }).await.1
+        };
+        match answer {
+            Ok(_) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(false),
+            Err(errno) => Err(self.report("allocate", extent, errno)),
+        }
+    }
+
+    /// Zeros without moving data; false if that cannot be done here.
+    async fn zero_allocation(&self, extent: Extent, options: ZeroOptions) -> Result<bool, IoError> {
+        let keep = FallocateFlags::KEEP_SIZE;
+        if options.unmap && self.allocate(FallocateFlags::PUNCH_HOLE | keep, extent).await? {
+            return Ok(true);
+        }
+        // A block device zeroes a range by writing, if it must; that is not fast.
+        let may_write = self.file.kind() == DiskKind::BlockDevice;
+        if options.fast && may_write || !self.file.zero_range.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let zeroed = self.allocate(FallocateFlags::ZERO_RANGE | keep, extent).await?;
+        if !zeroed && extent.is_aligned(u64::from(self.file.sector_logical())) {
+            self.file.zero_range.store(false, Ordering::Relaxed);
+        }
+        Ok(zeroed)
+    }
+
+    async fn zero(&self, extent: Extent, options: ZeroOptions) -> Outcome {
+        self.refuse_poisoned()?;
+        if !self.zero_allocation(extent, options).await? {
+            if options.fast {
+                return Err(IoError::Unsupported);
+            }
+            self.write_zeros(extent).await?;
+        }
+        match options.durability {
+            Durability::Volatile => Ok(Buffer::empty()),
+            Durability::Durable => self.flush().await,
+        }
+    }
+
+    async fn write_zeros(&self, extent: Extent) -> Result<(), IoError> {
+        let zeros = self.context.core.arena.take_zeroed(index(extent.length.min(ZEROS))).freeze();
+        for (_, piece) in extent.pieces(ZEROS) {
+            let data = zeros.slice(0, index(piece.length));
+            self.write(piece.offset, data, Durability::Volatile).await?;
+        }
+        Ok(())
+    }
+
+    async fn discard(&self, extent: Extent) -> Outcome {
+        self.refuse_poisoned()?;
+        match self.file.kind() {
+            DiskKind::File => {
+                let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                self.allocate(mode, extent).await?;
+            }
+            DiskKind::BlockDevice => {
+                let extent = extent.align_in(u64::from(self.file.sector_logical()));
+                if !extent.is_empty() {
+                    match self.start(DiskAction::Discard { extent }).await.1 {
+                        Ok(_) | Err(Errno::OPNOTSUPP) => {}
+                        Err(errno) => return Err(self.report("discard", extent, errno)),
+                    }
+                }
+            }
+        }
+        Ok(Buffer::empty())
+    }
+}
+
+impl BlockDevice for Disk {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            Io::Read { offset, buffer } => self.read(offset, buffer),
+            Io::Write { offset, data, durability } => self.write(offset, data, durability),
+            Io::Zero { extent, options } => started(self.zero(extent, options)),
+            Io::Discard { extent } if self.shape.discard => started(self.discard(extent)),
+            Io::Discard { .. } => Completion::done(),
+            Io::Flush => self.flush(),
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        if self.file.kind() == DiskKind::BlockDevice {
+            let run = StatusRun { length: extent.length, allocation: Allocation::Data };
+            return Box::pin(std::future::ready(Ok(vec![run])));
+        }
+        let file = Arc::clone(&self.file);
+        Box::pin(async move {
+            let asked = self.context.blocking(move || attempt::status(&file, extent)).await;
+            asked.unwrap_or(Err(IoError::Gone))
+        })
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot {
+            self.context.core.reactor.remove_file(slot);
+        }
+    }
+}
+
+/// Polls once, so that the first step is on its way (K1). The steps after it need the future to be polled on.
+fn started<'a>(future: impl Future<Output = Outcome> + 'a) -> Completion<'a> {
+    let mut future = Box::pin(future);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(outcome) => Completion::ready(outcome),
+        std::task::Poll::Pending => Completion::Pending(future),
+    }
+}
+
+fn index(length: u64) -> usize {
+    usize::try_from(length).expect("a request in memory is shorter than the address space")
+}

@@ -1,0 +1,463 @@
+//! A regular file or block device, opened so that nobody else uses it as a disk, with what it can do.
+//!
+//! Invariants:
+//! - F1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well.
+//! - F2. A disk of which a flush failed once is poisoned: it is never written or flushed again through this handle,
+//!   because the kernel reports a lost write once only, and a later flush would say that all is well.
+
+use crate::sys;
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use varve_block::{Access, Shape};
+
+/// `f_type` of a file system that lives in memory.
+const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// Sector size assumed when the kernel does not tell the alignment of direct I/O.
+const SECTOR_ASSUMED: u32 = 4096;
+
+/// Whether requests go through the page cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CacheMode {
+    /// They bypass it (`O_DIRECT`).
+    #[default]
+    Direct,
+    /// They go through it.
+    Buffered,
+}
+
+/// What a disk is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DiskKind {
+    /// A regular file.
+    File,
+    /// A block device.
+    BlockDevice,
+}
+
+/// How a disk is to be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskOptions {
+    /// The cache mode wanted; direct falls back to buffered where the file system refuses it.
+    pub cache: CacheMode,
+    /// Never write.
+    pub read_only: bool,
+    /// Take no lock: for looking at disks that somebody else may hold. Implies `read_only`.
+    pub unlocked: bool,
+    /// Make a sparse file of this many bytes; it must not exist yet.
+    pub create_size: Option<u64>,
+    /// Refuse a smaller disk.
+    pub size_min: u64,
+}
+
+impl DiskOptions {
+    /// To look at a disk without claiming it.
+    pub fn probe() -> Self {
+        Self { read_only: true, unlocked: true, ..Self::default() }
+    }
+
+    /// To create a sparse file of `size` bytes and use it.
+    pub fn create(size: u64) -> Self {
+        Self { create_size: Some(size), ..Self::default() }
+    }
+}
+
+/// Why a disk could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// There is nothing at that path.
+    #[error("{0}: there is no such file or device; check the path")]
+    NotFound(PathBuf),
+    /// The file to be created is there already.
+    #[error("{0}: the file exists already; choose another name, or leave out the size to use it as it is")]
+    Exists(PathBuf),
+    /// The process may not.
+    #[error("{0}: permission denied; run as a user who may read and write it")]
+    Permission(PathBuf),
+    /// Somebody else uses it.
+    #[error(
+        "{0}: the disk is in use; stop the other daemon, unmount its file system, or remove it from the volume group or array that holds it"
+    )]
+    InUse(PathBuf),
+    /// It lies on a read-only medium.
+    #[error("{0}: the disk is read-only; open it read-only or make it writable")]
+    ReadOnly(PathBuf),
+    /// It is neither a regular file nor a block device.
+    #[error("{0}: not a disk; give a regular file or a block device")]
+    NotADisk(PathBuf),
+    /// It holds less than is needed.
+    #[error("{path}: the disk has {size} bytes, at least {size_min} are needed; use a larger one")]
+    TooSmall {
+        /// Which.
+        path: PathBuf,
+        /// Its size in bytes.
+        size: u64,
+        /// What is needed, in bytes.
+        size_min: u64,
+    },
+    /// There is no room for it.
+    #[error("{0}: no space left on the file system; free some, or ask for less")]
+    NoSpace(PathBuf),
+    /// Anything else that the system says.
+    #[error("{path}: {error}")]
+    System {
+        /// Which.
+        path: PathBuf,
+        /// What it says.
+        error: std::io::Error,
+    },
+}
+
+impl OpenError {
+    fn new(path: &Path, errno: Errno) -> Self {
+        let path = path.to_owned();
+        match errno {
+            Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM | Errno::NOTDIR => {
+                OpenError::NotFound(path)
+            }
+            Errno::EXIST => OpenError::Exists(path),
+            Errno::ACCESS | Errno::PERM => OpenError::Permission(path),
+            Errno::BUSY | Errno::WOULDBLOCK | Errno::TXTBSY => OpenError::InUse(path),
+            Errno::ROFS => OpenError::ReadOnly(path),
+            Errno::ISDIR => OpenError::NotADisk(path),
+            Errno::NOSPC | Errno::FBIG | Errno::DQUOT => OpenError::NoSpace(path),
+            errno => OpenError::System { path, error: errno.into() },
+        }
+    }
+
+    fn from_io(path: &Path, error: std::io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => Self::new(path, errno),
+            None => OpenError::System { path: path.to_owned(), error },
+        }
+    }
+}
+
+/// An open disk. Shards make devices of it; the lock is held until the last handle is dropped.
+#[derive(Debug)]
+pub struct DiskFile {
+    file: File,
+    path: PathBuf,
+    kind: DiskKind,
+    cache: CacheMode,
+    access: Access,
+    size: AtomicU64,
+    sector_logical: u32,
+    sector_physical: u32,
+    /// Memory for direct I/O must be aligned to this.
+    pub(crate) memory_alignment: usize,
+    /// Lives in memory: no request waits for a device.
+    pub(crate) in_memory: bool,
+    discard: bool,
+    fast_zero: bool,
+    /// Reads can be tried without waiting.
+    pub(crate) nowait_read: AtomicBool,
+    /// Writes can be tried without waiting.
+    pub(crate) nowait_write: AtomicBool,
+    /// The kernel can zero a range while keeping its space.
+    pub(crate) zero_range: AtomicBool,
+    poisoned: AtomicBool,
+}
+
+impl DiskFile {
+    /// Opens, or creates, the disk at `path`.
+    pub fn open(path: impl AsRef<Path>, options: DiskOptions) -> Result<Arc<Self>, OpenError> {
+        let path = path.as_ref();
+        let options = DiskOptions { read_only: options.read_only || options.unlocked, ..options };
+        let kind = match options.create_size {
+            Some(size) => create_sparse(path, size).map(|()| DiskKind::File)?,
+            None => kind_of(path)?,
+        };
+        let (file, cache) = open_file(path, kind, options)?;
+        lock(&file, options).map_err(|errno| OpenError::new(path, errno))?;
+        let disk =
+            Self::examine(file, path, kind, cache, options).map_err(|errno| OpenError::new(path, errno))?;
+        if kind == DiskKind::BlockDevice && disk.access == Access::ReadOnly && !options.read_only {
+            return Err(OpenError::ReadOnly(path.to_owned()));
+        }
+        let (size, size_min) = (disk.size(), options.size_min.max(u64::from(disk.sector_logical)));
+        if size < size_min {
+            return Err(OpenError::TooSmall { path: path.to_owned(), size, size_min });
+        }
+        Ok(Arc::new(disk))
+    }
+
+    /// Finds out what the opened file is like.
+    fn examine(
+        file: File,
+        path: &Path,
+        kind: DiskKind,
+        cache: CacheMode,
+        options: DiskOptions,
+    ) -> Result<Self, Errno> {
+        let in_memory = kind == DiskKind::File && in_memory(&file);
+        let cache = if in_memory { CacheMode::Buffered } else { cache };
+        let limits = Limits::of(&file, kind)?;
+        let read_only =
+            options.read_only || (kind == DiskKind::BlockDevice && sys::block_device_read_only(&file)?);
+        if cache != options.cache {
+            tracing::warn!(path = %path.display(), "direct I/O is refused here: the disk is used buffered");
+        }
+        let size = match kind {
+            DiskKind::File => file.metadata().map_err(|error| errno_of(&error))?.len(),
+            DiskKind::BlockDevice => sys::block_device_size(&file)?,
+        };
+        let can_punch = !read_only && can_punch(&file, kind, size);
+        Ok(Self {
+            path: path.to_owned(),
+            kind,
+            cache,
+            access: if read_only { Access::ReadOnly } else { Access::ReadWrite },
+            size: AtomicU64::new(size),
+            sector_logical: limits.logical,
+            sector_physical: limits.physical,
+            memory_alignment: limits.memory,
+            in_memory,
+            discard: can_punch,
+            fast_zero: can_punch,
+            nowait_read: AtomicBool::new(cache == CacheMode::Buffered),
+            nowait_write: AtomicBool::new(cache == CacheMode::Buffered),
+            zero_range: AtomicBool::new(true),
+            poisoned: AtomicBool::new(false),
+            file,
+        })
+    }
+
+    /// Where it was found.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// File or block device.
+    pub fn kind(&self) -> DiskKind {
+        self.kind
+    }
+
+    /// The cache mode really in use, which may not be the one asked for.
+    pub fn cache_mode(&self) -> CacheMode {
+        self.cache
+    }
+
+    /// Bytes, whole sectors only.
+    pub fn size(&self) -> u64 {
+        let size = self.size.load(Ordering::Relaxed);
+        size - size % u64::from(self.sector_logical)
+    }
+
+    /// Smallest unit of the medium, in bytes.
+    pub fn sector_logical(&self) -> u32 {
+        self.sector_logical
+    }
+
+    /// Unit in bytes below which the medium reads before it writes.
+    pub fn sector_physical(&self) -> u32 {
+        self.sector_physical
+    }
+
+    /// What a device made of it is like now.
+    pub fn shape(&self) -> Shape {
+        let block_size = match self.cache {
+            CacheMode::Direct => self.sector_logical,
+            CacheMode::Buffered => 1,
+        };
+        Shape {
+            optimal_size: self.sector_physical.max(block_size),
+            access: self.access,
+            discard: self.discard,
+            fast_zero: self.fast_zero,
+            ..Shape::new(self.size(), block_size)
+        }
+    }
+
+    /// Makes a file larger, or takes notice that a block device has grown; the new size. Devices made before keep
+    /// their shape. Never shrinks.
+    pub fn grow(&self, size: u64) -> Result<u64, OpenError> {
+        let fail = |errno| OpenError::new(&self.path, errno);
+        let present = match self.kind {
+            DiskKind::File => {
+                let length =
+                    self.file.metadata().map_err(|error| OpenError::from_io(&self.path, error))?.len();
+                if length < size {
+                    rustix::fs::ftruncate(&self.file, size).map_err(fail)?;
+                }
+                length.max(size)
+            }
+            DiskKind::BlockDevice => sys::block_device_size(&self.file).map_err(fail)?,
+        };
+        if present < size {
+            return Err(OpenError::TooSmall { path: self.path.clone(), size: present, size_min: size });
+        }
+        self.size.fetch_max(present, Ordering::Relaxed);
+        Ok(self.size())
+    }
+
+    /// Whether a flush failed (F2).
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Records that a flush failed (F2).
+    pub(crate) fn poison(&self, errno: Errno) {
+        if !self.poisoned.swap(true, Ordering::AcqRel) {
+            tracing::error!(
+                path = %self.path.display(), %errno,
+                "a flush failed: what was written since the last one may be lost; the disk is not written any more"
+            );
+        }
+    }
+
+    /// A disk on a file that need not be one, to test what cannot be provoked on a good disk.
+    #[cfg(test)]
+    pub(crate) fn pretend(file: File, size: u64) -> Arc<Self> {
+        let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
+        let disk = Self::examine(file, Path::new("pretended"), DiskKind::File, CacheMode::Buffered, options);
+        let mut disk = disk.expect("examined");
+        disk.in_memory = false;
+        disk.size.store(size, Ordering::Relaxed);
+        Arc::new(disk)
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl AsFd for DiskFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRawFd for DiskFile {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+/// Sector sizes and alignments, in bytes.
+struct Limits {
+    logical: u32,
+    physical: u32,
+    memory: usize,
+}
+
+impl Limits {
+    fn of(file: &File, kind: DiskKind) -> Result<Self, Errno> {
+        let flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let stat = rustix::fs::statx(file, "", AtFlags::EMPTY_PATH, flags)?;
+        let told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0 && stat.stx_dio_offset_align > 0;
+        let memory = if told { stat.stx_dio_mem_align as usize } else { SECTOR_ASSUMED as usize };
+        let (logical, physical) = match kind {
+            DiskKind::BlockDevice => {
+                (rustix::fs::ioctl_blksszget(file)?, rustix::fs::ioctl_blkpbszget(file)?)
+            }
+            DiskKind::File => {
+                let logical = if told { stat.stx_dio_offset_align } else { SECTOR_ASSUMED };
+                (logical, stat.stx_blksize.clamp(512, 64 << 10))
+            }
+        };
+        if !logical.is_power_of_two() {
+            return Err(Errno::INVAL);
+        }
+        let physical = if physical.is_power_of_two() { physical.max(logical) } else { logical };
+        Ok(Self { logical, physical, memory: memory.max(1) })
+    }
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+fn create_sparse(path: &Path, size: u64) -> Result<(), OpenError> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|error| OpenError::from_io(path, error))?;
+    rustix::fs::ftruncate(&file, size).map_err(|errno| {
+        let _ = std::fs::remove_file(path);
+        OpenError::new(path, errno)
+    })
+}
+
+fn kind_of(path: &Path) -> Result<DiskKind, OpenError> {
+    let metadata = std::fs::metadata(path).map_err(|error| OpenError::from_io(path, error))?;
+    if metadata.file_type().is_block_device() {
+        Ok(DiskKind::BlockDevice)
+    } else if metadata.is_file() {
+        Ok(DiskKind::File)
+    } else {
+        Err(OpenError::NotADisk(path.to_owned()))
+    }
+}
+
+/// Opens with `O_DIRECT` if wanted and possible.
+fn open_file(path: &Path, kind: DiskKind, options: DiskOptions) -> Result<(File, CacheMode), OpenError> {
+    let exclusive = kind == DiskKind::BlockDevice && !options.read_only;
+    let exclusive = if exclusive { libc::O_EXCL } else { 0 };
+    let open = |direct: i32| {
+        OpenOptions::new()
+            .read(true)
+            .write(!options.read_only)
+            .custom_flags(exclusive | direct | libc::O_NONBLOCK)
+            .open(path)
+    };
+    if options.cache == CacheMode::Direct {
+        match open(libc::O_DIRECT) {
+            Ok(file) => return Ok((file, CacheMode::Direct)),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            Err(error) => return Err(OpenError::from_io(path, error)),
+        }
+    }
+    let file = open(0).map_err(|error| OpenError::from_io(path, error))?;
+    Ok((file, CacheMode::Buffered))
+}
+
+/// F1: writers exclude everybody, readers exclude writers, those who only look take nothing.
+fn lock(file: &File, options: DiskOptions) -> Result<(), Errno> {
+    if options.unlocked {
+        return Ok(());
+    }
+    let operation = match options.read_only {
+        true => FlockOperation::NonBlockingLockShared,
+        false => FlockOperation::NonBlockingLockExclusive,
+    };
+    rustix::fs::flock(file, operation)
+}
+
+fn in_memory(file: &File) -> bool {
+    // The type of the magic number differs between machines; its value fits in 32 bits everywhere.
+    rustix::fs::fstatfs(file).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(TMPFS_MAGIC))
+}
+
+/// Whether space can be given back, and zeros written without moving data.
+fn can_punch(file: &File, kind: DiskKind, size: u64) -> bool {
+    match kind {
+        // Beyond the end of a file there is nothing to lose, so asking is free.
+        DiskKind::File => {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            rustix::fs::fallocate(file, mode, size.next_multiple_of(4096), 4096).is_ok()
+        }
+        DiskKind::BlockDevice => {
+            let Ok(metadata) = file.metadata() else { return false };
+            let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+            queue_limit(major, minor, "discard_max_bytes")
+                && queue_limit(major, minor, "write_zeroes_max_bytes")
+        }
+    }
+}
+
+/// Whether a limit of the block device's queue (or of the disk that a partition is on) is above zero.
+fn queue_limit(major: u32, minor: u32, name: &str) -> bool {
+    let base = format!("/sys/dev/block/{major}:{minor}");
+    [format!("{base}/queue/{name}"), format!("{base}/../queue/{name}")]
+        .iter()
+        .find_map(|path| std::fs::read_to_string(path).ok())
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .is_some_and(|limit| limit > 0)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! Doors for connections: Unix and TCP listeners, and connecting to those of others.
+
+use crate::operation::{Operation, Socket, SocketAction, descriptor_of};
+use crate::reactor::Reactor;
+use crate::shard::ShardContext;
+use crate::sys;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use varve_block::Stream;
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// A listening socket of one shard. Dropping it closes it, and removes the socket file that it made.
+pub struct Listener {
+    reactor: Rc<Reactor>,
+    socket: Rc<Socket>,
+    address: Option<SocketAddr>,
+    _file: Option<SocketFile>,
+}
+
+/// A socket file that we made.
+struct SocketFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // Somebody may have put another file in its place.
+        let same = std::fs::symlink_metadata(&self.path)
+            .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == self.identity);
+        if same {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+impl Listener {
+    /// Waits for a connection. The descriptor can be adopted by any shard. After an error such as too many open
+    /// files the listener still works; it ends with an error for good when the shard drains.
+    pub async fn accept(&self) -> io::Result<OwnedFd> {
+        loop {
+            let operation = Operation::Socket(Rc::clone(&self.socket), SocketAction::Accept);
+            let (_, answer) = self.reactor.start(operation).await;
+            match answer {
+                Ok(descriptor) => return Ok(sys::own(descriptor_of(descriptor))),
+                Err(Errno::INTR | Errno::AGAIN | Errno::CONNABORTED) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The address of a TCP listener, with the port that the system chose if none was asked for.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+}
+
+impl ShardContext {
+    /// Listens on a Unix socket with permissions `mode`. A socket file that nobody listens on any more is replaced.
+    pub fn listen_unix(&self, path: impl AsRef<Path>, mode: u32) -> io::Result<Listener> {
+        let path = path.as_ref();
+        remove_stale(path)?;
+        let socket =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let metadata = std::fs::symlink_metadata(path)?;
+        let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
+        // Nobody can connect before the listen, so the permissions are right from the first connection on.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        self.listener(socket, None, Some(file))
+    }
+
+    /// Listens on a TCP address.
+    pub fn listen_tcp(&self, address: SocketAddr) -> io::Result<Listener> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        self.listener(listener.into(), Some(address), None)
+    }
+
+    fn listener(
+        &self,
+        socket: OwnedFd,
+        address: Option<SocketAddr>,
+        file: Option<SocketFile>,
+    ) -> io::Result<Listener> {
+        // Without a ring an accept is tried after a poll, and must not wait if the client has left in between.
+        rustix::io::ioctl_fionbio(&socket, !self.is_ring())?;
+        let reactor = Rc::clone(&self.core.reactor);
+        Ok(Listener { reactor, socket: Socket::new(socket), address, _file: file })
+    }
+
+    /// Connects to a Unix socket.
+    pub async fn connect_unix(&self, path: impl AsRef<Path>) -> io::Result<Stream> {
+        let path = path.as_ref().to_owned();
+        let connected = self.blocking(move || UnixStream::connect(path)).await;
+        Ok(self.adopt(connected.map_err(io::Error::other)??.into()))
+    }
+
+    /// Connects to a TCP address.
+    pub async fn connect_tcp(&self, address: SocketAddr) -> io::Result<Stream> {
+        let connected = self.blocking(move || TcpStream::connect(address)).await;
+        Ok(self.adopt(connected.map_err(io::Error::other)??.into()))
+    }
+}
+
+/// Removes a socket file that nobody listens on.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on this socket already")),
+    }
+}
+
+/// A pair of connected sockets, for tests and for talking to oneself.
+pub fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (one, other) = UnixStream::pair()?;
+    Ok((one.into(), other.into()))
+}

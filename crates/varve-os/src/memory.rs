@@ -1,0 +1,57 @@
+//! Memory for the arena: huge pages where they are to be had.
+#![allow(unsafe_code)]
+
+use crate::sys::Mapping;
+use std::ptr::NonNull;
+use varve_block::{Arena, HeapMemory, Memory};
+
+/// Explicit huge pages come in this unit.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// A mapping as arena memory.
+struct MappedMemory(Mapping);
+
+// SAFETY: the mapping is zeroed, page-aligned, owned alone by this value, and unmapped only on drop.
+unsafe impl Memory for MappedMemory {
+    fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    fn length(&self) -> usize {
+        self.0.length()
+    }
+}
+
+/// An arena of `length` bytes, rounded up to huge pages: explicit ones, else transparent ones, else the heap.
+pub fn map_arena(length: usize) -> Arena {
+    let length = length.max(1).next_multiple_of(HUGE_PAGE);
+    if let Ok(mapping) = Mapping::new(length, true) {
+        tracing::info!(length, "arena on explicit huge pages");
+        return Arena::new(Box::new(MappedMemory(mapping)));
+    }
+    match Mapping::new(length, false) {
+        Ok(mapping) => {
+            let transparent = mapping.advise_huge();
+            tracing::info!(length, transparent, "arena on ordinary memory");
+            Arena::new(Box::new(MappedMemory(mapping)))
+        }
+        Err(error) => {
+            tracing::warn!(length, %error, "arena on the heap");
+            Arena::new(Box::new(HeapMemory::new(length)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arena_is_zeroed_writable_and_rounded_up() {
+        let arena = map_arena(1);
+        assert_eq!(arena.usage().capacity, HUGE_PAGE as u64);
+        let mut buffer = arena.take(1 << 20);
+        assert!(buffer.iter().all(|byte| *byte == 0));
+        buffer.fill(7);
+        assert!(buffer.iter().all(|byte| *byte == 7));
+    }
+}

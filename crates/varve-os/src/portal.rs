@@ -1,0 +1,151 @@
+//! Requests to devices of other shards: sent as letters, answered by a call.
+
+use crate::executor::{Letter, Mailbox};
+use crate::shard::{Abroad, ShardContext};
+use futures_channel::oneshot;
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Done, Extent, Io, IoError, Outcome, Portal, Shape,
+    StatusFuture, StatusRun, Submit,
+};
+
+/// The devices that a shard has opened to others.
+#[derive(Default)]
+pub(crate) struct Doorway {
+    devices: RefCell<Slab<Device>>,
+}
+
+impl Doorway {
+    /// Lets go of all devices; requests that come later are answered `Gone`.
+    pub(crate) fn close(&self) {
+        let devices = self.devices.take();
+        drop(devices);
+    }
+
+    fn open(&self, device: Device) -> usize {
+        self.devices.borrow_mut().insert(device)
+    }
+
+    fn device(&self, key: usize) -> Option<Device> {
+        self.devices.borrow().get(key).cloned()
+    }
+
+    fn shut(&self, key: usize) {
+        let device = self.devices.borrow_mut().try_remove(key);
+        drop(device);
+    }
+}
+
+/// The sending side.
+struct Passage {
+    mailbox: Arc<Mailbox>,
+    key: usize,
+}
+
+/// Calls back exactly once: with the answer, or with `Gone` if it is dropped before there is one.
+struct Reply<T: 'static>(Option<Done<Result<T, IoError>>>);
+
+impl<T> Reply<T> {
+    fn send(mut self, answer: Result<T, IoError>) {
+        if let Some(done) = self.0.take() {
+            done(answer);
+        }
+    }
+}
+
+impl<T> Drop for Reply<T> {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(IoError::Gone));
+        }
+    }
+}
+
+impl Passage {
+    fn send(&self, call: impl FnOnce(&ShardContext) + Send + 'static) {
+        // A letter that comes back is dropped, and its reply says that the shard is gone.
+        let _ = self.mailbox.send(Letter::Call(Box::new(call)));
+    }
+}
+
+impl Submit for Passage {
+    fn submit(&self, io: Io, done: Done<Outcome>) {
+        let (key, reply) = (self.key, Reply(Some(done)));
+        self.send(move |context| {
+            let Some(device) = context.core.doorway.device(key) else {
+                return reply.send(Err(IoError::Gone));
+            };
+            context.core.queue.spawn(async move { reply.send(device.submit(io).await) });
+        });
+    }
+
+    fn status(&self, extent: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
+        let (key, reply) = (self.key, Reply(Some(done)));
+        self.send(move |context| {
+            let Some(device) = context.core.doorway.device(key) else {
+                return reply.send(Err(IoError::Gone));
+            };
+            context.core.queue.spawn(async move { reply.send(device.status(extent).await) });
+        });
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        let key = self.key;
+        self.send(move |context| context.core.doorway.shut(key));
+    }
+}
+
+/// A device of another shard.
+struct Imported {
+    portal: Portal,
+    abroad: Rc<Cell<usize>>,
+}
+
+impl BlockDevice for Imported {
+    fn shape(&self) -> Shape {
+        self.portal.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let (sender, receiver) = oneshot::channel();
+        self.portal.submit(io.into_io(), move |outcome| {
+            let _ = sender.send(outcome);
+        });
+        let abroad = Abroad::enter(&self.abroad);
+        Completion::pending(async move {
+            let _abroad = abroad;
+            receiver.await.unwrap_or(Err(IoError::Gone))
+        })
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        let (sender, receiver) = oneshot::channel();
+        self.portal.status(extent, move |answer| {
+            let _ = sender.send(answer);
+        });
+        let abroad = Abroad::enter(&self.abroad);
+        Box::pin(async move {
+            let _abroad = abroad;
+            receiver.await.unwrap_or(Err(IoError::Gone))
+        })
+    }
+}
+
+impl ShardContext {
+    /// Opens `device` to other shards, until the last clone of the portal is dropped.
+    pub fn portal(&self, device: &Device) -> Portal {
+        let key = self.core.doorway.open(device.clone());
+        let mailbox = Arc::clone(&self.core.mailbox);
+        Portal::new(device.shape(), Arc::new(Passage { mailbox, key }))
+    }
+
+    /// A device that forwards to another shard. Each request costs two hops between threads.
+    pub fn import(&self, portal: &Portal) -> Device {
+        Device::new(Imported { portal: portal.clone(), abroad: Rc::clone(&self.core.abroad) })
+    }
+}

@@ -1,0 +1,312 @@
+//! The table of operations under way on a shard, and the driver that moves them: a ring, or a pool of threads.
+//!
+//! The contract on memory and cancellation stands at the head of `ring.rs`; R1 and R2 are kept here.
+
+use crate::executor::Mailbox;
+use crate::helpers::{Finished, Helpers, Job};
+use crate::operation::{Answer, Operation};
+use crate::pool::Pool;
+use crate::ring::{Ring, Wait};
+use rustix::io::Errno;
+use slab::Slab;
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsRawFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use varve_block::Arena;
+
+/// How a shard talks to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum IoChoice {
+    /// A ring where the kernel lets us, else a pool.
+    #[default]
+    Auto,
+    /// io_uring, or refuse to start.
+    Ring,
+    /// Blocking helper threads.
+    Pool,
+}
+
+/// An operation under way.
+pub(crate) struct Flight {
+    /// Absent while a helper thread has it.
+    operation: Option<Operation>,
+    state: State,
+}
+
+enum State {
+    Waiting(Option<Waker>),
+    Finished(Answer),
+    /// Nobody waits any more (R2).
+    Orphan,
+}
+
+impl Flight {
+    pub(crate) fn operation(&self) -> Option<&Operation> {
+        self.operation.as_ref()
+    }
+    pub(crate) fn operation_mut(&mut self) -> Option<&mut Operation> {
+        self.operation.as_mut()
+    }
+}
+
+enum Driver {
+    Ring(Box<Ring>),
+    Pool(Pool),
+}
+
+/// All operations of a shard.
+pub(crate) struct Reactor {
+    flights: RefCell<Slab<Flight>>,
+    driver: RefCell<Driver>,
+    finished: RefCell<Vec<(usize, Answer)>>,
+    helpers: Arc<Helpers>,
+    mailbox: Arc<Mailbox>,
+    /// Operations on disks under way.
+    disk_count: Cell<usize>,
+    /// Operations under way.
+    pending: Cell<usize>,
+    /// Nothing new is taken in from peers.
+    draining: Cell<bool>,
+    is_ring: bool,
+}
+
+impl Reactor {
+    pub(crate) fn new(
+        choice: IoChoice,
+        arena: &Arena,
+        mailbox: Arc<Mailbox>,
+        helpers: Arc<Helpers>,
+    ) -> std::io::Result<Self> {
+        let driver = match choice {
+            IoChoice::Pool => Driver::Pool(Pool::new(Arc::clone(&mailbox))),
+            IoChoice::Ring => Driver::Ring(Box::new(Ring::new(arena, mailbox.bell().as_raw_fd())?)),
+            IoChoice::Auto => match Ring::new(arena, mailbox.bell().as_raw_fd()) {
+                Ok(ring) => Driver::Ring(Box::new(ring)),
+                Err(error) => {
+                    tracing::warn!(%error, "io_uring is not to be had: helper threads stand in for it");
+                    Driver::Pool(Pool::new(Arc::clone(&mailbox)))
+                }
+            },
+        };
+        let is_ring = matches!(driver, Driver::Ring(_));
+        Ok(Self {
+            flights: RefCell::default(),
+            driver: RefCell::new(driver),
+            finished: RefCell::default(),
+            helpers,
+            mailbox,
+            disk_count: Cell::new(0),
+            pending: Cell::new(0),
+            draining: Cell::new(false),
+            is_ring,
+        })
+    }
+
+    pub(crate) fn is_ring(&self) -> bool {
+        self.is_ring
+    }
+
+    /// Operations on disks under way.
+    pub(crate) fn disk_count(&self) -> usize {
+        self.disk_count.get()
+    }
+
+    /// All operations under way.
+    pub(crate) fn pending_count(&self) -> usize {
+        self.pending.get()
+    }
+
+    /// Whether nothing new is taken in from peers.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// A place in the ring's table of files.
+    pub(crate) fn add_file(&self, file: RawFd) -> Option<u32> {
+        match &mut *self.driver.borrow_mut() {
+            Driver::Ring(ring) => ring.add_file(file),
+            Driver::Pool(_) => None,
+        }
+    }
+
+    /// Gives up a place in the ring's table of files.
+    pub(crate) fn remove_file(&self, slot: u32) {
+        if let Driver::Ring(ring) = &mut *self.driver.borrow_mut() {
+            ring.remove_file(slot);
+        }
+    }
+
+    /// Starts an operation; the future answers with the operation and its outcome.
+    pub(crate) fn start(self: &Rc<Self>, operation: Operation) -> OperationFuture {
+        let mut flights = self.flights.borrow_mut();
+        let entry = flights.vacant_entry();
+        let key = entry.key();
+        if self.draining.get() && operation.waits_for_peer() {
+            let state = State::Finished(Err(Errno::CANCELED));
+            entry.insert(Flight { operation: Some(operation), state });
+        } else {
+            self.pending.set(self.pending.get() + 1);
+            let operation = self.launch(key, operation);
+            entry.insert(Flight { operation, state: State::Waiting(None) });
+        }
+        drop(flights);
+        OperationFuture { reactor: Rc::clone(self), key: Some(key) }
+    }
+
+    /// Hands an operation to the driver; what comes back stays in the table meanwhile (R1).
+    fn launch(&self, key: usize, mut operation: Operation) -> Option<Operation> {
+        if let Operation::Disk(disk) = operation {
+            self.disk_count.set(self.disk_count.get() + 1);
+            if !self.is_ring || disk.needs_thread() {
+                let home = Arc::clone(&self.mailbox);
+                self.helpers.submit(Job::Disk { key, operation: disk, home });
+                return None;
+            }
+            operation = Operation::Disk(disk);
+        }
+        match &mut *self.driver.borrow_mut() {
+            Driver::Ring(ring) => ring.start(key, &mut operation),
+            Driver::Pool(pool) => pool.start(key),
+        }
+        Some(operation)
+    }
+
+    /// Submits, waits, and delivers what has come.
+    pub(crate) fn enter(&self, wait: Wait) {
+        let mut finished = self.finished.take();
+        match &mut *self.driver.borrow_mut() {
+            Driver::Ring(ring) => {
+                ring.enter(wait);
+                ring.reap(&mut finished);
+            }
+            Driver::Pool(pool) => pool.enter(wait, &mut self.flights.borrow_mut(), &mut finished),
+        }
+        for (key, answer) in finished.drain(..) {
+            self.settle(key, None, answer);
+        }
+        self.finished.replace(finished);
+    }
+
+    /// Takes back what a helper has carried out.
+    pub(crate) fn deliver(&self, finished: Finished) {
+        self.settle(finished.key, Some(Operation::Disk(finished.operation)), finished.answer);
+    }
+
+    /// Takes in nothing new from peers from now on: receives and accepts end with `Errno::CANCELED`.
+    pub(crate) fn drain(&self) {
+        self.draining.set(true);
+        let flights = self.flights.borrow();
+        let waiting = flights.iter().filter(|(_, flight)| {
+            !matches!(flight.state, State::Finished(_))
+                && flight.operation.as_ref().is_some_and(Operation::waits_for_peer)
+        });
+        let keys: Vec<_> = waiting.map(|(key, _)| key).collect();
+        drop(flights);
+        keys.into_iter().for_each(|key| self.cancel(key));
+    }
+
+    fn cancel(&self, key: usize) {
+        let settled = match &mut *self.driver.borrow_mut() {
+            Driver::Ring(ring) => {
+                ring.cancel(key);
+                false
+            }
+            Driver::Pool(pool) => {
+                pool.cancel(key);
+                true
+            }
+        };
+        if settled {
+            self.settle(key, None, Err(Errno::CANCELED));
+        }
+    }
+
+    fn settle(&self, key: usize, operation: Option<Operation>, answer: Answer) {
+        let mut flights = self.flights.borrow_mut();
+        let flight = flights.get_mut(key).expect("R3: a completion belongs to a flight");
+        if let Some(operation) = operation {
+            flight.operation = Some(operation);
+        }
+        self.pending.set(self.pending.get() - 1);
+        if matches!(flight.operation, Some(Operation::Disk(_))) {
+            self.disk_count.set(self.disk_count.get() - 1);
+        }
+        match std::mem::replace(&mut flight.state, State::Finished(answer)) {
+            State::Waiting(waker) => {
+                drop(flights);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            State::Orphan => {
+                let flight = flights.remove(key);
+                drop(flights);
+                forget_answer(flight.operation.as_ref(), answer);
+            }
+            State::Finished(_) => unreachable!("R3: one terminal completion a flight"),
+        }
+    }
+}
+
+fn forget_answer(operation: Option<&Operation>, answer: Answer) {
+    if let Some(Operation::Socket(_, action)) = operation {
+        action.discard_answer(answer);
+    }
+}
+
+/// Waits for an operation. Dropped early it gives up the answer: a disk operation still runs to its end, one on a
+/// socket is cancelled (and may have moved bytes, so that the connection is of no use any more).
+pub(crate) struct OperationFuture {
+    reactor: Rc<Reactor>,
+    key: Option<usize>,
+}
+
+impl Future for OperationFuture {
+    type Output = (Operation, Answer);
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let key = self.key.expect("an operation is awaited once");
+        let mut flights = self.reactor.flights.borrow_mut();
+        let state = &mut flights[key].state;
+        match state {
+            State::Finished(answer) => {
+                let answer = *answer;
+                let flight = flights.remove(key);
+                drop(flights);
+                self.key = None;
+                let operation = flight.operation.expect("a finished operation has come back");
+                Poll::Ready((operation, answer))
+            }
+            State::Waiting(Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
+            State::Waiting(waker) => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            State::Orphan => unreachable!("R2: the future of an orphan is gone"),
+        }
+    }
+}
+
+impl Drop for OperationFuture {
+    fn drop(&mut self) {
+        let Some(key) = self.key else { return };
+        let mut flights = self.reactor.flights.borrow_mut();
+        let flight = &mut flights[key];
+        let is_socket = matches!(flight.operation, Some(Operation::Socket(..)));
+        match std::mem::replace(&mut flight.state, State::Orphan) {
+            State::Finished(answer) => {
+                let flight = flights.remove(key);
+                drop(flights);
+                forget_answer(flight.operation.as_ref(), answer);
+            }
+            _ => {
+                drop(flights);
+                if is_socket {
+                    self.reactor.cancel(key);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! The driver on io_uring: one ring a shard carries disks and sockets, so that one call moves a request and its answer.
+//!
+//! The contract on memory and cancellation:
+//! - R1. An entry points only at memory owned by its operation, which stays in the table of flights, at a stable
+//!   address, until the terminal completion has been reaped. Nobody else touches that memory meanwhile.
+//! - R2. Whoever drops the future of an operation gives up the answer, not the memory: the flight becomes an orphan,
+//!   and the table frees it at its terminal completion.
+//! - R3. A key is free for a new flight only after the completion of the old one was reaped, and entries reach the
+//!   kernel in the order in which they were queued; so a cancellation never meets a later flight of the same key.
+//! - R4. The ring is made and used on one thread, and outlives every flight: a shard ends only when none is left.
+#![allow(unsafe_code)]
+
+use crate::operation::{Answer, DiskAction, DiskOperation, Message, Operation, SocketAction, TRANSFER_MAX};
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, Probe, opcode, squeue};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::Duration;
+use varve_block::Arena;
+
+/// Entries of the submission queue; more than that wait in the backlog.
+const ENTRIES: u32 = 256;
+/// Entries of the completion queue; what does not fit waits in the kernel.
+const COMPLETIONS: u32 = 4096;
+/// Size of the ring's table of files.
+const FILE_SLOTS: u32 = 256;
+/// Marks completions of the bell.
+const BELL: u64 = u64::MAX;
+/// Marks completions of cancellations.
+const CANCEL: u64 = u64::MAX - 1;
+/// Tells a receive that nothing is there yet, so that it waits without trying (`IORING_RECVSEND_POLL_FIRST`).
+const POLL_FIRST: u16 = 1;
+
+/// How long to stay in the kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Not at all.
+    No,
+    /// Until something happens.
+    Event,
+    /// Until something happens, but not longer than this.
+    Limit(Duration),
+}
+
+/// One io_uring with what belongs to it.
+pub(crate) struct Ring {
+    ring: IoUring,
+    /// Entries that found the queue full, in order (R3).
+    backlog: VecDeque<squeue::Entry>,
+    /// Address range that is registered as buffer 0.
+    region: Option<(usize, usize)>,
+    slots: slab::Slab<()>,
+    slots_max: usize,
+    /// Places in the table that are no longer used, but may still be named by queued entries.
+    retired: Vec<u32>,
+    bell: RawFd,
+    /// Keeps registered memory alive; dropped after the ring.
+    _arena: Arena,
+}
+
+impl Ring {
+    /// A ring of this thread, that also listens to `bell`.
+    pub(crate) fn new(arena: &Arena, bell: RawFd) -> io::Result<Self> {
+        let ring = build()?;
+        require(&ring)?;
+        let slots_max = match ring.submitter().register_files_sparse(FILE_SLOTS) {
+            Ok(()) => FILE_SLOTS as usize,
+            Err(_) => 0,
+        };
+        let region = register(&ring, arena);
+        let mut ring = Self {
+            ring,
+            backlog: VecDeque::new(),
+            region,
+            slots: slab::Slab::new(),
+            slots_max,
+            retired: Vec::new(),
+            bell,
+            _arena: arena.clone(),
+        };
+        ring.listen();
+        Ok(ring)
+    }
+
+    /// Puts a file into the ring's table, if there is room.
+    pub(crate) fn add_file(&mut self, file: RawFd) -> Option<u32> {
+        if self.slots.len() >= self.slots_max {
+            return None;
+        }
+        let key = self.slots.insert(());
+        let slot = u32::try_from(key).expect("the table is small");
+        match self.ring.submitter().register_files_update(slot, &[file]) {
+            Ok(_) => Some(slot),
+            Err(_) => {
+                self.slots.remove(key);
+                None
+            }
+        }
+    }
+
+    /// Takes a file out of the table at the next entry; operations under way keep it open.
+    pub(crate) fn remove_file(&mut self, slot: u32) {
+        self.retired.push(slot);
+    }
+
+    /// Clears retired places, once no queued entry can name them.
+    fn clear_retired(&mut self) {
+        if self.retired.is_empty() {
+            return;
+        }
+        self.refill();
+        let submitted = self.ring.submit().is_ok();
+        if submitted && self.backlog.is_empty() && self.ring.submission().is_empty() {
+            for slot in self.retired.drain(..) {
+                let _ = self.ring.submitter().register_files_update(slot, &[-1]);
+                self.slots.remove(slot as usize);
+            }
+        }
+    }
+
+    /// Queues an operation.
+    pub(crate) fn start(&mut self, key: usize, operation: &mut Operation) {
+        let entry = match operation {
+            Operation::Disk(disk) => self.disk_entry(disk),
+            Operation::Socket(socket, action) => socket_entry(socket.as_raw_fd(), action),
+        };
+        self.push(entry.user_data(key as u64));
+    }
+
+    /// Asks the kernel to end an operation early; its completion still comes.
+    pub(crate) fn cancel(&mut self, key: usize) {
+        self.push(opcode::AsyncCancel::new(key as u64).build().user_data(CANCEL));
+    }
+
+    /// Submits what is queued, and waits.
+    pub(crate) fn enter(&mut self, wait: Wait) {
+        self.clear_retired();
+        loop {
+            self.refill();
+            let wait = if self.backlog.is_empty() { wait } else { Wait::No };
+            let result = match wait {
+                Wait::No if !self.has_business() => return,
+                Wait::No => self.ring.submit(),
+                Wait::Event => self.ring.submit_and_wait(1),
+                Wait::Limit(limit) => {
+                    let limit = Timespec::from(limit);
+                    self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
+                }
+            };
+            match result.map_err(|error| Errno::from_io_error(&error)) {
+                Ok(_) if self.backlog.is_empty() => return,
+                Ok(_) => {}
+                // Interrupted, timed out, or no room for completions before some are reaped.
+                Err(Some(Errno::INTR | Errno::TIME | Errno::AGAIN | Errno::BUSY)) => return,
+                Err(errno) => panic!("the ring refuses to work: {errno:?}"),
+            }
+        }
+    }
+
+    /// Takes all completions: key and answer.
+    pub(crate) fn reap(&mut self, finished: &mut Vec<(usize, Answer)>) {
+        let mut silent = false;
+        for completion in self.ring.completion() {
+            match completion.user_data() {
+                BELL => silent |= !io_uring::cqueue::more(completion.flags()),
+                CANCEL => {}
+                key => finished.push((key as usize, answer_of(completion.result()))),
+            }
+        }
+        if silent {
+            self.listen();
+        }
+    }
+
+    fn has_business(&mut self) -> bool {
+        let queue = self.ring.submission();
+        !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+    }
+
+    fn listen(&mut self) {
+        let poll = opcode::PollAdd::new(Fd(self.bell), libc::POLLIN as u32).multi(true);
+        self.push(poll.build().user_data(BELL));
+    }
+
+    fn push(&mut self, entry: squeue::Entry) {
+        if self.backlog.is_empty() {
+            // SAFETY: R1: what the entry points at stays until its completion is reaped.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+            // Full: hand over what is there. If the kernel is busy the entry waits in the backlog.
+            let _ = self.ring.submit();
+            // SAFETY: as above.
+            if unsafe { self.ring.submission().push(&entry) }.is_ok() {
+                return;
+            }
+        }
+        self.backlog.push_back(entry);
+    }
+
+    fn refill(&mut self) {
+        let mut queue = self.ring.submission();
+        while let Some(entry) = self.backlog.front() {
+            // SAFETY: R1, as when it was put into the backlog.
+            if unsafe { queue.push(entry) }.is_err() {
+                return;
+            }
+            self.backlog.pop_front();
+        }
+    }
+
+    fn is_registered(&self, start: *const u8, length: usize) -> bool {
+        let start = start.addr();
+        self.region.is_some_and(|(base, end)| base <= start && start + length <= end)
+    }
+
+    fn disk_entry(&self, operation: &mut DiskOperation) -> squeue::Entry {
+        let file = operation.disk.as_raw_fd();
+        let slot = operation.slot;
+        /// Builds an operation on the file's slot if it has one, else on its descriptor.
+        macro_rules! on_file {
+            ($build:expr) => {
+                match slot {
+                    Some(slot) => $build(Fixed(slot)),
+                    None => $build(Fd(file)),
+                }
+            };
+        }
+        match &mut operation.action {
+            DiskAction::Read { offset, buffer, done } => {
+                let at = *offset + *done as u64;
+                let length = (buffer.len() - *done).min(TRANSFER_MAX);
+                let start = buffer[*done..].as_mut_ptr();
+                if self.is_registered(start, length) {
+                    on_file!(|fd| opcode::ReadFixed::new(fd, start, length as u32, 0).offset(at).build())
+                } else {
+                    on_file!(|fd| opcode::Read::new(fd, start, length as u32).offset(at).build())
+                }
+            }
+            DiskAction::Write { offset, data, done, durable } => {
+                let at = *offset + *done as u64;
+                let length = (data.len() - *done).min(TRANSFER_MAX);
+                let start = data[*done..].as_ptr();
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                if self.is_registered(start, length) {
+                    on_file!(|fd| opcode::WriteFixed::new(fd, start, length as u32, 0)
+                        .offset(at)
+                        .rw_flags(flags)
+                        .build())
+                } else {
+                    on_file!(|fd| opcode::Write::new(fd, start, length as u32)
+                        .offset(at)
+                        .rw_flags(flags)
+                        .build())
+                }
+            }
+            DiskAction::Flush => on_file!(|fd| opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build()),
+            DiskAction::Allocate { mode, extent } => on_file!(|fd| opcode::Fallocate::new(fd, extent.length)
+                .offset(extent.offset)
+                .mode(mode.bits() as i32)
+                .build()),
+            DiskAction::Discard { .. } => unreachable!("goes to a helper thread"),
+        }
+    }
+}
+
+fn socket_entry(socket: RawFd, action: &mut SocketAction) -> squeue::Entry {
+    let socket = Fd(socket);
+    match action {
+        SocketAction::Receive { buffer, filled } => {
+            let space = &mut buffer[*filled..];
+            let length = space.len().min(TRANSFER_MAX) as u32;
+            opcode::Recv::new(socket, space.as_mut_ptr(), length).ioprio(POLL_FIRST).build()
+        }
+        SocketAction::Send(message) => {
+            let header = prepare(message);
+            let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+            opcode::SendMsg::new(socket, header).flags(flags).ioprio(POLL_FIRST).build()
+        }
+        SocketAction::Accept => opcode::Accept::new(socket, std::ptr::null_mut(), std::ptr::null_mut())
+            .flags(libc::SOCK_CLOEXEC)
+            .build(),
+    }
+}
+
+/// Fills in what the kernel reads of a message; it stays valid as long as the message, which is boxed (R1).
+fn prepare(message: &mut Message) -> *const libc::msghdr {
+    let vectors: Vec<_> = message
+        .rest()
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() })
+        .collect();
+    message.vectors = vectors;
+    // SAFETY: a message header is plain data, for which zeros mean no address, no control data, no flags.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_iov = message.vectors.as_mut_ptr();
+    header.msg_iovlen = message.vectors.len();
+    message.header.insert(header)
+}
+
+fn answer_of(result: i32) -> Answer {
+    match usize::try_from(result) {
+        Ok(count) => Ok(count),
+        Err(_) => Err(Errno::from_raw_os_error(-result)),
+    }
+}
+
+/// A ring as lean as this kernel has it.
+fn build() -> io::Result<IoUring> {
+    let mut lean = IoUring::builder();
+    lean.setup_cqsize(COMPLETIONS).setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag();
+    let mut cooperative = IoUring::builder();
+    cooperative.setup_cqsize(COMPLETIONS).setup_coop_taskrun().setup_taskrun_flag();
+    let mut plain = IoUring::builder();
+    plain.setup_cqsize(COMPLETIONS);
+    lean.build(ENTRIES).or_else(|_| cooperative.build(ENTRIES)).or_else(|_| plain.build(ENTRIES))
+}
+
+/// Refuses a kernel whose rings lack what we need.
+fn require(ring: &IoUring) -> io::Result<()> {
+    let parameters = ring.params();
+    let mut probe = Probe::new();
+    ring.submitter().register_probe(&mut probe)?;
+    let codes = [
+        opcode::Read::CODE,
+        opcode::Write::CODE,
+        opcode::ReadFixed::CODE,
+        opcode::WriteFixed::CODE,
+        opcode::Fsync::CODE,
+        opcode::Fallocate::CODE,
+        opcode::Recv::CODE,
+        opcode::SendMsg::CODE,
+        opcode::Accept::CODE,
+        opcode::PollAdd::CODE,
+        opcode::AsyncCancel::CODE,
+    ];
+    let complete = codes.iter().all(|code| probe.is_supported(*code));
+    // Multishot poll came with the same kernel as registration with tags.
+    let recent = parameters.is_feature_resource_tagging();
+    if complete && recent && parameters.is_feature_ext_arg() && parameters.is_feature_nodrop() {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::Unsupported, "this kernel's io_uring is too old"))
+}
+
+/// Registers the arena with the kernel where the limits allow it: its address range.
+fn register(ring: &IoUring, arena: &Arena) -> Option<(usize, usize)> {
+    let (base, length) = arena.region();
+    let vector = libc::iovec { iov_base: base.as_ptr().cast(), iov_len: length };
+    // SAFETY: the shard holds the arena longer than the ring (R4), so the memory stays mapped.
+    match unsafe { ring.submitter().register_buffers(&[vector]) } {
+        Ok(()) => Some((base.as_ptr().addr(), base.as_ptr().addr() + length)),
+        Err(error) => {
+            tracing::info!(%error, length, "buffers are not registered with the ring (see RLIMIT_MEMLOCK)");
+            None
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! One shard: a thread, its tasks, its timers and its reactor, and what code that runs there is given.
+
+use crate::clock::{self, RealClock};
+use crate::disk::Disk;
+use crate::disk_file::DiskFile;
+use crate::executor::{Letter, Mailbox, Queue};
+use crate::helpers::{Helpers, Job};
+use crate::portal::Doorway;
+use crate::reactor::{IoChoice, Reactor};
+use crate::ring::Wait;
+use crate::timers::Timers;
+use futures_channel::oneshot;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use varve_block::{Arena, Clock, Device, LocalFuture, Spawn, Spawner};
+
+/// Tasks polled before the kernel is entered again, so that answers do not lie about while tasks keep each other busy.
+const POLLS_MAX: usize = 128;
+
+/// The shard, or the task on it, ended before there was an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the shard is gone")]
+pub struct ShardGone;
+
+/// All that a shard is made of.
+pub(crate) struct Core {
+    pub(crate) index: usize,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) queue: Rc<Queue>,
+    pub(crate) reactor: Rc<Reactor>,
+    pub(crate) timers: RefCell<Timers>,
+    pub(crate) doorway: Doorway,
+    pub(crate) helpers: Arc<Helpers>,
+    pub(crate) arena: Arena,
+    /// Work that others do for this shard: calls of helpers, requests to other shards.
+    pub(crate) abroad: Rc<Cell<usize>>,
+    stage: Cell<Stage>,
+}
+
+/// How far a shard is on its way out.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Stage {
+    Running,
+    /// Nothing new from peers; what is in flight finishes.
+    Draining,
+    /// The loop ends.
+    Ending,
+}
+
+impl Core {
+    pub(crate) fn new(
+        index: usize,
+        choice: IoChoice,
+        mailbox: Arc<Mailbox>,
+        helpers: Arc<Helpers>,
+        arena: Arena,
+    ) -> std::io::Result<Rc<Self>> {
+        let reactor = Reactor::new(choice, &arena, Arc::clone(&mailbox), Arc::clone(&helpers))?;
+        Ok(Rc::new(Self {
+            index,
+            queue: Queue::install(Arc::clone(&mailbox)),
+            mailbox,
+            reactor: Rc::new(reactor),
+            timers: RefCell::default(),
+            doorway: Doorway::default(),
+            helpers,
+            arena,
+            abroad: Rc::default(),
+            stage: Cell::new(Stage::Running),
+        }))
+    }
+
+    /// Runs until the shard is told to end, or one of its tasks panics. Says once through `quiet` that it drained.
+    pub(crate) fn run(self: &Rc<Self>, quiet: &Sender<()>) {
+        let context = ShardContext { core: Rc::clone(self) };
+        let mut announced = false;
+        while self.stage.get() < Stage::Ending {
+            self.run_ready();
+            self.deliver(&context);
+            self.fire_timers();
+            if !announced && self.stage.get() == Stage::Draining && self.is_quiet() {
+                announced = true;
+                let _ = quiet.send(());
+            }
+            if self.stage.get() < Stage::Ending {
+                self.pause();
+            }
+        }
+        self.wind_up(&context);
+        if !announced {
+            let _ = quiet.send(());
+        }
+    }
+
+    /// Takes in nothing new from peers any more.
+    pub(crate) fn drain(&self) {
+        self.advance(Stage::Draining);
+        self.reactor.drain();
+    }
+
+    /// Ends the loop.
+    pub(crate) fn end(&self) {
+        self.advance(Stage::Ending);
+    }
+
+    fn advance(&self, stage: Stage) {
+        self.stage.set(self.stage.get().max(stage));
+    }
+
+    /// Whether all that is left waits for time or for peers.
+    fn is_quiet(&self) -> bool {
+        self.queue.is_empty() && self.reactor.disk_count() == 0 && self.abroad.get() == 0
+    }
+
+    fn run_ready(&self) {
+        for _ in 0..POLLS_MAX {
+            let Some(runnable) = self.queue.pop() else { return };
+            // A panic is a broken contract. What the task held is in an unknown state, so the whole shard ends;
+            // but in order, because the kernel may still write to memory of its operations.
+            if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
+                tracing::error!(shard = self.index, "a task panicked: the shard ends");
+                self.end();
+                return;
+            }
+        }
+    }
+
+    fn deliver(&self, context: &ShardContext) {
+        for letter in self.mailbox.collect() {
+            match letter {
+                Letter::Wake(runnable) => self.queue.push(runnable),
+                Letter::Finished(finished) => self.reactor.deliver(finished),
+                Letter::Call(call) => {
+                    if catch_unwind(AssertUnwindSafe(|| call(context))).is_err() {
+                        tracing::error!(shard = self.index, "a call panicked: the shard ends");
+                        self.end();
+                    }
+                }
+            }
+        }
+    }
+
+    fn fire_timers(&self) {
+        if self.timers.borrow().next().is_none() {
+            return;
+        }
+        let now = clock::now();
+        loop {
+            let due = self.timers.borrow_mut().pop_due(now);
+            match due {
+                Some(waker) => waker.wake(),
+                None => return,
+            }
+        }
+    }
+
+    /// Enters the kernel; waits there if there is nothing else to do.
+    fn pause(&self) {
+        if !self.queue.is_empty() || !self.mailbox.try_sleep() {
+            self.reactor.enter(Wait::No);
+            return;
+        }
+        let next = self.timers.borrow().next();
+        let wait = match next {
+            Some(deadline) => Wait::Limit(deadline.since(clock::now())),
+            None => Wait::Event,
+        };
+        self.reactor.enter(wait);
+        self.mailbox.awake();
+    }
+
+    /// Drops all tasks, and waits until the kernel and the helpers have let go of all memory (R4 of `ring.rs`).
+    fn wind_up(&self, context: &ShardContext) {
+        self.queue.drop_tasks();
+        self.doorway.close();
+        self.timers.borrow_mut().clear();
+        self.reactor.drain();
+        while self.reactor.pending_count() > 0 {
+            self.deliver(context);
+            self.queue.drop_tasks();
+            if self.reactor.pending_count() > 0 {
+                self.pause();
+            }
+        }
+        let letters = self.mailbox.close();
+        drop(letters);
+        self.queue.drop_tasks();
+        Queue::uninstall();
+    }
+}
+
+/// What code on a shard is given: the real world. Cheap to clone; stays on its thread.
+#[derive(Clone)]
+pub struct ShardContext {
+    pub(crate) core: Rc<Core>,
+}
+
+struct QueueSpawner(Rc<Queue>);
+
+impl Spawn for QueueSpawner {
+    fn spawn(&self, task: LocalFuture<'static, ()>) {
+        self.0.spawn(task);
+    }
+}
+
+impl ShardContext {
+    /// The number of this shard, from zero.
+    pub fn index(&self) -> usize {
+        self.core.index
+    }
+
+    /// Whether a ring carries its requests; else helper threads do.
+    pub fn is_ring(&self) -> bool {
+        self.core.reactor.is_ring()
+    }
+
+    /// Real time.
+    pub fn clock(&self) -> Clock {
+        Clock::new(Rc::new(RealClock { core: Rc::clone(&self.core) }))
+    }
+
+    /// The right to start tasks on this shard.
+    pub fn spawner(&self) -> Spawner {
+        Spawner::new(Rc::new(QueueSpawner(Rc::clone(&self.core.queue))))
+    }
+
+    /// Memory for requests; one arena for all shards.
+    pub fn arena(&self) -> Arena {
+        self.core.arena.clone()
+    }
+
+    /// A device on `file`, with the shape that the file has now.
+    pub fn disk(&self, file: &Arc<DiskFile>) -> Device {
+        Device::new(Disk::new(&self.core, file))
+    }
+
+    /// Whether the shard takes in nothing new from peers any more, because the program is about to end.
+    pub fn is_draining(&self) -> bool {
+        self.core.reactor.is_draining()
+    }
+
+    /// Runs `work`, which may wait, on a helper thread. The work runs to its end even if the future is dropped.
+    pub async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ShardGone> {
+        let (sender, receiver) = oneshot::channel();
+        let call = move || {
+            let _ = sender.send(work());
+        };
+        self.core.helpers.submit(Job::Call(Box::new(call)));
+        let _abroad = Abroad::enter(&self.core.abroad);
+        receiver.await.map_err(|_| ShardGone)
+    }
+}
+
+/// Counts work that others do for this shard.
+pub(crate) struct Abroad(Rc<Cell<usize>>);
+
+impl Abroad {
+    pub(crate) fn enter(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(Rc::clone(count))
+    }
+}
+
+impl Drop for Abroad {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

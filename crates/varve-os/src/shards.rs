@@ -1,0 +1,204 @@
+//! All shards of a process: started together, reached from any thread, stopped in order.
+
+use crate::executor::{Letter, Mailbox};
+use crate::helpers::Helpers;
+use crate::memory::map_arena;
+use crate::reactor::IoChoice;
+use crate::shard::{Core, ShardContext, ShardGone};
+use futures_channel::oneshot;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use varve_block::Arena;
+
+/// What shards are to be like.
+#[derive(Clone, Debug)]
+pub struct ShardsConfig {
+    /// Number of shards, at least one.
+    pub count: usize,
+    /// How they talk to the kernel.
+    pub io: IoChoice,
+    /// Size of the arena for all of them, in bytes.
+    pub arena_bytes: usize,
+    /// Most helper threads for all of them.
+    pub helpers_max: usize,
+    /// How long [`Shards::stop`] waits for requests in flight.
+    pub drain_max: Duration,
+}
+
+impl Default for ShardsConfig {
+    fn default() -> Self {
+        Self {
+            count: 1,
+            io: IoChoice::Auto,
+            arena_bytes: 64 << 20,
+            helpers_max: 16,
+            drain_max: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The running shards. Dropping them stops them.
+pub struct Shards {
+    handles: Vec<ShardHandle>,
+    threads: Vec<JoinHandle<()>>,
+    helpers: Arc<Helpers>,
+    arena: Arena,
+    quiet: Receiver<()>,
+    drain_max: Duration,
+    is_ring: bool,
+}
+
+impl Shards {
+    /// Starts all shards; fails if one of them cannot have the I/O that was chosen.
+    pub fn start(config: &ShardsConfig) -> io::Result<Self> {
+        assert!(config.count > 0, "there is at least one shard");
+        let (quiet_sender, quiet) = channel();
+        let mut shards = Self {
+            handles: Vec::new(),
+            threads: Vec::new(),
+            helpers: Helpers::new(config.helpers_max),
+            arena: map_arena(config.arena_bytes),
+            quiet,
+            drain_max: config.drain_max,
+            is_ring: true,
+        };
+        for index in 0..config.count {
+            shards.start_one(index, config.io, quiet_sender.clone())?;
+        }
+        tracing::info!(count = config.count, ring = shards.is_ring, "shards are up");
+        Ok(shards)
+    }
+
+    fn start_one(&mut self, index: usize, choice: IoChoice, quiet: Sender<()>) -> io::Result<()> {
+        let mailbox = Mailbox::new()?;
+        let handle = ShardHandle { index, mailbox: Arc::clone(&mailbox) };
+        let (helpers, arena) = (Arc::clone(&self.helpers), self.arena.clone());
+        let (started, start) = channel();
+        let main = move || match Core::new(index, choice, mailbox, helpers, arena) {
+            Ok(core) => {
+                let _ = started.send(Ok(core.reactor.is_ring()));
+                core.run(&quiet);
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("varve-shard-{index}")).spawn(main)?;
+        let is_ring = start.recv().map_err(|_| io::Error::other("the shard's thread ended at once"))??;
+        self.is_ring &= is_ring;
+        self.threads.push(thread);
+        self.handles.push(handle);
+        Ok(())
+    }
+
+    /// Number of shards.
+    pub fn count(&self) -> usize {
+        self.handles.len()
+    }
+
+    /// A handle to shard `index`.
+    pub fn handle(&self, index: usize) -> ShardHandle {
+        self.handles[index].clone()
+    }
+
+    /// Memory for requests, shared by all shards.
+    pub fn arena(&self) -> Arena {
+        self.arena.clone()
+    }
+
+    /// Whether rings carry the requests of all shards.
+    pub fn is_ring(&self) -> bool {
+        self.is_ring
+    }
+
+    /// Stops in order: nothing new is taken in from peers, requests in flight finish, all tasks are dropped, the
+    /// threads end.
+    pub fn stop(mut self) {
+        self.wind_up();
+    }
+
+    fn wind_up(&mut self) {
+        for handle in &self.handles {
+            let _ = handle.call(|context| context.core.drain());
+        }
+        for _ in &self.threads {
+            if self.quiet.recv_timeout(self.drain_max).is_err() {
+                tracing::warn!("a shard did not become quiet in time: its tasks are dropped");
+                break;
+            }
+        }
+        for handle in &self.handles {
+            let _ = handle.call(|context| context.core.end());
+        }
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a shard's thread panicked");
+            }
+        }
+        self.handles.clear();
+        self.helpers.stop();
+    }
+}
+
+impl Drop for Shards {
+    fn drop(&mut self) {
+        self.wind_up();
+    }
+}
+
+/// Reaches one shard from any thread.
+#[derive(Clone)]
+pub struct ShardHandle {
+    index: usize,
+    mailbox: Arc<Mailbox>,
+}
+
+impl ShardHandle {
+    /// The shard's number, from zero.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Starts `work` on the shard as a task and answers with its result. The task starts even if the future is
+    /// never polled, and runs on if it is dropped.
+    pub fn run<T, F, W>(&self, work: W) -> impl Future<Output = Result<T, ShardGone>> + Send + use<T, F, W>
+    where
+        W: FnOnce(ShardContext) -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
+        // If the shard is gone the sender is dropped with the closure, and the receiver says so.
+        let _ = self.call(move |context| {
+            let future = work(context.clone());
+            context.core.queue.spawn(async move {
+                let _ = sender.send(future.await);
+            });
+        });
+        async move { receiver.await.map_err(|_| ShardGone) }
+    }
+
+    /// Like [`ShardHandle::run`], but waits on this thread, which must not be a shard's.
+    pub fn run_and_wait<T, F, W>(&self, work: W) -> Result<T, ShardGone>
+    where
+        W: FnOnce(ShardContext) -> F + Send + 'static,
+        F: Future<Output = T> + 'static,
+        T: Send + 'static,
+    {
+        let (sender, receiver) = channel();
+        let _ = self.call(move |context| {
+            let future = work(context.clone());
+            context.core.queue.spawn(async move {
+                let _ = sender.send(future.await);
+            });
+        });
+        receiver.recv().map_err(|_| ShardGone)
+    }
+
+    fn call(&self, call: impl FnOnce(&ShardContext) + Send + 'static) -> Result<(), Letter> {
+        self.mailbox.send(Letter::Call(Box::new(call)))
+    }
+}

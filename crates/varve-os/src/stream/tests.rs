@@ -1,0 +1,204 @@
+//! Tests of connections.
+
+use crate::tests::with_shards;
+use crate::{ShardContext, socket_pair};
+use std::os::unix::fs::PermissionsExt;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{Arena, Bytes, Stream, StreamError};
+
+/// Many parts of odd sizes: several times what one call takes, and more than any socket buffer.
+fn parts(arena: &Arena, count: usize) -> Vec<Bytes> {
+    (0..count).map(|at| arena.copy(&vec![at as u8; 1 + at * 37 % 4099])).collect()
+}
+
+/// Receives `total` bytes in steps, slowly at first.
+async fn collect(context: ShardContext, stream: Stream, total: usize) -> Vec<u8> {
+    let mut content = Vec::with_capacity(total);
+    let mut steps = 0;
+    while content.len() < total {
+        let space = (total - content.len()).min(100_000);
+        let wanted = 1 + steps * 7919 % space;
+        let (filled, buffer) = stream.receive(context.arena().take(space), 0, wanted).await;
+        let filled = filled.expect("received");
+        assert!(filled >= wanted);
+        content.extend_from_slice(&buffer[..filled]);
+        steps += 1;
+        if steps < 5 {
+            context.clock().sleep(Duration::from_millis(10)).await;
+        }
+    }
+    content
+}
+
+#[test]
+fn a_large_gather_reaches_a_slow_reader_whole_and_in_order() {
+    with_shards(1, |shards| {
+        let (near, far) = socket_pair().expect("a pair");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let (near, far) = (context.adopt(near), context.adopt(far));
+            let parts = parts(&context.arena(), 3000);
+            let expected: Vec<u8> = parts.iter().flat_map(|part| part.to_vec()).collect();
+            let (sent, received) =
+                futures_util::join!(near.send(parts), collect(context.clone(), far, expected.len()));
+            assert_eq!(sent, Ok(()));
+            assert!(received == expected);
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn both_directions_work_at_once() {
+    with_shards(1, |shards| {
+        let (near, far) = socket_pair().expect("a pair");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let (near, far) = (context.adopt(near), context.adopt(far));
+            let parts = parts(&context.arena(), 500);
+            let total: usize = parts.iter().map(|part| part.len()).sum();
+            let (one, two, there, back) = futures_util::join!(
+                near.send(parts.clone()),
+                far.send(parts),
+                collect(context.clone(), Rc::clone(&far), total),
+                collect(context.clone(), Rc::clone(&near), total),
+            );
+            assert_eq!((one, two), (Ok(()), Ok(())));
+            assert!(there == back);
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn the_end_of_a_connection_is_told() {
+    with_shards(1, |shards| {
+        let (near, far) = socket_pair().expect("a pair");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let (near, far) = (context.adopt(near), context.adopt(far));
+            let arena = context.arena();
+            let closing = async {
+                context.clock().sleep(Duration::from_millis(10)).await;
+                near.close();
+            };
+            // Waiting while the peer closes, and while we close ourselves.
+            let (far_end, near_end, ()) = futures_util::join!(
+                far.receive(arena.take(100), 0, 1),
+                near.receive(arena.take(100), 0, 1),
+                closing
+            );
+            assert_eq!(far_end.0, Err(StreamError::Closed));
+            assert_eq!(near_end.0, Err(StreamError::Closed));
+            assert_eq!(far.send(vec![arena.copy(b"x")]).await, Err(StreamError::Broken));
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn a_receive_dropped_in_flight_leaves_its_memory_to_the_kernel() {
+    with_shards(1, |shards| {
+        let (near, far) = socket_pair().expect("a pair");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let (near, far) = (context.adopt(near), context.adopt(far));
+            for _ in 0..100 {
+                let mut receive = near.receive(context.arena().take(4096), 0, 1);
+                assert!(futures_util::poll!(&mut receive).is_pending());
+            }
+            // The cancellations are through: bytes go to the one who asks now.
+            context.clock().sleep(Duration::from_millis(20)).await;
+            far.send(vec![context.arena().copy(b"varve")]).await.expect("sent");
+            let (filled, buffer) = near.receive(context.arena().take(4096), 0, 5).await;
+            assert_eq!(filled, Ok(5));
+            assert_eq!(&buffer[..5], b"varve");
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn a_connection_accepted_on_one_shard_is_served_on_another() {
+    with_shards(2, |shards| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("socket");
+        let other = shards.handle(1);
+        let server_path = path.clone();
+        let echo = shards.handle(0).run(move |context| async move {
+            let listener = context.listen_unix(&server_path, 0o600).expect("listens");
+            let mode = std::fs::metadata(&server_path).expect("there").permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let accepted = listener.accept().await.expect("accepted");
+            assert!(context.listen_unix(&server_path, 0o600).is_err(), "somebody listens there already");
+            let served = other.run(move |context| async move {
+                let stream = context.adopt(accepted);
+                assert!(stream.peer().contains("unix"), "{}", stream.peer());
+                let (filled, mut buffer) = stream.receive(context.arena().take(64), 0, 5).await;
+                buffer.truncate(filled.expect("received"));
+                stream.send(vec![buffer.freeze()]).await.expect("sent");
+            });
+            served.await.expect("served");
+        });
+        while !path.exists() {
+            std::thread::yield_now();
+        }
+        let client_path = path.clone();
+        let answer = shards.handle(1).run_and_wait(move |context| async move {
+            let stream = loop {
+                match context.connect_unix(&client_path).await {
+                    Ok(stream) => break stream,
+                    Err(_) => context.clock().sleep(Duration::from_millis(1)).await,
+                }
+            };
+            stream.send(vec![context.arena().copy(b"hello")]).await.expect("sent");
+            let (filled, buffer) = stream.receive(context.arena().take(64), 0, 5).await;
+            assert_eq!(filled, Ok(5));
+            buffer[..5].to_vec()
+        });
+        assert_eq!(answer.as_deref(), Ok(b"hello".as_slice()));
+        assert_eq!(futures_executor::block_on(echo), Ok(()));
+        assert!(!path.exists(), "the socket file goes with its listener");
+    });
+}
+
+#[test]
+fn tcp_works_and_a_listener_ends_when_the_shards_stop() {
+    with_shards(1, |shards| {
+        let (address_sender, address) = std::sync::mpsc::channel();
+        let server = shards.handle(0).run(move |context| async move {
+            let listener = context.listen_tcp("127.0.0.1:0".parse().expect("an address")).expect("listens");
+            address_sender.send(listener.address().expect("known")).expect("sent");
+            let mut streams = Vec::new();
+            while let Ok(accepted) = listener.accept().await {
+                let stream = context.adopt(accepted);
+                stream.send(vec![context.arena().copy(b"welcome")]).await.expect("sent");
+                streams.push(stream);
+            }
+            streams.len()
+        });
+        let address = address.recv().expect("the server is up");
+        let greeting = shards.handle(0).run_and_wait(move |context| async move {
+            let stream = context.connect_tcp(address).await.expect("connected");
+            assert!(stream.peer().starts_with("tcp 127.0.0.1:"));
+            let (filled, buffer) = stream.receive(context.arena().take(64), 0, 7).await;
+            buffer[..filled.expect("received")].to_vec()
+        });
+        assert_eq!(greeting.as_deref(), Ok(b"welcome".as_slice()));
+        drop(server);
+    });
+}
+
+#[test]
+fn a_stale_socket_file_is_replaced_and_a_plain_file_is_not() {
+    with_shards(1, |shards| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let stale = directory.path().join("stale");
+        drop(std::os::unix::net::UnixListener::bind(&stale).expect("bound"));
+        let plain = directory.path().join("plain");
+        std::fs::write(&plain, "precious").expect("written");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            assert!(context.listen_unix(&stale, 0o666).is_ok());
+            assert!(context.listen_unix(&plain, 0o666).is_err());
+            assert_eq!(std::fs::read(&plain).expect("kept"), b"precious");
+        });
+        assert_eq!(done, Ok(()));
+    });
+}

@@ -1,0 +1,100 @@
+//! The system calls that have no safe wrapper: mapping memory, block device controls, adopting descriptors.
+#![allow(unsafe_code)]
+
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::{self, NonNull};
+use varve_block::Extent;
+
+/// `_IO(0x12, 119)`.
+const BLKDISCARD: libc::c_ulong = 0x1277;
+/// `_IOR(0x12, 114, size_t)`.
+const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+/// `_IO(0x12, 94)`.
+const BLKROGET: libc::c_ulong = 0x125e;
+
+/// Anonymous, zeroed, private memory; unmapped on drop.
+pub(crate) struct Mapping {
+    base: NonNull<u8>,
+    length: usize,
+}
+
+impl Mapping {
+    /// Maps `length` bytes, a multiple of the page size; `huge` asks for explicit huge pages (then of 2 MiB).
+    pub(crate) fn new(length: usize, huge: bool) -> Result<Self, Errno> {
+        let extra = if huge { libc::MAP_HUGETLB } else { 0 };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | extra;
+        // SAFETY: an anonymous mapping at an address of the kernel's choice touches no existing memory.
+        let address =
+            unsafe { libc::mmap(ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if address == libc::MAP_FAILED {
+            return Err(last_error());
+        }
+        let base = NonNull::new(address.cast::<u8>()).expect("a mapping that succeeded is not at null");
+        Ok(Self { base, length })
+    }
+
+    /// Asks for transparent huge pages; whether the kernel agreed.
+    pub(crate) fn advise_huge(&self) -> bool {
+        // SAFETY: the range is exactly this mapping; the advice changes no content.
+        unsafe { libc::madvise(self.base.as_ptr().cast(), self.length, libc::MADV_HUGEPAGE) == 0 }
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn length(&self) -> usize {
+        self.length
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and is unmapped once, here, by its only owner.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.length) };
+    }
+}
+
+// SAFETY: the mapping is plain memory without thread affinity; who touches which bytes is the arena's concern.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+/// Capacity of a block device in bytes.
+pub(crate) fn block_device_size(file: &File) -> Result<u64, Errno> {
+    let mut size = 0_u64;
+    // SAFETY: BLKGETSIZE64 writes one u64 through the pointer, which is valid for the call.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut size) })?;
+    Ok(size)
+}
+
+/// Whether a block device is marked read-only.
+pub(crate) fn block_device_read_only(file: &File) -> Result<bool, Errno> {
+    let mut flag: libc::c_int = 0;
+    // SAFETY: BLKROGET writes one int through the pointer, which is valid for the call.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), BLKROGET, &raw mut flag) })?;
+    Ok(flag != 0)
+}
+
+/// Gives up an extent of a block device; waits.
+pub(crate) fn block_device_discard(file: &File, extent: Extent) -> Result<(), Errno> {
+    let range = [extent.offset, extent.length];
+    // SAFETY: BLKDISCARD reads two u64 through the pointer, which is valid for the call.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) })
+}
+
+/// Takes over a descriptor that the kernel has just made for us.
+pub(crate) fn own(descriptor: RawFd) -> OwnedFd {
+    // SAFETY: called only with a descriptor that an accept has just returned and that nobody else knows.
+    unsafe { OwnedFd::from_raw_fd(descriptor) }
+}
+
+fn check(result: libc::c_int) -> Result<(), Errno> {
+    if result < 0 { Err(last_error()) } else { Ok(()) }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}

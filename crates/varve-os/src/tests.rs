@@ -1,0 +1,351 @@
+//! Tests of the whole crate; each runs on a ring and on a pool.
+
+use crate::*;
+use futures_util::future::join_all;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, StatusRun, ZeroOptions, timeout};
+
+mod model;
+
+/// Runs `test` with shards of each kind.
+pub(crate) fn with_shards(count: usize, test: impl Fn(&Shards)) {
+    for io in [IoChoice::Ring, IoChoice::Pool] {
+        let config = ShardsConfig { count, io, arena_bytes: 16 << 20, ..ShardsConfig::default() };
+        let shards = Shards::start(&config).expect("shards start");
+        assert_eq!(shards.is_ring(), io == IoChoice::Ring);
+        test(&shards);
+        let arena = shards.arena();
+        shards.stop();
+        assert_eq!(arena.usage().in_use, 0, "R2: all memory has come home");
+        assert_eq!(arena.usage().overflow, 0, "R2: all memory has come home");
+    }
+}
+
+/// Where disks are put: direct, buffered, in memory.
+const PLACES: [(&str, CacheMode); 3] = [
+    (env!("CARGO_MANIFEST_DIR"), CacheMode::Direct),
+    (env!("CARGO_MANIFEST_DIR"), CacheMode::Buffered),
+    ("/dev/shm", CacheMode::Buffered),
+];
+
+/// A new sparse disk; the directory goes with it.
+pub(crate) fn new_disk(place: (&str, CacheMode), size: u64) -> (TempDir, Arc<DiskFile>) {
+    let directory = tempfile::tempdir_in(place.0).expect("a directory");
+    let options = DiskOptions { cache: place.1, ..DiskOptions::create(size) };
+    let disk = DiskFile::open(directory.path().join("disk"), options).expect("a disk");
+    (directory, disk)
+}
+
+/// Runs `test` on a shard of each kind with a disk of each kind.
+fn with_disks<F: Future<Output = ()> + 'static>(
+    size: u64,
+    test: impl Fn(ShardContext, Device) -> F + Send + Copy + 'static,
+) {
+    with_shards(1, |shards| {
+        for place in PLACES {
+            let (_directory, file) = new_disk(place, size);
+            let done = shards.handle(0).run_and_wait(move |context| {
+                let device = context.disk(&file);
+                test(context, device)
+            });
+            assert_eq!(done, Ok(()), "{place:?}");
+        }
+    });
+}
+
+fn pattern(arena: &varve_block::Arena, length: usize, seed: u8) -> varve_block::Buffer {
+    let mut buffer = arena.take(length);
+    for (index, byte) in buffer.iter_mut().enumerate() {
+        *byte = (index / 7) as u8 ^ seed;
+    }
+    buffer
+}
+
+#[test]
+fn what_is_written_is_read_back_and_survives_a_flush() {
+    with_disks(8 << 20, |context, device| async move {
+        let arena = context.arena();
+        for (offset, length) in [(0, 4096), (8192, 65536), (1 << 20, 3 << 20)] {
+            for durability in [Durability::Volatile, Durability::Durable] {
+                let data = pattern(&arena, length, durability as u8);
+                device.write(offset, data.freeze(), durability).await.expect("written");
+                let read = device.read(offset, arena.take(length)).await.expect("read");
+                assert!(*read == *pattern(&arena, length, durability as u8));
+            }
+        }
+        assert!(device.flush().await.expect("flushed").is_empty());
+        let hole = device.read(6 << 20, pattern(&arena, 4096, 9)).await.expect("read");
+        assert!(hole.iter().all(|byte| *byte == 0));
+    });
+}
+
+#[test]
+fn memory_that_is_not_aligned_is_served_too() {
+    with_disks(1 << 20, |context, device| async move {
+        let arena = context.arena();
+        let mut whole = pattern(&arena, 8192 + 28, 5);
+        let data = whole.split_off(28).freeze();
+        device.write(4096, data.clone(), Durability::Durable).await.expect("written");
+        let mut space = arena.take(8192 + 100);
+        let space = space.split_off(100);
+        let read = device.read(4096, space).await.expect("read");
+        assert!(*read == *data, "K2");
+    });
+}
+
+#[test]
+fn zero_discard_and_status_tell_the_same_story() {
+    with_disks(16 << 20, |context, device| async move {
+        let arena = context.arena();
+        let written = Extent::new(1 << 20, 4 << 20);
+        device
+            .write(written.offset, pattern(&arena, 4 << 20, 1).freeze(), Durability::Volatile)
+            .await
+            .expect("w");
+        for (at, unmap) in [(1 << 20, true), (2 << 20, false)] {
+            let options = ZeroOptions { unmap, ..ZeroOptions::default() };
+            device.zero(Extent::new(at, 1 << 20), options).await.expect("zeroed");
+        }
+        let durable = ZeroOptions { durability: Durability::Durable, unmap: true, fast: true };
+        device.zero(Extent::new(3 << 20, 65536), durable).await.expect("zeroed fast");
+        device.discard(Extent::new(4 << 20, 65536)).await.expect("discarded");
+        for at in [1 << 20, 2 << 20, (3 << 20) - 65536, 3 << 20, 4 << 20] {
+            let read = device.read(at, pattern(&arena, 65536, 3)).await.expect("read");
+            assert!(read.iter().all(|byte| *byte == 0), "at {at:#x}");
+        }
+        let kept = device.read((3 << 20) + 65536, arena.take(65536)).await.expect("read");
+        assert!(*kept == pattern(&arena, 4 << 20, 1)[(2 << 20) + 65536..][..65536]);
+        let runs = device.status(Extent::new(0, 16 << 20)).await.expect("status");
+        assert_eq!(runs.iter().map(|run| run.length).sum::<u64>(), 16 << 20);
+        let hole = StatusRun { length: 2 << 20, allocation: Allocation::Hole };
+        assert!(runs[0].allocation == Allocation::Hole && runs[0].length >= hole.length, "{runs:?}");
+        assert_eq!(runs.last().map(|run| run.allocation), Some(Allocation::Hole), "{runs:?}");
+        assert!(runs.iter().any(|run| run.allocation == Allocation::Data), "{runs:?}");
+    });
+}
+
+#[test]
+fn a_read_only_disk_refuses_changes() {
+    with_shards(1, |shards| {
+        let (directory, disk) = new_disk(PLACES[0], 1 << 20);
+        drop(disk);
+        let file = DiskFile::open(directory.path().join("disk"), DiskOptions::probe()).expect("opened");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let device = context.disk(&file);
+            assert_eq!(device.shape().access, Access::ReadOnly);
+            let data = context.arena().take_zeroed(4096).freeze();
+            assert_eq!(device.write(0, data, Durability::Volatile).await.err(), Some(IoError::ReadOnly));
+            assert!(device.read(0, context.arena().take(4096)).await.is_ok());
+            assert!(device.flush().await.is_ok());
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn after_a_failed_flush_a_disk_is_never_written_again() {
+    with_shards(1, |shards| {
+        // A device that takes every write and fails every flush.
+        let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").expect("opened");
+        let file = DiskFile::pretend(file, 1 << 20);
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let device = context.disk(&file);
+            let data = context.arena().take_zeroed(4096).freeze();
+            device.write(0, data.clone(), Durability::Volatile).await.expect("taken");
+            let (one, two) = futures_util::join!(device.flush(), device.flush());
+            assert_eq!((one.err(), two.err()), (Some(IoError::Medium), Some(IoError::Medium)), "K3");
+            assert!(file.is_poisoned());
+            assert_eq!(device.write(0, data, Durability::Volatile).await.err(), Some(IoError::Medium), "K3");
+            assert_eq!(device.flush().await.err(), Some(IoError::Medium), "K3");
+            assert_eq!(
+                device.discard(Extent::new(0, 4096)).await.err(),
+                None,
+                "not offered, so nothing to refuse"
+            );
+            let zeroed = device.zero(Extent::new(0, 4096), ZeroOptions::default()).await;
+            assert_eq!(zeroed.err(), Some(IoError::Medium), "K3");
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn a_disk_that_becomes_shorter_is_gone_not_garbage() {
+    with_shards(1, |shards| {
+        for place in PLACES {
+            let (directory, file) = new_disk(place, 1 << 20);
+            let path = directory.path().join("disk");
+            let done = shards.handle(0).run_and_wait(move |context| async move {
+                let device = context.disk(&file);
+                std::fs::OpenOptions::new()
+                    .write(true)
+                    .open(path)
+                    .expect("opened")
+                    .set_len(65536)
+                    .expect("cut");
+                let read = device.read(512 << 10, context.arena().take(4096)).await;
+                assert_eq!(read.err(), Some(IoError::Gone));
+            });
+            assert_eq!(done, Ok(()), "{place:?}");
+        }
+    });
+}
+
+#[test]
+fn futures_dropped_in_flight_leave_the_memory_to_the_kernel_and_requests_run_to_their_end() {
+    with_disks(4 << 20, |context, device| async move {
+        let arena = context.arena();
+        for round in 0..8_u8 {
+            for at in 0..32 {
+                drop(device.write(at * 65536, pattern(&arena, 65536, round).freeze(), Durability::Volatile));
+                drop(device.read(at * 65536, arena.take(65536)));
+            }
+            // Polled once, then dropped.
+            let mut reads: Vec<_> = (0..32).map(|at| device.read(at * 65536, arena.take(65536))).collect();
+            for read in &mut reads {
+                let _ = futures_util::poll!(read);
+            }
+        }
+        drop(device.zero(Extent::new(3 << 20, 65536), ZeroOptions::default()));
+        context.clock().sleep(Duration::from_millis(50)).await;
+        device.flush().await.expect("flushed");
+    });
+}
+
+#[test]
+fn sleepers_wake_in_order_and_not_early() {
+    with_shards(1, |shards| {
+        let done = shards.handle(0).run_and_wait(|context| async move {
+            let clock = context.clock();
+            let start = clock.now();
+            let order = Rc::new(Cell::new(0));
+            let sleeps = [30_u64, 10, 20].map(|millis| {
+                let (clock, order) = (clock.clone(), Rc::clone(&order));
+                async move {
+                    clock.sleep(Duration::from_millis(millis)).await;
+                    assert!(clock.now().since(start) >= Duration::from_millis(millis));
+                    order.set(order.get() + 1);
+                    order.get()
+                }
+            });
+            assert_eq!(join_all(sleeps).await, [3, 1, 2]);
+            let never = timeout(&clock, Duration::from_millis(5), std::future::pending::<()>()).await;
+            assert_eq!(never, None);
+            assert!(clock.date().0 > 1_700_000_000);
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn devices_of_another_shard_are_reached_through_a_portal() {
+    with_shards(2, |shards| {
+        let (_directory, file) = new_disk(PLACES[2], 4 << 20);
+        let home = shards.handle(0);
+        let portal = home.run_and_wait(move |context| async move { context.portal(&context.disk(&file)) });
+        let portal = portal.expect("a portal");
+        let done = shards.handle(1).run_and_wait(move |context| async move {
+            let device = context.import(&portal);
+            drop(portal);
+            let arena = context.arena();
+            let writes = (0..64_u8).map(|at| {
+                let data = pattern(&arena, 65536, at).freeze();
+                device.write(u64::from(at) * 65536, data, Durability::Volatile)
+            });
+            assert!(join_all(writes).await.iter().all(Result::is_ok));
+            for at in (0..64_u8).rev() {
+                let read = device.read(u64::from(at) * 65536, arena.take(65536)).await.expect("read");
+                assert!(*read == *pattern(&arena, 65536, at));
+            }
+            device.flush().await.expect("flushed");
+            let runs = device.status(Extent::new(0, 4 << 20)).await.expect("status");
+            assert_eq!(runs, [StatusRun { length: 4 << 20, allocation: Allocation::Data }]);
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn a_portal_to_a_dead_shard_answers_gone() {
+    with_shards(2, |shards| {
+        let (_directory, file) = new_disk(PLACES[2], 1 << 20);
+        let home = shards.handle(0);
+        let portal = home.run_and_wait(move |context| async move { context.portal(&context.disk(&file)) });
+        let portal = portal.expect("a portal");
+        // A contract is broken: the shard ends, in order.
+        let died = home.run_and_wait(|_| async { panic!("on purpose") });
+        assert_eq!(died, Err(ShardGone));
+        let read = shards.handle(1).run_and_wait(move |context| async move {
+            context.import(&portal).read(0, context.arena().take(4096)).await.err()
+        });
+        assert_eq!(read, Ok(Some(IoError::Gone)));
+        assert_eq!(home.run_and_wait(|_| async {}), Err(ShardGone));
+    });
+}
+
+#[test]
+fn stopping_finishes_what_is_in_flight_and_drops_what_waits() {
+    for io in [IoChoice::Ring, IoChoice::Pool] {
+        let shards = Shards::start(&ShardsConfig { io, ..ShardsConfig::default() }).expect("start");
+        let (directory, file) = new_disk(PLACES[0], 64 << 20);
+        let started = shards.handle(0).run_and_wait(move |context| async move {
+            let device = context.disk(&file);
+            let spawner = context.spawner();
+            for at in 0..64_u64 {
+                let (device, arena) = (device.clone(), context.arena());
+                spawner.spawn(async move {
+                    let data = pattern(&arena, 1 << 20, at as u8).freeze();
+                    device.write(at << 20, data, Durability::Durable).await.expect("written");
+                });
+            }
+            spawner.spawn(std::future::pending());
+            let clock = context.clock();
+            spawner.spawn(async move { clock.sleep(Duration::from_secs(3600)).await });
+        });
+        assert_eq!(started, Ok(()));
+        let arena = shards.arena();
+        shards.stop();
+        assert_eq!(arena.usage().in_use + arena.usage().overflow, 0);
+        let content = std::fs::read(directory.path().join("disk")).expect("read");
+        for at in 0..64_usize {
+            assert!(content[at << 20..(at + 1) << 20] == *pattern(&arena, 1 << 20, at as u8), "piece {at}");
+        }
+    }
+}
+
+#[test]
+fn a_throttled_disk_is_as_slow_as_told() {
+    with_shards(1, |shards| {
+        let (_directory, file) = new_disk(PLACES[2], 1 << 20);
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let options = ThrottleOptions {
+                bandwidth: 10 << 20,
+                latency: Duration::from_millis(5),
+                latency_flush: Duration::from_millis(20),
+            };
+            let (clock, arena) = (context.clock(), context.arena());
+            let device = Device::new(Throttled::new(context.disk(&file), clock.clone(), options));
+            let start = clock.now();
+            let reads = (0..8).map(|at| device.read(at * 65536, arena.take(65536)));
+            assert!(join_all(reads).await.iter().all(Result::is_ok));
+            // 512 KiB at 10 MiB a second, and the latency once.
+            let taken = clock.now().since(start);
+            assert!(taken >= Duration::from_millis(55) && taken < Duration::from_millis(200), "{taken:?}");
+            device.flush().await.expect("flushed");
+            assert!(clock.now().since(start) >= Duration::from_millis(75));
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
+fn auto_takes_the_ring_where_there_is_one() {
+    let shards = Shards::start(&ShardsConfig::default()).expect("shards start");
+    assert!(shards.is_ring());
+    let index = shards.handle(0).run_and_wait(|context| async move { (context.index(), context.is_ring()) });
+    assert_eq!(index, Ok((0, true)));
+}
