@@ -4,6 +4,8 @@
 //! device; [`crate::Client`] does both.
 
 mod block;
+#[cfg(test)]
+mod tests;
 
 use crate::SECTOR_SIZE;
 use crate::pattern::{Found, Stamp, identify, patterned};
@@ -243,7 +245,7 @@ impl Oracle {
 
     /// What a read of the sector at byte `offset` may return now.
     pub fn allowed(&self, offset: u64) -> Vec<Stamp> {
-        self.blocks[index(offset / SECTOR_SIZE as u64)].readable_now(self.ticks.get())
+        self.blocks[index(offset / SECTOR_SIZE as u64)].readable_now(self.ticks.get() + 1)
     }
 
     fn start(&mut self, extent: Extent, stamp: Stamp) -> WriteToken {
