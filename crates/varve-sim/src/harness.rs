@@ -2,10 +2,11 @@
 
 use crate::chance::{Chooser, CrashTally, Path, take_tally_of_this_thread};
 use crate::world::{CrashAt, World};
+use std::cell::Cell;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, Once};
 
 /// Where a test stands, so that the command that repeats it can be printed; made by [`test_name!`](crate::test_name).
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +71,46 @@ pub fn run_seeds(name: TestName, count_default: u64, test: impl Fn(u64) + Sync) 
             say(&format!("{}: seed {seed} fails; repeat it with\n  {}", name.function, name.command(seed)));
             resume_unwind(payload);
         }
+    }
+}
+
+/// For negative controls: with how many of the seeds 1 to `seeds` the test panics. What it would print is not.
+pub fn caught(seeds: u64, test: impl Fn(u64)) -> u64 {
+    let _quiet = Quiet::new();
+    (1..=seeds).map(|seed| u64::from(catch_unwind(AssertUnwindSafe(|| test(seed))).is_err())).sum()
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether panics of this thread are expected, and not to be shown.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.get()
+}
+
+/// Keeps the panics of this thread from being printed.
+struct Quiet;
+
+impl Quiet {
+    fn new() -> Self {
+        static HOOK: Once = Once::new();
+        HOOK.call_once(|| {
+            let loud = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                if !is_quiet() {
+                    loud(panic);
+                }
+            }));
+        });
+        QUIET.set(true);
+        Quiet
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        QUIET.set(false);
     }
 }
 

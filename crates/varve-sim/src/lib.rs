@@ -30,6 +30,35 @@
 //! });
 //! ```
 //!
+//! A target is tested in the same way, with an [`Oracle`] and a [`Client`] on top of it, through several boots:
+//!
+//! ```
+//! use std::{cell::RefCell, rc::Rc};
+//! use varve_block::{Device, KIB};
+//! use varve_sim::{Client, CrashAt, Mix, Oracle, SharedOracle, SimDisk, World, run_seeds, test_name};
+//!
+//! /// Stands for the volume under test: what is built on the disks at each boot.
+//! fn activate(disk: Device) -> Device {
+//!     disk
+//! }
+//!
+//! run_seeds(test_name!("a_volume_survives_crashes"), 50, |seed| {
+//!     let world = World::new(seed);
+//!     let disk = SimDisk::new(64 * KIB);
+//!     let oracle: SharedOracle = Rc::new(RefCell::new(Oracle::new(1, 64 * KIB)));
+//!     let mut random = world.random();
+//!     for _boot in 0..3 {
+//!         let volume = activate(disk.device(&world));
+//!         let client = Client::new(volume, world.arena(), Rc::clone(&oracle));
+//!         world.run(client.verify()).expect("no faults");
+//!         world.schedule_crash(CrashAt::Event(random.between(1, 100)));
+//!         if world.run_until_crash(client.exercise(&Mix::default(), 50, &mut random)).crashed() {
+//!             oracle.borrow_mut().crashed();
+//!         }
+//!     }
+//! });
+//! ```
+//!
 //! # The parts
 //! - [`World`]: `clock()`, `spawner()`, `arena()`, `random()`; `run`, `run_until_crash`, `schedule_crash`. A
 //!   deadlock panics and says what is under way.
@@ -41,7 +70,8 @@
 //! - [`ModelDisk`] with [`measure`] and [`CostMeter`]: exact throughput and amplification in virtual time, in a
 //!   [`World::steady`].
 //! - [`run_seeds`]: many seeds, counts printed, the command that repeats a failure. [`for_each_crash_point`] and
-//!   [`for_each_crash_state`]: every crash of a small scenario.
+//!   [`for_each_crash_state`]: every crash of a small scenario. [`caught`]: with how
+//!   many seeds a negative control fails, as it must.
 
 mod chance;
 mod client;
@@ -57,7 +87,7 @@ mod world;
 pub use chance::{CrashTally, take_tally_of_this_thread};
 pub use client::{Client, Mix, SharedOracle};
 pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
-pub use harness::{CrashStates, TestName, for_each_crash_point, for_each_crash_state, run_seeds};
+pub use harness::{CrashStates, TestName, caught, for_each_crash_point, for_each_crash_state, run_seeds};
 pub use measure::{Amplification, CostMeter, Direction, Load, Measured, Order, measure};
 pub use model_disk::ModelDisk;
 pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, WriteToken};

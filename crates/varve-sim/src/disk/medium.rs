@@ -71,6 +71,7 @@ impl Default for Page {
 }
 
 impl Page {
+    /// C1.
     fn newest(&self, slot: u8) -> &Content {
         match self.versions.iter().rfind(|version| version.slot == slot) {
             Some(version) => &version.content,
@@ -145,7 +146,7 @@ impl Medium {
         self.order
     }
 
-    /// A flush: settles every version before `mark`, except those of requests that were not acknowledged then.
+    /// A flush (K2 of the disk): settles every version before `mark`, except those of requests that were not acknowledged then.
     pub(crate) fn flush(&mut self, mark: u64, unacknowledged: &BTreeSet<u64>) {
         let Self { pages, dirty, .. } = self;
         dirty.retain(|index| {
