@@ -1,14 +1,24 @@
 //! Requests on an open disk as plain system calls: without waiting where they can be, waiting in a helper thread.
 
-use crate::disk_file::DiskFile;
+use crate::clock;
+use crate::disk_file::{CacheMode, DiskFile};
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use varve_block::{Allocation, Extent, IoError, StatusRun};
 
 /// Longest request that is carried out on the shard's own thread, in bytes.
 const INLINE_MAX: usize = 1 << 20;
+/// Longest write into the page cache that is carried out on the shard's own thread, in bytes.
+const EAGER_MAX: usize = 256 << 10;
+/// Whole pages are written without being read first.
+const PAGE: u64 = 4096;
+/// An eager write that took longer than this has waited.
+const EAGER_WAIT_MAX: Duration = Duration::from_millis(1);
+/// For how long the writes after it keep off the shard's thread.
+const EAGER_PAUSE: Duration = Duration::from_millis(50);
 /// Most runs in one answer about allocation, so that a ragged file does not keep a helper for long.
 const RUNS_MAX: usize = 512;
 
@@ -41,19 +51,42 @@ pub(crate) fn try_read(disk: &DiskFile, offset: u64, buffer: &mut [u8]) -> Attem
 }
 
 /// Tries to write `data` at `offset` into memory.
+///
+/// Where the file system cannot tell whether a write would wait, whole pages are written all the same: a copy into
+/// the page cache costs half of what a hop to a kernel worker does. If one had to wait after all, because too many
+/// pages are dirty or the journal is busy, the next ones go the long way for a while.
 pub(crate) fn try_write(disk: &DiskFile, offset: u64, data: &[u8]) -> Attempt {
-    if !disk.nowait_write.load(Ordering::Relaxed) || data.len() > INLINE_MAX {
+    let nowait = disk.nowait_write.load(Ordering::Relaxed);
+    if nowait && data.len() <= INLINE_MAX {
+        let flags = if disk.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
+        let answer = rustix::io::pwritev2(disk, &[IoSlice::new(data)], offset, flags);
+        if answer == Err(Errno::OPNOTSUPP) && !disk.in_memory {
+            disk.nowait_write.store(false, Ordering::Relaxed);
+        } else {
+            return written(answer, data.len());
+        }
+    }
+    let pages = Extent::new(offset, data.len() as u64).is_aligned(PAGE);
+    if disk.cache_mode() == CacheMode::Direct || !pages || data.len() > EAGER_MAX {
         return Attempt::Partial(0);
     }
-    let flags = if disk.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
-    match rustix::io::pwritev2(disk, &[IoSlice::new(data)], offset, flags) {
-        Ok(count) if count == data.len() => Attempt::Done,
+    let start = clock::now();
+    if start.0 < disk.eager_after.load(Ordering::Relaxed) {
+        return Attempt::Partial(0);
+    }
+    let answer = rustix::io::pwritev2(disk, &[IoSlice::new(data)], offset, ReadWriteFlags::empty());
+    let end = clock::now();
+    if end.since(start) > EAGER_WAIT_MAX {
+        disk.eager_after.store(end.after(EAGER_PAUSE).0, Ordering::Relaxed);
+    }
+    written(answer, data.len())
+}
+
+fn written(answer: Result<usize, Errno>, length: usize) -> Attempt {
+    match answer {
+        Ok(count) if count == length => Attempt::Done,
         Ok(count) => Attempt::Partial(count),
         Err(Errno::AGAIN | Errno::INTR) => Attempt::Partial(0),
-        Err(Errno::OPNOTSUPP) => {
-            disk.nowait_write.store(false, Ordering::Relaxed);
-            Attempt::Partial(0)
-        }
         Err(errno) => Attempt::Failed(errno),
     }
 }

@@ -8,6 +8,7 @@
 
 use crate::attempt::{self, Attempt, error_of};
 use crate::disk_file::{CacheMode, DiskFile, DiskKind};
+use crate::flushes::{Lead, Turn};
 use crate::operation::{DiskAction, DiskOperation, Operation};
 use crate::reactor::OperationFuture;
 use crate::shard::{Core, ShardContext};
@@ -181,16 +182,31 @@ impl Disk {
         if self.file.in_memory {
             return Completion::done();
         }
-        let under_way = self.start(DiskAction::Flush);
-        Completion::pending(async move {
-            let (_, answer) = under_way.await;
-            if let Err(errno) = answer {
-                self.file.poison(errno);
+        match self.file.flushes.enter() {
+            None => {
+                let lead = Lead::new(&self.file.flushes);
+                Completion::pending(self.lead_flush(lead, self.start(DiskAction::Flush)))
             }
-            // Another flush may have been the one that was told of the loss.
-            self.refuse_poisoned()?;
-            Ok(Buffer::empty())
-        })
+            Some(turn) => Completion::pending(async move {
+                // A turn that is lost came from a leader that is gone; a flush too many does no harm.
+                if turn.await == Ok(Turn::Covered) {
+                    self.refuse_poisoned()?;
+                    return Ok(Buffer::empty());
+                }
+                let lead = Lead::new(&self.file.flushes);
+                self.lead_flush(lead, self.start(DiskAction::Flush)).await
+            }),
+        }
+    }
+
+    /// Carries out a flush, for all who wait for it.
+    async fn lead_flush(&self, lead: Lead<'_>, under_way: OperationFuture) -> Outcome {
+        if let (_, Err(errno)) = under_way.await {
+            self.file.poison(errno);
+        }
+        lead.finish();
+        self.refuse_poisoned()?;
+        Ok(Buffer::empty())
     }
 
     /// Changes allocation; false if the kernel cannot do that here.

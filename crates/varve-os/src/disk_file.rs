@@ -5,6 +5,7 @@
 //! - F2. A disk of which a flush failed once is poisoned: it is never written or flushed again through this handle,
 //!   because the kernel reports a lost write once only, and a later flush would say that all is well.
 
+use crate::flushes::Flushes;
 use crate::sys;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
@@ -161,6 +162,9 @@ pub struct DiskFile {
     pub(crate) nowait_write: AtomicBool,
     /// The kernel can zero a range while keeping its space.
     pub(crate) zero_range: AtomicBool,
+    /// Until then buffered writes keep off the shard's thread, because one had to wait (see `attempt.rs`).
+    pub(crate) eager_after: AtomicU64,
+    pub(crate) flushes: Flushes,
     poisoned: AtomicBool,
 }
 
@@ -223,6 +227,8 @@ impl DiskFile {
             nowait_read: AtomicBool::new(cache == CacheMode::Buffered),
             nowait_write: AtomicBool::new(cache == CacheMode::Buffered),
             zero_range: AtomicBool::new(true),
+            eager_after: AtomicU64::new(0),
+            flushes: Flushes::default(),
             poisoned: AtomicBool::new(false),
             file,
         })

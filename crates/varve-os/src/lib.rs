@@ -10,6 +10,7 @@ mod clock;
 mod disk;
 mod disk_file;
 mod executor;
+mod flushes;
 mod helpers;
 mod listener;
 mod memory;
