@@ -1,0 +1,248 @@
+//! Writes the seeds that are checked in: sound structures, and real conversations between our client and server.
+//! Run it when a layout changes: `cargo run --release --example seeds` in this folder.
+
+use std::fs;
+use std::path::Path;
+use uuid::Uuid;
+use varve_block::{Extent, UnixTime};
+use varve_format::pdata::{node, space_page};
+use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Superblock};
+use varve_format::{Label, Slot};
+use varve_nbd::client::{self, Wish, put_option};
+use varve_nbd::server::{self, Listed, Offer};
+use varve_nbd::transmission::{Head, Run, encode_runs};
+use varve_nbd::{BlockSizes, Command, ExportFlags, Framing, Request};
+
+const GOLDEN_TEXT: &str = include_str!("../../crates/varve-format/src/text/golden.toml");
+
+fn main() {
+    for (target, seeds) in [
+        ("label", labels()),
+        ("slot", slots()),
+        ("group_text", vec![GOLDEN_TEXT.as_bytes().to_vec(), b"version = 1\n".to_vec()]),
+        ("signature", signatures()),
+        ("store", store()),
+        ("ordered_map", ordered_map()),
+        ("nbd_server", conversations().0),
+        ("nbd_client", conversations().1),
+    ] {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(target);
+        fs::create_dir_all(&folder).expect("the folder can be made");
+        for (number, seed) in seeds.iter().enumerate() {
+            fs::write(folder.join(format!("seed-{number}")), seed).expect("the seed can be written");
+        }
+    }
+}
+
+/// The targets put the zeros back.
+fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
+    let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    bytes.truncate(used);
+    bytes
+}
+
+fn labels() -> Vec<Vec<u8>> {
+    let label = |vg| Label {
+        generation: 3,
+        pv: Uuid::from_u128(1),
+        vg,
+        size: 1 << 30,
+        ring: Extent::new(64 << 10, 960 << 10),
+        data_offset: 1 << 20,
+        created: UnixTime(1_700_000_000),
+    };
+    // Without the checksum, which the target makes.
+    let bytes = |label: Label, address| without_zeros(label.encode(address)[..4092].to_vec());
+    vec![bytes(label(None), 0), bytes(label(Some(Uuid::from_u128(2))), 4096)]
+}
+
+fn slots() -> Vec<Vec<u8>> {
+    let slot = |sequence, previous, text: &str| {
+        let (vg, pv) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        without_zeros(Slot { vg, pv, sequence, previous, text: text.to_owned() }.encode(1 << 16))
+    };
+    vec![slot(1, None, "version = 1\n"), slot(2, Some(Uuid::from_u128(3)), GOLDEN_TEXT)]
+}
+
+fn signatures() -> Vec<Vec<u8>> {
+    let patch = |place: usize, bytes: &[u8]| {
+        let place = place.to_le_bytes();
+        [&place[..3], &[u8::try_from(bytes.len()).expect("a short patch")], bytes].concat()
+    };
+    let disk = |choice: u8, patch: Vec<u8>| [&[choice][..], &(1_u64 << 30).to_le_bytes(), &patch].concat();
+    vec![
+        disk(1, patch(0, b"XFSB")),
+        disk(1, patch(1080, b"\x53\xef")),
+        disk(1, patch(512, b"LABELONE")),
+        disk(4, patch(1024, &0x00ba_b10c_u64.to_le_bytes())),
+        disk(0, patch(510, b"\x55\xaa")),
+    ]
+}
+
+fn store() -> Vec<Vec<u8>> {
+    let id = Uuid::from_u128(7);
+    let superblock = Superblock {
+        generation: 2,
+        store: id,
+        chunk_size: 65_536,
+        store_size: 1 << 30,
+        checkpoint: 0x10_0000,
+        checkpoint_blocks: 3,
+        log: 0x2000,
+        sequence: 9,
+        next_snapshot: 17,
+    };
+    let mapping = |place| Mapping { snapshot: 5, extent: Extent::new(0x2_0000, 0x1_0000), place };
+    let entries = vec![
+        Entry::Preserved { mapping: mapping(0x10_1000), checksum: 1 },
+        Entry::Written(mapping(0)),
+        Entry::Created(Descriptor {
+            id: 6,
+            name: "nightly.7".into(),
+            created: UnixTime(1_700_000_000),
+            size: 1 << 30,
+            read_only: true,
+            held: false,
+        }),
+        Entry::Flags { snapshot: 6, read_only: false, held: true },
+        Entry::Removed(5),
+        Entry::RollbackBegun(6),
+        Entry::RollbackEnded(6),
+    ];
+    let block = |kind, next| {
+        let block = EntryBlock {
+            kind,
+            store: id,
+            generation: 2,
+            address: 0x10_0000,
+            sequence: 1,
+            next,
+            entries: entries.clone(),
+        };
+        let mut bytes = vec![0; 4096];
+        block.encode(&mut bytes);
+        bytes
+    };
+    let told = |kind: u8, bytes: Vec<u8>| [vec![kind], without_zeros(bytes[..4092].to_vec())].concat();
+    vec![
+        told(0, superblock.encode()),
+        told(1, block(BlockKind::Log, 0x11_0000)),
+        told(2, block(BlockKind::Checkpoint, 0)),
+    ]
+}
+
+fn ordered_map() -> Vec<Vec<u8>> {
+    let leaf = node::Entries::Leaf((0..9).map(|key| (key * 3, [1; 16])).collect());
+    let branch = node::Entries::Branch((0..9).map(|key| (key * 100, 40 + key as u64)).collect());
+    let node = |level, entries| {
+        let node = node::Node { address: 40, generation: 3, store: 7, level, entries };
+        let mut bytes = vec![0; 4096];
+        node.encode(&mut bytes);
+        [vec![0], without_zeros(bytes)].concat()
+    };
+    let mut page = space_page::SpacePage::new(7, 1);
+    page.set(5, true);
+    let mut bytes = vec![0; 4096];
+    page.encode(&mut bytes, 40);
+    vec![node(0, leaf), node(1, branch), [vec![1], without_zeros(bytes)].concat()]
+}
+
+fn wish(choice: u8) -> Wish {
+    Wish {
+        name: "data/home".to_owned(),
+        extended_headers: choice & 1 != 0,
+        structured_replies: choice & 2 != 0,
+        allocation: choice & 4 != 0,
+    }
+}
+
+/// What clients say and what servers say, one seed for each choice of what the client wishes.
+fn conversations() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let (mut to_server, mut to_client) = (Vec::new(), Vec::new());
+    for choice in [0, 2, 6, 7] {
+        let (asked, told, framing) = converse(choice);
+        to_server.push([vec![16], asked, requests(framing)].concat());
+        to_client.push([vec![choice, 16], told, replies(framing)].concat());
+        let kind = match framing {
+            Framing::Simple => 0,
+            Framing::Structured => 1,
+            Framing::Extended => 2,
+        };
+        to_client.push([vec![8 | 4 | kind << 4, 16], replies(framing)].concat());
+    }
+    let mut listing = 3_u32.to_be_bytes().to_vec();
+    put_option(3, &[], &mut listing);
+    put_option(1, b"data/home", &mut listing);
+    to_server.push([vec![3], listing].concat());
+    (to_server, to_client)
+}
+
+/// Our client's handshake with our server: what each said, and what they agreed.
+fn converse(choice: u8) -> (Vec<u8>, Vec<u8>, Framing) {
+    let offer = Offer {
+        size: 1 << 33,
+        flags: ExportFlags(0xffff),
+        block_sizes: BlockSizes::default(),
+        name: "data/home".to_owned(),
+        description: "a volume".to_owned(),
+    };
+    let (mut client, mut server) = (client::Handshake::new(wish(choice)), server::Handshake::new());
+    let mut told = server::Handshake::greeting().to_vec();
+    let (mut asked, mut heard_by_client, mut heard_by_server) = (Vec::new(), 0, 0);
+    loop {
+        let (used, step) = client.feed(&told[heard_by_client..], &mut asked);
+        heard_by_client += used;
+        if let client::Step::Ready(connected) = step {
+            return (asked, told, connected.framing);
+        }
+        assert!(matches!(step, client::Step::More), "our client understands our server: {step:?}");
+        let (used, step) = server.feed(&asked[heard_by_server..], &mut told);
+        heard_by_server += used;
+        match step {
+            server::Step::Lookup(_) => drop(server.answer(Some(&offer), &mut told)),
+            server::Step::List => {
+                let listed = Listed { name: "data/home".to_owned(), description: String::new() };
+                drop(server.answer_list(&[listed], &mut told));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn request(cookie: u64, command: Command, length: u64) -> Request {
+    Request { flags: 0, command, cookie, offset: 4096, length }
+}
+
+fn requests(framing: Framing) -> Vec<u8> {
+    let commands = [Command::Read, Command::Flush, Command::BlockStatus, Command::Trim, Command::WriteZeroes];
+    let head = |cookie, command, length| -> Head {
+        request(cookie, command, length).encode(framing).expect("a short request fits in every framing")
+    };
+    let mut bytes = [&head(9, Command::Write, 4)[..], b"data"].concat();
+    for (cookie, command) in (0..).zip(commands) {
+        bytes.extend_from_slice(&head(cookie, command, 8192));
+    }
+    bytes
+}
+
+fn replies(framing: Framing) -> Vec<u8> {
+    let length = 256;
+    let read = request(0, Command::Read, length);
+    let mut bytes = Head::data(framing, &read, length as u32).to_vec();
+    bytes.extend_from_slice(&vec![7; length as usize]);
+    bytes.extend_from_slice(&Head::done(framing, &request(1, Command::Write, length)));
+    if framing != Framing::Simple {
+        let status = request(3, Command::BlockStatus, length);
+        let mut runs = Vec::new();
+        let count = encode_runs(
+            framing,
+            &[Run { length: 4096, state: 0 }, Run { length: 4096, state: 3 }],
+            &mut runs,
+        );
+        bytes.extend_from_slice(&Head::status(framing, &status, 1, count));
+        bytes.extend_from_slice(&runs);
+    }
+    let failed = request(5, Command::Trim, length);
+    bytes.extend_from_slice(&Head::error(framing, &failed, varve_nbd::ErrorCode::Io));
+    bytes
+}
