@@ -1,9 +1,8 @@
 //! A page of the space map: which blocks of one group of a store are in use.
 //!
 //! A store is cut into groups of [`GROUP_BLOCKS`] blocks. The first two blocks of a group are the two places of its
-//! page: a commit writes the one that the last commit did not, and after a crash the one with the highest
-//! generation that is not above the committed one counts. So no index says where pages lie. The byte table is
-//! [`LAYOUT`].
+//! page: a commit writes the one that the last commit does not count, and the superblock says, in two bits a group,
+//! which one counts. The byte table is [`LAYOUT`].
 //!
 //! Invariants:
 //! - P1. The checksum covers the whole block, with its own address and its generation.
@@ -40,6 +39,39 @@ pub const PAGE_PLACES: u64 = 2;
 const WORDS: usize = BITS.size / 8;
 
 const _: () = assert!(LAYOUT.size == PDATA_BLOCK && GROUP_BLOCKS == 32_256);
+
+/// Which of a group's two places holds the page that counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// None: no block of the group was ever used.
+    Never,
+    /// The group's first block.
+    First,
+    /// The group's second block.
+    Second,
+}
+
+/// Packs places four to a byte, lowest bits first, as superblocks hold them.
+pub fn pack_places(places: &[Place]) -> Vec<u8> {
+    let two_bits = |place: &Place| match place {
+        Place::Never => 0,
+        Place::First => 1,
+        Place::Second => 2,
+    };
+    let byte = |four: &[Place]| four.iter().rev().fold(0, |byte, place| byte << 2 | two_bits(place));
+    places.chunks(4).map(byte).collect()
+}
+
+/// Unpacks what [`pack_places`] packed; the number of places is rounded up to a multiple of four.
+pub fn unpack_places(bytes: &[u8]) -> Result<Vec<Place>, BlockError> {
+    let place = |two_bits: u8| match two_bits & 3 {
+        0 => Ok(Place::Never),
+        1 => Ok(Place::First),
+        2 => Ok(Place::Second),
+        _ => Err(BlockError::Invalid("a place that is neither of two")),
+    };
+    bytes.iter().flat_map(|byte| [0, 2, 4, 6].map(|shift| place(byte >> shift))).collect()
+}
 
 /// A page, decoded.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -174,6 +206,15 @@ mod tests {
         assert_eq!((block[8], block[16], block[24], block[32], block[40]), (64, 3, 1, 2, 3));
         assert_eq!((block[64], block[65]), (3, 2));
         assert_eq!(SpacePage::decode(&block, 64), Ok(page));
+    }
+
+    #[test]
+    fn places_survive_the_round_trip() {
+        let places = [Place::Never, Place::First, Place::Second, Place::First, Place::Second];
+        let packed = pack_places(&places);
+        assert_eq!(packed, [0b0110_0100, 2]);
+        assert_eq!(unpack_places(&packed).expect("sound")[..5], places);
+        assert!(unpack_places(&[0xc0]).is_err());
     }
 
     #[test]

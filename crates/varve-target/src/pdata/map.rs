@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, Device, Durability, IoError};
 use varve_format::pdata::node::Node;
-use varve_format::pdata::space_page::SpacePage;
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
@@ -38,7 +38,7 @@ impl From<IoError> for MapError {
 }
 
 /// What a map is opened with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MapOptions {
     /// First half of the store's id; every block carries it.
     pub store: u64,
@@ -50,6 +50,8 @@ pub struct MapOptions {
     pub end_block: u64,
     /// Blocks that were free at the last commit.
     pub free_blocks: u64,
+    /// Where the pages of the space map lay at the last commit, by group.
+    pub places: Vec<Place>,
     /// Free blocks that only the map itself may use, so that deletes and commits go on when data finds no room.
     pub floor_blocks: u64,
     /// Bytes of nodes in memory.
@@ -67,6 +69,7 @@ impl MapOptions {
             base_block,
             end_block,
             free_blocks: fresh_blocks(base_block, end_block),
+            places: Vec::new(),
             floor_blocks: 64,
             cache_bytes: 64 << 20,
             policy: PolicyKind::default(),
@@ -76,7 +79,6 @@ impl MapOptions {
 
 /// Blocks of a fresh store that are free: all but the places of the space map's pages.
 fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
-    use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
     let total = end_block - base_block;
     let (whole, rest) = (total / GROUP_BLOCKS, total % GROUP_BLOCKS);
     total - whole * PAGE_PLACES - rest.min(PAGE_PLACES)
@@ -104,12 +106,18 @@ impl Commit {
     pub fn free_blocks(&self) -> u64 {
         self.frozen.free
     }
+    /// Where the pages of the space map lie once it is committed; goes into the superblock.
+    pub fn places(&self) -> &[Place] {
+        &self.frozen.places
+    }
 }
 
 impl Map {
     /// The maps on `device`. Reads nothing yet.
     pub fn open(device: Device, arena: Arena, options: &MapOptions) -> Self {
-        let space = Space::new(options.store, options.base_block, options.end_block, options.free_blocks);
+        let places = options.places.clone();
+        let (base, end) = (options.base_block, options.end_block);
+        let space = Space::new(options.store, base, end, options.free_blocks, places);
         let cache = (options.cache_bytes, options.policy);
         let pages = Pages::new(options.store, options.generation + 1, cache, space, options.floor_blocks);
         Self { pages: RefCell::new(pages), device: RefCell::new(device), arena }
@@ -160,22 +168,19 @@ impl Map {
         Ok(())
     }
 
-    /// The committed page of a group and its place: the newer of two that is not newer than the last commit.
-    async fn load_page(&self, group: u64) -> Result<Option<(SpacePage, u64)>, MapError> {
-        let (places, committed, store) = {
+    /// The page of a group that the last commit counts.
+    async fn load_page(&self, group: u64) -> Result<Option<SpacePage>, MapError> {
+        let (address, committed, store) = {
             let pages = self.pages.borrow();
-            (pages.page_places(group), pages.generation() - 1, pages.store())
+            (pages.page_address(group), pages.generation() - 1, pages.store())
         };
-        let mut best: Option<(SpacePage, u64)> = None;
-        for (place, address) in (0..).zip(places) {
-            let block = self.read(address).await?;
-            let Ok(page) = SpacePage::decode(&block, address) else { continue };
-            let counts = page.store == store && page.group == group && page.generation <= committed;
-            if counts && best.as_ref().is_none_or(|(best, _)| best.generation < page.generation) {
-                best = Some((page, place));
-            }
+        let Some(address) = address else { return Ok(None) };
+        let block = self.read(address).await?;
+        let page = SpacePage::decode(&block, address).map_err(|error| damaged(address, error))?;
+        if page.store != store || page.group != group || page.generation > committed {
+            return Err(damaged(address, BlockError::Invalid("a page of another store, group or time")));
         }
-        Ok(best)
+        Ok(Some(page))
     }
 
     async fn read(&self, address: u64) -> Result<Buffer, MapError> {

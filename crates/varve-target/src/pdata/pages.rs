@@ -8,7 +8,7 @@ use super::policy::PolicyKind;
 use super::space::{PageImage, Run, Space};
 use std::rc::Rc;
 use varve_format::pdata::node::{Entries, Node};
-use varve_format::pdata::space_page::SpacePage;
+use varve_format::pdata::space_page::{Place, SpacePage};
 
 /// A block that has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,6 +46,7 @@ pub(super) struct Frozen {
     pub(super) nodes: Vec<Rc<Node>>,
     pub(super) images: Vec<PageImage>,
     pub(super) free: u64,
+    pub(super) places: Vec<Place>,
 }
 
 impl Pages {
@@ -189,12 +190,12 @@ impl Pages {
         }
     }
 
-    pub(super) fn admit_page(&mut self, group: u64, found: Option<(SpacePage, u64)>) {
+    pub(super) fn admit_page(&mut self, group: u64, found: Option<SpacePage>) {
         self.space.admit(group, found);
     }
 
-    pub(super) fn page_places(&self, group: u64) -> [u64; 2] {
-        self.space.places(group)
+    pub(super) fn page_address(&self, group: u64) -> Option<u64> {
+        self.space.page_address(group)
     }
 
     pub(super) fn pin(&mut self, address: u64) {
@@ -218,7 +219,7 @@ impl Pages {
         self.generation += 1;
         let images = self.space.freeze(generation);
         let free = self.space.free() + self.space.reclaimable();
-        Frozen { generation, nodes: self.cache.dirty(), images, free }
+        Frozen { generation, nodes: self.cache.dirty(), images, free, places: self.space.places().to_vec() }
     }
 
     /// The nodes not yet written, in order of address.

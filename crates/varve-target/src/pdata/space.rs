@@ -1,13 +1,15 @@
 //! Which blocks of a store are in use: pages in memory, what this transaction took and gave up.
 //!
-//! Pages are loaded when a group is first looked at and then stay: one bit a block, 4 KiB for 126 MiB of store.
+//! Pages are loaded when a group is first looked at and then stay: one bit a block, 4 KiB for 126 MiB of store. Which
+//! of a group's two places counts is said by the superblock, never guessed from what lies there: a commit that a crash
+//! cut short leaves pages behind that look like those of a later one.
 //!
 //! Invariants:
 //! - F1. A block that was given up is marked as in use until the commit of that transaction is durable (T2).
 //! - F2. A block is handed out only while its mark says that it is free.
 
 use std::collections::{BTreeMap, BTreeSet};
-use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, SpacePage};
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
 
 /// A run of blocks: first and number.
 pub(super) type Run = (u64, u64);
@@ -18,7 +20,11 @@ pub(super) struct Space {
     base: u64,
     /// Number of the first block behind the store.
     end: u64,
-    pages: BTreeMap<u64, Page>,
+    pages: BTreeMap<u64, SpacePage>,
+    /// Groups whose page differs from what is on the disk.
+    changed: BTreeSet<u64>,
+    /// Which place of each group counts.
+    places: Vec<Place>,
     /// Given up in this transaction.
     freed: Vec<Run>,
     /// Given up in the transaction that is being committed.
@@ -29,13 +35,6 @@ pub(super) struct Space {
     free: u64,
 }
 
-struct Page {
-    page: SpacePage,
-    /// Which of its two places holds the last committed version.
-    place: u64,
-    changed: bool,
-}
-
 /// What a commit writes of the space map: a page and the block where it goes.
 pub(super) struct PageImage {
     pub(super) address: u64,
@@ -43,14 +42,18 @@ pub(super) struct PageImage {
 }
 
 impl Space {
-    /// The space map of a store of `end` blocks whose groups begin at `base`; `free` is what the superblock says.
-    pub(super) fn new(store: u64, base: u64, end: u64, free: u64) -> Self {
+    /// The space map of a store of `end` blocks whose groups begin at `base`; `free` and `places` are what the
+    /// superblock says.
+    pub(super) fn new(store: u64, base: u64, end: u64, free: u64, mut places: Vec<Place>) -> Self {
         assert!(base + PAGE_PLACES < end, "a store has room for its first page");
+        places.resize(index((end - base).div_ceil(GROUP_BLOCKS)), Place::Never);
         Self {
             store,
             base,
             end,
             pages: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            places,
             freed: Vec::new(),
             freezing: Vec::new(),
             next: 0,
@@ -76,26 +79,29 @@ impl Space {
         self.freed.iter().chain(&self.freezing).map(|run| run.1).sum()
     }
 
-    /// The two places of a group's page.
-    pub(super) fn places(&self, group: u64) -> [u64; 2] {
+    /// The block where the page of `group` lies; `None` if it was never written.
+    pub(super) fn page_address(&self, group: u64) -> Option<u64> {
         let first = self.base + group * GROUP_BLOCKS;
-        [first, first + 1]
+        match self.places[index(group)] {
+            Place::Never => None,
+            Place::First => Some(first),
+            Place::Second => Some(first + 1),
+        }
+    }
+
+    /// Which place of each group counts, once what was frozen is committed.
+    pub(super) fn places(&self) -> &[Place] {
+        &self.places
     }
 
     pub(super) fn is_loaded(&self, group: u64) -> bool {
         self.pages.contains_key(&group)
     }
 
-    /// Takes in a page that was read at place `place`, 0 or 1; `None` for a group that was never written.
-    pub(super) fn admit(&mut self, group: u64, found: Option<(SpacePage, u64)>) {
-        if self.is_loaded(group) {
-            return;
-        }
-        let page = match found {
-            Some((page, place)) => Page { page, place, changed: false },
-            None => Page { page: SpacePage::new(self.store, group), place: 1, changed: true },
-        };
-        self.pages.insert(group, page);
+    /// Takes in a page that was read; `None` for a group that was never written.
+    pub(super) fn admit(&mut self, group: u64, found: Option<SpacePage>) {
+        let store = self.store;
+        self.pages.entry(group).or_insert_with(|| found.unwrap_or_else(|| SpacePage::new(store, group)));
     }
 
     /// Takes a run of at most `limit` free blocks, next to the last one taken if possible. `Err(group)` asks for
@@ -111,7 +117,7 @@ impl Space {
             let group = (first + step) % groups;
             let Some(page) = self.pages.get(&group) else { return Err(group) };
             let from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
-            if let Some((index, length)) = page.page.free_run(from, self.group_length(group), limit) {
+            if let Some((index, length)) = page.free_run(from, self.group_length(group), limit) {
                 let run = (self.base + group * GROUP_BLOCKS + index, length);
                 self.mark(run, true);
                 self.next = run.0 + run.1;
@@ -149,11 +155,10 @@ impl Space {
         assert!(self.freezing.is_empty(), "F1: one commit at a time");
         assert_eq!(self.missing_for_commit(), None, "every page of a commit is in memory");
         self.freezing = std::mem::take(&mut self.freed);
-        let mut dirty: BTreeSet<u64> =
-            self.pages.iter().filter(|(_, page)| page.changed).map(|(group, _)| *group).collect();
-        dirty.extend(self.freezing.iter().flat_map(|run| self.groups_of(*run)));
+        let mut groups = std::mem::take(&mut self.changed);
+        groups.extend(self.freezing.iter().flat_map(|run| self.groups_of(*run)));
         let mut images: BTreeMap<u64, SpacePage> =
-            dirty.into_iter().map(|group| (group, self.pages[&group].page.clone())).collect();
+            groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
         for block in self.freezing.iter().flat_map(|run| run.0..run.0 + run.1) {
             let (group, index) = self.locate(block);
             images.get_mut(&group).expect("the pages of what was given up are written").set(index, false);
@@ -161,13 +166,15 @@ impl Space {
         images.into_iter().map(|(group, page)| self.image(group, page, generation)).collect()
     }
 
+    /// A page at the place that the last commit does not count.
     fn image(&mut self, group: u64, mut page: SpacePage, generation: u64) -> PageImage {
         page.generation = generation;
-        let places = self.places(group);
-        let held = self.held(group);
-        held.changed = false;
-        held.place = 1 - held.place;
-        PageImage { address: places[usize::from(held.place == 1)], page }
+        let place = &mut self.places[index(group)];
+        *place = match place {
+            Place::First => Place::Second,
+            Place::Never | Place::Second => Place::First,
+        };
+        PageImage { address: self.page_address(group).expect("it has a place now"), page }
     }
 
     /// The frozen transaction is durable: what it gave up is free.
@@ -186,7 +193,7 @@ impl Space {
         self.free += end - old_end;
         for group in old_groups..self.groups() {
             self.free -= PAGE_PLACES.min(self.group_length(group));
-            self.admit(group, None);
+            self.places.push(Place::Never);
         }
     }
 
@@ -205,7 +212,7 @@ impl Space {
     fn mark(&mut self, run: Run, used: bool) {
         self.set(run, used);
         for group in self.groups_of(run) {
-            self.held(group).changed = true;
+            self.changed.insert(group);
         }
     }
 
@@ -213,12 +220,12 @@ impl Space {
     fn set(&mut self, run: Run, used: bool) {
         for block in run.0..run.0 + run.1 {
             let (group, index) = self.locate(block);
-            self.held(group).page.set(index, used);
+            self.held(group).set(index, used);
         }
         self.free = if used { self.free - run.1 } else { self.free + run.1 };
     }
 
-    fn held(&mut self, group: u64) -> &mut Page {
+    fn held(&mut self, group: u64) -> &mut SpacePage {
         self.pages.get_mut(&group).expect("a page that is marked is in memory")
     }
 
@@ -239,6 +246,10 @@ impl Space {
     /// Whether a block is marked as in use; its page must be in memory.
     pub(super) fn is_used(&self, block: u64) -> Option<bool> {
         let (group, index) = self.locate(block);
-        self.pages.get(&group).map(|page| page.page.is_used(index))
+        self.pages.get(&group).map(|page| page.is_used(index))
     }
+}
+
+fn index(group: u64) -> usize {
+    usize::try_from(group).expect("groups are few")
 }

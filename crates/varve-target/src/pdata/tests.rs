@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Io, Shape};
 use varve_format::pdata::node::Value;
+use varve_format::pdata::space_page::Place;
 
 /// A disk of plain memory.
 struct Memory {
@@ -34,26 +35,34 @@ impl BlockDevice for Memory {
 
 const BLOCKS: u64 = 3000;
 
+#[derive(Clone)]
+struct Committed {
+    tree: Tree,
+    generation: u64,
+    free_blocks: u64,
+    places: Vec<Place>,
+}
+
 struct Store {
     device: Device,
     arena: Arena,
     map: Map,
     tree: Tree,
     /// What the superblock would say.
-    committed: (Tree, u64, u64),
+    committed: Committed,
 }
 
-fn options(committed: &(Tree, u64, u64), policy: PolicyKind, cache_bytes: u64) -> MapOptions {
-    let fresh = MapOptions::fresh(9, 2, BLOCKS);
-    let free_blocks = if committed.1 == 0 { fresh.free_blocks } else { committed.2 };
-    MapOptions { generation: committed.1, free_blocks, policy, cache_bytes, ..fresh }
+fn options(committed: &Committed, policy: PolicyKind, cache_bytes: u64) -> MapOptions {
+    let Committed { generation, free_blocks, places, .. } = committed.clone();
+    MapOptions { generation, free_blocks, places, policy, cache_bytes, ..MapOptions::fresh(9, 2, BLOCKS) }
 }
 
 impl Store {
     fn new(policy: PolicyKind, cache_bytes: u64) -> Self {
         let memory = Memory { content: RefCell::new(vec![0; BLOCKS as usize * 4096]) };
         let (device, arena) = (Device::from_rc(Rc::new(memory)), Arena::heap(1 << 20));
-        let committed = (Tree::EMPTY, 0, 0);
+        let free_blocks = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
+        let committed = Committed { tree: Tree::EMPTY, generation: 0, free_blocks, places: Vec::new() };
         let map = Map::open(device.clone(), arena.clone(), &options(&committed, policy, cache_bytes));
         Self { device, arena, map, tree: Tree::EMPTY, committed }
     }
@@ -89,12 +98,13 @@ impl Store {
     fn commit(&mut self) {
         let (commit, tree) = block_on(self.map.freeze(|| self.tree)).expect("pages can be read");
         block_on(self.map.write(&commit)).expect("memory does not fail");
-        self.committed = (tree, commit.generation(), commit.free_blocks());
+        let (generation, free_blocks) = (commit.generation(), commit.free_blocks());
+        self.committed = Committed { tree, generation, free_blocks, places: commit.places().to_vec() };
         self.map.committed(commit);
     }
 
     fn reopen(&mut self, policy: PolicyKind, cache_bytes: u64) {
-        self.tree = self.committed.0;
+        self.tree = self.committed.tree;
         let options = options(&self.committed, policy, cache_bytes);
         self.map = Map::open(self.device.clone(), self.arena.clone(), &options);
     }
