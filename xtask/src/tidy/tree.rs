@@ -103,9 +103,12 @@ fn is_text(path: &str) -> bool {
             && !path.rsplit('/').any(|name| name.contains('.') && !name.starts_with('.'))
 }
 
-/// `tests.rs`, or anything below a folder `tests`.
+/// `tests.rs`, or anything below a folder `tests` or `examples`: what is not part of the product.
 fn in_test_folder(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.contains("/tests/") || path.starts_with("tests/")
+    path.ends_with("/tests.rs")
+        || path.contains("/tests/")
+        || path.starts_with("tests/")
+        || path.contains("/examples/")
 }
 
 /// Paths without ending of the modules that `#[cfg(test)] mod name;` in the file at `path` declares.
@@ -143,9 +146,10 @@ mod tests {
             ("a/src/real.rs", ""),
             ("a/src/real/tests.rs", ""),
             ("a/tests/whole.rs", ""),
+            ("a/examples/shown.rs", ""),
         ]);
         let test_only: Vec<bool> = tree.sources().iter().map(|source| source.test_only).collect();
-        assert_eq!(test_only, [false, true, true, false, false, true, true]);
+        assert_eq!(test_only, [false, true, true, false, false, true, true, true]);
     }
 
     #[test]

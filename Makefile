@@ -1,0 +1,33 @@
+# All work is done by scripts/ and by `cargo xtask`; these are their short names.
+.PHONY: all demo test lint bench fuzz docs setup
+
+all:
+	cargo build --release
+
+# The tour: disks, snapshots of a file system in use, a disaster, a rollback.
+demo:
+	@scripts/demo
+
+# Everything that must hold.
+test: setup
+	@scripts/test
+
+# Every rule that can be checked without running the program.
+lint:
+	@scripts/lint
+
+# The tables of docs/benchmarks.md, measured on this machine.
+bench: setup
+	cargo run --release --package varve-bench -- all
+
+# Each parser for half a minute; `cargo xtask fuzz --seconds 600 label` for more.
+fuzz:
+	@cargo xtask fuzz
+
+# Documents that are rendered from code.
+docs:
+	@cargo xtask render
+
+# Installs what is missing, when it may.
+setup:
+	@scripts/setup
