@@ -133,7 +133,9 @@ impl Layout {
 
 /// Every byte table of the project, in the order in which `docs/format.md` shows them.
 pub fn tables() -> Vec<&'static Layout> {
-    vec![&crate::label::LAYOUT, &crate::slot::LAYOUT]
+    let mut tables = vec![&crate::label::LAYOUT, &crate::slot::LAYOUT];
+    tables.extend(crate::store::LAYOUTS);
+    tables
 }
 
 /// The text of `docs/format.md`.

@@ -7,8 +7,11 @@ use varve_block::{Buffer, Completion, Device, Io, IoError, Outcome};
 /// order, become one again. If some fail, the answer is the error of the first of them in this order, but only
 /// once every piece has ended.
 pub fn fan_out<'a>(pieces: impl IntoIterator<Item = (&'a Device, Io)>) -> Completion<'a> {
-    let mut children: Vec<Completion<'a>> =
-        pieces.into_iter().map(|(device, io)| device.submit(io)).collect();
+    join_pieces(pieces.into_iter().map(|(device, io)| device.submit(io)).collect())
+}
+
+/// Joins the answers to pieces that were submitted.
+pub(crate) fn join_pieces(mut children: Vec<Completion<'_>>) -> Completion<'_> {
     if children.len() == 1 {
         return children.remove(0);
     }

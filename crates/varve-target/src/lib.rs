@@ -7,6 +7,7 @@ mod constant;
 mod fan_out;
 mod linear;
 pub mod pdata;
+pub mod snapshot;
 mod striped;
 
 pub use constant::{ErrorTarget, ZeroTarget};

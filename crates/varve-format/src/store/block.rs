@@ -1,0 +1,160 @@
+//! A block of entries: one record of an exception store's log, or one link of its checkpoint's chain.
+//!
+//! Invariants:
+//! - B1. The checksum covers the whole block, with its own address and its generation.
+//! - B2. A log record's generation is that of the superblock from which it is reached; records are numbered without
+//!   a gap; the reader compares both with what it expects, so that a stale record is never taken for a new one.
+//! - B3. `next` is a whole block behind the superblock's slots; 0 only at the end of a checkpoint.
+//! - B4. The entries fill `entry_bytes` exactly; what follows them is zero.
+
+use super::entry::Entry;
+use super::{FIRST_ADDRESS, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
+use crate::layout::{Field, Layout};
+use uuid::Uuid;
+use varve_block::is_aligned;
+
+const MAGIC_LOG: &[u8; 8] = b"VARVE\xffSL";
+const MAGIC_CHECKPOINT: &[u8; 8] = b"VARVE\xffSC";
+
+const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SL` for the log, `SC` for a checkpoint");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const ENTRY_BYTES: Field = Field::new(12, 4, "entry_bytes", "bytes of all entries");
+const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
+const GENERATION: Field = Field::new(24, 8, "generation", "of the superblock that leads here");
+const STORE: Field = Field::new(32, 16, "store", "UUID of the exception store");
+const SEQUENCE: Field = Field::new(48, 8, "sequence", "number of the record, or index in the chain");
+const NEXT: Field =
+    Field::new(56, 8, "next", "where the next block of the log or chain lies; 0 at a chain's end");
+const ENTRIES: Field = Field::new(64, 4028, "entries", "one behind the other; then zeros");
+const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes before it");
+
+/// The byte table of an entry block.
+pub const BLOCK_LAYOUT: Layout = Layout::new(
+    "Exception store: entry block",
+    "A record of the log, or a link of a checkpoint's chain. Anywhere in the store.",
+    SIZE,
+    &[MAGIC, VERSION, ENTRY_BYTES, ADDRESS, GENERATION, STORE, SEQUENCE, NEXT, ENTRIES, CHECKSUM],
+);
+const _: () = assert!(BLOCK_LAYOUT.size == 4096 && CHECKSUM.end() == SIZE);
+
+/// How many bytes of entries a block holds.
+pub const ENTRY_CAPACITY: usize = ENTRIES.size;
+
+/// Which chain a block belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// The log.
+    Log,
+    /// A checkpoint.
+    Checkpoint,
+}
+
+impl BlockKind {
+    const fn magic(self) -> &'static [u8; 8] {
+        match self {
+            BlockKind::Log => MAGIC_LOG,
+            BlockKind::Checkpoint => MAGIC_CHECKPOINT,
+        }
+    }
+}
+
+/// A block of entries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryBlock {
+    /// Which chain it belongs to.
+    pub kind: BlockKind,
+    /// The store's id.
+    pub store: Uuid,
+    /// The generation of the superblock that leads here.
+    pub generation: u64,
+    /// Where in the store the block lies, in bytes.
+    pub address: u64,
+    /// The record's number, or the index in the chain.
+    pub sequence: u64,
+    /// Where the next block lies; 0 at the end of a checkpoint.
+    pub next: u64,
+    /// What happened, in order.
+    pub entries: Vec<Entry>,
+}
+
+impl EntryBlock {
+    /// Whether B3 holds.
+    pub fn check(&self) -> Result<(), StoreFormatError> {
+        let place = |address: u64| address >= FIRST_ADDRESS && is_aligned(address, PART_SIZE);
+        let end = self.kind == BlockKind::Checkpoint && self.next == 0;
+        if !place(self.address) || !(end || place(self.next)) {
+            return Err(StoreFormatError::Invalid("B3: the next block"));
+        }
+        Ok(())
+    }
+
+    /// Writes the block's bytes to `block`, which is one block long. Panics if the entries are more than
+    /// [`ENTRY_CAPACITY`] bytes or break their rules.
+    pub fn encode(&self, block: &mut [u8]) {
+        assert_eq!(block.len(), SIZE, "an entry block is one block");
+        assert!(self.check().is_ok(), "B3: {} to {}", self.address, self.next);
+        block.fill(0);
+        MAGIC.put(block, self.kind.magic());
+        VERSION.put_u32(block, STORE_VERSION);
+        ADDRESS.put_u64(block, self.address);
+        GENERATION.put_u64(block, self.generation);
+        STORE.put_uuid(block, self.store);
+        SEQUENCE.put_u64(block, self.sequence);
+        NEXT.put_u64(block, self.next);
+        let mut at = ENTRIES.offset;
+        for entry in &self.entries {
+            assert!(at + entry.length() <= ENTRIES.end(), "B4: the entries fit");
+            entry.encode(&mut block[at..ENTRIES.end()]);
+            at += entry.length();
+        }
+        let bytes = u32::try_from(at - ENTRIES.offset).expect("B4: less than a block");
+        ENTRY_BYTES.put_u32(block, bytes);
+        let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
+        CHECKSUM.put_u32(block, checksum);
+    }
+
+    /// The block in `block`, which was read at `address`.
+    pub fn decode(block: &[u8], kind: BlockKind, address: u64) -> Result<EntryBlock, StoreFormatError> {
+        assert_eq!(block.len(), SIZE, "an entry block is one block");
+        if MAGIC.bytes(block) != kind.magic() {
+            return Err(StoreFormatError::Absent);
+        }
+        if CHECKSUM.u32(block) != crc32c::crc32c(&block[..CHECKSUM.offset]) {
+            return Err(StoreFormatError::Checksum);
+        }
+        match VERSION.u32(block) {
+            STORE_VERSION => {}
+            version => return Err(StoreFormatError::Newer(version)),
+        }
+        if ADDRESS.u64(block) != address {
+            return Err(StoreFormatError::Misplaced(ADDRESS.u64(block)));
+        }
+        let length = usize::try_from(ENTRY_BYTES.u32(block)).unwrap_or(usize::MAX);
+        if length > ENTRIES.size
+            || block[ENTRIES.offset + length..ENTRIES.end()].iter().any(|byte| *byte != 0)
+        {
+            return Err(StoreFormatError::Invalid("B4: the entries' length"));
+        }
+        let mut rest = &block[ENTRIES.offset..ENTRIES.offset + length];
+        let mut entries = Vec::new();
+        while !rest.is_empty() {
+            let entry = Entry::decode(rest)?;
+            rest = &rest[entry.length()..];
+            entries.push(entry);
+        }
+        let found = EntryBlock {
+            kind,
+            store: STORE.uuid(block),
+            generation: GENERATION.u64(block),
+            address,
+            sequence: SEQUENCE.u64(block),
+            next: NEXT.u64(block),
+            entries,
+        };
+        found.check()?;
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,324 @@
+//! One thing that happened in an exception store: the unit of its log and of its checkpoints.
+//!
+//! Entries stand one behind the other in an [`super::EntryBlock`]. Each begins with its kind and its length, a
+//! multiple of 8, so that a reader finds the next; a kind or a length that it does not know is refused.
+//!
+//! Invariants:
+//! - E1. A mapping covers whole parts, at least one, and at most [`PIECE_LENGTH_MAX`] bytes unless it is zeros.
+//! - E2. A mapping's place is a whole block behind the superblock's slots, or [`ZEROS`] for a written one.
+//! - E3. A snapshot's id is not 0.
+//! - E4. Flags, paddings and reserved bytes that have no meaning are zero.
+
+use super::{FIRST_ADDRESS, PART_SIZE, StoreFormatError};
+use crate::layout::{Field, Layout};
+use crate::name::{NAME_LENGTH_MAX, check_name};
+use varve_block::{Extent, UnixTime, is_aligned};
+
+/// The place of a mapping that stands for zeros and takes no space.
+pub const ZEROS: u64 = 0;
+/// The longest run of bytes that one mapping with data covers.
+pub const PIECE_LENGTH_MAX: u64 = 1 << 32;
+/// The longest entry, in bytes.
+pub const ENTRY_LENGTH_MAX: usize = CREATE_HEAD + NAME_LENGTH_MAX.next_multiple_of(8);
+
+const PRESERVED: u16 = 1;
+const WRITTEN: u16 = 2;
+const CREATED: u16 = 3;
+const REMOVED: u16 = 4;
+const FLAGS: u16 = 5;
+const ROLLBACK_BEGUN: u16 = 6;
+const ROLLBACK_ENDED: u16 = 7;
+
+const FLAG_READ_ONLY: u32 = 1;
+const FLAG_HELD: u32 = 2;
+
+const KIND: Field = Field::new(0, 2, "kind", "what happened");
+const LENGTH: Field = Field::new(2, 2, "length", "bytes of this entry");
+const CHECKSUM: Field = Field::new(4, 4, "checksum", "CRC32C of the preserved data in a log; else zero");
+const SNAPSHOT: Field = Field::new(8, 8, "snapshot", "its id");
+const OFFSET: Field = Field::new(16, 8, "offset", "first byte in the origin or the snapshot");
+const BYTES: Field = Field::new(24, 8, "bytes", "how many bytes");
+const PLACE: Field = Field::new(32, 8, "place", "first byte of the data in the store; 0 for zeros");
+const PIECE_SIZE: usize = 40;
+
+const RESERVED: Field = Field::new(4, 4, "reserved", "zero");
+const DATE: Field = Field::new(16, 8, "created", "seconds since 1970-01-01 00:00 UTC");
+const ORIGIN_SIZE: Field = Field::new(24, 8, "size", "bytes of the origin at that moment");
+const CREATE_FLAGS: Field = Field::new(32, 4, "flags", "1: read-only; 2: held; all others zero");
+const NAME_LENGTH: Field =
+    Field::new(36, 4, "name_length", "bytes of the name, which follows, padded with zeros");
+const CREATE_HEAD: usize = 40;
+
+const FLAGS_VALUE: Field = Field::new(16, 4, "flags", "1: read-only; 2: held; all others zero");
+const FLAGS_RESERVED: Field = Field::new(20, 4, "reserved_2", "zero");
+const FLAGS_SIZE: usize = 24;
+const SNAPSHOT_SIZE: usize = 16;
+
+/// The byte table of a mapping.
+pub const PIECE_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, preserved (1) or written (2)",
+    "Content of the origin was preserved for a snapshot, or a snapshot was written. In an entry block.",
+    PIECE_SIZE,
+    &[KIND, LENGTH, CHECKSUM, SNAPSHOT, OFFSET, BYTES, PLACE],
+);
+/// The byte table of a snapshot's description.
+pub const CREATE_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, created (3)",
+    "A snapshot was created. In an entry block.",
+    CREATE_HEAD,
+    &[KIND, LENGTH, RESERVED, SNAPSHOT, DATE, ORIGIN_SIZE, CREATE_FLAGS, NAME_LENGTH],
+);
+/// The byte table of a change of flags.
+pub const FLAGS_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, flags (5)",
+    "A snapshot's flags were changed. In an entry block.",
+    FLAGS_SIZE,
+    &[KIND, LENGTH, RESERVED, SNAPSHOT, FLAGS_VALUE, FLAGS_RESERVED],
+);
+/// The byte table of an entry that only names a snapshot.
+pub const SNAPSHOT_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, removed (4), rollback begun (6) or ended (7)",
+    "A snapshot was removed; the origin is being, or has been, rolled back to it. In an entry block.",
+    SNAPSHOT_SIZE,
+    &[KIND, LENGTH, RESERVED, SNAPSHOT],
+);
+const _: () = assert!(PIECE_SIZE.is_multiple_of(8) && CREATE_HEAD.is_multiple_of(8));
+const _: () = assert!(FLAGS_SIZE.is_multiple_of(8) && SNAPSHOT_SIZE.is_multiple_of(8));
+
+/// Where a run of bytes of a snapshot lies in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The snapshot's id.
+    pub snapshot: u64,
+    /// Which bytes, in whole parts.
+    pub extent: Extent,
+    /// First byte of the data in the store, or [`ZEROS`].
+    pub place: u64,
+}
+
+/// What is known of a snapshot besides its content.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// Its id; a later snapshot of the same origin has a higher one, and none is used twice.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// When it was created.
+    pub created: UnixTime,
+    /// Bytes of the origin at that moment, and so of the snapshot.
+    pub size: u64,
+    /// Whether writes to it are refused.
+    pub read_only: bool,
+    /// Whether its removal is refused.
+    pub held: bool,
+}
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The origin's content was preserved for a snapshot, before it was changed.
+    Preserved {
+        /// What, and where to.
+        mapping: Mapping,
+        /// CRC32C of the data, in a log; 0 in a checkpoint.
+        checksum: u32,
+    },
+    /// A snapshot was written.
+    Written(Mapping),
+    /// A snapshot was created.
+    Created(Descriptor),
+    /// A snapshot was removed; what an older one still needs was handed over to it.
+    Removed(u64),
+    /// A snapshot's flags were changed.
+    Flags {
+        /// Its id.
+        snapshot: u64,
+        /// Whether writes to it are refused.
+        read_only: bool,
+        /// Whether its removal is refused.
+        held: bool,
+    },
+    /// The origin is being rolled back to a snapshot.
+    RollbackBegun(u64),
+    /// The rollback to that snapshot is complete.
+    RollbackEnded(u64),
+}
+
+impl Entry {
+    /// Bytes of the entry, a multiple of 8.
+    pub fn length(&self) -> usize {
+        match self {
+            Entry::Preserved { .. } | Entry::Written(_) => PIECE_SIZE,
+            Entry::Created(descriptor) => CREATE_HEAD + descriptor.name.len().next_multiple_of(8),
+            Entry::Flags { .. } => FLAGS_SIZE,
+            Entry::Removed(_) | Entry::RollbackBegun(_) | Entry::RollbackEnded(_) => SNAPSHOT_SIZE,
+        }
+    }
+
+    fn kind(&self) -> u16 {
+        match self {
+            Entry::Preserved { .. } => PRESERVED,
+            Entry::Written(_) => WRITTEN,
+            Entry::Created(_) => CREATED,
+            Entry::Removed(_) => REMOVED,
+            Entry::Flags { .. } => FLAGS,
+            Entry::RollbackBegun(_) => ROLLBACK_BEGUN,
+            Entry::RollbackEnded(_) => ROLLBACK_ENDED,
+        }
+    }
+
+    fn snapshot(&self) -> u64 {
+        match self {
+            Entry::Preserved { mapping, .. } | Entry::Written(mapping) => mapping.snapshot,
+            Entry::Created(descriptor) => descriptor.id,
+            Entry::Flags { snapshot, .. } => *snapshot,
+            Entry::Removed(id) | Entry::RollbackBegun(id) | Entry::RollbackEnded(id) => *id,
+        }
+    }
+
+    /// Whether E1 to E3 hold; else which does not.
+    pub fn check(&self) -> Result<(), StoreFormatError> {
+        if self.snapshot() == 0 {
+            return Err(StoreFormatError::Invalid("E3: a snapshot's id is 0"));
+        }
+        let (mapping, zeros_allowed) = match self {
+            Entry::Preserved { mapping, .. } => (mapping, false),
+            Entry::Written(mapping) => (mapping, true),
+            Entry::Created(descriptor) => {
+                check_name(&descriptor.name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        let Mapping { extent, place, .. } = *mapping;
+        let zeros = place == ZEROS && zeros_allowed;
+        if extent.is_empty() || !extent.is_aligned(PART_SIZE) || (!zeros && extent.length > PIECE_LENGTH_MAX)
+        {
+            return Err(StoreFormatError::Invalid("E1: the extent of a mapping"));
+        }
+        let inside = place >= FIRST_ADDRESS && Extent::checked(place, extent.length).is_some();
+        if !zeros && (!inside || !is_aligned(place, PART_SIZE)) {
+            return Err(StoreFormatError::Invalid("E2: the place of a mapping"));
+        }
+        Ok(())
+    }
+
+    /// Writes the entry to the beginning of `bytes`. Panics if [`Entry::check`] fails.
+    pub(super) fn encode(&self, bytes: &mut [u8]) {
+        assert!(self.check().is_ok(), "E1 to E3: {self:?}");
+        let bytes = &mut bytes[..self.length()];
+        bytes.fill(0);
+        KIND.put(bytes, &self.kind().to_le_bytes());
+        let length = u16::try_from(bytes.len()).expect("an entry is at most ENTRY_LENGTH_MAX bytes long");
+        LENGTH.put(bytes, &length.to_le_bytes());
+        SNAPSHOT.put_u64(bytes, self.snapshot());
+        match self {
+            Entry::Preserved { mapping, checksum } => {
+                CHECKSUM.put_u32(bytes, *checksum);
+                encode_mapping(mapping, bytes);
+            }
+            Entry::Written(mapping) => encode_mapping(mapping, bytes),
+            Entry::Created(descriptor) => {
+                DATE.put_u64(bytes, descriptor.created.0);
+                ORIGIN_SIZE.put_u64(bytes, descriptor.size);
+                CREATE_FLAGS.put_u32(bytes, flags(descriptor.read_only, descriptor.held));
+                let name = descriptor.name.as_bytes();
+                NAME_LENGTH.put_u32(bytes, u32::try_from(name.len()).expect("a checked name is short"));
+                bytes[CREATE_HEAD..CREATE_HEAD + name.len()].copy_from_slice(name);
+            }
+            Entry::Flags { read_only, held, .. } => FLAGS_VALUE.put_u32(bytes, flags(*read_only, *held)),
+            Entry::Removed(_) | Entry::RollbackBegun(_) | Entry::RollbackEnded(_) => {}
+        }
+    }
+
+    /// The entry at the beginning of `bytes`.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Entry, StoreFormatError> {
+        let cut = StoreFormatError::Invalid("an entry is cut off");
+        let head = bytes.get(..SNAPSHOT_SIZE).ok_or(cut)?;
+        let short = |field: &Field| u16::from_le_bytes([head[field.offset], head[field.offset + 1]]);
+        let (kind, length) = (short(&KIND), usize::from(short(&LENGTH)));
+        let bytes = bytes.get(..length).ok_or(cut)?;
+        let expected = match kind {
+            PRESERVED | WRITTEN => PIECE_SIZE,
+            CREATED if length >= CREATE_HEAD => CREATE_HEAD + name_length(bytes)?.next_multiple_of(8),
+            FLAGS => FLAGS_SIZE,
+            REMOVED | ROLLBACK_BEGUN | ROLLBACK_ENDED => SNAPSHOT_SIZE,
+            _ => return Err(StoreFormatError::Invalid("an entry of an unknown kind")),
+        };
+        if length != expected {
+            return Err(StoreFormatError::Invalid("an entry of the wrong length"));
+        }
+        if kind != PRESERVED && !RESERVED.is_zero(bytes) {
+            return Err(StoreFormatError::Invalid("E4: reserved bytes are not zero"));
+        }
+        let snapshot = SNAPSHOT.u64(bytes);
+        let entry = match kind {
+            PRESERVED => Entry::Preserved { mapping: decode_mapping(bytes)?, checksum: CHECKSUM.u32(bytes) },
+            WRITTEN => Entry::Written(decode_mapping(bytes)?),
+            CREATED => Entry::Created(decode_descriptor(bytes)?),
+            FLAGS => {
+                let (read_only, held) = decode_flags(FLAGS_VALUE.u32(bytes))?;
+                if !FLAGS_RESERVED.is_zero(bytes) {
+                    return Err(StoreFormatError::Invalid("E4: reserved bytes are not zero"));
+                }
+                Entry::Flags { snapshot, read_only, held }
+            }
+            REMOVED => Entry::Removed(snapshot),
+            ROLLBACK_BEGUN => Entry::RollbackBegun(snapshot),
+            _ => Entry::RollbackEnded(snapshot),
+        };
+        entry.check()?;
+        Ok(entry)
+    }
+}
+
+fn encode_mapping(mapping: &Mapping, bytes: &mut [u8]) {
+    OFFSET.put_u64(bytes, mapping.extent.offset);
+    BYTES.put_u64(bytes, mapping.extent.length);
+    PLACE.put_u64(bytes, mapping.place);
+}
+
+fn decode_mapping(bytes: &[u8]) -> Result<Mapping, StoreFormatError> {
+    let extent = Extent::checked(OFFSET.u64(bytes), BYTES.u64(bytes));
+    Ok(Mapping {
+        snapshot: SNAPSHOT.u64(bytes),
+        extent: extent.ok_or(StoreFormatError::Invalid("E1: the extent of a mapping"))?,
+        place: PLACE.u64(bytes),
+    })
+}
+
+fn decode_descriptor(bytes: &[u8]) -> Result<Descriptor, StoreFormatError> {
+    let (name, padding) = bytes[CREATE_HEAD..].split_at(name_length(bytes)?);
+    if padding.iter().any(|byte| *byte != 0) {
+        return Err(StoreFormatError::Invalid("E4: padding is not zero"));
+    }
+    let name = std::str::from_utf8(name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
+    let (read_only, held) = decode_flags(CREATE_FLAGS.u32(bytes))?;
+    Ok(Descriptor {
+        id: SNAPSHOT.u64(bytes),
+        name: name.to_owned(),
+        created: UnixTime(DATE.u64(bytes)),
+        size: ORIGIN_SIZE.u64(bytes),
+        read_only,
+        held,
+    })
+}
+
+fn name_length(bytes: &[u8]) -> Result<usize, StoreFormatError> {
+    let length = usize::try_from(NAME_LENGTH.u32(bytes)).unwrap_or(usize::MAX);
+    if length > NAME_LENGTH_MAX {
+        return Err(StoreFormatError::Invalid("a snapshot's name is too long"));
+    }
+    Ok(length)
+}
+
+fn flags(read_only: bool, held: bool) -> u32 {
+    (if read_only { FLAG_READ_ONLY } else { 0 }) | (if held { FLAG_HELD } else { 0 })
+}
+
+fn decode_flags(flags: u32) -> Result<(bool, bool), StoreFormatError> {
+    if flags & !(FLAG_READ_ONLY | FLAG_HELD) != 0 {
+        return Err(StoreFormatError::Invalid("E4: unknown flags"));
+    }
+    Ok((flags & FLAG_READ_ONLY != 0, flags & FLAG_HELD != 0))
+}

@@ -1,0 +1,274 @@
+//! The superblock of an exception store: where its newest checkpoint begins and where the log goes on.
+//!
+//! Two slots, at 0 and at 4 KiB. Generation `g` lies in slot `g % 2` and is written only when everything that it
+//! points to is durable, so that one of them is whole at any moment; the higher generation counts.
+//!
+//! Invariants:
+//! - B1. The checksum covers the whole block, with its own address and its generation.
+//! - B2. The address is the slot of the generation.
+//! - B3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
+//! - B4. The checkpoint, if there is one, and the log begin behind the slots, at whole blocks.
+
+use super::{FIRST_ADDRESS, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
+use crate::layout::{Field, Layout};
+use uuid::Uuid;
+use varve_block::is_aligned;
+
+/// Where the two slots lie.
+pub const SLOT_ADDRESSES: [u64; 2] = [0, PART_SIZE];
+/// The smallest chunk.
+pub const CHUNK_SIZE_MIN: u64 = PART_SIZE;
+/// The largest chunk.
+pub const CHUNK_SIZE_MAX: u64 = 1 << 20;
+
+const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffSS";
+
+const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SS`");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const RESERVED_1: Field = Field::new(12, 4, "reserved_1", "zero");
+const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
+const GENERATION: Field = Field::new(24, 8, "generation", "number of times that a superblock was written");
+const STORE: Field = Field::new(32, 16, "store", "UUID of this exception store");
+const CHUNK_SIZE: Field = Field::new(48, 8, "chunk_size", "bytes of a chunk, the unit of the map");
+const STORE_SIZE: Field = Field::new(56, 8, "store_size", "bytes of the store when this was written");
+const CHECKPOINT: Field = Field::new(64, 8, "checkpoint", "first block of the checkpoint; 0 for none");
+const CHECKPOINT_BLOCKS: Field = Field::new(72, 8, "checkpoint_blocks", "blocks of the checkpoint");
+const LOG: Field = Field::new(80, 8, "log", "where the next record of the log will lie");
+const SEQUENCE: Field = Field::new(88, 8, "sequence", "the number of that record");
+const NEXT_SNAPSHOT: Field = Field::new(96, 8, "next_snapshot", "the id that no snapshot has had yet");
+const RESERVED_2: Field = Field::new(104, 3988, "reserved_2", "zero");
+const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes before it");
+
+/// The byte table of a superblock.
+pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
+    "Exception store: superblock",
+    "Says where the newest checkpoint begins and where the log goes on. At 0 and at 4 KiB.",
+    SIZE,
+    &[
+        MAGIC,
+        VERSION,
+        RESERVED_1,
+        ADDRESS,
+        GENERATION,
+        STORE,
+        CHUNK_SIZE,
+        STORE_SIZE,
+        CHECKPOINT,
+        CHECKPOINT_BLOCKS,
+        LOG,
+        SEQUENCE,
+        NEXT_SNAPSHOT,
+        RESERVED_2,
+        CHECKSUM,
+    ],
+);
+const _: () = assert!(SUPERBLOCK_LAYOUT.size == 4096 && CHECKSUM.end() == SIZE);
+
+/// What a superblock says. Addresses are bytes in the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Number of times that a superblock was written; the higher of two counts.
+    pub generation: u64,
+    /// This store.
+    pub store: Uuid,
+    /// Bytes of a chunk.
+    pub chunk_size: u64,
+    /// Bytes of the store when this was written.
+    pub store_size: u64,
+    /// First block of the checkpoint, 0 if there is none.
+    pub checkpoint: u64,
+    /// Number of its blocks.
+    pub checkpoint_blocks: u64,
+    /// Where the next record of the log will lie.
+    pub log: u64,
+    /// The number of that record.
+    pub sequence: u64,
+    /// The id that no snapshot has had yet; ids start at 1.
+    pub next_snapshot: u64,
+}
+
+impl Superblock {
+    /// The slot in which this generation lies.
+    pub const fn address(&self) -> u64 {
+        SLOT_ADDRESSES[(self.generation % 2) as usize]
+    }
+
+    /// Whether B3 and B4 hold; else which does not.
+    pub fn check(&self) -> Result<(), StoreFormatError> {
+        let sound = (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size);
+        if !sound || !self.chunk_size.is_power_of_two() {
+            return Err(StoreFormatError::Invalid("B3: the chunk size"));
+        }
+        let place = |address: u64| address >= FIRST_ADDRESS && is_aligned(address, PART_SIZE);
+        let none = self.checkpoint == 0 && self.checkpoint_blocks == 0;
+        if !none && (!place(self.checkpoint) || self.checkpoint_blocks == 0) {
+            return Err(StoreFormatError::Invalid("B4: the checkpoint"));
+        }
+        if !place(self.log) || !is_aligned(self.store_size, PART_SIZE) || self.log >= self.store_size {
+            return Err(StoreFormatError::Invalid("B4: the log"));
+        }
+        if self.store.is_nil() || self.next_snapshot == 0 {
+            return Err(StoreFormatError::Invalid("an id is nil"));
+        }
+        Ok(())
+    }
+
+    /// The superblock's bytes, for its own slot. Panics if [`Superblock::check`] fails.
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(self.check().is_ok(), "B3, B4: {self:?}");
+        let mut block = vec![0; SIZE];
+        MAGIC.put(&mut block, MAGIC_VALUE);
+        VERSION.put_u32(&mut block, STORE_VERSION);
+        ADDRESS.put_u64(&mut block, self.address());
+        GENERATION.put_u64(&mut block, self.generation);
+        STORE.put_uuid(&mut block, self.store);
+        CHUNK_SIZE.put_u64(&mut block, self.chunk_size);
+        STORE_SIZE.put_u64(&mut block, self.store_size);
+        CHECKPOINT.put_u64(&mut block, self.checkpoint);
+        CHECKPOINT_BLOCKS.put_u64(&mut block, self.checkpoint_blocks);
+        LOG.put_u64(&mut block, self.log);
+        SEQUENCE.put_u64(&mut block, self.sequence);
+        NEXT_SNAPSHOT.put_u64(&mut block, self.next_snapshot);
+        let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
+        CHECKSUM.put_u32(&mut block, checksum);
+        block
+    }
+
+    /// The superblock in `block`, which was read from the slot at `address`.
+    pub fn decode(block: &[u8], address: u64) -> Result<Superblock, StoreFormatError> {
+        assert_eq!(block.len(), SIZE, "a superblock is one block");
+        if MAGIC.bytes(block) != MAGIC_VALUE {
+            return Err(StoreFormatError::Absent);
+        }
+        if CHECKSUM.u32(block) != crc32c::crc32c(&block[..CHECKSUM.offset]) {
+            return Err(StoreFormatError::Checksum);
+        }
+        match VERSION.u32(block) {
+            STORE_VERSION => {}
+            version => return Err(StoreFormatError::Newer(version)),
+        }
+        if !RESERVED_1.is_zero(block) || !RESERVED_2.is_zero(block) {
+            return Err(StoreFormatError::Invalid("reserved bytes are not zero"));
+        }
+        let superblock = Superblock {
+            generation: GENERATION.u64(block),
+            store: STORE.uuid(block),
+            chunk_size: CHUNK_SIZE.u64(block),
+            store_size: STORE_SIZE.u64(block),
+            checkpoint: CHECKPOINT.u64(block),
+            checkpoint_blocks: CHECKPOINT_BLOCKS.u64(block),
+            log: LOG.u64(block),
+            sequence: SEQUENCE.u64(block),
+            next_snapshot: NEXT_SNAPSHOT.u64(block),
+        };
+        // B2
+        if ADDRESS.u64(block) != address || superblock.address() != address {
+            return Err(StoreFormatError::Misplaced(ADDRESS.u64(block)));
+        }
+        superblock.check()?;
+        Ok(superblock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample() -> Superblock {
+        Superblock {
+            generation: 7,
+            store: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
+            chunk_size: 65_536,
+            store_size: 1 << 30,
+            checkpoint: 0x10_0000,
+            checkpoint_blocks: 3,
+            log: 0x2000,
+            sequence: 9,
+            next_snapshot: 17,
+        }
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let mut expected = vec![0; SIZE];
+        expected[..8].copy_from_slice(b"VARVE\xffSS");
+        expected[8] = 1;
+        expected[17] = 0x10;
+        expected[24] = 7;
+        expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
+        expected[50] = 1;
+        expected[59] = 0x40;
+        expected[66] = 0x10;
+        expected[72] = 3;
+        expected[81] = 0x20;
+        expected[88] = 9;
+        expected[96] = 17;
+        expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
+        assert!(sample().encode() == expected, "the layout has changed");
+    }
+    const GOLDEN_CHECKSUM: [u8; 4] = [0xb2, 0xa2, 0x75, 0xf6];
+
+    #[test]
+    fn every_single_bit_of_damage_is_refused() {
+        let mut block = sample().encode();
+        for bit in 0..block.len() * 8 {
+            block[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&block, 4096).is_err(), "B1: bit {bit}");
+            block[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn a_superblock_in_the_wrong_slot_is_refused() {
+        assert_eq!(Superblock::decode(&sample().encode(), 0), Err(StoreFormatError::Misplaced(4096)), "B2");
+    }
+
+    #[test]
+    fn contradictions_are_refused_with_a_sound_checksum() {
+        let cases: &[(Field, u64)] = &[
+            (CHUNK_SIZE, 2048),
+            (CHUNK_SIZE, 65_537),
+            (CHUNK_SIZE, 1 << 21),
+            (CHECKPOINT, 0),
+            (CHECKPOINT, 4096),
+            (CHECKPOINT_BLOCKS, 0),
+            (LOG, 0),
+            (LOG, 8193),
+            (LOG, 1 << 30),
+            (STORE_SIZE, 4097),
+            (NEXT_SNAPSHOT, 0),
+        ];
+        for (field, value) in cases {
+            let mut block = sample().encode();
+            field.put_u64(&mut block, *value);
+            let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
+            CHECKSUM.put_u32(&mut block, checksum);
+            let found = Superblock::decode(&block, 4096);
+            assert!(
+                matches!(found, Err(StoreFormatError::Invalid(_))),
+                "{} = {value}: {found:?}",
+                field.name
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn superblocks_survive_the_round_trip(
+            generation: u64, store in 1..=u128::MAX, shift in 12_u32..=20, blocks in 3_u64..(1 << 40),
+            checkpoint in 0_u64..(1 << 40), log in 2_u64.., sequence: u64, next_snapshot in 1_u64..
+        ) {
+            let superblock = Superblock {
+                generation, sequence, next_snapshot,
+                store: Uuid::from_u128(store),
+                chunk_size: 1 << shift,
+                store_size: blocks * PART_SIZE,
+                checkpoint: if checkpoint < 2 { 0 } else { checkpoint * PART_SIZE },
+                checkpoint_blocks: if checkpoint < 2 { 0 } else { checkpoint },
+                log: (2 + log % (blocks - 2)) * PART_SIZE,
+            };
+            prop_assert_eq!(Superblock::decode(&superblock.encode(), superblock.address()), Ok(superblock));
+        }
+    }
+}

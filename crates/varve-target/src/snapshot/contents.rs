@@ -1,0 +1,102 @@
+//! What a store's log says, applied: the snapshots that exist and the map of their content.
+//!
+//! One function applies an entry, whether it has just become durable or is replayed after a crash; so what is in
+//! memory and what the log says are the same by construction.
+//!
+//! Invariants:
+//! - C1. Every mapping belongs to a snapshot that exists and lies inside it.
+//! - C2. Ids grow with time and none is used twice.
+
+use super::StoreError;
+use super::map::Map;
+use std::collections::BTreeMap;
+use varve_block::Extent;
+use varve_format::store::{Descriptor, Entry};
+
+/// What a log says.
+pub(super) struct Contents {
+    pub map: Map,
+    pub snapshots: BTreeMap<u64, Descriptor>,
+    /// The id of the next snapshot.
+    pub next_snapshot: u64,
+    /// The snapshot to which the origin is being rolled back.
+    pub rollback: Option<u64>,
+    /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
+    pub skip_hand_over: bool,
+}
+
+impl Contents {
+    pub(super) fn new(chunk_size: u64, next_snapshot: u64) -> Self {
+        Self {
+            map: Map::new(chunk_size),
+            snapshots: BTreeMap::new(),
+            next_snapshot,
+            rollback: None,
+            skip_hand_over: false,
+        }
+    }
+
+    /// The snapshot for which the origin's content is preserved now: its id and size.
+    pub(super) fn newest(&self) -> Option<(u64, u64)> {
+        self.snapshots.last_key_value().map(|(id, descriptor)| (*id, descriptor.size))
+    }
+
+    /// Applies one entry. Returns the bytes of the store that are no longer needed.
+    pub(super) fn apply(&mut self, entry: &Entry) -> Result<Vec<Extent>, StoreError> {
+        match entry {
+            Entry::Preserved { mapping, .. } => {
+                // The snapshot may have been removed while the content was on its way: then an older one needs it.
+                let heir = self.snapshots.range(..=mapping.snapshot).next_back();
+                let heir = heir.map(|(id, descriptor)| (*id, descriptor.size));
+                Ok(self.map.hand_over(mapping.extent, mapping.place, heir))
+            }
+            Entry::Written(mapping) => {
+                let descriptor = self.known(mapping.snapshot)?;
+                if mapping.extent.end() > descriptor.size {
+                    return Err(StoreError::Corrupt("a snapshot was written beyond its end"));
+                }
+                Ok(self.map.insert_written(*mapping))
+            }
+            Entry::Created(descriptor) => {
+                self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
+                self.snapshots.insert(descriptor.id, descriptor.clone());
+                Ok(Vec::new())
+            }
+            Entry::Removed(id) => {
+                self.known(*id)?;
+                self.snapshots.remove(id);
+                let heir = self.snapshots.range(..*id).next_back();
+                let heir = heir.map(|(id, descriptor)| (*id, descriptor.size));
+                Ok(self.map.remove_snapshot(*id, heir.filter(|_| !self.skip_hand_over)))
+            }
+            Entry::Flags { snapshot, read_only, held } => {
+                self.known(*snapshot)?;
+                let descriptor = self.snapshots.get_mut(snapshot).expect("just found");
+                (descriptor.read_only, descriptor.held) = (*read_only, *held);
+                Ok(Vec::new())
+            }
+            Entry::RollbackBegun(id) => {
+                self.known(*id)?;
+                self.rollback = Some(*id);
+                Ok(Vec::new())
+            }
+            Entry::RollbackEnded(_) => {
+                self.rollback = None;
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn known(&self, id: u64) -> Result<&Descriptor, StoreError> {
+        self.snapshots.get(&id).ok_or(StoreError::Corrupt("an entry names a snapshot that does not exist"))
+    }
+
+    /// The shortest log that says the same.
+    pub(super) fn entries(&self) -> Vec<Entry> {
+        let (preserved, written) = self.map.mappings();
+        let created = self.snapshots.values().cloned().map(Entry::Created);
+        let preserved = preserved.into_iter().map(|mapping| Entry::Preserved { mapping, checksum: 0 });
+        let written = written.into_iter().map(Entry::Written);
+        created.chain(preserved).chain(written).chain(self.rollback.map(Entry::RollbackBegun)).collect()
+    }
+}

@@ -1,0 +1,228 @@
+//! Snapshots come and go, and the store grows.
+
+use super::batch::{Ticket, Work};
+use super::{SnapshotBytes, SnapshotStore, StoreError, usable_size};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+use varve_block::{Device, Extent, LockMode, RangeGuard};
+use varve_format::store::{Descriptor, Entry, PART_SIZE};
+
+use super::gate::Closed;
+
+/// What a snapshot is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSnapshot {
+    /// Its name, which no other snapshot of this origin has.
+    pub name: String,
+    /// Whether writes to it are refused.
+    pub read_only: bool,
+    /// Whether its removal is refused.
+    pub held: bool,
+}
+
+/// How much of a store is used, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Size of the store.
+    pub size: u64,
+    /// What can be taken at once.
+    pub free: u64,
+    /// What the next checkpoint sets free.
+    pub pending: u64,
+}
+
+impl Usage {
+    /// How much is taken, in percent, rounded down.
+    pub fn percent(&self) -> u64 {
+        (self.size - self.free - self.pending) * 100 / self.size
+    }
+}
+
+/// An origin whose changes wait, so that snapshots of several origins can share one instant. Goes on when dropped.
+pub struct Frozen {
+    store: Rc<SnapshotStore>,
+    _closed: Closed,
+    _managing: RangeGuard,
+}
+
+/// A snapshot that exists, but not yet durably.
+pub struct Pending {
+    store: Rc<SnapshotStore>,
+    ticket: Ticket,
+    id: u64,
+}
+
+impl Frozen {
+    /// Creates a snapshot of this instant. It counts once [`Pending::commit`] has said so, which may happen after
+    /// the origin goes on.
+    pub fn create(&self, new: &NewSnapshot) -> Result<Pending, StoreError> {
+        let store = &self.store;
+        varve_format::check_name(&new.name).map_err(|_| StoreError::Name)?;
+        let mut state = store.state.borrow_mut();
+        let contents = &mut state.contents;
+        if contents.snapshots.values().any(|known| known.name == new.name) {
+            return Err(StoreError::Exists);
+        }
+        let descriptor = Descriptor {
+            id: contents.next_snapshot,
+            name: new.name.clone(),
+            created: store.clock.date(),
+            size: store.origin_device().shape().size,
+            read_only: new.read_only,
+            held: new.held,
+        };
+        let id = descriptor.id;
+        let entry = Entry::Created(descriptor);
+        contents.apply(&entry)?;
+        store.views.borrow_mut().insert(id, Rc::default());
+        // Joined before any change can go on: the log says that the snapshot exists before it says what it keeps.
+        let ticket = store.pipeline.join(Work::Entry(entry));
+        Ok(Pending { store: Rc::clone(store), ticket, id })
+    }
+}
+
+impl Pending {
+    /// Waits until the snapshot is durable; returns its id.
+    pub async fn commit(self) -> Result<u64, StoreError> {
+        let Pending { store, ticket, id } = self;
+        if let Err(error) = store.settle(ticket).await {
+            let mut state = store.state.borrow_mut();
+            let freed = state.contents.apply(&Entry::Removed(id))?;
+            state.space.release(freed);
+            store.views.borrow_mut().remove(&id);
+            return Err(error.into());
+        }
+        Ok(id)
+    }
+}
+
+impl SnapshotStore {
+    /// Lets changes of the origin wait, until what comes back is dropped, and makes everything durable that they
+    /// have done so far.
+    pub async fn freeze(self: &Rc<Self>) -> Result<Frozen, StoreError> {
+        let managing = self.manage().await?;
+        // The long flush comes before the gate closes, so that the one behind it is short.
+        self.origin_device().flush().await?;
+        let closed = self.changes.close();
+        self.changes.drained().await;
+        self.origin_device().flush().await?; // S6
+        Ok(Frozen { store: Rc::clone(self), _closed: closed, _managing: managing })
+    }
+
+    /// The right to create, remove or roll back, one at a time.
+    pub(super) async fn manage(&self) -> Result<RangeGuard, StoreError> {
+        if self.rolling_back.get() {
+            return Err(StoreError::Busy);
+        }
+        let guard = self.managing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        if self.half_rolled_back.get() { Err(StoreError::Busy) } else { Ok(guard) }
+    }
+
+    /// Creates a snapshot; returns its id.
+    pub async fn create(self: &Rc<Self>, new: &NewSnapshot) -> Result<u64, StoreError> {
+        let pending = {
+            let frozen = self.freeze().await?;
+            frozen.create(new)?
+        };
+        pending.commit().await
+    }
+
+    /// Removes a snapshot. Requests to it that are under way are answered first; later ones are answered `Gone`.
+    pub async fn remove(&self, id: u64) -> Result<(), StoreError> {
+        let _managing = self.manage().await?;
+        if self.descriptor(id)?.held {
+            return Err(StoreError::Held);
+        }
+        let view = self.view_state(id).ok_or(StoreError::NotFound)?;
+        let _closed = view.gate.close();
+        view.gate.drained().await;
+        self.log_entry(Entry::Removed(id)).await?;
+        view.gone.set(true);
+        self.views.borrow_mut().remove(&id);
+        Ok(())
+    }
+
+    /// Changes whether a snapshot can be written, and whether its removal is refused. Handles keep the access that
+    /// they were made with.
+    pub async fn set_flags(&self, id: u64, read_only: bool, held: bool) -> Result<(), StoreError> {
+        let _managing = self.manage().await?;
+        self.descriptor(id)?;
+        self.log_entry(Entry::Flags { snapshot: id, read_only, held }).await?;
+        Ok(())
+    }
+
+    /// All snapshots, the oldest first.
+    pub fn list(&self) -> Vec<Descriptor> {
+        self.state.borrow().contents.snapshots.values().cloned().collect()
+    }
+
+    /// What is known of a snapshot.
+    pub fn descriptor(&self, id: u64) -> Result<Descriptor, StoreError> {
+        self.state.borrow().contents.snapshots.get(&id).cloned().ok_or(StoreError::NotFound)
+    }
+
+    /// How many bytes belong to each snapshot. Walks the map.
+    pub fn snapshot_bytes(&self) -> BTreeMap<u64, SnapshotBytes> {
+        self.state.borrow().contents.map.bytes()
+    }
+
+    /// How much of the store is used.
+    pub fn usage(&self) -> Usage {
+        let state = self.state.borrow();
+        let log = state.log.blocks.len() as u64 * PART_SIZE;
+        Usage {
+            size: usable_size(self.store.borrow().shape().size),
+            free: state.space.free_bytes(),
+            pending: state.space.pending_bytes() + log,
+        }
+    }
+
+    fn is_low(&self) -> bool {
+        self.usage().percent() >= self.options.low_space_percent
+    }
+
+    /// Completes when so much of the store is taken that it should grow.
+    pub async fn low_space(&self) -> Usage {
+        poll_fn(|context| {
+            if self.is_low() {
+                return Poll::Ready(self.usage());
+            }
+            self.space_waiters.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    pub(super) fn notify_space(&self) {
+        if !self.space_waiters.borrow().is_empty() && self.is_low() {
+            self.space_waiters.take().into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// The store's device has grown: `device` is the same, with more behind its end.
+    pub fn grown(&self, device: Device) -> Result<(), StoreError> {
+        let (old, new) = (usable_size(self.store.borrow().shape().size), usable_size(device.shape().size));
+        if new < old {
+            return Err(StoreError::Misfit("an exception store cannot shrink"));
+        }
+        self.store.replace(device);
+        self.state.borrow_mut().space.add(Extent::between(old, new));
+        Ok(())
+    }
+
+    /// The origin has another size: `device` is the same, with more or less behind its end. Snapshots keep theirs.
+    /// Ask for [`SnapshotStore::origin`] again.
+    pub fn origin_resized(&self, device: Device) -> Result<(), StoreError> {
+        let size = device.shape().size;
+        if !size.is_multiple_of(PART_SIZE) {
+            return Err(StoreError::Misfit("the origin is not made of whole parts of 4 KiB"));
+        }
+        if self.state.borrow().contents.newest().is_some_and(|(_, newest)| newest > size) {
+            return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
+        }
+        self.origin.replace(device);
+        Ok(())
+    }
+}

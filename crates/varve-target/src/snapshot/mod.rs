@@ -1,0 +1,281 @@
+//! Dependent snapshots of one origin that share one exception store.
+//!
+//! The first write to a part of the origin after a snapshot was taken copies the old content into the store once,
+//! however many snapshots there are: for the newest. Snapshot S reads what was written to it, else the first
+//! preserved content at or after S in the order of creation, else the origin.
+//!
+//! ```text
+//!        origin front            snapshot views
+//!   write │      │ read          │ read / write
+//!         ▼      │               ▼
+//!   missing? ──► batch ─► log ─► map ──► store / zeros / origin
+//!         │      │  (append, durable)          │
+//!         ▼      ▼                             ▼
+//!        the origin's device             the store's device
+//! ```
+//!
+//! Invariants, cited by number where they are kept:
+//! - S1. A part of the origin that the newest snapshot does not own yet is changed only after its old content, and
+//!   the entry that finds it, are durable in the store.
+//! - S2. The map says that a part is preserved for the newest snapshot only when no snapshot read of that part of
+//!   the origin is under way. Hence a change to parts that are all preserved needs no lock at all: whoever resolves
+//!   a snapshot from now on finds the store, and nobody who found the origin before is still reading.
+//! - S3. Records of the log are written one after the other, each durable (forced unit access) before the next is
+//!   begun. Hence a record that was acknowledged can never lie behind one that was torn, only the last record can be
+//!   torn, and only its data has to be verified after a crash.
+//! - S4. Data written to a snapshot goes to fresh space and enters the log only after a flush; before that flush the
+//!   write is volatile and a crash shows the older content, whole. Overwrites of a snapshot's own parts go in place:
+//!   no checksum in the log covers them, for it was durable when it was logged.
+//! - S5. Space that is freed is used again only after the next checkpoint, and only when no request of before is
+//!   still under way (`space.rs`).
+//! - S6. A snapshot that exists after a crash has exactly the content of its instant: the origin was flushed while
+//!   its gate was closed, before the snapshot's entry was logged.
+//! - S7. Lock order: a view's lock, then `copies` (who preserves), then `falls` (who reads the origin for a
+//!   snapshot). Nobody waits for an earlier one while holding a later one.
+
+mod batch;
+mod check;
+mod checkpoint;
+mod contents;
+mod gate;
+mod log;
+mod manage;
+mod map;
+mod origin;
+mod recover;
+mod rollback;
+mod space;
+mod view;
+
+pub use check::{StoreReport, check_store};
+pub use manage::{Frozen, NewSnapshot, Pending, Usage};
+pub use map::SnapshotBytes;
+pub use recover::FormatOptions;
+pub use rollback::Progress;
+pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
+
+use batch::Pipeline;
+use contents::Contents;
+use gate::{Budget, Gate};
+use space::Space;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::task::Waker;
+use varve_block::{Arena, Clock, Device, Extent, IoError, KIB, MIB, RangeLock, align_down};
+use varve_format::store::{Mapping, PART_SIZE};
+
+/// How a store works; the defaults are meant for everybody.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// The most data of one record of the log, in bytes.
+    pub batch_bytes: u64,
+    /// The most old content that is held in memory at once, in bytes; at least `batch_bytes`.
+    pub copy_bytes: u64,
+    /// After so many records of the log a checkpoint is written, or after as many as the checkpoint has blocks.
+    pub log_records: u64,
+    /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
+    pub low_space_percent: u64,
+    /// A fault for the tests that prove that the oracle finds it.
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            batch_bytes: 4 * MIB - 4 * KIB,
+            copy_bytes: 16 * MIB,
+            log_records: 2048,
+            low_space_percent: 80,
+            sabotage: None,
+        }
+    }
+}
+
+/// Faults that can be built in on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    /// Records are not durable when the origin is changed (breaks S1 and S3).
+    SkipFlush,
+    /// The origin is changed before the record is written (breaks S1).
+    EntryAfterWrite,
+    /// At a removal the older snapshot does not get what it needs.
+    SkipHandOver,
+    /// What was written to a newer snapshot is taken for preserved content.
+    WrittenAsPreserved,
+    /// Freed space is used again at once (breaks S5).
+    ReuseAtOnce,
+}
+
+/// Why something about a store or its snapshots cannot be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// A device failed.
+    Io(IoError),
+    /// There is no space left in the store.
+    NoSpace,
+    /// There is no snapshot with this id.
+    NotFound,
+    /// There is a snapshot with this name already.
+    Exists,
+    /// The snapshot is held.
+    Held,
+    /// A rollback is under way.
+    Busy,
+    /// The name is none.
+    Name,
+    /// The store's device is too small; the number is the bytes that it must have.
+    TooSmall(u64),
+    /// Origin, store and options do not fit together, as said.
+    Misfit(&'static str),
+    /// There is no store on this device, or none that can be read.
+    Format(StoreFormatError),
+    /// The store contradicts itself, as said.
+    Corrupt(&'static str),
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Io(error) => write!(f, "input or output failed: {error}"),
+            StoreError::NoSpace => f.write_str("no space is left in the exception store"),
+            StoreError::NotFound => f.write_str("there is no such snapshot"),
+            StoreError::Exists => f.write_str("there is a snapshot with this name already"),
+            StoreError::Held => f.write_str("the snapshot is held"),
+            StoreError::Busy => f.write_str("the origin is being rolled back"),
+            StoreError::Name => f.write_str("this cannot be a snapshot's name"),
+            StoreError::TooSmall(bytes) => write!(f, "an exception store needs at least {bytes} bytes"),
+            StoreError::Misfit(why) | StoreError::Corrupt(why) => f.write_str(why),
+            StoreError::Format(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+impl From<IoError> for StoreError {
+    fn from(error: IoError) -> Self {
+        if error == IoError::NoSpace { StoreError::NoSpace } else { StoreError::Io(error) }
+    }
+}
+
+/// An exception store, open, between its origin and its snapshots.
+pub struct SnapshotStore {
+    id: Uuid,
+    arena: Arena,
+    clock: Clock,
+    options: StoreOptions,
+    /// The origin itself, below its front.
+    origin: RefCell<Device>,
+    store: RefCell<Device>,
+    state: RefCell<State>,
+    pipeline: Pipeline,
+    /// Changes of the origin.
+    changes: Gate,
+    /// Reads of the origin; closed only during a rollback.
+    reads: Gate,
+    copying: Budget,
+    /// Held exclusively, on parts, by changes of the origin while they preserve.
+    copies: RangeLock,
+    /// Held shared by snapshot reads of the origin, and exclusively while parts are entered into the map (S2).
+    falls: RangeLock,
+    views: RefCell<BTreeMap<u64, Rc<ViewState>>>,
+    /// Held by whoever creates, removes or rolls back.
+    managing: RangeLock,
+    /// Whether a rollback is under way.
+    rolling_back: Cell<bool>,
+    /// After a failed write to the log nothing that needs the log is done any more.
+    failed: Cell<Option<IoError>>,
+    /// After a failed rollback the origin is neither old nor new and is not served.
+    half_rolled_back: Cell<bool>,
+    space_waiters: RefCell<Vec<Waker>>,
+}
+
+/// What the store knows, and where it lies.
+struct State {
+    contents: Contents,
+    space: Space,
+    log: LogPosition,
+    /// Blocks of the present checkpoint.
+    checkpoint: Vec<Extent>,
+    /// What was written to snapshots and is in the map, but not in the log (S4).
+    unlogged: Vec<Mapping>,
+}
+
+/// Where the log goes on.
+struct LogPosition {
+    generation: u64,
+    sequence: u64,
+    /// Where the next record's block will lie; taken already.
+    next: u64,
+    /// Blocks of the records since the last checkpoint.
+    blocks: Vec<Extent>,
+}
+
+/// What all handles of one snapshot share.
+#[derive(Default)]
+struct ViewState {
+    gate: Gate,
+    lock: RangeLock,
+    gone: Cell<bool>,
+}
+
+/// Blocks that a change to the map of `pieces` pieces must leave for the next checkpoint and for logical records.
+fn reserve_bytes(pieces: usize, snapshots: usize) -> u64 {
+    /// Entries of a mapping that fit into a block.
+    const MAPPINGS_A_BLOCK: usize = varve_format::store::ENTRY_CAPACITY / 40;
+    /// Descriptions of snapshots that fit into a block, however long their names.
+    const SNAPSHOTS_A_BLOCK: usize =
+        varve_format::store::ENTRY_CAPACITY / varve_format::store::ENTRY_LENGTH_MAX - 1;
+    const SPARE_BLOCKS: usize = 8;
+    let blocks = pieces.div_ceil(MAPPINGS_A_BLOCK) + snapshots.div_ceil(SNAPSHOTS_A_BLOCK) + SPARE_BLOCKS;
+    blocks as u64 * PART_SIZE
+}
+
+impl State {
+    /// Bytes that data may take, if that adds at most `entries` mappings of `bytes` bytes in all to the map.
+    fn available(&self, entries: usize, bytes: u64) -> u64 {
+        let map = &self.contents.map;
+        let chunks = usize::try_from(bytes / map.chunk_size()).expect("chunks are counted in memory");
+        let pieces = map.pieces() + 2 * entries + chunks;
+        let reserve = reserve_bytes(pieces, self.contents.snapshots.len() + 1);
+        self.space.free_bytes().saturating_sub(reserve)
+    }
+}
+
+impl SnapshotStore {
+    fn sabotaged(&self, fault: Sabotage) -> bool {
+        self.options.sabotage == Some(fault)
+    }
+
+    fn origin_device(&self) -> Device {
+        self.origin.borrow().clone()
+    }
+
+    fn store_device(&self) -> Device {
+        self.store.borrow().clone()
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_size(&self) -> u64 {
+        self.state.borrow().contents.map.chunk_size()
+    }
+
+    /// The store's id.
+    pub fn id(&self) -> Uuid {
+        self.id
+    }
+}
+
+/// The whole blocks of a store's device of `size` bytes.
+fn usable_size(size: u64) -> u64 {
+    align_down(size, PART_SIZE)
+}
+
+/// The length of something in memory.
+fn index(length: u64) -> usize {
+    usize::try_from(length).expect("what is in memory is shorter than the address space")
+}

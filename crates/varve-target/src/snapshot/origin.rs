@@ -1,0 +1,177 @@
+//! The origin's front: lets requests through, and preserves what a change is about to overwrite.
+
+use super::batch::Work;
+use super::gate::Inside;
+use super::{Sabotage, SnapshotStore, index};
+use futures_util::future::join_all;
+use std::rc::Rc;
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, LockMode, MIB, Outcome, Shape,
+    StatusFuture,
+};
+use varve_format::store::PART_SIZE;
+
+/// The longest run that is preserved as one.
+pub(super) const PIECE_BYTES: u64 = MIB;
+
+/// What stands before the origin.
+struct Origin {
+    store: Rc<SnapshotStore>,
+    /// The origin itself, as it was when this front was made.
+    device: Device,
+}
+
+impl SnapshotStore {
+    /// The origin, for everybody's use. Its shape is the present one; ask again after a resize.
+    pub fn origin(self: &Rc<Self>) -> Device {
+        Device::new(Origin { store: Rc::clone(self), device: self.origin_device() })
+    }
+
+    /// The runs of `extent` that must be preserved before it may change, and for whom.
+    pub(super) fn missing(&self, extent: Extent) -> Option<(u64, Vec<Extent>)> {
+        let state = self.state.borrow();
+        let (newest, size) = state.contents.newest()?;
+        let parts = extent.align_out(PART_SIZE).intersect(Extent::new(0, size))?;
+        let missing = state.contents.map.missing(newest, parts);
+        (!missing.is_empty()).then_some((newest, missing))
+    }
+
+    /// Makes sure that the origin's content in `extent` is preserved for its snapshots. The caller is inside the
+    /// gate for changes, or holds it closed.
+    pub(super) async fn preserve(&self, extent: Extent) -> Result<(), IoError> {
+        self.preserve_around(extent, async || Ok(())).await
+    }
+
+    /// As [`SnapshotStore::preserve`]; `between` runs after the old content was read and before it is durable, which
+    /// only sabotage has a use for.
+    async fn preserve_around(
+        &self,
+        extent: Extent,
+        between: impl AsyncFn() -> Result<(), IoError>,
+    ) -> Result<(), IoError> {
+        let parts = extent.align_out(PART_SIZE);
+        let _alone = self.copies.lock(parts, LockMode::Exclusive).await;
+        let Some((snapshot, missing)) = self.missing(parts) else { return Ok(()) };
+        let mut round = Vec::new();
+        let mut bytes = 0;
+        let pieces = missing.into_iter().flat_map(|run| cut(run, PIECE_BYTES));
+        for piece in pieces {
+            if bytes + piece.length > self.options.batch_bytes {
+                self.preserve_round(snapshot, &round, &between).await?;
+                (round, bytes) = (Vec::new(), 0);
+            }
+            bytes += piece.length;
+            round.push(piece);
+        }
+        self.preserve_round(snapshot, &round, &between).await
+    }
+
+    /// Preserves some runs, all at the same time.
+    async fn preserve_round(
+        &self,
+        snapshot: u64,
+        runs: &[Extent],
+        between: &impl AsyncFn() -> Result<(), IoError>,
+    ) -> Result<(), IoError> {
+        if let Some(error) = self.failed.get() {
+            return Err(error);
+        }
+        let _spent = self.copying.spend(runs.iter().map(|run| run.length).sum()).await;
+        let origin = self.origin_device();
+        let read = async |run: &Extent| {
+            let ticket = self.pipeline.join(Work::Preserve { snapshot, extent: *run, data: None });
+            let content = origin.read(run.offset, self.arena.take(index(run.length))).await;
+            ticket.deliver(content.ok());
+            ticket
+        };
+        let tickets = join_all(runs.iter().map(read)).await;
+        between().await?;
+        let mut outcome = Ok(());
+        for ticket in tickets {
+            outcome = outcome.and(self.settle(ticket).await);
+        }
+        outcome
+    }
+}
+
+/// `run`, in pieces of at most `length` bytes.
+fn cut(run: Extent, length: u64) -> impl Iterator<Item = Extent> {
+    let pieces = run.length.div_ceil(length);
+    (0..pieces).map(move |piece| {
+        let start = run.offset + piece * length;
+        Extent::between(start, run.end().min(start + length))
+    })
+}
+
+impl Origin {
+    /// A change that has to wait for something.
+    async fn change(&self, io: Io, inside: Option<Inside>) -> Outcome {
+        let store = &*self.store;
+        let _inside = match inside {
+            Some(inside) => inside,
+            None => store.changes.enter().await,
+        };
+        if store.half_rolled_back.get() {
+            return Err(IoError::Medium);
+        }
+        let extent = io.extent();
+        if let Io::Zero { options, .. } = &io
+            && options.fast
+            && store.missing(extent).is_some()
+        {
+            return Err(IoError::Unsupported);
+        }
+        if store.sabotaged(Sabotage::EntryAfterWrite)
+            && let Io::Write { offset, data, durability } = &io
+        {
+            let write = async || self.device.write(*offset, data.clone(), *durability).await.map(|_| ());
+            store.preserve_around(extent, write).await?;
+        } else {
+            store.preserve(extent).await?;
+        }
+        self.device.submit(io).await
+    }
+
+    async fn read_later(&self, io: Io) -> Outcome {
+        drop(self.store.reads.enter().await);
+        if self.store.half_rolled_back.get() {
+            return Err(IoError::Medium);
+        }
+        self.device.submit(io).await
+    }
+}
+
+impl BlockDevice for Origin {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let store = &*self.store;
+        let io = io.into_io();
+        match &io {
+            Io::Flush => return self.device.submit(io),
+            Io::Read { .. } if store.reads.is_open() && !store.half_rolled_back.get() => {
+                return self.device.submit(io);
+            }
+            Io::Read { .. } => return Completion::pending(self.read_later(io)),
+            Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => {}
+        }
+        let inside = store.changes.try_enter();
+        if inside.is_none() || store.half_rolled_back.get() || store.missing(io.extent()).is_some() {
+            return Completion::pending(self.change(io, inside));
+        }
+        // S2: everything is preserved, so nothing is in the way.
+        match self.device.submit(io) {
+            Completion::Pending(future) => Completion::pending(async move {
+                let _inside = inside;
+                future.await
+            }),
+            ready @ Completion::Ready(_) => ready,
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}

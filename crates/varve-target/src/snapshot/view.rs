@@ -1,0 +1,294 @@
+//! A snapshot as a device: reads find the newest content that is old enough, writes go to space of its own.
+
+use super::batch::Work;
+use super::map::{Run, Source};
+use super::{Sabotage, SnapshotStore, StoreError, ViewState, index};
+use crate::fan_out::join_pieces;
+use futures_util::future::join_all;
+use std::rc::Rc;
+use varve_block::{
+    Access, Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io,
+    IoError, LockMode, Outcome, Shape, StatusFuture, StatusRun,
+};
+use varve_format::store::{Mapping, PART_SIZE, ZEROS};
+
+/// How much may be written to snapshots before the log is told without being asked.
+const UNLOGGED_MAX: usize = 1000;
+/// How many bytes one question about allocation looks at: the answer may cover less than was asked.
+const STATUS_BYTES: u64 = 1 << 30;
+
+struct View {
+    store: Rc<SnapshotStore>,
+    id: u64,
+    state: Rc<ViewState>,
+    shape: Shape,
+}
+
+impl SnapshotStore {
+    /// The snapshot `id`, for everybody's use. Its access is the present one; ask again after a change of flags.
+    pub fn snapshot(self: &Rc<Self>, id: u64) -> Result<Device, StoreError> {
+        let state = self.state.borrow();
+        let descriptor = state.contents.snapshots.get(&id).ok_or(StoreError::NotFound)?;
+        let below = [self.origin_device().shape(), self.store_device().shape()];
+        let block_size = below[0].block_size.max(below[1].block_size);
+        let mut shape = Shape::new(descriptor.size, block_size);
+        shape.optimal_size = shape.optimal_size.max(u32::try_from(PART_SIZE).expect("a part is small"));
+        shape.access = if descriptor.read_only { Access::ReadOnly } else { Access::ReadWrite };
+        shape.discard = true;
+        shape.fast_zero = true;
+        let view = self.view_state(id).ok_or(StoreError::NotFound)?;
+        Ok(Device::new(View { store: Rc::clone(self), id, state: view, shape }))
+    }
+
+    pub(super) fn view_state(&self, id: u64) -> Option<Rc<ViewState>> {
+        self.views.borrow().get(&id).filter(|view| !view.gone.get()).map(Rc::clone)
+    }
+
+    fn resolve(&self, id: u64, extent: Extent) -> Vec<Run> {
+        let parts = extent.align_out(PART_SIZE);
+        let map = &self.state.borrow().contents.map;
+        let runs = if self.sabotaged(Sabotage::WrittenAsPreserved) {
+            map.resolve_confused(id, parts)
+        } else {
+            map.resolve(id, parts)
+        };
+        runs.into_iter().filter_map(|run| run.clip(extent)).collect()
+    }
+
+    /// Reads what snapshot `id` shows from `offset` on.
+    pub(super) async fn read_snapshot(&self, id: u64, offset: u64, buffer: Buffer) -> Outcome {
+        let extent = Extent::new(offset, buffer.len() as u64);
+        let mut runs = self.resolve(id, extent);
+        let mut _shared = None;
+        if runs.iter().any(|run| run.source == Source::Below) {
+            // S2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
+            _shared = Some(self.falls.lock(extent.align_out(PART_SIZE), LockMode::Shared).await);
+            runs = self.resolve(id, extent);
+        }
+        let _in_use = self.state.borrow().space.in_use();
+        self.read_runs(&runs, buffer).await
+    }
+
+    /// Reads `runs`, which follow each other, into `buffer`.
+    async fn read_runs(&self, runs: &[Run], mut buffer: Buffer) -> Outcome {
+        let (origin, store) = (self.origin_device(), self.store_device());
+        let mut pieces = Vec::with_capacity(runs.len());
+        for run in runs {
+            let rest = buffer.split_off(index(run.extent.length));
+            pieces.push(match run.source {
+                Source::Store(place) => store.read(place, buffer),
+                Source::Below => origin.read(run.extent.offset, buffer),
+                Source::Zeros => {
+                    buffer.fill(0);
+                    Completion::ready(Ok(buffer))
+                }
+            });
+            buffer = rest;
+        }
+        join_pieces(pieces).await
+    }
+
+    /// Makes durable what was written to any snapshot.
+    pub(super) async fn flush_written(&self) -> Result<(), IoError> {
+        if self.state.borrow().unlogged.is_empty() && self.pipeline.is_idle() {
+            return self.store_device().flush().await.map(|_| ());
+        }
+        let ticket = self.pipeline.join(Work::LogWritten);
+        self.settle(ticket).await
+    }
+
+    /// Takes space for up to `length` bytes that are written to a snapshot.
+    async fn take_for_snapshot(&self, length: u64) -> Result<Extent, IoError> {
+        for last in [false, true] {
+            if let Some(error) = self.failed.get() {
+                return Err(error);
+            }
+            {
+                let mut state = self.state.borrow_mut();
+                state.space.reclaim();
+                let wanted = length.min(state.available(1, length));
+                let found = (wanted > 0).then(|| state.space.take_back(wanted)).flatten();
+                if let Some(extent) = found {
+                    drop(state);
+                    self.notify_space();
+                    return Ok(extent);
+                }
+            }
+            if last {
+                break;
+            }
+            let ticket = self.pipeline.join(Work::Checkpoint);
+            self.settle(ticket).await?;
+        }
+        Err(IoError::NoSpace)
+    }
+
+    fn note_written(&self, mapping: Mapping) {
+        let mut state = self.state.borrow_mut();
+        let freed = state.contents.map.insert_written(mapping);
+        state.space.release(freed);
+        state.unlogged.push(mapping);
+    }
+}
+
+impl View {
+    /// Writes `data` at `offset`.
+    async fn write(&self, offset: u64, data: Bytes) -> Result<(), IoError> {
+        let extent = Extent::new(offset, data.len() as u64);
+        let parts = extent.align_out(PART_SIZE);
+        let _alone = self.state.lock.lock(parts, LockMode::Exclusive).await;
+        let _in_use = self.store.state.borrow().space.in_use();
+        let runs = self.store.state.borrow().contents.map.resolve_written(self.id, parts);
+        let writes = runs.into_iter().map(|run| self.write_run(run, extent, &data));
+        join_all(writes).await.into_iter().collect()
+    }
+
+    /// Writes the part of `data`, which is for `extent`, that falls into `run`.
+    async fn write_run(&self, run: Run, extent: Extent, data: &Bytes) -> Result<(), IoError> {
+        let mine = run.clip(extent).expect("runs are made of the parts that the request touches");
+        let slice = data.slice(index(mine.extent.offset - extent.offset), index(mine.extent.length));
+        if let Source::Store(place) = mine.source {
+            // S4: its own already.
+            return self.store.store_device().write(place, slice, Durability::Volatile).await.map(|_| ());
+        }
+        let whole = mine.extent.align_out(PART_SIZE);
+        let content = if whole == mine.extent { slice } else { self.fill_edges(mine.extent, &slice).await? };
+        let mut at = whole.offset;
+        while at < whole.end() {
+            let place = self.store.take_for_snapshot(whole.end() - at).await?;
+            let bytes = content.slice(index(at - whole.offset), index(place.length));
+            let written = self.store.store_device().write(place.offset, bytes, Durability::Volatile).await;
+            if let Err(error) = written {
+                self.store.state.borrow_mut().space.release([place]);
+                return Err(error);
+            }
+            let extent = Extent::new(at, place.length);
+            self.store.note_written(Mapping { snapshot: self.id, extent, place: place.offset });
+            at = extent.end();
+        }
+        Ok(())
+    }
+
+    /// `data`, which is for `extent`, with what the snapshot shows around it in the first and the last part.
+    async fn fill_edges(&self, extent: Extent, data: &[u8]) -> Result<Bytes, IoError> {
+        let whole = extent.align_out(PART_SIZE);
+        let mut content = self.store.arena.take(index(whole.length));
+        let first = Extent::new(whole.offset, PART_SIZE);
+        let last = Extent::between(whole.end() - PART_SIZE, whole.end());
+        let edges = if first == last { vec![first] } else { vec![first, last] };
+        for edge in edges.into_iter().filter(|edge| !extent.contains(*edge)) {
+            let buffer = self.store.arena.take(index(edge.length));
+            let old = self.store.read_snapshot(self.id, edge.offset, buffer).await?;
+            let at = index(edge.offset - whole.offset);
+            content[at..at + old.len()].copy_from_slice(&old);
+        }
+        let at = index(extent.offset - whole.offset);
+        content[at..at + data.len()].copy_from_slice(data);
+        Ok(content.freeze())
+    }
+
+    /// Makes `extent` zeros: whole parts by a note in the map, ragged edges by writing.
+    async fn zero(&self, extent: Extent) -> Result<(), IoError> {
+        let inner = extent.align_in(PART_SIZE);
+        if inner.is_empty() {
+            return self.write_zeros(extent).await;
+        }
+        self.write_zeros(Extent::between(extent.offset, inner.offset)).await?;
+        self.write_zeros(Extent::between(inner.end(), extent.end())).await?;
+        let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
+        if self.store.state.borrow().available(1, inner.length) == 0 {
+            return Err(IoError::NoSpace);
+        }
+        self.store.note_written(Mapping { snapshot: self.id, extent: inner, place: ZEROS });
+        Ok(())
+    }
+
+    async fn write_zeros(&self, extent: Extent) -> Result<(), IoError> {
+        if extent.is_empty() {
+            return Ok(());
+        }
+        let zeros = self.store.arena.take_zeroed(index(extent.length));
+        self.write(extent.offset, zeros.freeze()).await
+    }
+
+    /// Gives up what was written to whole parts of `extent`; what was not stays as it is.
+    async fn discard(&self, extent: Extent) {
+        let inner = extent.align_in(PART_SIZE);
+        if inner.is_empty() {
+            return;
+        }
+        let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
+        let runs = self.store.state.borrow().contents.map.resolve_written(self.id, inner);
+        if self.store.state.borrow().available(runs.len(), inner.length) == 0 {
+            return; // What is given up need not be forgotten, and the map has no room to say so.
+        }
+        for run in runs {
+            if matches!(run.source, Source::Store(_)) {
+                self.store.note_written(Mapping { snapshot: self.id, extent: run.extent, place: ZEROS });
+            }
+        }
+    }
+
+    async fn carry_out(&self, io: Io) -> Outcome {
+        let _inside = self.state.gate.enter().await;
+        if self.state.gone.get() {
+            return Err(IoError::Gone);
+        }
+        let durability = match &io {
+            Io::Write { durability, .. } => *durability,
+            Io::Zero { options, .. } => options.durability,
+            Io::Read { .. } | Io::Discard { .. } | Io::Flush => Durability::Volatile,
+        };
+        match io {
+            Io::Read { offset, buffer } => return self.store.read_snapshot(self.id, offset, buffer).await,
+            Io::Write { offset, data, .. } => self.write(offset, data).await?,
+            Io::Zero { extent, .. } => self.zero(extent).await?,
+            Io::Discard { extent } => self.discard(extent).await,
+            Io::Flush => self.store.flush_written().await?,
+        }
+        let many = self.store.state.borrow().unlogged.len() > UNLOGGED_MAX;
+        if many || durability == Durability::Durable {
+            self.store.flush_written().await?;
+        }
+        Ok(Buffer::empty())
+    }
+
+    async fn status_runs(&self, extent: Extent) -> Result<Vec<StatusRun>, IoError> {
+        let _inside = self.state.gate.enter().await;
+        if self.state.gone.get() {
+            return Err(IoError::Gone);
+        }
+        let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
+        let mut answer = Vec::new();
+        for run in self.store.resolve(self.id, extent) {
+            let length = run.extent.length;
+            match run.source {
+                Source::Store(_) => answer.push(StatusRun { length, allocation: Allocation::Data }),
+                Source::Zeros => answer.push(StatusRun { length, allocation: Allocation::Hole }),
+                Source::Below => {
+                    let below = self.store.origin_device().status(run.extent).await?;
+                    let covered: u64 = below.iter().map(|run| run.length).sum();
+                    answer.extend(below);
+                    if covered < length {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(answer)
+    }
+}
+
+impl BlockDevice for View {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        Completion::pending(self.carry_out(io.into_io()))
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        Box::pin(self.status_runs(extent))
+    }
+}

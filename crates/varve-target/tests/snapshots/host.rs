@@ -1,0 +1,428 @@
+//! A host with an origin, its snapshots and their store on two simulated disks, and the model of what each may hold.
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use varve_block::{Device, Extent, IoError, KIB};
+use varve_sim::{Client, CrashKind, Mix, Oracle, Random, SharedOracle, SimDisk, World};
+use varve_target::Linear;
+use varve_target::snapshot::{
+    FormatOptions, Frozen, NewSnapshot, Progress, Sabotage, SnapshotStore, StoreError, StoreOptions, Uuid,
+    check_store,
+};
+
+const ORIGIN_SIZE_MAX: u64 = 320 * KIB;
+const STORE_SIZE_MAX: u64 = 2048 * KIB;
+
+/// A snapshot as the model knows it.
+pub(crate) struct Known {
+    pub(crate) id: u64,
+    pub(crate) oracle: SharedOracle,
+    pub(crate) held: bool,
+    pub(crate) read_only: bool,
+}
+
+/// What was under way when the crash came.
+enum Doubt {
+    Create(String, SharedOracle, NewSnapshot),
+    Remove(String),
+    Rollback(String, Box<Oracle>),
+    Flags(String),
+}
+
+/// What is known across crashes.
+struct Model {
+    origin: SharedOracle,
+    snapshots: BTreeMap<String, Known>,
+    doubts: Vec<Doubt>,
+    volumes: u16,
+    store_size: u64,
+}
+
+pub(crate) struct Host {
+    world: World,
+    origin_disk: SimDisk,
+    store_disk: SimDisk,
+    options: StoreOptions,
+    model: RefCell<Model>,
+}
+
+impl Host {
+    /// A host whose sizes and settings follow from `seed`.
+    pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>) -> Host {
+        let world = World::new(seed);
+        let mut random = world.random();
+        let origin_size = *random.pick(&[64 * KIB, 128 * KIB, 256 * KIB]);
+        let store_size = *random.pick(&[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]);
+        let options = StoreOptions {
+            log_records: random.between(1, 30),
+            low_space_percent: 60,
+            sabotage,
+            ..StoreOptions::default()
+        };
+        let model = Model {
+            origin: Rc::new(RefCell::new(Oracle::new(1, origin_size))),
+            snapshots: BTreeMap::new(),
+            doubts: Vec::new(),
+            volumes: 1,
+            store_size,
+        };
+        let host = Host {
+            origin_disk: SimDisk::new(ORIGIN_SIZE_MAX),
+            store_disk: SimDisk::new(STORE_SIZE_MAX),
+            options,
+            model: RefCell::new(model),
+            world,
+        };
+        let chunk_size = *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB]);
+        let format =
+            FormatOptions { chunk_size, ..FormatOptions::new(Uuid::from_u128(u128::from(seed) + 1)) };
+        let (store, arena) = (host.store_device(), host.world.arena());
+        host.world.run(async { SnapshotStore::format(&store, &arena, format).await }).expect("no faults");
+        host
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    fn store_device(&self) -> Device {
+        let size = self.model.borrow().store_size;
+        Device::new(Linear::new(vec![(size, self.store_disk.device(&self.world), 0)]))
+    }
+
+    fn origin_device(&self) -> Device {
+        let size = self.model.borrow().origin.borrow().size();
+        Device::new(Linear::new(vec![(size, self.origin_disk.device(&self.world), 0)]))
+    }
+
+    /// The crash has come: what was not durable may be gone.
+    pub(crate) fn crashed(&self, kind: CrashKind) {
+        let model = self.model.borrow();
+        let doubtful = model.doubts.iter().filter_map(|doubt| match doubt {
+            Doubt::Create(_, oracle, _) => Some(oracle),
+            _ => None,
+        });
+        // What was written to a snapshot and not flushed is lost with the process too: the map was not told yet.
+        let known = model.snapshots.values().map(|known| &known.oracle);
+        known.chain(doubtful).for_each(|oracle| oracle.borrow_mut().crashed());
+        match kind {
+            CrashKind::Power => model.origin.borrow_mut().crashed(),
+            CrashKind::Process => model.origin.borrow_mut().killed(),
+        }
+        drop(model);
+        for doubt in &mut self.model.borrow_mut().doubts {
+            if let Doubt::Rollback(_, before) = doubt {
+                match kind {
+                    CrashKind::Power => before.crashed(),
+                    CrashKind::Process => before.killed(),
+                }
+            }
+        }
+    }
+
+    /// Opens the store and settles what the last crash left in doubt.
+    pub(crate) async fn boot(&self) -> Boot<'_> {
+        let (origin, store) = (self.origin_device(), self.store_device());
+        let opened =
+            SnapshotStore::open(origin, store, self.world.arena(), self.world.clock(), self.options).await;
+        let boot = Boot { host: self, store: opened.expect("a store can always be opened") };
+        boot.settle_doubts().await;
+        boot
+    }
+}
+
+/// The host, running.
+pub(crate) struct Boot<'a> {
+    host: &'a Host,
+    pub(crate) store: Rc<SnapshotStore>,
+}
+
+impl Boot<'_> {
+    async fn settle_doubts(&self) {
+        let listed: BTreeMap<String, u64> =
+            self.store.list().into_iter().map(|descriptor| (descriptor.name, descriptor.id)).collect();
+        let doubts = std::mem::take(&mut self.host.model.borrow_mut().doubts);
+        for doubt in doubts {
+            match doubt {
+                Doubt::Create(name, oracle, new) => {
+                    if let Some(id) = listed.get(&name) {
+                        let known = Known { id: *id, oracle, held: new.held, read_only: new.read_only };
+                        self.host.model.borrow_mut().snapshots.insert(name, known);
+                    }
+                }
+                Doubt::Remove(name) => {
+                    if !listed.contains_key(&name) {
+                        self.host.model.borrow_mut().snapshots.remove(&name);
+                    }
+                }
+                Doubt::Flags(name) => {
+                    let id = listed[&name];
+                    let descriptor = self.store.descriptor(id).expect("listed");
+                    let mut model = self.host.model.borrow_mut();
+                    let known = model.snapshots.get_mut(&name).expect("known");
+                    (known.held, known.read_only) = (descriptor.held, descriptor.read_only);
+                }
+                Doubt::Rollback(name, before) => self.settle_rollback(&name, *before).await,
+            }
+        }
+        let model = self.host.model.borrow();
+        let known: BTreeMap<String, u64> =
+            model.snapshots.iter().map(|(name, known)| (name.clone(), known.id)).collect();
+        assert_eq!(listed, known, "every acknowledged snapshot exists, and no other");
+    }
+
+    /// The origin is either what the snapshot is, or what it was before.
+    async fn settle_rollback(&self, name: &str, before: Oracle) {
+        let id = self.host.model.borrow().snapshots[name].id;
+        let snapshot = self.store.snapshot(id).expect("a snapshot is not lost in a rollback");
+        let (now, then) = (self.content(&self.store.origin()).await, self.content(&snapshot).await);
+        let model = self.host.model.borrow();
+        if now == then {
+            model.origin.borrow_mut().restore(&model.snapshots[name].oracle.borrow());
+        } else {
+            model.origin.borrow_mut().restore(&before);
+        }
+    }
+
+    async fn content(&self, device: &Device) -> Vec<u8> {
+        let length = usize::try_from(device.shape().size).expect("small");
+        device.read(0, self.host.world.arena().take(length)).await.expect("no faults").to_vec()
+    }
+
+    fn origin_client(&self) -> Client {
+        let oracle = Rc::clone(&self.host.model.borrow().origin);
+        Client::new(self.store.origin(), self.host.world.arena(), oracle)
+    }
+
+    fn client(&self, name: &str) -> Client {
+        let model = self.host.model.borrow();
+        let known = &model.snapshots[name];
+        let device = self.store.snapshot(known.id).expect("known snapshots exist");
+        Client::new(device, self.host.world.arena(), Rc::clone(&known.oracle))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.host.model.borrow().snapshots.keys().cloned().collect()
+    }
+
+    /// Reads and checks everything.
+    pub(crate) async fn verify(&self) {
+        self.origin_client().verify().await.expect("no faults");
+        for name in self.names() {
+            self.client(&name).verify().await.expect("no faults");
+        }
+    }
+
+    /// Asserts that the store's books balance and that a walk finds what is in memory.
+    pub(crate) async fn check(&self) {
+        self.store.verify();
+        let report = check_store(&self.host.store_device(), &self.host.world.arena()).await;
+        let report = report.expect("a store that is in use is sound");
+        assert_eq!(report.snapshots, self.store.list());
+    }
+
+    /// One round: clients of the origin and of some snapshots, beside something that happens to the snapshots.
+    pub(crate) async fn round(&self, random: &mut Random) {
+        let names = self.names();
+        if random.chance(1, 8) && !names.is_empty() {
+            return self.rollback_round(random).await;
+        }
+        let count = if names.is_empty() { 0 } else { random.below(3) };
+        let pool: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
+        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork()];
+        let [first, second, third, fourth] = &mut choices;
+        let origin = self.exercise(self.origin_client(), first);
+        let one = self.exercise_one(pool.first(), second);
+        let two = self.exercise_one(pool.get(1), third);
+        let other = self.manage(fourth, &pool);
+        futures_util::join!(origin, one, two, other);
+        if random.chance(1, 12) {
+            self.grow_origin(random);
+        }
+    }
+
+    async fn exercise_one(&self, name: Option<&String>, random: &mut Random) {
+        if let Some(name) = name {
+            self.exercise(self.client(name), random).await;
+        }
+    }
+
+    /// Random requests, several at a time; a full store and a read-only snapshot are no reason to stop.
+    async fn exercise(&self, client: Client, random: &mut Random) {
+        let mix = Mix {
+            depth: usize::try_from(random.between(1, 7)).expect("small"),
+            length_max: *random.pick(&[4 * KIB, 16 * KIB, 100 * KIB]),
+            zeros: random.below(2),
+            discards: random.below(2),
+            ..Mix::default()
+        };
+        let mut under_way = FuturesUnordered::new();
+        for _ in 0..random.between(1, 14) {
+            let mut choices = random.fork();
+            let client = client.clone();
+            under_way.push(async move { client.step(&mix, &mut choices).await });
+            if under_way.len() == mix.depth {
+                tolerate(under_way.next().await);
+            }
+        }
+        while let Some(result) = under_way.next().await {
+            tolerate(Some(result));
+        }
+    }
+
+    async fn manage(&self, random: &mut Random, in_use: &[String]) {
+        let pause = std::time::Duration::from_micros(random.below(1500));
+        self.host.world.clock().sleep(pause).await;
+        let free: Vec<String> = self.names().into_iter().filter(|name| !in_use.contains(name)).collect();
+        match random.below(10) {
+            0..=3 if self.names().len() < 6 => self.create(random).await,
+            4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free)).await,
+            6 if !free.is_empty() => self.set_flags(random.pick::<String>(&free), random.fork()).await,
+            7 => self.grow_store(random),
+            _ => {}
+        }
+    }
+
+    async fn create(&self, random: &mut Random) {
+        let volume = {
+            let mut model = self.host.model.borrow_mut();
+            model.volumes += 1;
+            model.volumes
+        };
+        let new = NewSnapshot {
+            name: format!("s{volume}"),
+            read_only: random.chance(1, 6),
+            held: random.chance(1, 6),
+        };
+        let frozen: Frozen = self.store.freeze().await.expect("no faults");
+        let oracle = {
+            let model = self.host.model.borrow();
+            let mut origin = model.origin.borrow_mut();
+            let flush = origin.flush_started();
+            origin.flush_finished(flush); // S6
+            Rc::new(RefCell::new(origin.snapshot(volume)))
+        };
+        let doubt = Doubt::Create(new.name.clone(), Rc::clone(&oracle), new.clone());
+        self.host.model.borrow_mut().doubts.push(doubt);
+        let pending = frozen.create(&new).expect("a new name");
+        drop(frozen);
+        let created = pending.commit().await;
+        self.resolve(|doubt| matches!(doubt, Doubt::Create(name, ..) if *name == new.name));
+        match created {
+            Ok(id) => {
+                let known = Known { id, oracle, held: new.held, read_only: new.read_only };
+                self.host.model.borrow_mut().snapshots.insert(new.name, known);
+            }
+            Err(error) => assert_eq!(error, StoreError::NoSpace),
+        }
+    }
+
+    async fn remove(&self, name: &str) {
+        let (id, held) = {
+            let model = self.host.model.borrow();
+            (model.snapshots[name].id, model.snapshots[name].held)
+        };
+        if held {
+            assert_eq!(self.store.remove(id).await, Err(StoreError::Held));
+            return;
+        }
+        self.host.model.borrow_mut().doubts.push(Doubt::Remove(name.to_owned()));
+        self.store.remove(id).await.expect("a removal works in a full store too");
+        self.resolve(|doubt| matches!(doubt, Doubt::Remove(_)));
+        self.host.model.borrow_mut().snapshots.remove(name);
+    }
+
+    async fn set_flags(&self, name: &str, mut random: Random) {
+        let id = self.host.model.borrow().snapshots[name].id;
+        let (read_only, held) = (random.chance(1, 3), random.chance(1, 3));
+        self.host.model.borrow_mut().doubts.push(Doubt::Flags(name.to_owned()));
+        self.store.set_flags(id, read_only, held).await.expect("there is always space for this");
+        self.resolve(|doubt| matches!(doubt, Doubt::Flags(_)));
+        let mut model = self.host.model.borrow_mut();
+        let known = model.snapshots.get_mut(name).expect("known");
+        (known.read_only, known.held) = (read_only, held);
+    }
+
+    fn grow_store(&self, random: &mut Random) {
+        let size = {
+            let mut model = self.host.model.borrow_mut();
+            model.store_size = (model.store_size + random.between(1, 40) * 4 * KIB).min(STORE_SIZE_MAX);
+            model.store_size
+        };
+        assert!(size <= STORE_SIZE_MAX);
+        self.store.grown(self.host.store_device()).expect("it grows");
+    }
+
+    fn grow_origin(&self, random: &mut Random) {
+        {
+            let model = self.host.model.borrow();
+            let mut oracle = model.origin.borrow_mut();
+            let size = (oracle.size() + random.between(0, 3) * 4 * KIB).min(ORIGIN_SIZE_MAX);
+            oracle.grow(size);
+        }
+        self.store.origin_resized(self.host.origin_device()).expect("it grows");
+    }
+
+    /// Rolls the origin back, beside clients of other snapshots.
+    async fn rollback_round(&self, random: &mut Random) {
+        let names = self.names();
+        let name = random.pick(&names).clone();
+        let other = names.iter().find(|other| **other != name).cloned();
+        let (id, before) = {
+            let model = self.host.model.borrow();
+            let origin = model.origin.borrow();
+            let known = &model.snapshots[&name];
+            if known.oracle.borrow().size() != origin.size() {
+                return;
+            }
+            (known.id, origin.snapshot(1))
+        };
+        self.host.model.borrow_mut().doubts.push(Doubt::Rollback(name.clone(), Box::new(before)));
+        let progress = Progress::default();
+        let mut choices = random.fork();
+        let rollback = self.store.rollback(id, &progress);
+        let (outcome, ()) = futures_util::join!(rollback, self.exercise_one(other.as_ref(), &mut choices));
+        self.resolve(|doubt| matches!(doubt, Doubt::Rollback(..)));
+        match outcome {
+            Ok(()) => {
+                assert_eq!(progress.done.get(), progress.total.get());
+                let snapshot = self.store.snapshot(id).expect("it stays");
+                let now = self.content(&self.store.origin()).await;
+                assert!(now == self.content(&snapshot).await, "the origin is what the snapshot is");
+                let model = self.host.model.borrow();
+                let mut origin = model.origin.borrow_mut();
+                origin.restore(&model.snapshots[&name].oracle.borrow());
+                let flush = origin.flush_started();
+                origin.flush_finished(flush);
+            }
+            Err(error) => assert_eq!(error, StoreError::NoSpace),
+        }
+    }
+
+    fn resolve(&self, settled: impl Fn(&Doubt) -> bool) {
+        self.host.model.borrow_mut().doubts.retain(|doubt| !settled(doubt));
+    }
+
+    /// Writes something everywhere, to see how the store fares.
+    pub(crate) async fn fill(&self, random: &mut Random) {
+        let client = self.origin_client();
+        let extent = self.store.origin().shape().extent();
+        for (_, piece) in extent.pieces(16 * KIB) {
+            tolerate(Some(client.write(piece, varve_block::Durability::Volatile).await));
+            if random.chance(1, 4) {
+                let first = Extent::new(piece.offset, 4 * KIB);
+                tolerate(Some(client.read(first).await));
+            }
+        }
+    }
+}
+
+fn tolerate(result: Option<Result<(), IoError>>) {
+    match result {
+        None | Some(Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly)) => {}
+        Some(Err(error)) => panic!("no faults: {error}"),
+    }
+}

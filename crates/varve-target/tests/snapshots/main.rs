@@ -1,0 +1,78 @@
+//! Dependent snapshots in the simulated world: random histories, a crash at any moment, everything read and compared.
+
+mod host;
+
+use host::Host;
+use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
+use varve_target::snapshot::Sabotage;
+
+/// One history: some boots, each ended by a crash or not; after each everything is read and checked.
+fn history(seed: u64, sabotage: Option<Sabotage>) {
+    let host = Host::new(seed, sabotage);
+    let mut random = host.world().random();
+    for _ in 0..random.between(2, 5) {
+        let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
+        let spread = *random.pick(&[30, 200, 900]);
+        host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
+        let mut choices = random.fork();
+        let ran = host.world().run_until_crash(async {
+            let boot = host.boot().await;
+            for _ in 0..choices.between(1, 7) {
+                boot.round(&mut choices).await;
+            }
+            if choices.chance(1, 6) {
+                boot.fill(&mut choices).await;
+            }
+        });
+        if ran.crashed() {
+            host.crashed(kind);
+        } else {
+            // The daemon ends without a word.
+            host.world().crash(CrashKind::Process);
+            host.crashed(CrashKind::Process);
+        }
+        host.world().run(async {
+            let boot = host.boot().await;
+            boot.verify().await;
+            boot.check().await;
+        });
+        // Nothing was written, so nothing can be lost by ending this boot in any way.
+        host.world().crash(CrashKind::Power);
+        host.crashed(CrashKind::Power);
+    }
+}
+
+#[test]
+fn every_snapshot_survives_every_crash() {
+    run_seeds(test_name!("every_snapshot_survives_every_crash"), 6000, |seed| history(seed, None));
+}
+
+/// With how many of 60 histories a fault is noticed.
+fn noticed(sabotage: Sabotage) -> u64 {
+    caught(60, |seed| history(seed, Some(sabotage)))
+}
+
+#[test]
+fn a_missing_flush_is_noticed() {
+    assert!(noticed(Sabotage::SkipFlush) > 0);
+}
+
+#[test]
+fn an_entry_written_after_the_block_it_protects_is_noticed() {
+    assert!(noticed(Sabotage::EntryAfterWrite) > 0);
+}
+
+#[test]
+fn a_removal_without_hand_over_is_noticed() {
+    assert!(noticed(Sabotage::SkipHandOver) > 0);
+}
+
+#[test]
+fn content_written_to_a_snapshot_taken_for_preserved_is_noticed() {
+    assert!(noticed(Sabotage::WrittenAsPreserved) > 0);
+}
+
+#[test]
+fn space_used_again_before_a_checkpoint_is_noticed() {
+    assert!(noticed(Sabotage::ReuseAtOnce) > 0);
+}
