@@ -14,7 +14,6 @@ use crate::reactor::OperationFuture;
 use crate::shard::{Core, ShardContext};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
-use std::os::fd::AsRawFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,22 +31,16 @@ const INLINE_ALLOCATE_MAX: u64 = 1 << 20;
 pub(crate) struct Disk {
     context: ShardContext,
     file: Arc<DiskFile>,
-    slot: Option<u32>,
     shape: Shape,
 }
 
 impl Disk {
     pub(crate) fn new(core: &Rc<Core>, file: &Arc<DiskFile>) -> Self {
-        Self {
-            context: ShardContext { core: Rc::clone(core) },
-            slot: core.reactor.add_file(file.as_raw_fd()),
-            shape: file.shape(),
-            file: Arc::clone(file),
-        }
+        Self { context: ShardContext { core: Rc::clone(core) }, shape: file.shape(), file: Arc::clone(file) }
     }
 
     fn start(&self, action: DiskAction) -> OperationFuture {
-        let operation = DiskOperation { disk: Arc::clone(&self.file), slot: self.slot, action };
+        let operation = DiskOperation { disk: Arc::clone(&self.file), action };
         self.context.core.reactor.start(Operation::Disk(operation))
     }
 
@@ -311,14 +304,6 @@ impl BlockDevice for Disk {
             let asked = self.context.blocking(move || attempt::status(&file, extent)).await;
             asked.unwrap_or(Err(IoError::Gone))
         })
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        if let Some(slot) = self.slot {
-            self.context.core.reactor.remove_file(slot);
-        }
     }
 }
 

@@ -38,8 +38,6 @@ impl Operation {
 /// An operation on a disk; may be carried out by any thread.
 pub(crate) struct DiskOperation {
     pub(crate) disk: Arc<DiskFile>,
-    /// Place in the ring's table of files, if it has one.
-    pub(crate) slot: Option<u32>,
     pub(crate) action: DiskAction,
 }
 

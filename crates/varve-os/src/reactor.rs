@@ -10,7 +10,7 @@ use crate::ring::{Ring, Wait};
 use rustix::io::Errno;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -122,21 +122,6 @@ impl Reactor {
     /// Whether nothing new is taken in from peers.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.get()
-    }
-
-    /// A place in the ring's table of files.
-    pub(crate) fn add_file(&self, file: RawFd) -> Option<u32> {
-        match &mut *self.driver.borrow_mut() {
-            Driver::Ring(ring) => ring.add_file(file),
-            Driver::Pool(_) => None,
-        }
-    }
-
-    /// Gives up a place in the ring's table of files.
-    pub(crate) fn remove_file(&self, slot: u32) {
-        if let Driver::Ring(ring) = &mut *self.driver.borrow_mut() {
-            ring.remove_file(slot);
-        }
     }
 
     /// Starts an operation; the future answers with the operation and its outcome.

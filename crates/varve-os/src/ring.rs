@@ -11,7 +11,7 @@
 #![allow(unsafe_code)]
 
 use crate::operation::{Answer, DiskAction, DiskOperation, Message, Operation, SocketAction, TRANSFER_MAX};
-use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -24,8 +24,6 @@ use varve_block::Arena;
 const ENTRIES: u32 = 256;
 /// Entries of the completion queue; what does not fit waits in the kernel.
 const COMPLETIONS: u32 = 4096;
-/// Size of the ring's table of files.
-const FILE_SLOTS: u32 = 256;
 /// Marks completions of the bell.
 const BELL: u64 = u64::MAX;
 /// Marks completions of cancellations.
@@ -51,10 +49,6 @@ pub(crate) struct Ring {
     backlog: VecDeque<squeue::Entry>,
     /// Address range that is registered as buffer 0.
     region: Option<(usize, usize)>,
-    slots: slab::Slab<()>,
-    slots_max: usize,
-    /// Places in the table that are no longer used, but may still be named by queued entries.
-    retired: Vec<u32>,
     bell: RawFd,
     /// Keeps registered memory alive; dropped after the ring.
     _arena: Arena,
@@ -65,59 +59,10 @@ impl Ring {
     pub(crate) fn new(arena: &Arena, bell: RawFd) -> io::Result<Self> {
         let ring = build()?;
         require(&ring)?;
-        let slots_max = match ring.submitter().register_files_sparse(FILE_SLOTS) {
-            Ok(()) => FILE_SLOTS as usize,
-            Err(_) => 0,
-        };
         let region = register(&ring, arena);
-        let mut ring = Self {
-            ring,
-            backlog: VecDeque::new(),
-            region,
-            slots: slab::Slab::new(),
-            slots_max,
-            retired: Vec::new(),
-            bell,
-            _arena: arena.clone(),
-        };
+        let mut ring = Self { ring, backlog: VecDeque::new(), region, bell, _arena: arena.clone() };
         ring.listen();
         Ok(ring)
-    }
-
-    /// Puts a file into the ring's table, if there is room.
-    pub(crate) fn add_file(&mut self, file: RawFd) -> Option<u32> {
-        if self.slots.len() >= self.slots_max {
-            return None;
-        }
-        let key = self.slots.insert(());
-        let slot = u32::try_from(key).expect("the table is small");
-        match self.ring.submitter().register_files_update(slot, &[file]) {
-            Ok(_) => Some(slot),
-            Err(_) => {
-                self.slots.remove(key);
-                None
-            }
-        }
-    }
-
-    /// Takes a file out of the table at the next entry; operations under way keep it open.
-    pub(crate) fn remove_file(&mut self, slot: u32) {
-        self.retired.push(slot);
-    }
-
-    /// Clears retired places, once no queued entry can name them.
-    fn clear_retired(&mut self) {
-        if self.retired.is_empty() {
-            return;
-        }
-        self.refill();
-        let submitted = self.ring.submit().is_ok();
-        if submitted && self.backlog.is_empty() && self.ring.submission().is_empty() {
-            for slot in self.retired.drain(..) {
-                let _ = self.ring.submitter().register_files_update(slot, &[-1]);
-                self.slots.remove(slot as usize);
-            }
-        }
     }
 
     /// Queues an operation.
@@ -136,7 +81,6 @@ impl Ring {
 
     /// Submits what is queued, and waits.
     pub(crate) fn enter(&mut self, wait: Wait) {
-        self.clear_retired();
         loop {
             self.refill();
             let wait = if self.backlog.is_empty() { wait } else { Wait::No };
@@ -217,26 +161,16 @@ impl Ring {
     }
 
     fn disk_entry(&self, operation: &mut DiskOperation) -> squeue::Entry {
-        let file = operation.disk.as_raw_fd();
-        let slot = operation.slot;
-        /// Builds an operation on the file's slot if it has one, else on its descriptor.
-        macro_rules! on_file {
-            ($build:expr) => {
-                match slot {
-                    Some(slot) => $build(Fixed(slot)),
-                    None => $build(Fd(file)),
-                }
-            };
-        }
+        let file = Fd(operation.disk.as_raw_fd());
         match &mut operation.action {
             DiskAction::Read { offset, buffer, done } => {
                 let at = *offset + *done as u64;
                 let length = (buffer.len() - *done).min(TRANSFER_MAX);
                 let start = buffer[*done..].as_mut_ptr();
                 if self.is_registered(start, length) {
-                    on_file!(|fd| opcode::ReadFixed::new(fd, start, length as u32, 0).offset(at).build())
+                    opcode::ReadFixed::new(file, start, length as u32, 0).offset(at).build()
                 } else {
-                    on_file!(|fd| opcode::Read::new(fd, start, length as u32).offset(at).build())
+                    opcode::Read::new(file, start, length as u32).offset(at).build()
                 }
             }
             DiskAction::Write { offset, data, done, durable } => {
@@ -245,22 +179,17 @@ impl Ring {
                 let start = data[*done..].as_ptr();
                 let flags = if *durable { libc::RWF_DSYNC } else { 0 };
                 if self.is_registered(start, length) {
-                    on_file!(|fd| opcode::WriteFixed::new(fd, start, length as u32, 0)
-                        .offset(at)
-                        .rw_flags(flags)
-                        .build())
+                    let write = opcode::WriteFixed::new(file, start, length as u32, 0);
+                    write.offset(at).rw_flags(flags).build()
                 } else {
-                    on_file!(|fd| opcode::Write::new(fd, start, length as u32)
-                        .offset(at)
-                        .rw_flags(flags)
-                        .build())
+                    opcode::Write::new(file, start, length as u32).offset(at).rw_flags(flags).build()
                 }
             }
-            DiskAction::Flush => on_file!(|fd| opcode::Fsync::new(fd).flags(FsyncFlags::DATASYNC).build()),
-            DiskAction::Allocate { mode, extent } => on_file!(|fd| opcode::Fallocate::new(fd, extent.length)
+            DiskAction::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
+            DiskAction::Allocate { mode, extent } => opcode::Fallocate::new(file, extent.length)
                 .offset(extent.offset)
                 .mode(mode.bits() as i32)
-                .build()),
+                .build(),
             DiskAction::Discard { .. } => unreachable!("goes to a helper thread"),
         }
     }

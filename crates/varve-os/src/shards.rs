@@ -175,7 +175,9 @@ impl ShardHandle {
         let _ = self.call(move |context| {
             let future = work(context.clone());
             context.core.queue.spawn(async move {
-                let _ = sender.send(future.await);
+                // What the work held is let go of before anybody hears that it is done.
+                let answer = future.await;
+                let _ = sender.send(answer);
             });
         });
         async move { receiver.await.map_err(|_| ShardGone) }
@@ -192,7 +194,9 @@ impl ShardHandle {
         let _ = self.call(move |context| {
             let future = work(context.clone());
             context.core.queue.spawn(async move {
-                let _ = sender.send(future.await);
+                // What the work held is let go of before anybody hears that it is done.
+                let answer = future.await;
+                let _ = sender.send(answer);
             });
         });
         receiver.recv().map_err(|_| ShardGone)

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, StatusRun, ZeroOptions, timeout};
 
+mod block_device;
 mod model;
 
 /// Runs `test` with shards of each kind.
