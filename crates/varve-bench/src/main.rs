@@ -92,6 +92,9 @@ fn nbd(options: &Options, command: &CommandLine, results: &mut Results) -> Resul
 }
 
 fn snapshots(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
+    results.put_snapshots(tables::engine::measure_model()?);
+    results.put_snapshots(tables::engine::measure_slow(options)?);
+    results.store(&command.json)?;
     for medium in [Medium::Memory, Medium::DiskDirect] {
         if options.has(medium) {
             results.put_snapshots(tables::snapshots::measure(options, medium)?);

@@ -1,5 +1,6 @@
 //! The measurements, one file a table.
 
+pub(crate) mod engine;
 pub(crate) mod layers;
 pub(crate) mod nbd;
 pub(crate) mod snapshots;

@@ -3,14 +3,18 @@
 //! In each round the bare device and every layer are measured in turn; what a layer adds is the difference within the
 //! round.
 
+use crate::first_touch::CHUNK;
 use crate::machine::Machine;
 use crate::nothing::nothing;
 use crate::options::Options;
+use crate::place::Noise;
 use crate::results::{Layer, LayerPart};
 use crate::watch::Watch;
 use futures_util::FutureExt;
 use std::hint::black_box;
-use varve_block::{Arena, Bytes, Device, Durability, Io, Switch, widen};
+use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, widen};
+use varve_sim::{ModelDisk, World};
+use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreError, StoreOptions, Uuid};
 use varve_target::{Linear, Striped};
 
 /// Bytes of a request.
@@ -30,6 +34,7 @@ enum Verb {
 }
 
 /// A device with a layer on top.
+#[derive(Clone)]
 struct Stack {
     name: String,
     device: Device,
@@ -40,7 +45,8 @@ struct Stack {
 /// Measures all layers.
 pub(crate) fn measure(options: &Options) -> Result<LayerPart, String> {
     let arena = Arena::heap(64 << 20);
-    let stacks = stacks(&arena);
+    let world = World::steady(1);
+    let stacks = [remaps(&arena), fronts(&world)?].concat();
     let bare = nothing(SIZE, 512);
     let mut part = LayerPart {
         machine: Machine::look(),
@@ -63,7 +69,7 @@ pub(crate) fn measure(options: &Options) -> Result<LayerPart, String> {
     Ok(part)
 }
 
-fn stacks(arena: &Arena) -> Vec<Stack> {
+fn remaps(arena: &Arena) -> Vec<Stack> {
     let bare = || nothing(SIZE, 512);
     let stack = |name: &str, device: Device, goal_ns: Option<f64>| Stack {
         name: name.to_owned(),
@@ -83,6 +89,42 @@ fn stacks(arena: &Arena) -> Vec<Stack> {
         stack("widen, an aligned request", widen(bare(), arena.clone()), None),
         stack("a whole linear volume: widen, switch, linear", widen(volume, arena.clone()), None),
     ]
+}
+
+/// The origin's front of an exception store, by what it has to look up.
+fn fronts(world: &World) -> Result<Vec<Stack>, String> {
+    let mut fronts = Vec::new();
+    for (name, snapshots, verb) in [
+        ("snapshot front, read, 16 snapshots", 16, Verb::Read),
+        ("snapshot front, write, no snapshot", 0, Verb::Write),
+        ("snapshot front, write to a preserved chunk, 1 snapshot", 1, Verb::Write),
+        ("snapshot front, write to a preserved chunk, 16 snapshots", 16, Verb::Write),
+    ] {
+        let device = world.run(front(world, snapshots)).map_err(|error| format!("{name}: {error}"))?;
+        fronts.push(Stack { name: name.to_owned(), device, verb, goal_ns: None });
+    }
+    Ok(fronts)
+}
+
+/// An origin that does nothing, with so many snapshots, each chunk preserved for the newest of them.
+async fn front(world: &World, snapshots: u32) -> Result<Device, StoreError> {
+    let (arena, clock) = (world.arena(), world.clock());
+    let store = ModelDisk::new(2 * SIZE).device(world);
+    SnapshotStore::format(&store, &arena, FormatOptions::new(Uuid::from_u128(1))).await?;
+    let origin = nothing(SIZE, 512);
+    let store = SnapshotStore::open(origin, store, arena.clone(), clock, StoreOptions::default()).await?;
+    for snapshot in 0..snapshots {
+        store.create(&NewSnapshot { name: format!("s{snapshot}"), read_only: true, held: false }).await?;
+    }
+    let front = store.origin();
+    if snapshots > 0 {
+        let mut chunks: Vec<u64> = (0..SIZE / CHUNK).collect();
+        Noise(1).shuffle(&mut chunks);
+        for chunk in chunks {
+            front.discard(Extent::new(chunk * CHUNK, CHUNK)).await?;
+        }
+    }
+    Ok(front)
 }
 
 /// Nanoseconds of one request.
@@ -116,7 +158,8 @@ mod tests {
     #[test]
     fn every_layer_answers_at_once_and_costs_a_plausible_time() {
         let arena = Arena::heap(1 << 20);
-        for stack in stacks(&arena) {
+        let world = World::steady(1);
+        for stack in [remaps(&arena), fronts(&world).expect("stores")].concat() {
             let ns = time(&stack.device, stack.verb, &arena, 1000).expect(&stack.name);
             assert!(ns > 1.0 && ns < 1e6, "{}: {ns} ns", stack.name);
         }
