@@ -3,6 +3,7 @@
 use crate::*;
 use futures_util::future::join_all;
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,16 +27,27 @@ pub(crate) fn with_shards(count: usize, test: impl Fn(&Shards)) {
     }
 }
 
-/// Where disks are put: direct, buffered, in memory.
-const PLACES: [(&str, CacheMode); 3] = [
-    (env!("CARGO_MANIFEST_DIR"), CacheMode::Direct),
-    (env!("CARGO_MANIFEST_DIR"), CacheMode::Buffered),
-    ("/dev/shm", CacheMode::Buffered),
-];
+/// Where a disk is put, and how it is used.
+type Place = (PathBuf, CacheMode);
+
+/// The file system of the build, which mostly knows direct I/O.
+pub(crate) fn build_directory() -> PathBuf {
+    let executable = std::env::current_exe().expect("a running test has a file");
+    executable.parent().expect("a file lies in a directory").to_owned()
+}
+
+/// Direct, buffered, in memory.
+fn places() -> [Place; 3] {
+    [
+        (build_directory(), CacheMode::Direct),
+        (build_directory(), CacheMode::Buffered),
+        (PathBuf::from("/dev/shm"), CacheMode::Buffered),
+    ]
+}
 
 /// A new sparse disk; the directory goes with it.
-pub(crate) fn new_disk(place: (&str, CacheMode), size: u64) -> (TempDir, Arc<DiskFile>) {
-    let directory = tempfile::tempdir_in(place.0).expect("a directory");
+pub(crate) fn new_disk(place: &Place, size: u64) -> (TempDir, Arc<DiskFile>) {
+    let directory = tempfile::tempdir_in(&place.0).expect("a directory");
     let options = DiskOptions { cache: place.1, ..DiskOptions::create(size) };
     let disk = DiskFile::open(directory.path().join("disk"), options).expect("a disk");
     (directory, disk)
@@ -47,7 +59,7 @@ fn with_disks<F: Future<Output = ()> + 'static>(
     test: impl Fn(ShardContext, Device) -> F + Send + Copy + 'static,
 ) {
     with_shards(1, |shards| {
-        for place in PLACES {
+        for place in &places() {
             let (_directory, file) = new_disk(place, size);
             let done = shards.handle(0).run_and_wait(move |context| {
                 let device = context.disk(&file);
@@ -132,7 +144,7 @@ fn zero_discard_and_status_tell_the_same_story() {
 #[test]
 fn a_read_only_disk_refuses_changes() {
     with_shards(1, |shards| {
-        let (directory, disk) = new_disk(PLACES[0], 1 << 20);
+        let (directory, disk) = new_disk(&places()[0], 1 << 20);
         drop(disk);
         let file = DiskFile::open(directory.path().join("disk"), DiskOptions::probe()).expect("opened");
         let done = shards.handle(0).run_and_wait(move |context| async move {
@@ -177,7 +189,7 @@ fn after_a_failed_flush_a_disk_is_never_written_again() {
 #[test]
 fn a_disk_that_becomes_shorter_is_gone_not_garbage() {
     with_shards(1, |shards| {
-        for place in PLACES {
+        for place in &places() {
             let (directory, file) = new_disk(place, 1 << 20);
             let path = directory.path().join("disk");
             let done = shards.handle(0).run_and_wait(move |context| async move {
@@ -245,7 +257,7 @@ fn sleepers_wake_in_order_and_not_early() {
 #[test]
 fn devices_of_another_shard_are_reached_through_a_portal() {
     with_shards(2, |shards| {
-        let (_directory, file) = new_disk(PLACES[2], 4 << 20);
+        let (_directory, file) = new_disk(&places()[2], 4 << 20);
         let home = shards.handle(0);
         let portal = home.run_and_wait(move |context| async move { context.portal(&context.disk(&file)) });
         let portal = portal.expect("a portal");
@@ -273,7 +285,7 @@ fn devices_of_another_shard_are_reached_through_a_portal() {
 #[test]
 fn a_portal_to_a_dead_shard_answers_gone() {
     with_shards(2, |shards| {
-        let (_directory, file) = new_disk(PLACES[2], 1 << 20);
+        let (_directory, file) = new_disk(&places()[2], 1 << 20);
         let home = shards.handle(0);
         let portal = home.run_and_wait(move |context| async move { context.portal(&context.disk(&file)) });
         let portal = portal.expect("a portal");
@@ -292,7 +304,7 @@ fn a_portal_to_a_dead_shard_answers_gone() {
 fn stopping_finishes_what_is_in_flight_and_drops_what_waits() {
     for io in [IoChoice::Ring, IoChoice::Pool] {
         let shards = Shards::start(&ShardsConfig { io, ..ShardsConfig::default() }).expect("start");
-        let (directory, file) = new_disk(PLACES[0], 64 << 20);
+        let (directory, file) = new_disk(&places()[0], 64 << 20);
         let started = shards.handle(0).run_and_wait(move |context| async move {
             let device = context.disk(&file);
             let spawner = context.spawner();
@@ -321,7 +333,7 @@ fn stopping_finishes_what_is_in_flight_and_drops_what_waits() {
 #[test]
 fn a_throttled_disk_is_as_slow_as_told() {
     with_shards(1, |shards| {
-        let (_directory, file) = new_disk(PLACES[2], 1 << 20);
+        let (_directory, file) = new_disk(&places()[2], 1 << 20);
         let done = shards.handle(0).run_and_wait(move |context| async move {
             let options = ThrottleOptions {
                 bandwidth: 10 << 20,

@@ -5,7 +5,7 @@ use tempfile::TempDir;
 
 /// A directory on the file system of the build, which knows direct I/O.
 fn directory() -> TempDir {
-    tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a directory")
+    tempfile::tempdir_in(crate::tests::build_directory()).expect("a directory")
 }
 
 fn buffered() -> DiskOptions {

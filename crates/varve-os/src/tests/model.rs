@@ -1,6 +1,6 @@
 //! Many requests at once at random, against a model of what the disk must hold.
 
-use super::{PLACES, new_disk, with_shards};
+use super::{new_disk, places, with_shards};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use varve_block::{Device, Durability, Extent, ZeroOptions};
 
@@ -93,7 +93,7 @@ async fn play(device: Device, arena: varve_block::Arena, seed: u64) {
 #[test]
 fn many_requests_at_random_agree_with_the_model() {
     with_shards(1, |shards| {
-        for (place, seed) in PLACES.into_iter().zip(1..) {
+        for (place, seed) in places().iter().zip(1..) {
             let (_directory, file) = new_disk(place, (BLOCKS * BLOCK) as u64);
             let done = shards.handle(0).run_and_wait(move |context| async move {
                 play(context.disk(&file), context.arena(), 0x9e37_79b9_7f4a_7c15 ^ seed).await;
