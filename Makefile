@@ -18,6 +18,7 @@ lint:
 
 # The tables of docs/benchmarks.md, measured on this machine.
 bench: setup
+	cargo build --release --package varve-cli --package varve-bench
 	cargo run --release --package varve-bench -- all
 
 # Each parser for half a minute; `cargo xtask fuzz --seconds 600 label` for more.

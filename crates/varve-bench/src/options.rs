@@ -58,9 +58,9 @@ pub(crate) struct Options {
     /// Only loads whose names contain this, such as "random read".
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// The program under measurement.
-    #[arg(long, value_name = "FILE", default_value = "target/release/varve")]
-    pub(crate) varve: PathBuf,
+    /// The program under measurement [default: varve beside this program].
+    #[arg(long, value_name = "FILE")]
+    varve: Option<PathBuf>,
 }
 
 impl Options {
@@ -82,6 +82,12 @@ impl Options {
     /// Time of one run of fio.
     pub(crate) fn duration(&self) -> Duration {
         if self.quick { Duration::from_millis(300) } else { Duration::from_secs(u64::from(self.seconds)) }
+    }
+
+    /// The program under measurement.
+    pub(crate) fn varve(&self) -> PathBuf {
+        let beside = || std::env::current_exe().unwrap_or_default().with_file_name("varve");
+        self.varve.clone().unwrap_or_else(beside)
     }
 
     /// Where files of `medium` lie.

@@ -90,7 +90,7 @@ fn runner(name: &str, role: Role, state: Result<Ready, String>) -> Runner {
 
 fn varve(options: &Options, cache: Cache, place: &Place, size: u64) -> Result<Ready, String> {
     let file = place.file("disk", size + GROUP_OVERHEAD)?;
-    let varve = Varve::start(&options.varve, place.path())?;
+    let varve = Varve::start(&options.varve(), place.path())?;
     varve.create_group(&file, cache)?;
     varve.create_volume("volume", size)?;
     let endpoint = Endpoint::Nbd { uri: uri(&varve.export("volume")?) };

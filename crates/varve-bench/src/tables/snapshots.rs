@@ -25,7 +25,7 @@ pub(crate) fn measure(options: &Options, medium: Medium) -> Result<SnapshotPart,
     let disk = 3 * (regions + MARGIN) + (64 << 20);
     let place = Place::new(parent, disk)?;
     let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve, place.path())?;
+    let varve = Varve::start(&options.varve(), place.path())?;
     varve.create_group(&file, medium.cache())?;
     let mut series: Vec<SnapshotSeries> = LOADS.iter().map(empty_series).collect();
     for round in 0..options.runs() {
