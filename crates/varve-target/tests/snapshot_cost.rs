@@ -1,0 +1,149 @@
+//! What dependent snapshots cost on the model disk, in virtual time: exact, and the same on every machine.
+
+use std::io::Write;
+use std::rc::Rc;
+use varve_block::{BlockDevice, Checked, Completion, Device, Durability, Io, KIB, MIB, Shape};
+use varve_sim::{Amplification, CostMeter, Direction, Load, Measured, ModelDisk, Order, World, measure};
+use varve_target::Linear;
+use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreOptions, Uuid};
+
+const ORIGIN_SIZE: u64 = 256 * MIB;
+const STORE_SIZE: u64 = 512 * MIB;
+const CHUNK: u64 = 64 * KIB;
+
+/// A disk without forced unit access: a durable write is a write and a flush.
+struct WithoutForcedAccess(Device);
+
+impl BlockDevice for WithoutForcedAccess {
+    fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            Io::Write { offset, data, durability: Durability::Durable } => Completion::pending(async move {
+                self.0.write(offset, data, Durability::Volatile).await?;
+                self.0.flush().await
+            }),
+            io => self.0.submit(io),
+        }
+    }
+}
+
+/// A volume on the model disk, and its exception store on the same disk.
+struct Bench {
+    world: World,
+    disk: ModelDisk,
+    origin: Device,
+    store: Option<Rc<SnapshotStore>>,
+}
+
+impl Bench {
+    fn new(snapshots: usize, forced_access: bool) -> Bench {
+        let world = World::steady(1);
+        let disk = ModelDisk::new(ORIGIN_SIZE + STORE_SIZE);
+        let device = disk.device(&world);
+        let device = if forced_access { device } else { Device::new(WithoutForcedAccess(device)) };
+        let part = |offset, size| Device::new(Linear::new(vec![(size, device.clone(), offset)]));
+        let (origin, device) = (part(0, ORIGIN_SIZE), part(ORIGIN_SIZE, STORE_SIZE));
+        if snapshots == 0 {
+            return Bench { world, disk, origin, store: None };
+        }
+        let arena = world.arena();
+        let store = world.run(async {
+            let format = FormatOptions { chunk_size: CHUNK, ..FormatOptions::new(Uuid::from_u128(1)) };
+            SnapshotStore::format(&device, &arena, format).await.expect("large enough");
+            let options = StoreOptions::default();
+            let opened = SnapshotStore::open(origin, device, arena.clone(), world.clock(), options).await;
+            let store = opened.expect("just formatted");
+            for number in 0..snapshots {
+                let name = format!("s{number}");
+                let new = NewSnapshot { name, read_only: false, held: false };
+                store.create(&new).await.expect("there is space");
+            }
+            store
+        });
+        Bench { origin: store.origin(), store: Some(store), world, disk }
+    }
+
+    fn run(&self, load: &Load) -> (Measured, Amplification) {
+        let mut random = varve_sim::Random::new(7);
+        let meter = CostMeter::start(&self.disk);
+        let (clock, arena) = (self.world.clock(), self.world.arena());
+        let measured = self.world.run(measure(&self.origin, &clock, &arena, load, &mut random));
+        let measured = measured.expect("no faults");
+        (measured, meter.cost(&self.disk, &measured))
+    }
+}
+
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+fn loads() -> [(&'static str, Load); 3] {
+    let sequential = Load {
+        direction: Direction::Write,
+        order: Order::Sequential,
+        request_bytes: MIB,
+        depth: 8,
+        count: 192,
+    };
+    [
+        ("sequential 1 MiB q8", sequential),
+        ("random 64 KiB q8", Load::random_64k(CHUNK, 2048)),
+        ("random 4 KiB q8", Load::random_4k(CHUNK, 2048)),
+    ]
+}
+
+#[test]
+fn first_touches_cost_the_same_with_sixteen_snapshots_as_with_one() {
+    let least = [0.32, 0.30, 0.42];
+    for ((name, load), least) in loads().into_iter().zip(least) {
+        let (none, _) = Bench::new(0, true).run(&load);
+        let mut with_one = None;
+        for (snapshots, forced_access) in [(1, true), (16, true), (16, false)] {
+            let (measured, cost) = Bench::new(snapshots, forced_access).run(&load);
+            let ratio = measured.ratio_to(&none);
+            let disk = if forced_access { "" } else { " without forced unit access" };
+            say(&format!(
+                "first touches, {name}, {snapshots:2} snapshots{disk}: {ratio:.4} of none; each request: {:.3} \
+                 requests, {:.3} pieces, {:.3} flushes; each byte: {:.3} read, {:.3} written",
+                cost.requests, cost.pieces, cost.flushes, cost.bytes_read, cost.bytes_written
+            ));
+            assert!(ratio >= least, "{name}: {ratio}");
+            if forced_access {
+                let one = with_one.get_or_insert(measured);
+                assert!(measured.ratio_to(one) >= 0.98, "16 snapshots cost what one costs: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn rewrites_of_preserved_chunks_cost_nothing() {
+    for (name, load) in loads() {
+        let (none, _) = Bench::new(0, true).run(&load);
+        let bench = Bench::new(16, true);
+        bench.run(&load);
+        let (again, _) = bench.run(&load);
+        let ratio = again.ratio_to(&none);
+        say(&format!("rewrites, {name}: {ratio:.4} of none"));
+        assert!(ratio >= 0.99, "{name}: {ratio}");
+    }
+}
+
+#[test]
+fn creating_a_snapshot_costs_the_same_with_many_as_with_none() {
+    let cost = |snapshots| {
+        let bench = Bench::new(snapshots, true);
+        let before = bench.disk.counters();
+        let store = bench.store.as_ref().expect("there are snapshots");
+        let new = NewSnapshot { name: "one.more".into(), read_only: false, held: false };
+        bench.world.run(store.create(&new)).expect("there is space");
+        bench.disk.counters().since(&before)
+    };
+    let (few, many) = (cost(1), cost(1024));
+    say(&format!("one more snapshot: {} requests, {} bytes written", many.requests(), many.bytes_written));
+    assert_eq!(few, many);
+    assert!(many.requests() <= 3 && many.bytes_written == 4096);
+}
