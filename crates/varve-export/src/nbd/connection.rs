@@ -22,13 +22,16 @@ use varve_nbd::server::{ALLOCATION_CONTEXT_ID, Terms};
 use varve_nbd::transmission::{Head, encode_runs};
 use varve_nbd::{Command, ErrorCode, Request};
 
-/// Data that are gathered for one send before more requests are started: what a socket takes at once, and what
-/// stays in the processor's cache.
-const GATHER_BYTES: u64 = 256 << 10;
-/// Bytes of headers that are gathered for one send.
-const GATHER_HEAD_BYTES: usize = 32 << 10;
-/// Pieces that are gathered for one send; the system takes 1024.
-const GATHER_PIECES: usize = 512;
+/// Data that are gathered for one send before more requests are started: little enough that the client works on
+/// them while the next ones are read, and that they stay in the processor's cache.
+const GATHER_BYTES: u64 = 32 << 10;
+/// Replies without data that are gathered for one send, for the same reason.
+const GATHER_REPLIES: usize = 8;
+/// Data that may queue up behind a send before no more requests are taken. A simple client that reads no replies
+/// while it sends gets stuck beyond this.
+const QUEUE_BYTES: u64 = 1 << 20;
+/// Replies that may queue up behind a send.
+const QUEUE_REPLIES: usize = 1024;
 /// Rounds after which other tasks get their turn.
 const ROUNDS_MAX: usize = 16;
 
@@ -162,10 +165,13 @@ impl<'c> Connection<'c> {
     }
 
     fn is_full(&self) -> bool {
+        let (bytes, replies) = match self.sending {
+            None => (GATHER_BYTES, GATHER_REPLIES),
+            Some(_) => (QUEUE_BYTES, QUEUE_REPLIES),
+        };
         self.flight.len() >= self.limits.requests_max
-            || self.outbox.data_bytes() >= GATHER_BYTES
-            || self.outbox.head_bytes() >= GATHER_HEAD_BYTES
-            || self.outbox.pieces() >= GATHER_PIECES
+            || self.outbox.data_bytes() >= bytes
+            || self.outbox.replies() >= replies
     }
 
     /// E2.
@@ -207,7 +213,7 @@ impl<'c> Connection<'c> {
                 let mut encoded = Vec::new();
                 let count = encode_runs(framing, &runs, &mut encoded);
                 self.outbox.head(&Head::status(framing, request, ALLOCATION_CONTEXT_ID, count));
-                self.outbox.head(&encoded);
+                self.outbox.more(&encoded);
             }
             _ => self.outbox.head(&Head::done(framing, request)),
         }

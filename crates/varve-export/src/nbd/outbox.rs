@@ -17,6 +17,7 @@ pub(super) struct Outbox {
     heads: Vec<u8>,
     parts: Vec<Part>,
     data_bytes: u64,
+    replies: usize,
 }
 
 impl Outbox {
@@ -29,17 +30,19 @@ impl Outbox {
         self.data_bytes
     }
 
-    /// Number of separate pieces that would be sent.
-    pub(super) fn pieces(&self) -> usize {
-        self.parts.len()
+    /// Number of replies in it.
+    pub(super) fn replies(&self) -> usize {
+        self.replies
     }
 
-    /// Bytes of headers in it.
-    pub(super) fn head_bytes(&self) -> usize {
-        self.heads.len()
-    }
-
+    /// Begins a reply.
     pub(super) fn head(&mut self, bytes: &[u8]) {
+        self.replies += 1;
+        self.more(bytes);
+    }
+
+    /// Goes on with the reply that was begun.
+    pub(super) fn more(&mut self, bytes: &[u8]) {
         let start = self.heads.len();
         self.heads.extend_from_slice(bytes);
         let end = self.heads.len();
@@ -49,6 +52,7 @@ impl Outbox {
         }
     }
 
+    /// Goes on with the reply that was begun, by reference.
     pub(super) fn data(&mut self, data: Bytes) {
         self.data_bytes += data.len() as u64;
         self.parts.push(Part::Data(data));
@@ -64,6 +68,7 @@ impl Outbox {
         let pieces = self.parts.drain(..).map(piece).collect();
         self.heads.clear();
         self.data_bytes = 0;
+        self.replies = 0;
         pieces
     }
 }
