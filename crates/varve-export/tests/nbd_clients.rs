@@ -71,9 +71,9 @@ impl Server {
     }
 }
 
-/// Runs a client; what it prints. Panics if it fails.
-fn client(program: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program).args(arguments).output();
+/// Runs a client where what it leaves behind goes away; what it prints. Panics if it fails.
+fn client(server: &Server, program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(server.directory.path()).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{program} {arguments:?}: {text}");
@@ -96,17 +96,17 @@ fn write_image(path: &Path) {
 #[test]
 fn libnbd_sees_and_copies_everything() {
     let server = Server::start(CacheMode::Buffered);
-    let info = client("nbdinfo", &[&server.uri]);
+    let info = client(&server, "nbdinfo", &[&server.uri]);
     for fact in ["export-size: 67108864", "base:allocation", "can_multi_conn: true", "can_fast_zero: true"] {
         assert!(info.contains(fact), "{fact}: {info}");
     }
-    assert!(client("nbdinfo", &["--list", &server.uri]).contains("export=\"data/vm1\""));
+    assert!(client(&server, "nbdinfo", &["--list", &server.uri]).contains("export=\"data/vm1\""));
     let (image, copy) = (server.path("image"), server.path("copy"));
     write_image(&image);
-    client("nbdcopy", &["--flush", &image.display().to_string(), &server.uri]);
-    client("nbdcopy", &[&server.uri, &copy.display().to_string()]);
+    client(&server, "nbdcopy", &["--flush", &image.display().to_string(), &server.uri]);
+    client(&server, "nbdcopy", &[&server.uri, &copy.display().to_string()]);
     assert!(std::fs::read(&image).ok() == std::fs::read(&copy).ok(), "the copy differs");
-    let map = client("nbdinfo", &["--map", &server.uri]);
+    let map = client(&server, "nbdinfo", &["--map", &server.uri]);
     assert!(map.contains("hole,zero"), "{map}");
 }
 
@@ -116,9 +116,10 @@ fn qemu_converts_compares_and_writes_where_it_likes() {
     let image = server.path("image");
     write_image(&image);
     let image = image.display().to_string();
-    client("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri]);
+    client(&server, "qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &server.uri]);
     assert!(
-        client("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &server.uri]).contains("identical")
+        client(&server, "qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &server.uri])
+            .contains("identical")
     );
     let commands = [
         "write -P 0x5a 3 5",
@@ -135,7 +136,7 @@ fn qemu_converts_compares_and_writes_where_it_likes() {
     let mut arguments = vec!["-f", "raw"];
     commands.iter().for_each(|command| arguments.extend(["-c", command]));
     arguments.push(&server.uri);
-    let text = client("qemu-io", &arguments);
+    let text = client(&server, "qemu-io", &arguments);
     assert!(!text.contains("verification failed"), "{text}");
 }
 
@@ -155,6 +156,6 @@ fn fio_reads_what_it_wrote() {
         "--verify_fatal=1",
         "--do_verify=1",
     ];
-    let text = client("fio", &arguments);
+    let text = client(&server, "fio", &arguments);
     assert!(text.contains("err= 0"), "{text}");
 }
