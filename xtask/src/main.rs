@@ -1,5 +1,6 @@
 //! Automation: the rules of the house, fuzzing, licences, rendered documents.
 
+mod docs;
 mod fuzz;
 mod licences;
 mod render;
@@ -14,6 +15,7 @@ usage: cargo xtask COMMAND
   tidy                          checks the rules of the house on every source file
   licences                      checks licences and origins of all dependencies against deny.toml
   fuzz [--seconds N] [TARGET…]  builds the fuzz targets and runs each for N seconds (30)
+  docs [--write] [PAGE…]        runs the commands in docs/ and compares what they print, or writes it
   render                        writes the documents that are rendered from code (docs/format.md)
 ";
 
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["tidy"] => tidy::run(&root()),
         ["licences"] => licences::run(&root()),
+        ["docs", rest @ ..] => docs::run(&root(), rest),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),
         ["render"] => render::run(&root()),
         _ => {
