@@ -134,10 +134,10 @@ impl MountPoint {
     /// Gives up after `doing` failed: leaves no file that was not there before.
     pub(super) fn abandon(&self, doing: &'static str, source: io::Error) -> FuseError {
         self.remove_if_made_here();
-        if !Path::new("/dev/fuse").exists() {
-            return FuseError::NoDriver(source);
+        match File::options().read(true).write(true).open("/dev/fuse") {
+            Err(refused) => FuseError::NoDriver(refused),
+            Ok(_) => FuseError::Failed { doing, path: self.path.clone(), source },
         }
-        FuseError::Failed { doing, path: self.path.clone(), source }
     }
 
     /// Removes the file if it was made here and still is an empty file.
