@@ -111,7 +111,7 @@ fn play(root: &Path, steps: &[Step]) -> Result<Vec<String>, String> {
         .output()
         .map_err(|error| format!("cannot run bash: {error}"))?;
     let _ = fs::remove_dir_all(&folder);
-    let text = String::from_utf8_lossy(&output.stdout).replace(&folder.display().to_string(), "/home/you");
+    let text = String::from_utf8_lossy(&output.stdout).replace(&folder.display().to_string(), "~");
     let mut outputs: Vec<String> =
         text.split(&format!("{MARK}\n")).map(|part| part.trim_end().to_owned()).collect();
     outputs.pop();

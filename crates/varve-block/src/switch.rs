@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //! - S1. While suspended no request is inside; new ones wait at the gate in the order in which they came.
-//! - S2. The size never shrinks below a request that has passed the gate.
+//! - S2. A request that waited while the device shrank below it is answered `Gone`, and reaches nothing.
 
-use crate::device::{BlockDevice, Checked, Completion, Device, Shape, StatusFuture};
+use crate::device::{BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture};
+use crate::error::IoError;
 use crate::units::Extent;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -134,6 +135,10 @@ impl BlockDevice for Switch {
             let _inside =
                 if switch.inner.suspended.get() == 0 { switch.admit() } else { switch.enter().await };
             let device = switch.current();
+            // S2: the request was checked against the shape of its handle, not of what is inside now.
+            if device.shape().check(io.io()) == Err(Rejected::OutOfBounds) {
+                return Err(IoError::Gone);
+            }
             device.submit(io.into_io()).await
         })
     }
@@ -142,6 +147,9 @@ impl BlockDevice for Switch {
         Box::pin(async move {
             let _inside = self.enter().await;
             let device = self.current();
+            if !device.shape().extent().contains(extent) {
+                return Err(IoError::Gone);
+            }
             device.status(extent).await
         })
     }

@@ -1,8 +1,8 @@
 //! The door, the switch and the widener, over a device of plain memory.
 
 use crate::*;
-use futures_util::FutureExt;
 use futures_executor::block_on;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -75,6 +75,7 @@ fn a_request_beyond_the_end_is_the_callers_bug() {
 #[test]
 #[should_panic(expected = "Misaligned")]
 fn a_request_for_half_a_block_is_the_callers_bug() {
+    // D2.
     let device = Device::new(Blocks::new(8192, 512));
     drop(device.discard(Extent::new(0, 100)));
 }
@@ -109,6 +110,21 @@ fn a_switch_lets_requests_out_before_it_turns_and_holds_back_new_ones() {
     drop(suspended);
     assert!(block_on(late).is_ok());
     assert_eq!((old.content.borrow()[0], new.content.borrow()[0]), (1, 2));
+}
+
+#[test]
+fn a_request_that_a_shrink_left_outside_is_answered_and_reaches_nothing() {
+    let arena = Arena::heap(1 << 16);
+    let switch = Switch::new(Device::new(Blocks::new(8192, 512)));
+    let device = switch.device();
+    let suspended = block_on(switch.suspend());
+    let outside = device.write(4096, arena.copy(&[2; 512]), Durability::Volatile);
+    suspended.replace(Device::new(Blocks::new(4096, 512)));
+    drop(suspended);
+    assert!(matches!(block_on(outside), Err(IoError::Gone)), "S2");
+    assert!(matches!(block_on(device.status(Extent::new(4096, 512))), Err(IoError::Gone)), "S2");
+    let read = block_on(device.read(0, arena.take(512))).expect("inside");
+    assert_eq!(read.len(), 512, "D5");
 }
 
 #[derive(Clone, Debug)]

@@ -126,7 +126,7 @@ impl Cache {
         }
     }
 
-    /// Gives up nodes beyond the budget, `newest` last.
+    /// Gives up nodes beyond the budget, `newest` last. Not called while an attempt runs (K3).
     fn shrink(&mut self, newest: u64) {
         while self.nodes.len() > self.budget {
             let (dirty, pins) = (&self.dirty, &self.pins);
