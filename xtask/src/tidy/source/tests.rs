@@ -113,7 +113,7 @@ fn a_fence_without_need_is_taken_away() {
     ]);
     let findings = check_fences(&tree.sources());
     assert_eq!(findings.len(), 1);
-    assert_eq!(findings[0].path, "crates/varve-os/src/");
+    assert_eq!(findings[0].path, "crates/varve-os/");
 }
 
 #[test]
