@@ -6,7 +6,8 @@
 //! Invariants:
 //! - B1. The checksum covers the whole block, with its own address and its generation.
 //! - B2. The physical volume has an id; the group's id is nil while the volume belongs to no group.
-//! - B3. The ring begins behind the label's copies and consists of at least [`RING_BLOCKS_MIN`] whole blocks.
+//! - B3. The ring begins behind the label's copies and consists of whole blocks, at least
+//!   [`RING_BLOCKS_MIN`] and at most [`RING_LENGTH_MAX`] bytes.
 //! - B4. The data begins behind the ring, at a whole block, and inside the volume's size.
 
 use crate::layout::{Field, Layout};
@@ -19,6 +20,8 @@ pub const BLOCK_SIZE: u64 = 4096;
 pub const LABEL_ADDRESSES: [u64; 2] = [0, BLOCK_SIZE];
 /// The fewest blocks of a ring.
 pub const RING_BLOCKS_MIN: u64 = 24;
+/// The most bytes of a ring, so that reading one is never a burden.
+pub const RING_LENGTH_MAX: u64 = 64 << 20;
 /// The version of this layout.
 pub const LABEL_VERSION: u32 = 1;
 
@@ -113,7 +116,8 @@ impl Label {
         }
         let blocks = self.ring.length / BLOCK_SIZE;
         let behind = self.ring.offset >= LABEL_ADDRESSES[1] + BLOCK_SIZE;
-        if !behind || blocks < RING_BLOCKS_MIN || !self.ring.is_aligned(BLOCK_SIZE) {
+        let sized = blocks >= RING_BLOCKS_MIN && self.ring.length <= RING_LENGTH_MAX;
+        if !behind || !sized || !self.ring.is_aligned(BLOCK_SIZE) {
             return Err(LabelError::Invalid("B3: the metadata ring"));
         }
         let inside = self.ring.end() <= self.data_offset && self.data_offset < self.size;
@@ -268,6 +272,7 @@ mod tests {
             (RING_OFFSET, u64::MAX),
             (RING_OFFSET, 65_537),
             (RING_LENGTH, 8192),
+            (RING_LENGTH, (64 << 20) + 4096),
             (RING_UNIT, 512),
             (DATA_OFFSET, 65_536),
             (DATA_OFFSET, (1 << 20) + 512),

@@ -71,7 +71,7 @@ impl RingContent {
             match SlotHeader::decode(block, address) {
                 Err(SlotError::Absent) => continue,
                 Ok(header) if header.vg != vg || header.pv != pv => continue,
-                Ok(header) => content.take(&bytes[start..], address, header),
+                Ok(header) => content.take(&bytes[start..], address, &header),
                 Err(error) => content.damaged.push(Damaged { address, sequence: None, error }),
             }
         }
@@ -85,7 +85,7 @@ impl RingContent {
         self.slots.last()
     }
 
-    fn take(&mut self, bytes: &[u8], address: u64, header: SlotHeader) {
+    fn take(&mut self, bytes: &[u8], address: u64, header: &SlotHeader) {
         match Slot::decode(bytes, address) {
             Ok(slot) => {
                 let extent = Extent::new(address, slot_length(slot.text.len()));
@@ -118,6 +118,7 @@ mod tests {
             pv: Uuid::from_u128(2),
             sequence,
             previous: (sequence > 1).then_some(Uuid::from_u128(3)),
+            ancestors: Vec::new(),
             text: "x".repeat(text_length),
         }
     }

@@ -9,7 +9,8 @@
 //!   uncovered, its own address and its sequence (the generation) included.
 //! - K2. `version` is made of the group, the sequence, the previous version and the text: equal versions have equal
 //!   texts and equal histories. It is a UUID of version 5 (SHA-1, RFC 9562).
-//! - K3. The first version, sequence 1, follows none; every other one follows one.
+//! - K3. The first version, sequence 1, follows none; every other one follows one. It also knows up to
+//!   [`ANCESTORS_MAX`] versions before that, newest first, so that a disk that lacks a few versions still knows its line.
 //! - K4. The text is UTF-8 and cannot be taken for a header, whose magic is not UTF-8.
 
 use crate::label::BLOCK_SIZE;
@@ -19,6 +20,8 @@ use varve_block::align_up;
 
 /// Bytes before the text.
 pub const HEADER_SIZE: usize = 256;
+/// How many versions before the previous one a slot knows.
+pub const ANCESTORS_MAX: usize = 9;
 /// The version of this layout.
 pub const SLOT_VERSION: u32 = 1;
 /// The longest text that any slot may hold: 16 MiB. A ring may set a lower bound.
@@ -42,7 +45,13 @@ const VERSION: Field = Field::new(
     "UUIDv5 in the group's namespace of `sequence`, `previous` and the text: what this version is",
 );
 const BODY_CHECKSUM: Field = Field::new(96, 4, "body_checksum", "CRC32C of the text and the zeros behind it");
-const RESERVED: Field = Field::new(100, 152, "reserved", "zero");
+const ANCESTORS: Field = Field::new(
+    100,
+    ANCESTORS_MAX * 16,
+    "ancestors",
+    "the nine versions before `previous`, newest first; nil from where there are no more",
+);
+const RESERVED: Field = Field::new(244, 8, "reserved", "zero");
 const CHECKSUM: Field = Field::new(252, 4, "checksum", "CRC32C of all header bytes before it");
 
 /// The byte table of a slot's header.
@@ -61,6 +70,7 @@ pub const LAYOUT: Layout = Layout::new(
         PREVIOUS,
         VERSION,
         BODY_CHECKSUM,
+        ANCESTORS,
         RESERVED,
         CHECKSUM,
     ],
@@ -78,12 +88,14 @@ pub struct Slot {
     pub sequence: u64,
     /// The version that this one follows.
     pub previous: Option<Uuid>,
+    /// Versions before `previous`, newest first, at most [`ANCESTORS_MAX`].
+    pub ancestors: Vec<Uuid>,
     /// The description.
     pub text: String,
 }
 
 /// What a slot's header says, whether or not the body is whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotHeader {
     /// The group.
     pub vg: Uuid,
@@ -93,6 +105,8 @@ pub struct SlotHeader {
     pub sequence: u64,
     /// The version that this one follows.
     pub previous: Option<Uuid>,
+    /// Versions before that, newest first.
+    pub ancestors: Vec<Uuid>,
     /// What this version is.
     pub version: Uuid,
     /// Bytes of text.
@@ -143,10 +157,24 @@ impl Slot {
         version_of(self.vg, self.sequence, self.previous, &self.text)
     }
 
+    /// The versions before this one, newest first, as far as it knows them.
+    pub fn lineage(&self) -> impl Iterator<Item = Uuid> {
+        self.previous.into_iter().chain(self.ancestors.iter().copied())
+    }
+
+    /// The slot with which `text` follows this one, for the same disk.
+    pub fn followed_by(&self, sequence: u64, text: String) -> Slot {
+        assert!(sequence > self.sequence, "numbers grow");
+        let ancestors = self.lineage().take(ANCESTORS_MAX).collect();
+        Slot { vg: self.vg, pv: self.pv, sequence, previous: Some(self.version()), ancestors, text }
+    }
+
     /// The slot's bytes for the place `address`: [`slot_length`] of them.
     pub fn encode(&self, address: u64) -> Vec<u8> {
         assert!(self.text.len() <= TEXT_LENGTH_MAX, "the text was measured before it was placed");
         assert!(follows(self.sequence, self.previous), "K3: {} after {:?}", self.sequence, self.previous);
+        let known = self.ancestors.iter().all(|ancestor| !ancestor.is_nil());
+        assert!(known && self.ancestors.len() <= ANCESTORS_MAX, "K3: {:?}", self.ancestors);
         let length = usize::try_from(slot_length(self.text.len())).expect("a text fits in memory");
         let mut bytes = vec![0; length];
         bytes[HEADER_SIZE..HEADER_SIZE + self.text.len()].copy_from_slice(self.text.as_bytes());
@@ -163,6 +191,10 @@ impl Slot {
         PREVIOUS.put_uuid(header, self.previous.unwrap_or_default());
         VERSION.put_uuid(header, self.version());
         BODY_CHECKSUM.put_u32(header, body_checksum);
+        let ancestors = &mut header[ANCESTORS.offset..ANCESTORS.end()];
+        for (place, ancestor) in ancestors.chunks_mut(16).zip(&self.ancestors) {
+            place.copy_from_slice(ancestor.as_bytes());
+        }
         let checksum = crc32c::crc32c(&header[..CHECKSUM.offset]);
         CHECKSUM.put_u32(header, checksum);
         bytes
@@ -181,9 +213,9 @@ impl Slot {
             return Err(SlotError::Invalid("bytes behind the text are not zero"));
         }
         let text = str::from_utf8(text).map_err(|_| SlotError::Invalid("K4: the text is not UTF-8"))?;
-        let SlotHeader { vg, pv, sequence, previous, .. } = header;
-        let slot = Slot { vg, pv, sequence, previous, text: text.to_owned() };
-        if slot.version() != header.version {
+        let SlotHeader { vg, pv, sequence, previous, ancestors, version, .. } = header;
+        let slot = Slot { vg, pv, sequence, previous, ancestors, text: text.to_owned() };
+        if slot.version() != version {
             return Err(SlotError::Invalid("K2: the version is of another text"));
         }
         Ok(slot)
@@ -216,6 +248,7 @@ impl SlotHeader {
             pv: PV.uuid(header),
             sequence: SEQUENCE.u64(header),
             previous: (!previous.is_nil()).then_some(previous),
+            ancestors: ancestors_in(ANCESTORS.bytes(header), previous)?,
             version: VERSION.uuid(header),
             text_length: TEXT_LENGTH.u32(header) as usize,
             body_checksum: BODY_CHECKSUM.u32(header),
@@ -240,6 +273,17 @@ fn follows(sequence: u64, previous: Option<Uuid>) -> bool {
     sequence >= 1 && (sequence == 1) == previous.is_none()
 }
 
+/// K3.
+fn ancestors_in(bytes: &[u8], previous: Uuid) -> Result<Vec<Uuid>, SlotError> {
+    let all: Vec<Uuid> = bytes.chunks_exact(16).filter_map(|bytes| Uuid::from_slice(bytes).ok()).collect();
+    let known: Vec<Uuid> = all.iter().copied().take_while(|ancestor| !ancestor.is_nil()).collect();
+    let nil_behind = all[known.len()..].iter().all(Uuid::is_nil);
+    if !nil_behind || (previous.is_nil() && !known.is_empty()) {
+        return Err(SlotError::Invalid("K3: the ancestors"));
+    }
+    Ok(known)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +295,7 @@ mod tests {
             pv: Uuid::from_u128(2),
             sequence: 7,
             previous: Some(Uuid::from_u128(3)),
+            ancestors: vec![Uuid::from_u128(4), Uuid::from_u128(5)],
             text: "version = 1\n".into(),
         }
     }
@@ -276,6 +321,8 @@ mod tests {
         expected[79] = 3;
         expected[80..96].copy_from_slice(&GOLDEN_VERSION);
         expected[96..100].copy_from_slice(&GOLDEN_BODY_CHECKSUM);
+        expected[115] = 4;
+        expected[131] = 5;
         expected[252..256].copy_from_slice(&GOLDEN_CHECKSUM);
         expected[256..268].copy_from_slice(b"version = 1\n");
         assert_eq!(bytes.iter().zip(&expected).position(|(left, right)| left != right), None);
@@ -285,7 +332,7 @@ mod tests {
     const GOLDEN_VERSION: [u8; 16] =
         [0x39, 0xca, 0x04, 0x9e, 0xba, 0xee, 0x52, 0x9c, 0xbb, 0x71, 0x4a, 0x61, 0xc1, 0xab, 0xcf, 0x5b];
     const GOLDEN_BODY_CHECKSUM: [u8; 4] = [0x30, 0x42, 0x91, 0x5a];
-    const GOLDEN_CHECKSUM: [u8; 4] = [0x01, 0x92, 0x24, 0x62];
+    const GOLDEN_CHECKSUM: [u8; 4] = [0x87, 0x3e, 0x09, 0xd9];
 
     #[test]
     fn every_single_bit_of_damage_is_refused() {
@@ -314,7 +361,9 @@ mod tests {
             |bytes| PREVIOUS.put_uuid(bytes, Uuid::nil()),
             |bytes| PREVIOUS.put_uuid(bytes, Uuid::from_u128(9)),
             |bytes| VERSION.put_uuid(bytes, Uuid::from_u128(9)),
-            |bytes| RESERVED.put(bytes, &[1; 152]),
+            |bytes| RESERVED.put(bytes, &[1; 8]),
+            |bytes| bytes[ANCESTORS.offset..ANCESTORS.offset + 16].fill(0),
+            |bytes| bytes[ANCESTORS.end() - 1] = 1,
             |bytes| bytes[HEADER_SIZE] = 0xff,
             |bytes| bytes[HEADER_SIZE] = b'V',
             |bytes| bytes[HEADER_SIZE + 12] = 1,
@@ -337,11 +386,13 @@ mod tests {
         #[test]
         fn slots_survive_the_round_trip(
             vg: u128, pv: u128, sequence in 2_u64.., previous in 1..=u128::MAX,
+            ancestors in proptest::collection::vec(1..=u128::MAX, 0..=ANCESTORS_MAX),
             text in "\\PC{0,6000}", block in 0_u64..1 << 40,
         ) {
             let slot = Slot {
                 vg: Uuid::from_u128(vg), pv: Uuid::from_u128(pv), sequence,
                 previous: Some(Uuid::from_u128(previous)), text,
+                ancestors: ancestors.into_iter().map(Uuid::from_u128).collect(),
             };
             let bytes = slot.encode(block * 4096);
             prop_assert_eq!(bytes.len() as u64, slot_length(slot.text.len()));
@@ -356,7 +407,7 @@ mod tests {
                 MAGIC.put(&mut bytes, MAGIC_VALUE);
                 LAYOUT_VERSION.put_u32(&mut bytes, SLOT_VERSION);
                 ADDRESS.put_u64(&mut bytes, 0);
-                RESERVED.put(&mut bytes, &[0; 152]);
+                RESERVED.put(&mut bytes, &[0; 8]);
                 seal(&mut bytes);
             }
             let _ = Slot::decode(&bytes, 0);

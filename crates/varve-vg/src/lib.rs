@@ -1,7 +1,32 @@
 //! Physical volumes, groups and logical volumes: who owns which extent, committed atomically.
+//!
+//! From pure to impure: [`names`] and [`size`] are what people write; [`model`] is a group in memory; [`plan`] makes a
+//! new group from an old one and a change, with [`allocate`]; [`table`] says where a volume lies; [`lineage`]
+//! judges which version counts when disks disagree. [`create`], [`scan`], [`open`] and [`activate`] do I/O on disks that they
+//! are given.
 
+pub mod activate;
 pub mod allocate;
+pub mod create;
+mod disk;
+mod flaw;
+mod history;
+pub mod lineage;
 pub mod model;
 pub mod names;
+pub mod open;
 pub mod plan;
+pub mod rebuild;
+pub mod scan;
+#[cfg(test)]
+mod simulation;
 pub mod size;
+pub mod table;
+
+pub use activate::ActiveVolume;
+pub use disk::{Disk, ReadProblem};
+pub use history::Version;
+pub use model::Group;
+pub use open::{Absent, CommitError, Note, OpenGroup};
+pub use plan::{Change, Plan, PlanError, Stamp, plan, plan_group};
+pub use scan::{DiskProblem, FreeDisk, GroupProblem, RefusedGroup, Survey, scan};

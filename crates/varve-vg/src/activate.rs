@@ -1,0 +1,78 @@
+//! From a table to a device: linear and striped targets over the disks, under a switch that can be turned.
+//!
+//! Invariant A1: a device that was built for a table has the table's size, and is read-only if the table says so.
+
+use crate::model::PvName;
+use crate::table::{Line, Table, Target};
+use std::collections::BTreeMap;
+use varve_block::{
+    Access, BlockDevice, Checked, Completion, Device, Extent, IoError, Shape, StatusFuture, Switch,
+};
+use varve_target::{ErrorTarget, Linear, Striped};
+
+/// A volume in use. Doors use `switch.device()`; a change of its layout turns the switch while requests wait.
+#[derive(Clone)]
+pub struct ActiveVolume {
+    /// The top of the volume.
+    pub switch: Switch,
+}
+
+impl ActiveVolume {
+    /// The volume of `table` on `disks`.
+    pub fn new(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Self, IoError> {
+        Ok(Self { switch: Switch::new(build(table, disks)?) })
+    }
+
+    /// Leads the volume to `device` (a new table, or the old one under a snapshot target) from one request to the
+    /// next: those under way are waited for, new ones wait.
+    pub async fn turn(&self, device: Device) {
+        let suspended = self.switch.suspend().await;
+        suspended.replace(device);
+    }
+}
+
+/// The device of `table`. [`IoError::Gone`] if a disk of it is not among `disks`.
+pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, IoError> {
+    let disk = |pv: &PvName| disks.get(pv).cloned().ok_or(IoError::Gone);
+    let block_size = disks.values().map(|device| device.shape().block_size).max().unwrap_or(512);
+    let mut segments = Vec::with_capacity(table.lines.len());
+    for Line { length, target, .. } in &table.lines {
+        let (device, offset) = match target {
+            Target::Linear { pv, offset } => (disk(pv)?, *offset),
+            Target::Striped { stripe_size, members } => {
+                let length = length / members.len() as u64;
+                let members = members.iter().map(|(pv, offset)| Ok((disk(pv)?, *offset)));
+                let members = members.collect::<Result<_, IoError>>()?;
+                (Device::new(Striped::new(members, *stripe_size, length)), 0)
+            }
+            Target::Missing => (Device::new(ErrorTarget::new(*length, block_size, IoError::Gone)), 0),
+        };
+        segments.push((*length, device, offset));
+    }
+    let size: u64 = table.lines.iter().map(|line| line.length).sum();
+    let device = match segments.as_slice() {
+        [(length, device, 0)] if device.shape().size == *length => device.clone(),
+        _ => Device::new(Linear::new(segments)),
+    };
+    assert_eq!(device.shape().size, size, "A1");
+    Ok(if table.read_only { Device::new(ReadOnly { device }) } else { device })
+}
+
+/// A device that may not be written.
+struct ReadOnly {
+    device: Device,
+}
+
+impl BlockDevice for ReadOnly {
+    fn shape(&self) -> Shape {
+        Shape { access: Access::ReadOnly, ..self.device.shape() }
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        self.device.submit(io.into_io())
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}

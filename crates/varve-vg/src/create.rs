@@ -1,0 +1,149 @@
+//! Making a disk a physical volume, and giving it up.
+//!
+//! Invariant C1: what a disk holds is destroyed only when nothing was recognised on it, or the caller insists. What may
+//! not be destroyed even then (a disk of a group in use) the caller knows.
+
+use crate::disk::{Disk, ReadProblem, read_bytes, read_label, write_label};
+use crate::scan::FreeDisk;
+use crate::size::format_size;
+use uuid::Uuid;
+use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, UnixTime, ZeroOptions, align_down};
+use varve_format::{BLOCK_SIZE, HEAD_LENGTH, Label, LabelError, Signature, TAIL_LENGTH, find_signature};
+
+/// First byte of the metadata ring of a new physical volume.
+pub const RING_OFFSET: u64 = 64 * KIB;
+/// First byte of the first extent of a new physical volume.
+pub const DATA_OFFSET: u64 = MIB;
+
+/// What a new physical volume is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewLabel {
+    /// Its id: new.
+    pub id: Uuid,
+    /// When it is made.
+    pub created: UnixTime,
+    /// Whether what the disk holds may be destroyed.
+    pub overwrite: bool,
+}
+
+/// Why a disk cannot be made a physical volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CreateProblem {
+    /// It holds something else.
+    #[error("it holds a {} (found at byte {})", .0.name, .0.offset)]
+    Foreign(Signature),
+    /// It is a physical volume of a group.
+    #[error("it is a physical volume of the group {0}")]
+    InGroup(Uuid),
+    /// It is a physical volume of no group.
+    #[error("it is a physical volume already")]
+    PhysicalVolume,
+    /// It has a damaged label, or one of a newer program.
+    #[error("it has a label: {0}")]
+    Label(LabelError),
+    /// It has no room for an extent.
+    #[error("it has {}; a physical volume needs more than 1 MiB", format_size(*.0))]
+    TooSmall(u64),
+    /// Its blocks are too large.
+    #[error("its blocks of {0} bytes are larger than 4096")]
+    BlockSize(u32),
+    /// It may not be written.
+    #[error("it is read-only")]
+    ReadOnly,
+    /// It cannot be read or written.
+    #[error("{0}")]
+    Io(IoError),
+}
+
+impl CreateProblem {
+    /// Whether insisting (`overwrite`) helps.
+    pub fn can_be_overruled(&self) -> bool {
+        matches!(self, Self::Foreign(_) | Self::InGroup(_) | Self::PhysicalVolume | Self::Label(_))
+    }
+}
+
+impl From<IoError> for CreateProblem {
+    fn from(error: IoError) -> Self {
+        match error {
+            IoError::ReadOnly => Self::ReadOnly,
+            error => Self::Io(error),
+        }
+    }
+}
+
+/// Looks whether `device` can be made a physical volume; writes nothing.
+pub async fn examine(device: &Device, overwrite: bool, arena: &Arena) -> Result<(), CreateProblem> {
+    let shape = device.shape();
+    if u64::from(shape.block_size) > BLOCK_SIZE {
+        return Err(CreateProblem::BlockSize(shape.block_size));
+    }
+    if align_down(shape.size, BLOCK_SIZE) <= DATA_OFFSET {
+        return Err(CreateProblem::TooSmall(shape.size));
+    }
+    if shape.access == Access::ReadOnly {
+        return Err(CreateProblem::ReadOnly);
+    }
+    if overwrite {
+        return Ok(());
+    }
+    match read_label(device, arena).await {
+        Ok((Label { vg: Some(vg), .. }, _)) => return Err(CreateProblem::InGroup(vg)),
+        Ok(_) => return Err(CreateProblem::PhysicalVolume),
+        Err(ReadProblem::Label(error)) => return Err(CreateProblem::Label(error)),
+        Err(ReadProblem::Io(error)) => return Err(CreateProblem::Io(error)),
+        Err(_) => {}
+    }
+    match signature(device, arena).await? {
+        Some(signature) => Err(CreateProblem::Foreign(signature)),
+        None => Ok(()),
+    }
+}
+
+/// What `device` holds that is not Varve's, if anything is recognised.
+pub async fn signature(device: &Device, arena: &Arena) -> Result<Option<Signature>, IoError> {
+    let size = device.shape().size;
+    let block = u64::from(device.shape().block_size);
+    let (head_length, tail_length) = (HEAD_LENGTH.min(size), align_down(TAIL_LENGTH.min(size), block));
+    let head = read_bytes(device, 0, head_length, arena).await?;
+    let tail = read_bytes(device, size - tail_length, tail_length, arena).await?;
+    Ok(find_signature(&head, &tail, size))
+}
+
+/// Makes `disk` a physical volume of no group. Its first and last MiB are zeroed, so that nothing is left that another
+/// program would take for its own.
+pub async fn create(disk: Disk, new: NewLabel, arena: &Arena) -> Result<FreeDisk, CreateProblem> {
+    examine(&disk.device, new.overwrite, arena).await?;
+    let size = align_down(disk.device.shape().size, BLOCK_SIZE);
+    let label = Label {
+        generation: 1,
+        pv: new.id,
+        vg: None,
+        size,
+        ring: Extent::between(RING_OFFSET, DATA_OFFSET),
+        data_offset: DATA_OFFSET,
+        created: new.created,
+    };
+    wipe(&disk.device, new.overwrite).await?;
+    write_label(&disk.device, &label, arena).await?;
+    Ok(FreeDisk { disk, label })
+}
+
+/// Makes the disk of a physical volume an empty disk again.
+pub async fn remove(disk: &Disk) -> Result<(), IoError> {
+    wipe(&disk.device, false).await
+}
+
+/// Zeroes everything before the data, label first; with `tail` also the last MiB, where other programs sign.
+async fn wipe(device: &Device, tail: bool) -> Result<(), IoError> {
+    let size = align_down(device.shape().size, BLOCK_SIZE);
+    let options = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+    device.zero(Extent::new(0, 2 * BLOCK_SIZE), options).await?;
+    device.flush().await?;
+    device.zero(Extent::between(2 * BLOCK_SIZE, DATA_OFFSET.min(size)), options).await?;
+    if tail {
+        let start = align_down(device.shape().size.saturating_sub(TAIL_LENGTH), BLOCK_SIZE).max(DATA_OFFSET);
+        device.zero(Extent::between(start, size), options).await?;
+    }
+    device.flush().await?;
+    Ok(())
+}

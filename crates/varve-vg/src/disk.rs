@@ -1,0 +1,167 @@
+//! Reading and writing the metadata of one disk: its label and its ring.
+//!
+//! Invariants:
+//! - D1. A disk has at any moment a whole label: its copies are written one after the other, with a flush between.
+//! - D2. A slot is written where it does not touch the newest one, and is durable before anybody relies on it.
+
+use crate::flaw::{Flaw, has};
+use uuid::Uuid;
+use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, MIB};
+use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RingContent, Slot, place, slot_length};
+
+/// A disk and where it was found.
+#[derive(Clone)]
+pub struct Disk {
+    /// Its path, for people.
+    pub path: String,
+    /// The disk.
+    pub device: Device,
+}
+
+/// A labelled disk and the bytes of its ring.
+pub(crate) struct Reading {
+    pub(crate) disk: Disk,
+    pub(crate) label: Label,
+    /// Whether a copy of the label has to be written again.
+    pub(crate) label_worn: bool,
+    ring: Vec<u8>,
+}
+
+/// Why a disk cannot be used as the physical volume that it is, or may have been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadProblem {
+    /// It carries no label.
+    #[error("it is no physical volume")]
+    NoLabel,
+    /// Neither copy of its label is whole.
+    #[error("{0}")]
+    Label(LabelError),
+    /// It is smaller than its label says.
+    #[error("it has {size} bytes, and its label says {expected}: it was cut short")]
+    Truncated {
+        /// Its bytes.
+        size: u64,
+        /// What the label says.
+        expected: u64,
+    },
+    /// It cannot be addressed in blocks of 4 KiB.
+    #[error("its blocks of {0} bytes are larger than 4096")]
+    BlockSize(u32),
+    /// It cannot be read.
+    #[error("it cannot be read: {0}")]
+    Io(IoError),
+}
+
+impl Reading {
+    /// What the ring says of group `vg`.
+    pub(crate) fn find(&self, vg: Uuid) -> RingContent {
+        RingContent::find(&self.ring, self.label.ring, vg, self.label.pv)
+    }
+}
+
+/// Reads label and ring of `disk`.
+pub(crate) async fn read(disk: Disk, arena: &Arena) -> Result<Reading, ReadProblem> {
+    let (label, label_worn) = read_label(&disk.device, arena).await?;
+    let size = disk.device.shape().size;
+    if size < label.size {
+        return Err(ReadProblem::Truncated { size, expected: label.size });
+    }
+    let ring = read_ring(&disk.device, label.ring, arena).await;
+    Ok(Reading { disk, label, label_worn, ring })
+}
+
+/// The label of `device`, and whether one of its copies is not what it should be.
+pub(crate) async fn read_label(device: &Device, arena: &Arena) -> Result<(Label, bool), ReadProblem> {
+    let shape = device.shape();
+    if u64::from(shape.block_size) > BLOCK_SIZE {
+        return Err(ReadProblem::BlockSize(shape.block_size));
+    }
+    if shape.size < LABEL_ADDRESSES[1] + BLOCK_SIZE {
+        return Err(ReadProblem::NoLabel);
+    }
+    let mut copies = Vec::new();
+    for address in LABEL_ADDRESSES {
+        copies.push(match device.read(address, arena.take(index(BLOCK_SIZE))).await {
+            Ok(block) => Label::decode(&block, address).map_err(ReadProblem::Label),
+            Err(error) => Err(ReadProblem::Io(error)),
+        });
+    }
+    let newest = copies.iter().filter_map(|copy| copy.as_ref().ok()).max_by_key(|label| label.generation);
+    if let Some(newest) = newest {
+        let worn = copies.iter().any(|copy| copy.as_ref() != Ok(newest));
+        return Ok((*newest, worn));
+    }
+    let absent = ReadProblem::Label(LabelError::Absent);
+    let problems = copies.into_iter().filter_map(Result::err);
+    Err(problems.into_iter().find(|problem| *problem != absent).unwrap_or(ReadProblem::NoLabel))
+}
+
+/// The bytes of the ring; blocks that cannot be read are zeros, so that one bad block costs one slot.
+async fn read_ring(device: &Device, ring: Extent, arena: &Arena) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(index(ring.length));
+    for (_, piece) in ring.pieces(MIB) {
+        match device.read(piece.offset, arena.take(index(piece.length))).await {
+            Ok(read) => bytes.extend_from_slice(&read),
+            Err(_) => read_blocks(device, piece, arena, &mut bytes).await,
+        }
+    }
+    assert_eq!(bytes.len() as u64, ring.length);
+    bytes
+}
+
+async fn read_blocks(device: &Device, extent: Extent, arena: &Arena, bytes: &mut Vec<u8>) {
+    for (_, block) in extent.pieces(BLOCK_SIZE) {
+        let read = device.read(block.offset, arena.take(index(block.length))).await;
+        let lost = tracing::enabled!(tracing::Level::WARN) && read.is_err();
+        if lost {
+            tracing::warn!(extent = ?block, "a block of the metadata ring cannot be read");
+        }
+        match read {
+            Ok(read) => bytes.extend_from_slice(&read),
+            Err(_) => bytes.resize(bytes.len() + index(block.length), 0),
+        }
+    }
+}
+
+/// Writes both copies of `label`: D1. The second copy first, so that an old first copy still stands if that fails.
+pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -> Result<(), IoError> {
+    for address in LABEL_ADDRESSES.into_iter().rev() {
+        let block = arena.copy(&label.encode(address));
+        device.write(address, block, Durability::Volatile).await?;
+        device.flush().await?;
+    }
+    Ok(())
+}
+
+/// Writes `slot` into `ring` beside the newest slot, flushes, and returns where it is: D2.
+pub(crate) async fn write_slot(
+    device: &Device,
+    ring: Extent,
+    newest: Option<Extent>,
+    slot: &Slot,
+    arena: &Arena,
+) -> Result<Extent, IoError> {
+    let beside = if has(Flaw::OverwriteNewest) { None } else { newest };
+    let extent = place(ring, beside, slot_length(slot.text.len()));
+    let bytes = arena.copy(&slot.encode(extent.offset));
+    device.write(extent.offset, bytes, Durability::Volatile).await?;
+    if !has(Flaw::SkipFlush) {
+        device.flush().await?;
+    }
+    Ok(extent)
+}
+
+/// Reads up to `length` bytes from `offset` on, as far as the device goes, in whole blocks.
+pub(crate) async fn read_bytes(
+    device: &Device,
+    offset: u64,
+    length: u64,
+    arena: &Arena,
+) -> Result<Buffer, IoError> {
+    assert!(offset + length <= device.shape().size);
+    device.read(offset, arena.take(index(length))).await
+}
+
+pub(crate) fn index(length: u64) -> usize {
+    usize::try_from(length).expect("metadata is shorter than the address space")
+}

@@ -1,0 +1,232 @@
+//! Which version of a group's description is the truth, when its disks disagree: pure.
+//!
+//! Every version names the one before it, and every disk's ring keeps the last ones; so the versions form a tree. A
+//! version is *acknowledged* once every disk that it counts on holds it. A disk may lag behind by a crash in the middle
+//! of a commit, or because it was away; it may hold a version that nobody else has, because the crash came after it
+//! alone was written; or because it was used alone, elsewhere.
+//!
+//! Invariants of the protocol, on which the judgement rests:
+//! - V1. A version is written only to disks that it counts on (belong to it and are not marked missing), and only
+//!   after the version before it was durable on every disk that both count on.
+//! - V2. Before a group is used while disks are absent, a version that marks them missing is acknowledged.
+//! - V3. A version's number is higher than that of any version that a disk held on which it is written.
+//!
+//! From these follow the rules:
+//! - R1. A version that is an ancestor of another disk's is older, not different.
+//! - R2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
+//!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (V3): a disk
+//!   of a higher number than the line has seen what came later.
+//! - R3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged.
+//! - R4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
+//! - R5. A disk that lacks a version with a successor, both counting on it, has lost what it had acknowledged: its
+//!   data may be as old as its description.
+
+use crate::flaw::{Flaw, has};
+use crate::model::{Group, TextError};
+use std::collections::{BTreeMap, HashMap};
+use uuid::Uuid;
+use varve_format::{Placed, RingContent, Slot};
+
+/// What one disk says of the group.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    /// The disk.
+    pub pv: Uuid,
+    /// The versions in its ring.
+    pub ring: RingContent,
+}
+
+/// How a disk stands to the version that was found to be the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It holds it.
+    Current,
+    /// It lacks the last version, which a crash kept from it; it is brought forward.
+    Behind,
+    /// It was marked missing, and holds all that it had acknowledged; it can be taken back.
+    Returned,
+    /// It has lost versions that it had acknowledged, or nobody can tell: R5. It is not used.
+    Stale,
+    /// The group gave it up.
+    Removed,
+}
+
+/// The truth, and how the disks stand to it.
+#[derive(Clone, Debug)]
+pub struct Verdict {
+    /// The version that counts, as one disk holds it.
+    pub slot: Slot,
+    /// What it says.
+    pub group: Group,
+    /// Every witness's standing, in the order in which they were given.
+    pub standings: Vec<Standing>,
+}
+
+/// Why there is no verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undecided {
+    /// No disk holds a whole description.
+    Nothing,
+    /// R4: each of these sets of disks was used without the others.
+    Divergent(Vec<Vec<Uuid>>),
+    /// The version that counts cannot be read by this program.
+    Text(TextError),
+}
+
+/// Finds the truth.
+pub fn judge(witnesses: &[Witness]) -> Result<Verdict, Undecided> {
+    let tree = Tree::of(witnesses);
+    let version = tree.winner()?;
+    let slot = (*tree.slots.get(&version).expect("the winner is a version that a disk holds")).clone();
+    let group = Group::from_text(&slot.text).map_err(Undecided::Text)?;
+    let chain = tree.chain(version);
+    let standings = witnesses.iter().map(|witness| tree.standing(witness, &chain, &group)).collect();
+    Ok(Verdict { slot, group, standings })
+}
+
+/// All versions that any disk holds.
+struct Tree<'a> {
+    witnesses: &'a [Witness],
+    slots: HashMap<Uuid, &'a Slot>,
+    /// The newest version of each disk, and which disks have it.
+    heads: BTreeMap<Uuid, Vec<Uuid>>,
+}
+
+impl<'a> Tree<'a> {
+    fn of(witnesses: &'a [Witness]) -> Self {
+        let placed = witnesses.iter().flat_map(|witness| &witness.ring.slots);
+        let slots = placed.map(|placed| (placed.version, &placed.slot)).collect();
+        let mut heads: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
+        for witness in witnesses {
+            if let Some(newest) = witness.ring.newest() {
+                heads.entry(newest.version).or_default().push(witness.pv);
+            }
+        }
+        Tree { witnesses, slots, heads }
+    }
+
+    fn winner(&self) -> Result<Uuid, Undecided> {
+        if has(Flaw::BelieveStale) {
+            let first = self.witnesses.iter().find_map(|witness| witness.ring.newest());
+            return first.map(|placed| placed.version).ok_or(Undecided::Nothing);
+        }
+        let chains: Vec<(Uuid, Vec<Uuid>)> =
+            self.heads.keys().map(|head| (*head, self.chain(*head))).collect();
+        let older = |head: &Uuid| chains.iter().any(|(other, chain)| other != head && chain.contains(head));
+        let candidates: Vec<_> = chains.iter().filter(|(head, _)| !older(head)).collect();
+        let Some((any, _)) = candidates.first() else { return Err(Undecided::Nothing) };
+        if candidates.len() == 1 {
+            return Ok(*any);
+        }
+        let beats_all = |one: &(Uuid, Vec<Uuid>)| {
+            candidates.iter().filter(|other| other.0 != one.0).all(|other| self.beats(one, other))
+        };
+        if let Some(winner) = candidates.iter().find(|candidate| beats_all(candidate)) {
+            return Ok(winner.0);
+        }
+        let unacknowledged = |one: &(Uuid, Vec<Uuid>)| {
+            candidates.iter().filter(|other| other.0 != one.0).all(|other| self.unacknowledged(one, other))
+        };
+        if candidates.iter().all(|candidate| unacknowledged(candidate)) {
+            // R3: none of them was acknowledged, so any of them will do; all disks must choose the same.
+            let number = |head: &Uuid| self.slots.get(head).map_or(0, |slot| slot.sequence);
+            let chosen = candidates.iter().map(|(head, _)| *head).max_by_key(|head| (number(head), *head));
+            return chosen.ok_or(Undecided::Nothing);
+        }
+        let sides = candidates.iter().filter_map(|(head, _)| self.heads.get(head).cloned());
+        Err(Undecided::Divergent(sides.collect()))
+    }
+
+    /// `version` and its known ancestors, newest first. A slot names several, so that the line goes on where no disk
+    /// holds one of them.
+    fn chain(&self, version: Uuid) -> Vec<Uuid> {
+        let mut chain = vec![version];
+        let mut at = self.slots.get(&version);
+        while let Some(slot) = at.take() {
+            for ancestor in slot.lineage() {
+                chain.push(ancestor);
+                // V3: numbers fall along a line, so following it comes to an end.
+                at = self.slots.get(&ancestor).filter(|older| older.sequence < slot.sequence);
+                if at.is_some() {
+                    break;
+                }
+            }
+        }
+        chain
+    }
+
+    /// R2, then R3.
+    fn beats(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        match (self.leaves_out(one, other), self.leaves_out(other, one)) {
+            (true, false) => true,
+            (false, true) => false,
+            _ => self.unacknowledged(other, one) && !self.unacknowledged(one, other),
+        }
+    }
+
+    /// R2: whether the line of `one`, since it parted from that of `other`, has left out every disk whose newest
+    /// version is `other`; if it has taken them back since, then by a version of a higher number (V3).
+    fn leaves_out(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
+        let higher = number(&one.0) > number(&other.0);
+        let line: Vec<Group> = beyond_fork(one, other).filter_map(|version| self.group(version)).collect();
+        let left_out = |pv: &Uuid| {
+            let head_leaves_out = line.first().is_some_and(|group| !group.counts_on(*pv));
+            head_leaves_out || (higher && line.iter().any(|group| !group.counts_on(*pv)))
+        };
+        self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(left_out))
+    }
+
+    /// R3: whether `one` is a single version beyond the fork, and a disk that it counts on never got it.
+    fn unacknowledged(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        if beyond_fork(one, other).count() != 1 {
+            return false;
+        }
+        let (Some(group), Some(slot)) = (self.group(one.0), self.slots.get(&one.0)) else { return false };
+        let expected = self.witnesses.iter().filter(|witness| group.counts_on(witness.pv));
+        expected.into_iter().any(|witness| never_held(&witness.ring, one.0, slot.sequence))
+    }
+
+    fn group(&self, version: Uuid) -> Option<Group> {
+        Group::from_text(&self.slots.get(&version)?.text).ok()
+    }
+
+    fn standing(&self, witness: &Witness, chain: &[Uuid], truth: &Group) -> Standing {
+        if truth.pv_by_id(witness.pv).is_none() {
+            return Standing::Removed;
+        }
+        let held = |version: &Uuid| witness.ring.slots.iter().any(|placed| placed.version == *version);
+        let Some(base) = chain.iter().position(held) else { return Standing::Stale };
+        if base == 0 && truth.counts_on(witness.pv) {
+            return Standing::Current;
+        }
+        // The versions that it lacks, newest first; whether each counts on it.
+        let lacks =
+            chain[..base].iter().map(|version| self.group(*version).map(|group| group.counts_on(witness.pv)));
+        let Some(lacks) = lacks.collect::<Option<Vec<bool>>>() else { return Standing::Stale };
+        if lacks.windows(2).any(|pair| pair[0] && pair[1]) {
+            return Standing::Stale;
+        }
+        if truth.counts_on(witness.pv) { Standing::Behind } else { Standing::Returned }
+    }
+}
+
+/// The versions of `one`'s chain that are not in `other`'s.
+fn beyond_fork<'a>(
+    one: &'a (Uuid, Vec<Uuid>),
+    other: &'a (Uuid, Vec<Uuid>),
+) -> impl Iterator<Item = Uuid> + 'a {
+    one.1.iter().copied().filter(|version| !other.1.contains(version))
+}
+
+/// Whether a disk with this ring can never have held version `version` of number `sequence`: it is not there, nothing
+/// is damaged, and the ring reaches back that far or ends before.
+fn never_held(ring: &RingContent, version: Uuid, sequence: u64) -> bool {
+    let here = |placed: &Placed| placed.version == version;
+    let (Some(oldest), Some(newest)) = (ring.slots.first(), ring.newest()) else { return false };
+    let covered = newest.slot.sequence < sequence || oldest.slot.sequence <= sequence;
+    ring.damaged.is_empty() && covered && !ring.slots.iter().any(here)
+}
+
+#[cfg(test)]
+mod tests;

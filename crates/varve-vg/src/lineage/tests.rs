@@ -1,0 +1,186 @@
+//! Tests of the judgement on trees of versions drawn by hand; the simulation draws the others.
+
+use super::*;
+use crate::model::Description;
+use crate::plan::{Change, NewDisk, Stamp, plan, plan_group};
+use varve_block::{Extent, UnixTime};
+use varve_format::{Damaged, SlotError};
+
+const DISKS: [u128; 3] = [0xa, 0xb, 0xd];
+
+fn id(disk: char) -> Uuid {
+    Uuid::from_u128(u128::from(disk.to_digit(16).expect("a hexadecimal letter")))
+}
+
+fn stamp(change: &str) -> Stamp {
+    Stamp { date: UnixTime(1), change: change.into() }
+}
+
+/// The first version of a group on the disks a, b and d.
+fn first() -> Slot {
+    let disks = DISKS.map(|disk| NewDisk {
+        id: Uuid::from_u128(disk),
+        size: 8 << 20,
+        data_offset: 1 << 20,
+        path: format!("/dev/{disk:x}"),
+    });
+    let group =
+        plan_group("data", Uuid::from_u128(1), 65_536, &disks, &stamp("create")).expect("sound").after;
+    let (vg, pv, text) = (group.id(), Uuid::nil(), group.text());
+    Slot { vg, pv, sequence: 1, previous: None, ancestors: Vec::new(), text }
+}
+
+/// The version after `slot`: `change` names it; the disks in `without` are marked missing, all others are not.
+fn next(slot: &Slot, change: &str, without: &str) -> Slot {
+    next_numbered(slot, change, without, slot.sequence + 1)
+}
+
+fn next_numbered(slot: &Slot, change: &str, without: &str, sequence: u64) -> Slot {
+    let group = Group::from_text(&slot.text).expect("sound");
+    let all: Vec<Uuid> = DISKS.map(Uuid::from_u128).to_vec();
+    let (missing, returned) =
+        all.into_iter().partition(|disk| without.chars().any(|letter| id(letter) == *disk));
+    let planned = plan(&group, Change::MarkMissing { missing, returned }, &stamp(change)).expect("possible");
+    let mut description: Description = planned.after.description().clone();
+    description.group.sequence = sequence;
+    slot.followed_by(sequence, Group::new(description).expect("sound").text())
+}
+
+/// A disk that holds these versions.
+fn holds(disk: char, slots: &[&Slot]) -> Witness {
+    let placed = (0..).zip(slots).map(|(number, slot)| Placed {
+        extent: Extent::new(number * 4096, 4096),
+        version: slot.version(),
+        slot: (*slot).clone(),
+    });
+    Witness { pv: id(disk), ring: RingContent { slots: placed.collect(), damaged: Vec::new() } }
+}
+
+fn judged(witnesses: &[Witness]) -> (Uuid, Vec<Standing>) {
+    let verdict = judge(witnesses).expect("decided");
+    (verdict.slot.version(), verdict.standings)
+}
+
+#[test]
+fn a_commit_cut_off_is_carried_on_from_any_disk_that_has_it() {
+    let one = first();
+    let two = next(&one, "two", "");
+    let found = judged(&[holds('a', &[&one]), holds('b', &[&one, &two]), holds('d', &[&one])]);
+    assert_eq!(found, (two.version(), vec![Standing::Behind, Standing::Current, Standing::Behind]));
+    assert_eq!(judged(&[holds('a', &[&one])]).0, one.version());
+    assert!(matches!(judge(&[]), Err(Undecided::Nothing)));
+}
+
+#[test]
+fn a_disk_that_lost_what_it_had_acknowledged_is_stale() {
+    let one = first();
+    let two = next(&one, "two", "");
+    let three = next(&two, "three", "");
+    let found = judged(&[holds('a', &[&one]), holds('b', &[&one, &two, &three]), holds('d', &[])]);
+    assert_eq!(found, (three.version(), vec![Standing::Stale, Standing::Current, Standing::Stale]), "R5");
+}
+
+#[test]
+fn a_version_written_alone_loses_to_the_line_that_left_its_disk_out() {
+    let one = first();
+    let cut_off = next(&one, "cut off", "");
+    let without = next(&one, "without a", "a");
+    let later = next(&without, "later", "a");
+    let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later])]);
+    assert_eq!(found, (later.version(), vec![Standing::Returned, Standing::Current]), "R2");
+    let back = next(&later, "taken back", "");
+    let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later, &back])]);
+    assert_eq!(
+        found,
+        (back.version(), vec![Standing::Behind, Standing::Current]),
+        "R2, while it is taken back"
+    );
+}
+
+#[test]
+fn halves_used_apart_are_not_decided() {
+    let one = first();
+    let without_a = next(&one, "without a", "a");
+    let alone = next(&one, "a alone", "bd");
+    let witnesses =
+        [holds('a', &[&one, &alone]), holds('b', &[&one, &without_a]), holds('d', &[&one, &without_a])];
+    let Err(Undecided::Divergent(mut sides)) = judge(&witnesses) else { panic!("R4") };
+    sides.sort();
+    assert_eq!(sides, [vec![id('a')], vec![id('b'), id('d')]]);
+}
+
+#[test]
+fn a_witness_proves_that_a_version_was_never_acknowledged() {
+    let one = first();
+    let cut_off = next(&one, "without a, cut off", "a");
+    let alone = next(&one, "a alone", "bd");
+    let with_witness = [holds('a', &[&one, &alone]), holds('b', &[&one, &cut_off]), holds('d', &[&one])];
+    assert_eq!(judged(&with_witness).0, alone.version(), "R3: d never got what b holds");
+    assert!(matches!(judge(&with_witness[..2]), Err(Undecided::Divergent(_))), "without d nobody knows");
+    let mut damaged = with_witness;
+    damaged[2].ring.damaged.push(Damaged { address: 0, sequence: None, error: SlotError::Header });
+    assert!(matches!(judge(&damaged), Err(Undecided::Divergent(_))), "a damaged ring proves nothing");
+}
+
+#[test]
+fn of_versions_that_were_all_cut_off_any_will_do_but_all_choose_the_same() {
+    let one = first();
+    let left = next(&one, "without d", "d");
+    let right = next(&one, "without a", "a");
+    let witnesses = [holds('a', &[&one, &left]), holds('b', &[&one]), holds('d', &[&one, &right])];
+    let chosen = judged(&witnesses).0;
+    let mut turned = witnesses;
+    turned.reverse();
+    assert_eq!(judged(&turned).0, chosen);
+    assert!([left.version(), right.version()].contains(&chosen));
+}
+
+#[test]
+fn an_old_image_does_not_win_because_its_line_once_left_the_others_out() {
+    let one = first();
+    let alone = next(&one, "a alone", "bd");
+    let back = next(&alone, "b and d taken back, cut off", "");
+    let alone_again = next(&back, "a alone again", "bd");
+    let together = next(&alone_again, "all together", "");
+    let newest = next(&together, "newest", "");
+    let others = [holds('b', &[&one, &together, &newest]), holds('d', &[&one, &together, &newest])];
+    let old = holds('a', &[&one, &alone, &back]);
+    let found = judged(&[old, others[0].clone(), others[1].clone()]);
+    assert_eq!(found, (newest.version(), vec![Standing::Stale, Standing::Current, Standing::Current]));
+    // The same, so long ago that no slot names the old versions any more.
+    let mut later = newest;
+    for step in 0..12 {
+        later = next(&later, &format!("step {step}"), "");
+    }
+    let others = [holds('b', &[&later]), holds('d', &[&later])];
+    let old = holds('a', &[&one, &alone, &back]);
+    let found = judge(&[old, others[0].clone(), others[1].clone()]);
+    assert!(matches!(found, Err(Undecided::Divergent(_))), "refused, not believed: {found:?}");
+}
+
+#[test]
+fn a_disk_that_was_given_up_is_none_of_the_group() {
+    let one = first();
+    let group = Group::from_text(&one.text).expect("sound");
+    let planned = plan(&group, Change::RemoveDisk { id: id('d') }, &stamp("vg reduce")).expect("possible");
+    let two = one.followed_by(2, planned.after.text());
+    let found = judged(&[holds('a', &[&one, &two]), holds('d', &[&one])]);
+    assert_eq!(found, (two.version(), vec![Standing::Current, Standing::Removed]));
+}
+
+#[test]
+fn a_text_of_a_newer_program_is_not_passed_over() {
+    let one = first();
+    let two = one.followed_by(2, one.text.replace("version = 1", "version = 2"));
+    let found = judge(&[holds('a', &[&one, &two])]).expect_err("not readable");
+    assert_eq!(found, Undecided::Text(TextError::Newer(2)));
+}
+
+#[test]
+fn numbers_do_not_decide() {
+    let one = first();
+    let without_a = next(&one, "without a", "a");
+    let cut_off = next_numbered(&one, "cut off", "", 9);
+    let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without_a])]);
+    assert_eq!(found.0, without_a.version());
+}

@@ -1,0 +1,457 @@
+//! A group with its disks: brought to one state, changed atomically, given up.
+//!
+//! The protocol, whose judge is `lineage` (the invariants V1 to V3 are stated there):
+//! - A new version goes to every disk it counts on: written beside the newest slot and flushed, on all disks at once.
+//!   It is acknowledged when all are durable; so after a crash any one disk that was there knows it.
+//! - Before a group is used it is *settled*: disks that lag behind are brought forward, what was read is made durable,
+//!   and a version that marks absent disks missing, and takes back those that returned, is acknowledged.
+//! - A disk joins with its ring and label written before the others hear of it, and leaves after they have.
+//!
+//! Invariants:
+//! - O1. Nothing is written before [`OpenGroup::settle`], and no change made.
+//! - O2. After a failure in the middle of a commit nobody knows which version will win: the group refuses further
+//!   changes until its disks are scanned again.
+
+mod messages;
+
+pub use messages::{Absent, CommitError, Note};
+
+use crate::disk::{Disk, Reading, write_label, write_slot};
+use crate::flaw::{Flaw, has};
+use crate::lineage::{Standing, Verdict, Witness};
+use crate::model::Group;
+use crate::plan::{Change, Plan, Stamp, plan};
+use crate::scan::FreeDisk;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use uuid::Uuid;
+use varve_block::{Arena, Device, Extent, IoError};
+use varve_format::{Label, Slot, text_length_max};
+
+/// A group and its disks.
+pub struct OpenGroup {
+    group: Group,
+    /// The version that counts, as it lies on the disks, except whose copy it is.
+    slot: Slot,
+    members: Vec<Member>,
+    /// Disks that are here and not used, because they have lost what they had acknowledged.
+    stale: Vec<Member>,
+    notes: Vec<Note>,
+    state: State,
+    arena: Arena,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Surveyed,
+    Settled,
+    /// O2.
+    Broken,
+}
+
+/// A disk of the group that is here and can be used.
+struct Member {
+    pv: Uuid,
+    disk: Disk,
+    label: Label,
+    label_worn: bool,
+    standing: Standing,
+    newest: Option<Extent>,
+    sequence_max: u64,
+}
+
+impl OpenGroup {
+    /// The group that `verdict` found on `readings`; `witnesses` and `readings` are in the same order.
+    pub(crate) fn assembled(
+        verdict: Verdict,
+        witnesses: Vec<Witness>,
+        readings: Vec<Reading>,
+        arena: Arena,
+    ) -> Self {
+        let Verdict { slot, group, standings, .. } = verdict;
+        let (members, notes, state) = (Vec::new(), Vec::new(), State::Surveyed);
+        let mut open = OpenGroup { group, slot, members, stale: Vec::new(), notes, state, arena };
+        for ((witness, reading), standing) in witnesses.into_iter().zip(readings).zip(standings) {
+            open.admit(&witness, reading, standing);
+        }
+        for pv in open.newly_missing() {
+            let path = open.group.pv_by_id(pv).map_or_else(String::new, |pv| pv.path.clone());
+            open.notes.push(Note::Missing { pv, path });
+        }
+        open
+    }
+
+    fn admit(&mut self, witness: &Witness, reading: Reading, standing: Standing) {
+        let path = reading.disk.path.clone();
+        let newest_slot = witness.ring.newest();
+        let holds = newest_slot.map_or(0, |placed| placed.slot.sequence);
+        let newest = self.group.entry().sequence;
+        for damaged in &witness.ring.damaged {
+            let (address, error) = (damaged.address, damaged.error);
+            self.notes.push(Note::SlotDamaged { path: path.clone(), address, error });
+        }
+        if reading.label_worn {
+            self.notes.push(Note::LabelWorn { path: path.clone() });
+        }
+        match standing {
+            Standing::Current => {}
+            Standing::Behind => self.notes.push(Note::Behind { path, holds, newest }),
+            Standing::Returned => self.notes.push(Note::Returned { path, holds, newest }),
+            Standing::Stale => self.notes.push(Note::Stale { path, holds, newest }),
+            Standing::Removed => self.notes.push(Note::Removed { path, group: self.group.name().into() }),
+        }
+        // A disk that leaves the group when the crash comes holds the version before; its label is still to be cleared.
+        let leaving = newest_slot.is_some_and(|placed| Some(placed.version) == self.slot.previous);
+        if standing == Standing::Removed && !leaving {
+            return;
+        }
+        let disks = if standing == Standing::Stale { &mut self.stale } else { &mut self.members };
+        disks.push(Member {
+            pv: witness.pv,
+            label: reading.label,
+            label_worn: reading.label_worn,
+            disk: reading.disk,
+            standing,
+            newest: newest_slot.map(|placed| placed.extent),
+            sequence_max: holds,
+        });
+    }
+
+    /// A new group as `plan` says, on `disks`, which belong to none.
+    pub async fn create(plan: Plan, disks: Vec<FreeDisk>, arena: Arena) -> Result<Self, CommitError> {
+        assert_eq!(plan.based_on, 0, "a new group follows nothing");
+        Self::found(plan.after, None, disks, arena).await
+    }
+
+    /// Writes `group`, as the version after `previous`, to `disks`, none of which holds a version of it.
+    pub(crate) async fn found(
+        group: Group,
+        previous: Option<Uuid>,
+        disks: Vec<FreeDisk>,
+        arena: Arena,
+    ) -> Result<Self, CommitError> {
+        let (vg, sequence, text) = (group.id(), group.entry().sequence, group.text());
+        let slot = Slot { vg, pv: Uuid::nil(), sequence, previous, ancestors: Vec::new(), text };
+        let (members, stale, notes) = (Vec::new(), Vec::new(), Vec::new());
+        let state = State::Settled;
+        let mut open = OpenGroup { group, slot: slot.clone(), members, stale, notes, state, arena };
+        open.commit(open.group.clone(), slot, disks).await?;
+        Ok(open)
+    }
+
+    /// The group as it is.
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// What people should know about the disks, as found when they were scanned.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// Whether it was settled, and may be used.
+    pub fn is_settled(&self) -> bool {
+        self.state == State::Settled
+    }
+
+    /// The disks that are here, by the name that the group gives them.
+    pub fn devices(&self) -> BTreeMap<crate::model::PvName, Device> {
+        let named = self.members.iter().filter_map(|member| {
+            let pv = self.group.pv_by_id(member.pv).filter(|pv| !pv.missing)?;
+            Some((pv.name, member.disk.device.clone()))
+        });
+        named.collect()
+    }
+
+    pub(crate) fn disks(&self) -> impl Iterator<Item = Disk> {
+        self.members.iter().map(|member| member.disk.clone())
+    }
+
+    pub(crate) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// Where the disk `pv` is now, if it is here.
+    pub fn path(&self, pv: Uuid) -> Option<&str> {
+        self.members.iter().find(|member| member.pv == pv).map(|member| member.disk.path.as_str())
+    }
+
+    /// Disks that the group counts on and that are not here.
+    pub fn newly_missing(&self) -> Vec<Uuid> {
+        let here = |id: Uuid| self.members.iter().any(|member| member.pv == id);
+        let disks = self.group.physical_volumes().iter();
+        disks.filter(|pv| !pv.missing && !here(pv.id)).map(|pv| pv.id).collect()
+    }
+
+    /// Disks that were marked missing, are here, and hold all that they had acknowledged.
+    pub fn returned(&self) -> Vec<Uuid> {
+        self.with(Standing::Returned).map(|member| member.pv).collect()
+    }
+
+    fn with(&self, standing: Standing) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |member| member.standing == standing)
+    }
+
+    /// Brings all disks to the state that was found, durably, and records which are missing and which are back. Only
+    /// then may the group be used.
+    pub async fn settle(&mut self, absent: Absent, stamp: &Stamp) -> Result<(), CommitError> {
+        self.refuse_if_broken()?;
+        let missing = self.newly_missing();
+        if absent == Absent::Refuse && !missing.is_empty() {
+            let path = |id: &Uuid| self.group.pv_by_id(*id).map_or_else(String::new, |pv| pv.path.clone());
+            let paths = missing.iter().map(path).collect();
+            return Err(CommitError::Incomplete { group: self.group.name().into(), paths });
+        }
+        self.bring_forward().await?;
+        self.mend_labels().await?;
+        self.state = State::Settled;
+        if has(Flaw::ForgetMissing) {
+            return Ok(());
+        }
+        let superseded: Vec<Uuid> = self.with_newer_slots().map(|member| member.pv).collect();
+        let missing = [missing, superseded.clone()].concat();
+        let returned = self.returned();
+        if !missing.is_empty() || !returned.is_empty() {
+            self.record(missing, returned, stamp).await?;
+        }
+        if !superseded.is_empty() {
+            self.record(Vec::new(), superseded, stamp).await?;
+        }
+        assert!(self.members.iter().all(|member| member.standing == Standing::Current), "V1");
+        Ok(())
+    }
+
+    /// Disks that lag behind and hold a version that was given up, of a number as high as that which counts (V3).
+    /// They are left out of one version and taken back by the next.
+    fn with_newer_slots(&self) -> impl Iterator<Item = &Member> {
+        self.with(Standing::Behind).filter(|member| member.sequence_max >= self.slot.sequence)
+    }
+
+    /// Commits which disks are missing and which are back: V2.
+    async fn record(
+        &mut self,
+        missing: Vec<Uuid>,
+        returned: Vec<Uuid>,
+        stamp: &Stamp,
+    ) -> Result<(), CommitError> {
+        let planned = plan(&self.group, Change::MarkMissing { missing, returned }, stamp);
+        let done = match planned {
+            Ok(plan) => self.commit_next(plan.after, Vec::new()).await,
+            Err(error) => Err(CommitError::Plan(error)),
+        };
+        if done.is_err() {
+            self.state = State::Broken;
+        }
+        done
+    }
+
+    /// Writes the version that counts to the disks that lag behind, and flushes those that have it: it may have been
+    /// read from a cache.
+    async fn bring_forward(&mut self) -> Result<(), CommitError> {
+        let (slot, arena) = (self.slot.clone(), self.arena.clone());
+        let work = self.members.iter_mut().map(|member| member.bring_forward(&slot, &arena));
+        let results = join_all(work).await;
+        self.finish_writes(results)
+    }
+
+    /// Writes labels that are worn, do not know the group yet, or know it still.
+    async fn mend_labels(&mut self) -> Result<(), CommitError> {
+        let (vg, arena) = (self.group.id(), self.arena.clone());
+        let work = self.members.iter_mut().map(|member| async {
+            let wanted = (member.standing != Standing::Removed).then_some(vg);
+            let sound = !member.label_worn && member.label.vg == wanted;
+            let done = if sound { Ok(()) } else { member.relabel(wanted, &arena).await };
+            done.map_err(|error| (member.disk.path.clone(), error))
+        });
+        let results = join_all(work).await;
+        self.finish_writes(results)?;
+        self.members.retain(|member| member.standing != Standing::Removed);
+        Ok(())
+    }
+
+    /// Takes back the stale disk `pv`, which is marked missing, with data that may be old: only because somebody
+    /// insists. [`PlanError::DiskNotFound`](crate::PlanError::DiskNotFound) if there is no such stale disk.
+    pub async fn take_back(&mut self, pv: Uuid, stamp: &Stamp) -> Result<(), CommitError> {
+        self.refuse_if_broken()?;
+        assert_eq!(self.state, State::Settled, "O1");
+        let Some(index) = self.stale.iter().position(|member| member.pv == pv) else {
+            let group = self.group.name().into();
+            return Err(CommitError::Plan(crate::PlanError::DiskNotFound { group, disk: pv.to_string() }));
+        };
+        let member = self.stale.swap_remove(index);
+        self.members.push(member);
+        self.record(Vec::new(), vec![pv], stamp).await
+    }
+
+    /// Makes the change that `plan` describes. `joining` are the disks that it adds.
+    pub async fn apply(&mut self, plan: Plan, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
+        self.refuse_if_broken()?;
+        assert_eq!(self.state, State::Settled, "O1");
+        if plan.based_on != self.group.entry().sequence {
+            return Err(CommitError::PlanOutdated { group: self.group.name().into() });
+        }
+        self.commit_next(plan.after, joining).await
+    }
+
+    /// Gives up the group: its disks belong to none afterwards. It has no volumes.
+    pub async fn dissolve(mut self) -> Result<(), CommitError> {
+        self.refuse_if_broken()?;
+        assert!(
+            self.state == State::Settled && self.group.logical_volumes().is_empty(),
+            "O1; the group is empty"
+        );
+        let arena = self.arena.clone();
+        for member in &mut self.members {
+            let path = member.disk.path.clone();
+            let done = member.relabel(None, &arena).await.map_err(|error| (path, error));
+            if let Err(failed) = done {
+                let group = self.group.name().into();
+                return Err(CommitError::Disks { group, disks: vec![failed] });
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits `next` as the version that follows the present one.
+    async fn commit_next(&mut self, next: Group, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
+        let numbers = self.members.iter().map(|member| member.sequence_max);
+        let sequence = numbers.max().unwrap_or(0).max(self.slot.sequence) + 1; // V3
+        let next = numbered(&next, sequence);
+        let slot = self.slot.followed_by(sequence, next.text());
+        self.commit(next, slot, joining).await
+    }
+
+    /// Makes `next`, as `slot` has it, the version that counts.
+    async fn commit(&mut self, next: Group, slot: Slot, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
+        let joining: Vec<Member> = joining.into_iter().map(Member::joining).collect();
+        self.check_length(&next, slot.text.len(), &joining)?;
+        let results = self.write_everywhere(&next, &slot, joining).await;
+        self.finish_writes(results)?;
+        (self.group, self.slot) = (next, slot);
+        self.members.retain(|member| member.standing != Standing::Removed);
+        Ok(())
+    }
+
+    /// Joining disks first, then those that stay, then those that leave.
+    async fn write_everywhere(
+        &mut self,
+        next: &Group,
+        slot: &Slot,
+        joining: Vec<Member>,
+    ) -> Vec<Result<(), (String, IoError)>> {
+        let arena = self.arena.clone();
+        let mut joining = joining;
+        let mut results = join_all(joining.iter_mut().map(|member| member.write(slot, &arena))).await;
+        if results.iter().all(Result::is_ok) {
+            let labels = joining.iter_mut().map(|member| async {
+                let done = member.relabel(Some(slot.vg), &arena).await;
+                done.map_err(|error| (member.disk.path.clone(), error))
+            });
+            results.extend(join_all(labels).await);
+        }
+        if results.iter().any(Result::is_err) {
+            return results;
+        }
+        let staying = self.members.iter_mut().filter(|member| next.counts_on(member.pv));
+        results.extend(join_all(staying.map(|member| member.write(slot, &arena))).await);
+        if results.iter().all(Result::is_ok) {
+            let leaving = self.members.iter_mut().filter(|member| next.pv_by_id(member.pv).is_none());
+            for member in leaving {
+                member.standing = Standing::Removed;
+                let done = member.relabel(None, &arena).await;
+                results.push(done.map_err(|error| (member.disk.path.clone(), error)));
+            }
+        }
+        self.members.extend(joining);
+        results
+    }
+
+    fn check_length(&self, next: &Group, length: usize, joining: &[Member]) -> Result<(), CommitError> {
+        for member in self.members.iter().chain(joining) {
+            let length_max = text_length_max(member.label.ring.length);
+            if length as u64 > length_max {
+                let (group, path) = (next.name().into(), member.disk.path.clone());
+                return Err(CommitError::TextTooLong { group, length, length_max, path });
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_if_broken(&self) -> Result<(), CommitError> {
+        match self.state {
+            State::Broken => Err(CommitError::Broken { group: self.group.name().into() }),
+            State::Surveyed | State::Settled => Ok(()),
+        }
+    }
+
+    /// O2.
+    fn finish_writes(&mut self, results: Vec<Result<(), (String, IoError)>>) -> Result<(), CommitError> {
+        let disks: Vec<_> = results.into_iter().filter_map(Result::err).collect();
+        if disks.is_empty() {
+            return Ok(());
+        }
+        self.state = State::Broken;
+        for (path, error) in &disks {
+            tracing::error!(group = self.group.name(), path, %error, "the description could not be written");
+        }
+        Err(CommitError::Disks { group: self.group.name().into(), disks })
+    }
+}
+
+impl Member {
+    fn joining(free: FreeDisk) -> Self {
+        assert!(free.label.vg.is_none(), "a disk joins one group at a time");
+        Member {
+            pv: free.label.pv,
+            disk: free.disk,
+            label: free.label,
+            label_worn: false,
+            standing: Standing::Current,
+            newest: None,
+            sequence_max: 0,
+        }
+    }
+
+    async fn bring_forward(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
+        match self.standing {
+            // Else V3 forbids it: see `with_newer_slots`.
+            Standing::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
+            Standing::Current => self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error)),
+            Standing::Behind | Standing::Returned | Standing::Removed | Standing::Stale => Ok(()),
+        }
+    }
+
+    /// Writes a version to this disk, durably.
+    async fn write(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
+        assert!(
+            slot.sequence > self.sequence_max,
+            "V3: {} on a disk with {}",
+            slot.sequence,
+            self.sequence_max
+        );
+        let own = Slot { pv: self.pv, ..slot.clone() };
+        let written = write_slot(&self.disk.device, self.label.ring, self.newest, &own, arena).await;
+        self.newest = Some(written.map_err(|error| self.failed(error))?);
+        self.sequence_max = slot.sequence;
+        self.standing = Standing::Current;
+        Ok(())
+    }
+
+    async fn relabel(&mut self, vg: Option<Uuid>, arena: &Arena) -> Result<(), IoError> {
+        let label = Label { generation: self.label.generation + 1, vg, ..self.label };
+        write_label(&self.disk.device, &label, arena).await?;
+        (self.label, self.label_worn) = (label, false);
+        Ok(())
+    }
+
+    fn failed(&self, error: IoError) -> (String, IoError) {
+        (self.disk.path.clone(), error)
+    }
+}
+
+/// `group` with another number.
+fn numbered(group: &Group, sequence: u64) -> Group {
+    let mut description = group.description().clone();
+    description.group.sequence = sequence;
+    Group::new(description).expect("G1: a number from 1 on breaks no rule")
+}

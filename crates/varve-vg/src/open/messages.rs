@@ -1,0 +1,181 @@
+//! What an open group has to say: notes about its disks, and why it cannot be changed.
+
+use crate::plan::PlanError;
+use uuid::Uuid;
+use varve_block::IoError;
+use varve_format::SlotError;
+
+/// Something that people should know about a group that was found.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Note {
+    /// The group counts on a disk that is not here.
+    #[error("the disk {pv} is missing; it was last seen at {path}")]
+    Missing {
+        /// Which.
+        pv: Uuid,
+        /// Where it was.
+        path: String,
+    },
+    /// A crash kept the last version from the disk; it is written again.
+    #[error("{path} holds version {holds} of the description, the newest is {newest}: it is brought forward")]
+    Behind {
+        /// Where it is.
+        path: String,
+        /// The newest that it holds.
+        holds: u64,
+        /// The newest.
+        newest: u64,
+    },
+    /// The disk was missing and is back.
+    #[error("{path} was missing and is back with version {holds} of the description; the newest is {newest}")]
+    Returned {
+        /// Where it is.
+        path: String,
+        /// The newest that it holds.
+        holds: u64,
+        /// The newest.
+        newest: u64,
+    },
+    /// The disk has lost what it had acknowledged: it is old, or a copy of an old one.
+    #[error(
+        "{path} is stale: it holds version {holds} of the description, and the group has gone on to {newest} \
+        without it; it is not used"
+    )]
+    Stale {
+        /// Where it is.
+        path: String,
+        /// The newest that it holds; 0 if none.
+        holds: u64,
+        /// The newest.
+        newest: u64,
+    },
+    /// The disk was given up by the group.
+    #[error("{path} says that it belongs to {group}, which has given it up")]
+    Removed {
+        /// Where it is.
+        path: String,
+        /// The group.
+        group: String,
+    },
+    /// A copy of the label is damaged or old; it is written again.
+    #[error("{path}: a copy of the label was damaged and is written again")]
+    LabelWorn {
+        /// Where it is.
+        path: String,
+    },
+    /// A slot of the ring that may have been newer than the newest whole one on this disk is damaged: the remains of a
+    /// crash, or damage of the medium.
+    #[error("{path}: a slot at byte {address} is damaged ({error})")]
+    SlotDamaged {
+        /// Where it is.
+        path: String,
+        /// Where on it.
+        address: u64,
+        /// What is wrong.
+        error: SlotError,
+    },
+}
+
+impl Note {
+    /// What to do about it, if anything is to be done; `group` is the group's name.
+    pub fn help(&self, group: &str) -> Option<String> {
+        match self {
+            Self::Missing { .. } => Some("`varve pv scan PATH` when the disk is back".into()),
+            Self::Stale { path, .. } => Some(format!(
+                "`varve vg extend {group} {path} --yes` takes it back with data that may be old"
+            )),
+            Self::Removed { path, .. } => Some(format!("`varve pv create {path} --yes` makes it free")),
+            Self::Behind { .. }
+            | Self::Returned { .. }
+            | Self::LabelWorn { .. }
+            | Self::SlotDamaged { .. } => None,
+        }
+    }
+}
+
+/// Whether a group may be used while disks are missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// Not if they are not recorded as missing.
+    Refuse,
+    /// Yes; they are recorded as missing first, and what they say later is not believed.
+    Accept,
+}
+
+/// Why a group could not be changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// The change is not possible.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// Disks are missing.
+    #[error("{group} is incomplete: {} missing", paths.join(", "))]
+    Incomplete {
+        /// The group.
+        group: String,
+        /// Where the missing disks were last seen.
+        paths: Vec<String>,
+    },
+    /// The description has become too long for the metadata area of a disk.
+    #[error("the description of {group} would be {length} bytes long; {path} takes {length_max}")]
+    TextTooLong {
+        /// The group.
+        group: String,
+        /// Bytes of the text.
+        length: usize,
+        /// Bytes that the disk takes.
+        length_max: u64,
+        /// The disk.
+        path: String,
+    },
+    /// Disks failed; the group is not changed further before it is scanned again.
+    #[error("writing the description of {group} failed: {}", failed_text(disks))]
+    Disks {
+        /// The group.
+        group: String,
+        /// Where they are, and how they failed.
+        disks: Vec<(String, IoError)>,
+    },
+    /// O2: an earlier change failed half way.
+    #[error("an earlier change of {group} failed half way")]
+    Broken {
+        /// The group.
+        group: String,
+    },
+    /// The group has changed since the plan was made.
+    #[error("{group} has changed since this was planned")]
+    PlanOutdated {
+        /// The group.
+        group: String,
+    },
+}
+
+impl CommitError {
+    /// What to do about it.
+    pub fn help(&self) -> String {
+        match self {
+            Self::Plan(error) => error.help(),
+            Self::Incomplete { group, .. } => {
+                format!(
+                    "bring the disks back and `varve pv scan PATH`, or go on without: `varve vg reduce {group} \
+                    --missing`"
+                )
+            }
+            Self::TextTooLong { group, .. } => {
+                format!(
+                    "the group has too many volumes or fragments: `varve lv list {group}`, and remove some, or \
+                    use a second group"
+                )
+            }
+            Self::Disks { .. } | Self::Broken { .. } => {
+                "look at the disks, then `varve pv scan PATH…`".into()
+            }
+            Self::PlanOutdated { .. } => "try again".into(),
+        }
+    }
+}
+
+fn failed_text(disks: &[(String, IoError)]) -> String {
+    let texts: Vec<_> = disks.iter().map(|(path, error)| format!("{path}: {error}")).collect();
+    texts.join(", ")
+}

@@ -1,0 +1,91 @@
+//! A group from a backup, when no disk holds a whole description any more.
+//!
+//! Invariant U1: a disk is touched only if its label says that it belongs to the group, it is one of the backup's disks
+//! as they were, and its ring holds no whole description of the group.
+
+use crate::disk::{self, Disk, ReadProblem};
+use crate::model::{Description, Group, TextError};
+use crate::open::{CommitError, OpenGroup};
+use crate::plan::Stamp;
+use crate::scan::FreeDisk;
+use uuid::Uuid;
+use varve_block::Arena;
+use varve_format::{Label, version_of};
+
+/// Why a group cannot be rebuilt.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RebuildError {
+    /// The backup makes no sense.
+    #[error("the backup cannot be used: {0}")]
+    Backup(TextError),
+    /// A disk cannot be read.
+    #[error("{0}: {1}")]
+    Disk(String, ReadProblem),
+    /// A disk is not one of the backup's.
+    #[error("{0} is not a disk of the backup, or has another size")]
+    OtherDisk(String),
+    /// A disk of the backup is not here.
+    #[error("the backup's disk {path} ({id}) is not here")]
+    Missing {
+        /// What its label says.
+        id: Uuid,
+        /// Where it was.
+        path: String,
+    },
+    /// A disk holds a description: the group is not lost.
+    #[error("{0} holds a whole description of the group: restore into the group instead")]
+    NotLost(String),
+    /// Writing failed.
+    #[error(transparent)]
+    Commit(CommitError),
+}
+
+/// Writes `backup` to all of its disks, as the version that follows it.
+pub async fn rebuild(
+    backup: Description,
+    disks: Vec<Disk>,
+    stamp: &Stamp,
+    arena: Arena,
+) -> Result<OpenGroup, RebuildError> {
+    let (sequence, id) = (backup.group.sequence, backup.group.id);
+    let text = Group::new(backup.clone()).map_err(RebuildError::Backup)?.text();
+    let mut free = Vec::new();
+    for disk in disks {
+        free.push(lost_disk(&backup, disk, &arena).await?);
+    }
+    let here = |id: Uuid| free.iter().any(|free| free.label.pv == id);
+    if let Some(pv) = backup.physical_volumes.iter().find(|pv| !here(pv.id)) {
+        return Err(RebuildError::Missing { id: pv.id, path: pv.path.clone() });
+    }
+    let mut next = backup;
+    next.group.sequence = sequence + 1;
+    next.group.changed = stamp.date;
+    next.group.change.clone_from(&stamp.change);
+    for pv in &mut next.physical_volumes {
+        pv.missing = false;
+    }
+    let next = Group::new(next).map_err(RebuildError::Backup)?;
+    let previous = version_of(id, sequence, None, &text);
+    OpenGroup::found(next, Some(previous), free, arena).await.map_err(RebuildError::Commit)
+}
+
+/// U1.
+async fn lost_disk(backup: &Description, disk: Disk, arena: &Arena) -> Result<FreeDisk, RebuildError> {
+    let path = disk.path.clone();
+    let reading = match disk::read(disk, arena).await {
+        Ok(reading) => reading,
+        Err(problem) => return Err(RebuildError::Disk(path, problem)),
+    };
+    let label = reading.label;
+    let same = backup
+        .physical_volumes
+        .iter()
+        .any(|pv| (pv.id, pv.size, pv.data_offset) == (label.pv, label.size, label.data_offset));
+    if !same || label.vg != Some(backup.group.id) {
+        return Err(RebuildError::OtherDisk(path));
+    }
+    if reading.find(backup.group.id).newest().is_some() {
+        return Err(RebuildError::NotLost(path));
+    }
+    Ok(FreeDisk { disk: reading.disk, label: Label { vg: None, ..label } })
+}

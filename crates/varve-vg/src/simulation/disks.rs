@@ -1,0 +1,389 @@
+//! Disks that are not what they should be: foreign, small, cut short, copied, old, damaged, read-only, of two groups.
+
+use super::{EXTENT, EXTENTS, Lab, RING, content, group_plan, pv_id, stamp};
+use crate::create::{CreateProblem, NewLabel, create, examine, remove};
+use crate::model::PvName;
+use crate::plan::{Change, Layout, plan, plan_group};
+use crate::rebuild::{RebuildError, rebuild};
+use crate::size::SizeArgument;
+use crate::table::{Parts, table};
+use crate::{
+    Absent, ActiveVolume, CommitError, Disk, DiskProblem, GroupProblem, Note, OpenGroup, ReadProblem, Survey,
+    scan,
+};
+use std::collections::BTreeSet;
+use uuid::Uuid;
+use varve_block::{Access, Durability, Extent, UnixTime};
+use varve_format::LabelError;
+use varve_sim::{DiskOptions, SimDisk, World};
+
+const NEW: NewLabel = NewLabel { id: Uuid::from_u128(0x1000), created: UnixTime(1), overwrite: false };
+const SIZE: u64 = 8 << 20;
+
+fn lab(count: usize) -> Lab {
+    Lab::new(World::new(7), count)
+}
+
+impl Lab {
+    fn survey(&self, numbers: impl IntoIterator<Item = usize>) -> Survey {
+        let numbers: BTreeSet<usize> = numbers.into_iter().collect();
+        self.world.run(scan(self.boot(&numbers), &self.world.arena()))
+    }
+
+    fn only_group(&self, numbers: impl IntoIterator<Item = usize>) -> OpenGroup {
+        let mut survey = self.survey(numbers);
+        assert!(survey.refused.is_empty(), "{:?}", survey.refused);
+        assert_eq!(survey.groups.len(), 1);
+        survey.groups.remove(0)
+    }
+
+    fn settle(&self, open: &mut OpenGroup, absent: Absent) -> Result<(), CommitError> {
+        self.world.run(open.settle(absent, &stamp("activate")))
+    }
+
+    fn apply(&self, open: &mut OpenGroup, change: Change) {
+        let made = plan(open.group(), change, &stamp("test")).expect("possible");
+        self.world.run(open.apply(made, Vec::new())).expect("no faults");
+    }
+}
+
+fn volume(name: &str, extents: u64) -> Change {
+    let id = Uuid::from_u128(0x5000 + u128::from(name.as_bytes()[0]));
+    let size = SizeArgument::bytes(extents * EXTENT);
+    Change::CreateVolume { name: name.into(), id, size, layout: Layout::Linear }
+}
+
+/// What making a physical volume of a disk with `bytes` at `offset` says.
+fn make_on(options: DiskOptions, offset: u64, bytes: &[u8], new: NewLabel) -> Result<(), CreateProblem> {
+    let world = World::new(1);
+    let sim = SimDisk::with(options);
+    let sector = offset / 512 * 512;
+    let end = (offset + bytes.len() as u64).next_multiple_of(512);
+    let mut content = sim.peek(Extent::between(sector, end));
+    let at = usize::try_from(offset - sector).expect("less than a sector");
+    content[at..at + bytes.len()].copy_from_slice(bytes);
+    sim.poke(sector, &content);
+    let before = sim.peek(Extent::new(0, options.size));
+    let disk = Disk { path: "/dev/sda".into(), device: sim.device(&world) };
+    let device = disk.device.clone();
+    let made = world.run(create(disk, new, &world.arena()));
+    if made.is_err() {
+        assert!(before == sim.peek(Extent::new(0, options.size)), "a refused disk is not touched");
+    } else {
+        let again = NewLabel { overwrite: false, ..new };
+        let refused = world.run(examine(&device, again.overwrite, &world.arena()));
+        assert_eq!(refused, Err(CreateProblem::PhysicalVolume));
+    }
+    made.map(drop)
+}
+
+#[test]
+fn foreign_disks_are_refused_unless_one_insists() {
+    for (offset, bytes, name) in [
+        (1080, &b"\x53\xef"[..], "ext2, ext3 or ext4 file system"),
+        (510, b"\x55\xaa", "MBR partition table or boot sector"),
+        (512, b"LABELONE", "LVM2 physical volume"),
+        (132 << 10, &0x00ba_b10c_u64.to_le_bytes(), "ZFS pool member"),
+        (SIZE - 512, b"EFI PART", "GPT partition table (backup)"),
+    ] {
+        match make_on(DiskOptions::sized(SIZE), offset, bytes, NEW) {
+            Err(problem @ CreateProblem::Foreign(found)) => {
+                assert_eq!(found.name, name);
+                assert!(problem.can_be_overruled());
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+        assert_eq!(
+            make_on(DiskOptions::sized(SIZE), offset, bytes, NewLabel { overwrite: true, ..NEW }),
+            Ok(())
+        );
+    }
+}
+
+#[test]
+fn disks_that_cannot_serve_are_refused_even_then() {
+    let insist = NewLabel { overwrite: true, ..NEW };
+    let small = DiskOptions::sized(1 << 20);
+    assert_eq!(make_on(small, 0, &[], insist), Err(CreateProblem::TooSmall(1 << 20)));
+    let blocks = DiskOptions { block_size: 8192, ..DiskOptions::sized(SIZE) };
+    assert_eq!(make_on(blocks, 0, &[], insist), Err(CreateProblem::BlockSize(8192)));
+    let read_only = DiskOptions { access: Access::ReadOnly, ..DiskOptions::sized(SIZE) };
+    assert_eq!(make_on(read_only, 0, &[], insist), Err(CreateProblem::ReadOnly));
+    assert_eq!(make_on(DiskOptions::sized(SIZE), 0, &[], NEW), Ok(()));
+    let large_blocks = DiskOptions { block_size: 4096, ..DiskOptions::sized(SIZE + 8192) };
+    assert_eq!(make_on(large_blocks, 0, &[], NEW), Ok(()));
+}
+
+#[test]
+fn a_disk_of_a_group_is_refused_and_an_emptied_one_is_free() {
+    let lab = lab(1);
+    lab.world.run(lab.create());
+    let disk = lab.disk(0);
+    let refused = lab.world.run(examine(&disk.device, false, &lab.world.arena()));
+    assert_eq!(refused, Err(CreateProblem::InGroup(Uuid::from_u128(1))));
+    lab.world.run(remove(&disk)).expect("no faults");
+    assert_eq!(lab.world.run(examine(&disk.device, false, &lab.world.arena())), Ok(()));
+    let survey = lab.survey([0]);
+    let problem = DiskProblem::Read { path: "/dev/sd0".into(), problem: ReadProblem::NoLabel };
+    assert_eq!(survey.problems, [problem]);
+}
+
+#[test]
+fn a_damaged_copy_of_the_label_is_written_again_and_two_are_an_error() {
+    let lab = lab(1);
+    lab.world.run(lab.create());
+    lab.disks[0].poke(0, &[0; 512]);
+    let mut open = lab.only_group([0]);
+    assert_eq!(open.notes(), [Note::LabelWorn { path: "/dev/sd0".into() }]);
+    lab.settle(&mut open, Absent::Refuse).expect("no faults");
+    assert!(lab.only_group([0]).notes().is_empty(), "mended");
+    lab.disks[0].poke(512, &[1; 512]);
+    lab.disks[0].poke(4096 + 512, &[1; 512]);
+    let problem = ReadProblem::Label(LabelError::Checksum);
+    assert_eq!(lab.survey([0]).problems, [DiskProblem::Read { path: "/dev/sd0".into(), problem }]);
+}
+
+#[test]
+fn a_disk_cut_short_is_named_and_not_used() {
+    let mut lab = lab(2);
+    lab.world.run(lab.create());
+    let size = lab.disks[1].options().size;
+    let short = SimDisk::new(size - 4096);
+    short.poke(0, &lab.disks[1].peek(Extent::new(0, size - 4096)));
+    lab.disks[1] = short;
+    let survey = lab.survey([0, 1]);
+    let problem = ReadProblem::Truncated { size: size - 4096, expected: size };
+    assert_eq!(survey.problems, [DiskProblem::Read { path: "/dev/sd1".into(), problem }]);
+    let mut open = lab.only_group([0, 1]);
+    assert_eq!(open.newly_missing(), [pv_id(1)]);
+    let refused = lab.settle(&mut open, Absent::Refuse);
+    let paths = vec!["/dev/sd1".to_owned()];
+    assert_eq!(refused, Err(CommitError::Incomplete { group: "data".into(), paths }));
+}
+
+#[test]
+fn a_copied_disk_is_refused_with_both_paths() {
+    let lab = lab(3);
+    lab.world.run(lab.create_two());
+    let image = lab.disks[1].image();
+    lab.disks[2].restore(&image);
+    let survey = lab.survey([0, 1, 2]);
+    let paths = vec!["/dev/sd1".to_owned(), "/dev/sd2".to_owned()];
+    assert_eq!(survey.problems, [DiskProblem::Duplicate { id: pv_id(1), paths }]);
+    assert!(survey.groups.is_empty());
+    assert_eq!(survey.refused[0].problem, GroupProblem::Duplicate(pv_id(1)));
+}
+
+impl Lab {
+    async fn create_two(&self) -> OpenGroup {
+        let free = self.free_disks(&BTreeSet::from([0, 1])).await;
+        OpenGroup::create(group_plan(&free), free, self.world.arena()).await.expect("no faults")
+    }
+}
+
+#[test]
+fn an_old_image_of_a_disk_is_stale_and_not_used() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    let old = lab.disks[1].image();
+    lab.apply(&mut open, volume("a", 3));
+    lab.apply(&mut open, volume("b", 3));
+    let truth = content(open.group());
+    lab.disks[1].restore(&old);
+    let mut found = lab.only_group([0, 1]);
+    assert_eq!(content(found.group()), truth);
+    let stale = Note::Stale { path: "/dev/sd1".into(), holds: 1, newest: 3 };
+    assert!(found.notes().contains(&stale), "{:?}", found.notes());
+    assert!(lab.settle(&mut found, Absent::Refuse).is_err());
+    let mut found = lab.only_group([0, 1]);
+    lab.settle(&mut found, Absent::Accept).expect("no faults");
+    assert_eq!(content(found.group()), truth);
+    assert_eq!(found.devices().keys().collect::<Vec<_>>(), [&PvName(0)]);
+    let mut found = lab.only_group([0, 1]);
+    assert!(found.returned().is_empty(), "a stale disk is not taken back by itself");
+    lab.settle(&mut found, Absent::Refuse).expect("no faults");
+    lab.world.run(found.take_back(pv_id(1), &stamp("vg extend --yes"))).expect("somebody insists");
+    assert_eq!(found.devices().len(), 2);
+    let found = lab.only_group([0, 1]);
+    assert_eq!((content(found.group()), found.notes()), (truth, &[][..]));
+}
+
+#[test]
+fn a_disk_that_was_away_comes_back_and_volumes_without_it_work_meanwhile() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.apply(&mut open, volume("a", EXTENTS - 1));
+    lab.apply(&mut open, volume("b", 5));
+    let truth = content(open.group());
+    let mut alone = lab.only_group([0]);
+    lab.settle(&mut alone, Absent::Accept).expect("no faults");
+    let group = alone.group();
+    assert!(table(group, group.lv("a").expect("made"), Parts::All).is_ok());
+    let refused = table(group, group.lv("b").expect("made"), Parts::All).expect_err("its disk is away");
+    assert_eq!(refused.disks, [PvName(1)]);
+    assert!(plan(group, volume("c", 1), &stamp("test")).is_err());
+    let mut both = lab.only_group([0, 1]);
+    assert_eq!(both.returned(), [pv_id(1)]);
+    lab.settle(&mut both, Absent::Refuse).expect("no faults");
+    assert_eq!(content(both.group()), truth);
+    assert_eq!(both.devices().len(), 2);
+}
+
+#[test]
+fn halves_used_apart_are_refused_by_name() {
+    let lab = lab(2);
+    lab.world.run(lab.create());
+    for number in [0, 1] {
+        let mut half = lab.only_group([number]);
+        lab.settle(&mut half, Absent::Accept).expect("no faults");
+    }
+    let survey = lab.survey([0, 1]);
+    let mut sides = match &survey.refused[0].problem {
+        GroupProblem::Divergent { sides } => sides.clone(),
+        other => panic!("{other:?}"),
+    };
+    sides.sort();
+    assert_eq!(sides, [["/dev/sd0"], ["/dev/sd1"]]);
+    assert!(survey.refused[0].problem.help().contains("vg reduce"));
+}
+
+#[test]
+fn a_disk_given_up_while_it_was_away_is_not_believed() {
+    let lab = lab(2);
+    lab.world.run(lab.create());
+    let mut alone = lab.only_group([0]);
+    lab.settle(&mut alone, Absent::Accept).expect("no faults");
+    lab.apply(&mut alone, Change::RemoveMissing { with_volumes: false });
+    lab.apply(&mut alone, volume("a", 2));
+    let found = lab.only_group([0, 1]);
+    assert_eq!(content(found.group()), content(alone.group()));
+    assert_eq!(found.notes(), [Note::Removed { path: "/dev/sd1".into(), group: "data".into() }]);
+}
+
+#[test]
+fn two_groups_of_one_name_are_told_apart_by_id() {
+    let lab = lab(2);
+    lab.world.run(async {
+        for number in [0, 1] {
+            let free = vec![lab.label(number).await];
+            let disks = [free[0].as_new_disk()];
+            let id = Uuid::from_u128(number as u128 + 1);
+            let made = plan_group("data", id, EXTENT, &disks, &stamp("vg create")).expect("sound");
+            OpenGroup::create(made, free, lab.world.arena()).await.expect("no faults");
+        }
+    });
+    let mut survey = lab.survey([0, 1]);
+    let twice = vec![("data".to_owned(), vec![Uuid::from_u128(1), Uuid::from_u128(2)])];
+    assert_eq!(survey.names_twice(), twice);
+    lab.settle(&mut survey.groups[1], Absent::Refuse).expect("no faults");
+    lab.apply(&mut survey.groups[1], Change::RenameGroup { to: "other".into() });
+    assert!(lab.survey([0, 1]).names_twice().is_empty());
+}
+
+#[test]
+fn a_description_too_long_for_the_ring_is_refused_before_anything_is_written() {
+    let lab = lab(1);
+    let mut open = lab.world.run(lab.create());
+    let long = "x".repeat(usize::try_from(RING.length / 3).expect("small"));
+    let made = plan(open.group(), volume("a", 1), &stamp(&long)).expect("possible");
+    let refused = lab.world.run(open.apply(made, Vec::new()));
+    assert!(matches!(refused, Err(CommitError::TextTooLong { .. })), "{refused:?}");
+    lab.apply(&mut open, volume("a", 1));
+}
+
+#[test]
+fn a_failing_disk_stops_changes_until_the_next_scan() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.disks[1].vanish();
+    let made = plan(open.group(), volume("a", 1), &stamp("test")).expect("possible");
+    match lab.world.run(open.apply(made.clone(), Vec::new())) {
+        Err(CommitError::Disks { disks, .. }) => assert_eq!(disks[0].0, "/dev/sd1"),
+        other => panic!("{other:?}"),
+    }
+    let again = lab.world.run(open.apply(made, Vec::new()));
+    assert_eq!(again, Err(CommitError::Broken { group: "data".into() }));
+    lab.disks[1].reappear();
+    let mut found = lab.only_group([0, 1]);
+    lab.settle(&mut found, Absent::Refuse).expect("no faults");
+    assert!(found.group().lv("a").is_some(), "what reached a disk counts");
+}
+
+#[test]
+fn history_and_backups_come_from_the_ring() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.apply(&mut open, volume("a", 1));
+    let backup = open.group().text();
+    lab.apply(&mut open, Change::RemoveVolume { name: "a".into() });
+    let history = lab.world.run(open.history());
+    let numbers: Vec<_> = history.iter().map(|version| (version.sequence, version.change.as_str())).collect();
+    assert_eq!(numbers, [(1, "vg create data"), (2, "test"), (3, "test")]);
+    assert_eq!(history[1].text, backup);
+    let description = varve_format::text::Description::decode(&backup).expect("our own text");
+    lab.apply(&mut open, Change::Restore { backup: Box::new(description) });
+    assert!(lab.only_group([0, 1]).group().lv("a").is_some());
+    assert_eq!(open.group().entry().sequence, 4);
+}
+
+#[test]
+fn a_group_whose_rings_are_lost_is_rebuilt_from_a_backup() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.apply(&mut open, volume("a", 30));
+    let backup = open.group().description().clone();
+    let arena = lab.world.arena();
+    let rebuilt = |numbers: &[usize]| {
+        let disks = lab.boot(&numbers.iter().copied().collect());
+        lab.world.run(rebuild(backup.clone(), disks, &stamp("vg restore"), arena.clone()))
+    };
+    assert_eq!(rebuilt(&[0, 1]).err(), Some(RebuildError::NotLost("/dev/sd0".into())));
+    for disk in &lab.disks {
+        disk.poke(RING.offset, &vec![0x55; usize::try_from(RING.length).expect("small")]);
+    }
+    assert_eq!(lab.survey([0, 1]).refused[0].problem, GroupProblem::NoDescription);
+    let missing = RebuildError::Missing { id: pv_id(1), path: "/dev/sd1".into() };
+    assert_eq!(rebuilt(&[0]).err(), Some(missing));
+    assert!(rebuilt(&[0, 1]).is_ok());
+    let found = lab.only_group([0, 1]);
+    assert_eq!(content(found.group()), content(open.group()));
+    assert!(found.notes().is_empty() && found.group().entry().sequence == 3);
+}
+
+#[test]
+fn a_volume_keeps_its_bytes_while_it_grows_in_use() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.apply(&mut open, volume("a", 2));
+    let arena = lab.world.arena();
+    let device_of = |open: &OpenGroup| {
+        let lv = open.group().lv("a").expect("made");
+        let table = table(open.group(), lv, Parts::All).expect("complete");
+        crate::activate::build(&table, &open.devices()).expect("all disks are here")
+    };
+    let active = ActiveVolume { switch: varve_block::Switch::new(device_of(&open)) };
+    let pattern: Vec<u8> = (0..8192_u32).map(|at| u8::try_from(at % 251).expect("small")).collect();
+    lab.world.run(async {
+        active
+            .switch
+            .device()
+            .write(EXTENT - 4096, arena.copy(&pattern), Durability::Durable)
+            .await
+            .expect("no faults");
+    });
+    // Too large for the first disk: it continues on the second.
+    lab.apply(
+        &mut open,
+        Change::ExtendVolume { name: "a".into(), size: SizeArgument::bytes((EXTENTS + 5) * EXTENT) },
+    );
+    lab.world.run(async {
+        active.turn(device_of(&open)).await;
+        let device = active.switch.device();
+        assert_eq!(device.shape().size, (EXTENTS + 5) * EXTENT);
+        let read = device.read(EXTENT - 4096, arena.take(8192)).await.expect("no faults");
+        assert_eq!(read[..], pattern[..]);
+        let last = device.shape().size - 8192;
+        device.write(last, arena.copy(&pattern), Durability::Durable).await.expect("no faults");
+    });
+    assert_eq!(lab.disks[1].peek(Extent::new(RING.end() + 5 * EXTENT - 8192, 8192)), pattern);
+}

@@ -1,0 +1,188 @@
+//! How a volume lies on its disks, as lines from its first byte to its last: pure.
+//!
+//! Invariants:
+//! - B1. The lines follow each other without a gap; their lengths are the volume's size.
+//! - B2. Offsets are those of the disk, its label and ring included.
+
+use crate::model::{Area, Group, Kind, LogicalVolume, PvName, Segment, Store};
+use std::fmt;
+
+/// A volume's table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// The lines, in order.
+    pub lines: Vec<Line>,
+    /// Whether the volume may not be written.
+    pub read_only: bool,
+}
+
+/// A run of a volume's bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// First byte in the volume.
+    pub start: u64,
+    /// Number of bytes.
+    pub length: u64,
+    /// Where they lie.
+    pub target: Target,
+}
+
+/// Where a run of bytes lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// In a row on one disk.
+    Linear {
+        /// The disk.
+        pv: PvName,
+        /// First byte on it.
+        offset: u64,
+    },
+    /// In stripes.
+    Striped {
+        /// Bytes of a stripe.
+        stripe_size: u64,
+        /// The disks, and the first byte on each.
+        members: Vec<(PvName, u64)>,
+    },
+    /// Nowhere: a disk is missing.
+    Missing,
+}
+
+/// Whether a volume with missing parts has a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parts {
+    /// No: all its disks must be here.
+    All,
+    /// Yes; what is missing cannot be read or written.
+    Some,
+}
+
+/// A volume that cannot be used, and the missing disks.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{volume} is incomplete: it lies on {}, which is missing", disks_text(disks))]
+pub struct IncompleteVolume {
+    /// `VG/LV`.
+    pub volume: String,
+    /// The disks.
+    pub disks: Vec<PvName>,
+}
+
+/// The table of `lv`.
+pub fn table(group: &Group, lv: &LogicalVolume, parts: Parts) -> Result<Table, IncompleteVolume> {
+    let missing = group.missing_disks_of(lv);
+    // With its exception store away, the volume could be written past its snapshots.
+    let store_missing = lv.store.iter().flat_map(store_areas).any(|area| missing.contains(&area.pv));
+    if !missing.is_empty() && (parts == Parts::All || store_missing) {
+        let volume = format!("{}/{}", group.name(), lv.name);
+        return Err(IncompleteVolume { volume, disks: missing });
+    }
+    let lines = lines(group, &lv.segments, lv.stripe_size.filter(|_| lv.kind == Kind::Striped));
+    let length: u64 = lines.iter().map(|line| line.length).sum();
+    assert_eq!(length, group.bytes(lv.extents), "B1");
+    Ok(Table { lines, read_only: lv.read_only })
+}
+
+/// The table of `lv`'s exception store, if it has one.
+pub fn store_table(group: &Group, lv: &LogicalVolume) -> Option<Result<Table, IncompleteVolume>> {
+    let store = lv.store.as_ref()?;
+    if let Err(incomplete) = table(group, lv, Parts::All) {
+        return Some(Err(incomplete));
+    }
+    let lines = lines(group, &store.segments, None);
+    assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), group.bytes(store.extents), "B1");
+    Some(Ok(Table { lines, read_only: false }))
+}
+
+fn store_areas(store: &Store) -> impl Iterator<Item = Area> {
+    store.segments.iter().flat_map(|segment| segment.areas.iter().copied())
+}
+
+fn lines(group: &Group, segments: &[Segment], stripe_size: Option<u64>) -> Vec<Line> {
+    let mut start = 0;
+    let mut lines = Vec::with_capacity(segments.len());
+    for segment in segments {
+        let length = group.bytes(segment.extents());
+        lines.push(Line { start, length, target: target(group, segment, stripe_size) });
+        start += length;
+    }
+    lines
+}
+
+fn target(group: &Group, segment: &Segment, stripe_size: Option<u64>) -> Target {
+    let place = |area: &Area| {
+        let pv = group.pv(area.pv).filter(|pv| !pv.missing)?;
+        Some((pv.name, pv.data_offset + group.bytes(area.start)))
+    };
+    let places: Option<Vec<_>> = segment.areas.iter().map(place).collect();
+    match (places, stripe_size) {
+        (None, _) => Target::Missing,
+        (Some(members), Some(stripe_size)) => Target::Striped { stripe_size, members },
+        (Some(members), None) => {
+            assert_eq!(members.len(), 1, "G1, T6: a linear segment has one area");
+            Target::Linear { pv: members[0].0, offset: members[0].1 }
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Line { start, length, target } = self;
+        write!(f, "{start} {length} ")?;
+        match target {
+            Target::Linear { pv, offset } => write!(f, "linear {pv} {offset}"),
+            Target::Striped { stripe_size, members } => {
+                write!(f, "striped {} {stripe_size}", members.len())?;
+                members.iter().try_for_each(|(pv, offset)| write!(f, " {pv} {offset}"))
+            }
+            Target::Missing => f.write_str("error"),
+        }
+    }
+}
+
+fn disks_text(disks: &[PvName]) -> String {
+    let names: Vec<_> = disks.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Description;
+
+    const TEXT: &str = include_str!("../../varve-format/src/text/golden.toml");
+
+    fn group(missing: bool) -> Group {
+        let mut description = Description::decode(TEXT).expect("the golden text");
+        description.physical_volumes[1].missing = missing;
+        Group::new(description).expect("sound")
+    }
+
+    fn text(group: &Group, name: &str, parts: Parts) -> Result<String, IncompleteVolume> {
+        let lv = group.lv(name).expect("in the golden text");
+        let lines = table(group, lv, parts)?.lines;
+        Ok(lines.iter().map(Line::to_string).collect::<Vec<_>>().join("\n"))
+    }
+
+    #[test]
+    fn tables_of_the_golden_group() {
+        let group = group(false);
+        let linear = "0 104857600 linear pv0 1048576\n104857600 20971520 linear pv1 420478976";
+        assert_eq!(text(&group, "vm1", Parts::All).as_deref(), Ok(linear));
+        let striped = "0 83886080 striped 2 65536 pv0 210763776 pv1 1048576";
+        assert_eq!(text(&group, "fast", Parts::All).as_deref(), Ok(striped));
+        let store =
+            store_table(&group, group.lv("vm1").expect("golden")).expect("it has one").expect("complete");
+        assert_eq!(store.lines[0].to_string(), "0 20971520 linear pv0 126877696");
+        assert!(store_table(&group, group.lv("fast").expect("golden")).is_none());
+    }
+
+    #[test]
+    fn missing_disks_make_a_volume_incomplete_unless_parts_are_asked_for() {
+        let group = group(true);
+        let refused = text(&group, "vm1", Parts::All).expect_err("pv1 is missing");
+        assert_eq!(refused.to_string(), "data/vm1 is incomplete: it lies on pv1, which is missing");
+        let part = "0 104857600 linear pv0 1048576\n104857600 20971520 error";
+        assert_eq!(text(&group, "vm1", Parts::Some).as_deref(), Ok(part));
+        assert_eq!(text(&group, "fast", Parts::Some).as_deref(), Ok("0 83886080 error"));
+    }
+}
