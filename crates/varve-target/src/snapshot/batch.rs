@@ -64,12 +64,15 @@ impl Batch {
 
     /// The members' wishes, by the leader, once.
     pub(super) fn take_works(&self) -> Vec<Work> {
+        assert_eq!(self.reading.get(), 0, "the leader waits for the readers");
+        assert_eq!(self.works.borrow().len(), self.members.get(), "G2: every member is still there");
         self.works.take()
     }
 
     /// Says how each member fared.
     pub(super) fn finish(&self, outcomes: Vec<Result<(), IoError>>) {
         assert_eq!(outcomes.len(), self.members.get(), "every member has an outcome");
+        assert!(!self.done.get(), "G1: a batch is committed once");
         self.outcomes.replace(outcomes);
         self.done.set(true);
         self.wake();
@@ -85,7 +88,12 @@ pub(super) struct Ticket {
 impl Ticket {
     /// Hands in the content that the member has read, or the news that it could not.
     pub(super) fn deliver(&self, read: Option<Buffer>) {
-        if let Some(Work::Preserve { data, .. }) = self.batch.works.borrow_mut().get_mut(self.index) {
+        assert!(self.batch.reading.get() > 0, "each member reads once");
+        if let Some(Work::Preserve { data, extent, .. }) = self.batch.works.borrow_mut().get_mut(self.index) {
+            assert!(
+                read.as_ref().is_none_or(|read| read.len() as u64 == extent.length),
+                "all of it was read"
+            );
             *data = read;
         }
         self.batch.reading.set(self.batch.reading.get() - 1);
@@ -150,6 +158,7 @@ impl Pipeline {
             queue.push_back(Rc::default());
             Rc::clone(queue.back().expect("just pushed"))
         });
+        assert!(!batch.done.get(), "G2: a batch in the queue is not sealed");
         let index = batch.members.replace(batch.members.get() + 1);
         batch.bytes.set(batch.bytes.get() + bytes);
         if matches!(work, Work::Preserve { .. }) {
@@ -201,7 +210,7 @@ impl Lead {
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        self.pipeline.busy.set(false);
+        assert!(self.pipeline.busy.replace(false), "G1: one leader at a time");
         let next = self.pipeline.queue.borrow().front().map(Rc::clone);
         next.into_iter().for_each(|batch| batch.wake());
     }

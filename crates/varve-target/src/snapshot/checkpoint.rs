@@ -45,12 +45,13 @@ impl SnapshotStore {
             return Err(error);
         }
         let mut state = self.state.borrow_mut();
+        assert_eq!(state.log.generation + 1, cut.generation, "one checkpoint at a time");
         state.log.generation = cut.generation;
-        let mut freed = cut.freed;
-        freed.append(&mut state.log.blocks);
-        freed.append(&mut state.checkpoint);
-        state.checkpoint = cut.runs;
-        state.space.end_checkpoint(freed);
+        state.space.end_checkpoint(cut.freed);
+        // No request reads blocks of the log or of a checkpoint: they need not wait for any.
+        let blocks = std::mem::take(&mut state.log.blocks);
+        let old = std::mem::replace(&mut state.checkpoint, cut.runs);
+        blocks.into_iter().chain(old).for_each(|extent| state.space.add(extent));
         Ok(())
     }
 
@@ -126,6 +127,7 @@ impl SnapshotStore {
                 at = extent.end();
             }
         }
+        assert!(blocks.next().is_none(), "every block has its place");
         // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
         device.flush().await?;
         let bytes = self.arena.copy(&superblock.encode());
@@ -147,6 +149,7 @@ fn pack(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
             blocks.push(Vec::new());
             room = ENTRY_CAPACITY;
         }
+        assert!(entry.length() <= room, "an entry fits into an empty block");
         room -= entry.length();
         blocks.last_mut().expect("just pushed").push(entry);
     }

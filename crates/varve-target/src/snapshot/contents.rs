@@ -36,6 +36,11 @@ impl Contents {
         }
     }
 
+    /// C1: whether `snapshot` exists and `extent` lies inside it.
+    pub(super) fn holds(&self, snapshot: u64, extent: Extent) -> bool {
+        self.snapshots.get(&snapshot).is_some_and(|descriptor| extent.end() <= descriptor.size)
+    }
+
     /// The snapshot for which the origin's content is preserved now: its id and size.
     pub(super) fn newest(&self) -> Option<(u64, u64)> {
         self.snapshots.last_key_value().map(|(id, descriptor)| (*id, descriptor.size))
@@ -51,13 +56,18 @@ impl Contents {
                 Ok(self.map.hand_over(mapping.extent, mapping.place, heir))
             }
             Entry::Written(mapping) => {
-                let descriptor = self.known(mapping.snapshot)?;
-                if mapping.extent.end() > descriptor.size {
-                    return Err(StoreError::Corrupt("a snapshot was written beyond its end"));
+                if !self.holds(mapping.snapshot, mapping.extent) {
+                    return Err(StoreError::Corrupt(
+                        "C1: a snapshot that does not exist was written, or one beyond its end",
+                    ));
                 }
                 Ok(self.map.insert_written(*mapping))
             }
             Entry::Created(descriptor) => {
+                let known = self.snapshots.get(&descriptor.id);
+                if known.is_some_and(|known| known.name != descriptor.name) {
+                    return Err(StoreError::Corrupt("C2: two snapshots have one id"));
+                }
                 self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
                 self.snapshots.insert(descriptor.id, descriptor.clone());
                 Ok(Vec::new())

@@ -58,6 +58,11 @@ impl Gate {
         Closed(Rc::clone(&self.inner))
     }
 
+    /// Whether nobody is inside.
+    pub(super) fn is_empty(&self) -> bool {
+        self.inner.inside.get() == 0
+    }
+
     /// Waits until nobody is inside.
     pub(super) async fn drained(&self) {
         poll_fn(|context| {
@@ -73,6 +78,7 @@ impl Gate {
 
 impl Drop for Inside {
     fn drop(&mut self) {
+        assert!(self.0.inside.get() > 0, "who leaves was inside");
         self.0.inside.set(self.0.inside.get() - 1);
         if self.0.inside.get() == 0 {
             self.0.draining.take().into_iter().for_each(Waker::wake);
@@ -96,6 +102,7 @@ pub(super) struct Budget {
 }
 
 struct BudgetInner {
+    whole: u64,
     free: Cell<u64>,
     next_turn: Cell<u64>,
     queue: RefCell<VecDeque<(u64, Option<Waker>)>>,
@@ -115,13 +122,18 @@ struct Turn {
 
 impl Budget {
     pub(super) fn new(bytes: u64) -> Self {
-        let inner =
-            BudgetInner { free: Cell::new(bytes), next_turn: Cell::new(0), queue: RefCell::default() };
+        let inner = BudgetInner {
+            whole: bytes,
+            free: Cell::new(bytes),
+            next_turn: Cell::new(0),
+            queue: RefCell::default(),
+        };
         Self { inner: Rc::new(inner) }
     }
 
     /// Waits for `bytes`, which must not be more than the whole budget.
     pub(super) async fn spend(&self, bytes: u64) -> Spent {
+        assert!(bytes <= self.inner.whole, "{bytes} bytes will never be free");
         let number = self.inner.next_turn.replace(self.inner.next_turn.get() + 1);
         self.inner.queue.borrow_mut().push_back((number, None));
         let turn = Turn { budget: Rc::clone(&self.inner), number };
@@ -158,6 +170,7 @@ impl Drop for Turn {
 impl Drop for Spent {
     fn drop(&mut self) {
         self.budget.free.set(self.budget.free.get() + self.bytes);
+        assert!(self.budget.free.get() <= self.budget.whole, "what is given back was taken");
         self.budget.wake_first();
     }
 }

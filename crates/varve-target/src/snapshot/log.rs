@@ -81,6 +81,9 @@ impl SnapshotStore {
 
     /// Carries out a batch; returns each member's outcome.
     async fn commit(&self, works: Vec<Work>) -> Vec<Result<(), IoError>> {
+        if let Some(error) = self.failed.get() {
+            return vec![Err(error); works.len()];
+        }
         let mut outcomes: Vec<Result<(), IoError>> = vec![Ok(()); works.len()];
         let mut units = VecDeque::new();
         if works.iter().any(|work| matches!(work, Work::LogWritten)) {
@@ -107,6 +110,10 @@ impl SnapshotStore {
         while !units.is_empty() {
             if let Err(error) = self.step(&mut units, &data, &mut outcomes, &mut tried_checkpoint).await {
                 self.refuse(units, error, &mut outcomes);
+                if self.failed.get().is_some() {
+                    // Nobody knows what the log says now: not even of the record that was being written.
+                    outcomes.fill(Err(error));
+                }
                 break;
             }
         }
@@ -121,9 +128,6 @@ impl SnapshotStore {
         outcomes: &mut [Result<(), IoError>],
         tried_checkpoint: &mut bool,
     ) -> Result<(), IoError> {
-        if let Some(error) = self.failed.get() {
-            return Err(error);
-        }
         if !self.has_room(units) && !std::mem::replace(tried_checkpoint, true) {
             match self.checkpoint().await {
                 // What was written to snapshots is in the checkpoint, as it is now: logged again it could be stale.
@@ -218,11 +222,13 @@ impl SnapshotStore {
 
     /// Gives back what an empty record took.
     fn unplan(&self, record: &Record) {
+        assert_eq!(record.runs.len(), 1, "an empty record has no data");
         self.state.borrow_mut().space.add(Extent::new(record.block.next, PART_SIZE));
     }
 
     /// Writes a record, durably.
     async fn append(&self, record: &Record, data: &[Option<Buffer>]) -> Result<(), IoError> {
+        assert_eq!(self.state.borrow().log.sequence, record.block.sequence, "S3: one record at a time");
         let durability =
             if self.sabotaged(Sabotage::SkipFlush) { Durability::Volatile } else { Durability::Durable };
         let device = self.store_device();
@@ -332,11 +338,14 @@ impl Planner<'_> {
                 let (place, rest) = self.cursor.split_at(length);
                 (self.cursor, self.available) = (rest, self.available - length);
                 let (now, later) = extent.split_at(length);
+                assert!(length > 0 && place.length == length, "something is copied somewhere");
                 let slice = Slice { member, at, length: index(length) };
                 let content = data[member].as_ref().expect("a copy's content was delivered");
                 let checksum = data_checksum(&content[at..at + slice.length]);
                 let mapping = Mapping { snapshot, extent: now, place: place.offset };
-                self.entries.push(Entry::Preserved { mapping, checksum });
+                let entry = Entry::Preserved { mapping, checksum };
+                assert_eq!(entry.length(), MAPPING_LENGTH, "the length was foreseen");
+                self.entries.push(entry);
                 self.entry_bytes += MAPPING_LENGTH;
                 let at = at + slice.length;
                 push_slice(&mut self.runs, place, slice);

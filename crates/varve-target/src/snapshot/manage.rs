@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use varve_block::{Device, Extent, LockMode, RangeGuard};
+use varve_block::{Device, Extent, IoError, LockMode, RangeGuard};
 use varve_format::store::{Descriptor, Entry, PART_SIZE};
 
 use super::gate::Closed;
@@ -59,6 +59,7 @@ impl Frozen {
     /// the origin goes on.
     pub fn create(&self, new: &NewSnapshot) -> Result<Pending, StoreError> {
         let store = &self.store;
+        assert!(store.changes.is_empty(), "S6: no change is under way");
         varve_format::check_name(&new.name).map_err(|_| StoreError::Name)?;
         let mut state = store.state.borrow_mut();
         let contents = &mut state.contents;
@@ -74,6 +75,7 @@ impl Frozen {
             held: new.held,
         };
         let id = descriptor.id;
+        assert!(contents.snapshots.keys().all(|known| *known < id), "C2: ids grow");
         let entry = Entry::Created(descriptor);
         contents.apply(&entry)?;
         store.views.borrow_mut().insert(id, Rc::default());
@@ -87,13 +89,16 @@ impl Pending {
     /// Waits until the snapshot is durable; returns its id.
     pub async fn commit(self) -> Result<u64, StoreError> {
         let Pending { store, ticket, id } = self;
-        if let Err(error) = store.settle(ticket).await {
+        let outcome = store.settle(ticket).await;
+        if outcome == Err(IoError::NoSpace) {
             let mut state = store.state.borrow_mut();
             let freed = state.contents.apply(&Entry::Removed(id))?;
             state.space.release(freed);
             store.views.borrow_mut().remove(&id);
-            return Err(error.into());
         }
+        // After any other error the log may say that the snapshot exists: so it does, and the origin is not changed
+        // where that would need a copy.
+        outcome?;
         Ok(id)
     }
 }
@@ -117,7 +122,7 @@ impl SnapshotStore {
             return Err(StoreError::Busy);
         }
         let guard = self.managing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        if self.half_rolled_back.get() { Err(StoreError::Busy) } else { Ok(guard) }
+        if self.half_rolled_back.get() { Err(StoreError::HalfRolledBack) } else { Ok(guard) }
     }
 
     /// Creates a snapshot; returns its id.
@@ -138,6 +143,7 @@ impl SnapshotStore {
         let view = self.view_state(id).ok_or(StoreError::NotFound)?;
         let _closed = view.gate.close();
         view.gate.drained().await;
+        assert!(view.gate.is_empty(), "no request is inside");
         self.log_entry(Entry::Removed(id)).await?;
         view.gone.set(true);
         self.views.borrow_mut().remove(&id);

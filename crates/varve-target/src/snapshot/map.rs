@@ -256,6 +256,8 @@ impl Map {
             });
             found.extend(holes.into_iter().map(|extent| Run { extent, source: Source::Below }));
             found.sort_by_key(|run| run.extent.offset);
+            let covered: u64 = found.iter().map(|run| run.extent.length).sum();
+            assert_eq!(covered, part.length, "P1: every byte has one source");
             found.into_iter().for_each(|run| push_run(&mut runs, run));
         }
         runs
@@ -265,6 +267,7 @@ impl Map {
     /// stays as it is. Returns the bytes of the store that were not needed.
     pub(super) fn insert_preserved(&mut self, mapping: Mapping) -> Vec<Extent> {
         assert_ne!(mapping.place, ZEROS, "preserved content has a place");
+        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
         let whole = Piece { extent: mapping.extent, place: mapping.place };
         let mut unused = Vec::new();
         for (chunk, part) in mapping.extent.pieces(self.chunk_size) {
@@ -281,6 +284,7 @@ impl Map {
 
     /// Notes that `mapping`'s snapshot was written. Returns the bytes of the store that are no longer needed.
     pub(super) fn insert_written(&mut self, mapping: Mapping) -> Vec<Extent> {
+        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
         let whole = Piece { extent: mapping.extent, place: mapping.place };
         let mut freed = Vec::new();
         for (chunk, part) in mapping.extent.pieces(self.chunk_size) {

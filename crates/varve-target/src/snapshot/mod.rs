@@ -125,6 +125,9 @@ pub enum StoreError {
     Held,
     /// A rollback is under way.
     Busy,
+    /// A rollback stopped half way; the origin is not served until the rollback is done again and ends, or the store
+    /// is opened again.
+    HalfRolledBack,
     /// The name is none.
     Name,
     /// The store's device is too small; the number is the bytes that it must have.
@@ -146,6 +149,9 @@ impl fmt::Display for StoreError {
             StoreError::Exists => f.write_str("there is a snapshot with this name already"),
             StoreError::Held => f.write_str("the snapshot is held"),
             StoreError::Busy => f.write_str("the origin is being rolled back"),
+            StoreError::HalfRolledBack => {
+                f.write_str("the origin is half rolled back; roll it back again when there is space")
+            }
             StoreError::Name => f.write_str("this cannot be a snapshot's name"),
             StoreError::TooSmall(bytes) => write!(f, "an exception store needs at least {bytes} bytes"),
             StoreError::Misfit(why) | StoreError::Corrupt(why) => f.write_str(why),
@@ -178,7 +184,7 @@ pub struct SnapshotStore {
     /// Reads of the origin; closed only during a rollback.
     reads: Gate,
     copying: Budget,
-    /// Held exclusively, on parts, by changes of the origin while they preserve.
+    /// Held exclusively, on parts, by changes of the origin while they preserve (S7: taken before `falls`).
     copies: RangeLock,
     /// Held shared by snapshot reads of the origin, and exclusively while parts are entered into the map (S2).
     falls: RangeLock,
@@ -203,6 +209,8 @@ struct State {
     checkpoint: Vec<Extent>,
     /// What was written to snapshots and is in the map, but not in the log (S4).
     unlogged: Vec<Mapping>,
+    /// Bytes that writes to snapshots must leave to a rollback under way.
+    held_back: u64,
 }
 
 /// Where the log goes on.
@@ -243,6 +251,11 @@ impl State {
         let pieces = map.pieces() + 2 * entries + chunks;
         let reserve = reserve_bytes(pieces, self.contents.snapshots.len() + 1);
         self.space.free_bytes().saturating_sub(reserve)
+    }
+
+    /// As [`State::available`], for what is written to snapshots.
+    fn available_to_snapshots(&self, entries: usize, bytes: u64) -> u64 {
+        self.available(entries, bytes).saturating_sub(self.held_back)
     }
 }
 

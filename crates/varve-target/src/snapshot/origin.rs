@@ -63,7 +63,10 @@ impl SnapshotStore {
             bytes += piece.length;
             round.push(piece);
         }
-        self.preserve_round(snapshot, &round, &between).await
+        self.preserve_round(snapshot, &round, &between).await?;
+        // The snapshot may have been removed meanwhile: then an older one has got what it needs.
+        assert!(self.missing(parts).is_none(), "S1: {parts:?} is preserved");
+        Ok(())
     }
 
     /// Preserves some runs, all at the same time.
@@ -76,6 +79,10 @@ impl SnapshotStore {
         if let Some(error) = self.failed.get() {
             return Err(error);
         }
+        assert!(
+            !runs.is_empty() && runs.iter().all(|run| run.is_aligned(PART_SIZE)),
+            "whole parts are preserved"
+        );
         let _spent = self.copying.spend(runs.iter().map(|run| run.length).sum()).await;
         let origin = self.origin_device();
         let read = async |run: &Extent| {
@@ -96,6 +103,7 @@ impl SnapshotStore {
 
 /// `run`, in pieces of at most `length` bytes.
 fn cut(run: Extent, length: u64) -> impl Iterator<Item = Extent> {
+    assert!(length > 0 && !run.is_empty());
     let pieces = run.length.div_ceil(length);
     (0..pieces).map(move |piece| {
         let start = run.offset + piece * length;

@@ -109,6 +109,7 @@ impl SnapshotStore {
             log: loaded.log,
             checkpoint: loaded.checkpoint,
             unlogged: Vec::new(),
+            held_back: 0,
         };
         let opened = Rc::new(SnapshotStore {
             id: loaded.superblock.store,

@@ -35,7 +35,7 @@ impl SnapshotStore {
         if self.rolling_back.replace(true) {
             return Err(StoreError::Busy);
         }
-        let rolling_back = Reset(&self.rolling_back);
+        let _rolling_back = Reset(&self.rolling_back);
         let _managing = self.managing.lock(Extent::new(0, 1), varve_block::LockMode::Exclusive).await;
         let view = self.view_state(id).ok_or(StoreError::NotFound)?;
         if self.state.borrow().contents.rollback.is_some_and(|begun| begun != id) {
@@ -47,20 +47,26 @@ impl SnapshotStore {
         view.gate.drained().await;
         self.flush_written().await?; // K1: a crash must not take back what the snapshot shows now.
         self.has_room_for_rollback(id)?;
-        self.log_entry(Entry::RollbackBegun(id)).await?;
-        let outcome = self.roll_back(id, progress).await;
-        self.half_rolled_back.set(outcome.is_err());
-        drop(rolling_back);
+        let begun = self.log_entry(Entry::RollbackBegun(id)).await;
+        let outcome = match begun {
+            Ok(()) => self.roll_back(id, progress).await.map_err(|error| {
+                tracing::error!(store = %self.id, snapshot = id, %error, "the rollback stopped half way");
+                StoreError::HalfRolledBack
+            }),
+            Err(error) => Err(error.into()),
+        };
+        self.state.borrow_mut().held_back = 0;
+        // If the log had no room nothing was written; after any other error it may say that the rollback has begun.
+        self.half_rolled_back.set(outcome.is_err() && begun != Err(IoError::NoSpace));
         outcome
     }
 
     /// Finishes a rollback that a crash interrupted, before anybody is served.
     pub(super) async fn finish_rollback_of_before(&self) -> Result<(), StoreError> {
-        let begun = self.state.borrow().contents.rollback;
-        match begun {
-            Some(id) => self.roll_back(id, &Progress::default()).await,
-            None => Ok(()),
-        }
+        let Some(id) = self.state.borrow().contents.rollback else { return Ok(()) };
+        self.rolling_back.set(true);
+        let _rolling_back = Reset(&self.rolling_back);
+        self.roll_back(id, &Progress::default()).await // K2
     }
 
     /// The runs in which snapshot `id` differs from the origin.
@@ -72,7 +78,7 @@ impl SnapshotStore {
         Ok(runs)
     }
 
-    /// Refuses a rollback for which the copies would not fit into the store.
+    /// Refuses a rollback for which the copies would not fit into the store; else keeps the space for them.
     fn has_room_for_rollback(&self, id: u64) -> Result<(), StoreError> {
         let runs = self.differing(id)?;
         let missing = runs.iter().filter_map(|run| self.missing(run.extent)).flat_map(|(_, runs)| runs);
@@ -83,12 +89,16 @@ impl SnapshotStore {
         });
         // One block for each record, were every copy alone.
         let needed = bytes + copies as u64 * varve_format::store::PART_SIZE;
-        let available = self.state.borrow().available(copies, bytes);
-        if needed > 0 && needed > available { Err(StoreError::NoSpace) } else { Ok(()) }
+        let mut state = self.state.borrow_mut();
+        if needed > 0 && needed > state.available(copies, bytes) {
+            return Err(StoreError::NoSpace);
+        }
+        state.held_back = needed;
+        Ok(())
     }
 
     async fn roll_back(&self, id: u64, progress: &Progress) -> Result<(), StoreError> {
-        let _in_use = self.state.borrow().space.in_use();
+        // No place that the snapshot shows can be freed meanwhile (K1), so nothing has to be kept in use.
         let runs = self.differing(id)?;
         progress.total.set(runs.iter().map(|run| run.extent.length).sum());
         let steps = runs.into_iter().flat_map(|run| {
@@ -104,6 +114,7 @@ impl SnapshotStore {
             }
         }
         outcome?;
+        assert_eq!(progress.done.get(), progress.total.get(), "all of it was rolled back");
         self.origin_device().flush().await?;
         self.log_entry(Entry::RollbackEnded(id)).await?;
         Ok(())
@@ -111,6 +122,7 @@ impl SnapshotStore {
 
     async fn roll_back_step(&self, step: Run) -> Result<u64, IoError> {
         let Run { extent, source } = step;
+        assert!(self.rolling_back.get() && self.changes.is_empty(), "nobody else changes the origin");
         self.preserve(extent).await?;
         let content = match source {
             Source::Store(place) => {

@@ -144,10 +144,13 @@ impl Space {
 
     /// Sets bytes free that the map no longer shows, or blocks of the log or a checkpoint that no longer count.
     pub(super) fn release(&mut self, extents: impl IntoIterator<Item = Extent>) {
-        if self.reuse_at_once {
-            extents.into_iter().for_each(|extent| self.add(extent));
-        } else {
-            self.freed.extend(extents);
+        for extent in extents {
+            assert!(extent.is_aligned(PART_SIZE) && !extent.is_empty(), "whole blocks are freed: {extent:?}");
+            if self.reuse_at_once {
+                self.add(extent);
+            } else {
+                self.freed.push(extent); // F1
+            }
         }
     }
 

@@ -74,6 +74,7 @@ impl SnapshotStore {
         let (origin, store) = (self.origin_device(), self.store_device());
         let mut pieces = Vec::with_capacity(runs.len());
         for run in runs {
+            assert!(run.extent.length <= buffer.len() as u64, "runs cover the request once");
             let rest = buffer.split_off(index(run.extent.length));
             pieces.push(match run.source {
                 Source::Store(place) => store.read(place, buffer),
@@ -85,11 +86,15 @@ impl SnapshotStore {
             });
             buffer = rest;
         }
+        assert!(buffer.is_empty(), "runs cover all of the request");
         join_pieces(pieces).await
     }
 
     /// Makes durable what was written to any snapshot.
     pub(super) async fn flush_written(&self) -> Result<(), IoError> {
+        if let Some(error) = self.failed.get() {
+            return Err(error);
+        }
         if self.state.borrow().unlogged.is_empty() && self.pipeline.is_idle() {
             return self.store_device().flush().await.map(|_| ());
         }
@@ -106,7 +111,7 @@ impl SnapshotStore {
             {
                 let mut state = self.state.borrow_mut();
                 state.space.reclaim();
-                let wanted = length.min(state.available(1, length));
+                let wanted = length.min(state.available_to_snapshots(1, length));
                 let found = (wanted > 0).then(|| state.space.take_back(wanted)).flatten();
                 if let Some(extent) = found {
                     drop(state);
@@ -125,6 +130,7 @@ impl SnapshotStore {
 
     fn note_written(&self, mapping: Mapping) {
         let mut state = self.state.borrow_mut();
+        assert!(state.contents.holds(mapping.snapshot, mapping.extent), "C1: {mapping:?}");
         let freed = state.contents.map.insert_written(mapping);
         state.space.release(freed);
         state.unlogged.push(mapping);
@@ -183,6 +189,7 @@ impl View {
             content[at..at + old.len()].copy_from_slice(&old);
         }
         let at = index(extent.offset - whole.offset);
+        assert!(at + data.len() <= content.len(), "the data lies in its parts");
         content[at..at + data.len()].copy_from_slice(data);
         Ok(content.freeze())
     }
@@ -196,7 +203,7 @@ impl View {
         self.write_zeros(Extent::between(extent.offset, inner.offset)).await?;
         self.write_zeros(Extent::between(inner.end(), extent.end())).await?;
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
-        if self.store.state.borrow().available(1, inner.length) == 0 {
+        if self.store.state.borrow().available_to_snapshots(1, inner.length) == 0 {
             return Err(IoError::NoSpace);
         }
         self.store.note_written(Mapping { snapshot: self.id, extent: inner, place: ZEROS });
@@ -219,7 +226,7 @@ impl View {
         }
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
         let runs = self.store.state.borrow().contents.map.resolve_written(self.id, inner);
-        if self.store.state.borrow().available(runs.len(), inner.length) == 0 {
+        if self.store.state.borrow().available_to_snapshots(runs.len(), inner.length) == 0 {
             return; // What is given up need not be forgotten, and the map has no room to say so.
         }
         for run in runs {
@@ -230,6 +237,7 @@ impl View {
     }
 
     async fn carry_out(&self, io: Io) -> Outcome {
+        assert!(!io.is_change() || self.shape.access == Access::ReadWrite, "D3");
         let _inside = self.state.gate.enter().await;
         if self.state.gone.get() {
             return Err(IoError::Gone);

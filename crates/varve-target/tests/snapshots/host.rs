@@ -2,11 +2,13 @@
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Device, Extent, IoError, KIB};
-use varve_sim::{Client, CrashKind, Mix, Oracle, Random, SharedOracle, SimDisk, World};
+use varve_sim::{
+    Client, CrashKind, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World,
+};
 use varve_target::Linear;
 use varve_target::snapshot::{
     FormatOptions, Frozen, NewSnapshot, Progress, Sabotage, SnapshotStore, StoreError, StoreOptions, Uuid,
@@ -46,12 +48,14 @@ pub(crate) struct Host {
     origin_disk: SimDisk,
     store_disk: SimDisk,
     options: StoreOptions,
+    /// Whether the disks fail now and then while clients are at work.
+    faulty: bool,
     model: RefCell<Model>,
 }
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>) -> Host {
+    pub(crate) fn new(seed: u64, faulty: bool, sabotage: Option<Sabotage>) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let origin_size = *random.pick(&[64 * KIB, 128 * KIB, 256 * KIB]);
@@ -73,9 +77,21 @@ impl Host {
             origin_disk: SimDisk::new(ORIGIN_SIZE_MAX),
             store_disk: SimDisk::new(STORE_SIZE_MAX),
             options,
+            faulty,
             model: RefCell::new(model),
             world,
         };
+        let plan = FaultPlan {
+            latent: 2000,
+            write_error: 4000,
+            flush_error: 4000,
+            stall: 2000,
+            ..FaultPlan::default()
+        };
+        for disk in [&host.origin_disk, &host.store_disk] {
+            disk.set_faults(plan, FaultBudget::unlimited());
+            disk.enable_faults(false);
+        }
         let chunk_size = *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB]);
         let format =
             FormatOptions { chunk_size, ..FormatOptions::new(Uuid::from_u128(u128::from(seed) + 1)) };
@@ -96,6 +112,14 @@ impl Host {
     fn origin_device(&self) -> Device {
         let size = self.model.borrow().origin.borrow().size();
         Device::new(Linear::new(vec![(size, self.origin_disk.device(&self.world), 0)]))
+    }
+
+    /// Repairs the disks, and lets them fail from now on, or not.
+    pub(crate) fn let_fail(&self, enabled: bool) {
+        for disk in [&self.origin_disk, &self.store_disk] {
+            disk.repair();
+            disk.enable_faults(enabled && self.faulty);
+        }
     }
 
     /// The crash has come: what was not durable may be gone.
@@ -125,10 +149,12 @@ impl Host {
 
     /// Opens the store and settles what the last crash left in doubt.
     pub(crate) async fn boot(&self) -> Boot<'_> {
+        self.let_fail(false);
         let (origin, store) = (self.origin_device(), self.store_device());
         let opened =
             SnapshotStore::open(origin, store, self.world.arena(), self.world.clock(), self.options).await;
-        let boot = Boot { host: self, store: opened.expect("a store can always be opened") };
+        let store = opened.expect("a store can always be opened");
+        let boot = Boot { host: self, store, ended: Cell::new(false) };
         boot.settle_doubts().await;
         boot
     }
@@ -138,6 +164,8 @@ impl Host {
 pub(crate) struct Boot<'a> {
     host: &'a Host,
     pub(crate) store: Rc<SnapshotStore>,
+    /// Something failed half way: what is true now only the next boot can tell.
+    pub(crate) ended: Cell<bool>,
 }
 
 impl Boot<'_> {
@@ -159,8 +187,8 @@ impl Boot<'_> {
                     }
                 }
                 Doubt::Flags(name) => {
-                    let id = listed[&name];
-                    let descriptor = self.store.descriptor(id).expect("listed");
+                    let Some(id) = listed.get(&name) else { continue };
+                    let descriptor = self.store.descriptor(*id).expect("listed");
                     let mut model = self.host.model.borrow_mut();
                     let known = model.snapshots.get_mut(&name).expect("known");
                     (known.held, known.read_only) = (descriptor.held, descriptor.read_only);
@@ -250,7 +278,24 @@ impl Boot<'_> {
         }
     }
 
-    /// Random requests, several at a time; a full store and a read-only snapshot are no reason to stop.
+    /// A full store and a read-only snapshot are no reason to stop; nor is a disk that fails, if it may.
+    fn tolerate(&self, result: Option<Result<(), IoError>>) {
+        match result {
+            None | Some(Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly)) => {}
+            Some(Err(IoError::Medium)) if self.host.faulty => {}
+            Some(Err(error)) => panic!("no faults: {error}"),
+        }
+    }
+
+    /// Whether `outcome` is an error that may come; then what was done stays in doubt until the next boot.
+    fn is_fault<T>(&self, outcome: &Result<T, StoreError>) -> bool {
+        let fault = self.host.faulty
+            && matches!(outcome, Err(StoreError::Io(_) | StoreError::Busy | StoreError::HalfRolledBack));
+        self.ended.set(self.ended.get() || fault);
+        fault
+    }
+
+    /// Random requests, several at a time.
     async fn exercise(&self, client: Client, random: &mut Random) {
         let mix = Mix {
             depth: usize::try_from(random.between(1, 7)).expect("small"),
@@ -265,11 +310,11 @@ impl Boot<'_> {
             let client = client.clone();
             under_way.push(async move { client.step(&mix, &mut choices).await });
             if under_way.len() == mix.depth {
-                tolerate(under_way.next().await);
+                self.tolerate(under_way.next().await);
             }
         }
         while let Some(result) = under_way.next().await {
-            tolerate(Some(result));
+            self.tolerate(Some(result));
         }
     }
 
@@ -297,7 +342,11 @@ impl Boot<'_> {
             read_only: random.chance(1, 6),
             held: random.chance(1, 6),
         };
-        let frozen: Frozen = self.store.freeze().await.expect("no faults");
+        let frozen: Result<Frozen, StoreError> = self.store.freeze().await;
+        if self.is_fault(&frozen) {
+            return;
+        }
+        let frozen = frozen.expect("no faults");
         let oracle = {
             let model = self.host.model.borrow();
             let mut origin = model.origin.borrow_mut();
@@ -310,6 +359,9 @@ impl Boot<'_> {
         let pending = frozen.create(&new).expect("a new name");
         drop(frozen);
         let created = pending.commit().await;
+        if self.is_fault(&created) {
+            return;
+        }
         self.resolve(|doubt| matches!(doubt, Doubt::Create(name, ..) if *name == new.name));
         match created {
             Ok(id) => {
@@ -330,7 +382,11 @@ impl Boot<'_> {
             return;
         }
         self.host.model.borrow_mut().doubts.push(Doubt::Remove(name.to_owned()));
-        self.store.remove(id).await.expect("a removal works in a full store too");
+        let removed = self.store.remove(id).await;
+        if self.is_fault(&removed) {
+            return;
+        }
+        removed.expect("a removal works in a full store too");
         self.resolve(|doubt| matches!(doubt, Doubt::Remove(_)));
         self.host.model.borrow_mut().snapshots.remove(name);
     }
@@ -339,7 +395,11 @@ impl Boot<'_> {
         let id = self.host.model.borrow().snapshots[name].id;
         let (read_only, held) = (random.chance(1, 3), random.chance(1, 3));
         self.host.model.borrow_mut().doubts.push(Doubt::Flags(name.to_owned()));
-        self.store.set_flags(id, read_only, held).await.expect("there is always space for this");
+        let set = self.store.set_flags(id, read_only, held).await;
+        if self.is_fault(&set) {
+            return;
+        }
+        set.expect("there is always space for this");
         self.resolve(|doubt| matches!(doubt, Doubt::Flags(_)));
         let mut model = self.host.model.borrow_mut();
         let known = model.snapshots.get_mut(name).expect("known");
@@ -385,9 +445,13 @@ impl Boot<'_> {
         let mut choices = random.fork();
         let rollback = self.store.rollback(id, &progress);
         let (outcome, ()) = futures_util::join!(rollback, self.exercise_one(other.as_ref(), &mut choices));
+        if self.is_fault(&outcome) {
+            return;
+        }
         self.resolve(|doubt| matches!(doubt, Doubt::Rollback(..)));
         match outcome {
             Ok(()) => {
+                self.host.let_fail(false);
                 assert_eq!(progress.done.get(), progress.total.get());
                 let snapshot = self.store.snapshot(id).expect("it stays");
                 let now = self.content(&self.store.origin()).await;
@@ -397,6 +461,7 @@ impl Boot<'_> {
                 origin.restore(&model.snapshots[&name].oracle.borrow());
                 let flush = origin.flush_started();
                 origin.flush_finished(flush);
+                self.host.let_fail(true);
             }
             Err(error) => assert_eq!(error, StoreError::NoSpace),
         }
@@ -411,18 +476,11 @@ impl Boot<'_> {
         let client = self.origin_client();
         let extent = self.store.origin().shape().extent();
         for (_, piece) in extent.pieces(16 * KIB) {
-            tolerate(Some(client.write(piece, varve_block::Durability::Volatile).await));
+            self.tolerate(Some(client.write(piece, varve_block::Durability::Volatile).await));
             if random.chance(1, 4) {
                 let first = Extent::new(piece.offset, 4 * KIB);
-                tolerate(Some(client.read(first).await));
+                self.tolerate(Some(client.read(first).await));
             }
         }
-    }
-}
-
-fn tolerate(result: Option<Result<(), IoError>>) {
-    match result {
-        None | Some(Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly)) => {}
-        Some(Err(error)) => panic!("no faults: {error}"),
     }
 }

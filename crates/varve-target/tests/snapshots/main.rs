@@ -7,8 +7,8 @@ use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
 use varve_target::snapshot::Sabotage;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
-fn history(seed: u64, sabotage: Option<Sabotage>) {
-    let host = Host::new(seed, sabotage);
+fn history(seed: u64, faulty: bool, sabotage: Option<Sabotage>) {
+    let host = Host::new(seed, faulty, sabotage);
     let mut random = host.world().random();
     for _ in 0..random.between(2, 5) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
@@ -17,8 +17,12 @@ fn history(seed: u64, sabotage: Option<Sabotage>) {
         let mut choices = random.fork();
         let ran = host.world().run_until_crash(async {
             let boot = host.boot().await;
+            host.let_fail(true);
             for _ in 0..choices.between(1, 7) {
                 boot.round(&mut choices).await;
+                if boot.ended.get() {
+                    return;
+                }
             }
             if choices.chance(1, 6) {
                 boot.fill(&mut choices).await;
@@ -44,12 +48,19 @@ fn history(seed: u64, sabotage: Option<Sabotage>) {
 
 #[test]
 fn every_snapshot_survives_every_crash() {
-    run_seeds(test_name!("every_snapshot_survives_every_crash"), 6000, |seed| history(seed, None));
+    run_seeds(test_name!("every_snapshot_survives_every_crash"), 6000, |seed| history(seed, false, None));
+}
+
+#[test]
+fn failing_disks_cost_requests_but_no_content() {
+    run_seeds(test_name!("failing_disks_cost_requests_but_no_content"), 1500, |seed| {
+        history(seed, true, None);
+    });
 }
 
 /// With how many of 60 histories a fault is noticed.
 fn noticed(sabotage: Sabotage) -> u64 {
-    caught(60, |seed| history(seed, Some(sabotage)))
+    caught(60, |seed| history(seed, false, Some(sabotage)))
 }
 
 #[test]

@@ -1,0 +1,251 @@
+//! Snapshots in situations that have a name: a full store, a growing one, several origins at once, failing devices,
+//! damaged stores.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, Switch, ZeroOptions};
+use varve_sim::{CrashKind, SimDisk, World, run_seeds, test_name};
+use varve_target::snapshot::{
+    FormatOptions, NewSnapshot, Pending, Progress, SnapshotStore, StoreError, StoreOptions, Uuid, check_store,
+};
+use varve_target::{ErrorTarget, Linear};
+
+fn named(name: &str) -> NewSnapshot {
+    NewSnapshot { name: name.into(), read_only: false, held: false }
+}
+
+async fn make(world: &World, origin: Device, store: Device, id: u128) -> Rc<SnapshotStore> {
+    let arena = world.arena();
+    SnapshotStore::format(&store, &arena, FormatOptions::new(Uuid::from_u128(id)))
+        .await
+        .expect("large enough");
+    open(world, origin, store).await.expect("just formatted")
+}
+
+async fn open(world: &World, origin: Device, store: Device) -> Result<Rc<SnapshotStore>, StoreError> {
+    SnapshotStore::open(origin, store, world.arena(), world.clock(), StoreOptions::default()).await
+}
+
+async fn write(device: &Device, world: &World, offset: u64, length: usize, byte: u8) -> Result<(), IoError> {
+    let data = world.arena().copy(&vec![byte; length]);
+    device.write(offset, data, Durability::Volatile).await.map(drop)
+}
+
+/// The bytes of each 4 KiB part, which are all the same.
+async fn bytes(device: &Device, world: &World) -> Vec<u8> {
+    let length = usize::try_from(device.shape().size).expect("small");
+    let content = device.read(0, world.arena().take(length)).await.expect("readable");
+    let byte = |part: &[u8]| {
+        assert!(part.iter().all(|byte| *byte == part[0]), "a part is torn");
+        part[0]
+    };
+    content.chunks(4096).map(byte).collect()
+}
+
+#[test]
+fn a_full_store_loses_nothing_and_frees_itself_by_removals() {
+    let world = World::new(1);
+    let (origin, store) = (SimDisk::new(MIB), SimDisk::new(256 * KIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), store.device(&world), 1).await;
+        let front = store.origin();
+        write(&front, &world, 0, 1 << 20, 1).await.expect("no snapshot, no copy");
+        let first = store.create(&named("first")).await.expect("space");
+        let mut done = 0;
+        while write(&front, &world, done * 4096, 4096, 2).await.is_ok() {
+            done += 1;
+        }
+        assert!(done > 30, "most of the store holds data: {done}");
+        assert_eq!(write(&front, &world, done * 4096, 4096, 2).await, Err(IoError::NoSpace));
+        for part in 0..done {
+            write(&front, &world, part * 4096, 4096, 3).await.expect("what is preserved can be written");
+        }
+        let second = store.create(&named("second")).await.expect("creating takes next to nothing");
+        let old = bytes(&store.snapshot(first).expect("there"), &world).await;
+        assert!(old.iter().all(|byte| *byte == 1), "the snapshot is what it was");
+        let failed = store.rollback(first, &Progress::default()).await;
+        assert_eq!(failed, Err(StoreError::NoSpace), "a rollback needs copies for the second");
+        let now = bytes(&front, &world).await;
+        assert_eq!(now[usize::try_from(done).expect("small") - 1], 3, "and has not begun");
+        let gone = store.snapshot(first).expect("there");
+        store.remove(first).await.expect("removals work in a full store");
+        assert_eq!(gone.flush().await.err(), Some(IoError::Gone));
+        for part in 0..done {
+            write(&front, &world, part * 4096, 4096, 4).await.expect("its space is free again");
+        }
+        let then = bytes(&store.snapshot(second).expect("there"), &world).await;
+        assert_eq!(then, now);
+        store.verify();
+    });
+}
+
+#[test]
+fn the_owner_is_told_before_the_store_is_full_and_can_grow_it() {
+    let world = World::new(2);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let sized = |size| Device::new(Linear::new(vec![(size, disk.device(&world), 0)]));
+        let store = make(&world, origin.device(&world), sized(256 * KIB), 1).await;
+        store.create(&named("first")).await.expect("space");
+        let grown = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&grown);
+        let (watched, device) = (Rc::clone(&store), disk.device(&world));
+        world.spawner().spawn(async move {
+            loop {
+                let usage = watched.low_space().await;
+                assert!(usage.percent() >= 80 && usage.size < 4 * MIB);
+                let larger = vec![(usage.size + 256 * KIB, device.clone(), 0)];
+                watched.grown(Device::new(Linear::new(larger))).expect("it grows");
+                counter.set(counter.get() + 1);
+            }
+        });
+        for part in 0..256 {
+            write(&store.origin(), &world, part * 4096, 4096, 2).await.expect("it grows in time");
+        }
+        assert!(grown.get() >= 3, "{}", grown.get());
+    });
+}
+
+#[test]
+fn snapshots_of_several_origins_share_one_instant() {
+    run_seeds(test_name!("snapshots_of_several_origins_share_one_instant"), 200, |seed| {
+        let world = World::new(seed);
+        let disks: Vec<SimDisk> = (0..4).map(|_| SimDisk::new(256 * KIB)).collect();
+        world.run(async {
+            let one = make(&world, disks[0].device(&world), disks[1].device(&world), 1).await;
+            let two = make(&world, disks[2].device(&world), disks[3].device(&world), 2).await;
+            // A writer that writes the second only when the first is done: the second never runs ahead.
+            let (first, second, arena) = (one.origin(), two.origin(), world.arena());
+            world.spawner().spawn(async move {
+                for number in 1..=200 {
+                    for device in [&first, &second] {
+                        let data = arena.copy(&[number; 512]);
+                        device.write(0, data, Durability::Volatile).await.expect("space");
+                    }
+                }
+            });
+            let mut random = world.random();
+            for round in 0..5 {
+                world.clock().sleep(Duration::from_micros(random.below(3000))).await;
+                let name = format!("group.{round}");
+                let frozen = futures_util::join!(one.freeze(), two.freeze());
+                let (here, there) = (frozen.0.expect("no faults"), frozen.1.expect("no faults"));
+                let pending: [Pending; 2] =
+                    [here.create(&named(&name)).expect("new"), there.create(&named(&name)).expect("new")];
+                drop((here, there));
+                let [here, there] = pending;
+                let (here, there) = futures_util::join!(here.commit(), there.commit());
+                let read = async |store: &Rc<SnapshotStore>, id| {
+                    let view = store.snapshot(id).expect("there");
+                    view.read(0, world.arena().take(512)).await.expect("readable")[0]
+                };
+                let numbers =
+                    (read(&one, here.expect("space")).await, read(&two, there.expect("space")).await);
+                assert!(numbers.0 == numbers.1 || numbers.0 == numbers.1 + 1, "one instant: {numbers:?}");
+            }
+        });
+    });
+}
+
+#[test]
+fn when_the_store_fails_the_origin_lives_on_where_no_copy_is_needed() {
+    let world = World::new(4);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let switch = Switch::new(disk.device(&world));
+        let store = make(&world, origin.device(&world), switch.device(), 1).await;
+        store.create(&named("first")).await.expect("space");
+        let front = store.origin();
+        write(&front, &world, 0, 4096, 1).await.expect("preserved");
+        switch.suspend().await.replace(Device::new(ErrorTarget::new(MIB, 512, IoError::Medium)));
+        assert_eq!(write(&front, &world, 4096, 4096, 1).await, Err(IoError::Medium));
+        write(&front, &world, 0, 4096, 2).await.expect("needs no copy");
+        assert_eq!(bytes(&front, &world).await[..2], [2, 0], "what could not be preserved was not changed");
+        // The device comes back, but what it holds is not known any more: only a new start helps.
+        switch.suspend().await.replace(disk.device(&world));
+        assert_eq!(write(&front, &world, 4096, 4096, 1).await, Err(IoError::Medium));
+        let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
+        write(&store.origin(), &world, 4096, 4096, 1).await.expect("preserved");
+    });
+}
+
+#[test]
+fn zeros_in_a_snapshot_take_no_space_and_survive() {
+    let world = World::new(5);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), 1).await;
+        write(&store.origin(), &world, 0, 1 << 20, 1).await.expect("no copy");
+        let id = store.create(&named("first")).await.expect("space");
+        let view = store.snapshot(id).expect("there");
+        write(&view, &world, 8192, 8192, 2).await.expect("space");
+        let used = store.snapshot_bytes()[&id].written;
+        view.zero(Extent::new(0, 512 * KIB), ZeroOptions::default()).await.expect("next to no space");
+        assert_eq!((used, store.snapshot_bytes()[&id].written), (8192, 0));
+        view.flush().await.expect("no faults");
+    });
+    world.crash(CrashKind::Power);
+    world.run(async {
+        let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
+        let view = store.snapshot(1).expect("there");
+        let content = bytes(&view, &world).await;
+        assert!(content[..128].iter().all(|byte| *byte == 0) && content[128..].iter().all(|byte| *byte == 1));
+    });
+}
+
+#[test]
+fn a_lost_superblock_is_noticed_and_an_older_one_not_believed() {
+    let world = World::new(6);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), 1).await;
+        store.create(&named("first")).await.expect("space");
+        // A new start writes a checkpoint, and so a second superblock; then the log goes on.
+        let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
+        write(&store.origin(), &world, 0, 4096, 1).await.expect("preserved");
+        let report = check_store(&disk.device(&world), &world.arena()).await.expect("sound");
+        assert_eq!((report.generation, report.log_records, report.snapshots.len()), (2, 1, 1));
+        write(&disk.device(&world), &world, 0, 4096, 0x55).await.expect("no faults");
+        let found = check_store(&disk.device(&world), &world.arena()).await;
+        assert!(matches!(found, Err(StoreError::Corrupt(_))), "R3: {found:?}");
+        let refused = open(&world, origin.device(&world), disk.device(&world)).await;
+        assert!(matches!(refused.err(), Some(StoreError::Corrupt(_))));
+    });
+}
+
+#[test]
+fn damage_anywhere_is_an_error_or_harmless_and_never_a_panic() {
+    run_seeds(test_name!("damage_anywhere_is_an_error_or_harmless_and_never_a_panic"), 500, |seed| {
+        let world = World::new(seed);
+        let mut random = world.random();
+        let (origin, disk) = (SimDisk::new(256 * KIB), SimDisk::new(256 * KIB));
+        world.run(async {
+            let mut store = make(&world, origin.device(&world), disk.device(&world), 1).await;
+            for step in 0..12 {
+                if step == 6 {
+                    store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
+                }
+                if random.chance(1, 3) {
+                    store.create(&named(&format!("s{step}"))).await.expect("space");
+                }
+                let _ = write(&store.origin(), &world, random.below(60) * 4096, 8192, 7).await;
+            }
+            let device = disk.device(&world);
+            for _ in 0..random.between(1, 4) {
+                let sectors = if random.chance(1, 2) { 16 } else { 500 };
+                let offset = random.below(sectors) * 512;
+                let mut sector = world.arena().take(512);
+                random.fill(&mut sector);
+                device.write(offset, sector.freeze(), Durability::Durable).await.expect("no faults");
+            }
+            if let Ok(store) = open(&world, origin.device(&world), device).await {
+                for descriptor in store.list() {
+                    let view = store.snapshot(descriptor.id).expect("listed");
+                    view.read(0, world.arena().take(256 << 10)).await.expect("every place is inside");
+                }
+                store.verify();
+            }
+        });
+    });
+}
