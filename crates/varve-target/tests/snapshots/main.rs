@@ -3,6 +3,7 @@
 mod host;
 
 use host::Host;
+use std::io::Write;
 use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
 use varve_target::snapshot::Sabotage;
 
@@ -58,9 +59,11 @@ fn failing_disks_cost_requests_but_no_content() {
     });
 }
 
-/// With how many of 60 histories a fault is noticed.
+/// With how many of 150 histories a fault is noticed.
 fn noticed(sabotage: Sabotage) -> u64 {
-    caught(60, |seed| history(seed, false, Some(sabotage)))
+    let noticed = caught(150, |seed| history(seed, false, Some(sabotage)));
+    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 150 histories");
+    noticed
 }
 
 #[test]
