@@ -1,6 +1,7 @@
 //! The wrapping of every answer: a schema name, and data or an error.
 
 use crate::code::{Code, Exit};
+use crate::nouns::Plan;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -91,6 +92,17 @@ impl<T> Envelope<T> {
             (None, None) => Err(Failure::new(Code::Protocol, "the answer holds neither data nor an error")),
         }
     }
+}
+
+/// The answer to a change: what it made, or with `dry_run` what it would do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum Changed<T> {
+    /// Nothing was changed.
+    Planned(Plan),
+    /// It was done.
+    Done(T),
 }
 
 /// The data of an answer that has nothing to tell: an empty object.

@@ -12,7 +12,7 @@ mod requests;
 mod words;
 
 pub use code::{Code, Exit, Explanation};
-pub use envelope::{Empty, Envelope, Failure, SCHEMA};
+pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use nouns::{
     Backup, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History, HistoryEntry, Job,
     LogicalVolume, PhysicalVolume, Plan, Segment, Snapshot, SnapshotStore, Traffic,

@@ -73,10 +73,14 @@ requests! {
         overwrite: bool,
     }
 
-    /// Takes an unused disk out of a group.
+    /// Takes an unused disk, or all missing ones, out of a group.
     struct GroupReduce {
-        /// Path or identity.
-        path: String,
+        /// Path or identity; not given for the missing ones.
+        path: Option<String>,
+        /// Gives up the disks that are missing.
+        missing: bool,
+        /// And the volumes that lie on them.
+        with_volumes: bool,
     }
 
     /// Writes a backup of a group's description back.

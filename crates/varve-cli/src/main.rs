@@ -1,2 +1,74 @@
 //! Words for people: the varve command.
-fn main() {}
+
+mod answer;
+mod client;
+mod confirm;
+mod grammar;
+mod manual;
+mod offline;
+mod places;
+mod progress;
+mod serve;
+mod session;
+mod table;
+mod units;
+mod usage;
+mod verbs;
+
+use answer::Answer;
+use clap::Parser;
+use grammar::{Cli, Noun};
+use session::Session;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use varve_api::{Code, Failure};
+
+fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let json = usage::wants_json(&words);
+    let exit = match Cli::try_parse_from(words) {
+        Ok(cli) => answer::print(dispatch(cli), json),
+        Err(error) => usage::report(&error, json),
+    };
+    ExitCode::from(exit as u8)
+}
+
+/// Carries out one command.
+fn dispatch(cli: Cli) -> Result<Answer, Failure> {
+    match cli.noun {
+        Noun::Daemon(options) => serve::run(options, cli.global.socket),
+        Noun::Completions { shell } => Ok(manual::completions(shell)),
+        Noun::Man { folder } => manual::pages(&folder),
+        Noun::Explain { code } => verbs::explain(&code),
+        Noun::Check(options) => offline::check(&options.paths),
+        Noun::Dump(options) => offline::dump(&options.paths),
+        Noun::Restore(_) => Err(verbs::not_built("restore of disks that no daemon holds")
+            .help("with a daemon: varve vg restore VG FILE")),
+        Noun::Repair(_) => Err(verbs::not_built("repair of disks that no daemon holds")),
+        Noun::Array(_) => Err(verbs::not_built("arrays with redundancy")),
+        Noun::Pool(_) => Err(verbs::not_built("thin pools")),
+        noun => online(noun, cli.global),
+    }
+}
+
+/// Carries out a verb that speaks to the daemon.
+fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
+    let socket = places::client_socket(global.socket)?;
+    let session = Session::new(socket, global.json);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Code::Failed, format!("no runtime for the connection: {error}")))?;
+    runtime.block_on(async move {
+        match noun {
+            Noun::Pv(verb) => verbs::physical(&session, verb).await,
+            Noun::Vg(verb) => verbs::group(&session, verb).await,
+            Noun::Lv(verb) => verbs::volume(&session, verb).await,
+            Noun::Snap(verb) => verbs::snapshot(&session, verb).await,
+            Noun::Export(verb) => verbs::export(&session, verb).await,
+            Noun::Job(verb) => verbs::job(&session, verb).await,
+            Noun::Status => verbs::status(&session).await,
+            _ => Err(Failure::new(Code::Usage, "this verb does not speak to the daemon")),
+        }
+    })
+}

@@ -1,0 +1,60 @@
+//! What a command ends with, and how it is printed: JSON for programs, text for people.
+
+use serde::Serialize;
+use std::io::Write;
+use varve_api::{Empty, Envelope, Exit, Failure};
+
+/// A command that did not fail.
+pub(crate) struct Answer {
+    json: String,
+    text: String,
+    exit: Exit,
+}
+
+impl Answer {
+    /// `data` for programs, `text` for people (lines, with or without the last newline).
+    pub(crate) fn new(data: &impl Serialize, text: impl Into<String>) -> Self {
+        let json = serde_json::to_string(&Envelope::data(data)).expect("the nouns are plain data");
+        Self { json, text: text.into(), exit: Exit::Ok }
+    }
+
+    /// Prints nothing for people.
+    pub(crate) fn silent(exit: Exit) -> Self {
+        Self { exit, ..Self::new(&Empty {}, "") }
+    }
+
+    /// The same answer with another exit code.
+    pub(crate) fn exit(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+}
+
+/// Prints the end of a command and gives its exit code. A reader that went away is no error.
+pub(crate) fn print(result: Result<Answer, Failure>, json: bool) -> Exit {
+    match result {
+        Ok(answer) => {
+            let text = if json { &answer.json } else { &answer.text };
+            write_line(&mut std::io::stdout().lock(), text);
+            answer.exit
+        }
+        Err(failure) => {
+            if json {
+                let envelope = Envelope::<Empty>::error(failure.clone());
+                let text = serde_json::to_string(&envelope).expect("the nouns are plain data");
+                write_line(&mut std::io::stdout().lock(), &text);
+            } else {
+                write_line(&mut std::io::stderr().lock(), &failure.to_string());
+            }
+            failure.exit()
+        }
+    }
+}
+
+fn write_line(out: &mut impl Write, text: &str) {
+    let text = text.trim_end_matches('\n');
+    if !text.is_empty() {
+        let _ = writeln!(out, "{text}");
+        let _ = out.flush();
+    }
+}

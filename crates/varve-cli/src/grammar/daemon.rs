@@ -1,0 +1,54 @@
+//! `varve daemon`: its options.
+
+use clap::{Args, ValueEnum};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// What `varve daemon` takes.
+#[derive(Args, Debug)]
+pub(crate) struct DaemonOptions {
+    /// Where the paths of disks and the exports are remembered
+    /// [default: /var/lib/varve for root, else the user's state directory].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) state: Option<PathBuf>,
+    /// Serve HTTP on this TCP address too; anybody who reaches it may do everything.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) http: Option<SocketAddr>,
+    /// Threads that serve volumes [default: number of cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) shards: Option<u16>,
+    /// How requests reach the kernel.
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) io: IoChoice,
+    /// How disks are reached that are not told otherwise.
+    #[arg(long, value_name = "direct|buffered", default_value = "direct")]
+    pub(crate) cache: varve_api::Cache,
+    /// Memory for requests in flight, of each shard.
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=65536))]
+    pub(crate) memory_mib: u32,
+    /// Form of the log on stderr [default: human on a terminal, else plain lines]; $VARVE_LOG filters it.
+    #[arg(long, value_enum, default_value = "auto", hide_default_value = true)]
+    pub(crate) log: LogChoice,
+}
+
+/// How requests reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum IoChoice {
+    /// One io_uring for each shard.
+    Ring,
+    /// Blocking workers.
+    Pool,
+    /// A ring where the kernel lets us have one.
+    Auto,
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogChoice {
+    /// Coloured on a terminal, plain elsewhere.
+    Auto,
+    /// Lines for people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}

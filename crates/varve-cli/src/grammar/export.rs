@@ -1,0 +1,52 @@
+//! `varve export`: the verbs of exports.
+
+use super::Change;
+use clap::{Args, Subcommand};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ExportVerb {
+    /// Open a door onto a volume or snapshot, and print what to connect to.
+    Create {
+        /// The volume or snapshot.
+        volume: String,
+        #[command(flatten)]
+        door: DoorOptions,
+        /// Clients may not write.
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// List exports.
+    #[command(visible_alias = "ls")]
+    List,
+    /// Close a door; what is in flight is finished first.
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// Its ID, its URI, socket or file, or its volume.
+        export: String,
+        #[command(flatten)]
+        change: Change,
+        /// Accepted for uniformity; closing a door destroys nothing and asks nothing.
+        #[arg(short, long, hide = true)]
+        yes: bool,
+    },
+}
+
+/// Exactly one door.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = false)]
+pub(crate) struct DoorOptions {
+    /// Network block device, at unix:PATH or tcp:HOST:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) nbd: Option<String>,
+    /// A file through FUSE.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) fuse: Option<String>,
+    /// A user-space block device of the kernel.
+    #[arg(long)]
+    pub(crate) ublk: bool,
+    /// A virtio disk for a virtual machine, at this socket.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) vhost_user: Option<String>,
+}

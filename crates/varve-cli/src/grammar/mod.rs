@@ -1,0 +1,159 @@
+//! The grammar of the command line: nouns, verbs and options, as data for the parser, completions and manual.
+
+mod array;
+mod daemon;
+mod export;
+mod group;
+mod job;
+mod offline;
+mod physical;
+mod snapshot;
+mod volume;
+
+pub(crate) use array::{ArrayVerb, PoolVerb};
+pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
+pub(crate) use export::ExportVerb;
+pub(crate) use group::GroupVerb;
+pub(crate) use job::JobVerb;
+pub(crate) use offline::{CheckOptions, DumpOptions};
+pub(crate) use physical::PhysicalVerb;
+pub(crate) use snapshot::SnapVerb;
+pub(crate) use volume::{LayoutChoice, VolumeCreateOptions, VolumeVerb};
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const AFTER_HELP: &str = "\
+Names are VG, VG/LV and VG/LV@SNAP. Sizes are 10G, 10GiB (base 2), 10GB (decimal), plain bytes, +2G, 50%FREE.
+
+A first volume:
+  varve daemon &
+  varve pv create disk.img --size 10G
+  varve vg create data disk.img
+  varve lv create data/home --size 4G
+  varve export create data/home --nbd unix:/tmp/home.sock
+  varve snap create data/home@monday";
+
+/// Block volumes, snapshots and exports in user space.
+#[derive(Debug, Parser)]
+#[command(name = "varve", version, about, after_help = AFTER_HELP, max_term_width = 110)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) noun: Noun,
+}
+
+/// Options that every verb takes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Global {
+    /// Print JSON, errors included, and nothing else on stdout.
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// The daemon's socket [default: $VARVE_SOCKET, the user's runtime directory, or /run/varve/varve.sock].
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+/// Options of every verb that changes something.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Change {
+    /// Print what would be done, and change nothing.
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Options of every verb that may destroy something.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Destroy {
+    /// Print what would be done, and change nothing.
+    #[arg(short = 'n', long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+/// Options of every verb that starts a job.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// Wait until the job has ended; the default on a terminal.
+    #[arg(long, overrides_with = "no_wait")]
+    pub(crate) wait: bool,
+    /// Return as soon as the job runs; the default elsewhere.
+    #[arg(long, overrides_with = "wait")]
+    pub(crate) no_wait: bool,
+}
+
+/// How a disk is reached.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct DiskOptions {
+    /// How the disks are reached: past the operating system's cache, or through it.
+    #[arg(long, value_name = "direct|buffered")]
+    pub(crate) cache: Option<varve_api::Cache>,
+}
+
+/// Everything that the first word may be.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Noun {
+    /// Physical volumes: disks, partitions and files.
+    #[command(subcommand)]
+    Pv(PhysicalVerb),
+    /// Volume groups: disks taken together.
+    #[command(subcommand)]
+    Vg(GroupVerb),
+    /// Logical volumes.
+    #[command(subcommand)]
+    Lv(VolumeVerb),
+    /// Thin pools.
+    #[command(subcommand)]
+    Pool(PoolVerb),
+    /// Snapshots.
+    #[command(subcommand)]
+    Snap(SnapVerb),
+    /// Exports: doors through which volumes are reached.
+    #[command(subcommand)]
+    Export(ExportVerb),
+    /// Arrays with redundancy.
+    #[command(subcommand)]
+    Array(ArrayVerb),
+    /// Long work.
+    #[command(subcommand)]
+    Job(JobVerb),
+    /// Tell what an error code means.
+    Explain {
+        /// The code, as in error[V0123].
+        code: String,
+    },
+    /// Show how the daemon is, and what happened last.
+    Status,
+    /// Run the daemon in the foreground.
+    Daemon(DaemonOptions),
+    /// Check disks that no daemon holds; changes nothing.
+    Check(CheckOptions),
+    /// Print the descriptions on disks that no daemon holds.
+    Dump(DumpOptions),
+    /// Write a description back to disks that no daemon holds.
+    Restore(OfflineWords),
+    /// Mend damaged structures on disks that no daemon holds.
+    Repair(OfflineWords),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder.
+    #[command(hide = true)]
+    Man {
+        /// The folder; it is made if it is missing.
+        folder: PathBuf,
+    },
+}
+
+/// Whatever follows a verb that is not built yet.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OfflineWords {
+    /// What the verb takes.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) words: Vec<String>,
+}

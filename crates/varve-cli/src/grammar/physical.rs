@@ -1,0 +1,51 @@
+//! `varve pv`: the verbs of physical volumes.
+
+use super::{Change, Destroy, DiskOptions};
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PhysicalVerb {
+    /// Label disks, partitions or files.
+    Create {
+        /// Disks, partitions or files.
+        #[arg(required = true, value_name = "PATH")]
+        paths: Vec<String>,
+        /// Make new sparse files of this size.
+        #[arg(long)]
+        size: Option<String>,
+        #[command(flatten)]
+        disk: DiskOptions,
+        #[command(flatten)]
+        destroy: Destroy,
+    },
+    /// List the disks that the daemon knows.
+    #[command(visible_alias = "ls")]
+    List,
+    /// Take labelled disks into use, or find moved ones again.
+    Scan {
+        /// Disks, partitions or files; none: look again for all that are remembered.
+        #[arg(value_name = "PATH")]
+        paths: Vec<String>,
+        #[command(flatten)]
+        disk: DiskOptions,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Wipe the label of a disk that no group uses.
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// The disk.
+        path: String,
+        #[command(flatten)]
+        destroy: Destroy,
+    },
+    /// Move what lies on a disk to others.
+    Move {
+        /// The disk to empty.
+        from: String,
+        /// Where to.
+        to: Option<String>,
+        #[command(flatten)]
+        change: Change,
+    },
+}

@@ -1,0 +1,79 @@
+//! `varve snap`: the verbs of snapshots.
+
+use super::{Change, Destroy, Waiting};
+use clap::Subcommand;
+use varve_api::SnapshotMode;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SnapVerb {
+    /// Keep the present state of volumes; several names in one command share one instant.
+    Create {
+        /// The snapshots' names.
+        #[arg(required = true, value_name = "VG/LV@SNAP")]
+        names: Vec<String>,
+        /// How they keep old content [default: dependent].
+        #[arg(long, value_name = "dependent|independent")]
+        mode: Option<SnapshotMode>,
+        /// Bytes in a chunk; chosen with a volume's first snapshot [default: 64K].
+        #[arg(long, value_name = "SIZE")]
+        chunk_size: Option<String>,
+        /// Nobody may write to them.
+        #[arg(long)]
+        read_only: bool,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// List snapshots, the oldest first.
+    #[command(visible_alias = "ls")]
+    List {
+        /// Only those of this volume.
+        #[arg(value_name = "VG/LV")]
+        volume: Option<String>,
+    },
+    /// Remove snapshots; VG/LV@FIRST..@LAST names a range.
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// Snapshots or ranges.
+        #[arg(required = true, value_name = "VG/LV@SNAP")]
+        names: Vec<String>,
+        #[command(flatten)]
+        destroy: Destroy,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Make a volume's content that of a snapshot.
+    Rollback {
+        /// The snapshot.
+        #[arg(value_name = "VG/LV@SNAP")]
+        name: String,
+        #[command(flatten)]
+        destroy: Destroy,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
+    /// Protect snapshots against removal.
+    Hold {
+        /// The snapshots.
+        #[arg(required = true, value_name = "VG/LV@SNAP")]
+        names: Vec<String>,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// End the protection of snapshots.
+    Release {
+        /// The snapshots.
+        #[arg(required = true, value_name = "VG/LV@SNAP")]
+        names: Vec<String>,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// List the extents that differ between a snapshot and its origin or another snapshot.
+    Diff {
+        /// The older state.
+        #[arg(value_name = "VG/LV@A")]
+        from: String,
+        /// The newer state; the volume itself if not given.
+        #[arg(value_name = "VG/LV@B")]
+        to: Option<String>,
+    },
+}

@@ -1,0 +1,124 @@
+//! `varve lv`: the verbs of logical volumes.
+
+use super::{Change, Destroy};
+use clap::{Args, Subcommand, ValueEnum};
+
+/// How a volume is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutChoice {
+    /// One extent after the other.
+    Linear,
+    /// Round robin over several disks.
+    Striped,
+    /// Several copies.
+    Mirror,
+    /// Divided over a power of two of disks, with parity.
+    Ddraid,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeVerb {
+    /// Make a volume.
+    Create(Box<VolumeCreateOptions>),
+    /// List volumes.
+    #[command(visible_alias = "ls")]
+    List {
+        /// Only those of this group.
+        #[arg(value_name = "VG")]
+        group: Option<String>,
+    },
+    /// Show a volume and where it lies.
+    Show {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+    },
+    /// Grow a volume while it is in use.
+    Extend {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        /// The new size, or +SIZE more.
+        #[arg(long, value_name = "[+]SIZE")]
+        size: String,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Shrink a volume; what lies beyond its new end is lost.
+    Reduce {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        /// The new size, or -SIZE less.
+        #[arg(long, value_name = "[-]SIZE", allow_hyphen_values = true)]
+        size: String,
+        #[command(flatten)]
+        destroy: Destroy,
+    },
+    /// Give a volume another name in its group.
+    Rename {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        /// Its new name: LV, or VG/LV of the same group.
+        #[arg(value_name = "NEW")]
+        to: String,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Remove a volume and its content.
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        #[command(flatten)]
+        destroy: Destroy,
+    },
+}
+
+/// What `varve lv create` takes.
+#[derive(Args, Debug)]
+pub(crate) struct VolumeCreateOptions {
+    /// The volume's name.
+    #[arg(value_name = "VG/LV")]
+    pub(crate) name: String,
+    /// Its size, rounded up to whole extents; 50%FREE takes half of the group's free space.
+    #[arg(long, required_unless_present = "image")]
+    pub(crate) size: Option<String>,
+    /// How it is laid out.
+    #[arg(long = "type", value_enum, default_value = "linear", hide_default_value = true)]
+    pub(crate) layout: LayoutChoice,
+    /// Striped: disks side by side.
+    #[arg(long, value_name = "N")]
+    pub(crate) stripes: Option<u32>,
+    /// Striped: bytes on one disk before the next one's turn [default: 64K].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) stripe_size: Option<String>,
+    /// Mirror: number of copies.
+    #[arg(long, value_name = "N")]
+    pub(crate) copies: Option<u32>,
+    /// Ddraid: 2^K data members and one of parity.
+    #[arg(long, value_name = "K")]
+    pub(crate) order: Option<u32>,
+    /// Ddraid: bytes in a block.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block_size: Option<String>,
+    /// Ddraid: data, rotate or verify.
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) read_policy: Option<String>,
+    /// Thin: the pool that it takes its space from.
+    #[arg(long, value_name = "POOL")]
+    pub(crate) pool: Option<String>,
+    /// A disk image as a volume.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Option<String>,
+    /// Image: qcow2 or raw; never guessed from the content.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+    /// Mapping delegated to a user's program at unix:PATH.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) mapper: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}

@@ -1,0 +1,81 @@
+//! Where the daemon's socket and state are when nobody says so.
+
+use std::path::{Path, PathBuf};
+use varve_api::{Code, Failure};
+
+const ROOT_SOCKET: &str = "/run/varve/varve.sock";
+const ROOT_STATE: &str = "/var/lib/varve";
+
+/// The socket of a daemon that is to be reached: `given`, else `$VARVE_SOCKET`, else the first usual place that
+/// exists, else the first usual place.
+pub(crate) fn client_socket(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(path) = given.or_else(|| variable("VARVE_SOCKET")) {
+        return Ok(path);
+    }
+    let places = usual_sockets();
+    let first = places.first().cloned().ok_or_else(no_place)?;
+    Ok(places.into_iter().find(|path| path.exists()).unwrap_or(first))
+}
+
+/// The socket of a daemon that starts.
+pub(crate) fn daemon_socket(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    let named = given.or_else(|| variable("VARVE_SOCKET"));
+    let path = named.or_else(|| usual_sockets().into_iter().next()).ok_or_else(no_place)?;
+    rooted(&path)
+}
+
+/// The state directory of a daemon that starts.
+pub(crate) fn daemon_state(given: Option<PathBuf>) -> Result<PathBuf, Failure> {
+    if let Some(path) = given {
+        return rooted(&path);
+    }
+    if is_root() {
+        return Ok(PathBuf::from(ROOT_STATE));
+    }
+    let base = variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
+    let missing =
+        || Failure::new(Code::Usage, "there is no home directory to keep state in").help("give --state DIR");
+    base.map(|base| base.join("varve")).ok_or_else(missing)
+}
+
+/// `path` seen from the root directory, for a daemon that works elsewhere.
+pub(crate) fn absolute(path: &str) -> Result<String, Failure> {
+    rooted(Path::new(path))?.into_os_string().into_string().map_err(|path| {
+        Failure::new(Code::Usage, format!("{} is not UTF-8", path.display()))
+            .help("use a link with a plain name")
+    })
+}
+
+fn rooted(path: &Path) -> Result<PathBuf, Failure> {
+    let unusable =
+        |error| Failure::new(Code::FileUnusable, format!("{} is no path: {error}", path.display()));
+    std::path::absolute(path).map_err(unusable)
+}
+
+/// All of `paths` seen from the root directory.
+pub(crate) fn absolute_all(paths: &[String]) -> Result<Vec<String>, Failure> {
+    paths.iter().map(|path| absolute(path)).collect()
+}
+
+/// Which events the daemon logs.
+pub(crate) fn log_filter() -> Option<String> {
+    variable("VARVE_LOG").and_then(|filter| filter.into_os_string().into_string().ok())
+}
+
+fn usual_sockets() -> Vec<PathBuf> {
+    let runtime = variable("XDG_RUNTIME_DIR").map(|directory| directory.join("varve/varve.sock"));
+    runtime.into_iter().chain(is_root().then(|| PathBuf::from(ROOT_SOCKET))).collect()
+}
+
+fn no_place() -> Failure {
+    Failure::new(Code::Usage, "there is no usual place for the daemon's socket: $XDG_RUNTIME_DIR is not set")
+        .help("give --socket PATH, or set $VARVE_SOCKET")
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

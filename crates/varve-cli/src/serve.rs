@@ -1,0 +1,32 @@
+//! `varve daemon`: the words of the command line as the daemon's configuration.
+
+use crate::answer::Answer;
+use crate::grammar::{DaemonOptions, IoChoice, LogChoice};
+use crate::places;
+use std::path::PathBuf;
+use varve_api::{Exit, Failure};
+use varve_daemon::{Config, IoMode, LogForm};
+
+/// Runs the daemon until it is told to end.
+pub(crate) fn run(options: DaemonOptions, socket: Option<PathBuf>) -> Result<Answer, Failure> {
+    let config = Config {
+        state: places::daemon_state(options.state)?,
+        socket: places::daemon_socket(socket)?,
+        http: options.http,
+        shards: options.shards.map(usize::from),
+        io: match options.io {
+            IoChoice::Ring => IoMode::Ring,
+            IoChoice::Pool => IoMode::Pool,
+            IoChoice::Auto => IoMode::Auto,
+        },
+        cache: options.cache,
+        memory: usize::try_from(options.memory_mib).unwrap_or(64) << 20,
+        log: match options.log {
+            LogChoice::Json => LogForm::Json,
+            LogChoice::Auto | LogChoice::Text => LogForm::Text,
+        },
+        log_filter: places::log_filter(),
+    };
+    varve_daemon::run(&config)?;
+    Ok(Answer::silent(Exit::Ok))
+}

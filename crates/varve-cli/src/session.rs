@@ -1,0 +1,138 @@
+//! One command's talk with the daemon: requests, plans, questions, and the wait for a job.
+
+use crate::answer::Answer;
+use crate::client::{Client, segment};
+use crate::grammar::{Destroy, Waiting};
+use crate::{confirm, progress, table};
+use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use varve_api::{Code, Failure, Job, JobState, Plan};
+
+/// The daemon, and how to talk to the person.
+pub(crate) struct Session {
+    client: Client,
+    json: bool,
+}
+
+/// A change as a request: where it goes, and what it says with and without `dry_run`.
+pub(crate) struct Call<'a, R> {
+    /// POST or DELETE.
+    pub(crate) method: Method,
+    /// Path of the HTTP interface.
+    pub(crate) path: String,
+    /// The body.
+    pub(crate) request: &'a R,
+    /// Only tell what would be done.
+    pub(crate) dry_run: bool,
+}
+
+impl Session {
+    /// A session with the daemon at `socket`.
+    pub(crate) fn new(socket: PathBuf, json: bool) -> Self {
+        Self { client: Client::new(socket), json }
+    }
+
+    /// Asks for something.
+    pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.client.call(Method::GET, path, None::<&()>).await
+    }
+
+    /// Asks the daemon to do something that takes no words.
+    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.client.call(Method::POST, path, None::<&()>).await
+    }
+
+    /// Carries out a change, or shows its plan; `text` tells people what was done.
+    pub(crate) async fn change<R: Serialize, T: DeserializeOwned + Serialize>(
+        &self,
+        call: Call<'_, R>,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<Answer, Failure> {
+        if call.dry_run {
+            let plan = self.plan(&call).await?;
+            return Ok(Answer::new(&plan, table::plan(&plan)));
+        }
+        let data: T = self.send(&call, false).await?;
+        Ok(Answer::new(&data, text(&data)))
+    }
+
+    /// Asks before `what` destroys something, unless told not to.
+    pub(crate) async fn consent<R: Serialize>(
+        &self,
+        what: &str,
+        call: &Call<'_, R>,
+        destroy: Destroy,
+    ) -> Result<(), Failure> {
+        if destroy.yes || destroy.dry_run {
+            return Ok(());
+        }
+        if self.json || !confirm::can_ask() {
+            return Err(confirm::declined(what));
+        }
+        confirm::ask(what, &self.plan(call).await?)
+    }
+
+    /// Whether a question may be asked in this session.
+    pub(crate) fn can_ask(&self) -> bool {
+        !self.json && confirm::can_ask()
+    }
+
+    /// Starts a job and waits for it if that is wanted; `text` tells people what was done.
+    pub(crate) async fn job<R: Serialize>(
+        &self,
+        call: Call<'_, R>,
+        waiting: Waiting,
+        text: &str,
+    ) -> Result<Answer, Failure> {
+        if call.dry_run {
+            return self.change(call, |_: &Job| String::new()).await;
+        }
+        let job: Job = self.send(&call, false).await?;
+        let wait = waiting.wait || (!waiting.no_wait && std::io::stdout().is_terminal());
+        if !wait && job.state == JobState::Running {
+            let hint = format!("{text}: job {} runs; varve job wait {}", job.id, job.id);
+            return Ok(Answer::new(&job, hint));
+        }
+        let job = self.wait(job).await?;
+        Ok(Answer::new(&job, text))
+    }
+
+    /// Waits until `job` has ended, with a bar on a terminal. A job that failed is an error.
+    pub(crate) async fn wait(&self, mut job: Job) -> Result<Job, Failure> {
+        let bar = (!self.json).then(|| progress::Bar::new(&job));
+        while job.state == JobState::Running {
+            job = self.get(&format!("/v1/jobs/{}/wait?timeout_ms=250", segment(&job.id))).await?;
+            if let Some(bar) = &bar {
+                bar.show(&job);
+            }
+        }
+        drop(bar);
+        match job.state {
+            JobState::Failed => {
+                let unknown = || Failure::new(Code::JobFailed, format!("job {} failed", job.id));
+                Err(job.error.clone().unwrap_or_else(unknown))
+            }
+            JobState::Cancelled => {
+                Err(Failure::new(Code::JobCancelled, format!("job {} was cancelled", job.id)))
+            }
+            JobState::Running | JobState::Done => Ok(job),
+        }
+    }
+
+    async fn plan<R: Serialize>(&self, call: &Call<'_, R>) -> Result<Plan, Failure> {
+        self.send(call, true).await
+    }
+
+    async fn send<R: Serialize, T: DeserializeOwned>(
+        &self,
+        call: &Call<'_, R>,
+        dry_run: bool,
+    ) -> Result<T, Failure> {
+        let mut body = serde_json::to_value(call.request).expect("the requests are plain data");
+        body["dry_run"] = dry_run.into();
+        self.client.call(call.method.clone(), &call.path, Some(&body)).await
+    }
+}

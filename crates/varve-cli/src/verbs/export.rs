@@ -1,0 +1,82 @@
+//! `varve export`, carried out.
+
+use super::not_built;
+use crate::answer::Answer;
+use crate::client::segment;
+use crate::grammar::ExportVerb;
+use crate::places::absolute;
+use crate::session::{Call, Session};
+use crate::table::Table;
+use hyper::Method;
+use varve_api::{Door, Export, ExportCreate, ExportRemove, Failure};
+
+/// Carries out a verb of exports.
+pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
+    match verb {
+        ExportVerb::Create { volume, door, read_only, change } => {
+            let (door, address) = match (door.nbd, door.fuse) {
+                (Some(address), _) => (Door::Nbd, nbd_address(&address)?),
+                (None, Some(file)) => (Door::Fuse, absolute(&file)?),
+                (None, None) if door.ublk => return Err(not_built("exports through ublk")),
+                (None, None) => return Err(not_built("exports through vhost-user")),
+            };
+            let request =
+                ExportCreate { volume, door: Some(door), address, read_only, ..ExportCreate::default() };
+            let path = "/v1/exports".to_owned();
+            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+            session.change(call, |made: &Export| place(made).to_owned()).await
+        }
+        ExportVerb::List => {
+            let exports: Vec<Export> = session.get("/v1/exports").await?;
+            Ok(Answer::new(&exports, table(&exports)))
+        }
+        ExportVerb::Remove { export, change, yes: _ } => {
+            let request = ExportRemove::default();
+            let path = format!("/v1/exports/{}", segment(&resolvable(&export)));
+            let call = Call { method: Method::DELETE, path, request: &request, dry_run: change.dry_run };
+            session.change(call, |gone: &Export| format!("removed {} of {}", gone.id, gone.volume)).await
+        }
+    }
+}
+
+/// An NBD address with the socket's path seen from the root directory.
+fn nbd_address(address: &str) -> Result<String, Failure> {
+    match address.strip_prefix("unix:") {
+        Some(path) => Ok(format!("unix:{}", absolute(path)?)),
+        None => Ok(address.to_owned()),
+    }
+}
+
+/// An export may be named by a path relative to here; the daemon works elsewhere.
+fn resolvable(export: &str) -> String {
+    let is_path = export.starts_with('.') && export.contains('/');
+    match absolute(export) {
+        Ok(path) if is_path || std::path::Path::new(export).exists() => path,
+        _ => nbd_address(export).unwrap_or_else(|_| export.to_owned()),
+    }
+}
+
+/// What a client connects to.
+fn place(export: &Export) -> &str {
+    export.uri.as_deref().or(export.path.as_deref()).unwrap_or(&export.address)
+}
+
+fn table(exports: &[Export]) -> String {
+    let mut table = Table::new(&["EXPORT", "VOLUME", "DOOR", "ACCESS", "STATE", "CLIENTS>", "WHERE"]);
+    for export in exports {
+        let state = match &export.reason {
+            Some(reason) => format!("{}: {reason}", export.state),
+            None => export.state.to_string(),
+        };
+        table.row(vec![
+            export.id.clone(),
+            export.volume.clone(),
+            export.door.to_string(),
+            if export.read_only { "read-only" } else { "read-write" }.to_owned(),
+            state,
+            export.connections.to_string(),
+            place(export).to_owned(),
+        ]);
+    }
+    table.render("no exports; varve export create VG/LV --nbd unix:PATH")
+}

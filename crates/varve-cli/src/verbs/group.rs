@@ -1,0 +1,165 @@
+//! `varve vg`, carried out.
+
+use super::physical::{self, Overwrite, overwriting};
+use crate::answer::Answer;
+use crate::client::segment;
+use crate::grammar::{Destroy, GroupVerb};
+use crate::places::{absolute, absolute_all};
+use crate::session::{Call, Session};
+use crate::table::{Table, pairs, plan};
+use crate::units::{date, size};
+use hyper::Method;
+use std::path::Path;
+use varve_api::{
+    Backup, Code, Empty, Failure, Group, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History, Plan,
+    Remove, Rename,
+};
+
+impl Overwrite for GroupCreate {
+    fn allow(&mut self) {
+        self.overwrite = true;
+    }
+}
+
+impl Overwrite for GroupExtend {
+    fn allow(&mut self) {
+        self.overwrite = true;
+    }
+}
+
+/// Carries out a verb of groups.
+pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, Failure> {
+    match verb {
+        GroupVerb::Create { name, paths, extent_size, disk, destroy } => {
+            let paths = absolute_all(&paths)?;
+            let (cache, overwrite) = (disk.cache, destroy.yes);
+            let mut request =
+                GroupCreate { name, paths, extent_size, cache, overwrite, ..GroupCreate::default() };
+            let text = |group: &Group| format!("made group {} of {}", group.name, size(group.size));
+            overwriting(session, "/v1/groups", &mut request, destroy.dry_run, text).await
+        }
+        GroupVerb::List => {
+            let groups: Vec<Group> = session.get("/v1/groups").await?;
+            Ok(Answer::new(&groups, table(&groups)))
+        }
+        GroupVerb::Show { name } => {
+            let group: Group = session.get(&url(&name, "")).await?;
+            Ok(Answer::new(&group, show(&group)))
+        }
+        GroupVerb::Extend { name, paths, disk, destroy } => {
+            let paths = absolute_all(&paths)?;
+            let (cache, overwrite) = (disk.cache, destroy.yes);
+            let mut request = GroupExtend { paths, cache, overwrite, ..GroupExtend::default() };
+            let text = |group: &Group| format!("group {} now has {} free", group.name, size(group.free));
+            overwriting(session, &url(&name, "/extend"), &mut request, destroy.dry_run, text).await
+        }
+        GroupVerb::Reduce { name, path, missing, with_volumes, destroy } => {
+            let path = path.as_deref().map(absolute).transpose()?;
+            let what = path.clone().unwrap_or_else(|| "the missing disks".to_owned());
+            let request = GroupReduce { path, missing, with_volumes, ..GroupReduce::default() };
+            let call = post(&name, "/reduce", &request, destroy.dry_run);
+            if with_volumes {
+                session.consent(&format!("vg reduce {name}"), &call, destroy).await?;
+            }
+            session.change(call, |_: &Group| format!("took {what} out of group {name}")).await
+        }
+        GroupVerb::Rename { name, to, change } => {
+            let request = Rename { to, ..Rename::default() };
+            let call = post(&name, "/rename", &request, change.dry_run);
+            session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
+        }
+        GroupVerb::Remove { name, destroy } => {
+            let request = Remove::default();
+            let call = Call {
+                method: Method::DELETE,
+                path: url(&name, ""),
+                request: &request,
+                dry_run: destroy.dry_run,
+            };
+            session.consent(&format!("vg remove {name}"), &call, destroy).await?;
+            session.change(call, |_: &Empty| format!("removed group {name}")).await
+        }
+        GroupVerb::Backup { name, file, change } => backup(session, &name, &file, change.dry_run).await,
+        GroupVerb::Restore { name, file, destroy } => restore(session, &name, &file, destroy).await,
+        GroupVerb::History { name } => {
+            let history: History = session.get(&url(&name, "/history")).await?;
+            Ok(Answer::new(&history, changes(&history)))
+        }
+    }
+}
+
+async fn backup(session: &Session, name: &str, file: &Path, dry_run: bool) -> Result<Answer, Failure> {
+    let backup: Backup = session.get(&url(name, "/backup")).await?;
+    let place = file.display();
+    if dry_run {
+        let step =
+            format!("would write the description of group {name}, {} bytes, to {place}", backup.text.len());
+        let would = Plan { dry_run: true, steps: vec![step], bytes_taken: 0, bytes_freed: 0 };
+        return Ok(Answer::new(&would, plan(&would)));
+    }
+    std::fs::write(file, &backup.text).map_err(|error| unusable(file, &error))?;
+    let text = format!("wrote change {} of group {name} to {place}", backup.sequence);
+    Ok(Answer::new(&backup, text))
+}
+
+async fn restore(session: &Session, name: &str, file: &Path, destroy: Destroy) -> Result<Answer, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| unusable(file, &error))?;
+    let request = GroupRestore { text, ..GroupRestore::default() };
+    let call = post(name, "/restore", &request, destroy.dry_run);
+    session.consent(&format!("vg restore {name}"), &call, destroy).await?;
+    let done = |group: &Group| format!("restored group {} as change {}", group.name, group.sequence);
+    session.change(call, done).await
+}
+
+fn unusable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Code::FileUnusable, format!("{}: {error}", file.display()))
+}
+
+fn url(name: &str, verb: &str) -> String {
+    format!("/v1/groups/{}{verb}", segment(name))
+}
+
+fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
+    Call { method: Method::POST, path: url(name, verb), request, dry_run }
+}
+
+fn table(groups: &[Group]) -> String {
+    let mut table = Table::new(&["GROUP", "STATE", "SIZE>", "FREE>", "DISKS>", "VOLUMES>"]);
+    for group in groups {
+        table.row(vec![
+            group.name.clone(),
+            group.state.to_string(),
+            size(group.size),
+            size(group.free),
+            group.physical_volumes.len().to_string(),
+            group.volumes.len().to_string(),
+        ]);
+    }
+    table.render("no groups; varve vg create VG PATH…")
+}
+
+fn show(group: &Group) -> String {
+    let state = match &group.reason {
+        Some(reason) => format!("{}: {reason}", group.state),
+        None => group.state.to_string(),
+    };
+    let head = pairs(&[
+        ("group", group.name.clone()),
+        ("id", group.id.clone()),
+        ("state", state),
+        ("size", size(group.size)),
+        ("free", size(group.free)),
+        ("extent size", size(group.extent_size)),
+        ("last change", group.sequence.to_string()),
+        ("volumes", super::or_dash(&group.volumes.join(" "))),
+    ]);
+    format!("{head}\n{}", physical::table(&group.physical_volumes))
+}
+
+fn changes(history: &History) -> String {
+    let mut table = Table::new(&["CHANGE>", "TIME (UTC)", "WHAT"]);
+    for entry in &history.entries {
+        table.row(vec![entry.sequence.to_string(), date(entry.time), entry.change.clone()]);
+    }
+    table.render("no change is remembered")
+}

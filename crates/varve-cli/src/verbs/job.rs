@@ -1,0 +1,73 @@
+//! `varve job`, carried out.
+
+use crate::answer::Answer;
+use crate::client::segment;
+use crate::grammar::JobVerb;
+use crate::session::Session;
+use crate::table::{Table, pairs};
+use crate::units::{date, size};
+use varve_api::{Failure, Job};
+
+/// Carries out a verb of jobs.
+pub(crate) async fn job(session: &Session, verb: JobVerb) -> Result<Answer, Failure> {
+    match verb {
+        JobVerb::List => {
+            let jobs: Vec<Job> = session.get("/v1/jobs").await?;
+            Ok(Answer::new(&jobs, table(&jobs)))
+        }
+        JobVerb::Show { id } => {
+            let job: Job = session.get(&url(&id, "")).await?;
+            Ok(Answer::new(&job, show(&job)))
+        }
+        JobVerb::Wait { id } => {
+            let job = session.wait(session.get(&url(&id, "")).await?).await?;
+            Ok(Answer::new(&job, format!("{} {}: {}", job.kind, job.subject, job.state)))
+        }
+        JobVerb::Cancel { id } => {
+            let job: Job = session.post(&url(&id, "/cancel")).await?;
+            Ok(Answer::new(&job, format!("{} {}: {}", job.kind, job.subject, job.state)))
+        }
+    }
+}
+
+fn url(id: &str, verb: &str) -> String {
+    format!("/v1/jobs/{}{verb}", segment(id))
+}
+
+fn progress(job: &Job) -> String {
+    let amount = |count: u64| if job.unit == "bytes" { size(count) } else { count.to_string() };
+    match job.total {
+        0 => "-".to_owned(),
+        total => {
+            format!("{} of {} ({}%)", amount(job.done), amount(total), job.done.saturating_mul(100) / total)
+        }
+    }
+}
+
+fn table(jobs: &[Job]) -> String {
+    let mut table = Table::new(&["JOB", "WHAT", "ON", "STATE", "PROGRESS", "STARTED (UTC)"]);
+    for job in jobs {
+        table.row(vec![
+            job.id.clone(),
+            job.kind.clone(),
+            job.subject.clone(),
+            job.state.to_string(),
+            progress(job),
+            date(job.started),
+        ]);
+    }
+    table.render("no jobs")
+}
+
+fn show(job: &Job) -> String {
+    pairs(&[
+        ("job", job.id.clone()),
+        ("what", job.kind.clone()),
+        ("on", job.subject.clone()),
+        ("state", job.state.to_string()),
+        ("progress", progress(job)),
+        ("started", date(job.started)),
+        ("ended", job.ended.map_or("-".to_owned(), date)),
+        ("error", job.error.as_ref().map_or("-".to_owned(), ToString::to_string)),
+    ])
+}

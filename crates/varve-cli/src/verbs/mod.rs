@@ -1,0 +1,57 @@
+//! Verbs that speak to the daemon, one file a noun; here what needs none and what is not built.
+
+mod export;
+mod group;
+mod job;
+mod physical;
+mod snapshot;
+mod status;
+mod volume;
+
+pub(crate) use export::export;
+pub(crate) use group::group;
+pub(crate) use job::job;
+pub(crate) use physical::physical;
+pub(crate) use snapshot::snapshot;
+pub(crate) use status::status;
+pub(crate) use volume::volume;
+
+use crate::answer::Answer;
+use varve_api::{Code, Failure};
+
+/// The error of a verb that the contract names and this version lacks.
+pub(crate) fn not_built(what: &str) -> Failure {
+    Failure::new(Code::NotBuilt, format!("{what}: not built yet"))
+        .help("the README has the table of what works")
+}
+
+/// `varve explain CODE`.
+pub(crate) fn explain(text: &str) -> Result<Answer, Failure> {
+    let missing = || {
+        Failure::new(Code::CodeNotFound, format!("there is no error code {text:?}"))
+            .help("varve explain V0001")
+    };
+    let explanation = Code::parse(text).ok_or_else(missing)?.explain();
+    let people = format!(
+        "{}: {} (exit {})\n\n{}",
+        explanation.code, explanation.title, explanation.exit, explanation.text
+    );
+    Ok(Answer::new(&explanation, people))
+}
+
+/// `text`, or a dash if there is none.
+fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-".to_owned() } else { text.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_api::Exit;
+
+    #[test]
+    fn codes_are_explained_and_unknown_ones_are_not_found() {
+        assert!(explain("V0102").is_ok());
+        assert_eq!(explain("V9999").map_err(|failure| failure.exit()).err(), Some(Exit::NotFound));
+    }
+}

@@ -1,0 +1,115 @@
+//! `varve pv`, carried out.
+
+use super::{not_built, or_dash};
+use crate::answer::Answer;
+use crate::confirm;
+use crate::grammar::PhysicalVerb;
+use crate::places::{absolute, absolute_all};
+use crate::session::{Call, Session};
+use crate::table::Table;
+use crate::units::size;
+use hyper::Method;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use varve_api::{
+    Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan,
+};
+
+/// Carries out a verb of physical volumes.
+pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<Answer, Failure> {
+    match verb {
+        PhysicalVerb::Create { paths, size, disk, destroy } => {
+            let paths = absolute_all(&paths)?;
+            let mut request = PhysicalVolumeCreate {
+                paths,
+                size,
+                cache: disk.cache,
+                overwrite: destroy.yes,
+                ..PhysicalVolumeCreate::default()
+            };
+            let text = |disks: &Vec<PhysicalVolume>| made(disks);
+            overwriting(session, "/v1/pvs", &mut request, destroy.dry_run, text).await
+        }
+        PhysicalVerb::List => {
+            let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
+            Ok(Answer::new(&disks, table(&disks)))
+        }
+        PhysicalVerb::Scan { paths, disk, change } => {
+            let request = PhysicalVolumeScan {
+                paths: absolute_all(&paths)?,
+                cache: disk.cache,
+                ..PhysicalVolumeScan::default()
+            };
+            let path = "/v1/pvs/scan".to_owned();
+            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+            session.change(call, |disks: &Vec<PhysicalVolume>| table(disks)).await
+        }
+        PhysicalVerb::Remove { path, destroy } => {
+            let request = PhysicalVolumeRemove { path: absolute(&path)?, ..PhysicalVolumeRemove::default() };
+            let url = "/v1/pvs/remove".to_owned();
+            let call = Call { method: Method::POST, path: url, request: &request, dry_run: destroy.dry_run };
+            session.consent(&format!("pv remove {path}"), &call, destroy).await?;
+            session.change(call, |_: &varve_api::Empty| format!("wiped the label of {path}")).await
+        }
+        PhysicalVerb::Move { .. } => Err(not_built("moving extents between disks")),
+    }
+}
+
+/// A request that may have to destroy what a disk holds.
+pub(super) trait Overwrite: Serialize {
+    /// Allows it.
+    fn allow(&mut self);
+}
+
+impl Overwrite for PhysicalVolumeCreate {
+    fn allow(&mut self) {
+        self.overwrite = true;
+    }
+}
+
+/// Sends `request`; if a disk holds something else, asks and sends it again.
+pub(super) async fn overwriting<R: Overwrite, T: DeserializeOwned + Serialize>(
+    session: &Session,
+    path: &str,
+    request: &mut R,
+    dry_run: bool,
+    text: impl Fn(&T) -> String,
+) -> Result<Answer, Failure> {
+    let call = Call { method: Method::POST, path: path.to_owned(), request: &*request, dry_run };
+    match session.change(call, &text).await {
+        Err(failure) if failure.code == Code::ForeignSignature && session.can_ask() && !dry_run => {
+            confirm::ask_plainly(&format!("{}. Overwrite it?", failure.message))?;
+            request.allow();
+            let call = Call { method: Method::POST, path: path.to_owned(), request: &*request, dry_run };
+            session.change(call, &text).await
+        }
+        result => result,
+    }
+}
+
+fn made(disks: &[PhysicalVolume]) -> String {
+    let line = |disk: &PhysicalVolume| {
+        format!("labelled {} ({})\n", or_dash(disk.path.as_deref().unwrap_or("")), size(disk.size))
+    };
+    disks.iter().map(line).collect()
+}
+
+/// Disks as a table.
+pub(super) fn table(disks: &[PhysicalVolume]) -> String {
+    let mut table = Table::new(&["DISK", "GROUP", "STATE", "SIZE>", "FREE>", "CACHE"]);
+    for disk in disks {
+        table.row(vec![
+            disk.path.clone().unwrap_or_else(|| disk.id.clone()),
+            or_dash(disk.group.as_deref().unwrap_or("")),
+            disk.state.to_string(),
+            size(disk.size),
+            size(disk.free),
+            disk.cache.to_string(),
+        ]);
+    }
+    let reasons = disks.iter().filter_map(|disk| {
+        let name = disk.path.as_ref().unwrap_or(&disk.id);
+        disk.reason.as_ref().map(|reason| format!("{name}: {reason}\n"))
+    });
+    table.render("no disks; varve pv create PATH") + &reasons.collect::<String>()
+}

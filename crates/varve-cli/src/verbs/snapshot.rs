@@ -1,0 +1,81 @@
+//! `varve snap`, carried out.
+
+use super::{not_built, or_dash};
+use crate::answer::Answer;
+use crate::client::segment;
+use crate::grammar::SnapVerb;
+use crate::session::{Call, Session};
+use crate::table::Table;
+use crate::units::{date, size};
+use hyper::Method;
+use varve_api::{Failure, Snapshot, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback};
+
+/// Carries out a verb of snapshots.
+pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer, Failure> {
+    match verb {
+        SnapVerb::Create { names, mode, chunk_size, read_only, change } => {
+            let request = SnapshotCreate { names, mode, chunk_size, read_only, ..SnapshotCreate::default() };
+            let call = post("/v1/snapshots", &request, change.dry_run);
+            session.change(call, |made: &Vec<Snapshot>| names_of("made", made)).await
+        }
+        SnapVerb::List { volume } => {
+            let query = volume.map(|volume| format!("?volume={}", segment(&volume))).unwrap_or_default();
+            let snapshots: Vec<Snapshot> = session.get(&format!("/v1/snapshots{query}")).await?;
+            Ok(Answer::new(&snapshots, table(&snapshots)))
+        }
+        SnapVerb::Remove { names, destroy, waiting } => {
+            let what = format!("snap remove {}", names.join(" "));
+            let text = format!("removed {}", names.join(" "));
+            let request = SnapshotRemove { names, ..SnapshotRemove::default() };
+            let call = post("/v1/snapshots/remove", &request, destroy.dry_run);
+            session.consent(&what, &call, destroy).await?;
+            session.job(call, waiting, &text).await
+        }
+        SnapVerb::Rollback { name, destroy, waiting } => {
+            let text = format!("rolled back to {name}");
+            let request = SnapshotRollback { name: name.clone(), ..SnapshotRollback::default() };
+            let call = post("/v1/snapshots/rollback", &request, destroy.dry_run);
+            session.consent(&format!("snap rollback {name}"), &call, destroy).await?;
+            session.job(call, waiting, &text).await
+        }
+        SnapVerb::Hold { names, change } => {
+            let request = SnapshotHold { names, ..SnapshotHold::default() };
+            let call = post("/v1/snapshots/hold", &request, change.dry_run);
+            session.change(call, |held: &Vec<Snapshot>| names_of("holds", held)).await
+        }
+        SnapVerb::Release { names, change } => {
+            let request = SnapshotHold { names, ..SnapshotHold::default() };
+            let call = post("/v1/snapshots/release", &request, change.dry_run);
+            session.change(call, |free: &Vec<Snapshot>| names_of("released", free)).await
+        }
+        SnapVerb::Diff { .. } => Err(not_built("changed extents between snapshots")),
+    }
+}
+
+fn post<'a, R>(path: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
+    Call { method: Method::POST, path: path.to_owned(), request, dry_run }
+}
+
+fn names_of(verb: &str, snapshots: &[Snapshot]) -> String {
+    snapshots.iter().map(|snapshot| format!("{verb} {}\n", snapshot.name)).collect()
+}
+
+fn table(snapshots: &[Snapshot]) -> String {
+    let mut table = Table::new(&["SNAPSHOT", "SIZE>", "KEPT>", "CREATED (UTC)", "STATE", "FLAGS", "EXPORTS"]);
+    for snapshot in snapshots {
+        let flags: Vec<&str> = [(snapshot.read_only, "read-only"), (snapshot.held, "held")]
+            .into_iter()
+            .filter_map(|(set, word)| set.then_some(word))
+            .collect();
+        table.row(vec![
+            snapshot.name.clone(),
+            size(snapshot.size),
+            size(snapshot.used),
+            date(snapshot.created),
+            snapshot.state.to_string(),
+            or_dash(&flags.join(",")),
+            or_dash(&snapshot.exports.join(" ")),
+        ]);
+    }
+    table.render("no snapshots; varve snap create VG/LV@SNAP")
+}

@@ -1,0 +1,156 @@
+//! `varve lv`, carried out.
+
+use super::{not_built, or_dash};
+use crate::answer::Answer;
+use crate::client::segment;
+use crate::grammar::{LayoutChoice, VolumeCreateOptions, VolumeVerb};
+use crate::session::{Call, Session};
+use crate::table::{Table, pairs};
+use crate::units::{date, size};
+use hyper::Method;
+use varve_api::{Code, Empty, Failure, Layout, LogicalVolume, Remove, Rename, Resize, VolumeCreate};
+
+/// Carries out a verb of volumes.
+pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer, Failure> {
+    match verb {
+        VolumeVerb::Create(options) => {
+            let request = create_request(&options)?;
+            let (path, dry_run) = ("/v1/volumes".to_owned(), options.change.dry_run);
+            let call = Call { method: Method::POST, path, request: &request, dry_run };
+            session
+                .change(call, |made: &LogicalVolume| format!("made {} of {}", made.name, size(made.size)))
+                .await
+        }
+        VolumeVerb::List { group } => {
+            let query = group.map(|group| format!("?group={}", segment(&group))).unwrap_or_default();
+            let volumes: Vec<LogicalVolume> = session.get(&format!("/v1/volumes{query}")).await?;
+            Ok(Answer::new(&volumes, table(&volumes)))
+        }
+        VolumeVerb::Show { name } => {
+            let volume: LogicalVolume = session.get(&url(&name, "")).await?;
+            Ok(Answer::new(&volume, show(&volume)))
+        }
+        VolumeVerb::Extend { name, size: wanted, change } => {
+            let request = Resize { size: wanted, ..Resize::default() };
+            let call = post(&name, "/extend", &request, change.dry_run);
+            session
+                .change(call, |now: &LogicalVolume| format!("{} now has {}", now.name, size(now.size)))
+                .await
+        }
+        VolumeVerb::Reduce { name, size: wanted, destroy } => {
+            let request = Resize { size: wanted, ..Resize::default() };
+            let call = post(&name, "/reduce", &request, destroy.dry_run);
+            session.consent(&format!("lv reduce {name}"), &call, destroy).await?;
+            session
+                .change(call, |now: &LogicalVolume| format!("{} now has {}", now.name, size(now.size)))
+                .await
+        }
+        VolumeVerb::Rename { name, to, change } => {
+            let request = Rename { to, ..Rename::default() };
+            let call = post(&name, "/rename", &request, change.dry_run);
+            session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
+        }
+        VolumeVerb::Remove { name, destroy } => {
+            let request = Remove::default();
+            let (path, dry_run) = (url(&name, ""), destroy.dry_run);
+            let call = Call { method: Method::DELETE, path, request: &request, dry_run };
+            session.consent(&format!("lv remove {name}"), &call, destroy).await?;
+            session.change(call, |_: &Empty| format!("removed {name}")).await
+        }
+    }
+}
+
+/// The request, or the error of a kind of volume that is not built.
+fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure> {
+    let kinds = [
+        (options.pool.is_some(), "thin volumes"),
+        (options.image.is_some() || options.format.is_some(), "disk images as volumes"),
+        (options.mapper.is_some(), "delegated mapping"),
+        (options.layout == LayoutChoice::Mirror || options.copies.is_some(), "mirrors"),
+        (
+            options.layout == LayoutChoice::Ddraid
+                || options.order.is_some()
+                || options.block_size.is_some()
+                || options.read_policy.is_some(),
+            "ddraid",
+        ),
+    ];
+    if let Some((_, kind)) = kinds.iter().find(|(asked, _)| *asked) {
+        return Err(not_built(kind));
+    }
+    let striped = options.layout == LayoutChoice::Striped;
+    if !striped && (options.stripes.is_some() || options.stripe_size.is_some()) {
+        return Err(Failure::new(Code::Usage, "--stripes and --stripe-size belong to --type striped"));
+    }
+    let size = options.size.clone().ok_or_else(|| Failure::new(Code::Usage, "--size is missing"))?;
+    Ok(VolumeCreate {
+        name: options.name.clone(),
+        size,
+        layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
+        stripes: options.stripes,
+        stripe_size: options.stripe_size.clone(),
+        ..VolumeCreate::default()
+    })
+}
+
+fn url(name: &str, verb: &str) -> String {
+    format!("/v1/volumes/{}{verb}", segment(name))
+}
+
+fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
+    Call { method: Method::POST, path: url(name, verb), request, dry_run }
+}
+
+fn table(volumes: &[LogicalVolume]) -> String {
+    let mut table = Table::new(&["VOLUME", "LAYOUT", "SIZE>", "STATE", "SNAPSHOTS>", "KEPT>", "EXPORTS"]);
+    for volume in volumes {
+        table.row(vec![
+            volume.name.clone(),
+            layout(volume),
+            size(volume.size),
+            volume.state.to_string(),
+            volume.snapshots.to_string(),
+            volume.snapshot_store.as_ref().map_or("-".to_owned(), |store| size(store.used)),
+            or_dash(&volume.exports.join(" ")),
+        ]);
+    }
+    table.render("no volumes; varve lv create VG/LV --size SIZE")
+}
+
+fn layout(volume: &LogicalVolume) -> String {
+    match volume.layout {
+        Layout::Striped => format!("striped x{}", volume.stripes),
+        layout => layout.to_string(),
+    }
+}
+
+fn show(volume: &LogicalVolume) -> String {
+    let state = match &volume.reason {
+        Some(reason) => format!("{}: {reason}", volume.state),
+        None => volume.state.to_string(),
+    };
+    let store = volume.snapshot_store.as_ref().map_or("-".to_owned(), |store| {
+        format!("{} of {} in use, chunks of {}", size(store.used), size(store.size), size(store.chunk_size))
+    });
+    let traffic = &volume.traffic;
+    let head = pairs(&[
+        ("volume", volume.name.clone()),
+        ("id", volume.id.clone()),
+        ("layout", layout(volume)),
+        ("size", format!("{} ({} bytes)", size(volume.size), volume.size)),
+        ("state", state),
+        ("created", date(volume.created)),
+        ("shard", volume.shard.to_string()),
+        ("snapshots", volume.snapshots.to_string()),
+        ("snapshot store", store),
+        ("exports", or_dash(&volume.exports.join(" "))),
+        ("read", format!("{} in {} requests", size(traffic.read_bytes), traffic.reads)),
+        ("written", format!("{} in {} requests", size(traffic.write_bytes), traffic.writes)),
+        ("errors", traffic.errors.to_string()),
+    ]);
+    let mut table = Table::new(&["FROM>", "LENGTH>", "LIES ON"]);
+    for segment in &volume.segments {
+        table.row(vec![size(segment.offset), size(segment.length), segment.areas.join(" ")]);
+    }
+    format!("{head}\n{}", table.render(""))
+}

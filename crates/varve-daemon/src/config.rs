@@ -1,0 +1,50 @@
+//! What a daemon is told when it starts.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use varve_api::Cache;
+
+/// How requests reach the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum IoMode {
+    /// One io_uring for each shard, or refuse to start.
+    Ring,
+    /// Blocking workers.
+    Pool,
+    /// A ring where the kernel lets us have one, else workers.
+    #[default]
+    Auto,
+}
+
+/// Form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum LogForm {
+    /// For people; coloured on a terminal.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The daemon's configuration; what the command line does not say has been filled in by the caller.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the paths of disks and the exports are remembered; made if missing.
+    pub state: PathBuf,
+    /// Where the HTTP interface listens.
+    pub socket: PathBuf,
+    /// Where it listens too, without any question of who comes.
+    pub http: Option<SocketAddr>,
+    /// Threads that serve volumes; the number of cores if not given.
+    pub shards: Option<usize>,
+    /// How requests reach the kernel.
+    pub io: IoMode,
+    /// How disks are reached that are not told otherwise.
+    pub cache: Cache,
+    /// Bytes for requests in flight.
+    pub memory: usize,
+    /// Form of the log on stderr.
+    pub log: LogForm,
+    /// Which events are logged, in the syntax of `tracing`'s filters; `info` if not given.
+    pub log_filter: Option<String>,
+}

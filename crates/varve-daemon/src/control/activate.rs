@@ -1,0 +1,202 @@
+//! Volumes taken into use and let go of: each on one shard, the shards filled evenly.
+
+use super::Control;
+use super::find::Located;
+use super::groups::{Home, KnownGroup};
+use crate::failures;
+use crate::shard::family::{self, Disks, Recipe};
+use futures_util::future::join_all;
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_os::{ShardContext, ShardHandle};
+use varve_vg::Group;
+use varve_vg::model::LogicalVolume;
+use varve_vg::names::VolumeName;
+use varve_vg::table::{Parts, Table, store_table, table};
+
+impl Control {
+    /// Takes every volume of a group into use that is not yet; those that cannot be are known with the reason.
+    pub(super) async fn activate_group(&self, group: Uuid) {
+        let Ok(volumes) = self.with_group(group, idle_volumes) else { return };
+        let mut activations = Vec::with_capacity(volumes.len());
+        for volume in volumes {
+            let shard = self.place(group, volume.id);
+            activations.push(async move {
+                let activated = self.activate(group, &volume, &shard).await;
+                if let Err(failure) = &activated {
+                    let name = volume.name.clone();
+                    tracing::error!(volume = name, %failure, "a volume cannot be used");
+                }
+                self.settle_home(group, volume.id, activated.err());
+            });
+        }
+        join_all(activations).await;
+    }
+
+    /// Takes one volume into use on `shard`.
+    async fn activate(
+        &self,
+        group: Uuid,
+        volume: &LogicalVolume,
+        shard: &ShardHandle,
+    ) -> Result<(), Failure> {
+        let recipe = self.recipe(group, volume)?;
+        let activated =
+            shard.run(async move |context: ShardContext| family::activate(&context, &recipe).await);
+        activated.await.map_err(failures::gone)?
+    }
+
+    /// Takes a new volume into use.
+    pub(super) async fn activate_new(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {
+        let shard = self.place(group, volume.id);
+        let activated = self.activate(group, volume, &shard).await;
+        self.settle_home(group, volume.id, activated.clone().err());
+        activated
+    }
+
+    /// Lets go of every volume of a group.
+    pub(super) async fn deactivate_group(&self, group: Uuid) -> Result<(), Failure> {
+        let homes: Vec<(Uuid, ShardHandle)> = self.with_group(group, |known| {
+            known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect()
+        })?;
+        for (volume, shard) in homes {
+            self.deactivate(group, volume, &shard).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets go of one volume.
+    pub(super) async fn deactivate(
+        &self,
+        group: Uuid,
+        volume: Uuid,
+        shard: &ShardHandle,
+    ) -> Result<(), Failure> {
+        let ended = shard.run(async move |_: ShardContext| family::deactivate(volume).await);
+        ended.await.map_err(failures::gone)??;
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.homes.remove(&volume);
+        }
+        Ok(())
+    }
+
+    /// All that the volume's shard needs to use it.
+    pub(super) fn recipe(&self, group: Uuid, volume: &LogicalVolume) -> Result<Recipe, Failure> {
+        self.with_group(group, |known| {
+            if let Some(trouble) = &known.trouble {
+                return Err(Failure::new(Code::GroupIncomplete, trouble.clone()).help("varve vg list"));
+            }
+            let (table, store) = tables(&known.group, volume)?;
+            let control = self.shards[0].clone();
+            Ok(Recipe { id: volume.id, table, store, disks: self.disk_files(known), control })
+        })?
+    }
+
+    /// The group's disks as files that every shard can use.
+    pub(super) fn disk_files(&self, known: &KnownGroup) -> Disks {
+        let disks = self.disks.borrow();
+        let entries = known.group.physical_volumes().iter().filter_map(|disk| {
+            let path = known.paths.get(&disk.id)?;
+            Some((disk.name, Arc::clone(&disks.get(Path::new(path))?.file)))
+        });
+        entries.collect()
+    }
+
+    /// The shard with the fewest volumes, from now on the volume's home.
+    fn place(&self, group: Uuid, volume: Uuid) -> ShardHandle {
+        let mut groups = self.groups.borrow_mut();
+        let load = |shard: &&ShardHandle| {
+            let homes = groups.values().flat_map(|known| known.homes.values());
+            homes.filter(|home| home.shard.index() == shard.index()).count()
+        };
+        let shard = self.shards.iter().min_by_key(load).expect("there is at least one shard").clone();
+        if let Some(known) = groups.get_mut(&group) {
+            let starting = Failure::new(Code::VolumeUnusable, "the volume is being activated");
+            known.homes.insert(volume, Home { shard: shard.clone(), unusable: Some(starting) });
+        }
+        shard
+    }
+
+    fn settle_home(&self, group: Uuid, volume: Uuid, failure: Option<Failure>) {
+        if let Some(home) =
+            self.groups.borrow_mut().get_mut(&group).and_then(|known| known.homes.get_mut(&volume))
+        {
+            home.unusable = failure.map(unusable);
+        }
+    }
+
+    /// Forgets homes of volumes that their group has given up.
+    pub(super) fn forget_lost_homes(&self, group: Uuid) {
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            let volumes: Vec<Uuid> = known.group.logical_volumes().iter().map(|volume| volume.id).collect();
+            known.homes.retain(|volume, _| volumes.contains(volume));
+        }
+    }
+
+    /// Refuses a change to a group of which a volume is exported or busy.
+    pub(super) fn refuse_if_used(&self, group: Uuid) -> Result<(), Failure> {
+        let names: Vec<(Uuid, VolumeName)> = self.with_group(group, |known| {
+            let name = |volume: &LogicalVolume| {
+                let group = known.group.name().to_owned();
+                (volume.id, VolumeName { group, volume: volume.name.clone(), snapshot: None })
+            };
+            known.group.logical_volumes().iter().map(name).collect()
+        })?;
+        names.iter().try_for_each(|(volume, name)| {
+            self.refuse_if_busy(*volume)?;
+            self.refuse_if_exported(name, true)
+        })
+    }
+
+    /// Refuses a change to a volume that is exported; with `family` also if a snapshot of it is.
+    pub(super) fn refuse_if_exported(&self, name: &VolumeName, family: bool) -> Result<(), Failure> {
+        let exports = self.exports.borrow();
+        let same = |other: &VolumeName| {
+            other.group == name.group
+                && other.volume == name.volume
+                && (family || other.snapshot == name.snapshot)
+        };
+        let ids: Vec<&str> = exports
+            .values()
+            .filter(|export| same(&export.name))
+            .map(|export| export.remembered.id.as_str())
+            .collect();
+        let Some(first) = ids.first() else { return Ok(()) };
+        let code = if name.snapshot.is_some() { Code::SnapshotExported } else { Code::VolumeExported };
+        Err(Failure::new(code, format!("{name} is exported: {}", ids.join(", ")))
+            .help(format!("varve export remove {first}")))
+    }
+
+    /// A volume as its group says it is now.
+    pub(super) fn refreshed(&self, located: &Located) -> Result<LogicalVolume, Failure> {
+        self.with_group(located.group, |known| {
+            let volumes = known.group.logical_volumes();
+            volumes.iter().find(|volume| volume.id == located.volume.id).cloned()
+        })?
+        .ok_or_else(|| Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list"))
+    }
+}
+
+/// Where a volume and its snapshot store lie.
+pub(super) fn tables(group: &Group, volume: &LogicalVolume) -> Result<(Table, Option<Table>), Failure> {
+    let incomplete = |error: varve_vg::table::IncompleteVolume| {
+        Failure::new(Code::VolumeUnusable, error.to_string()).help(format!("varve vg show {}", group.name()))
+    };
+    let main = table(group, volume, Parts::All).map_err(incomplete)?;
+    let store = store_table(group, volume).transpose().map_err(incomplete)?;
+    Ok((main, store))
+}
+
+/// Volumes that are not in use.
+fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
+    let idle =
+        |volume: &&LogicalVolume| known.homes.get(&volume.id).is_none_or(|home| home.unusable.is_some());
+    known.group.logical_volumes().iter().filter(idle).cloned().collect()
+}
+
+/// The reason in the form that every use of the volume meets.
+fn unusable(failure: Failure) -> Failure {
+    Failure { code: Code::VolumeUnusable, ..failure }
+}

@@ -1,0 +1,97 @@
+//! One change to a group: planned, shown or committed, known.
+//!
+//! Invariants:
+//! - G1. Planning and committing happen under one hold of `commits`, so no plan is outdated.
+//! - G2. Nobody waits for a volume's requests while holding `commits`: those may wait for their store to grow, which
+//!   is a commit.
+
+use super::Control;
+use crate::failures;
+use futures_util::lock::MutexGuard;
+use uuid::Uuid;
+use varve_api::{Code, Failure, Plan as ShownPlan};
+use varve_block::UnixTime;
+use varve_vg::plan::plan;
+use varve_vg::{Change, FreeDisk, Group, Plan, Stamp};
+
+/// The right to plan and commit.
+pub(super) struct Commits<'a> {
+    control: &'a Control,
+    _guard: MutexGuard<'a, ()>,
+}
+
+impl Control {
+    /// Waits for the right to plan and commit.
+    pub(super) async fn commits(&self) -> Commits<'_> {
+        Commits { control: self, _guard: self.commits.lock().await }
+    }
+
+    /// When a change is made, and which.
+    pub(super) fn stamp(&self, words: impl Into<String>) -> Stamp {
+        Stamp { date: UnixTime(self.now()), change: words.into() }
+    }
+}
+
+impl Commits<'_> {
+    /// Plans a change to a group.
+    pub(super) fn plan(&self, group: Uuid, change: Change, words: &str) -> Result<Plan, Failure> {
+        let stamp = self.control.stamp(words);
+        let planned = self.control.with_group(group, |known| plan(&known.group, change, &stamp))?;
+        planned.map_err(|error| failures::plan(&error))
+    }
+
+    /// Makes a planned change durable; `joining` are the disks that it adds.
+    pub(super) async fn commit(
+        &self,
+        group: Uuid,
+        plan: Plan,
+        joining: Vec<FreeDisk>,
+    ) -> Result<(), Failure> {
+        let control = self.control;
+        let words = plan.after.entry().change.clone();
+        let open = control.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
+        let unusable =
+            || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve vg list");
+        let mut open = open.ok_or_else(unusable)?;
+        if !open.is_settled() {
+            let refused = unusable();
+            control.put_open(group, open);
+            return Err(refused);
+        }
+        let applied = open.apply(plan, joining).await;
+        let name = open.group().name().to_owned();
+        control.put_open(group, open);
+        applied.map_err(|error| failures::commit(&error))?;
+        control.event(&name, &words);
+        Ok(())
+    }
+
+    /// Plans and commits.
+    pub(super) async fn make(&self, group: Uuid, change: Change, words: &str) -> Result<(), Failure> {
+        let plan = self.plan(group, change, words)?;
+        self.commit(group, plan, Vec::new()).await
+    }
+
+    /// The group as it is known.
+    pub(super) fn group(&self, group: Uuid) -> Result<Group, Failure> {
+        self.control.with_group(group, |known| known.group.clone())
+    }
+}
+
+/// A plan, as people and programs are shown it.
+pub(super) fn shown(plan: &Plan) -> ShownPlan {
+    ShownPlan {
+        dry_run: true,
+        steps: plan.lines().collect(),
+        bytes_taken: plan.bytes_taken,
+        bytes_freed: plan.bytes_freed,
+    }
+}
+
+/// Two plans, one after the other.
+pub(super) fn joined(mut one: ShownPlan, other: ShownPlan) -> ShownPlan {
+    one.steps.extend(other.steps);
+    one.bytes_taken += other.bytes_taken;
+    one.bytes_freed += other.bytes_freed;
+    one
+}

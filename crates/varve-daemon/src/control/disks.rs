@@ -1,0 +1,485 @@
+//! Disks: labelled, listed, taken into use, given up.
+//!
+//! Invariants:
+//! - K1. No disk is written before it is locked and was looked at.
+//! - K2. A disk whose label another known disk carries is not taken into use.
+
+use super::Control;
+use super::exports::no_space_plan;
+use crate::failures;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use uuid::Uuid;
+use varve_api::{
+    Cache, Changed, Code, Empty, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove,
+    PhysicalVolumeScan, PhysicalVolumeState, Plan,
+};
+use varve_block::{Device, UnixTime, align_down};
+use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label};
+use varve_os::{CacheMode, DiskFile, DiskOptions};
+use varve_vg::Disk;
+use varve_vg::FreeDisk;
+use varve_vg::create::{DATA_OFFSET, NewLabel, create, examine, remove};
+use varve_vg::plan::NewDisk;
+use varve_vg::size::{format_size, parse_size};
+
+/// A disk that is open and locked.
+pub(super) struct KnownDisk {
+    pub(super) file: Arc<DiskFile>,
+    pub(super) cache: Cache,
+    /// What it says of itself, if that can be believed.
+    pub(super) label: Option<Label>,
+    /// What is wrong with it.
+    pub(super) problem: Option<(PhysicalVolumeState, String)>,
+}
+
+/// A disk that may become a physical volume of a group.
+pub(super) struct Candidate {
+    path: PathBuf,
+    file: Arc<DiskFile>,
+    cache: Cache,
+    /// Its label, if it is a physical volume of no group already.
+    label: Option<Label>,
+    /// Whether the file was made for this.
+    made: bool,
+}
+
+impl Candidate {
+    /// The disk, for a plan.
+    pub(super) fn as_new_disk(&self) -> NewDisk {
+        let path = self.path.display().to_string();
+        match self.label {
+            Some(Label { pv: id, size, data_offset, .. }) => NewDisk { id, size, data_offset, path },
+            None => {
+                let size = align_down(self.file.shape().size, BLOCK_SIZE);
+                NewDisk { id: Uuid::new_v4(), size, data_offset: DATA_OFFSET, path }
+            }
+        }
+    }
+}
+
+/// How candidates are looked for.
+#[derive(Clone, Copy)]
+pub(super) struct Search {
+    pub(super) cache: Option<Cache>,
+    pub(super) overwrite: bool,
+    /// Makes sparse files of this size.
+    pub(super) size: Option<u64>,
+    /// Whether disks that are labelled already will do.
+    pub(super) labelled: bool,
+}
+
+impl Control {
+    /// All disks that are known, and those that groups miss.
+    pub(crate) fn list_disks(&self) -> Vec<PhysicalVolume> {
+        let mut shown: Vec<PhysicalVolume> = Vec::new();
+        for known in self.groups.borrow().values() {
+            shown.extend(self.disks_of(known));
+        }
+        for (path, known) in &*self.disks.borrow() {
+            let path = path.display().to_string();
+            if !shown.iter().any(|disk| disk.path.as_ref() == Some(&path)) {
+                shown.push(unassigned(path, known));
+            }
+        }
+        for (path, failure) in &*self.unopened.borrow() {
+            let path = path.display().to_string();
+            match shown.iter_mut().find(|disk| disk.path.as_ref() == Some(&path)) {
+                Some(disk) => disk.reason = Some(failure.message.clone()),
+                None => shown.push(lost(path, failure)),
+            }
+        }
+        shown.sort_by(|one, other| one.path.cmp(&other.path));
+        shown
+    }
+
+    /// Labels disks.
+    pub(crate) async fn create_disks(
+        &self,
+        request: PhysicalVolumeCreate,
+    ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
+        let _turn = self.turn().await?;
+        let size = request
+            .size
+            .as_deref()
+            .map(parse_size)
+            .transpose()
+            .map_err(|error| failures::bad_size(&error))?;
+        if size.is_some_and(|size| size <= DATA_OFFSET) {
+            let message = "too small: a physical volume needs more than 1 MiB";
+            return Err(Failure::new(Code::DiskTooSmall, message).help("give a larger --size"));
+        }
+        if let (true, Some(size)) = (request.dry_run, size) {
+            return self.plan_files(&request.paths, size).map(Changed::Planned);
+        }
+        let search = Search { cache: request.cache, overwrite: request.overwrite, size, labelled: false };
+        let candidates = self.candidates(&request.paths, search).await?;
+        if request.dry_run {
+            let step = |candidate: &Candidate| {
+                let (path, size) = (candidate.path.display(), format_size(candidate.file.size()));
+                format!("would label {path} ({size}) as a physical volume")
+            };
+            return Ok(Changed::Planned(steps_plan(candidates.iter().map(step).collect())));
+        }
+        let paths: Vec<String> = request.paths.clone();
+        self.label(candidates, request.overwrite).await?;
+        let listed = self.list_disks();
+        let made =
+            listed.into_iter().filter(|disk| disk.path.as_ref().is_some_and(|path| paths.contains(path)));
+        Ok(Changed::Done(made.collect()))
+    }
+
+    /// Takes labelled disks into use.
+    pub(crate) async fn scan_disks(
+        &self,
+        request: PhysicalVolumeScan,
+    ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
+        let _turn = self.turn().await?;
+        let paths: Vec<PathBuf> = match request.paths.as_slice() {
+            [] => self.unopened.borrow().keys().cloned().collect(),
+            paths => paths.iter().map(PathBuf::from).collect(),
+        };
+        let strict = !request.paths.is_empty();
+        let mut found = Vec::new();
+        for path in paths {
+            if self.disks.borrow().contains_key(&path) {
+                continue;
+            }
+            match self.examine_for_scan(&path, request.cache).await {
+                Ok(known) => found.push((path, known)),
+                Err(failure) if strict => return Err(failure),
+                Err(failure) => tracing::warn!(path = %path.display(), %failure, "still not there"),
+            }
+        }
+        if request.dry_run {
+            let step = |(path, _): &(PathBuf, KnownDisk)| format!("would take {} into use", path.display());
+            return Ok(Changed::Planned(steps_plan(found.iter().map(step).collect())));
+        }
+        for (path, known) in found {
+            self.remember_disk(&path, known);
+        }
+        self.save_or_warn().await;
+        self.survey().await;
+        self.restore_exports().await;
+        Ok(Changed::Done(self.list_disks()))
+    }
+
+    /// Wipes the label of a disk that no group uses.
+    pub(crate) async fn remove_disk(&self, request: PhysicalVolumeRemove) -> Result<Changed<Empty>, Failure> {
+        let _turn = self.turn().await?;
+        let path = self.find_disk(&request.path)?;
+        if let Some(group) = self.group_of(&path) {
+            let message = format!("{} belongs to group {group}", path.display());
+            return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
+                .help(format!("varve vg reduce {group} {}", path.display())));
+        }
+        if request.dry_run {
+            return Ok(Changed::Planned(no_space_plan(format!(
+                "would wipe the label of {}",
+                path.display()
+            ))));
+        }
+        let file = self.disks.borrow().get(&path).map(|known| Arc::clone(&known.file));
+        if let Some(file) = file {
+            let disk = Disk { path: path.display().to_string(), device: self.context.disk(&file) };
+            remove(&disk).await.map_err(|error| failures::io(&disk.path, error))?;
+        }
+        self.disks.borrow_mut().remove(&path);
+        self.unopened.borrow_mut().remove(&path);
+        self.remembered.borrow_mut().remove_disk(&path);
+        self.save_or_warn().await;
+        self.event(&request.path, "label wiped");
+        Ok(Changed::Done(Empty {}))
+    }
+
+    /// Opens the disks at `paths` and looks whether they may become physical volumes; writes nothing but new files,
+    /// and those only if every path will do.
+    pub(super) async fn candidates(
+        &self,
+        paths: &[String],
+        search: Search,
+    ) -> Result<Vec<Candidate>, Failure> {
+        let mut candidates = Vec::with_capacity(paths.len());
+        for path in paths {
+            match self.candidate(Path::new(path), search).await {
+                Ok(candidate) => candidates.push(candidate),
+                Err(failure) => {
+                    for made in candidates.iter().filter(|candidate: &&Candidate| candidate.made) {
+                        let _ = std::fs::remove_file(&made.path);
+                    }
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(candidates)
+    }
+
+    async fn candidate(&self, path: &Path, search: Search) -> Result<Candidate, Failure> {
+        let text = path.display().to_string();
+        if let Some(candidate) = self.known_candidate(path, search)? {
+            return Ok(candidate);
+        }
+        let cache = search.cache.unwrap_or(self.cache);
+        let options = DiskOptions { create_size: search.size, ..options(cache) };
+        let file = self.open_disk(path, options).await.map_err(|failure| create_hint(failure, path))?;
+        let made = search.size.is_some();
+        let device = self.context.disk(&file);
+        let label = read_label(&device, &self.context.arena()).await;
+        if let Some(label) = label.filter(|label| search.labelled && label.vg.is_none() && !search.overwrite)
+        {
+            self.refuse_copy(&label, path)?;
+            return Ok(Candidate { path: path.to_owned(), file, cache, label: Some(label), made });
+        }
+        let examined = examine(&device, search.overwrite, &self.context.arena()).await;
+        if let Err(problem) = examined {
+            if made {
+                let _ = std::fs::remove_file(path);
+            }
+            return Err(failures::create(&text, &problem));
+        }
+        Ok(Candidate { path: path.to_owned(), file, cache, label: None, made })
+    }
+
+    /// A disk that is known already, if it may become part of a group.
+    fn known_candidate(&self, path: &Path, search: Search) -> Result<Option<Candidate>, Failure> {
+        let text = path.display();
+        if let Some(group) = self.group_of(path) {
+            let message = format!("{text} is a physical volume of group {group}");
+            return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
+                .help(format!("varve vg reduce {group} {text}")));
+        }
+        let disks = self.disks.borrow();
+        let Some(known) = disks.get(path) else { return Ok(None) };
+        let label = known.label.filter(|label| search.labelled && label.vg.is_none());
+        match label {
+            Some(_) => {
+                let (file, path) = (Arc::clone(&known.file), path.to_owned());
+                Ok(Some(Candidate { path, file, cache: known.cache, label, made: false }))
+            }
+            None => Err(Failure::new(Code::IsPhysicalVolume, format!("{text} is a physical volume already"))
+                .help(format!("varve pv remove {text}"))),
+        }
+    }
+
+    /// Labels the candidates that have none yet, and knows them from now on.
+    pub(super) async fn label(
+        &self,
+        candidates: Vec<Candidate>,
+        overwrite: bool,
+    ) -> Result<Vec<FreeDisk>, Failure> {
+        let arena = self.context.arena();
+        let mut free = Vec::with_capacity(candidates.len());
+        for candidate in candidates {
+            let path = candidate.path.display().to_string();
+            let disk = Disk { path: path.clone(), device: self.context.disk(&candidate.file) };
+            let labelled = match candidate.label {
+                Some(label) => FreeDisk { disk, label },
+                None => {
+                    let new = NewLabel { id: self.new_id(), created: UnixTime(self.now()), overwrite };
+                    let made = create(disk, new, &arena).await;
+                    self.event(&path, "labelled as a physical volume");
+                    made.map_err(|problem| failures::create(&path, &problem))?
+                }
+            };
+            let Candidate { file, cache, path, .. } = candidate;
+            self.remember_disk(&path, KnownDisk { file, cache, label: Some(labelled.label), problem: None });
+            free.push(labelled);
+        }
+        self.save_or_warn().await;
+        Ok(free)
+    }
+
+    /// Opens and locks a disk.
+    pub(super) async fn open_disk(
+        &self,
+        path: &Path,
+        options: DiskOptions,
+    ) -> Result<Arc<DiskFile>, Failure> {
+        let path = path.to_owned();
+        let opened = self.context.blocking(move || DiskFile::open(&path, options)).await;
+        opened.map_err(failures::gone)?.map_err(|error| failures::open(&error))
+    }
+
+    /// Opens the disks that are remembered.
+    pub(super) async fn open_remembered(&self) {
+        let remembered = self.remembered.borrow().disks.clone();
+        for disk in remembered {
+            match self.open_disk(&disk.path, options(disk.cache)).await {
+                Ok(file) => {
+                    let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
+                    let known = KnownDisk { file, cache: disk.cache, label, problem: None };
+                    self.disks.borrow_mut().insert(disk.path, known);
+                }
+                Err(failure) => {
+                    let path = disk.path.display().to_string();
+                    tracing::warn!(path, %failure, "a disk that is remembered cannot be opened");
+                    self.event(&path, &failure.message);
+                    self.unopened.borrow_mut().insert(disk.path, failure);
+                }
+            }
+        }
+    }
+
+    async fn examine_for_scan(&self, path: &Path, cache: Option<Cache>) -> Result<KnownDisk, Failure> {
+        let cache = cache.unwrap_or(self.cache);
+        let file = self.open_disk(path, options(cache)).await?;
+        let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
+        let Some(label) = label else {
+            let text = path.display();
+            let message = format!("{text} is no physical volume: it has no valid label");
+            return Err(Failure::new(Code::NotPhysicalVolume, message)
+                .help(format!("varve check {text} tells more; varve pv create {text} makes it one")));
+        };
+        if file.shape().size < label.size {
+            let message = format!(
+                "{} was cut short: it has {}, and its label says {}",
+                path.display(),
+                format_size(file.shape().size),
+                format_size(label.size)
+            );
+            return Err(Failure::new(Code::LabelDamaged, message).help("bring the disk back to its size"));
+        }
+        self.refuse_copy(&label, path)?;
+        Ok(KnownDisk { file, cache, label: Some(label), problem: None })
+    }
+
+    /// K2.
+    fn refuse_copy(&self, label: &Label, path: &Path) -> Result<(), Failure> {
+        let disks = self.disks.borrow();
+        let same = |known: &KnownDisk| known.label.is_some_and(|known| known.pv == label.pv);
+        let Some((twin, _)) = disks.iter().find(|(_, known)| same(known)) else { return Ok(()) };
+        let message = format!(
+            "{} carries the same label as {}, which is in use: one is a clone of the other",
+            path.display(),
+            twin.display()
+        );
+        Err(Failure::new(Code::DuplicateDisk, message).help(format!(
+            "detach the clone; to make it a disk of its own: varve pv create {} --yes",
+            path.display()
+        )))
+    }
+
+    fn remember_disk(&self, path: &Path, known: KnownDisk) {
+        self.remembered.borrow_mut().add_disk(path, known.cache);
+        self.unopened.borrow_mut().remove(path);
+        self.disks.borrow_mut().insert(path.to_owned(), known);
+    }
+
+    /// Reads all labels again, after a change that wrote some.
+    pub(super) async fn refresh_labels(&self) {
+        let files: Vec<(PathBuf, Arc<DiskFile>)> = {
+            let disks = self.disks.borrow();
+            disks.iter().map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
+        };
+        for (path, file) in files {
+            let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
+            if let Some(known) = self.disks.borrow_mut().get_mut(&path) {
+                known.label = label;
+            }
+        }
+    }
+
+    /// The path of the disk with this path or identity.
+    pub(super) fn find_disk(&self, text: &str) -> Result<PathBuf, Failure> {
+        let path = PathBuf::from(text);
+        let disks = self.disks.borrow();
+        if disks.contains_key(&path) || self.unopened.borrow().contains_key(&path) {
+            return Ok(path);
+        }
+        let id = path.file_name().and_then(|name| Uuid::parse_str(&name.to_string_lossy()).ok());
+        let has_id = |known: &KnownDisk| known.label.is_some_and(|label| Some(label.pv) == id);
+        let found = disks.iter().find(|(_, known)| has_id(known)).map(|(path, _)| path.clone());
+        found.ok_or_else(|| {
+            Failure::new(Code::PhysicalVolumeNotFound, format!("the daemon knows no disk {text}"))
+                .help("varve pv list")
+        })
+    }
+
+    /// What would be made, for `--size`.
+    fn plan_files(&self, paths: &[String], size: u64) -> Result<Plan, Failure> {
+        for path in paths {
+            if Path::new(path).exists() {
+                let message = format!("{path}: the file exists already");
+                return Err(
+                    Failure::new(Code::DiskExists, message).help("leave --size out to use it as it is")
+                );
+            }
+        }
+        let step = |path: &String| {
+            format!("would make the sparse file {path} of {} and label it", format_size(size))
+        };
+        Ok(steps_plan(paths.iter().map(step).collect()))
+    }
+}
+
+/// How a disk is opened for use.
+fn options(cache: Cache) -> DiskOptions {
+    let cache = match cache {
+        Cache::Direct => CacheMode::Direct,
+        Cache::Buffered => CacheMode::Buffered,
+    };
+    DiskOptions { cache, ..DiskOptions::default() }
+}
+
+fn create_hint(failure: Failure, path: &Path) -> Failure {
+    match failure.code {
+        Code::DiskNotFound => failure
+            .help(format!("to make a sparse file there: varve pv create {} --size SIZE", path.display())),
+        _ => failure,
+    }
+}
+
+/// The newest whole copy of a disk's label.
+pub(super) async fn read_label(device: &Device, arena: &varve_block::Arena) -> Option<Label> {
+    let length = usize::try_from(BLOCK_SIZE).expect("a block is small");
+    let mut newest: Option<Label> = None;
+    for address in LABEL_ADDRESSES {
+        if address + BLOCK_SIZE > device.shape().size || u64::from(device.shape().block_size) > BLOCK_SIZE {
+            break;
+        }
+        let Ok(block) = device.read(address, arena.take(length)).await else { continue };
+        let Ok(label) = Label::decode(&block, address) else { continue };
+        if newest.is_none_or(|known| known.generation < label.generation) {
+            newest = Some(label);
+        }
+    }
+    newest
+}
+
+fn unassigned(path: String, known: &KnownDisk) -> PhysicalVolume {
+    let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
+    let (state, reason) = match (&known.problem, known.label) {
+        (Some((state, reason)), _) => (*state, Some(reason.clone())),
+        (None, Some(Label { vg: None, .. })) => (PhysicalVolumeState::Unused, None),
+        (None, Some(_)) => (PhysicalVolumeState::Stale, Some("its group does not count on it".to_owned())),
+        (None, None) => (PhysicalVolumeState::Damaged, Some("it has no valid label".to_owned())),
+    };
+    PhysicalVolume {
+        path: Some(path),
+        id: known.label.map_or_else(String::new, |label| label.pv.to_string()),
+        group: None,
+        state,
+        reason,
+        size,
+        free: if state == PhysicalVolumeState::Unused { size } else { 0 },
+        cache: known.cache,
+    }
+}
+
+fn lost(path: String, failure: &Failure) -> PhysicalVolume {
+    PhysicalVolume {
+        path: Some(path),
+        id: String::new(),
+        group: None,
+        state: PhysicalVolumeState::Missing,
+        reason: Some(failure.message.clone()),
+        size: 0,
+        free: 0,
+        cache: Cache::Direct,
+    }
+}
+
+/// A plan that takes and frees nothing.
+fn steps_plan(steps: Vec<String>) -> Plan {
+    Plan { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
+}

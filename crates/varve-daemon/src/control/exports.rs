@@ -1,0 +1,576 @@
+//! Exports: doors opened, listed, closed, remembered and brought back.
+//!
+//! Invariants:
+//! - X1. An export that was made is remembered before its command returns, and comes back when its volume does.
+//! - X2. An export that was removed serves nobody when its command returns.
+
+use super::Control;
+use super::address::Address;
+use super::find::Located;
+use crate::failures;
+use crate::shard::nbd::{NbdSocket, Place, Target};
+use crate::shard::{family, here};
+use crate::state::RememberedExport;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use varve_api::{
+    Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
+};
+use varve_block::{Portal, UnixTime};
+use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_file};
+use varve_os::{ShardContext, ShardHandle};
+use varve_vg::names::VolumeName;
+
+/// An export that the daemon is to serve.
+pub(super) struct KnownExport {
+    /// What brings it back.
+    pub(super) remembered: RememberedExport,
+    /// `VG/LV` or `VG/LV@SNAP` as it is called now.
+    pub(super) name: VolumeName,
+    /// How it is served now.
+    pub(super) open: Open,
+}
+
+/// How an export is served.
+pub(super) enum Open {
+    /// A name behind a socket of a shard.
+    Nbd(ShardHandle),
+    /// A file.
+    Fuse(Box<FuseDoor>),
+    /// Not at all, for this reason.
+    Down(Failure),
+    /// Being opened or closed.
+    Moving,
+}
+
+impl Control {
+    /// All exports.
+    pub(crate) async fn list_exports(&self) -> Result<Vec<Export>, Failure> {
+        let mut ids: Vec<String> = self.exports.borrow().keys().cloned().collect();
+        ids.sort_by_key(|id| (id.len(), id.clone()));
+        let mut exports = Vec::with_capacity(ids.len());
+        for id in ids {
+            exports.extend(self.shown_export(&id).await);
+        }
+        Ok(exports)
+    }
+
+    /// Opens a door onto a volume or snapshot.
+    pub(crate) async fn create_export(&self, request: ExportCreate) -> Result<Changed<Export>, Failure> {
+        let _turn = self.turn().await?;
+        let name: VolumeName = request.volume.parse().map_err(|error| failures::bad_name(&error))?;
+        let door = request
+            .door
+            .ok_or_else(|| Failure::new(Code::Usage, "no door was chosen").help("--nbd or --fuse"))?;
+        let text = request.address.clone();
+        let parsed = self.context.blocking(move || Address::parse(door, &text)).await;
+        let address = parsed.map_err(failures::gone)??;
+        let located = self.find_volume(&name)?;
+        self.check_snapshot(&located, &name).await?;
+        self.check_export(&address, &name)?;
+        if let Address::Fuse(path) = &address {
+            self.check_fuse(path).await?;
+        }
+        if request.dry_run {
+            let access = if request.read_only { ", read-only" } else { "" };
+            let step = format!("would export {name} through {door} at {}{access}", address.text());
+            return Ok(Changed::Planned(no_space_plan(step)));
+        }
+        let id = self.next_export_id();
+        let remembered = RememberedExport {
+            id: id.clone(),
+            volume: located.volume.id,
+            name: name.to_string(),
+            door,
+            address: address.text(),
+            read_only: request.read_only,
+        };
+        let open = self.open_export(&remembered, &name, &address, &located).await?;
+        let stored = remembered.clone();
+        self.exports.borrow_mut().insert(id.clone(), KnownExport { remembered, name, open });
+        self.remembered.borrow_mut().exports.push(stored);
+        if let Err(failure) = self.save().await {
+            self.forget_export(&id).await;
+            return Err(failure);
+        }
+        self.event(&request.volume, &format!("exported as {id} at {}", address.text()));
+        let export = self.shown_export(&id).await;
+        Ok(Changed::Done(export.expect("nobody else changes exports in this turn (C1)")))
+    }
+
+    /// Closes a door; `text` is its ID, its URI, its address or its volume.
+    pub(crate) async fn remove_export(
+        &self,
+        text: &str,
+        request: ExportRemove,
+    ) -> Result<Changed<Export>, Failure> {
+        let _turn = self.turn().await?;
+        let id = self.find_export(text)?;
+        let export = self.shown_export(&id).await.ok_or_else(|| no_export(text))?;
+        if request.dry_run {
+            let step =
+                format!("would end export {id} of {} with {} clients", export.volume, export.connections);
+            return Ok(Changed::Planned(no_space_plan(step)));
+        }
+        self.close_export(&id).await?;
+        self.exports.borrow_mut().remove(&id);
+        self.remembered.borrow_mut().exports.retain(|export| export.id != id);
+        self.save_or_warn().await;
+        self.event(&export.volume, &format!("export {id} removed"));
+        Ok(Changed::Done(export))
+    }
+
+    /// Identifiers of the exports of a volume, or of one of its snapshots.
+    pub(super) fn exports_of(&self, name: &VolumeName) -> Vec<String> {
+        let exports = self.exports.borrow();
+        exports
+            .values()
+            .filter(|export| export.name == *name)
+            .map(|export| export.remembered.id.clone())
+            .collect()
+    }
+
+    /// Brings back what is remembered and whose volume is there; tells why the others are not.
+    pub(super) async fn restore_exports(&self) {
+        let remembered = self.remembered.borrow().exports.clone();
+        for export in remembered {
+            let down = match self.exports.borrow().get(&export.id) {
+                Some(known) => matches!(known.open, Open::Down(_)),
+                None => true,
+            };
+            if down {
+                self.restore_export(export).await;
+            }
+        }
+    }
+
+    async fn restore_export(&self, remembered: RememberedExport) {
+        let Some(name) = self.present_name(&remembered) else {
+            tracing::warn!(export = remembered.id, name = remembered.name, "an export has no valid name");
+            return;
+        };
+        let (door, text) = (remembered.door, remembered.address.clone());
+        let parsed = self.context.blocking(move || Address::parse(door, &text)).await;
+        let opened = match (parsed, self.find_volume(&name)) {
+            (Ok(Ok(address)), Ok(located)) => match self.check_snapshot(&located, &name).await {
+                Ok(()) => self.open_export(&remembered, &name, &address, &located).await,
+                Err(failure) => Err(failure),
+            },
+            (Ok(Err(failure)), _) | (_, Err(failure)) => Err(failure),
+            (Err(error), _) => Err(failures::gone(error)),
+        };
+        let open = opened.unwrap_or_else(|failure| {
+            tracing::warn!(export = remembered.id, volume = %name, %failure, "an export did not come back");
+            Open::Down(failure)
+        });
+        let id = remembered.id.clone();
+        self.exports.borrow_mut().insert(id, KnownExport { remembered, name, open });
+    }
+
+    /// What the exported volume is called now; its name when last seen if it is not there.
+    fn present_name(&self, remembered: &RememberedExport) -> Option<VolumeName> {
+        let mut name: VolumeName = remembered.name.parse().ok()?;
+        if let Some((group, volume)) = self.name_of(remembered.volume) {
+            (name.group, name.volume) = (group, volume);
+        }
+        Some(name)
+    }
+
+    /// Closes every door, whoever is behind it; what is in flight is finished.
+    pub(super) async fn close_exports(&self) {
+        let ids: Vec<String> = self.exports.borrow().keys().cloned().collect();
+        for id in ids {
+            match self.take_open(&id) {
+                Some(Open::Fuse(mut door)) => {
+                    let _ = self.context.blocking(move || door.detach()).await;
+                }
+                Some(Open::Nbd(shard)) => {
+                    let Some(address) = self.address_of(&id) else { continue };
+                    let closed = shard.run(async move |_: ShardContext| {
+                        let socket = here().sockets.borrow_mut().remove(&address);
+                        if let Some(socket) = socket {
+                            socket.close().await;
+                        }
+                    });
+                    let _ = closed.await;
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Ends the exports of a volume under its old name and begins them under the new one; connections stay.
+    pub(super) async fn rename_exports(&self, from: &VolumeName, to: &VolumeName) {
+        let affected: Vec<String> = {
+            let exports = self.exports.borrow();
+            let of_volume = |export: &&KnownExport| {
+                export.name.group == from.group
+                    && (from.volume.is_empty() || export.name.volume == from.volume)
+            };
+            exports.values().filter(of_volume).map(|export| export.remembered.id.clone()).collect()
+        };
+        for id in affected {
+            let Some((old, new, shard, address)) = self.rename_known(&id, to) else { continue };
+            if let Some(shard) = shard {
+                let renamed = shard.run(async move |_: ShardContext| {
+                    if let Some(socket) = here().socket(&address) {
+                        socket.rename(&old, &new);
+                    }
+                });
+                let _ = renamed.await;
+            }
+        }
+        self.save_or_warn().await;
+    }
+
+    /// Changes the name of an export that is known; old and new name, and where its socket is.
+    fn rename_known(
+        &self,
+        id: &str,
+        to: &VolumeName,
+    ) -> Option<(String, String, Option<ShardHandle>, String)> {
+        let mut exports = self.exports.borrow_mut();
+        let known = exports.get_mut(id)?;
+        let old = known.name.to_string();
+        known.name.group.clone_from(&to.group);
+        if !to.volume.is_empty() {
+            known.name.volume.clone_from(&to.volume);
+        }
+        let new = known.name.to_string();
+        known.remembered.name.clone_from(&new);
+        let shard = match &known.open {
+            Open::Nbd(shard) => Some(shard.clone()),
+            _ => None,
+        };
+        let address = known.remembered.address.clone();
+        for remembered in &mut self.remembered.borrow_mut().exports {
+            if remembered.id == id {
+                remembered.name.clone_from(&new);
+            }
+        }
+        Some((old, new, shard, address))
+    }
+
+    /// Leads files to the new size of a volume; NBD clients see it when they connect again.
+    pub(super) async fn resize_exports(&self, name: &VolumeName, located: &Located) {
+        for id in self.exports_of(name) {
+            let read_only = self.exports.borrow().get(&id).is_some_and(|export| export.remembered.read_only);
+            let Ok(portal) = self.portal(located, None, read_only).await else { continue };
+            if let Some(KnownExport { open: Open::Fuse(door), .. }) = self.exports.borrow().get(&id) {
+                door.replace(portal);
+            }
+        }
+    }
+
+    /// Refuses an export that is there already.
+    fn check_export(&self, address: &Address, name: &VolumeName) -> Result<(), Failure> {
+        let exports = self.exports.borrow();
+        let text = address.text();
+        let mut here = exports.values().filter(|export| export.remembered.address == text);
+        let taken = match address {
+            Address::Nbd(_) => here.find(|export| export.name == *name),
+            Address::Fuse(_) => here.next(),
+        };
+        match taken {
+            None => Ok(()),
+            Some(export) => {
+                let id = &export.remembered.id;
+                let message = format!("{} is exported at {text} already, as {id}", export.name);
+                Err(Failure::new(Code::ExportExists, message).help(format!("varve export remove {id}")))
+            }
+        }
+    }
+
+    async fn check_fuse(&self, path: &Path) -> Result<(), Failure> {
+        let path = path.to_owned();
+        let checked = self.context.blocking(move || check_file(&path).map(|_| ())).await;
+        checked.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))
+    }
+
+    async fn open_export(
+        &self,
+        remembered: &RememberedExport,
+        name: &VolumeName,
+        address: &Address,
+        located: &Located,
+    ) -> Result<Open, Failure> {
+        match address {
+            Address::Nbd(place) => self.open_nbd(remembered, name, place, located).await,
+            Address::Fuse(path) => self.open_fuse(remembered, name, path, located).await,
+        }
+    }
+
+    /// Adds a name to the socket at `place`; a new socket listens on the volume's own shard.
+    async fn open_nbd(
+        &self,
+        remembered: &RememberedExport,
+        name: &VolumeName,
+        place: &Place,
+        located: &Located,
+    ) -> Result<Open, Failure> {
+        let address = remembered.address.clone();
+        let shard = self.socket_home(&address).unwrap_or_else(|| located.home.clone());
+        let target = Target {
+            volume: located.volume.id,
+            snapshot: name.snapshot.clone(),
+            home: located.home.clone(),
+            read_only: remembered.read_only,
+        };
+        let (own_name, place) = (name.to_string(), place.clone());
+        let added = shard.run(async move |context: ShardContext| {
+            let here = here();
+            let socket = match here.socket(&address) {
+                Some(socket) => socket,
+                None => {
+                    let opened = NbdSocket::open(&context, &place);
+                    let socket = opened.map_err(|error| failures::listen(&address, &error))?;
+                    here.sockets.borrow_mut().insert(address, Rc::clone(&socket));
+                    socket
+                }
+            };
+            if socket.add(&own_name, target) {
+                return Ok(());
+            }
+            Err(Failure::new(Code::ExportExists, format!("{own_name} is exported at this socket already")))
+        });
+        added.await.map_err(failures::gone)??;
+        Ok(Open::Nbd(shard))
+    }
+
+    /// The shard of the socket that listens at `address`, if one does.
+    fn socket_home(&self, address: &str) -> Option<ShardHandle> {
+        let exports = self.exports.borrow();
+        exports.values().find_map(|export| match &export.open {
+            Open::Nbd(shard) if export.remembered.address == address => Some(shard.clone()),
+            _ => None,
+        })
+    }
+
+    async fn open_fuse(
+        &self,
+        remembered: &RememberedExport,
+        name: &VolumeName,
+        path: &Path,
+        located: &Located,
+    ) -> Result<Open, Failure> {
+        let portal = self.portal(located, name.snapshot.clone(), remembered.read_only).await?;
+        let (arena, path, name) = (self.context.arena(), path.to_owned(), name.to_string());
+        let options = FuseOptions { name, created: UnixTime(self.now()), ..FuseOptions::default() };
+        let opened = self.context.blocking(move || mount(&portal, &arena, &path, &options)).await;
+        let door = opened.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))?;
+        Ok(Open::Fuse(Box::new(door)))
+    }
+
+    /// The way from any thread to a volume or snapshot.
+    async fn portal(
+        &self,
+        located: &Located,
+        snapshot: Option<String>,
+        read_only: bool,
+    ) -> Result<Portal, Failure> {
+        let volume = located.volume.id;
+        let portal = located.home.run(async move |context: ShardContext| {
+            let device = family::device(volume, snapshot.as_deref())?;
+            let device = if read_only { family::read_only(device) } else { device };
+            Some(context.portal(&device))
+        });
+        let portal = portal.await.map_err(failures::gone)?;
+        portal.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))
+    }
+
+    /// Ends an export whose file could not be remembered, or that is removed.
+    async fn close_export(&self, id: &str) -> Result<(), Failure> {
+        match self.take_open(id) {
+            Some(Open::Fuse(mut door)) => {
+                let closed = self.context.blocking(move || (door.close(), door)).await;
+                let (closed, door) = closed.map_err(failures::gone)?;
+                if let Err(error) = closed {
+                    self.put_door(id, Open::Fuse(door));
+                    return Err(failures::fuse(&error));
+                }
+            }
+            Some(Open::Nbd(shard)) => self.close_nbd(id, &shard).await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn close_nbd(&self, id: &str, shard: &ShardHandle) -> Result<(), Failure> {
+        let (Some(address), Some(name)) = (self.address_of(id), self.name_of_export(id)) else {
+            return Ok(());
+        };
+        let closed = shard.run(async move |_: ShardContext| {
+            let Some(socket) = here().socket(&address) else { return };
+            if !socket.remove(&name).await {
+                here().sockets.borrow_mut().remove(&address);
+                socket.close().await;
+            }
+        });
+        closed.await.map_err(failures::gone)
+    }
+
+    async fn forget_export(&self, id: &str) {
+        let _ = self.close_export(id).await;
+        self.exports.borrow_mut().remove(id);
+        self.remembered.borrow_mut().exports.retain(|export| export.id != id);
+    }
+
+    fn take_open(&self, id: &str) -> Option<Open> {
+        let mut exports = self.exports.borrow_mut();
+        exports.get_mut(id).map(|export| std::mem::replace(&mut export.open, Open::Moving))
+    }
+
+    fn put_door(&self, id: &str, open: Open) {
+        if let Some(export) = self.exports.borrow_mut().get_mut(id) {
+            export.open = open;
+        }
+    }
+
+    fn address_of(&self, id: &str) -> Option<String> {
+        self.exports.borrow().get(id).map(|export| export.remembered.address.clone())
+    }
+
+    fn name_of_export(&self, id: &str) -> Option<String> {
+        self.exports.borrow().get(id).map(|export| export.name.to_string())
+    }
+
+    fn next_export_id(&self) -> String {
+        let mut remembered = self.remembered.borrow_mut();
+        remembered.last_export += 1;
+        format!("e{}", remembered.last_export)
+    }
+
+    /// The export that is meant by its ID, its URI, its address or its volume.
+    fn find_export(&self, text: &str) -> Result<String, Failure> {
+        let exports = self.exports.borrow();
+        if exports.contains_key(text) {
+            return Ok(text.to_owned());
+        }
+        let is_meant = |export: &&KnownExport| {
+            let remembered = &export.remembered;
+            let bare = remembered.address.strip_prefix("unix:").unwrap_or(&remembered.address);
+            let uri = parsed(remembered).and_then(|address| address.uri(&export.name));
+            text == remembered.address
+                || text == bare
+                || uri.as_deref() == Some(text)
+                || text == export.name.to_string()
+        };
+        let ids: Vec<&str> =
+            exports.values().filter(is_meant).map(|export| export.remembered.id.as_str()).collect();
+        match ids.as_slice() {
+            [id] => Ok((*id).to_owned()),
+            [] => Err(no_export(text)),
+            several => {
+                let message = format!("{text:?} has several exports: {}", several.join(", "));
+                let help = format!("varve export remove {}", several[0]);
+                Err(Failure::new(Code::ExportAmbiguous, message).help(help))
+            }
+        }
+    }
+
+    async fn shown_export(&self, id: &str) -> Option<Export> {
+        let (mut export, shard) = {
+            let exports = self.exports.borrow();
+            let known = exports.get(id)?;
+            let shard = match &known.open {
+                Open::Nbd(shard) => Some(shard.clone()),
+                _ => None,
+            };
+            (shown(known), shard)
+        };
+        if let Some(shard) = shard {
+            let (address, name) = (export.address.clone(), export.volume.clone());
+            let counters = shard.run(async move |_: ShardContext| {
+                here().socket(&address).and_then(|socket| socket.counters(&name))
+            });
+            if let Ok(Some((connections, traffic))) = counters.await {
+                (export.connections, export.traffic) = (connections, traffic);
+            }
+        }
+        Some(export)
+    }
+}
+
+/// Mounts; where nobody but the owner may be let in, for the owner alone.
+fn mount(
+    portal: &Portal,
+    arena: &varve_block::Arena,
+    path: &Path,
+    options: &FuseOptions,
+) -> Result<FuseDoor, FuseError> {
+    // Root sees every mount of its own; others need root to be let in for losetup.
+    let wanted = if rustix::process::geteuid().is_root() { Audience::Owner } else { Audience::OwnerAndRoot };
+    let opened = FuseDoor::open(
+        portal.clone(),
+        arena.clone(),
+        path,
+        &FuseOptions { audience: wanted, ..options.clone() },
+    );
+    match opened {
+        Err(FuseError::Failed { .. }) if wanted != Audience::Owner => {
+            FuseDoor::open(portal.clone(), arena.clone(), path, options)
+        }
+        result => result,
+    }
+}
+
+/// What is shown of an export, without what its shard counts.
+fn shown(known: &KnownExport) -> Export {
+    let remembered = &known.remembered;
+    let address = parsed(remembered);
+    let (state, reason) = match &known.open {
+        Open::Nbd(_) => (ExportState::Serving, None),
+        Open::Fuse(door) if door.is_serving() => (ExportState::Serving, None),
+        Open::Fuse(_) => (ExportState::Down, Some("somebody unmounted it".to_owned())),
+        Open::Down(failure) => (ExportState::Down, Some(failure.message.clone())),
+        Open::Moving => (ExportState::Down, Some("it is being opened or closed".to_owned())),
+    };
+    let traffic = match &known.open {
+        Open::Fuse(door) => file_traffic(door),
+        _ => Traffic::default(),
+    };
+    Export {
+        id: remembered.id.clone(),
+        volume: known.name.to_string(),
+        door: remembered.door,
+        address: remembered.address.clone(),
+        uri: address.as_ref().and_then(|address| address.uri(&known.name)),
+        path: address.as_ref().and_then(Address::path),
+        read_only: remembered.read_only,
+        state,
+        reason,
+        connections: u64::from(remembered.door == Door::Fuse && state == ExportState::Serving),
+        traffic,
+    }
+}
+
+fn file_traffic(door: &FuseDoor) -> Traffic {
+    let counters = door.counters();
+    Traffic {
+        reads: counters.reads,
+        read_bytes: counters.read_bytes,
+        writes: counters.writes + counters.zeros,
+        write_bytes: counters.write_bytes + counters.zero_bytes,
+        flushes: counters.flushes,
+        discards: 0,
+        errors: counters.errors,
+    }
+}
+
+/// The address as it was remembered, in the one way in which it is written; no host name is looked up.
+fn parsed(remembered: &RememberedExport) -> Option<Address> {
+    match remembered.door {
+        Door::Fuse => Some(Address::Fuse(PathBuf::from(&remembered.address))),
+        Door::Nbd => Address::parse(Door::Nbd, &remembered.address).ok(),
+        Door::Ublk | Door::VhostUser => None,
+    }
+}
+
+fn no_export(text: &str) -> Failure {
+    Failure::new(Code::ExportNotFound, format!("there is no export {text:?}")).help("varve export list")
+}
+
+/// A plan that takes and frees nothing.
+pub(super) fn no_space_plan(step: String) -> Plan {
+    Plan { dry_run: true, steps: vec![step], bytes_taken: 0, bytes_freed: 0 }
+}

@@ -1,0 +1,442 @@
+//! Groups: made, listed, changed, saved and restored.
+
+use super::Control;
+use super::change::shown;
+use super::disks::Search;
+use super::exports::no_space_plan;
+use crate::failures;
+use std::collections::BTreeMap;
+use std::path::Path;
+use uuid::Uuid;
+use varve_api::{
+    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupReduce,
+    GroupRestore, GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Remove, Rename,
+};
+use varve_format::text::EXTENT_SIZE_DEFAULT;
+use varve_os::ShardHandle;
+use varve_vg::names::{VolumeName, parse_group};
+use varve_vg::size::parse_size;
+use varve_vg::{Change, Group, Note, OpenGroup, RefusedGroup, plan_group};
+
+/// A group that is known.
+pub(super) struct KnownGroup {
+    /// What was last committed.
+    pub(super) group: Group,
+    /// The group with its disks; away while it is being changed.
+    pub(super) open: Option<OpenGroup>,
+    /// Why it is not changed any more, if so.
+    pub(super) trouble: Option<String>,
+    /// Where its disks are, by identity.
+    pub(super) paths: BTreeMap<Uuid, String>,
+    /// Disks that are here and too old to be used, by path.
+    pub(super) stale: Vec<String>,
+    /// Where each of its volumes is served.
+    pub(super) homes: BTreeMap<Uuid, Home>,
+}
+
+/// Where a volume is served.
+pub(super) struct Home {
+    /// On this shard.
+    pub(super) shard: ShardHandle,
+    /// Why it cannot be used, if so.
+    pub(super) unusable: Option<Failure>,
+}
+
+impl KnownGroup {
+    /// What is known of `open`.
+    pub(super) fn new(open: OpenGroup, trouble: Option<String>) -> Self {
+        let mut known = Self {
+            group: open.group().clone(),
+            open: None,
+            trouble,
+            paths: BTreeMap::new(),
+            stale: Vec::new(),
+            homes: BTreeMap::new(),
+        };
+        known.learn(open);
+        known
+    }
+
+    /// Learns the present state of `open`, and keeps it.
+    pub(super) fn learn(&mut self, open: OpenGroup) {
+        self.group = open.group().clone();
+        let disks = self.group.physical_volumes().iter();
+        let place = |id: Uuid| open.path(id).map(|path| (id, path.to_owned()));
+        self.paths = disks.filter_map(|disk| place(disk.id)).collect();
+        let stale = open.notes().iter().filter_map(|note| match note {
+            Note::Stale { path, .. } => Some(path.clone()),
+            _ => None,
+        });
+        self.stale = stale.collect();
+        self.open = Some(open);
+    }
+
+    /// Disks that are not here.
+    fn missing(&self) -> Vec<&str> {
+        let disks = self.group.physical_volumes().iter();
+        disks
+            .filter(|disk| disk.missing || !self.paths.contains_key(&disk.id))
+            .map(|disk| disk.path.as_str())
+            .collect()
+    }
+}
+
+impl Control {
+    /// All groups.
+    pub(crate) fn list_groups(&self) -> Vec<ShownGroup> {
+        let groups = self.groups.borrow();
+        let mut shown: Vec<ShownGroup> = groups.values().map(|known| self.shown_group(known)).collect();
+        let refused = self.refused.borrow();
+        shown.extend(refused.iter().filter(|refused| !groups.contains_key(&refused.id)).map(shown_refused));
+        shown.sort_by(|one, other| (&one.name, &one.id).cmp(&(&other.name, &other.id)));
+        shown
+    }
+
+    /// One group.
+    pub(crate) fn show_group(&self, name: &str) -> Result<ShownGroup, Failure> {
+        let id = self.find_group(name)?;
+        self.with_group(id, |known| self.shown_group(known))
+    }
+
+    /// Makes a group.
+    pub(crate) async fn create_group(&self, request: GroupCreate) -> Result<Changed<ShownGroup>, Failure> {
+        let _turn = self.turn().await?;
+        let name = parse_group(&request.name).map_err(|error| failures::bad_name(&error))?;
+        if self.groups.borrow().values().any(|known| known.group.name() == name) {
+            return Err(Failure::new(Code::GroupExists, format!("there is a group {name} already"))
+                .help("choose another name, or varve vg rename"));
+        }
+        let extent_size = match &request.extent_size {
+            Some(text) => extent_size(text)?,
+            None => EXTENT_SIZE_DEFAULT,
+        };
+        let search = search(request.cache, request.overwrite);
+        let candidates = self.candidates(&request.paths, search).await?;
+        let words = format!("vg create {name}");
+        let new_disks: Vec<_> = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
+        let id = self.new_id();
+        let planned = plan_group(&name, id, extent_size, &new_disks, &self.stamp(&words));
+        let planned = planned.map_err(|error| failures::plan(&error))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let _commits = self.commits().await;
+        let free = self.label(candidates, request.overwrite).await?;
+        let new_disks: Vec<_> = free.iter().map(varve_vg::FreeDisk::as_new_disk).collect();
+        let planned = plan_group(&name, id, extent_size, &new_disks, &self.stamp(&words));
+        let planned = planned.map_err(|error| failures::plan(&error))?;
+        let open = OpenGroup::create(planned, free, self.context.arena()).await;
+        let open = open.map_err(|error| failures::commit(&error))?;
+        self.groups.borrow_mut().insert(id, KnownGroup::new(open, None));
+        self.refresh_labels().await;
+        self.event(&name, &words);
+        self.show_group(&id.to_string()).map(Changed::Done)
+    }
+
+    /// Adds disks to a group.
+    pub(crate) async fn extend_group(
+        &self,
+        name: &str,
+        request: GroupExtend,
+    ) -> Result<Changed<ShownGroup>, Failure> {
+        let _turn = self.turn().await?;
+        let id = self.find_group(name)?;
+        let candidates = self.candidates(&request.paths, search(request.cache, request.overwrite)).await?;
+        let words = format!("vg extend {name} {}", request.paths.join(" "));
+        let disks = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
+        let commits = self.commits().await;
+        let planned = commits.plan(id, Change::AddDisks { disks }, &words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let free = self.label(candidates, request.overwrite).await?;
+        let disks = free.iter().map(varve_vg::FreeDisk::as_new_disk).collect();
+        let planned = commits.plan(id, Change::AddDisks { disks }, &words)?;
+        commits.commit(id, planned, free).await?;
+        self.refresh_labels().await;
+        self.show_group(&id.to_string()).map(Changed::Done)
+    }
+
+    /// Takes an unused disk, or all missing ones, out of a group.
+    pub(crate) async fn reduce_group(
+        &self,
+        name: &str,
+        request: GroupReduce,
+    ) -> Result<Changed<ShownGroup>, Failure> {
+        let _turn = self.turn().await?;
+        let id = self.find_group(name)?;
+        let (change, words) = match (&request.path, request.missing) {
+            (Some(path), false) => {
+                let disk = self.member(id, path)?;
+                (Change::RemoveDisk { id: disk }, format!("vg reduce {name} {path}"))
+            }
+            (None, true) => {
+                let with_volumes = request.with_volumes;
+                (Change::RemoveMissing { with_volumes }, format!("vg reduce {name} --missing"))
+            }
+            _ => return Err(Failure::new(Code::Usage, "name either a disk or --missing")),
+        };
+        let commits = self.commits().await;
+        let planned = commits.plan(id, change, &words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        commits.commit(id, planned, Vec::new()).await?;
+        self.forget_lost_homes(id);
+        self.refresh_labels().await;
+        self.show_group(&id.to_string()).map(Changed::Done)
+    }
+
+    /// Gives a group another name.
+    pub(crate) async fn rename_group(
+        &self,
+        name: &str,
+        request: Rename,
+    ) -> Result<Changed<ShownGroup>, Failure> {
+        let _turn = self.turn().await?;
+        let id = self.find_group(name)?;
+        let to = parse_group(&request.to).map_err(|error| failures::bad_name(&error))?;
+        if self.groups.borrow().values().any(|known| known.group.name() == to) {
+            return Err(Failure::new(Code::GroupExists, format!("there is a group {to} already"))
+                .help("choose another name"));
+        }
+        let commits = self.commits().await;
+        let old = commits.group(id)?.name().to_owned();
+        let planned =
+            commits.plan(id, Change::RenameGroup { to: to.clone() }, &format!("vg rename {old} {to}"))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        commits.commit(id, planned, Vec::new()).await?;
+        drop(commits);
+        let whole = |group: String| VolumeName { group, volume: String::new(), snapshot: None };
+        self.rename_exports(&whole(old), &whole(to)).await;
+        self.show_group(&id.to_string()).map(Changed::Done)
+    }
+
+    /// Gives up an empty group.
+    pub(crate) async fn remove_group(&self, name: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
+        let _turn = self.turn().await?;
+        let id = self.find_group(name)?;
+        let _commits = self.commits().await;
+        let volumes = self.with_group(id, |known| names_of_volumes(&known.group))?;
+        if !volumes.is_empty() {
+            let message = format!("group {name} holds {} volumes: {}", volumes.len(), few(&volumes));
+            return Err(
+                Failure::new(Code::GroupNotEmpty, message).help(format!("varve lv remove {}", volumes[0]))
+            );
+        }
+        if request.dry_run {
+            return Ok(Changed::Planned(no_space_plan(format!(
+                "would give up group {name}; its disks stay labelled"
+            ))));
+        }
+        let missing = self.with_group(id, |known| !known.missing().is_empty())?;
+        let open = self.groups.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
+        match open {
+            Some(open) if open.is_settled() && !missing => {
+                let dissolved = open.dissolve().await;
+                self.groups.borrow_mut().remove(&id);
+                self.refresh_labels().await;
+                dissolved.map_err(|error| failures::commit(&error))?;
+            }
+            other => {
+                if let Some(open) = other {
+                    self.put_open(id, open);
+                }
+                return Err(Failure::new(
+                    Code::GroupIncomplete,
+                    format!("disks of group {name} are missing"),
+                )
+                .help(format!("varve vg reduce {name} --missing")));
+            }
+        }
+        self.event(name, "group given up");
+        Ok(Changed::Done(Empty {}))
+    }
+
+    /// The group's description as text.
+    pub(crate) fn backup_group(&self, name: &str) -> Result<Backup, Failure> {
+        let id = self.find_group(name)?;
+        self.with_group(id, |known| Backup {
+            group: known.group.name().to_owned(),
+            sequence: known.group.entry().sequence,
+            text: known.group.text(),
+        })
+    }
+
+    /// Writes a description back. No volume of the group may be in use.
+    pub(crate) async fn restore_group(
+        &self,
+        name: &str,
+        request: GroupRestore,
+    ) -> Result<Changed<ShownGroup>, Failure> {
+        let _turn = self.turn().await?;
+        let id = self.find_group(name)?;
+        let backup = Group::from_text(&request.text).map_err(|error| {
+            Failure::new(Code::BadBackup, format!("the backup cannot be read: {error}"))
+                .help("varve explain V0208")
+        })?;
+        self.refuse_if_used(id)?;
+        let words = format!("vg restore {name}, version {}", backup.entry().sequence);
+        let commits = self.commits().await;
+        let change = Change::Restore { backup: Box::new(backup.description().clone()) };
+        let planned = commits.plan(id, change, &words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        drop(commits);
+        self.deactivate_group(id).await?;
+        let commits = self.commits().await;
+        let committed = commits.commit(id, planned, Vec::new()).await;
+        drop(commits);
+        self.activate_group(id).await;
+        committed?;
+        self.show_group(&id.to_string()).map(Changed::Done)
+    }
+
+    /// The changes that the group's disks remember, the newest first.
+    pub(crate) async fn group_history(&self, name: &str) -> Result<History, Failure> {
+        let id = self.find_group(name)?;
+        let _commits = self.commits().await;
+        let open = self.groups.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
+        let open =
+            open.ok_or_else(|| Failure::new(Code::GroupIncomplete, "the group's disks cannot be read now"))?;
+        let versions = open.history().await;
+        self.put_open(id, open);
+        let entries = versions.into_iter().rev().map(|version| HistoryEntry {
+            sequence: version.sequence,
+            time: version.date.0,
+            change: version.change,
+        });
+        let group = self.with_group(id, |known| known.group.name().to_owned())?;
+        Ok(History { group, entries: entries.collect() })
+    }
+
+    /// Puts an open group back, and learns what it says.
+    pub(super) fn put_open(&self, group: Uuid, open: OpenGroup) {
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.learn(open);
+        }
+    }
+
+    /// The name of the group that counts on the disk at `path`.
+    pub(super) fn group_of(&self, path: &Path) -> Option<String> {
+        let text = path.display().to_string();
+        let groups = self.groups.borrow();
+        let owner = groups.values().find(|known| known.paths.values().any(|known| *known == text));
+        owner.map(|known| known.group.name().to_owned())
+    }
+
+    /// The identity of the group's disk with this path or identity.
+    fn member(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+        let id = Path::new(text).file_name().and_then(|name| Uuid::parse_str(&name.to_string_lossy()).ok());
+        self.with_group(group, |known| {
+            let by_path = known.paths.iter().find(|(_, path)| *path == text).map(|(id, _)| *id);
+            let by_id = id.filter(|id| known.group.pv_by_id(*id).is_some());
+            by_path.or(by_id).ok_or_else(|| {
+                let name = known.group.name();
+                Failure::new(Code::NotInGroup, format!("{text} is no disk of group {name}"))
+                    .help(format!("varve vg show {name}"))
+            })
+        })?
+    }
+
+    /// The disks of a group, as they are shown.
+    pub(super) fn disks_of(&self, known: &KnownGroup) -> Vec<PhysicalVolume> {
+        let free = known.group.free_areas();
+        let shown = |disk: &varve_vg::model::PhysicalVolume| {
+            let path = known.paths.get(&disk.id);
+            let file =
+                path.and_then(|path| self.disks.borrow().get(Path::new(path)).map(|known| known.cache));
+            let stale = known.stale.contains(&disk.path);
+            let (state, reason) = match (path, stale) {
+                (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
+                (_, true) => {
+                    let reason = "it holds an old description of the group, and is not used".to_owned();
+                    (PhysicalVolumeState::Stale, Some(reason))
+                }
+                _ => (PhysicalVolumeState::Missing, Some(format!("last seen at {}", disk.path))),
+            };
+            let own = free.iter().filter(|area| area.pv == disk.name).map(|area| area.count).sum();
+            PhysicalVolume {
+                path: Some(path.unwrap_or(&disk.path).clone()),
+                id: disk.id.to_string(),
+                group: Some(known.group.name().to_owned()),
+                state,
+                reason,
+                size: known.group.bytes(disk.extents),
+                free: known.group.bytes(own),
+                cache: file.unwrap_or(self.cache),
+            }
+        };
+        known.group.physical_volumes().iter().map(shown).collect()
+    }
+
+    fn shown_group(&self, known: &KnownGroup) -> ShownGroup {
+        let usage = known.group.usage();
+        let missing = known.missing();
+        let (state, reason) = match (&known.trouble, missing.is_empty()) {
+            (Some(trouble), _) => (GroupState::Damaged, Some(trouble.clone())),
+            (None, false) => (GroupState::Incomplete, Some(format!("missing: {}", missing.join(", ")))),
+            (None, true) => (GroupState::Ok, None),
+        };
+        ShownGroup {
+            name: known.group.name().to_owned(),
+            id: known.group.id().to_string(),
+            state,
+            reason,
+            extent_size: known.group.extent_size(),
+            size: usage.size,
+            free: usage.free,
+            sequence: known.group.entry().sequence,
+            physical_volumes: self.disks_of(known),
+            volumes: names_of_volumes(&known.group),
+        }
+    }
+}
+
+fn names_of_volumes(group: &Group) -> Vec<String> {
+    let mut names: Vec<String> =
+        group.logical_volumes().iter().map(|volume| format!("{}/{}", group.name(), volume.name)).collect();
+    names.sort();
+    names
+}
+
+fn shown_refused(refused: &RefusedGroup) -> ShownGroup {
+    ShownGroup {
+        name: refused.id.to_string(),
+        id: refused.id.to_string(),
+        state: GroupState::Damaged,
+        reason: Some(format!("{} ({})", refused.problem, refused.paths.join(", "))),
+        extent_size: 0,
+        size: 0,
+        free: 0,
+        sequence: 0,
+        physical_volumes: Vec::new(),
+        volumes: Vec::new(),
+    }
+}
+
+/// Up to four names, and how many more.
+pub(super) fn few(names: &[String]) -> String {
+    const SHOWN_MAX: usize = 4;
+    match names.len() {
+        0..=SHOWN_MAX => names.join(", "),
+        count => format!("{} and {} more", names[..SHOWN_MAX].join(", "), count - SHOWN_MAX),
+    }
+}
+
+fn extent_size(text: &str) -> Result<u64, Failure> {
+    let size = parse_size(text).map_err(|error| failures::bad_size(&error))?;
+    let range = varve_format::text::EXTENT_SIZE_MIN..=varve_format::text::EXTENT_SIZE_MAX;
+    if size.is_power_of_two() && range.contains(&size) {
+        return Ok(size);
+    }
+    Err(Failure::new(Code::BadExtentSize, format!("{text} is no extent size: a power of two from 64K to 1G"))
+        .help("leave --extent-size out for 4M"))
+}
+
+fn search(cache: Option<varve_api::Cache>, overwrite: bool) -> Search {
+    Search { cache, overwrite, size: None, labelled: true }
+}

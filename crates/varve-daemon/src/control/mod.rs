@@ -1,0 +1,225 @@
+//! The control: what is known of disks, groups, volumes, exports and jobs, and the changes to it, one at a time.
+//!
+//! It lives on the first shard. HTTP reaches it through a [`ControlHandle`]; volumes on other shards are reached by
+//! sending futures there.
+//!
+//! Invariants:
+//! - C1. Changes hold `changes` from their first look at what is known to the end, so each sees the last one's result.
+//! - C2. What is known of a group is what was last committed to its disks.
+
+mod activate;
+mod address;
+mod change;
+mod disks;
+mod exports;
+mod find;
+mod groups;
+mod jobs;
+mod snapshots;
+mod start;
+mod store;
+mod volumes;
+
+pub(crate) use store::extend_store;
+
+use crate::config::Config;
+use crate::events::Events;
+use crate::failures;
+use crate::jobs::Jobs;
+use crate::metrics::Figures;
+use crate::state::{self, Remembered};
+use disks::KnownDisk;
+use exports::KnownExport;
+use futures_util::future::select_all;
+use futures_util::lock::{Mutex, MutexGuard};
+use groups::KnownGroup;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::{Cache, Code, DaemonStatus, Failure};
+use varve_os::{ShardContext, ShardHandle};
+use varve_vg::RefusedGroup;
+
+thread_local! {
+    static CONTROL: RefCell<Option<Rc<Control>>> = const { RefCell::new(None) };
+}
+
+/// All that the daemon knows. Stays on the first shard.
+pub(crate) struct Control {
+    context: ShardContext,
+    shards: Vec<ShardHandle>,
+    is_ring: bool,
+    state_dir: PathBuf,
+    cache: Cache,
+    started: Cell<u64>,
+    stopping: Cell<bool>,
+    changes: Mutex<()>,
+    commits: Mutex<()>,
+    disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
+    /// Remembered disks that cannot be opened.
+    unopened: RefCell<BTreeMap<PathBuf, Failure>>,
+    groups: RefCell<BTreeMap<Uuid, KnownGroup>>,
+    /// Groups that were found and cannot be used.
+    refused: RefCell<Vec<RefusedGroup>>,
+    exports: RefCell<BTreeMap<String, KnownExport>>,
+    jobs: Jobs,
+    /// Volumes on which a job works, and which one.
+    busy: RefCell<BTreeMap<Uuid, u64>>,
+    events: Events,
+    remembered: RefCell<Remembered>,
+}
+
+/// Reaches the control from any thread.
+#[derive(Clone)]
+pub(crate) struct ControlHandle {
+    shards: Vec<ShardHandle>,
+}
+
+impl ControlHandle {
+    /// Makes the control on the first of `shards`: finds disks, activates volumes, brings exports back.
+    pub(crate) async fn start(
+        shards: Vec<ShardHandle>,
+        is_ring: bool,
+        config: &Config,
+        remembered: Remembered,
+    ) -> Result<Self, Failure> {
+        let handle = Self { shards: shards.clone() };
+        let (state_dir, cache) = (config.state.clone(), config.cache);
+        let first = shards[0].clone();
+        let started = first.run(async move |context: ShardContext| {
+            let control = Rc::new(Control {
+                context,
+                shards,
+                is_ring,
+                state_dir,
+                cache,
+                started: Cell::new(0),
+                stopping: Cell::new(false),
+                changes: Mutex::new(()),
+                commits: Mutex::new(()),
+                disks: RefCell::default(),
+                unopened: RefCell::default(),
+                groups: RefCell::default(),
+                refused: RefCell::default(),
+                exports: RefCell::default(),
+                jobs: Jobs::default(),
+                busy: RefCell::default(),
+                events: Events::default(),
+                remembered: RefCell::new(remembered),
+            });
+            CONTROL.with(|place| place.replace(Some(Rc::clone(&control))));
+            control.start().await
+        });
+        started.await.map_err(failures::gone)??;
+        Ok(handle)
+    }
+
+    /// Runs `work` beside the control and answers with its result.
+    pub(crate) async fn call<T, W>(&self, work: W) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        W: AsyncFnOnce(Rc<Control>) -> Result<T, Failure> + Send + 'static,
+    {
+        let answer = self.shards[0].run(async move |_: ShardContext| match current() {
+            Some(control) => work(control).await,
+            None => Err(Failure::new(Code::Stopping, "the daemon is stopping")),
+        });
+        answer.await.map_err(failures::gone)?
+    }
+
+    /// Completes when a shard has broken down.
+    pub(crate) async fn broken(&self) {
+        let watch = |shard: &ShardHandle| {
+            Box::pin(shard.run(async |_: ShardContext| std::future::pending::<()>().await))
+        };
+        let _ = select_all(self.shards.iter().map(watch)).await;
+    }
+
+    /// Closes every export, makes every volume durable, lets go of every disk.
+    pub(crate) async fn stop(&self) {
+        let stopped = self.shards[0].run(async move |_: ShardContext| {
+            if let Some(control) = CONTROL.with(RefCell::take) {
+                control.stop().await;
+            }
+        });
+        let _ = stopped.await;
+    }
+}
+
+/// The control, on its shard, while the daemon runs.
+fn current() -> Option<Rc<Control>> {
+    CONTROL.with(|place| place.borrow().clone())
+}
+
+impl Control {
+    /// Jobs that run or ended lately.
+    pub(crate) fn jobs(&self) -> &Jobs {
+        &self.jobs
+    }
+
+    /// The daemon itself.
+    pub(crate) fn status(&self) -> DaemonStatus {
+        DaemonStatus {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            started: self.started.get(),
+            shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
+            io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
+            state_dir: self.state_dir.display().to_string(),
+            events: self.events.list(),
+        }
+    }
+
+    /// All that is exposed as metrics.
+    pub(crate) async fn figures(&self) -> Result<Figures, Failure> {
+        let running = |job: &varve_api::Job| job.state == varve_api::JobState::Running;
+        Ok(Figures {
+            status: self.status(),
+            groups: self.list_groups(),
+            volumes: self.list_volumes(None).await?,
+            exports: self.list_exports().await?,
+            arena: self.context.arena().usage(),
+            jobs_running: self.jobs.list().iter().filter(|job| running(job)).count() as u64,
+        })
+    }
+
+    /// Seconds since 1970.
+    fn now(&self) -> u64 {
+        self.context.clock().date().0
+    }
+
+    /// Waits for the turn to change something (C1).
+    async fn turn(&self) -> Result<MutexGuard<'_, ()>, Failure> {
+        let guard = self.changes.lock().await;
+        if self.stopping.get() {
+            return Err(Failure::new(Code::Stopping, "the daemon is stopping"));
+        }
+        Ok(guard)
+    }
+
+    /// Makes what is remembered durable.
+    async fn save(&self) -> Result<(), Failure> {
+        let (directory, remembered) = (self.state_dir.clone(), self.remembered.borrow().clone());
+        let saved = self.context.blocking(move || state::save(&directory, &remembered)).await;
+        saved.map_err(failures::gone)?
+    }
+
+    /// Like [`Control::save`], where a failure must not undo what was done: it is told in the log.
+    async fn save_or_warn(&self) {
+        if let Err(failure) = self.save().await {
+            tracing::warn!(%failure, "what is remembered could not be written; after a restart use varve pv scan");
+        }
+    }
+
+    /// Something happened.
+    fn event(&self, subject: &str, message: &str) {
+        self.events.record(self.now(), subject, message);
+    }
+
+    /// A new identity.
+    fn new_id(&self) -> Uuid {
+        Uuid::new_v4()
+    }
+}

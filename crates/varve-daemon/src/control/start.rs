@@ -1,0 +1,119 @@
+//! From a cold start to serving, and back: disks found, groups settled, volumes and exports there; then all let go.
+
+use super::Control;
+use super::groups::KnownGroup;
+use crate::shard::{family, here};
+use std::path::Path;
+use uuid::Uuid;
+use varve_api::{Failure, PhysicalVolumeState};
+use varve_os::ShardContext;
+use varve_vg::open::Absent;
+use varve_vg::{Disk, DiskProblem, OpenGroup, scan};
+
+impl Control {
+    /// Finds everything that is remembered, and serves it.
+    pub(super) async fn start(&self) -> Result<(), Failure> {
+        let _turn = self.turn().await?;
+        self.open_remembered().await;
+        self.survey().await;
+        self.resume_jobs();
+        self.restore_exports().await;
+        self.started.set(self.now());
+        Ok(())
+    }
+
+    /// Reads all known disks, settles the groups on them, and takes into use what is not yet.
+    pub(super) async fn survey(&self) {
+        let commits = self.commits().await;
+        let survey = scan(self.all_disks(), &self.context.arena()).await;
+        for problem in &survey.problems {
+            self.note_problem(problem);
+        }
+        for (name, ids) in survey.names_twice() {
+            let ids: Vec<String> = ids.iter().map(Uuid::to_string).collect();
+            tracing::warn!(name, ids = ids.join(" "), "two groups have one name: varve vg rename ID NEW");
+        }
+        for refused in &survey.refused {
+            tracing::error!(group = %refused.id, problem = %refused.problem, help = refused.problem.help(),
+                disks = refused.paths.join(" "), "a group cannot be used");
+        }
+        self.refused.replace(survey.refused);
+        let mut found = Vec::new();
+        for open in survey.groups {
+            found.push(open.group().id());
+            self.take_group(open).await;
+        }
+        drop(commits);
+        for group in found {
+            self.activate_group(group).await;
+        }
+    }
+
+    /// Settles a group that was found, and knows it from now on.
+    async fn take_group(&self, mut open: OpenGroup) {
+        let (id, name) = (open.group().id(), open.group().name().to_owned());
+        for note in open.notes() {
+            tracing::warn!(group = name, "{note}");
+            self.event(&name, &note.to_string());
+        }
+        let settled = open.settle(Absent::Accept, &self.stamp("disks came or went")).await;
+        let trouble = settled.err().map(|error| {
+            tracing::error!(group = name, %error, help = error.help(), "a group cannot be settled");
+            error.to_string()
+        });
+        let mut groups = self.groups.borrow_mut();
+        match groups.get_mut(&id) {
+            Some(known) => {
+                known.trouble = trouble;
+                known.learn(open);
+            }
+            None => {
+                groups.insert(id, KnownGroup::new(open, trouble));
+            }
+        }
+    }
+
+    fn all_disks(&self) -> Vec<Disk> {
+        let disks = self.disks.borrow();
+        let disk = |(path, known): (&std::path::PathBuf, &super::disks::KnownDisk)| Disk {
+            path: path.display().to_string(),
+            device: self.context.disk(&known.file),
+        };
+        disks.iter().map(disk).collect()
+    }
+
+    fn note_problem(&self, problem: &DiskProblem) {
+        tracing::warn!(%problem, help = problem.help(), "a disk cannot be used");
+        let (paths, state) = match problem {
+            DiskProblem::Read { path, .. } => (vec![path], PhysicalVolumeState::Damaged),
+            DiskProblem::Duplicate { paths, .. } => (paths.iter().collect(), PhysicalVolumeState::Duplicate),
+        };
+        for path in paths {
+            self.event(path, &problem.to_string());
+            if let Some(known) = self.disks.borrow_mut().get_mut(Path::new(path)) {
+                known.problem = Some((state, problem.to_string()));
+            }
+        }
+    }
+
+    /// Closes every export, makes every volume durable, lets go of everything.
+    pub(super) async fn stop(&self) {
+        self.stopping.set(true);
+        let _changes = self.changes.lock().await;
+        self.close_exports().await;
+        for shard in &self.shards {
+            let flushed = shard.run(async move |_: ShardContext| {
+                let volumes: Vec<Uuid> = here().families.borrow().keys().copied().collect();
+                for volume in volumes {
+                    if let Err(failure) = family::deactivate(volume).await {
+                        tracing::error!(%volume, %failure, "a volume could not be made durable");
+                    }
+                }
+            });
+            let _ = flushed.await;
+        }
+        self.save_or_warn().await;
+        self.groups.borrow_mut().clear();
+        self.disks.borrow_mut().clear();
+    }
+}

@@ -1,0 +1,376 @@
+//! Volumes: made, listed, grown, shrunk, renamed, removed.
+//!
+//! Invariant V1: extents that a volume gains are cleared before the change that gives them to it counts.
+
+use super::Control;
+use super::activate::tables;
+use super::change::{joined, shown};
+use super::find::Located;
+use crate::failures;
+use crate::shard::family::{self, FamilyFacts};
+use crate::shard::here;
+use uuid::Uuid;
+use varve_api::{
+    Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
+    Resize, Segment, SnapshotStore, VolumeCreate, VolumeState,
+};
+use varve_block::{Extent, KIB};
+use varve_os::ShardContext;
+use varve_vg::model::{Kind, LogicalVolume};
+use varve_vg::names::VolumeName;
+use varve_vg::plan::Layout;
+use varve_vg::size::{SizeArgument, parse_size};
+use varve_vg::{Change, Group};
+
+impl Control {
+    /// All volumes, or those of one group.
+    pub(crate) async fn list_volumes(&self, group: Option<&str>) -> Result<Vec<ShownVolume>, Failure> {
+        let only = group.map(|group| self.find_group(group)).transpose()?;
+        let names: Vec<VolumeName> = {
+            let groups = self.groups.borrow();
+            let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
+            wanted.flat_map(|(id, known)| names(*id, &known.group)).collect()
+        };
+        let mut volumes = Vec::with_capacity(names.len());
+        for name in names {
+            if let Ok(located) = self.find_any_volume(&name) {
+                volumes.push(self.shown_volume(&located).await);
+            }
+        }
+        volumes.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(volumes)
+    }
+
+    /// One volume.
+    pub(crate) async fn show_volume(&self, text: &str) -> Result<ShownVolume, Failure> {
+        let name = volume_name(text)?;
+        Ok(self.shown_volume(&self.find_any_volume(&name)?).await)
+    }
+
+    /// Makes a volume.
+    pub(crate) async fn create_volume(&self, request: VolumeCreate) -> Result<Changed<ShownVolume>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(&request.name)?;
+        let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
+        let layout = layout(&request)?;
+        let group = self.find_group(&name.group)?;
+        let id = self.new_id();
+        let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout };
+        let words = format!("lv create {name} --size {}", request.size);
+        let commits = self.commits().await;
+        let planned = commits.plan(group, change, &words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
+        let whole = Extent::new(0, planned.after.bytes(volume.extents));
+        self.clear(group, &planned.after, &volume, whole).await?;
+        commits.commit(group, planned, Vec::new()).await?;
+        drop(commits);
+        self.activate_new(group, &volume).await?;
+        self.show_volume(&request.name).await.map(Changed::Done)
+    }
+
+    /// Grows a volume while it is in use.
+    pub(crate) async fn extend_volume(
+        &self,
+        text: &str,
+        request: Resize,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(text)?;
+        let located = self.find_volume(&name)?;
+        self.refuse_if_busy(located.volume.id)?;
+        let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
+        let change = Change::ExtendVolume { name: name.volume.clone(), size };
+        let commits = self.commits().await;
+        let planned =
+            commits.plan(located.group, change, &format!("lv extend {name} --size {}", request.size))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this volume");
+        let added = Extent::between(located.size(), planned.after.bytes(volume.extents));
+        self.clear(located.group, &planned.after, &volume, added).await?;
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.resize(&located).await?;
+        self.resize_exports(&name, &located).await;
+        self.show_volume(text).await.map(Changed::Done)
+    }
+
+    /// Shrinks a volume that nobody uses.
+    pub(crate) async fn reduce_volume(
+        &self,
+        text: &str,
+        request: Resize,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(text)?;
+        let located = self.find_volume(&name)?;
+        self.refuse_if_busy(located.volume.id)?;
+        let size = reduced(&request.size, located.size())?;
+        self.refuse_if_exported(&name, true)?;
+        self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
+        if !request.dry_run {
+            self.drop_store(&located).await?;
+        }
+        let commits = self.commits().await;
+        let change = Change::ReduceVolume { name: name.volume.clone(), size };
+        let planned =
+            commits.plan(located.group, change, &format!("lv reduce {name} --size {}", request.size))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.resize(&located).await?;
+        self.show_volume(text).await.map(Changed::Done)
+    }
+
+    /// Gives a volume another name.
+    pub(crate) async fn rename_volume(
+        &self,
+        text: &str,
+        request: Rename,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(text)?;
+        let located = self.find_any_volume(&name)?;
+        let to = match request.to.split_once('/') {
+            Some(_) => volume_name(&request.to)?,
+            None => volume_name(&format!("{}/{}", name.group, request.to))?,
+        };
+        if to.group != name.group {
+            return Err(Failure::new(Code::Usage, "a volume stays in its group; only its own name changes"));
+        }
+        let commits = self.commits().await;
+        let change = Change::RenameVolume { from: name.volume.clone(), to: to.volume.clone() };
+        let planned = commits.plan(located.group, change, &format!("lv rename {name} {}", to.volume))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.rename_exports(&name, &to).await;
+        self.show_volume(&to.to_string()).await.map(Changed::Done)
+    }
+
+    /// Removes a volume that nobody uses.
+    pub(crate) async fn remove_volume(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(text)?;
+        let located = self.find_any_volume(&name)?;
+        self.refuse_if_busy(located.volume.id)?;
+        self.refuse_if_exported(&name, true)?;
+        self.refuse_snapshots(&located, &name, Code::VolumeHasSnapshots).await?;
+        let remove = Change::RemoveVolume { name: name.volume.clone() };
+        let words = format!("lv remove {name}");
+        if request.dry_run {
+            return self.plan_removal(&located, remove, &words).await.map(Changed::Planned);
+        }
+        self.drop_store(&located).await?;
+        let commits = self.commits().await;
+        let planned = commits.plan(located.group, remove, &words)?;
+        self.deactivate(located.group, located.volume.id, &located.home).await?;
+        let committed = commits.commit(located.group, planned, Vec::new()).await;
+        drop(commits);
+        if committed.is_err() {
+            self.activate_group(located.group).await;
+        }
+        committed.map(|()| Changed::Done(Empty {}))
+    }
+
+    async fn plan_removal(
+        &self,
+        located: &Located,
+        remove: Change,
+        words: &str,
+    ) -> Result<varve_api::Plan, Failure> {
+        let commits = self.commits().await;
+        if located.volume.store.is_none() {
+            return commits.plan(located.group, remove, words).map(|plan| shown(&plan));
+        }
+        let change = Change::RemoveStore { volume: located.volume.name.clone() };
+        let first = commits.plan(located.group, change, words)?;
+        let stamp = self.stamp(words);
+        let second = varve_vg::plan(&first.after, remove, &stamp).map_err(|error| failures::plan(&error))?;
+        Ok(joined(shown(&first), shown(&second)))
+    }
+
+    /// V1.
+    async fn clear(
+        &self,
+        group: Uuid,
+        after: &Group,
+        volume: &LogicalVolume,
+        extent: Extent,
+    ) -> Result<(), Failure> {
+        let (table, _) = tables(after, volume)?;
+        let disks = self.with_group(group, |known| self.disk_files(known))?;
+        family::clear(&self.context, &table, &disks, extent).await
+    }
+
+    /// Leads a volume to its new table.
+    async fn resize(&self, located: &Located) -> Result<(), Failure> {
+        let recipe = self.recipe(located.group, &self.refreshed(located)?)?;
+        let volume = located.volume.id;
+        let resized = located.home.run(async move |_: ShardContext| match here().family(volume) {
+            Some(family) => family.resize(&recipe.table, &recipe.disks).await,
+            None => Ok(()),
+        });
+        resized.await.map_err(failures::gone)?
+    }
+
+    /// Refuses a change that a volume with snapshots cannot bear.
+    async fn refuse_snapshots(
+        &self,
+        located: &Located,
+        name: &VolumeName,
+        code: Code,
+    ) -> Result<(), Failure> {
+        let volume = located.volume.id;
+        let names = located.home.run(async move |_: ShardContext| {
+            let facts = here().family(volume).map(|family| family.snapshots()).unwrap_or_default();
+            facts.into_iter().map(|snapshot| snapshot.name).collect::<Vec<String>>()
+        });
+        let names = names.await.map_err(failures::gone)?;
+        let unknown = located.unusable.is_some() && located.volume.store.is_some();
+        let (first, last) = match (names.first(), names.last()) {
+            (Some(first), Some(last)) => (first, last),
+            _ if unknown => {
+                let message = format!("{name} cannot be used, so nobody knows whether it has snapshots");
+                return Err(Failure::new(Code::VolumeUnusable, message).help(format!("varve lv show {name}")));
+            }
+            _ => return Ok(()),
+        };
+        let range =
+            if first == last { format!("{name}@{first}") } else { format!("{name}@{first}..@{last}") };
+        let message = format!("{name} has {} snapshots: {}", names.len(), super::groups::few(&names));
+        Err(Failure::new(code, message).help(format!("varve snap remove {range}")))
+    }
+
+    /// A volume as it is shown.
+    async fn shown_volume(&self, located: &Located) -> ShownVolume {
+        let volume = located.volume.id;
+        let facts = located.home.run(async move |_: ShardContext| {
+            here().family(volume).map(|family| family.facts()).unwrap_or_default()
+        });
+        let facts = facts.await.unwrap_or_default();
+        let exports = self.exports_of_family(located.volume.id);
+        let shown = self.with_group(located.group, |known| {
+            let areas = |segment: &varve_vg::model::Segment| shown_areas(known, segment);
+            shown_volume(located, known.group.name(), &facts, &areas)
+        });
+        let mut shown = shown.expect("a located volume has a group");
+        shown.exports = exports;
+        shown
+    }
+
+    /// Exports of a volume itself.
+    fn exports_of_family(&self, volume: Uuid) -> Vec<String> {
+        let exports = self.exports.borrow();
+        let own = exports
+            .values()
+            .filter(|export| export.remembered.volume == volume && export.name.snapshot.is_none());
+        own.map(|export| export.remembered.id.clone()).collect()
+    }
+}
+
+fn shown_areas(known: &super::groups::KnownGroup, segment: &varve_vg::model::Segment) -> Vec<String> {
+    let place = |area: &varve_vg::model::Area| {
+        let Some(disk) = known.group.pv(area.pv) else { return area.to_string() };
+        let path = known.paths.get(&disk.id).unwrap_or(&disk.path);
+        format!("{path}:{}", disk.data_offset + known.group.bytes(area.start))
+    };
+    segment.areas.iter().map(place).collect()
+}
+
+fn shown_volume(
+    located: &Located,
+    group: &str,
+    facts: &FamilyFacts,
+    areas: &dyn Fn(&varve_vg::model::Segment) -> Vec<String>,
+) -> ShownVolume {
+    let volume = &located.volume;
+    let mut offset = 0;
+    let segments = volume.segments.iter().map(|segment| {
+        let length = segment.extents() * located.extent_size;
+        let shown = Segment { offset, length, areas: areas(segment) };
+        offset += length;
+        shown
+    });
+    let segments: Vec<Segment> = segments.collect();
+    let stripes = volume.segments.last().map_or(1, |segment| segment.areas.len());
+    let known = |chunk_size: u64, size: u64, used: u64| SnapshotStore { size, used, chunk_size };
+    let snapshot_store = match (facts.store, &volume.store) {
+        (Some((size, used, chunk_size)), _) => Some(known(chunk_size, size, used)),
+        (None, Some(store)) => Some(known(store.chunk_size, store.extents * located.extent_size, 0)),
+        (None, None) => None,
+    };
+    ShownVolume {
+        name: format!("{group}/{}", volume.name),
+        id: volume.id.to_string(),
+        group: group.to_owned(),
+        layout: if volume.kind == Kind::Striped { ShownLayout::Striped } else { ShownLayout::Linear },
+        stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
+        stripe_size: volume.stripe_size.unwrap_or(0),
+        size: located.size(),
+        state: if located.unusable.is_none() { VolumeState::Active } else { VolumeState::Unusable },
+        reason: located.unusable.as_ref().map(|failure| failure.message.clone()),
+        created: volume.created.0,
+        shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),
+        snapshots: facts.snapshots,
+        snapshot_store,
+        exports: Vec::new(),
+        segments,
+        traffic: facts.traffic.clone(),
+    }
+}
+
+fn names(id: Uuid, group: &Group) -> Vec<VolumeName> {
+    // The identity finds the group even if another one has the same name.
+    let name = |volume: &LogicalVolume| VolumeName {
+        group: id.to_string(),
+        volume: volume.name.clone(),
+        snapshot: None,
+    };
+    group.logical_volumes().iter().map(name).collect()
+}
+
+/// `VG/LV`.
+pub(super) fn volume_name(text: &str) -> Result<VolumeName, Failure> {
+    VolumeName::parse_volume(text).map_err(|error| failures::bad_name(&error))
+}
+
+fn layout(request: &VolumeCreate) -> Result<Layout, Failure> {
+    match request.layout {
+        None | Some(ShownLayout::Linear) => Ok(Layout::Linear),
+        Some(ShownLayout::Striped) => {
+            let stripes = request.stripes.ok_or_else(|| {
+                Failure::new(Code::Usage, "a striped volume needs a number of stripes")
+                    .help("add --stripes N")
+            })?;
+            let stripe_size = match &request.stripe_size {
+                Some(text) => parse_size(text).map_err(|error| failures::bad_size(&error))?,
+                None => 64 * KIB,
+            };
+            let stripes = usize::try_from(stripes).expect("32 bits fit");
+            Ok(Layout::Striped { stripes, stripe_size })
+        }
+        Some(layout) => Err(Failure::new(Code::NotBuilt, format!("{layout} volumes: not built yet"))),
+    }
+}
+
+/// The size that `--size SIZE` or `--size -SIZE` leaves of `now`.
+fn reduced(text: &str, now: u64) -> Result<u64, Failure> {
+    let bytes =
+        parse_size(text.strip_prefix('-').unwrap_or(text)).map_err(|error| failures::bad_size(&error))?;
+    if !text.starts_with('-') {
+        return Ok(bytes);
+    }
+    now.checked_sub(bytes).filter(|left| *left > 0).ok_or_else(|| {
+        Failure::new(Code::BadVolumeSize, format!("the volume has only {now} bytes"))
+            .help("varve lv remove VG/LV")
+    })
+}

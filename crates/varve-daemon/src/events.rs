@@ -1,0 +1,30 @@
+//! The last things that happened, for `varve status`; each is logged too.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use varve_api::Event;
+
+const KEPT_MAX: usize = 200;
+
+/// The last events, the newest last.
+#[derive(Default)]
+pub(crate) struct Events {
+    kept: RefCell<VecDeque<Event>>,
+}
+
+impl Events {
+    /// Something happened.
+    pub(crate) fn record(&self, time: u64, subject: &str, message: &str) {
+        tracing::info!(subject, "{message}");
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() == KEPT_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(Event { time, subject: subject.to_owned(), message: message.to_owned() });
+    }
+
+    /// What is kept.
+    pub(crate) fn list(&self) -> Vec<Event> {
+        self.kept.borrow().iter().cloned().collect()
+    }
+}

@@ -1,0 +1,195 @@
+//! Errors of the rooms below as errors of the control plane: a code, the sentence, and the command that helps.
+
+use std::path::Path;
+use varve_api::{Code, Failure};
+use varve_block::IoError;
+use varve_export::fuse::FuseError;
+use varve_os::{OpenError, ShardGone};
+use varve_target::snapshot::StoreError;
+use varve_vg::create::CreateProblem;
+use varve_vg::names::NamesError;
+use varve_vg::size::SizeError;
+use varve_vg::{CommitError, PlanError};
+
+/// A name that is none.
+pub(crate) fn bad_name(error: &NamesError) -> Failure {
+    Failure::new(Code::BadName, error.to_string()).help("names are VG, VG/LV and VG/LV@SNAP")
+}
+
+/// A size that is none.
+pub(crate) fn bad_size(error: &SizeError) -> Failure {
+    Failure::new(Code::BadSize, error.to_string()).help("sizes are 10G, 10GiB, 10GB, plain bytes")
+}
+
+/// A shard that has ended.
+pub(crate) fn gone(_: ShardGone) -> Failure {
+    Failure::new(Code::Stopping, "the daemon is stopping")
+}
+
+/// A request to a disk or a volume that failed.
+pub(crate) fn io(what: &str, error: IoError) -> Failure {
+    let code = match error {
+        IoError::Corrupt => Code::DataCorrupt,
+        IoError::NoSpace => Code::SnapshotsFull,
+        IoError::ReadOnly => Code::DiskReadOnly,
+        IoError::Medium | IoError::Fenced | IoError::Gone | IoError::Unsupported => Code::MediumFailed,
+    };
+    Failure::new(code, format!("{what}: {error}")).help("the daemon's log has the place")
+}
+
+/// A disk that cannot be opened.
+pub(crate) fn open(error: &OpenError) -> Failure {
+    let code = match error {
+        OpenError::NotFound(_) => Code::DiskNotFound,
+        OpenError::Exists(_) => Code::DiskExists,
+        OpenError::InUse(_) => Code::DiskInUse,
+        OpenError::ReadOnly(_) => Code::DiskReadOnly,
+        OpenError::TooSmall { .. } => Code::DiskTooSmall,
+        OpenError::NoSpace(_) => Code::NoSpaceOnHost,
+        OpenError::Permission(_) | OpenError::NotADisk(_) | OpenError::System { .. } => Code::DiskUnusable,
+    };
+    let text = error.to_string();
+    // These errors name their remedy after a semicolon.
+    match text.rsplit_once("; ") {
+        Some((message, help)) if !matches!(error, OpenError::System { .. }) => {
+            let help = match error {
+                OpenError::NotFound(path) => {
+                    format!("{help}; varve pv create {} --size SIZE makes a file", path.display())
+                }
+                _ => help.to_owned(),
+            };
+            Failure::new(code, message).help(help)
+        }
+        _ => Failure::new(code, text),
+    }
+}
+
+/// A FUSE mount that failed.
+pub(crate) fn fuse(error: &FuseError) -> Failure {
+    let (code, help) = match error {
+        FuseError::NotAFile(_) | FuseError::NotEmpty(_) => {
+            (Code::AddressInUse, "give the path of an empty file, or of none")
+        }
+        FuseError::Occupied(_) => (Code::AddressInUse, "varve export list, or unmount what is there"),
+        FuseError::Busy(_) => {
+            (Code::VolumeBusy, "unmount the file system on it and detach loop devices: losetup -d")
+        }
+        FuseError::NoDriver(_) => (Code::DoorFailed, "load the driver: modprobe fuse; or export through NBD"),
+        FuseError::Failed { .. } => (Code::DoorFailed, ""),
+    };
+    Failure::new(code, error.to_string()).help(help)
+}
+
+/// A socket that cannot be opened.
+pub(crate) fn listen(address: &str, error: &std::io::Error) -> Failure {
+    use std::io::ErrorKind;
+    let code = match error.kind() {
+        ErrorKind::AddrInUse | ErrorKind::AlreadyExists => Code::AddressInUse,
+        ErrorKind::InvalidInput => Code::BadAddress,
+        _ => Code::DoorFailed,
+    };
+    Failure::new(code, format!("cannot listen at {address}: {error}")).help("choose another address")
+}
+
+/// A change that is not possible.
+pub(crate) fn plan(error: &PlanError) -> Failure {
+    let code = match error {
+        PlanError::Name { .. } => Code::BadName,
+        PlanError::VolumeNotFound { .. } => Code::VolumeNotFound,
+        PlanError::VolumeExists { .. } => Code::VolumeExists,
+        PlanError::VolumeHasStore { .. } => Code::VolumeHasSnapshots,
+        PlanError::StoreNotFound { .. } => Code::SnapshotNotFound,
+        PlanError::Size { .. } | PlanError::Direction { .. } => Code::BadVolumeSize,
+        PlanError::ShareTooSmall { .. } | PlanError::NoSpace { .. } | PlanError::TooFewDisks { .. } => {
+            Code::NoSpaceInGroup
+        }
+        PlanError::Layout(_) => Code::BadLayout,
+        PlanError::DiskNotFound { .. } => Code::NotInGroup,
+        PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
+        PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,
+        PlanError::DiskBusy { .. } => Code::DiskHoldsExtents,
+        PlanError::LastDisk { .. } => Code::LastDisk,
+        PlanError::NothingMissing { .. } => Code::PhysicalVolumeNotFound,
+        PlanError::VolumeIncomplete { .. } => Code::VolumeUnusable,
+        PlanError::GroupIncomplete { .. } => Code::GroupIncomplete,
+        PlanError::Backup { .. } => Code::BadBackup,
+        PlanError::Invalid(_) => Code::Failed,
+    };
+    Failure::new(code, error.to_string()).help(unquoted(&error.help()))
+}
+
+/// A change that could not be made durable.
+pub(crate) fn commit(error: &CommitError) -> Failure {
+    let code = match error {
+        CommitError::Plan(error) => return plan(error),
+        CommitError::Incomplete { .. } => Code::GroupIncomplete,
+        CommitError::TextTooLong { .. } => Code::NoSpaceInGroup,
+        CommitError::Disks { .. } | CommitError::Broken { .. } => Code::MediumFailed,
+        CommitError::PlanOutdated { .. } => Code::VolumeBusy,
+    };
+    Failure::new(code, error.to_string()).help(unquoted(&error.help()))
+}
+
+/// A disk that cannot be labelled.
+pub(crate) fn create(path: &str, problem: &CreateProblem) -> Failure {
+    let (code, help) = match problem {
+        CreateProblem::Foreign(_) => {
+            (Code::ForeignSignature, "add --yes to destroy what is there, or choose another disk".to_owned())
+        }
+        CreateProblem::InGroup(_) => {
+            let help = format!("varve pv scan {path} takes it into use; --yes destroys what is there");
+            (Code::PhysicalVolumeInGroup, help)
+        }
+        CreateProblem::PhysicalVolume => (Code::IsPhysicalVolume, format!("varve pv scan {path}")),
+        CreateProblem::Label(_) => {
+            (Code::ForeignSignature, format!("varve check {path} tells more; --yes destroys what is there"))
+        }
+        CreateProblem::TooSmall(_) => (Code::DiskTooSmall, "use a larger disk".to_owned()),
+        CreateProblem::BlockSize(_) => {
+            (Code::DiskUnusable, "use a disk with blocks of at most 4 KiB".to_owned())
+        }
+        CreateProblem::ReadOnly => (Code::DiskReadOnly, "make the disk writable".to_owned()),
+        CreateProblem::Io(_) => (Code::MediumFailed, "the daemon's log has the place".to_owned()),
+    };
+    let word = if matches!(problem, CreateProblem::TooSmall(_)) { "too small: " } else { "" };
+    Failure::new(code, format!("{path}: {word}{problem}")).help(help)
+}
+
+/// A snapshot store that refuses.
+pub(crate) fn store(what: &str, error: &StoreError) -> Failure {
+    let (code, help) = match error {
+        StoreError::Io(error) => return io(what, *error),
+        StoreError::NoSpace => (Code::SnapshotsFull, "varve vg extend VG PATH…, or remove snapshots"),
+        StoreError::NotFound => (Code::SnapshotNotFound, "varve snap list"),
+        StoreError::Exists => (Code::SnapshotExists, "choose another name"),
+        StoreError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
+        StoreError::HalfRolledBack => {
+            (Code::VolumeUnusable, "start the daemon again: the rollback is finished first")
+        }
+        StoreError::Busy => (Code::SnapshotMergesNow, "varve job list"),
+        StoreError::Name => (Code::BadName, "varve explain V0008"),
+        StoreError::TooSmall(_) => (Code::NoSpaceForSnapshots, "varve vg extend VG PATH…"),
+        StoreError::Misfit(_) => (Code::BadChunkSize, ""),
+        StoreError::Format(_) | StoreError::Corrupt(_) => {
+            (Code::DataCorrupt, "varve check PATH… of the group's disks")
+        }
+    };
+    let message = if what.is_empty() { error.to_string() } else { format!("{what}: {error}") };
+    Failure::new(code, message).help(help)
+}
+
+/// The rooms below quote commands; here the whole help is one.
+fn unquoted(help: &str) -> String {
+    help.replace('`', "")
+}
+
+/// Whether `path` may be the path of a socket.
+pub(crate) fn socket_path(path: &Path) -> Result<(), Failure> {
+    let length = path.as_os_str().len();
+    if length == 0 || length > 107 || !path.is_absolute() {
+        let message =
+            format!("{:?} cannot be a socket's path: it is absolute and has 1 to 107 bytes", path.display());
+        return Err(Failure::new(Code::BadAddress, message).help("choose a shorter path"));
+    }
+    Ok(())
+}

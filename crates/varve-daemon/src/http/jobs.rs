@@ -1,0 +1,65 @@
+//! Routes of jobs.
+#![allow(unused_qualifications, reason = "the path macro qualifies the types of query parameters")]
+
+use super::reply::{Data, Reply};
+use crate::control::ControlHandle;
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use std::time::Duration;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use varve_api::{Envelope, Job};
+
+/// The longest that one request waits.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
+    OpenApiRouter::new()
+        .routes(routes!(list_jobs))
+        .routes(routes!(show_job))
+        .routes(routes!(wait_job))
+        .routes(routes!(cancel_job))
+}
+
+/// List jobs.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", responses((status = 200, body = Envelope<Vec<Job>>)))]
+async fn list_jobs(State(control): State<ControlHandle>) -> Reply<Vec<Job>> {
+    Ok(Data(control.call(async |control| Ok(control.jobs().list())).await?))
+}
+
+/// Show a job.
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", params(("id" = String, Path, description = "The job")),
+    responses((status = 200, body = Envelope<Job>)))]
+async fn show_job(State(control): State<ControlHandle>, Path(id): Path<String>) -> Reply<Job> {
+    Ok(Data(control.call(async move |control| control.jobs().show(&id)).await?))
+}
+
+/// How long a request waits.
+#[derive(Deserialize, IntoParams)]
+struct Patience {
+    /// Milliseconds; a minute if not given, and at most.
+    timeout_ms: Option<u64>,
+}
+
+/// Wait until a job has ended, or for a while; the answer is how it stands then.
+#[utoipa::path(get, path = "/v1/jobs/{id}/wait", tag = "jobs",
+    params(("id" = String, Path, description = "The job"), Patience), responses((status = 200, body = Envelope<Job>)))]
+async fn wait_job(
+    State(control): State<ControlHandle>,
+    Path(id): Path<String>,
+    Query(query): Query<Patience>,
+) -> Reply<Job> {
+    let patience = query.timeout_ms.map_or(WAIT_MAX, Duration::from_millis).min(WAIT_MAX);
+    let name = id.clone();
+    let ended = control.call(async move |control| control.jobs().ended(&name)).await?;
+    let _ = tokio::time::timeout(patience, ended).await;
+    Ok(Data(control.call(async move |control| control.jobs().show(&id)).await?))
+}
+
+/// Ask a job to end.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, description = "The job")),
+    responses((status = 200, body = Envelope<Job>)))]
+async fn cancel_job(State(control): State<ControlHandle>, Path(id): Path<String>) -> Reply<Job> {
+    Ok(Data(control.call(async move |control| control.jobs().cancel(&id)).await?))
+}

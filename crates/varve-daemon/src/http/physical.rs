@@ -1,0 +1,54 @@
+//! Routes of physical volumes.
+
+use super::reply::{Body, Data, Reply};
+use crate::control::ControlHandle;
+use axum::extract::State;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use varve_api::{
+    Changed, Empty, Envelope, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan,
+};
+
+pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
+    OpenApiRouter::new()
+        .routes(routes!(list_disks, create_disks))
+        .routes(routes!(scan_disks))
+        .routes(routes!(remove_disk))
+}
+
+/// List the disks that the daemon knows.
+#[utoipa::path(get, path = "/v1/pvs", tag = "physical volumes",
+    responses((status = 200, body = Envelope<Vec<PhysicalVolume>>)))]
+async fn list_disks(State(control): State<ControlHandle>) -> Reply<Vec<PhysicalVolume>> {
+    Ok(Data(control.call(async |control| Ok(control.list_disks())).await?))
+}
+
+/// Label disks.
+#[utoipa::path(post, path = "/v1/pvs", tag = "physical volumes", request_body = PhysicalVolumeCreate,
+    responses((status = 200, body = Envelope<Changed<Vec<PhysicalVolume>>>)))]
+async fn create_disks(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeCreate>,
+) -> Reply<Changed<Vec<PhysicalVolume>>> {
+    Ok(Data(control.call(async move |control| control.create_disks(request).await).await?))
+}
+
+/// Take labelled disks into use.
+#[utoipa::path(post, path = "/v1/pvs/scan", tag = "physical volumes", request_body = PhysicalVolumeScan,
+    responses((status = 200, body = Envelope<Changed<Vec<PhysicalVolume>>>)))]
+async fn scan_disks(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeScan>,
+) -> Reply<Changed<Vec<PhysicalVolume>>> {
+    Ok(Data(control.call(async move |control| control.scan_disks(request).await).await?))
+}
+
+/// Wipe the label of a disk that no group uses.
+#[utoipa::path(post, path = "/v1/pvs/remove", tag = "physical volumes", request_body = PhysicalVolumeRemove,
+    responses((status = 200, body = Envelope<Changed<Empty>>)))]
+async fn remove_disk(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeRemove>,
+) -> Reply<Changed<Empty>> {
+    Ok(Data(control.call(async move |control| control.remove_disk(request).await).await?))
+}

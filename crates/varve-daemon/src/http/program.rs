@@ -1,0 +1,63 @@
+//! Routes of the program itself: status, health, metrics, the meaning of error codes.
+
+use super::reply::{Data, Refusal, Reply};
+use crate::control::ControlHandle;
+use crate::metrics;
+use axum::extract::{Path, State};
+use axum::http::Uri;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use varve_api::{Code, DaemonStatus, Envelope, Explanation, Failure};
+
+pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
+    OpenApiRouter::new()
+        .routes(routes!(daemon_status))
+        .routes(routes!(explain_code))
+        .routes(routes!(healthz))
+        .routes(routes!(prometheus))
+        .routes(routes!(openapi_document))
+}
+
+/// The daemon itself, and what happened last.
+#[utoipa::path(get, path = "/v1/status", tag = "program", responses((status = 200, body = Envelope<DaemonStatus>)))]
+async fn daemon_status(State(control): State<ControlHandle>) -> Reply<DaemonStatus> {
+    Ok(Data(control.call(async |control| Ok(control.status())).await?))
+}
+
+/// What an error code means.
+#[utoipa::path(get, path = "/v1/explain/{code}", tag = "program", params(("code" = String, Path, description = "V0123")),
+    responses((status = 200, body = Envelope<Explanation>)))]
+async fn explain_code(Path(code): Path<String>) -> Reply<Explanation> {
+    let missing = || Refusal(Failure::new(Code::CodeNotFound, format!("there is no error code {code:?}")));
+    Ok(Data(Code::parse(&code).ok_or_else(missing)?.explain()))
+}
+
+/// Whether the daemon serves: `ok`, once its control answers.
+#[utoipa::path(get, path = "/healthz", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
+async fn healthz(State(control): State<ControlHandle>) -> Result<&'static str, Refusal> {
+    control.call(async |_| Ok(())).await?;
+    Ok("ok\n")
+}
+
+/// Counters in Prometheus' text form.
+#[utoipa::path(get, path = "/metrics", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
+async fn prometheus(State(control): State<ControlHandle>) -> Result<Response, Refusal> {
+    let figures = control.call(async |control| control.figures().await).await?;
+    let text = metrics::render(&figures);
+    Ok(([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response())
+}
+
+/// This interface as an OpenAPI document.
+#[utoipa::path(get, path = "/v1/openapi.json", tag = "program", responses((status = 200, content_type = "application/json")))]
+async fn openapi_document() -> Response {
+    ([(CONTENT_TYPE, "application/json")], super::openapi_json()).into_response()
+}
+
+/// Everything else.
+pub(super) async fn unknown(uri: Uri) -> Response {
+    let failure =
+        Failure::new(Code::Usage, format!("there is nothing at {}", uri.path())).help("see /v1/openapi.json");
+    Refusal(failure).into_response()
+}

@@ -1,0 +1,101 @@
+//! Routes of volumes.
+#![allow(unused_qualifications, reason = "the path macro qualifies the types of query parameters")]
+
+use super::reply::{Body, Data, Reply};
+use crate::control::ControlHandle;
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use varve_api::{Changed, Empty, Envelope, LogicalVolume, Remove, Rename, Resize, VolumeCreate};
+
+pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
+    OpenApiRouter::new()
+        .routes(routes!(list_volumes, create_volume))
+        .routes(routes!(show_volume, remove_volume))
+        .routes(routes!(extend_volume))
+        .routes(routes!(reduce_volume))
+        .routes(routes!(rename_volume))
+}
+
+/// Which volumes are listed.
+#[derive(Deserialize, IntoParams)]
+struct InGroup {
+    /// Only those of this group.
+    group: Option<String>,
+}
+
+/// List volumes.
+#[utoipa::path(get, path = "/v1/volumes", tag = "volumes", params(InGroup),
+    responses((status = 200, body = Envelope<Vec<LogicalVolume>>)))]
+async fn list_volumes(
+    State(control): State<ControlHandle>,
+    Query(query): Query<InGroup>,
+) -> Reply<Vec<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.list_volumes(query.group.as_deref()).await).await?))
+}
+
+/// Make a volume.
+#[utoipa::path(post, path = "/v1/volumes", tag = "volumes", request_body = VolumeCreate,
+    responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn create_volume(
+    State(control): State<ControlHandle>,
+    Body(request): Body<VolumeCreate>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.create_volume(request).await).await?))
+}
+
+/// Show a volume and where it lies.
+#[utoipa::path(get, path = "/v1/volumes/{volume}", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    responses((status = 200, body = Envelope<LogicalVolume>)))]
+async fn show_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+) -> Reply<LogicalVolume> {
+    Ok(Data(control.call(async move |control| control.show_volume(&volume).await).await?))
+}
+
+/// Remove a volume and its content.
+#[utoipa::path(delete, path = "/v1/volumes/{volume}", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Remove, responses((status = 200, body = Envelope<Changed<Empty>>)))]
+async fn remove_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Remove>,
+) -> Reply<Changed<Empty>> {
+    Ok(Data(control.call(async move |control| control.remove_volume(&volume, request).await).await?))
+}
+
+/// Grow a volume while it is in use.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/extend", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Resize, responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn extend_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Resize>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.extend_volume(&volume, request).await).await?))
+}
+
+/// Shrink a volume.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/reduce", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Resize, responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn reduce_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Resize>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.reduce_volume(&volume, request).await).await?))
+}
+
+/// Give a volume another name in its group.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/rename", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Rename, responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn rename_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Rename>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.rename_volume(&volume, request).await).await?))
+}

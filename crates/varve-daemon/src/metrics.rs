@@ -1,0 +1,212 @@
+//! Counters in Prometheus' text exposition form.
+
+use std::fmt::Write;
+use varve_api::{DaemonStatus, Export, ExportState, Group, GroupState, LogicalVolume, Traffic};
+use varve_block::ArenaUse;
+
+/// All that is exposed.
+pub(crate) struct Figures {
+    pub(crate) status: DaemonStatus,
+    pub(crate) groups: Vec<Group>,
+    pub(crate) volumes: Vec<LogicalVolume>,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) arena: ArenaUse,
+    pub(crate) jobs_running: u64,
+}
+
+/// One metric: its samples are label texts and values.
+struct Metric {
+    name: &'static str,
+    help: &'static str,
+    kind: &'static str,
+    samples: Vec<(String, u64)>,
+}
+
+/// The text.
+pub(crate) fn render(figures: &Figures) -> String {
+    let mut text = String::new();
+    let metrics = program(figures).into_iter().chain(groups(figures)).chain(volumes(figures));
+    for metric in metrics.chain(exports(figures)) {
+        let _ =
+            writeln!(text, "# HELP {} {}\n# TYPE {} {}", metric.name, metric.help, metric.name, metric.kind);
+        for (labels, value) in &metric.samples {
+            let _ = writeln!(text, "{}{labels} {value}", metric.name);
+        }
+    }
+    text
+}
+
+fn gauge(name: &'static str, help: &'static str, samples: Vec<(String, u64)>) -> Metric {
+    Metric { name, help, kind: "gauge", samples }
+}
+
+fn program(figures: &Figures) -> Vec<Metric> {
+    let version = labels(&[("version", &figures.status.version), ("io", &figures.status.io)]);
+    let one = |value: u64| vec![(String::new(), value)];
+    vec![
+        gauge("varve_build_info", "Always 1; the labels tell what runs.", vec![(version, 1)]),
+        gauge("varve_start_time_seconds", "When the daemon began to serve.", one(figures.status.started)),
+        gauge("varve_shards", "Threads that serve volumes.", one(u64::from(figures.status.shards))),
+        gauge("varve_jobs_running", "Jobs at work.", one(figures.jobs_running)),
+        gauge("varve_buffer_bytes_capacity", "Memory set aside for requests.", one(figures.arena.capacity)),
+        gauge("varve_buffer_bytes_in_use", "Memory that requests hold now.", one(figures.arena.in_use)),
+        gauge(
+            "varve_buffer_bytes_overflow",
+            "Memory beyond what was set aside.",
+            one(figures.arena.overflow),
+        ),
+    ]
+}
+
+fn groups(figures: &Figures) -> Vec<Metric> {
+    let sample = |value: fn(&Group) -> u64| {
+        figures.groups.iter().map(|group| (labels(&[("group", &group.name)]), value(group))).collect()
+    };
+    vec![
+        gauge("varve_group_bytes", "Bytes in all extents of the group.", sample(|group| group.size)),
+        gauge("varve_group_bytes_free", "Bytes in free extents.", sample(|group| group.free)),
+        gauge(
+            "varve_group_ok",
+            "Whether all disks of the group are there.",
+            sample(|group| u64::from(group.state == GroupState::Ok)),
+        ),
+    ]
+}
+
+fn volumes(figures: &Figures) -> Vec<Metric> {
+    let sample = |value: fn(&LogicalVolume) -> u64| {
+        let volumes = figures.volumes.iter();
+        volumes.map(|volume| (labels(&[("volume", &volume.name)]), value(volume))).collect()
+    };
+    let store = |value: fn(&varve_api::SnapshotStore) -> u64| {
+        let volumes = figures.volumes.iter();
+        let with_store =
+            volumes.filter_map(|volume| volume.snapshot_store.as_ref().map(|store| (volume, store)));
+        with_store.map(|(volume, store)| (labels(&[("volume", &volume.name)]), value(store))).collect()
+    };
+    let mut metrics = vec![
+        gauge("varve_volume_bytes", "Size of the volume.", sample(|volume| volume.size)),
+        gauge(
+            "varve_volume_snapshots",
+            "Snapshots of the volume.",
+            sample(|volume| u64::from(volume.snapshots)),
+        ),
+        gauge(
+            "varve_snapshot_store_bytes",
+            "Size of the volume's snapshot store.",
+            store(|store| store.size),
+        ),
+        gauge("varve_snapshot_store_bytes_used", "Bytes in use in it.", store(|store| store.used)),
+    ];
+    let traffic: Vec<_> = figures
+        .volumes
+        .iter()
+        .map(|volume| (labels(&[("volume", &volume.name)]), volume.traffic.clone()))
+        .collect();
+    metrics.extend(counters(VOLUME_NAMES, &traffic));
+    metrics
+}
+
+fn exports(figures: &Figures) -> Vec<Metric> {
+    let label = |export: &Export| {
+        labels(&[("export", &export.id), ("volume", &export.volume), ("door", export.door.word())])
+    };
+    let sample = |value: fn(&Export) -> u64| {
+        figures.exports.iter().map(|export| (label(export), value(export))).collect()
+    };
+    let mut metrics = vec![
+        gauge(
+            "varve_export_up",
+            "Whether the export serves.",
+            sample(|export| u64::from(export.state == ExportState::Serving)),
+        ),
+        gauge("varve_export_connections", "Connections now open.", sample(|export| export.connections)),
+    ];
+    let traffic: Vec<_> =
+        figures.exports.iter().map(|export| (label(export), export.traffic.clone())).collect();
+    metrics.extend(counters(EXPORT_NAMES, &traffic));
+    metrics
+}
+
+const VOLUME_NAMES: [&str; 7] = [
+    "varve_volume_reads_total",
+    "varve_volume_read_bytes_total",
+    "varve_volume_writes_total",
+    "varve_volume_written_bytes_total",
+    "varve_volume_flushes_total",
+    "varve_volume_discards_total",
+    "varve_volume_errors_total",
+];
+
+const EXPORT_NAMES: [&str; 7] = [
+    "varve_export_reads_total",
+    "varve_export_read_bytes_total",
+    "varve_export_writes_total",
+    "varve_export_written_bytes_total",
+    "varve_export_flushes_total",
+    "varve_export_discards_total",
+    "varve_export_errors_total",
+];
+
+fn counters(names: [&'static str; 7], traffic: &[(String, Traffic)]) -> Vec<Metric> {
+    type Value = fn(&Traffic) -> u64;
+    let kinds: [(&'static str, Value); 7] = [
+        ("Read requests.", |traffic| traffic.reads),
+        ("Bytes read.", |traffic| traffic.read_bytes),
+        ("Write requests, zeroes included.", |traffic| traffic.writes),
+        ("Bytes written, zeroes included.", |traffic| traffic.write_bytes),
+        ("Flushes.", |traffic| traffic.flushes),
+        ("Discards.", |traffic| traffic.discards),
+        ("Requests that failed.", |traffic| traffic.errors),
+    ];
+    let metric = |(name, (help, value)): (&'static str, (&'static str, Value))| {
+        let samples = traffic.iter().map(|(labels, traffic)| (labels.clone(), value(traffic))).collect();
+        Metric { name, help, kind: "counter", samples }
+    };
+    names.into_iter().zip(kinds).map(metric).collect()
+}
+
+/// `{name="value",…}` with what must be escaped escaped.
+fn labels(pairs: &[(&str, &str)]) -> String {
+    let escape = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let pairs: Vec<String> =
+        pairs.iter().map(|(name, value)| format!("{name}=\"{}\"", escape(value))).collect();
+    format!("{{{}}}", pairs.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sample_follows_its_help_and_type() {
+        let status = DaemonStatus {
+            version: "0.1.0".into(),
+            pid: 1,
+            started: 5,
+            shards: 2,
+            io: "ring".into(),
+            state_dir: "/s".into(),
+            events: vec![],
+        };
+        let arena = ArenaUse { capacity: 10, in_use: 3, overflow: 0 };
+        let figures =
+            Figures { status, groups: vec![], volumes: vec![], exports: vec![], arena, jobs_running: 0 };
+        let text = render(&figures);
+        let mut kind = String::new();
+        for line in text.lines() {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                kind = rest.split(' ').next().unwrap_or_default().to_owned();
+            } else if !line.starts_with('#') {
+                assert!(line.starts_with(&kind), "{line} follows the type of {kind}");
+            }
+        }
+        assert!(text.contains("varve_buffer_bytes_in_use 3\n"));
+        assert!(text.contains(r#"varve_build_info{version="0.1.0",io="ring"} 1"#));
+    }
+
+    #[test]
+    fn labels_are_escaped() {
+        assert_eq!(labels(&[("a", "x\"\\\n")]), r#"{a="x\"\\\n"}"#);
+    }
+}

@@ -1,0 +1,115 @@
+//! Serving until a signal comes: the HTTP listeners, `ready`, and the service manager.
+
+use crate::config::Config;
+use crate::control::ControlHandle;
+use crate::http;
+use axum::Router;
+use futures_util::future::{Either, select};
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use varve_api::{Code, Failure};
+
+/// How long requests in flight may take once the daemon stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The signals that end the daemon; those that come before it serves are remembered.
+pub(crate) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// Listens for them from now on.
+    pub(crate) fn new() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind)
+                .map_err(|error| Failure::new(Code::Failed, format!("signals cannot be received: {error}")))
+        };
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) -> &'static str {
+        match select(Box::pin(self.terminate.recv()), Box::pin(self.interrupt.recv())).await {
+            Either::Left(_) => "SIGTERM",
+            Either::Right(_) => "SIGINT",
+        }
+    }
+}
+
+/// Serves until a signal comes or a shard breaks.
+pub(crate) async fn serve(
+    config: &Config,
+    control: &ControlHandle,
+    listener: UnixListener,
+    mut signals: Signals,
+) -> Result<(), Failure> {
+    let (stop, stopped) = watch::channel(false);
+    let service = http::service(control.clone());
+    let servers = open(config, listener, &service, &stopped).await?;
+    announce(config);
+    let broken = control.broken();
+    let result = match select(Box::pin(signals.wait()), Box::pin(broken)).await {
+        Either::Left((signal, _)) => {
+            tracing::info!(signal, "stopping: what is in flight is finished first");
+            Ok(())
+        }
+        Either::Right(_) => Err(Failure::new(Code::Failed, "a shard broke down; the log has the reason")
+            .help("start the daemon again, and report this with its log")),
+    };
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    let _ = stop.send(true);
+    for server in servers {
+        let _ = tokio::time::timeout(GRACE, server).await;
+    }
+    result
+}
+
+/// Starts to serve on the Unix socket, and on TCP if that is wanted.
+async fn open(
+    config: &Config,
+    listener: UnixListener,
+    service: &Router,
+    stopped: &watch::Receiver<bool>,
+) -> Result<Vec<JoinHandle<()>>, Failure> {
+    let unusable = |what: String, error| Failure::new(Code::SocketUnusable, format!("{what}: {error}"));
+    let unix = tokio::net::UnixListener::from_std(listener)
+        .map_err(|error| unusable(format!("the socket {}", config.socket.display()), error))?;
+    let mut servers = vec![tokio::spawn(run(unix, service.clone(), stopped.clone()))];
+    if let Some(address) = config.http {
+        if !address.ip().is_loopback() {
+            tracing::warn!(%address, "HTTP is open to other hosts: anybody who reaches it may do everything");
+        }
+        let tcp = tokio::net::TcpListener::bind(address)
+            .await
+            .map_err(|error| unusable(format!("the address {address}"), error))?;
+        tracing::info!(address = %tcp.local_addr().unwrap_or(address), "HTTP");
+        servers.push(tokio::spawn(run(tcp, service.clone(), stopped.clone())));
+    }
+    Ok(servers)
+}
+
+async fn run<L>(listener: L, service: Router, mut stopped: watch::Receiver<bool>)
+where
+    L: axum::serve::Listener,
+    L::Addr: std::fmt::Debug,
+{
+    let stop = async move {
+        let _ = stopped.wait_for(|stopped| *stopped).await;
+    };
+    if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stop).await {
+        tracing::error!(%error, "HTTP ended");
+    }
+}
+
+/// Tells whoever started the daemon that it serves.
+fn announce(config: &Config) {
+    tracing::info!(socket = %config.socket.display(), state = %config.state.display(), "ready");
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "ready");
+    let _ = out.flush();
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+}

@@ -1,0 +1,49 @@
+//! What lives on one shard: its volumes with their snapshots, and its listening sockets.
+//!
+//! Code on a shard reaches it through [`here`]; code elsewhere sends a future with `ShardHandle::run`.
+//!
+//! Invariant H1: what is here is made, used and dropped on this shard's thread.
+
+pub(crate) mod crowd;
+pub(crate) mod family;
+mod grower;
+pub(crate) mod nbd;
+mod patient;
+pub(crate) mod traffic;
+
+use family::Family;
+use nbd::NbdSocket;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+
+/// The shard's own things.
+#[derive(Default)]
+pub(crate) struct Here {
+    /// Volumes, by identity.
+    pub(crate) families: RefCell<BTreeMap<Uuid, Rc<Family>>>,
+    /// Listening NBD sockets, by address.
+    pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
+}
+
+thread_local! {
+    static HERE: Rc<Here> = Rc::default();
+}
+
+/// The things of the shard that runs this code.
+pub(crate) fn here() -> Rc<Here> {
+    HERE.with(Rc::clone)
+}
+
+impl Here {
+    /// The volume, if it is active on this shard.
+    pub(crate) fn family(&self, volume: Uuid) -> Option<Rc<Family>> {
+        self.families.borrow().get(&volume).cloned()
+    }
+
+    /// The socket that listens at `address`, if it is one of this shard.
+    pub(crate) fn socket(&self, address: &str) -> Option<Rc<NbdSocket>> {
+        self.sockets.borrow().get(address).cloned()
+    }
+}

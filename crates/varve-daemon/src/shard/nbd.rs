@@ -1,0 +1,237 @@
+//! A listening NBD socket on its shard: accepts, serves, finds its exports, drains.
+//!
+//! Invariants:
+//! - N1. An export answers to its own name; an export alone behind its socket answers to the empty name too.
+//! - N2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
+
+use super::crowd::Crowd;
+use super::family;
+use futures_util::future::{Either, select};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::Traffic;
+use varve_block::{Device, LocalFuture};
+use varve_export::nbd::{Budget, Catalog, Counters, Door, Export, Limits, Listed, Shutdown};
+use varve_os::{Listener, ShardContext, ShardHandle};
+
+/// Bytes that all connections of one socket may have in flight.
+const SOCKET_BYTES_MAX: u64 = 256 << 20;
+/// Who may connect to a Unix socket.
+const SOCKET_MODE: u32 = 0o600;
+
+/// Where a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a file.
+    Unix(PathBuf),
+    /// At a TCP address.
+    Tcp(SocketAddr),
+}
+
+/// What an export leads to.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// The volume.
+    pub(crate) volume: Uuid,
+    /// One of its snapshots, or the volume itself.
+    pub(crate) snapshot: Option<String>,
+    /// The shard on which the volume lives.
+    pub(crate) home: ShardHandle,
+    /// Whether clients may not write.
+    pub(crate) read_only: bool,
+}
+
+struct Entry {
+    target: Target,
+    shutdown: Shutdown,
+    crowd: Crowd,
+    counters: Rc<Counters>,
+}
+
+/// The exports of one socket.
+struct Exports {
+    context: ShardContext,
+    entries: RefCell<BTreeMap<String, Entry>>,
+}
+
+/// A listening socket with its exports and connections.
+pub(crate) struct NbdSocket {
+    exports: Rc<Exports>,
+    door: Door,
+    crowd: Crowd,
+}
+
+impl NbdSocket {
+    /// Listens at `place`. No export yet.
+    pub(crate) fn open(context: &ShardContext, place: &Place) -> std::io::Result<Rc<Self>> {
+        let listener = match place {
+            Place::Unix(path) => context.listen_unix(path, SOCKET_MODE)?,
+            Place::Tcp(address) => context.listen_tcp(*address)?,
+        };
+        let exports = Rc::new(Exports { context: context.clone(), entries: RefCell::default() });
+        let door = Door {
+            catalog: Rc::clone(&exports) as Rc<dyn Catalog>,
+            limits: Limits::default(),
+            budget: Budget::new(SOCKET_BYTES_MAX),
+            arena: context.arena(),
+            clock: context.clock(),
+            shutdown: Shutdown::new(),
+        };
+        let socket = Rc::new(Self { exports, door, crowd: Crowd::default() });
+        context.spawner().spawn(accept(context.clone(), listener, socket.door.clone(), socket.crowd.clone()));
+        Ok(socket)
+    }
+
+    /// Adds an export; `false` if there is one of this name.
+    pub(crate) fn add(&self, name: &str, target: Target) -> bool {
+        let mut entries = self.exports.entries.borrow_mut();
+        if entries.contains_key(name) {
+            return false;
+        }
+        let (shutdown, crowd, counters) = (Shutdown::new(), Crowd::default(), Rc::default());
+        entries.insert(name.to_owned(), Entry { target, shutdown, crowd, counters });
+        true
+    }
+
+    /// Gives an export another name; its connections stay.
+    pub(crate) fn rename(&self, from: &str, to: &str) {
+        let mut entries = self.exports.entries.borrow_mut();
+        if let Some(entry) = entries.remove(from) {
+            entries.insert(to.to_owned(), entry);
+        }
+    }
+
+    /// Takes an export away and waits until its connections have ended. Whether exports are left.
+    pub(crate) async fn remove(&self, name: &str) -> bool {
+        let entry = self.exports.entries.borrow_mut().remove(name);
+        if let Some(entry) = entry {
+            entry.shutdown.pull();
+            wait_for_connections(&self.exports.context, &entry.counters).await;
+            entry.crowd.empty().await;
+        }
+        !self.exports.entries.borrow().is_empty()
+    }
+
+    /// Stops listening and waits until every connection has ended.
+    pub(crate) async fn close(&self) {
+        self.door.shutdown.pull();
+        self.crowd.empty().await;
+    }
+
+    /// Open connections of an export, and what it did.
+    pub(crate) fn counters(&self, name: &str) -> Option<(u64, Traffic)> {
+        let entries = self.exports.entries.borrow();
+        let counters = &entries.get(name)?.counters;
+        let traffic = Traffic {
+            reads: counters.reads.get(),
+            read_bytes: counters.read_bytes.get(),
+            writes: counters.writes.get(),
+            write_bytes: counters.written_bytes.get(),
+            flushes: 0,
+            discards: 0,
+            errors: counters.errors.get(),
+        };
+        Some((counters.connections.get(), traffic))
+    }
+}
+
+/// Connections notice the signal at once and drain within the door's limits.
+async fn wait_for_connections(context: &ShardContext, counters: &Rc<Counters>) {
+    let clock = context.clock();
+    while counters.connections.get() > 0 {
+        clock.sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Takes connections in until the door is shut.
+async fn accept(context: ShardContext, listener: Listener, door: Door, crowd: Crowd) {
+    let _guest = crowd.enter();
+    loop {
+        let next = select(Box::pin(listener.accept()), Box::pin(door.shutdown.wait()));
+        match next.await {
+            Either::Right(_) => return,
+            Either::Left((Ok(descriptor), _)) => {
+                let (stream, door, guest) = (context.adopt(descriptor), door.clone(), crowd.enter());
+                context.spawner().spawn(async move {
+                    let peer = stream.peer();
+                    if let Err(end) = door.serve(stream).await {
+                        tracing::info!(peer, %end, "an NBD connection ended out of order");
+                    }
+                    drop(guest);
+                });
+            }
+            Either::Left((Err(error), _)) => {
+                if context.is_draining() || door.shutdown.is_pulled() {
+                    return;
+                }
+                tracing::warn!(%error, "an NBD connection could not be accepted");
+                context.clock().sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+impl Exports {
+    /// The export's own name behind `name` (N1).
+    fn resolve(&self, name: &str) -> Option<String> {
+        let entries = self.entries.borrow();
+        if entries.contains_key(name) {
+            return Some(name.to_owned());
+        }
+        match (name, entries.len()) {
+            ("", 1) => entries.keys().next().cloned(),
+            _ => None,
+        }
+    }
+}
+
+impl Catalog for Exports {
+    fn lookup<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Option<Export>> {
+        Box::pin(async move {
+            let name = self.resolve(name)?;
+            let target = self.entries.borrow().get(&name).map(|entry| entry.target.clone())?;
+            let device = reach(&self.context, &target).await?;
+            // The export may have gone while its device was looked for.
+            let entries = self.entries.borrow();
+            let entry = entries.get(&name)?;
+            let description = match target.snapshot {
+                Some(_) => "a snapshot",
+                None => "a volume",
+            };
+            Some(Export {
+                device,
+                description: description.to_owned(),
+                read_only: target.read_only,
+                multi_conn: true,
+                shutdown: entry.shutdown.clone(),
+                counters: Rc::clone(&entry.counters),
+                name,
+            })
+        })
+    }
+
+    fn list(&self) -> LocalFuture<'_, Vec<Listed>> {
+        let entries = self.entries.borrow();
+        let listed =
+            entries.keys().map(|name| Listed { name: name.clone(), description: String::new() }).collect();
+        Box::pin(std::future::ready(listed))
+    }
+}
+
+/// A device for this shard onto a volume that lives on this one or another.
+async fn reach(context: &ShardContext, target: &Target) -> Option<Device> {
+    if target.home.index() == context.index() {
+        return family::device(target.volume, target.snapshot.as_deref());
+    }
+    let (volume, snapshot) = (target.volume, target.snapshot.clone());
+    let portal = target.home.run(async move |there: ShardContext| {
+        family::device(volume, snapshot.as_deref()).map(|device| there.portal(&device))
+    });
+    let portal = portal.await.ok().flatten()?;
+    Some(context.import(&portal))
+}

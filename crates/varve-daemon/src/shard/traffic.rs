@@ -1,0 +1,133 @@
+//! A device that counts what goes through it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use varve_api::Traffic;
+use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture};
+
+/// The counts; plain cells, because a volume lives on one thread. Cloning shares them.
+#[derive(Clone, Default)]
+pub(crate) struct Counters {
+    inner: Rc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    reads: Cell<u64>,
+    read_bytes: Cell<u64>,
+    writes: Cell<u64>,
+    write_bytes: Cell<u64>,
+    flushes: Cell<u64>,
+    discards: Cell<u64>,
+    errors: Cell<u64>,
+}
+
+fn add(cell: &Cell<u64>, amount: u64) {
+    cell.set(cell.get().wrapping_add(amount));
+}
+
+impl Counters {
+    /// The counts as they are now.
+    pub(crate) fn now(&self) -> Traffic {
+        let inner = &self.inner;
+        Traffic {
+            reads: inner.reads.get(),
+            read_bytes: inner.read_bytes.get(),
+            writes: inner.writes.get(),
+            write_bytes: inner.write_bytes.get(),
+            flushes: inner.flushes.get(),
+            discards: inner.discards.get(),
+            errors: inner.errors.get(),
+        }
+    }
+
+    fn count(&self, io: &Io) {
+        let (inner, bytes) = (&self.inner, io.extent().length);
+        match io {
+            Io::Read { .. } => {
+                add(&inner.reads, 1);
+                add(&inner.read_bytes, bytes);
+            }
+            Io::Write { .. } | Io::Zero { .. } => {
+                add(&inner.writes, 1);
+                add(&inner.write_bytes, bytes);
+            }
+            Io::Discard { .. } => add(&inner.discards, 1),
+            Io::Flush => add(&inner.flushes, 1),
+        }
+    }
+}
+
+/// `device`, counted in `counters`.
+pub(crate) fn counted(device: Device, counters: Counters) -> Device {
+    Device::new(Counted { device, counters })
+}
+
+struct Counted {
+    device: Device,
+    counters: Counters,
+}
+
+impl BlockDevice for Counted {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        self.counters.count(io.io());
+        match self.device.submit(io.into_io()) {
+            Completion::Ready(outcome) => {
+                if matches!(outcome, Some(Err(_))) {
+                    add(&self.counters.inner.errors, 1);
+                }
+                Completion::Ready(outcome)
+            }
+            Completion::Pending(future) => Completion::pending(async move {
+                let outcome = future.await;
+                if outcome.is_err() {
+                    add(&self.counters.inner.errors, 1);
+                }
+                outcome
+            }),
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use varve_block::{Arena, Durability, IoError};
+
+    struct Failing;
+    impl BlockDevice for Failing {
+        fn shape(&self) -> Shape {
+            Shape::new(1 << 20, 512)
+        }
+        fn submit(&self, io: Checked) -> Completion<'_> {
+            match io.into_io() {
+                Io::Read { buffer, .. } => Completion::ready(Ok(buffer)),
+                Io::Flush => Completion::pending(std::future::ready(Err(IoError::Medium))),
+                _ => Completion::failed(IoError::NoSpace),
+            }
+        }
+    }
+
+    #[test]
+    fn requests_bytes_and_errors_are_counted() {
+        let counters = Counters::default();
+        let device = counted(Device::new(Failing), counters.clone());
+        let arena = Arena::heap(1 << 20);
+        assert!(device.read(0, arena.take(4096)).now_or_never().is_some_and(|outcome| outcome.is_ok()));
+        let write = device.write(0, arena.copy(&[1; 512]), Durability::Volatile);
+        assert_eq!(write.now_or_never().map(|outcome| outcome.map(|_| ())), Some(Err(IoError::NoSpace)));
+        assert!(device.flush().now_or_never().is_some_and(|outcome| outcome.is_err()));
+        let now = counters.now();
+        assert_eq!((now.reads, now.read_bytes, now.writes, now.write_bytes), (1, 4096, 1, 512));
+        assert_eq!((now.flushes, now.errors), (1, 2));
+    }
+}

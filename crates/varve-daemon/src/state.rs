@@ -1,0 +1,148 @@
+//! What the daemon remembers between two lives: paths of disks, exports, jobs. No volume depends on it.
+//!
+//! Invariant R1: the file is replaced as a whole (written beside, made durable, renamed, the directory made durable),
+//! so a crash leaves the old or the new one.
+
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+use varve_api::{Cache, Code, Door, Failure};
+
+const SCHEMA: &str = "varve.state.v1";
+const FILE: &str = "state.json";
+
+/// A disk that was once given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RememberedDisk {
+    pub(crate) path: PathBuf,
+    pub(crate) cache: Cache,
+}
+
+/// An export that comes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RememberedExport {
+    pub(crate) id: String,
+    /// The volume's identity, which outlives its name.
+    pub(crate) volume: Uuid,
+    /// `VG/LV` or `VG/LV@SNAP`, as it was when last seen.
+    pub(crate) name: String,
+    pub(crate) door: Door,
+    pub(crate) address: String,
+    pub(crate) read_only: bool,
+}
+
+/// A job that goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RememberedJob {
+    pub(crate) id: u64,
+    pub(crate) kind: String,
+    pub(crate) subject: String,
+    pub(crate) started: u64,
+}
+
+/// All of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Remembered {
+    schema: String,
+    #[serde(default)]
+    pub(crate) disks: Vec<RememberedDisk>,
+    #[serde(default)]
+    pub(crate) exports: Vec<RememberedExport>,
+    #[serde(default)]
+    pub(crate) jobs: Vec<RememberedJob>,
+    #[serde(default)]
+    pub(crate) last_export: u64,
+    #[serde(default)]
+    pub(crate) last_job: u64,
+}
+
+impl Default for Remembered {
+    fn default() -> Self {
+        let schema = SCHEMA.to_owned();
+        Self { schema, disks: Vec::new(), exports: Vec::new(), jobs: Vec::new(), last_export: 0, last_job: 0 }
+    }
+}
+
+impl Remembered {
+    /// Adds a disk, or learns a new way to reach it.
+    pub(crate) fn add_disk(&mut self, path: &Path, cache: Cache) {
+        self.disks.retain(|disk| disk.path != path);
+        self.disks.push(RememberedDisk { path: path.to_owned(), cache });
+    }
+
+    /// Forgets a disk.
+    pub(crate) fn remove_disk(&mut self, path: &Path) {
+        self.disks.retain(|disk| disk.path != path);
+    }
+}
+
+/// Reads what is remembered in `directory`. A damaged file is set aside, because volumes do not need it.
+pub(crate) fn load(directory: &Path) -> Result<Remembered, Failure> {
+    let path = directory.join(FILE);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Remembered::default()),
+        Err(error) => return Err(unusable(&path, &error)),
+    };
+    match serde_json::from_str::<Remembered>(&text) {
+        Ok(remembered) if remembered.schema == SCHEMA => Ok(remembered),
+        result => {
+            let reason = result.map_or_else(|error| error.to_string(), |_| "another schema".to_owned());
+            let aside = directory.join("state.json.damaged");
+            std::fs::rename(&path, &aside).map_err(|error| unusable(&path, &error))?;
+            tracing::warn!(path = %path.display(), reason, aside = %aside.display(),
+                "what was remembered cannot be read and was set aside; find the disks again with varve pv scan PATH…");
+            Ok(Remembered::default())
+        }
+    }
+}
+
+/// Replaces what is remembered in `directory`.
+pub(crate) fn save(directory: &Path, remembered: &Remembered) -> Result<(), Failure> {
+    let path = directory.join(FILE);
+    let text = serde_json::to_string_pretty(remembered).expect("what is remembered is plain data");
+    let replaced = || {
+        let beside = directory.join("state.json.new");
+        let mut file = File::create(&beside)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&beside, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    replaced().map_err(|error: std::io::Error| unusable(&path, &error))
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Failure {
+    let code = if error.kind() == ErrorKind::StorageFull { Code::NoSpaceOnHost } else { Code::StateUnusable };
+    Failure::new(code, format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_loaded_and_a_lost_directory_is_no_error() {
+        let folder = tempfile::tempdir().expect("a folder");
+        assert_eq!(load(folder.path()), Ok(Remembered::default()));
+        let mut remembered = Remembered::default();
+        remembered.add_disk(Path::new("/dev/vdb"), Cache::Direct);
+        remembered.add_disk(Path::new("/dev/vdb"), Cache::Buffered);
+        assert_eq!(remembered.disks.len(), 1, "a disk is remembered once");
+        save(folder.path(), &remembered).expect("a writable folder");
+        assert_eq!(load(folder.path()), Ok(remembered));
+    }
+
+    #[test]
+    fn a_damaged_file_is_set_aside_and_nothing_is_invented() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for text in ["{", r#"{"schema":"varve.state.v9"}"#] {
+            std::fs::write(folder.path().join(FILE), text).expect("a writable folder");
+            assert_eq!(load(folder.path()), Ok(Remembered::default()));
+            let aside = std::fs::read_to_string(folder.path().join("state.json.damaged"));
+            assert_eq!(aside.expect("set aside"), text);
+        }
+    }
+}
