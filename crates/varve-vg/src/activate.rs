@@ -40,6 +40,10 @@ pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, 
         let (device, offset) = match target {
             Target::Linear { pv, offset } => (disk(pv)?, *offset),
             Target::Striped { stripe_size, members } => {
+                assert!(
+                    length.is_multiple_of(members.len() as u64 * stripe_size),
+                    "T6: whole rows of stripes"
+                );
                 let length = length / members.len() as u64;
                 let members = members.iter().map(|(pv, offset)| Ok((disk(pv)?, *offset)));
                 let members = members.collect::<Result<_, IoError>>()?;

@@ -104,6 +104,7 @@ pub async fn signature(device: &Device, arena: &Arena) -> Result<Option<Signatur
     let size = device.shape().size;
     let block = u64::from(device.shape().block_size);
     let (head_length, tail_length) = (HEAD_LENGTH.min(size), align_down(TAIL_LENGTH.min(size), block));
+    assert!(head_length <= size && tail_length <= size && tail_length.is_multiple_of(block));
     let head = read_bytes(device, 0, head_length, arena).await?;
     let tail = read_bytes(device, size - tail_length, tail_length, arena).await?;
     Ok(find_signature(&head, &tail, size))
@@ -112,7 +113,8 @@ pub async fn signature(device: &Device, arena: &Arena) -> Result<Option<Signatur
 /// Makes `disk` a physical volume of no group. Its first and last MiB are zeroed, so that nothing is left that another
 /// program would take for its own.
 pub async fn create(disk: Disk, new: NewLabel, arena: &Arena) -> Result<FreeDisk, CreateProblem> {
-    examine(&disk.device, new.overwrite, arena).await?;
+    examine(&disk.device, new.overwrite, arena).await?; // C1
+    assert!(!new.id.is_nil(), "a physical volume has an id");
     let size = align_down(disk.device.shape().size, BLOCK_SIZE);
     let label = Label {
         generation: 1,
@@ -136,6 +138,7 @@ pub async fn remove(disk: &Disk) -> Result<(), IoError> {
 /// Zeroes everything before the data, label first; with `tail` also the last MiB, where other programs sign.
 async fn wipe(device: &Device, tail: bool) -> Result<(), IoError> {
     let size = align_down(device.shape().size, BLOCK_SIZE);
+    assert!(size >= 2 * BLOCK_SIZE, "a disk with room for labels, as `examine` or the label has shown");
     let options = ZeroOptions { unmap: false, ..ZeroOptions::default() };
     device.zero(Extent::new(0, 2 * BLOCK_SIZE), options).await?;
     device.flush().await?;

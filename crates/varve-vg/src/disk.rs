@@ -89,6 +89,7 @@ pub(crate) async fn read_label(device: &Device, arena: &Arena) -> Result<(Label,
     let newest = copies.iter().filter_map(|copy| copy.as_ref().ok()).max_by_key(|label| label.generation);
     if let Some(newest) = newest {
         let worn = copies.iter().any(|copy| copy.as_ref() != Ok(newest));
+        assert!(newest.check().is_ok(), "a label that was decoded is sound");
         return Ok((*newest, worn));
     }
     let absent = ReadProblem::Label(LabelError::Absent);
@@ -125,6 +126,7 @@ async fn read_blocks(device: &Device, extent: Extent, arena: &Arena, bytes: &mut
 
 /// Writes both copies of `label`: D1. The second copy first, so that an old first copy still stands if that fails.
 pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -> Result<(), IoError> {
+    assert!(label.size <= device.shape().size, "a label does not promise more than there is");
     for address in LABEL_ADDRESSES.into_iter().rev() {
         let block = arena.copy(&label.encode(address));
         device.write(address, block, Durability::Volatile).await?;
@@ -144,6 +146,7 @@ pub(crate) async fn write_slot(
     let beside = if has(Flaw::OverwriteNewest) { None } else { newest };
     let extent = place(ring, beside, slot_length(slot.text.len()));
     let bytes = arena.copy(&slot.encode(extent.offset));
+    assert!(ring.contains(extent) && bytes.len() as u64 == extent.length, "D2: {extent:?} in {ring:?}");
     device.write(extent.offset, bytes, Durability::Volatile).await?;
     if !has(Flaw::SkipFlush) {
         device.flush().await?;

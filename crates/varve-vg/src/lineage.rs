@@ -71,7 +71,12 @@ pub enum Undecided {
     Divergent(Vec<Vec<Uuid>>),
     /// The version that counts cannot be read by this program.
     Text(TextError),
+    /// The version that counts is whole, and cannot be true.
+    Contradiction(&'static str),
 }
+
+/// Numbers from here on are no work of ours: nobody makes so many changes.
+const SEQUENCE_END: u64 = 1 << 62;
 
 /// Finds the truth.
 pub fn judge(witnesses: &[Witness]) -> Result<Verdict, Undecided> {
@@ -79,8 +84,18 @@ pub fn judge(witnesses: &[Witness]) -> Result<Verdict, Undecided> {
     let version = tree.winner()?;
     let slot = (*tree.slots.get(&version).expect("the winner is a version that a disk holds")).clone();
     let group = Group::from_text(&slot.text).map_err(Undecided::Text)?;
+    if (group.id(), group.entry().sequence) != (slot.vg, slot.sequence) {
+        return Err(Undecided::Contradiction("its text is of another group or version than its slot"));
+    }
+    if slot.sequence >= SEQUENCE_END {
+        return Err(Undecided::Contradiction("its number is so high that none can follow"));
+    }
     let chain = tree.chain(version);
-    let standings = witnesses.iter().map(|witness| tree.standing(witness, &chain, &group)).collect();
+    assert_eq!(chain.first(), Some(&version), "a line begins with its head");
+    let standings: Vec<_> = witnesses.iter().map(|witness| tree.standing(witness, &chain, &group)).collect();
+    if !standings.contains(&Standing::Current) && !has(Flaw::BelieveStale) {
+        return Err(Undecided::Contradiction("it counts on no disk that holds it"));
+    }
     Ok(Verdict { slot, group, standings })
 }
 
@@ -112,6 +127,7 @@ impl<'a> Tree<'a> {
         }
         let chains: Vec<(Uuid, Vec<Uuid>)> =
             self.heads.keys().map(|head| (*head, self.chain(*head))).collect();
+        // R1.
         let older = |head: &Uuid| chains.iter().any(|(other, chain)| other != head && chain.contains(head));
         let candidates: Vec<_> = chains.iter().filter(|(head, _)| !older(head)).collect();
         let Some((any, _)) = candidates.first() else { return Err(Undecided::Nothing) };
@@ -179,6 +195,7 @@ impl<'a> Tree<'a> {
 
     /// R3: whether `one` is a single version beyond the fork, and a disk that it counts on never got it.
     fn unacknowledged(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
+        assert_ne!(one.0, other.0, "two versions are compared");
         if beyond_fork(one, other).count() != 1 {
             return false;
         }
@@ -195,6 +212,7 @@ impl<'a> Tree<'a> {
         if truth.pv_by_id(witness.pv).is_none() {
             return Standing::Removed;
         }
+        assert!(!chain.is_empty(), "a line holds its head");
         let held = |version: &Uuid| witness.ring.slots.iter().any(|placed| placed.version == *version);
         let Some(base) = chain.iter().position(held) else { return Standing::Stale };
         if base == 0 && truth.counts_on(witness.pv) {

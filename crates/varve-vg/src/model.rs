@@ -122,6 +122,7 @@ impl Group {
             push_run(&mut free, pv.name, start, pv.extents);
         }
         free.sort();
+        assert!(free.iter().all(|run| self.pv(run.pv).is_some_and(|pv| run.end() <= pv.extents)), "G1, T4");
         free
     }
 
@@ -132,6 +133,7 @@ impl Group {
             self.bytes(disks.map(|pv| pv.extents).sum())
         };
         let free = self.bytes(self.free_areas().iter().map(|area| area.count).sum());
+        assert!(free <= sum(false), "G1, T5: what is free lies on disks that are here");
         GroupUse { size: sum(false) + sum(true), free, missing: sum(true) }
     }
 

@@ -93,6 +93,12 @@ impl OpenGroup {
         if reading.label_worn {
             self.notes.push(Note::LabelWorn { path: path.clone() });
         }
+        let entry = self.group.pv_by_id(witness.pv);
+        let shape = (reading.label.size, reading.label.data_offset);
+        if entry.is_some_and(|entry| (entry.size, entry.data_offset) != shape) {
+            self.notes.push(Note::OtherShape { path });
+            return;
+        }
         match standing {
             Standing::Current => {}
             Standing::Behind => self.notes.push(Note::Behind { path, holds, newest }),
@@ -197,7 +203,9 @@ impl OpenGroup {
     pub async fn settle(&mut self, absent: Absent, stamp: &Stamp) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
         let missing = self.newly_missing();
-        if absent == Absent::Refuse && !missing.is_empty() {
+        // At least one usable disk holds the truth; else there is nobody to record the absence of the others.
+        let nobody = self.with(Standing::Current).next().is_none();
+        if nobody || (absent == Absent::Refuse && !missing.is_empty()) {
             let path = |id: &Uuid| self.group.pv_by_id(*id).map_or_else(String::new, |pv| pv.path.clone());
             let paths = missing.iter().map(path).collect();
             return Err(CommitError::Incomplete { group: self.group.name().into(), paths });
@@ -278,6 +286,7 @@ impl OpenGroup {
             let group = self.group.name().into();
             return Err(CommitError::Plan(crate::PlanError::DiskNotFound { group, disk: pv.to_string() }));
         };
+        assert!(!self.group.counts_on(pv), "V2: it was recorded as missing when the group was settled");
         let member = self.stale.swap_remove(index);
         self.members.push(member);
         self.record(Vec::new(), vec![pv], stamp).await
@@ -316,6 +325,7 @@ impl OpenGroup {
     async fn commit_next(&mut self, next: Group, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
         let numbers = self.members.iter().map(|member| member.sequence_max);
         let sequence = numbers.max().unwrap_or(0).max(self.slot.sequence) + 1; // V3
+        assert_eq!(self.state, State::Settled, "O1");
         let next = numbered(&next, sequence);
         let slot = self.slot.followed_by(sequence, next.text());
         self.commit(next, slot, joining).await
@@ -328,6 +338,12 @@ impl OpenGroup {
         let results = self.write_everywhere(&next, &slot, joining).await;
         self.finish_writes(results)?;
         (self.group, self.slot) = (next, slot);
+        let counted = self.members.iter().filter(|member| self.group.counts_on(member.pv));
+        assert!(
+            counted.clone().all(|member| member.sequence_max == self.slot.sequence),
+            "V1: all of them hold it"
+        );
+        assert!(counted.count() > 0, "V1: somebody holds it");
         self.members.retain(|member| member.standing != Standing::Removed);
         Ok(())
     }
@@ -439,6 +455,7 @@ impl Member {
 
     async fn relabel(&mut self, vg: Option<Uuid>, arena: &Arena) -> Result<(), IoError> {
         let label = Label { generation: self.label.generation + 1, vg, ..self.label };
+        assert_eq!(label.pv, self.pv, "a disk stays what it is");
         write_label(&self.disk.device, &label, arena).await?;
         (self.label, self.label_worn) = (label, false);
         Ok(())

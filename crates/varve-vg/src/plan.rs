@@ -232,6 +232,7 @@ pub fn plan_group(
     description.group.sequence = 1;
     plan.after = Group::new(description).map_err(PlanError::Invalid)?;
     plan.based_on = 0;
+    assert_eq!((plan.bytes_taken, plan.bytes_freed), (0, 0), "a new group holds no volume");
     Ok(plan)
 }
 
@@ -253,6 +254,12 @@ impl<'a> Draft<'a> {
         description.group.changed = stamp.date;
         description.group.change.clone_from(&stamp.change);
         let after = Group::new(description).map_err(PlanError::Invalid)?;
+        assert_eq!(after.entry().sequence, before.entry().sequence + 1, "P1");
+        assert_eq!(
+            (after.id(), after.extent_size()),
+            (before.id(), before.extent_size()),
+            "what a group is stays"
+        );
         let (taken, freed) = (gained(before, &after), gained(&after, before));
         let unit = before.extent_size();
         let plan = Plan {
@@ -309,6 +316,7 @@ impl<'a> Draft<'a> {
 
     /// Extents that hold `bytes`, rounded up.
     fn extents_of(&self, bytes: u64) -> u64 {
+        assert!(self.extent_size().is_power_of_two(), "G1, T2");
         bytes.div_ceil(self.extent_size())
     }
 
@@ -372,5 +380,6 @@ fn places(areas: impl IntoIterator<Item = Area>) -> String {
 fn unused_name(disks: &[PhysicalVolume]) -> PvName {
     let used = |number: &u32| disks.iter().any(|pv| pv.name == PvName(*number));
     let number = (0..).find(|number| !used(number)).expect("a group has fewer disks than there are numbers");
+    assert!(number as usize <= disks.len(), "the lowest number of none is at most their count");
     PvName(number)
 }

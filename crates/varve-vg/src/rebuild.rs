@@ -64,6 +64,7 @@ pub async fn rebuild(
     for pv in &mut next.physical_volumes {
         pv.missing = false;
     }
+    assert!(free.iter().all(|free| next.physical_volumes.iter().any(|pv| pv.id == free.label.pv)), "U1");
     let next = Group::new(next).map_err(RebuildError::Backup)?;
     let previous = version_of(id, sequence, None, &text);
     OpenGroup::found(next, Some(previous), free, arena).await.map_err(RebuildError::Commit)

@@ -87,6 +87,9 @@ pub enum GroupProblem {
     /// The description cannot be read by this program.
     #[error(transparent)]
     Text(TextError),
+    /// The description is whole, and cannot be true.
+    #[error("its description contradicts itself: {0}")]
+    Contradiction(&'static str),
     /// Two disks carry the same label.
     #[error("two of its disks carry the same label ({0})")]
     Duplicate(Uuid),
@@ -115,7 +118,9 @@ impl GroupProblem {
     /// What to do about it.
     pub fn help(&self) -> String {
         match self {
-            Self::NoDescription => "`varve vg restore VG FILE` writes a backup back".into(),
+            Self::NoDescription | Self::Contradiction(_) => {
+                "`varve vg restore VG FILE` writes a backup back".into()
+            }
             Self::Divergent { .. } => {
                 "decide which side is right, detach the others, and `varve vg reduce VG --missing`; then \
                 `varve pv create --yes` the others"
@@ -212,6 +217,7 @@ impl Survey {
                 verdict = judge(&witnesses);
             }
         }
+        assert_eq!(witnesses.len(), readings.len(), "every disk has its say");
         let path_of = |pv: &Uuid| {
             let reading = readings.iter().find(|reading| reading.label.pv == *pv);
             reading.map_or_else(String::new, |reading| reading.disk.path.clone())
@@ -223,6 +229,7 @@ impl Survey {
             }
             Err(Undecided::Nothing) => GroupProblem::NoDescription,
             Err(Undecided::Text(error)) => GroupProblem::Text(error),
+            Err(Undecided::Contradiction(what)) => GroupProblem::Contradiction(what),
             Err(Undecided::Divergent(sides)) => {
                 let named = sides.iter().map(|side| side.iter().map(path_of).collect());
                 GroupProblem::Divergent { sides: named.collect() }

@@ -128,6 +128,7 @@ pub fn format_size(bytes: u64) -> String {
         }
         (unit, letter) = (unit * 1024, next);
     }
+    assert!(tenths(unit) >= 10, "the largest unit that is not more than the size");
     format!("{}.{} {letter}iB", tenths(unit) / 10, tenths(unit) % 10)
 }
 

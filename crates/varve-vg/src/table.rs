@@ -105,13 +105,16 @@ fn lines(group: &Group, segments: &[Segment], stripe_size: Option<u64>) -> Vec<L
         lines.push(Line { start, length, target: target(group, segment, stripe_size) });
         start += length;
     }
+    assert!(lines.iter().all(|line| line.length > 0), "B1");
     lines
 }
 
 fn target(group: &Group, segment: &Segment, stripe_size: Option<u64>) -> Target {
     let place = |area: &Area| {
         let pv = group.pv(area.pv).filter(|pv| !pv.missing)?;
-        Some((pv.name, pv.data_offset + group.bytes(area.start)))
+        let offset = pv.data_offset + group.bytes(area.start);
+        assert!(offset + group.bytes(area.count) <= pv.size, "B2: {area} ends on its disk");
+        Some((pv.name, offset))
     };
     let places: Option<Vec<_>> = segment.areas.iter().map(place).collect();
     match (places, stripe_size) {

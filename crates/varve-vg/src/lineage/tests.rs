@@ -177,6 +177,17 @@ fn a_text_of_a_newer_program_is_not_passed_over() {
 }
 
 #[test]
+fn whole_versions_that_cannot_be_true_are_refused() {
+    let one = first();
+    let other_text = one.followed_by(2, one.text.clone());
+    let unlisted = Witness { pv: Uuid::from_u128(0xf), ..holds('a', &[&one]) };
+    let high = next_numbered(&one, "high", "", 1 << 62);
+    for witness in [holds('a', &[&other_text]), unlisted, holds('a', &[&high])] {
+        assert!(matches!(judge(&[witness]), Err(Undecided::Contradiction(_))));
+    }
+}
+
+#[test]
 fn numbers_do_not_decide() {
     let one = first();
     let without_a = next(&one, "without a", "a");

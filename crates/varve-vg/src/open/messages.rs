@@ -57,6 +57,15 @@ pub enum Note {
         /// The group.
         group: String,
     },
+    /// The group's description and the disk's label disagree about the disk's size or where its data begins.
+    #[error(
+        "{path} is not as the description of its group says: its label has another size or data offset; it is \
+        not used"
+    )]
+    OtherShape {
+        /// Where it is.
+        path: String,
+    },
     /// A copy of the label is damaged or old; it is written again.
     #[error("{path}: a copy of the label was damaged and is written again")]
     LabelWorn {
@@ -84,6 +93,7 @@ impl Note {
             Self::Stale { path, .. } => Some(format!(
                 "`varve vg extend {group} {path} --yes` takes it back with data that may be old"
             )),
+            Self::OtherShape { .. } => Some(format!("`varve vg restore {group} FILE` writes a backup back")),
             Self::Removed { path, .. } => Some(format!("`varve pv create {path} --yes` makes it free")),
             Self::Behind { .. }
             | Self::Returned { .. }

@@ -56,6 +56,7 @@ impl Draft<'_> {
             return Err(PlanError::LastDisk { group, path });
         }
         self.description.physical_volumes.retain(|other| other.id != id);
+        assert!(!self.description.physical_volumes.is_empty(), "a group keeps a disk");
         self.step(format!("take {path} ({}) out of {group}", pv.name));
         Ok(())
     }
@@ -83,6 +84,7 @@ impl Draft<'_> {
             self.step(format!("remove {full}, its snapshots and all that is left of its data ({size})"));
         }
         self.description.physical_volumes.retain(|pv| !pv.missing);
+        assert!(!self.description.physical_volumes.is_empty(), "a group keeps a disk");
         for pv in missing {
             self.step(format!(
                 "take the missing {} ({}, last seen at {}) out of {group}",

@@ -46,6 +46,7 @@ impl Draft<'_> {
 
     pub(super) fn remove_store(&mut self, volume: &str) -> Result<(), PlanError> {
         let store = self.lv(volume)?.store.take().ok_or_else(|| self.no_store(volume))?;
+        assert!(store.extents > 0, "T7: a store has extents");
         let (full, size) = (self.full(volume), self.size_text(store.extents));
         self.step(format!("give up the exception store of {full} ({size})"));
         Ok(())

@@ -83,6 +83,7 @@ impl Draft<'_> {
         }
         let before = lv.extents;
         cut(&mut lv.segments, before - asked);
+        assert_eq!(asked, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
         lv.extents = asked;
         let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(asked));
         let lost = self.size_text(before - asked);
@@ -95,6 +96,7 @@ impl Draft<'_> {
         self.lv(from)?;
         self.check_new_name(&to)?;
         let (old, new) = (self.full(from), self.full(&to));
+        assert_ne!(old, new, "a name in use was refused");
         self.lv(from)?.name = to;
         self.step(format!("rename {old} to {new}"));
         Ok(())
@@ -105,7 +107,9 @@ impl Draft<'_> {
         if lv.store.is_some() {
             return Err(self.has_store(name));
         }
+        let count = self.description.logical_volumes.len();
         self.description.logical_volumes.retain(|other| other.id != lv.id);
+        assert_eq!(self.description.logical_volumes.len() + 1, count, "P2: one volume goes");
         let (full, size) = (self.full(name), self.size_text(lv.extents));
         self.step(format!("remove {full} and all its data ({size})"));
         Ok(())
@@ -113,6 +117,7 @@ impl Draft<'_> {
 
     /// Gives `lv` `extents` more extents, a multiple of `stripes`.
     fn grow(&self, lv: &mut LogicalVolume, extents: u64, stripes: u64) -> Result<(), PlanError> {
+        assert!(extents > 0 && extents.is_multiple_of(stripes), "A3: whole rows");
         let group = self.current();
         let mut free = FreeMap::of(&group);
         let last = lv.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use super::{EXTENT, EXTENTS, Lab, RING, content, group_plan, pv_id, stamp};
 use crate::create::{CreateProblem, NewLabel, create, examine, remove};
+use crate::disk::{read_label, write_label};
 use crate::model::PvName;
 use crate::plan::{Change, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
@@ -14,7 +15,7 @@ use crate::{
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_block::{Access, Durability, Extent, UnixTime};
-use varve_format::LabelError;
+use varve_format::{Label, LabelError};
 use varve_sim::{DiskOptions, SimDisk, World};
 
 const NEW: NewLabel = NewLabel { id: Uuid::from_u128(0x1000), created: UnixTime(1), overwrite: false };
@@ -159,6 +160,24 @@ fn a_disk_cut_short_is_named_and_not_used() {
     let refused = lab.settle(&mut open, Absent::Refuse);
     let paths = vec!["/dev/sd1".to_owned()];
     assert_eq!(refused, Err(CommitError::Incomplete { group: "data".into(), paths }));
+}
+
+#[test]
+fn a_disk_whose_label_and_description_disagree_is_not_used() {
+    let lab = lab(2);
+    lab.world.run(async {
+        lab.create().await;
+        let disk = lab.disk(1);
+        let (label, _) = read_label(&disk.device, &lab.world.arena()).await.expect("labelled");
+        let smaller = Label { generation: label.generation + 1, size: label.size - EXTENT, ..label };
+        write_label(&disk.device, &smaller, &lab.world.arena()).await.expect("no faults");
+    });
+    let open = lab.only_group([0, 1]);
+    assert!(open.notes().contains(&Note::OtherShape { path: "/dev/sd1".into() }), "{:?}", open.notes());
+    assert_eq!(open.newly_missing(), [pv_id(1)]);
+    let mut alone = lab.only_group([1]);
+    let refused = lab.settle(&mut alone, Absent::Accept);
+    assert!(matches!(refused, Err(CommitError::Incomplete { .. })), "{refused:?}");
 }
 
 #[test]
