@@ -38,7 +38,7 @@ need_root_and() {
 
 start_daemon() {
     mkdir -p "$work/state"
-    varve daemon --state "$work/state" --socket "$VARVE_SOCKET" "${daemon_options[@]}" >"$work/daemon.out" 2>>"$work/daemon.log" &
+    "$varve_bin" daemon --state "$work/state" --socket "$VARVE_SOCKET" "${daemon_options[@]}" >"$work/daemon.out" 2>>"$work/daemon.log" &
     daemon_pid=$!
     local n
     for n in $(seq 200); do
