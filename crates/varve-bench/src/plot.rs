@@ -2,6 +2,7 @@
 
 use crate::stats::Summary;
 use crate::svg::{Anchor, Svg, step};
+use crate::verdict::as_printed;
 
 const INK: &str = "#1f2933";
 const FAINT: &str = "#d9dee4";
@@ -41,7 +42,7 @@ pub(crate) fn bars(title: &str, note: &str, rows: &[Bar]) -> String {
     }
     for (index, row) in rows.iter().enumerate() {
         let y = top + pitch * index as f64;
-        let colour = if row.ratio.median >= row.goal { HOLDS } else { MISSES };
+        let colour = if as_printed(row.ratio.median) >= row.goal { HOLDS } else { MISSES };
         svg.text((left - 10.0, y + 17.0), 12.0, Anchor::End, INK, &row.label);
         svg.rectangle((left, y + 5.0), (scale(row.ratio.median) - left, 16.0), colour);
         for other in &row.others {
@@ -51,7 +52,7 @@ pub(crate) fn bars(title: &str, note: &str, rows: &[Bar]) -> String {
         svg.line((scale(row.ratio.lowest), y + 13.0), (scale(row.ratio.highest), y + 13.0), INK, 1.0);
         let label = format!("{:.2}", row.ratio.median);
         let past = row.ratio.highest.max(row.goal).max(row.ratio.median);
-        svg.text((scale(past) + 5.0, y + 17.0), 11.0, Anchor::Start, INK, &label);
+        svg.text((scale(past) + 9.0, y + 17.0), 11.0, Anchor::Start, INK, &label);
     }
     bar_legend(&mut svg, (left, bottom + 44.0));
     svg.finish()

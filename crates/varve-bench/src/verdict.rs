@@ -62,13 +62,18 @@ pub(crate) fn judge(row: &NbdRow) -> NbdVerdict {
 impl NbdVerdict {
     /// Whether the throughput reaches `goal`; nothing without a peer.
     pub(crate) fn is_fast(&self, goal: f64) -> Option<bool> {
-        self.peer.as_ref().map(|peer| peer.ratio.median >= goal)
+        self.peer.as_ref().map(|peer| as_printed(peer.ratio.median) >= goal)
     }
 
     /// Whether no like peer is leaner; nothing without a peer.
     pub(crate) fn is_lean(&self) -> Option<bool> {
-        self.cpu.as_ref().map(|cpu| cpu.ratio.median <= 1.0)
+        self.cpu.as_ref().map(|cpu| as_printed(cpu.ratio.median) <= 1.0)
     }
+}
+
+/// Two decimals: what is judged is what is printed, and a thousandth is noise.
+pub(crate) fn as_printed(ratio: f64) -> f64 {
+    (ratio * 100.0).round() / 100.0
 }
 
 /// Throughput with `snapshots` over that with `base` of them, round by round.
@@ -119,6 +124,16 @@ mod tests {
         let verdict = judge(&NbdRow { work: Work::random(false, 4, 1, 1), contenders });
         assert_eq!(verdict, NbdVerdict { peer: None, cpu: None, limit: None });
         assert_eq!(verdict.is_fast(1.0), None);
+    }
+
+    #[test]
+    fn what_is_judged_is_what_is_printed() {
+        let contenders = vec![
+            contender("varve", Role::Varve, &[(99.6, 1.004)]),
+            contender("peer", Role::Peer, &[(100.0, 1.0)]),
+        ];
+        let verdict = judge(&NbdRow { work: Work::sequential(false, 64, 8, 1), contenders });
+        assert_eq!((verdict.is_fast(1.0), verdict.is_lean()), (Some(true), Some(true)));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use crate::first_touch::COUNTS;
 use crate::plot::{Curve, curves};
 use crate::results::{Results, SnapshotPart, SnapshotSeries};
 use crate::stats::{Summary, median};
-use crate::table::{Table, dash, short, spread};
+use crate::table::{Table, dash, short};
 use crate::verdict::snapshot_ratio;
 
 /// Numbers of snapshots that all sources have.
@@ -103,7 +103,8 @@ fn speed(series: &SnapshotSeries, snapshots: u32) -> String {
 fn figure(part: &SnapshotPart, ratio: Option<Summary>) -> String {
     match ratio {
         Some(ratio) if part.exact => format!("{:.3}", ratio.median),
-        ratio => spread(ratio),
+        Some(Summary { median, lowest, highest }) => format!("{median:.3} ({lowest:.3} to {highest:.3})"),
+        None => dash(),
     }
 }
 
