@@ -18,6 +18,9 @@ const FILE: &str = "state.json";
 pub(crate) struct RememberedDisk {
     pub(crate) path: PathBuf,
     pub(crate) cache: Cache,
+    /// What its label said; by this it is known again at another path.
+    #[serde(default)]
+    pub(crate) id: Option<Uuid>,
 }
 
 /// An export that comes back.
@@ -66,10 +69,15 @@ impl Default for Remembered {
 }
 
 impl Remembered {
-    /// Adds a disk, or learns a new way to reach it.
-    pub(crate) fn add_disk(&mut self, path: &Path, cache: Cache) {
-        self.disks.retain(|disk| disk.path != path);
-        self.disks.push(RememberedDisk { path: path.to_owned(), cache });
+    /// Adds a disk, or learns a new place or way to reach it; the places that it has left.
+    pub(crate) fn add_disk(&mut self, path: &Path, cache: Cache, id: Option<Uuid>) -> Vec<PathBuf> {
+        let same = |disk: &RememberedDisk| disk.path == path || (id.is_some() && disk.id == id);
+        let left =
+            self.disks.iter().filter(|disk| same(disk) && disk.path != path).map(|disk| disk.path.clone());
+        let left = left.collect();
+        self.disks.retain(|disk| !same(disk));
+        self.disks.push(RememberedDisk { path: path.to_owned(), cache, id });
+        left
     }
 
     /// Forgets a disk.
@@ -104,6 +112,7 @@ pub(crate) fn save(directory: &Path, remembered: &Remembered) -> Result<(), Fail
     let path = directory.join(FILE);
     let text = serde_json::to_string_pretty(remembered).expect("what is remembered is plain data");
     let replaced = || {
+        // R1
         let beside = directory.join("state.json.new");
         let mut file = File::create(&beside)?;
         file.write_all(text.as_bytes())?;
@@ -128,8 +137,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         assert_eq!(load(folder.path()), Ok(Remembered::default()));
         let mut remembered = Remembered::default();
-        remembered.add_disk(Path::new("/dev/vdb"), Cache::Direct);
-        remembered.add_disk(Path::new("/dev/vdb"), Cache::Buffered);
+        let id = Some(Uuid::from_u128(7));
+        remembered.add_disk(Path::new("/dev/vdb"), Cache::Direct, None);
+        assert!(remembered.add_disk(Path::new("/dev/vdb"), Cache::Buffered, id).is_empty());
+        let left = remembered.add_disk(Path::new("/dev/vdc"), Cache::Buffered, id);
+        assert_eq!(left, [PathBuf::from("/dev/vdb")], "a disk that moved is known by its label");
         assert_eq!(remembered.disks.len(), 1, "a disk is remembered once");
         save(folder.path(), &remembered).expect("a writable folder");
         assert_eq!(load(folder.path()), Ok(remembered));

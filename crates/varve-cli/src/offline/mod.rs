@@ -1,16 +1,8 @@
-//! Tools for disks that no daemon holds: they open devices exclusively and themselves.
+//! Tools for disks that no daemon holds: they open devices themselves, locked, and only to read.
 
-use crate::answer::Answer;
-use crate::verbs::not_built;
-use std::path::PathBuf;
-use varve_api::Failure;
+mod check;
+mod disks;
+mod dump;
 
-/// `varve check`.
-pub(crate) fn check(_paths: &[PathBuf]) -> Result<Answer, Failure> {
-    Err(not_built("check"))
-}
-
-/// `varve dump`.
-pub(crate) fn dump(_paths: &[PathBuf]) -> Result<Answer, Failure> {
-    Err(not_built("dump"))
-}
+pub(crate) use check::check;
+pub(crate) use dump::dump;

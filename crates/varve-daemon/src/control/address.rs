@@ -71,7 +71,9 @@ fn nbd_place(text: &str) -> Result<Place, Failure> {
     // A port alone means this machine only.
     let (host, port) = place.rsplit_once(':').unwrap_or(("", place));
     let host = if host.is_empty() { "127.0.0.1" } else { host.trim_matches(['[', ']']) };
-    let port: u16 = port.parse().map_err(|_| bad(text, "the port is a number up to 65535"))?;
+    let port: std::num::NonZeroU16 =
+        port.parse().map_err(|_| bad(text, "the port is a number from 1 to 65535"))?;
+    let port = port.get();
     let resolved = (host, port).to_socket_addrs().map_err(|error| bad(text, &error.to_string()))?;
     let resolved: Vec<SocketAddr> = resolved.collect();
     let address = resolved.iter().find(|address| address.is_ipv4()).or(resolved.first());
@@ -123,7 +125,16 @@ mod tests {
             assert_eq!(Address::parse(Door::Nbd, written), Ok(address));
         }
         let long = format!("unix:/{}", "x".repeat(107));
-        for wrong in ["", "/run/a.sock", "unix:", "unix:a.sock", "tcp:localhost", "tcp:h:99999", &long] {
+        for wrong in [
+            "",
+            "/run/a.sock",
+            "unix:",
+            "unix:a.sock",
+            "tcp:localhost",
+            "tcp:h:99999",
+            "tcp:localhost:0",
+            &long,
+        ] {
             let code = Address::parse(Door::Nbd, wrong).map_err(|failure| failure.code);
             assert_eq!(code.err(), Some(Code::BadAddress), "{wrong}");
         }

@@ -21,7 +21,7 @@ pub(super) struct Commits<'a> {
 }
 
 impl Control {
-    /// Waits for the right to plan and commit.
+    /// Waits for the right to plan and commit (G1). To be given up before anything waits for a volume (G2).
     pub(super) async fn commits(&self) -> Commits<'_> {
         Commits { control: self, _guard: self.commits.lock().await }
     }

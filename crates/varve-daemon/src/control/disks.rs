@@ -109,8 +109,11 @@ impl Control {
             let message = "too small: a physical volume needs more than 1 MiB";
             return Err(Failure::new(Code::DiskTooSmall, message).help("give a larger --size"));
         }
-        if let (true, Some(size)) = (request.dry_run, size) {
-            return self.plan_files(&request.paths, size).map(Changed::Planned);
+        if let Some(size) = size {
+            let plan = plan_files(&request.paths, size)?;
+            if request.dry_run {
+                return Ok(Changed::Planned(plan));
+            }
         }
         let search = Search { cache: request.cache, overwrite: request.overwrite, size, labelled: false };
         let candidates = self.candidates(&request.paths, search).await?;
@@ -230,6 +233,7 @@ impl Control {
             self.refuse_copy(&label, path)?;
             return Ok(Candidate { path: path.to_owned(), file, cache, label: Some(label), made });
         }
+        // K1
         let examined = examine(&device, search.overwrite, &self.context.arena()).await;
         if let Err(problem) = examined {
             if made {
@@ -360,8 +364,13 @@ impl Control {
     }
 
     fn remember_disk(&self, path: &Path, known: KnownDisk) {
-        self.remembered.borrow_mut().add_disk(path, known.cache);
-        self.unopened.borrow_mut().remove(path);
+        let id = known.label.map(|label| label.pv);
+        let left = self.remembered.borrow_mut().add_disk(path, known.cache, id);
+        let mut unopened = self.unopened.borrow_mut();
+        unopened.remove(path);
+        left.iter().for_each(|old| {
+            unopened.remove(old);
+        });
         self.disks.borrow_mut().insert(path.to_owned(), known);
     }
 
@@ -393,22 +402,6 @@ impl Control {
             Failure::new(Code::PhysicalVolumeNotFound, format!("the daemon knows no disk {text}"))
                 .help("varve pv list")
         })
-    }
-
-    /// What would be made, for `--size`.
-    fn plan_files(&self, paths: &[String], size: u64) -> Result<Plan, Failure> {
-        for path in paths {
-            if Path::new(path).exists() {
-                let message = format!("{path}: the file exists already");
-                return Err(
-                    Failure::new(Code::DiskExists, message).help("leave --size out to use it as it is")
-                );
-            }
-        }
-        let step = |path: &String| {
-            format!("would make the sparse file {path} of {} and label it", format_size(size))
-        };
-        Ok(steps_plan(paths.iter().map(step).collect()))
     }
 }
 
@@ -482,4 +475,17 @@ fn lost(path: String, failure: &Failure) -> PhysicalVolume {
 /// A plan that takes and frees nothing.
 fn steps_plan(steps: Vec<String>) -> Plan {
     Plan { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
+}
+
+/// What would be made, for `--size`.
+fn plan_files(paths: &[String], size: u64) -> Result<Plan, Failure> {
+    for path in paths {
+        if Path::new(path).exists() {
+            let message = format!("{path}: the file exists already");
+            return Err(Failure::new(Code::DiskExists, message).help("leave --size out to use it as it is"));
+        }
+    }
+    let step =
+        |path: &String| format!("would make the sparse file {path} of {} and label it", format_size(size));
+    Ok(steps_plan(paths.iter().map(step).collect()))
 }

@@ -1,23 +1,17 @@
 //! Exports: doors opened, listed, closed, remembered and brought back.
 //!
-//! Invariants:
-//! - X1. An export that was made is remembered before its command returns, and comes back when its volume does.
-//! - X2. An export that was removed serves nobody when its command returns.
+//! Invariant X1: an export that was made is remembered before its command returns, and comes back when its volume does.
 
 use super::Control;
 use super::address::Address;
-use super::find::Located;
 use crate::failures;
-use crate::shard::nbd::{NbdSocket, Place, Target};
-use crate::shard::{family, here};
+use crate::shard::here;
 use crate::state::RememberedExport;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::path::PathBuf;
 use varve_api::{
     Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
 };
-use varve_block::{Portal, UnixTime};
-use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_file};
+use varve_export::fuse::FuseDoor;
 use varve_os::{ShardContext, ShardHandle};
 use varve_vg::names::VolumeName;
 
@@ -89,6 +83,7 @@ impl Control {
         let stored = remembered.clone();
         self.exports.borrow_mut().insert(id.clone(), KnownExport { remembered, name, open });
         self.remembered.borrow_mut().exports.push(stored);
+        // X1
         if let Err(failure) = self.save().await {
             self.forget_export(&id).await;
             return Err(failure);
@@ -176,29 +171,6 @@ impl Control {
         Some(name)
     }
 
-    /// Closes every door, whoever is behind it; what is in flight is finished.
-    pub(super) async fn close_exports(&self) {
-        let ids: Vec<String> = self.exports.borrow().keys().cloned().collect();
-        for id in ids {
-            match self.take_open(&id) {
-                Some(Open::Fuse(mut door)) => {
-                    let _ = self.context.blocking(move || door.detach()).await;
-                }
-                Some(Open::Nbd(shard)) => {
-                    let Some(address) = self.address_of(&id) else { continue };
-                    let closed = shard.run(async move |_: ShardContext| {
-                        let socket = here().sockets.borrow_mut().remove(&address);
-                        if let Some(socket) = socket {
-                            socket.close().await;
-                        }
-                    });
-                    let _ = closed.await;
-                }
-                _ => {}
-            }
-        }
-    }
-
     /// Ends the exports of a volume under its old name and begins them under the new one; connections stay.
     pub(super) async fn rename_exports(&self, from: &VolumeName, to: &VolumeName) {
         let affected: Vec<String> = {
@@ -251,17 +223,6 @@ impl Control {
         Some((old, new, shard, address))
     }
 
-    /// Leads files to the new size of a volume; NBD clients see it when they connect again.
-    pub(super) async fn resize_exports(&self, name: &VolumeName, located: &Located) {
-        for id in self.exports_of(name) {
-            let read_only = self.exports.borrow().get(&id).is_some_and(|export| export.remembered.read_only);
-            let Ok(portal) = self.portal(located, None, read_only).await else { continue };
-            if let Some(KnownExport { open: Open::Fuse(door), .. }) = self.exports.borrow().get(&id) {
-                door.replace(portal);
-            }
-        }
-    }
-
     /// Refuses an export that is there already.
     fn check_export(&self, address: &Address, name: &VolumeName) -> Result<(), Failure> {
         let exports = self.exports.borrow();
@@ -281,157 +242,10 @@ impl Control {
         }
     }
 
-    async fn check_fuse(&self, path: &Path) -> Result<(), Failure> {
-        let path = path.to_owned();
-        let checked = self.context.blocking(move || check_file(&path).map(|_| ())).await;
-        checked.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))
-    }
-
-    async fn open_export(
-        &self,
-        remembered: &RememberedExport,
-        name: &VolumeName,
-        address: &Address,
-        located: &Located,
-    ) -> Result<Open, Failure> {
-        match address {
-            Address::Nbd(place) => self.open_nbd(remembered, name, place, located).await,
-            Address::Fuse(path) => self.open_fuse(remembered, name, path, located).await,
-        }
-    }
-
-    /// Adds a name to the socket at `place`; a new socket listens on the volume's own shard.
-    async fn open_nbd(
-        &self,
-        remembered: &RememberedExport,
-        name: &VolumeName,
-        place: &Place,
-        located: &Located,
-    ) -> Result<Open, Failure> {
-        let address = remembered.address.clone();
-        let shard = self.socket_home(&address).unwrap_or_else(|| located.home.clone());
-        let target = Target {
-            volume: located.volume.id,
-            snapshot: name.snapshot.clone(),
-            home: located.home.clone(),
-            read_only: remembered.read_only,
-        };
-        let (own_name, place) = (name.to_string(), place.clone());
-        let added = shard.run(async move |context: ShardContext| {
-            let here = here();
-            let socket = match here.socket(&address) {
-                Some(socket) => socket,
-                None => {
-                    let opened = NbdSocket::open(&context, &place);
-                    let socket = opened.map_err(|error| failures::listen(&address, &error))?;
-                    here.sockets.borrow_mut().insert(address, Rc::clone(&socket));
-                    socket
-                }
-            };
-            if socket.add(&own_name, target) {
-                return Ok(());
-            }
-            Err(Failure::new(Code::ExportExists, format!("{own_name} is exported at this socket already")))
-        });
-        added.await.map_err(failures::gone)??;
-        Ok(Open::Nbd(shard))
-    }
-
-    /// The shard of the socket that listens at `address`, if one does.
-    fn socket_home(&self, address: &str) -> Option<ShardHandle> {
-        let exports = self.exports.borrow();
-        exports.values().find_map(|export| match &export.open {
-            Open::Nbd(shard) if export.remembered.address == address => Some(shard.clone()),
-            _ => None,
-        })
-    }
-
-    async fn open_fuse(
-        &self,
-        remembered: &RememberedExport,
-        name: &VolumeName,
-        path: &Path,
-        located: &Located,
-    ) -> Result<Open, Failure> {
-        let portal = self.portal(located, name.snapshot.clone(), remembered.read_only).await?;
-        let (arena, path, name) = (self.context.arena(), path.to_owned(), name.to_string());
-        let options = FuseOptions { name, created: UnixTime(self.now()), ..FuseOptions::default() };
-        let opened = self.context.blocking(move || mount(&portal, &arena, &path, &options)).await;
-        let door = opened.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))?;
-        Ok(Open::Fuse(Box::new(door)))
-    }
-
-    /// The way from any thread to a volume or snapshot.
-    async fn portal(
-        &self,
-        located: &Located,
-        snapshot: Option<String>,
-        read_only: bool,
-    ) -> Result<Portal, Failure> {
-        let volume = located.volume.id;
-        let portal = located.home.run(async move |context: ShardContext| {
-            let device = family::device(volume, snapshot.as_deref())?;
-            let device = if read_only { family::read_only(device) } else { device };
-            Some(context.portal(&device))
-        });
-        let portal = portal.await.map_err(failures::gone)?;
-        portal.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))
-    }
-
-    /// Ends an export whose file could not be remembered, or that is removed.
-    async fn close_export(&self, id: &str) -> Result<(), Failure> {
-        match self.take_open(id) {
-            Some(Open::Fuse(mut door)) => {
-                let closed = self.context.blocking(move || (door.close(), door)).await;
-                let (closed, door) = closed.map_err(failures::gone)?;
-                if let Err(error) = closed {
-                    self.put_door(id, Open::Fuse(door));
-                    return Err(failures::fuse(&error));
-                }
-            }
-            Some(Open::Nbd(shard)) => self.close_nbd(id, &shard).await?,
-            _ => {}
-        }
-        Ok(())
-    }
-
-    async fn close_nbd(&self, id: &str, shard: &ShardHandle) -> Result<(), Failure> {
-        let (Some(address), Some(name)) = (self.address_of(id), self.name_of_export(id)) else {
-            return Ok(());
-        };
-        let closed = shard.run(async move |_: ShardContext| {
-            let Some(socket) = here().socket(&address) else { return };
-            if !socket.remove(&name).await {
-                here().sockets.borrow_mut().remove(&address);
-                socket.close().await;
-            }
-        });
-        closed.await.map_err(failures::gone)
-    }
-
     async fn forget_export(&self, id: &str) {
         let _ = self.close_export(id).await;
         self.exports.borrow_mut().remove(id);
         self.remembered.borrow_mut().exports.retain(|export| export.id != id);
-    }
-
-    fn take_open(&self, id: &str) -> Option<Open> {
-        let mut exports = self.exports.borrow_mut();
-        exports.get_mut(id).map(|export| std::mem::replace(&mut export.open, Open::Moving))
-    }
-
-    fn put_door(&self, id: &str, open: Open) {
-        if let Some(export) = self.exports.borrow_mut().get_mut(id) {
-            export.open = open;
-        }
-    }
-
-    fn address_of(&self, id: &str) -> Option<String> {
-        self.exports.borrow().get(id).map(|export| export.remembered.address.clone())
-    }
-
-    fn name_of_export(&self, id: &str) -> Option<String> {
-        self.exports.borrow().get(id).map(|export| export.name.to_string())
     }
 
     fn next_export_id(&self) -> String {
@@ -488,29 +302,6 @@ impl Control {
             }
         }
         Some(export)
-    }
-}
-
-/// Mounts; where nobody but the owner may be let in, for the owner alone.
-fn mount(
-    portal: &Portal,
-    arena: &varve_block::Arena,
-    path: &Path,
-    options: &FuseOptions,
-) -> Result<FuseDoor, FuseError> {
-    // Root sees every mount of its own; others need root to be let in for losetup.
-    let wanted = if rustix::process::geteuid().is_root() { Audience::Owner } else { Audience::OwnerAndRoot };
-    let opened = FuseDoor::open(
-        portal.clone(),
-        arena.clone(),
-        path,
-        &FuseOptions { audience: wanted, ..options.clone() },
-    );
-    match opened {
-        Err(FuseError::Failed { .. }) if wanted != Audience::Owner => {
-            FuseDoor::open(portal.clone(), arena.clone(), path, options)
-        }
-        result => result,
     }
 }
 

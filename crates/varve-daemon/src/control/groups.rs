@@ -349,7 +349,7 @@ impl Control {
             let path = known.paths.get(&disk.id);
             let file =
                 path.and_then(|path| self.disks.borrow().get(Path::new(path)).map(|known| known.cache));
-            let stale = known.stale.contains(&disk.path);
+            let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
             let (state, reason) = match (path, stale) {
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
                 (_, true) => {
@@ -371,6 +371,11 @@ impl Control {
             }
         };
         known.group.physical_volumes().iter().map(shown).collect()
+    }
+
+    /// What the label of the known disk at `path` says.
+    fn label_id(&self, path: &str) -> Option<Uuid> {
+        self.disks.borrow().get(Path::new(path))?.label.map(|label| label.pv)
     }
 
     fn shown_group(&self, known: &KnownGroup) -> ShownGroup {

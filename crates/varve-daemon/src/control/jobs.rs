@@ -53,7 +53,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let new = NewJob { kind, subject, unit, started, cancellable: kind == super::snapshots::REMOVE };
+        let new = NewJob { kind, subject, unit, started, cancellable: kind == super::removal::REMOVE };
         let progress = self.jobs.start(id, &new);
         self.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
         Started { id, progress }

@@ -11,10 +11,13 @@ mod activate;
 mod address;
 mod change;
 mod disks;
+mod doors;
 mod exports;
 mod find;
 mod groups;
+mod instant;
 mod jobs;
+mod removal;
 mod snapshots;
 mod start;
 mod store;
@@ -60,6 +63,7 @@ pub(crate) struct Control {
     disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
+    /// Groups in use, as they were last committed (C2).
     groups: RefCell<BTreeMap<Uuid, KnownGroup>>,
     /// Groups that were found and cannot be used.
     refused: RefCell<Vec<RefusedGroup>>,

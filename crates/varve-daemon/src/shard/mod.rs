@@ -31,7 +31,7 @@ thread_local! {
     static HERE: Rc<Here> = Rc::default();
 }
 
-/// The things of the shard that runs this code.
+/// The things of the shard that runs this code (H1).
 pub(crate) fn here() -> Rc<Here> {
     HERE.with(Rc::clone)
 }

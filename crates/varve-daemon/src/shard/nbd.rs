@@ -49,7 +49,6 @@ pub(crate) struct Target {
 struct Entry {
     target: Target,
     shutdown: Shutdown,
-    crowd: Crowd,
     counters: Rc<Counters>,
 }
 
@@ -93,8 +92,7 @@ impl NbdSocket {
         if entries.contains_key(name) {
             return false;
         }
-        let (shutdown, crowd, counters) = (Shutdown::new(), Crowd::default(), Rc::default());
-        entries.insert(name.to_owned(), Entry { target, shutdown, crowd, counters });
+        entries.insert(name.to_owned(), Entry { target, shutdown: Shutdown::new(), counters: Rc::default() });
         true
     }
 
@@ -112,7 +110,6 @@ impl NbdSocket {
         if let Some(entry) = entry {
             entry.shutdown.pull();
             wait_for_connections(&self.exports.context, &entry.counters).await;
-            entry.crowd.empty().await;
         }
         !self.exports.entries.borrow().is_empty()
     }
@@ -120,7 +117,7 @@ impl NbdSocket {
     /// Stops listening and waits until every connection has ended.
     pub(crate) async fn close(&self) {
         self.door.shutdown.pull();
-        self.crowd.empty().await;
+        self.crowd.empty().await; // N2
     }
 
     /// Open connections of an export, and what it did.
@@ -140,7 +137,7 @@ impl NbdSocket {
     }
 }
 
-/// Connections notice the signal at once and drain within the door's limits.
+/// N2 for one export: connections notice the signal at once and drain within the door's limits.
 async fn wait_for_connections(context: &ShardContext, counters: &Rc<Counters>) {
     let clock = context.clock();
     while counters.connections.get() > 0 {

@@ -24,7 +24,7 @@ impl Patient {
     async fn retry(&self, io: Io, mut seen: u64) -> Outcome {
         loop {
             if !self.grower.grow(&self.store, seen).await {
-                return Err(IoError::NoSpace);
+                return Err(IoError::NoSpace); // W1
             }
             seen = self.store.usage().size;
             match self.device.submit(again(&io)).await {

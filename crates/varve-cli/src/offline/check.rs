@@ -1,0 +1,138 @@
+//! `varve check`: labels, descriptions and snapshot stores read and verified; nothing is written.
+
+use super::disks::with_disks;
+use crate::answer::Answer;
+use std::fmt::Write;
+use std::path::PathBuf;
+use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
+use varve_block::Arena;
+use varve_os::ShardContext;
+use varve_target::snapshot::check_store;
+use varve_vg::activate::build;
+use varve_vg::model::LogicalVolume;
+use varve_vg::table::store_table;
+use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
+
+/// Checks the disks at `paths`. Exit 7 if something is damaged.
+pub(crate) fn check(paths: &[PathBuf]) -> Result<Answer, Failure> {
+    let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+    let found = with_disks(paths, async move |context, disks| walk(&context, disks, &names).await)?;
+    let check = found?;
+    let exit = if check.clean { Exit::Ok } else { Exit::NeedsRepair };
+    Ok(Answer::new(&check, text(&check)).exit(exit))
+}
+
+async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Result<Check, Failure> {
+    let arena = context.arena();
+    let survey = scan(disks, &arena).await;
+    let unlabelled =
+        |problem: &DiskProblem| matches!(problem, DiskProblem::Read { problem: ReadProblem::NoLabel, .. });
+    if !survey.problems.is_empty()
+        && survey.problems.len() == names.len()
+        && survey.problems.iter().all(unlabelled)
+    {
+        let message = format!("{}: no physical volume", names.join(", "));
+        return Err(Failure::new(Code::NotPhysicalVolume, message).help("varve pv create PATH makes one"));
+    }
+    let mut check = Check {
+        clean: true,
+        disks: names.iter().map(|name| checked(name, &survey)).collect(),
+        findings: Vec::new(),
+    };
+    for refused in &survey.refused {
+        check.findings.push(damage("description", format!("group {}: {}", refused.id, refused.problem)));
+    }
+    for open in &survey.groups {
+        check.findings.extend(open.notes().iter().map(|note| noted(open, note)));
+        for volume in open.group().logical_volumes() {
+            check.findings.extend(store_finding(open, volume, &arena).await);
+        }
+    }
+    let damaged = |finding: &Finding| finding.damage;
+    check.clean = !check.findings.iter().any(damaged)
+        && !check.disks.iter().flat_map(|disk| &disk.findings).any(damaged);
+    Ok(check)
+}
+
+fn checked(path: &str, survey: &Survey) -> CheckedDisk {
+    let mut disk = CheckedDisk { path: path.to_owned(), id: None, group: None, findings: Vec::new() };
+    for open in &survey.groups {
+        let member = open.group().physical_volumes().iter().find(|member| open.path(member.id) == Some(path));
+        if let Some(member) = member {
+            (disk.id, disk.group) = (Some(member.id.to_string()), Some(open.group().name().to_owned()));
+        }
+    }
+    if let Some(free) = survey.unassigned.iter().find(|free| free.disk.path == path) {
+        disk.id = Some(free.label.pv.to_string());
+    }
+    let concerned = survey.problems.iter().filter(|problem| match problem {
+        DiskProblem::Read { path: other, .. } => other == path,
+        DiskProblem::Duplicate { paths, .. } => paths.iter().any(|other| other == path),
+    });
+    disk.findings = concerned.map(|problem| damage("label", problem.to_string())).collect();
+    disk
+}
+
+fn noted(open: &OpenGroup, note: &Note) -> Finding {
+    let structure = match note {
+        Note::LabelWorn { .. } => "label",
+        _ => "description",
+    };
+    // The others are what a crash or an absence leaves behind; the next start of a daemon settles them.
+    let is_damage = matches!(note, Note::Stale { .. });
+    Finding {
+        damage: is_damage,
+        structure: structure.to_owned(),
+        message: format!("group {}: {note}", open.group().name()),
+    }
+}
+
+/// What the walk through a volume's snapshot store finds, if it has one.
+async fn store_finding(open: &OpenGroup, volume: &LogicalVolume, arena: &Arena) -> Option<Finding> {
+    let name = format!("{}/{}", open.group().name(), volume.name);
+    let table = match store_table(open.group(), volume)? {
+        Ok(table) => table,
+        Err(incomplete) => return Some(remark("snapshot store", format!("not checked: {incomplete}"))),
+    };
+    let device = match build(&table, &open.devices()) {
+        Ok(device) => device,
+        Err(error) => return Some(remark("snapshot store", format!("{name}: not checked: {error}"))),
+    };
+    Some(match check_store(&device, arena).await {
+        Ok(report) => {
+            let (snapshots, entries) = (report.snapshots.len(), report.entries);
+            let bytes = varve_vg::size::format_size(report.content_bytes);
+            remark(
+                "snapshot store",
+                format!("{name}: sound; {snapshots} snapshots, {entries} entries, {bytes} kept"),
+            )
+        }
+        Err(error) => damage("snapshot store", format!("{name}: {error}")),
+    })
+}
+
+fn damage(structure: &str, message: String) -> Finding {
+    Finding { damage: true, structure: structure.to_owned(), message }
+}
+
+fn remark(structure: &str, message: String) -> Finding {
+    Finding { damage: false, structure: structure.to_owned(), message }
+}
+
+fn text(check: &Check) -> String {
+    let mut text = String::new();
+    let line = |text: &mut String, finding: &Finding| {
+        let word = if finding.damage { "DAMAGED" } else { "note" };
+        let _ = writeln!(text, "  {word}: {}: {}", finding.structure, finding.message);
+    };
+    for disk in &check.disks {
+        let group = disk.group.as_deref().map_or("no group".to_owned(), |group| format!("group {group}"));
+        let _ = writeln!(text, "{} ({group})", disk.path);
+        disk.findings.iter().for_each(|finding| line(&mut text, finding));
+    }
+    for finding in &check.findings {
+        line(&mut text, finding);
+    }
+    text.push_str(if check.clean { "nothing is damaged" } else { "damage was found; nothing was changed" });
+    text
+}

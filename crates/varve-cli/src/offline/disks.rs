@@ -1,0 +1,37 @@
+//! Disks opened for a look, and a shard to look from.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use varve_api::{Code, Failure};
+use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext, Shards, ShardsConfig};
+use varve_vg::Disk;
+
+/// Locks the disks at `paths`, and runs `look` with them on a shard of its own.
+pub(super) fn with_disks<T: Send + 'static>(
+    paths: &[PathBuf],
+    look: impl AsyncFnOnce(ShardContext, Vec<Disk>) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let options = DiskOptions { read_only: true, ..DiskOptions::default() };
+    let open = |path: &PathBuf| DiskFile::open(path, options).map(|file| (path.display().to_string(), file));
+    let files: Vec<(String, Arc<DiskFile>)> =
+        paths.iter().map(open).collect::<Result<_, _>>().map_err(|error| unusable(&error))?;
+    let shards = Shards::start(&ShardsConfig::default())
+        .map_err(|error| Failure::new(Code::Failed, format!("the shard cannot start: {error}")))?;
+    let seen = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+        let disk = |(path, file): (String, Arc<DiskFile>)| Disk { path, device: context.disk(&file) };
+        let disks = files.into_iter().map(disk).collect();
+        look(context.clone(), disks).await
+    });
+    shards.stop();
+    seen.map_err(|_| Failure::new(Code::Failed, "the look at the disks broke off"))
+}
+
+fn unusable(error: &OpenError) -> Failure {
+    let (code, help) = match error {
+        OpenError::NotFound(_) => (Code::DiskNotFound, "check the path"),
+        OpenError::InUse(_) => (Code::DiskInUse, "stop the daemon that holds it first"),
+        OpenError::Permission(_) => (Code::DiskUnusable, "run the command as a user who may read it"),
+        _ => (Code::DiskUnusable, ""),
+    };
+    Failure::new(code, error.to_string()).help(help)
+}

@@ -1,0 +1,163 @@
+//! A daemon of its own in a scratch folder, and the command that speaks to it.
+
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+/// A scratch folder with a daemon in it, which ends with the test.
+pub(crate) struct World {
+    folder: TempDir,
+    daemon: Option<Child>,
+}
+
+/// How a command ended.
+pub(crate) struct Ended {
+    pub(crate) exit: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl World {
+    /// A folder without a daemon yet.
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder"), daemon: None }
+    }
+
+    /// A folder with a daemon that serves.
+    pub(crate) fn started() -> Self {
+        let mut world = Self::new();
+        world.start();
+        world
+    }
+
+    /// A daemon with the group `data` on two disks of 600 MiB.
+    pub(crate) fn with_group() -> Self {
+        let world = Self::started();
+        world.ok("pv create d1 d2 --size 600M");
+        world.ok("vg create data d1 d2");
+        world
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+        command.args(words.split_whitespace()).current_dir(self.folder.path());
+        command.env("VARVE_SOCKET", self.path("varve.sock")).stdin(Stdio::null());
+        command
+    }
+
+    /// Starts the daemon, and waits until it says that it serves.
+    pub(crate) fn start(&mut self) {
+        assert!(self.daemon.is_none());
+        let mut command = self.command("daemon --state state --shards 2");
+        let log =
+            std::fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("a log");
+        let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("the daemon starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        let _ = BufReader::new(stdout).read_line(&mut line);
+        self.daemon = Some(child);
+        assert_eq!(line, "ready\n", "{}", self.log());
+    }
+
+    /// What the daemon has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Sends SIGTERM; the exit code.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        let mut child = self.daemon.take().expect("a daemon runs");
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+        child.wait().expect("it ends").code()
+    }
+
+    /// Sends SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        let mut child = self.daemon.take().expect("a daemon runs");
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+    }
+
+    /// Runs the command to its end.
+    pub(crate) fn run(&self, words: &str) -> Ended {
+        let Output { status, stdout, stderr } = self.command(words).output().expect("the command starts");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("UTF-8");
+        Ended { exit: status.code().expect("it exits"), stdout: text(stdout), stderr: text(stderr) }
+    }
+
+    /// Runs a command that must succeed; what it prints.
+    pub(crate) fn ok(&self, words: &str) -> String {
+        let ended = self.run(words);
+        assert_eq!(ended.exit, 0, "varve {words}: {}{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.stderr, "", "varve {words}");
+        ended.stdout
+    }
+
+    /// Runs a command with `--json` that must succeed; its data.
+    pub(crate) fn data(&self, words: &str) -> Value {
+        let ended = self.run(&format!("{words} --json"));
+        assert_eq!((ended.exit, ended.stderr.as_str()), (0, ""), "varve {words}: {}", ended.stdout);
+        let mut envelope = envelope(&ended.stdout, words);
+        assert!(envelope.get("error").is_none(), "varve {words}");
+        envelope["data"].take()
+    }
+
+    /// Runs a command that must fail with `exit` and `code`, for people and in JSON; its message and help.
+    pub(crate) fn refused(&self, words: &str, exit: i32, code: &str) -> String {
+        let ended = self.run(words);
+        assert_eq!(ended.exit, exit, "varve {words}: {}{}", ended.stdout, ended.stderr);
+        let start = format!("error[{code}]: ");
+        assert!(ended.stderr.starts_with(&start), "varve {words}: {}", ended.stderr);
+        let json = self.run(&format!("{words} --json"));
+        assert_eq!((json.exit, json.stderr.as_str()), (exit, ""), "varve {words} --json: {}", json.stdout);
+        assert_eq!(envelope(&json.stdout, words)["error"]["code"], code, "varve {words} --json");
+        ended.stderr
+    }
+
+    /// Everything that the lists show, and the bytes of the disks that describe it.
+    pub(crate) fn everything(&self, disks: &[&str]) -> (Vec<Value>, Vec<Vec<u8>>) {
+        let lists = ["pv list", "vg list", "lv list", "snap list", "export list", "job list"];
+        let shown = lists.iter().map(|words| self.data(words)).collect();
+        let head = |disk: &&str| {
+            let bytes = std::fs::read(self.path(disk)).expect("a disk");
+            bytes[..1 << 20].to_vec()
+        };
+        (shown, disks.iter().map(head).collect())
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.daemon.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn envelope(stdout: &str, words: &str) -> Value {
+    assert_eq!(stdout.lines().count(), 1, "varve {words} prints one line: {stdout}");
+    let value: Value = serde_json::from_str(stdout).expect("JSON");
+    assert_eq!(value["schema"], "varve.v1", "varve {words}");
+    value
+}
+
+/// What an HTTP request to the daemon's socket answers, body only.
+pub(crate) fn http(socket: &Path, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon listens");
+    let request = format!("GET {path} HTTP/1.1\r\nhost: varve\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_owned()
+}

@@ -1,0 +1,131 @@
+//! Several snapshots of one instant: every volume frozen, then every snapshot made, or none.
+//!
+//! Invariants:
+//! - S1. The snapshots of one command show one instant: every volume is frozen before the first is made.
+//! - S2. If one of them cannot be made, none is left.
+
+use super::Control;
+use super::snapshots::Batch;
+use crate::failures;
+use crate::shard::family::new_snapshot;
+use crate::shard::here;
+use futures_channel::oneshot;
+use futures_util::future::join_all;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_os::ShardContext;
+use varve_target::snapshot::{Pending, StoreError};
+
+/// How often a set of snapshots is tried again after a store has grown.
+const ATTEMPTS_MAX: usize = 8;
+
+impl Control {
+    /// S1, S2; stores that are too small grow, and it is tried again.
+    pub(super) async fn make_snapshots(&self, batches: &[Batch], read_only: bool) -> Result<(), Failure> {
+        for _ in 0..ATTEMPTS_MAX {
+            let outcomes = self.make_at_once(batches, read_only).await?;
+            if outcomes.iter().all(Result::is_ok) {
+                return Ok(());
+            }
+            for (batch, _) in batches.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()) {
+                self.take_back(batch).await;
+            }
+            for (batch, outcome) in batches.iter().zip(outcomes) {
+                match outcome {
+                    Ok(()) => {}
+                    Err((StoreError::NoSpace, seen)) => self.grow(batch, seen).await?,
+                    Err((error, _)) => return Err(failures::store(&batch.volume.to_string(), &error)),
+                }
+            }
+        }
+        Err(Failure::new(Code::SnapshotsFull, "the snapshot stores fill faster than they grow")
+            .help("varve vg extend VG PATH…"))
+    }
+
+    /// Freezes all volumes, then makes their snapshots. A batch fails as a whole; the size of its store comes with
+    /// the error.
+    async fn make_at_once(
+        &self,
+        batches: &[Batch],
+        read_only: bool,
+    ) -> Result<Vec<Result<(), (StoreError, u64)>>, Failure> {
+        let (mut frozen, mut going, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
+        for batch in batches {
+            let (ready, is_ready) = oneshot::channel();
+            let (go, may_go) = oneshot::channel();
+            let (volume, names) = (batch.located.volume.id, batch.names.clone());
+            outcomes.push(batch.located.home.run(async move |_: ShardContext| {
+                make_of_one(volume, &names, read_only, ready, may_go).await
+            }));
+            frozen.push(is_ready);
+            going.push(go);
+        }
+        let all_frozen = join_all(frozen).await.into_iter().all(|ready| ready == Ok(true));
+        for go in going {
+            let _ = go.send(all_frozen);
+        }
+        let outcomes = join_all(outcomes).await;
+        outcomes.into_iter().map(|outcome| outcome.map_err(failures::gone)).collect()
+    }
+
+    /// Removes what was made of a set that cannot be made as a whole.
+    async fn take_back(&self, batch: &Batch) {
+        let (volume, names) = (batch.located.volume.id, batch.names.clone());
+        let removed = batch.located.home.run(async move |_: ShardContext| {
+            let Some(family) = here().family(volume) else { return };
+            for name in names {
+                let _ = family.remove_snapshot(&name).await;
+            }
+        });
+        let _ = removed.await;
+    }
+
+    async fn grow(&self, batch: &Batch, seen: u64) -> Result<(), Failure> {
+        let volume = batch.located.volume.id;
+        let grown = batch.located.home.run(async move |_: ShardContext| match here().family(volume) {
+            Some(family) => family.grow_beyond(seen).await,
+            None => false,
+        });
+        if grown.await.map_err(failures::gone)? {
+            return Ok(());
+        }
+        let message = format!("the snapshot store of {} is full and cannot grow", batch.volume);
+        Err(Failure::new(Code::SnapshotsFull, message)
+            .help(format!("varve vg extend {} PATH…", batch.volume.group)))
+    }
+}
+
+/// Freezes one volume, says so, and makes its snapshots when all volumes are frozen.
+async fn make_of_one(
+    volume: Uuid,
+    names: &[String],
+    read_only: bool,
+    ready: oneshot::Sender<bool>,
+    may_go: oneshot::Receiver<bool>,
+) -> Result<(), (StoreError, u64)> {
+    let store = here().family(volume).and_then(|family| family.store()).ok_or((StoreError::NotFound, 0))?;
+    let seen = store.usage().size;
+    let failed = |error| (error, seen);
+    let frozen = store.freeze().await.map_err(failed)?;
+    let _ = ready.send(true);
+    if may_go.await != Ok(true) {
+        return Err((StoreError::Busy, seen));
+    }
+    let mut pending = Vec::with_capacity(names.len());
+    let mut refused = None;
+    for name in names {
+        match frozen.create(&new_snapshot(name, read_only)) {
+            Ok(created) => pending.push(created),
+            Err(error) => refused = Some(error),
+        }
+    }
+    drop(frozen);
+    let committed = join_all(pending.into_iter().map(Pending::commit)).await;
+    let numbers: Vec<u64> = committed.iter().filter_map(|outcome| outcome.ok()).collect();
+    let error = refused.or_else(|| committed.iter().find_map(|outcome| outcome.err()));
+    let Some(error) = error else { return Ok(()) };
+    for number in numbers {
+        let _ = store.remove(number).await; // S2
+    }
+    Err(failed(error))
+}
