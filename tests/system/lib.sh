@@ -7,6 +7,8 @@ root=$(cd "$here/../.." && pwd)
 varve_bin=${VARVE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/varve}
 work=$(mktemp -d "${VARVE_TEST_DIR:-${TMPDIR:-/var/tmp}}/varve-test.XXXXXX")
 export VARVE_SOCKET=$work/varve.sock
+# What clients leave behind goes with the folder.
+cd "$work"
 daemon_pid='' passed=0 failed=0
 daemon_options=()
 
