@@ -199,6 +199,7 @@ impl Handshake {
         Ok(None)
     }
 
+    /// Sends an option; the one before it has been answered (C1).
     fn ask(&mut self, option: u32, data: &[u8], output: &mut Vec<u8>) {
         put_option(option, data, output);
         self.replies = 0;

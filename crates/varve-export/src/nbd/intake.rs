@@ -109,6 +109,7 @@ impl<'s> Intake<'s> {
             }
         }
         self.wanted = self.framing.request_length();
+        assert!(self.start <= self.filled && self.filled <= self.buffer.len(), "I1");
         Request::decode(self.framing, &self.buffer[self.start..self.filled])
     }
 
@@ -145,7 +146,7 @@ impl<'s> Intake<'s> {
         Taken::Later
     }
 
-    /// Leaves out the request that [`Intake::peek`] gave, with its payload.
+    /// Leaves out the request that [`Intake::peek`] gave, with its payload (I3).
     pub(super) fn refuse(&mut self, request: &Request) {
         self.start += self.framing.request_length();
         self.skip = request.payload_length(self.framing);

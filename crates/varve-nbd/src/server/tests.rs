@@ -239,6 +239,7 @@ proptest! {
         prop_assert_eq!(connected.description.as_deref(), Some("a volume"));
     }
 
+    /// N1.
     #[test]
     fn garbage_never_panics_and_is_never_kept(
         mut input in prop::collection::vec(any::<u8>(), 0..300),
