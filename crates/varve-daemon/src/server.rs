@@ -4,6 +4,11 @@ use crate::config::Config;
 use crate::control::ControlHandle;
 use crate::http;
 use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::ORIGIN;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use futures_util::future::{Either, select};
 use std::io::Write;
 use std::os::unix::net::UnixListener;
@@ -87,9 +92,18 @@ async fn open(
             .await
             .map_err(|error| unusable(format!("the address {address}"), error))?;
         tracing::info!(address = %tcp.local_addr().unwrap_or(address), "HTTP");
-        servers.push(tokio::spawn(run(tcp, service.clone(), stopped.clone())));
+        let guarded = service.clone().layer(axum::middleware::from_fn(refuse_browsers));
+        servers.push(tokio::spawn(run(tcp, guarded, stopped.clone())));
     }
     Ok(servers)
+}
+
+/// A page in a browser on this machine could reach the address too; browsers say so in a header.
+async fn refuse_browsers(request: Request, next: Next) -> Response {
+    match request.headers().contains_key(ORIGIN) {
+        true => StatusCode::FORBIDDEN.into_response(),
+        false => next.run(request).await,
+    }
 }
 
 async fn run<L>(listener: L, service: Router, mut stopped: watch::Receiver<bool>)

@@ -44,13 +44,22 @@ fn progress(job: &Job) -> String {
     }
 }
 
+/// What the job works on, short enough for a table.
+fn subject(job: &Job) -> String {
+    let words: Vec<&str> = job.subject.split(' ').collect();
+    match words.as_slice() {
+        [first, _, .., last] => format!("{first} … {last} ({})", words.len()),
+        _ => job.subject.clone(),
+    }
+}
+
 fn table(jobs: &[Job]) -> String {
     let mut table = Table::new(&["JOB", "WHAT", "ON", "STATE", "PROGRESS", "STARTED (UTC)"]);
     for job in jobs {
         table.row(vec![
             job.id.clone(),
             job.kind.clone(),
-            job.subject.clone(),
+            subject(job),
             job.state.to_string(),
             progress(job),
             date(job.started),

@@ -1,7 +1,7 @@
 //! A daemon of its own in a scratch folder, and the command that speaks to it.
 
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
@@ -53,8 +53,13 @@ impl World {
 
     /// Starts the daemon, and waits until it says that it serves.
     pub(crate) fn start(&mut self) {
+        self.start_with("");
+    }
+
+    /// Like [`World::start`], with more options.
+    pub(crate) fn start_with(&mut self, options: &str) {
         assert!(self.daemon.is_none());
-        let mut command = self.command("daemon --state state --shards 2");
+        let mut command = self.command(&format!("daemon --state state --shards 2 {options}"));
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("a log");
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("the daemon starts");
@@ -151,13 +156,18 @@ fn envelope(stdout: &str, words: &str) -> Value {
 
 /// What an HTTP request to the daemon's socket answers, body only.
 pub(crate) fn http(socket: &Path, path: &str) -> String {
-    use std::io::{Read, Write};
-    let mut stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon listens");
-    let request = format!("GET {path} HTTP/1.1\r\nhost: varve\r\nconnection: close\r\n\r\n");
+    let stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon listens");
+    let (head, body) = ask(stream, path, "");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body
+}
+
+/// Head and body of the answer to a request with more headers.
+pub(crate) fn ask(mut stream: impl Read + Write, path: &str, headers: &str) -> (String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: varve\r\nconnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");
     let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    body.to_owned()
+    (head.to_owned(), body.to_owned())
 }

@@ -1,6 +1,6 @@
 //! Every verb once, in an order in which they make sense, and the shape of its JSON.
 
-use crate::harness::{World, http};
+use crate::harness::{World, ask, http};
 use serde_json::Value;
 
 /// The value has all of these keys.
@@ -198,6 +198,26 @@ fn the_program_itself() {
         "status",
     ] {
         assert!(!world.ok(words).contains("null"), "varve {words} is for people");
+    }
+}
+
+#[test]
+fn http_over_tcp_serves_programs_and_no_pages_in_browsers() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = free.local_addr().expect("bound");
+    drop(free);
+    let mut world = World::new();
+    world.start_with(&format!("--http {address} --log json --io pool"));
+    let connect = || std::net::TcpStream::connect(address).expect("the daemon listens");
+    let (head, body) = ask(connect(), "/v1/status", "");
+    assert!(head.starts_with("HTTP/1.1 200") && body.contains("\"io\":\"pool\""), "{head}\n{body}");
+    let (head, _) = ask(connect(), "/v1/status", "origin: http://evil.example\r\n");
+    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
+    let (head, body) = ask(connect(), "/v1/nothing", "");
+    assert!(head.starts_with("HTTP/1.1 400") && body.contains("V0002"), "{head}\n{body}");
+    for line in world.log().lines() {
+        let event: Value = serde_json::from_str(line).expect("the log is JSON");
+        assert!(event["level"].is_string(), "{line}");
     }
 }
 
