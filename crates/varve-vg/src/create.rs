@@ -30,7 +30,7 @@ pub struct NewLabel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CreateProblem {
     /// It holds something else.
-    #[error("it holds a {} (found at byte {})", .0.name, .0.offset)]
+    #[error("something is on it already: {} (at byte {})", .0.name, .0.offset)]
     Foreign(Signature),
     /// It is a physical volume of a group.
     #[error("it is a physical volume of the group {0}")]
