@@ -195,6 +195,39 @@ fn zeros_in_a_snapshot_take_no_space_and_survive() {
 }
 
 #[test]
+fn a_diff_names_exactly_the_parts_that_were_changed_between() {
+    let world = World::new(7);
+    let (origin, disk) = (SimDisk::new(2 * MIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let parts = |first: u64, count: u64| Extent::new(first * 4096, count * 4096);
+        let half = Device::new(Linear::new(vec![(MIB, origin.device(&world), 0)]));
+        let store = make(&world, half, disk.device(&world), 1).await;
+        write(&store.origin(), &world, 0, 1 << 20, 1).await.expect("no copy");
+        let one = store.create(&named("one")).await.expect("space");
+        write(&store.origin(), &world, 15 * 4096, 3 * 4096, 2).await.expect("space");
+        let two = store.create(&named("two")).await.expect("space");
+        write(&store.origin(), &world, 100 * 4096 + 512, 512, 3).await.expect("space");
+        let three = store.create(&named("three")).await.expect("space");
+        write(&store.origin(), &world, 16 * 4096, 4096, 4).await.expect("space");
+        let view = store.snapshot(two).expect("there");
+        write(&view, &world, 200 * 4096, 4096, 5).await.expect("space");
+
+        assert_eq!(store.diff(one, Some(one)), Ok(vec![]));
+        assert_eq!(store.diff(one, Some(two)), Ok(vec![parts(15, 3), parts(200, 1)]));
+        assert_eq!(store.diff(two, Some(one)), store.diff(one, Some(two)));
+        assert_eq!(store.diff(two, Some(three)), Ok(vec![parts(100, 1), parts(200, 1)]));
+        assert_eq!(store.diff(one, Some(three)), Ok(vec![parts(15, 3), parts(100, 1)]));
+        assert_eq!(store.diff(three, None), Ok(vec![parts(16, 1)]));
+        store.origin_resized(origin.device(&world)).expect("it grows");
+        assert_eq!(store.diff(three, None), Ok(vec![parts(16, 1), parts(256, 256)]), "and what is new");
+        // What came between is found although the snapshot that kept it is gone.
+        store.remove(two).await.expect("not held");
+        assert_eq!(store.diff(one, Some(three)), Ok(vec![parts(15, 3), parts(100, 1)]));
+        assert_eq!(store.diff(one, Some(two)), Err(StoreError::NotFound));
+    });
+}
+
+#[test]
 fn a_lost_superblock_is_noticed_and_an_older_one_not_believed() {
     let world = World::new(6);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));

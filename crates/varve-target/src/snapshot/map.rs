@@ -10,7 +10,7 @@
 //! - P2. No byte of the store belongs to two pieces.
 //! - P3. An entry has at least one piece.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use varve_block::Extent;
 use varve_format::store::{Mapping, PART_SIZE, ZEROS};
@@ -334,6 +334,18 @@ impl Map {
             freed.extend(self.insert_preserved(Mapping { snapshot: heir, extent, place }));
         }
         freed
+    }
+
+    /// The chunks in which snapshots `older` and `newer` can differ: those preserved from the older one on and before
+    /// the newer one and, if `written`, those written to either.
+    pub(super) fn touched(&self, older: u64, newer: u64, written: bool) -> BTreeSet<u64> {
+        assert!(older <= newer, "snapshots are ordered by age");
+        let between = self.preserved.keys().filter(|key| (older..newer).contains(&key.1));
+        let mut chunks: BTreeSet<u64> = between.map(|key| key.0).collect();
+        for snapshot in [older, newer].into_iter().filter(|_| written) {
+            chunks.extend(self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).map(|(key, _)| key.1));
+        }
+        chunks
     }
 
     /// Everything in the map: what was preserved, then what was written, neighbours joined.

@@ -37,6 +37,7 @@ mod batch;
 mod check;
 mod checkpoint;
 mod contents;
+mod diff;
 mod gate;
 mod log;
 mod manage;
@@ -108,6 +109,8 @@ pub enum Sabotage {
     WrittenAsPreserved,
     /// Freed space is used again at once (breaks S5).
     ReuseAtOnce,
+    /// What was written to snapshots is forgotten when they are compared.
+    DiffWithoutWritten,
 }
 
 /// Why something about a store or its snapshots cannot be done.

@@ -242,6 +242,35 @@ impl Boot<'_> {
         for name in self.names() {
             self.client(&name).verify().await.expect("no faults");
         }
+        self.verify_diffs().await;
+    }
+
+    /// Reads the origin, the oldest snapshot and the newest, and asserts that nothing in which two of them differ is
+    /// missing from what a comparison of metadata says (D1).
+    async fn verify_diffs(&self) {
+        let listed = self.store.list();
+        let (Some(oldest), Some(newest)) = (listed.first(), listed.last()) else { return };
+        let mut read = Vec::new();
+        for id in [Some(oldest.id), Some(newest.id), None] {
+            let device = match id {
+                Some(id) => self.store.snapshot(id).expect("listed"),
+                None => self.store.origin(),
+            };
+            read.push((id, self.content(&device).await));
+        }
+        for (from, to) in [(0, 2), (0, 1), (1, 2), (1, 0)] {
+            let (one, two) = (&read[from], &read[to]);
+            let differing = self.store.diff(one.0.expect("a snapshot"), two.0).expect("listed");
+            assert!(differing.windows(2).all(|pair| pair[0].end() < pair[1].offset), "in order and joined");
+            let whole = Extent::new(0, one.1.len().max(two.1.len()) as u64);
+            for (_, part) in whole.pieces(4 * KIB) {
+                let range =
+                    usize::try_from(part.offset).expect("small")..usize::try_from(part.end()).expect("small");
+                let same = one.1.get(range.clone()) == two.1.get(range);
+                let named = differing.iter().any(|extent| extent.contains(part));
+                assert!(same || named, "D1: {part:?} differs between {:?} and {:?}", one.0, two.0);
+            }
+        }
     }
 
     /// Asserts that the store's books balance and that a walk finds what is in memory.
