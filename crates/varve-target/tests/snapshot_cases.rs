@@ -228,6 +228,63 @@ fn a_diff_names_exactly_the_parts_that_were_changed_between() {
 }
 
 #[test]
+fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
+    let world = World::new(8);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(4 * MIB));
+    let (first, second) = world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), 1).await;
+        write(&store.origin(), &world, 0, 1 << 20, 1).await.expect("no copy");
+        let first = store.create(&named("first")).await.expect("space");
+        let second = store.create(&named("second")).await.expect("space");
+        for part in 0..256 {
+            write(&store.origin(), &world, part * 4096, 4096, 2).await.expect("space");
+        }
+        let view = store.snapshot(second).expect("there");
+        write(&view, &world, 0, 64 << 10, 3).await.expect("space");
+        view.flush().await.expect("no faults");
+        assert_eq!(store.removal_frees(second), Ok(64 << 10), "the first needs all that was preserved");
+        assert_eq!(store.removal_frees(first), Ok(0));
+        store.begin_removal(second).await.expect("not held");
+        assert_eq!(view.flush().await.err(), Some(IoError::Gone));
+        assert_eq!((store.list().len(), store.removals().len()), (1, 1));
+        // Its name is free at once.
+        let third = store.create(&named("second")).await.expect("space");
+        write(&store.origin(), &world, 0, 64 << 10, 4).await.expect("space");
+        let mut seen = 0;
+        while seen < MIB / 2 {
+            assert!(store.reclaim(1), "there is more to do");
+            assert!(store.removals()[0].done >= seen, "progress goes one way");
+            seen = store.removals()[0].done;
+            let content = bytes(&store.snapshot(first).expect("there"), &world).await;
+            assert!(content.iter().all(|byte| *byte == 1), "L2: half way the first reads what it always did");
+        }
+        (first, third)
+    });
+    world.crash(CrashKind::Power);
+    world.run(async {
+        let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
+        assert_eq!(store.removals().len(), 1, "a restart does not forget it");
+        let used =
+            |store: &SnapshotStore| store.snapshot_bytes().values().map(|bytes| bytes.written).sum::<u64>();
+        assert_eq!(used(&store), 64 << 10);
+        while store.reclaim(2) {}
+        assert_eq!((store.removals().len(), used(&store)), (0, 0));
+        let content = bytes(&store.snapshot(first).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 1));
+        let content = bytes(&store.snapshot(second).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 2));
+        store.remove(first).await.expect("not held");
+        assert_eq!(
+            store.snapshot_bytes()[&second].preserved,
+            64 << 10,
+            "what only the first had is given back"
+        );
+        assert_eq!(store.snapshot_bytes().len(), 1);
+        store.verify();
+    });
+}
+
+#[test]
 fn a_lost_superblock_is_noticed_and_an_older_one_not_believed() {
     let world = World::new(6);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));

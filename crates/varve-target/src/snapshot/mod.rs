@@ -44,6 +44,7 @@ mod manage;
 mod map;
 mod origin;
 mod recover;
+mod removal;
 mod rollback;
 mod space;
 mod view;
@@ -52,6 +53,7 @@ pub use check::{StoreReport, check_store};
 pub use manage::{Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
 pub use recover::FormatOptions;
+pub use removal::Removal;
 pub use rollback::Progress;
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
@@ -252,7 +254,7 @@ impl State {
         let map = &self.contents.map;
         let chunks = usize::try_from(bytes / map.chunk_size()).expect("chunks are counted in memory");
         let pieces = map.pieces() + 2 * entries + chunks;
-        let reserve = reserve_bytes(pieces, self.contents.snapshots.len() + 1);
+        let reserve = reserve_bytes(pieces, self.contents.descriptions() + 1);
         self.space.free_bytes().saturating_sub(reserve)
     }
 

@@ -296,6 +296,9 @@ impl Boot<'_> {
         let two = self.exercise_one(pool.get(1), third);
         let other = self.manage(fourth, &pool);
         futures_util::join!(origin, one, two, other);
+        if random.chance(2, 3) {
+            while self.store.reclaim(usize::try_from(random.between(1, 40)).expect("small")) {}
+        }
         if random.chance(1, 12) {
             self.grow_origin(random);
         }
@@ -350,10 +353,13 @@ impl Boot<'_> {
     async fn manage(&self, random: &mut Random, in_use: &[String]) {
         let pause = std::time::Duration::from_micros(random.below(1500));
         self.host.world.clock().sleep(pause).await;
+        for _ in 0..random.below(4) {
+            self.store.reclaim(usize::try_from(random.between(1, 6)).expect("small"));
+        }
         let free: Vec<String> = self.names().into_iter().filter(|name| !in_use.contains(name)).collect();
         match random.below(10) {
             0..=3 if self.names().len() < 6 => self.create(random).await,
-            4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free)).await,
+            4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free), random.fork()).await,
             6 if !free.is_empty() => self.set_flags(random.pick::<String>(&free), random.fork()).await,
             7 => self.grow_store(random),
             _ => {}
@@ -401,7 +407,7 @@ impl Boot<'_> {
         }
     }
 
-    async fn remove(&self, name: &str) {
+    async fn remove(&self, name: &str, mut random: Random) {
         let (id, held) = {
             let model = self.host.model.borrow();
             (model.snapshots[name].id, model.snapshots[name].held)
@@ -411,7 +417,10 @@ impl Boot<'_> {
             return;
         }
         self.host.model.borrow_mut().doubts.push(Doubt::Remove(name.to_owned()));
-        let removed = self.store.remove(id).await;
+        let removed = match random.below(4) {
+            0 => self.store.remove(id).await,
+            _ => self.store.begin_removal(id).await,
+        };
         if self.is_fault(&removed) {
             return;
         }
