@@ -7,7 +7,8 @@ use std::time::Duration;
 use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, Switch, ZeroOptions};
 use varve_sim::{CrashKind, SimDisk, World, run_seeds, test_name};
 use varve_target::snapshot::{
-    FormatOptions, NewSnapshot, Pending, Progress, SnapshotStore, StoreError, StoreOptions, Uuid, check_store,
+    FormatOptions, FullPolicy, NewSnapshot, Pending, Progress, SnapshotStore, StoreError, StoreEvent,
+    StoreOptions, Uuid, check_store, side_by_side,
 };
 use varve_target::{ErrorTarget, Linear};
 
@@ -280,6 +281,182 @@ fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
             "what only the first had is given back"
         );
         assert_eq!(store.snapshot_bytes().len(), 1);
+        store.verify();
+    });
+}
+
+#[test]
+fn independent_snapshots_keep_their_own_copies_across_a_crash_and_the_damage_of_others() {
+    run_seeds(
+        test_name!("independent_snapshots_keep_their_own_copies_across_a_crash_and_the_damage_of_others"),
+        200,
+        |seed| {
+            let world = World::new(seed);
+            let origin = SimDisk::new(256 * KIB);
+            let disks: Vec<SimDisk> = (0..3).map(|_| SimDisk::new(MIB)).collect();
+            let mut random = world.random();
+            let mut taken: Vec<Vec<u8>> = Vec::new();
+            world.schedule(varve_sim::CrashAt::Event(random.between(150, 900)), CrashKind::Power);
+            let mut choices = random.fork();
+            let ran = world.run_until_crash(async {
+                let mut stores: Vec<Rc<SnapshotStore>> = Vec::new();
+                for (number, disk) in disks.iter().enumerate() {
+                    stores.push(
+                        make(&world, origin.device(&world), disk.device(&world), number as u128 + 1).await,
+                    );
+                }
+                let front = side_by_side(&stores).expect("one origin");
+                for (number, store) in stores.iter().enumerate() {
+                    for _ in 0..8 {
+                        let byte = u8::try_from(choices.between(1, 250)).expect("small");
+                        write(&front, &world, choices.below(60) * 4096, 16 << 10, byte).await.expect("space");
+                    }
+                    taken.push(bytes(&front, &world).await);
+                    let id = store.create(&named(&format!("s{number}"))).await.expect("space");
+                    let refused = store.rollback(id, &Progress::default()).await;
+                    assert!(matches!(refused, Err(StoreError::Misfit(_))), "V3");
+                }
+                loop {
+                    let byte = u8::try_from(choices.between(1, 250)).expect("small");
+                    let writes = (0..4).map(|_| choices.below(60) * 4096).collect::<Vec<_>>();
+                    let writes = writes.into_iter().map(|at| write(&front, &world, at, 16 << 10, byte));
+                    let frozen = async {
+                        if byte < 20 {
+                            let both = futures_util::join!(stores[0].freeze(), stores[2].freeze());
+                            assert!(both.0.is_ok() && both.1.is_ok(), "V2: both gates close");
+                        }
+                    };
+                    futures_util::join!(futures_util::future::join_all(writes), frozen);
+                    world.clock().sleep(Duration::from_micros(10)).await;
+                }
+            });
+            assert!(ran.crashed());
+            world.run(async {
+                let damaged = random.below(3);
+                for (number, disk) in disks.iter().enumerate() {
+                    let device = disk.device(&world);
+                    if number as u64 == damaged {
+                        write(&device, &world, 0, 1 << 20, 0x55).await.expect("no faults");
+                        continue;
+                    }
+                    let opened = open(&world, origin.device(&world), device).await;
+                    if number >= taken.len() {
+                        continue; // The crash may have come before there was anything.
+                    }
+                    let store = opened.expect("the damage of others does not matter");
+                    for descriptor in store.list() {
+                        let content = bytes(&store.snapshot(descriptor.id).expect("listed"), &world).await;
+                        assert_eq!(content, taken[number], "V1: store {number}");
+                    }
+                }
+            });
+        },
+    );
+}
+
+/// A store for `origin` that does `full` when it is full.
+async fn make_with(world: &World, origin: Device, store: Device, full: FullPolicy) -> Rc<SnapshotStore> {
+    let arena = world.arena();
+    SnapshotStore::format(&store, &arena, FormatOptions::new(Uuid::from_u128(1)))
+        .await
+        .expect("large enough");
+    let options = StoreOptions { full, ..StoreOptions::default() };
+    SnapshotStore::open(origin, store, arena, world.clock(), options).await.expect("just formatted")
+}
+
+#[test]
+fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
+    let world = World::new(9);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let sized = |size| Device::new(Linear::new(vec![(size, disk.device(&world), 0)]));
+        let limit = Duration::from_secs(10);
+        let full = FullPolicy::Pause { timeout: limit };
+        let store = make_with(&world, origin.device(&world), sized(256 * KIB), full).await;
+        let front = store.origin();
+        let first = store.create(&named("first")).await.expect("space");
+        let before = world.clock().now();
+        let mut done = 0;
+        while write(&front, &world, done * 4096, 4096, 2).await.is_ok() {
+            done += 1;
+        }
+        let waited = world.clock().now().since(before);
+        assert!(done > 30 && waited >= limit && waited < 2 * limit, "one waited: {waited:?}");
+        let events = [store.next_event().await, store.next_event().await, store.next_event().await];
+        assert_eq!(events, [StoreEvent::Paused, StoreEvent::TimedOut, StoreEvent::Resumed]);
+
+        // Several wait; what needs no copy goes on, snapshots come and go (U1), and growth lets them all go on.
+        let waiting = (done..done + 8).map(|part| write(&front, &world, part * 4096, 4096, 3));
+        let waiting = futures_util::future::join_all(waiting);
+        let meanwhile = async {
+            world.clock().sleep(Duration::from_secs(1)).await;
+            assert_eq!(store.next_event().await, StoreEvent::Paused);
+            write(&front, &world, 0, 4096, 4).await.expect("needs no copy");
+            let second = store.create(&named("second")).await.expect("the reserve is for this");
+            store.remove(second).await.expect("removals work in a full store");
+            world.clock().sleep(Duration::from_secs(1)).await;
+            store.grown(sized(512 * KIB)).expect("it grows");
+            world.clock().now()
+        };
+        let (outcomes, grown) = futures_util::join!(waiting, meanwhile);
+        assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()), "U2: there is room for all");
+        assert!(world.clock().now().since(grown) < Duration::from_secs(1), "and none sleeps on");
+        while write(&front, &world, done * 4096, 4096, 5).await.is_ok() && done < 255 {
+            done += 1;
+        }
+        let content = bytes(&store.snapshot(first).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 0), "the first is what it was");
+
+        // A removal makes room as well.
+        let second = store.create(&named("second")).await.expect("the reserve is for this");
+        let waiting = write(&front, &world, 0, 4096, 6);
+        let meanwhile = async {
+            world.clock().sleep(Duration::from_secs(1)).await;
+            store.begin_removal(first).await
+        };
+        let (outcome, removed) = futures_util::join!(waiting, meanwhile);
+        assert_eq!((outcome, removed), (Ok(()), Ok(())));
+        assert_eq!(bytes(&store.snapshot(second).expect("there"), &world).await[0], 4);
+        store.verify();
+    });
+}
+
+#[test]
+fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
+    let world = World::new(10);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(320 * KIB));
+    world.run(async {
+        let store =
+            make_with(&world, origin.device(&world), disk.device(&world), FullPolicy::DropOldest).await;
+        let front = store.origin();
+        let mut ids = Vec::new();
+        for (byte, held) in [(1, false), (2, true), (3, false), (4, false)] {
+            write(&front, &world, 0, 32 << 10, byte).await.expect("space");
+            let name = format!("s{byte}");
+            ids.push(store.create(&NewSnapshot { name, read_only: false, held }).await.expect("space"));
+        }
+        let mut part = 8;
+        while store.list().len() == 4 {
+            let writes = (part..part + 4).map(|part| write(&front, &world, part * 4096, 4096, 9));
+            let outcomes = futures_util::future::join_all(writes).await;
+            assert!(outcomes.iter().all(Result::is_ok), "somebody makes room: {outcomes:?}");
+            part += 4;
+        }
+        let left: Vec<u64> = store.list().into_iter().map(|descriptor| descriptor.id).collect();
+        assert_eq!(left, ids[1..], "U3: four found no room, and one snapshot went, the oldest");
+        assert!(matches!(store.next_event().await, StoreEvent::Dropped(gone) if gone.id == ids[0]));
+        let content = bytes(&store.snapshot(ids[1]).expect("held"), &world).await;
+        assert!(content[..8].iter().all(|byte| *byte == 2) && content[8..].iter().all(|byte| *byte == 0));
+        let failed = loop {
+            if let Err(error) = write(&front, &world, part * 4096, 4096, 9).await {
+                break error;
+            }
+            part += 1;
+        };
+        assert_eq!(failed, IoError::NoSpace, "a held snapshot is not given up");
+        assert_eq!(store.list().iter().map(|descriptor| descriptor.id).collect::<Vec<_>>(), [ids[1]]);
+        let content = bytes(&store.snapshot(ids[1]).expect("held"), &world).await;
+        assert!(content[..8].iter().all(|byte| *byte == 2) && content[8..].iter().all(|byte| *byte == 0));
         store.verify();
     });
 }

@@ -200,6 +200,7 @@ impl SnapshotStore {
         }
         self.store.replace(device);
         self.state.borrow_mut().space.add(Extent::between(old, new));
+        self.room.came();
         Ok(())
     }
 

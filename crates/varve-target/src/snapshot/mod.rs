@@ -38,7 +38,9 @@ mod check;
 mod checkpoint;
 mod contents;
 mod diff;
+mod full;
 mod gate;
+mod independent;
 mod log;
 mod manage;
 mod map;
@@ -50,6 +52,8 @@ mod space;
 mod view;
 
 pub use check::{StoreReport, check_store};
+pub use full::{FullPolicy, StoreEvent};
+pub use independent::side_by_side;
 pub use manage::{Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
 pub use recover::FormatOptions;
@@ -80,6 +84,9 @@ pub struct StoreOptions {
     pub log_records: u64,
     /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
     pub low_space_percent: u64,
+    /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
+    /// opens it for a volume hands in what the volume declares.
+    pub full: FullPolicy,
     /// A fault for the tests that prove that the oracle finds it.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -92,6 +99,7 @@ impl Default for StoreOptions {
             copy_bytes: 16 * MIB,
             log_records: 2048,
             low_space_percent: 80,
+            full: FullPolicy::Error,
             sabotage: None,
         }
     }
@@ -203,6 +211,9 @@ pub struct SnapshotStore {
     /// After a failed rollback the origin is neither old nor new and is not served.
     half_rolled_back: Cell<bool>,
     space_waiters: RefCell<Vec<Waker>>,
+    room: full::Room,
+    /// Whether other stores preserve for their own snapshots what this one's origin loses.
+    has_siblings: Cell<bool>,
 }
 
 /// What the store knows, and where it lies.

@@ -131,6 +131,8 @@ impl SnapshotStore {
             failed: Cell::new(None),
             half_rolled_back: Cell::new(false),
             space_waiters: RefCell::default(),
+            room: super::full::Room::new(),
+            has_siblings: Cell::new(false),
         });
         if replayed {
             match opened.checkpoint().await {

@@ -44,6 +44,7 @@ impl SnapshotStore {
         self.log_entry(Entry::Removed(id)).await?;
         view.gone.set(true);
         self.views.borrow_mut().remove(&id);
+        self.room.came();
         Ok(())
     }
 

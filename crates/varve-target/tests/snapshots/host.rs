@@ -11,8 +11,8 @@ use varve_sim::{
 };
 use varve_target::Linear;
 use varve_target::snapshot::{
-    FormatOptions, Frozen, NewSnapshot, Progress, Sabotage, SnapshotStore, StoreError, StoreOptions, Uuid,
-    check_store,
+    FormatOptions, Frozen, FullPolicy, NewSnapshot, Progress, Sabotage, SnapshotStore, StoreError,
+    StoreOptions, Uuid, check_store,
 };
 
 const ORIGIN_SIZE_MAX: u64 = 320 * KIB;
@@ -63,6 +63,10 @@ impl Host {
         let options = StoreOptions {
             log_records: random.between(1, 30),
             low_space_percent: 60,
+            full: *random.pick(&[
+                FullPolicy::Error,
+                FullPolicy::Pause { timeout: std::time::Duration::from_millis(2) },
+            ]),
             sabotage,
             ..StoreOptions::default()
         };
