@@ -8,7 +8,7 @@ use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, Switch, ZeroOpt
 use varve_sim::{CrashKind, SimDisk, World, run_seeds, test_name};
 use varve_target::snapshot::{
     FormatOptions, FullPolicy, NewSnapshot, Pending, Progress, SnapshotStore, StoreError, StoreEvent,
-    StoreOptions, Uuid, check_store, side_by_side,
+    StoreOptions, Uuid, check_store, dump_store, restore_store, side_by_side,
 };
 use varve_target::{ErrorTarget, Linear};
 
@@ -458,6 +458,77 @@ fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
         let content = bytes(&store.snapshot(ids[1]).expect("held"), &world).await;
         assert!(content[..8].iter().all(|byte| *byte == 2) && content[8..].iter().all(|byte| *byte == 0));
         store.verify();
+    });
+}
+
+#[test]
+fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
+    let world = World::new(11);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(2 * MIB));
+    world.run(async {
+        let device = disk.device(&world);
+        let store = make(&world, origin.device(&world), device.clone(), 0xabc).await;
+        let mut ids = Vec::new();
+        for (byte, held) in [(1, false), (2, true), (3, false)] {
+            write(&store.origin(), &world, 0, usize::from(byte) * 40_960, byte).await.expect("space");
+            let name = format!("s{byte}");
+            ids.push(store.create(&NewSnapshot { name, read_only: held, held }).await.expect("space"));
+        }
+        write(&store.origin(), &world, 0, 1 << 19, 4).await.expect("space");
+        let view = store.snapshot(ids[0]).expect("there");
+        write(&view, &world, 65_536, 8192, 5).await.expect("space");
+        view.zero(Extent::new(0, 8192), ZeroOptions::default()).await.expect("space");
+        view.flush().await.expect("no faults");
+        store.begin_removal(ids[2]).await.expect("not held");
+        let all = async |store: &Rc<SnapshotStore>| {
+            let mut all = Vec::new();
+            for descriptor in store.list() {
+                all.push(bytes(&store.snapshot(descriptor.id).expect("listed"), &world).await);
+            }
+            (store.list(), all)
+        };
+        let before = all(&store).await;
+        let text = dump_store(&device, &world.arena()).await.expect("sound");
+        assert!(
+            text.contains("\nsnapshot 2 s2 created ") && text.contains(" read-only held\nsnapshot 3 s3"),
+            "{text}"
+        );
+        assert!(text.ends_with("\nremoved 3\n"), "{text}");
+        write(&device, &world, 0, 8192, 0x55).await.expect("no faults");
+        assert!(open(&world, origin.device(&world), device.clone()).await.is_err());
+        restore_store(&device, &world.arena(), &text).await.expect("there is space");
+        let body = |text: &str| text.split_once(" next ").expect("a head").1.to_owned();
+        let again = dump_store(&device, &world.arena()).await.expect("sound");
+        assert_eq!(body(&again), body(&text), "X1");
+        let store = open(&world, origin.device(&world), device.clone()).await.expect("sound");
+        assert_eq!(all(&store).await, before, "X2: every snapshot reads what it did");
+        store.verify();
+
+        let head = text.split_inclusive('\n').take(2).collect::<String>();
+        let first = "snapshot 1 a created 0 size 1048576\n";
+        for bad in [
+            "".to_owned(),
+            "varve-exception-store 2\n".to_owned(),
+            head.replace(" chunk 65536", " chunk 65537"),
+            format!("{head}snapshot 4 a created 0 size 1048576\n"),
+            format!("{head}snapshot 1 a created 0 size 1048577\n"),
+            format!("{head}snapshot 1 a/b created 0 size 1048576\n"),
+            format!("{head}snapshot 1 a created 0 size 1048576 holy\n"),
+            format!("{head}preserved 1 0 4096 8192\n"),
+            format!("{head}{first}preserved 1 1048576 4096 8192\n"),
+            format!("{head}{first}preserved 1 0 4096 4096\n"),
+            format!("{head}{first}preserved 1 0 4096 0\n"),
+            format!("{head}{first}preserved 1 0 4096 2097152\n"),
+            format!("{head}{first}preserved 1 0 4096 8192\npreserved 1 0 4096 12288\n"),
+            format!("{head}{first}preserved 1 0 4096 8192\nwritten 1 0 4096 8192\n"),
+            format!("{head}{first}rollback 2\n"),
+        ] {
+            let refused = restore_store(&device, &world.arena(), &bad).await;
+            assert!(refused.is_err(), "X1: {bad}");
+        }
+        let kept =
+            open(&world, origin.device(&world), device).await.expect("what is refused changes nothing");
+        assert_eq!(all(&kept).await, before);
     });
 }
 

@@ -49,6 +49,7 @@ mod recover;
 mod removal;
 mod rollback;
 mod space;
+mod text;
 mod view;
 
 pub use check::{StoreReport, check_store};
@@ -59,6 +60,7 @@ pub use map::SnapshotBytes;
 pub use recover::FormatOptions;
 pub use removal::Removal;
 pub use rollback::Progress;
+pub use text::{dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
 use batch::Pipeline;
