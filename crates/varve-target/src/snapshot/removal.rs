@@ -51,7 +51,7 @@ impl SnapshotStore {
     /// Looks at up to `entries` entries of the map and gives back what removed snapshots alone had. Whether there is
     /// more to do. To be called now and then, by whoever has the time; a restart continues what was removed before.
     pub fn reclaim(&self, entries: usize) -> bool {
-        let mut state = self.state.borrow_mut();
+        let mut state = self.state.borrow_mut(); // L2: nobody else has a turn before all of the dose is done.
         let freed = state.contents.reclaim(entries);
         state.space.release(freed);
         !state.contents.leaving.is_empty()
