@@ -7,7 +7,8 @@ use std::time::Duration;
 use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, Switch, ZeroOptions};
 use varve_sim::{CrashKind, SimDisk, World, run_seeds, test_name};
 use varve_target::snapshot::{
-    FormatOptions, NewSnapshot, Pending, Progress, SnapshotStore, StoreError, StoreOptions, Uuid, check_store,
+    FormatOptions, FullPolicy, NewSnapshot, Pending, Progress, SnapshotStore, StoreError, StoreEvent,
+    StoreOptions, Uuid, check_store, dump_store, restore_store, side_by_side,
 };
 use varve_target::{ErrorTarget, Linear};
 
@@ -191,6 +192,343 @@ fn zeros_in_a_snapshot_take_no_space_and_survive() {
         let view = store.snapshot(1).expect("there");
         let content = bytes(&view, &world).await;
         assert!(content[..128].iter().all(|byte| *byte == 0) && content[128..].iter().all(|byte| *byte == 1));
+    });
+}
+
+#[test]
+fn a_diff_names_exactly_the_parts_that_were_changed_between() {
+    let world = World::new(7);
+    let (origin, disk) = (SimDisk::new(2 * MIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let parts = |first: u64, count: u64| Extent::new(first * 4096, count * 4096);
+        let half = Device::new(Linear::new(vec![(MIB, origin.device(&world), 0)]));
+        let store = make(&world, half, disk.device(&world), 1).await;
+        write(&store.origin(), &world, 0, 1 << 20, 1).await.expect("no copy");
+        let one = store.create(&named("one")).await.expect("space");
+        write(&store.origin(), &world, 15 * 4096, 3 * 4096, 2).await.expect("space");
+        let two = store.create(&named("two")).await.expect("space");
+        write(&store.origin(), &world, 100 * 4096 + 512, 512, 3).await.expect("space");
+        let three = store.create(&named("three")).await.expect("space");
+        write(&store.origin(), &world, 16 * 4096, 4096, 4).await.expect("space");
+        let view = store.snapshot(two).expect("there");
+        write(&view, &world, 200 * 4096, 4096, 5).await.expect("space");
+
+        assert_eq!(store.diff(one, Some(one)), Ok(vec![]));
+        assert_eq!(store.diff(one, Some(two)), Ok(vec![parts(15, 3), parts(200, 1)]));
+        assert_eq!(store.diff(two, Some(one)), store.diff(one, Some(two)));
+        assert_eq!(store.diff(two, Some(three)), Ok(vec![parts(100, 1), parts(200, 1)]));
+        assert_eq!(store.diff(one, Some(three)), Ok(vec![parts(15, 3), parts(100, 1)]));
+        assert_eq!(store.diff(three, None), Ok(vec![parts(16, 1)]));
+        store.origin_resized(origin.device(&world)).expect("it grows");
+        assert_eq!(store.diff(three, None), Ok(vec![parts(16, 1), parts(256, 256)]), "and what is new");
+        // What came between is found although the snapshot that kept it is gone.
+        store.remove(two).await.expect("not held");
+        assert_eq!(store.diff(one, Some(three)), Ok(vec![parts(15, 3), parts(100, 1)]));
+        assert_eq!(store.diff(one, Some(two)), Err(StoreError::NotFound));
+    });
+}
+
+#[test]
+fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
+    let world = World::new(8);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(4 * MIB));
+    let (first, second) = world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), 1).await;
+        write(&store.origin(), &world, 0, 1 << 20, 1).await.expect("no copy");
+        let first = store.create(&named("first")).await.expect("space");
+        let second = store.create(&named("second")).await.expect("space");
+        for part in 0..256 {
+            write(&store.origin(), &world, part * 4096, 4096, 2).await.expect("space");
+        }
+        let view = store.snapshot(second).expect("there");
+        write(&view, &world, 0, 64 << 10, 3).await.expect("space");
+        view.flush().await.expect("no faults");
+        assert_eq!(store.removal_frees(second), Ok(64 << 10), "the first needs all that was preserved");
+        assert_eq!(store.removal_frees(first), Ok(0));
+        store.begin_removal(second).await.expect("not held");
+        assert_eq!(view.flush().await.err(), Some(IoError::Gone));
+        assert_eq!((store.list().len(), store.removals().len()), (1, 1));
+        // Its name is free at once.
+        let third = store.create(&named("second")).await.expect("space");
+        write(&store.origin(), &world, 0, 64 << 10, 4).await.expect("space");
+        let mut seen = 0;
+        while seen < MIB / 2 {
+            assert!(store.reclaim(1), "there is more to do");
+            assert!(store.removals()[0].done >= seen, "progress goes one way");
+            seen = store.removals()[0].done;
+            let content = bytes(&store.snapshot(first).expect("there"), &world).await;
+            assert!(content.iter().all(|byte| *byte == 1), "L2: half way the first reads what it always did");
+        }
+        (first, third)
+    });
+    world.crash(CrashKind::Power);
+    world.run(async {
+        let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
+        assert_eq!(store.removals().len(), 1, "a restart does not forget it");
+        let used =
+            |store: &SnapshotStore| store.snapshot_bytes().values().map(|bytes| bytes.written).sum::<u64>();
+        assert_eq!(used(&store), 64 << 10);
+        while store.reclaim(2) {}
+        assert_eq!((store.removals().len(), used(&store)), (0, 0));
+        let content = bytes(&store.snapshot(first).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 1));
+        let content = bytes(&store.snapshot(second).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 2));
+        store.remove(first).await.expect("not held");
+        assert_eq!(
+            store.snapshot_bytes()[&second].preserved,
+            64 << 10,
+            "what only the first had is given back"
+        );
+        assert_eq!(store.snapshot_bytes().len(), 1);
+        store.verify();
+    });
+}
+
+#[test]
+fn independent_snapshots_keep_their_own_copies_across_a_crash_and_the_damage_of_others() {
+    run_seeds(
+        test_name!("independent_snapshots_keep_their_own_copies_across_a_crash_and_the_damage_of_others"),
+        200,
+        |seed| {
+            let world = World::new(seed);
+            let origin = SimDisk::new(256 * KIB);
+            let disks: Vec<SimDisk> = (0..3).map(|_| SimDisk::new(MIB)).collect();
+            let mut random = world.random();
+            let mut taken: Vec<Vec<u8>> = Vec::new();
+            world.schedule(varve_sim::CrashAt::Event(random.between(150, 900)), CrashKind::Power);
+            let mut choices = random.fork();
+            let ran = world.run_until_crash(async {
+                let mut stores: Vec<Rc<SnapshotStore>> = Vec::new();
+                for (number, disk) in disks.iter().enumerate() {
+                    stores.push(
+                        make(&world, origin.device(&world), disk.device(&world), number as u128 + 1).await,
+                    );
+                }
+                let front = side_by_side(&stores).expect("one origin");
+                for (number, store) in stores.iter().enumerate() {
+                    for _ in 0..8 {
+                        let byte = u8::try_from(choices.between(1, 250)).expect("small");
+                        write(&front, &world, choices.below(60) * 4096, 16 << 10, byte).await.expect("space");
+                    }
+                    taken.push(bytes(&front, &world).await);
+                    let id = store.create(&named(&format!("s{number}"))).await.expect("space");
+                    let refused = store.rollback(id, &Progress::default()).await;
+                    assert!(matches!(refused, Err(StoreError::Misfit(_))), "V3");
+                }
+                loop {
+                    let byte = u8::try_from(choices.between(1, 250)).expect("small");
+                    let writes = (0..4).map(|_| choices.below(60) * 4096).collect::<Vec<_>>();
+                    let writes = writes.into_iter().map(|at| write(&front, &world, at, 16 << 10, byte));
+                    let frozen = async {
+                        if byte < 20 {
+                            let both = futures_util::join!(stores[0].freeze(), stores[2].freeze());
+                            assert!(both.0.is_ok() && both.1.is_ok(), "V2: both gates close");
+                        }
+                    };
+                    futures_util::join!(futures_util::future::join_all(writes), frozen);
+                    world.clock().sleep(Duration::from_micros(10)).await;
+                }
+            });
+            assert!(ran.crashed());
+            world.run(async {
+                let damaged = random.below(3);
+                for (number, disk) in disks.iter().enumerate() {
+                    let device = disk.device(&world);
+                    if number as u64 == damaged {
+                        write(&device, &world, 0, 1 << 20, 0x55).await.expect("no faults");
+                        continue;
+                    }
+                    let opened = open(&world, origin.device(&world), device).await;
+                    if number >= taken.len() {
+                        continue; // The crash may have come before there was anything.
+                    }
+                    let store = opened.expect("the damage of others does not matter");
+                    for descriptor in store.list() {
+                        let content = bytes(&store.snapshot(descriptor.id).expect("listed"), &world).await;
+                        assert_eq!(content, taken[number], "V1: store {number}");
+                    }
+                }
+            });
+        },
+    );
+}
+
+/// A store for `origin` that does `full` when it is full.
+async fn make_with(world: &World, origin: Device, store: Device, full: FullPolicy) -> Rc<SnapshotStore> {
+    let arena = world.arena();
+    SnapshotStore::format(&store, &arena, FormatOptions::new(Uuid::from_u128(1)))
+        .await
+        .expect("large enough");
+    let options = StoreOptions { full, ..StoreOptions::default() };
+    SnapshotStore::open(origin, store, arena, world.clock(), options).await.expect("just formatted")
+}
+
+#[test]
+fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
+    let world = World::new(9);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let sized = |size| Device::new(Linear::new(vec![(size, disk.device(&world), 0)]));
+        let limit = Duration::from_secs(10);
+        let full = FullPolicy::Pause { timeout: limit };
+        let store = make_with(&world, origin.device(&world), sized(256 * KIB), full).await;
+        let front = store.origin();
+        let first = store.create(&named("first")).await.expect("space");
+        let before = world.clock().now();
+        let mut done = 0;
+        while write(&front, &world, done * 4096, 4096, 2).await.is_ok() {
+            done += 1;
+        }
+        let waited = world.clock().now().since(before);
+        assert!(done > 30 && waited >= limit && waited < 2 * limit, "one waited: {waited:?}");
+        let events = [store.next_event().await, store.next_event().await, store.next_event().await];
+        assert_eq!(events, [StoreEvent::Paused, StoreEvent::TimedOut, StoreEvent::Resumed]);
+
+        // Several wait; what needs no copy goes on, snapshots come and go (U1), and growth lets them all go on.
+        let waiting = (done..done + 8).map(|part| write(&front, &world, part * 4096, 4096, 3));
+        let waiting = futures_util::future::join_all(waiting);
+        let meanwhile = async {
+            world.clock().sleep(Duration::from_secs(1)).await;
+            assert_eq!(store.next_event().await, StoreEvent::Paused);
+            write(&front, &world, 0, 4096, 4).await.expect("needs no copy");
+            let second = store.create(&named("second")).await.expect("the reserve is for this");
+            store.remove(second).await.expect("removals work in a full store");
+            world.clock().sleep(Duration::from_secs(1)).await;
+            store.grown(sized(512 * KIB)).expect("it grows");
+            world.clock().now()
+        };
+        let (outcomes, grown) = futures_util::join!(waiting, meanwhile);
+        assert!(outcomes.into_iter().all(|outcome| outcome.is_ok()), "U2: there is room for all");
+        assert!(world.clock().now().since(grown) < Duration::from_secs(1), "and none sleeps on");
+        while write(&front, &world, done * 4096, 4096, 5).await.is_ok() && done < 255 {
+            done += 1;
+        }
+        let content = bytes(&store.snapshot(first).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 0), "the first is what it was");
+
+        // A removal makes room as well.
+        let second = store.create(&named("second")).await.expect("the reserve is for this");
+        let waiting = write(&front, &world, 0, 4096, 6);
+        let meanwhile = async {
+            world.clock().sleep(Duration::from_secs(1)).await;
+            store.begin_removal(first).await
+        };
+        let (outcome, removed) = futures_util::join!(waiting, meanwhile);
+        assert_eq!((outcome, removed), (Ok(()), Ok(())));
+        assert_eq!(bytes(&store.snapshot(second).expect("there"), &world).await[0], 4);
+        store.verify();
+    });
+}
+
+#[test]
+fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
+    let world = World::new(10);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(320 * KIB));
+    world.run(async {
+        let store =
+            make_with(&world, origin.device(&world), disk.device(&world), FullPolicy::DropOldest).await;
+        let front = store.origin();
+        let mut ids = Vec::new();
+        for (byte, held) in [(1, false), (2, true), (3, false), (4, false)] {
+            write(&front, &world, 0, 32 << 10, byte).await.expect("space");
+            let name = format!("s{byte}");
+            ids.push(store.create(&NewSnapshot { name, read_only: false, held }).await.expect("space"));
+        }
+        let mut part = 8;
+        while store.list().len() == 4 {
+            let writes = (part..part + 4).map(|part| write(&front, &world, part * 4096, 4096, 9));
+            let outcomes = futures_util::future::join_all(writes).await;
+            assert!(outcomes.iter().all(Result::is_ok), "somebody makes room: {outcomes:?}");
+            part += 4;
+        }
+        let left: Vec<u64> = store.list().into_iter().map(|descriptor| descriptor.id).collect();
+        assert_eq!(left, ids[1..], "U3: four found no room, and one snapshot went, the oldest");
+        assert!(matches!(store.next_event().await, StoreEvent::Dropped(gone) if gone.id == ids[0]));
+        let content = bytes(&store.snapshot(ids[1]).expect("held"), &world).await;
+        assert!(content[..8].iter().all(|byte| *byte == 2) && content[8..].iter().all(|byte| *byte == 0));
+        let failed = loop {
+            if let Err(error) = write(&front, &world, part * 4096, 4096, 9).await {
+                break error;
+            }
+            part += 1;
+        };
+        assert_eq!(failed, IoError::NoSpace, "a held snapshot is not given up");
+        assert_eq!(store.list().iter().map(|descriptor| descriptor.id).collect::<Vec<_>>(), [ids[1]]);
+        let content = bytes(&store.snapshot(ids[1]).expect("held"), &world).await;
+        assert!(content[..8].iter().all(|byte| *byte == 2) && content[8..].iter().all(|byte| *byte == 0));
+        store.verify();
+    });
+}
+
+#[test]
+fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
+    let world = World::new(11);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(2 * MIB));
+    world.run(async {
+        let device = disk.device(&world);
+        let store = make(&world, origin.device(&world), device.clone(), 0xabc).await;
+        let mut ids = Vec::new();
+        for (byte, held) in [(1, false), (2, true), (3, false)] {
+            write(&store.origin(), &world, 0, usize::from(byte) * 40_960, byte).await.expect("space");
+            let name = format!("s{byte}");
+            ids.push(store.create(&NewSnapshot { name, read_only: held, held }).await.expect("space"));
+        }
+        write(&store.origin(), &world, 0, 1 << 19, 4).await.expect("space");
+        let view = store.snapshot(ids[0]).expect("there");
+        write(&view, &world, 65_536, 8192, 5).await.expect("space");
+        view.zero(Extent::new(0, 8192), ZeroOptions::default()).await.expect("space");
+        view.flush().await.expect("no faults");
+        store.begin_removal(ids[2]).await.expect("not held");
+        let all = async |store: &Rc<SnapshotStore>| {
+            let mut all = Vec::new();
+            for descriptor in store.list() {
+                all.push(bytes(&store.snapshot(descriptor.id).expect("listed"), &world).await);
+            }
+            (store.list(), all)
+        };
+        let before = all(&store).await;
+        let text = dump_store(&device, &world.arena()).await.expect("sound");
+        assert!(
+            text.contains("\nsnapshot 2 s2 created ") && text.contains(" read-only held\nsnapshot 3 s3"),
+            "{text}"
+        );
+        assert!(text.ends_with("\nremoved 3\n"), "{text}");
+        write(&device, &world, 0, 8192, 0x55).await.expect("no faults");
+        assert!(open(&world, origin.device(&world), device.clone()).await.is_err());
+        restore_store(&device, &world.arena(), &text).await.expect("there is space");
+        let body = |text: &str| text.split_once(" next ").expect("a head").1.to_owned();
+        let again = dump_store(&device, &world.arena()).await.expect("sound");
+        assert_eq!(body(&again), body(&text), "X1");
+        let store = open(&world, origin.device(&world), device.clone()).await.expect("sound");
+        assert_eq!(all(&store).await, before, "X2: every snapshot reads what it did");
+        store.verify();
+
+        let head = text.split_inclusive('\n').take(2).collect::<String>();
+        let first = "snapshot 1 a created 0 size 1048576\n";
+        for bad in [
+            "".to_owned(),
+            "varve-exception-store 2\n".to_owned(),
+            head.replace(" chunk 65536", " chunk 65537"),
+            format!("{head}snapshot 4 a created 0 size 1048576\n"),
+            format!("{head}snapshot 1 a created 0 size 1048577\n"),
+            format!("{head}snapshot 1 a/b created 0 size 1048576\n"),
+            format!("{head}snapshot 1 a created 0 size 1048576 holy\n"),
+            format!("{head}preserved 1 0 4096 8192\n"),
+            format!("{head}{first}preserved 1 1048576 4096 8192\n"),
+            format!("{head}{first}preserved 1 0 4096 4096\n"),
+            format!("{head}{first}preserved 1 0 4096 0\n"),
+            format!("{head}{first}preserved 1 0 4096 2097152\n"),
+            format!("{head}{first}preserved 1 0 4096 8192\npreserved 1 0 4096 12288\n"),
+            format!("{head}{first}preserved 1 0 4096 8192\nwritten 1 0 4096 8192\n"),
+            format!("{head}{first}rollback 2\n"),
+        ] {
+            let refused = restore_store(&device, &world.arena(), &bad).await;
+            assert!(refused.is_err(), "X1: {bad}");
+        }
+        let kept =
+            open(&world, origin.device(&world), device).await.expect("what is refused changes nothing");
+        assert_eq!(all(&kept).await, before);
     });
 }
 

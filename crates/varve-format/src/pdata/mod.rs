@@ -1,5 +1,6 @@
-//! The blocks of the persistent ordered map: tree nodes and the pages of the space map.
+//! The blocks of the persistent ordered map (tree nodes and the pages of the space map), and what exceptions are in it.
 
+pub mod exception;
 pub mod node;
 pub mod space_page;
 

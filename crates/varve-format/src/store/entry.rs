@@ -127,7 +127,7 @@ pub enum Entry {
     Written(Mapping),
     /// A snapshot was created.
     Created(Descriptor),
-    /// A snapshot was removed; what an older one still needs was handed over to it.
+    /// A snapshot was removed. What was preserved for it still serves older ones; it is handed over or freed later.
     Removed(u64),
     /// A snapshot's flags were changed.
     Flags {

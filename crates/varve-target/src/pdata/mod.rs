@@ -17,6 +17,7 @@
 //! - T4. A dirty node stays in memory until it is written.
 
 mod cache;
+mod exceptions;
 mod map;
 mod pages;
 mod policy;
@@ -24,6 +25,7 @@ mod space;
 mod tree;
 
 pub use cache::CacheUse;
+pub use exceptions::Exceptions;
 pub use map::{Commit, Map, MapError, MapOptions};
 pub use pages::{Pages, Stop, Wanted};
 pub use policy::PolicyKind;

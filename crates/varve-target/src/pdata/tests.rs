@@ -35,6 +35,12 @@ impl BlockDevice for Memory {
 
 const BLOCKS: u64 = 3000;
 
+/// So many blocks of memory as a device.
+pub(super) fn memory(blocks: u64) -> Device {
+    let length = usize::try_from(blocks * 4096).expect("small");
+    Device::new(Memory { content: RefCell::new(vec![0; length]) })
+}
+
 #[derive(Clone)]
 struct Committed {
     tree: Tree,

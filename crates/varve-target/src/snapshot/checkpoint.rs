@@ -6,7 +6,7 @@
 
 use super::{Sabotage, SnapshotStore, index};
 use crate::fan_out::fan_out;
-use varve_block::{Durability, Extent, Io, IoError, KIB};
+use varve_block::{Arena, Device, Durability, Extent, Io, IoError, KIB};
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, Mapping, PART_SIZE, Superblock};
 
 /// The longest write of a checkpoint.
@@ -113,21 +113,7 @@ impl SnapshotStore {
 
     async fn write_checkpoint(&self, cut: &Cut, superblock: &Superblock) -> Result<(), IoError> {
         let device = self.store_device();
-        let mut blocks = cut.blocks.iter();
-        for run in &cut.runs {
-            let mut at = run.offset;
-            while at < run.end() {
-                let extent = Extent::between(at, run.end().min(at + WRITE_BYTES));
-                let mut buffer = self.arena.take(index(extent.length));
-                for bytes in buffer.chunks_exact_mut(index(PART_SIZE)) {
-                    blocks.next().expect("there are as many blocks as places").encode(bytes);
-                }
-                let write = Io::Write { offset: at, data: buffer.freeze(), durability: Durability::Volatile };
-                fan_out([(&device, write)]).await?;
-                at = extent.end();
-            }
-        }
-        assert!(blocks.next().is_none(), "every block has its place");
+        write_blocks(&device, &self.arena, &cut.blocks, &cut.runs).await?;
         // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
         device.flush().await?;
         let bytes = self.arena.copy(&superblock.encode());
@@ -140,8 +126,33 @@ impl SnapshotStore {
     }
 }
 
+/// Writes `blocks` one behind the other to `runs`, which hold just as many. Nothing is durable before a flush.
+pub(super) async fn write_blocks(
+    device: &Device,
+    arena: &Arena,
+    blocks: &[EntryBlock],
+    runs: &[Extent],
+) -> Result<(), IoError> {
+    let mut blocks = blocks.iter();
+    for run in runs {
+        let mut at = run.offset;
+        while at < run.end() {
+            let extent = Extent::between(at, run.end().min(at + WRITE_BYTES));
+            let mut buffer = arena.take(index(extent.length));
+            for bytes in buffer.chunks_exact_mut(index(PART_SIZE)) {
+                blocks.next().expect("there are as many blocks as places").encode(bytes);
+            }
+            let write = Io::Write { offset: at, data: buffer.freeze(), durability: Durability::Volatile };
+            fan_out([(device, write)]).await?;
+            at = extent.end();
+        }
+    }
+    assert!(blocks.next().is_none(), "every block has its place");
+    Ok(())
+}
+
 /// Entries, dealt out to blocks in order.
-fn pack(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
+pub(super) fn pack(entries: Vec<Entry>) -> Vec<Vec<Entry>> {
     let mut blocks: Vec<Vec<Entry>> = Vec::new();
     let mut room = 0;
     for entry in entries {

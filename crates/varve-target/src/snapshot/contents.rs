@@ -17,6 +17,8 @@ use varve_format::store::{Descriptor, Entry};
 pub(super) struct Contents {
     pub map: Map,
     pub snapshots: BTreeMap<u64, Descriptor>,
+    /// The snapshots that were removed and still have entries.
+    pub leaving: BTreeMap<u64, Leaving>,
     /// The id of the next snapshot.
     pub next_snapshot: u64,
     /// The snapshot to which the origin is being rolled back.
@@ -25,11 +27,19 @@ pub(super) struct Contents {
     pub skip_hand_over: bool,
 }
 
+/// A snapshot that was removed and still has entries.
+pub(super) struct Leaving {
+    pub descriptor: Descriptor,
+    /// The first key of preserved content that was not looked at yet.
+    pub next: (u64, u64),
+}
+
 impl Contents {
     pub(super) fn new(chunk_size: u64, next_snapshot: u64) -> Self {
         Self {
             map: Map::new(chunk_size),
             snapshots: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             next_snapshot,
             rollback: None,
             skip_hand_over: false,
@@ -46,14 +56,35 @@ impl Contents {
         self.snapshots.last_key_value().map(|(id, descriptor)| (*id, descriptor.size))
     }
 
+    /// The next snapshot older than `snapshot`, which gets what was preserved for that: its id and size.
+    pub(super) fn heir(&self, snapshot: u64) -> Option<(u64, u64)> {
+        self.snapshots.range(..snapshot).next_back().map(|(id, descriptor)| (*id, descriptor.size))
+    }
+
+    /// An upper bound for the number of entries that describe snapshots.
+    pub(super) fn descriptions(&self) -> usize {
+        self.snapshots.len() + 2 * self.leaving.len()
+    }
+
+    /// Looks at up to `entries` entries of a snapshot that is leaving. Returns the bytes of the store that are no
+    /// longer needed.
+    pub(super) fn reclaim(&mut self, entries: usize) -> Vec<Extent> {
+        let Some((&id, leaving)) = self.leaving.first_key_value() else { return Vec::new() };
+        let heir = self.heir(id).filter(|_| !self.skip_hand_over);
+        let (freed, next) = self.map.reclaim(id, heir, leaving.next, entries);
+        match next {
+            Some(next) => self.leaving.get_mut(&id).expect("just found").next = next,
+            None => drop(self.leaving.remove(&id)),
+        }
+        freed
+    }
+
     /// Applies one entry. Returns the bytes of the store that are no longer needed.
     pub(super) fn apply(&mut self, entry: &Entry) -> Result<Vec<Extent>, StoreError> {
         match entry {
             Entry::Preserved { mapping, .. } => {
                 // The snapshot may have been removed while the content was on its way: then an older one needs it.
-                let heir = self.snapshots.range(..=mapping.snapshot).next_back();
-                let heir = heir.map(|(id, descriptor)| (*id, descriptor.size));
-                Ok(self.map.hand_over(mapping.extent, mapping.place, heir))
+                Ok(self.map.hand_over(*mapping, self.heir(mapping.snapshot.saturating_add(1))))
             }
             Entry::Written(mapping) => {
                 if !self.holds(mapping.snapshot, mapping.extent) {
@@ -73,11 +104,10 @@ impl Contents {
                 Ok(Vec::new())
             }
             Entry::Removed(id) => {
-                self.known(*id)?;
+                let descriptor = self.known(*id)?.clone();
                 self.snapshots.remove(id);
-                let heir = self.snapshots.range(..*id).next_back();
-                let heir = heir.map(|(id, descriptor)| (*id, descriptor.size));
-                Ok(self.map.remove_snapshot(*id, heir.filter(|_| !self.skip_hand_over)))
+                self.leaving.insert(*id, Leaving { descriptor, next: (0, 0) });
+                Ok(Vec::new())
             }
             Entry::Flags { snapshot, read_only, held } => {
                 self.known(*snapshot)?;
@@ -104,9 +134,12 @@ impl Contents {
     /// The shortest log that says the same.
     pub(super) fn entries(&self) -> Vec<Entry> {
         let (preserved, written) = self.map.mappings();
-        let created = self.snapshots.values().cloned().map(Entry::Created);
+        let leaving = self.leaving.values().map(|leaving| &leaving.descriptor);
+        let created = self.snapshots.values().chain(leaving).cloned().map(Entry::Created);
         let preserved = preserved.into_iter().map(|mapping| Entry::Preserved { mapping, checksum: 0 });
         let written = written.into_iter().map(Entry::Written);
-        created.chain(preserved).chain(written).chain(self.rollback.map(Entry::RollbackBegun)).collect()
+        let removed = self.leaving.keys().map(|id| Entry::Removed(*id));
+        let rollback = self.rollback.map(Entry::RollbackBegun);
+        created.chain(preserved).chain(written).chain(removed).chain(rollback).collect()
     }
 }

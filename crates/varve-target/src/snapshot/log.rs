@@ -129,6 +129,7 @@ impl SnapshotStore {
         tried_checkpoint: &mut bool,
     ) -> Result<(), IoError> {
         if !self.has_room(units) && !std::mem::replace(tried_checkpoint, true) {
+            self.reclaim_all();
             match self.checkpoint().await {
                 // What was written to snapshots is in the checkpoint, as it is now: logged again it could be stale.
                 Ok(()) => units.retain(|unit| !matches!(unit, Unit::Entry { entry: Entry::Written(_), .. })),
@@ -167,10 +168,10 @@ impl SnapshotStore {
         let state = self.state.borrow();
         let wanted: u64 = units.iter().map(Unit::bytes).sum();
         let room = state.available(units.len(), wanted) >= wanted;
-        let reserve = reserve_bytes(state.contents.map.pieces(), state.contents.snapshots.len());
+        let reserve = reserve_bytes(state.contents.map.pieces(), state.contents.descriptions());
         let log_room = state.space.free_bytes() + RECORDS_BELOW_RESERVE * PART_SIZE >= reserve;
         let gain = state.space.pending_bytes() + state.log.blocks.len() as u64 * PART_SIZE;
-        (room && log_room) || gain == 0
+        (room && log_room) || (gain == 0 && state.contents.leaving.is_empty())
     }
 
     /// Takes from `units` what fits into one record, and space for it.

@@ -92,8 +92,9 @@ impl Pending {
         let outcome = store.settle(ticket).await;
         if outcome == Err(IoError::NoSpace) {
             let mut state = store.state.borrow_mut();
+            // Nothing was preserved for it that others need: it goes as any other does.
             let freed = state.contents.apply(&Entry::Removed(id))?;
-            state.space.release(freed);
+            assert!(freed.is_empty(), "a removal frees nothing by itself");
             store.views.borrow_mut().remove(&id);
         }
         // After any other error the log may say that the snapshot exists: so it does, and the origin is not changed
@@ -132,22 +133,6 @@ impl SnapshotStore {
             frozen.create(new)?
         };
         pending.commit().await
-    }
-
-    /// Removes a snapshot. Requests to it that are under way are answered first; later ones are answered `Gone`.
-    pub async fn remove(&self, id: u64) -> Result<(), StoreError> {
-        let _managing = self.manage().await?;
-        if self.descriptor(id)?.held {
-            return Err(StoreError::Held);
-        }
-        let view = self.view_state(id).ok_or(StoreError::NotFound)?;
-        let _closed = view.gate.close();
-        view.gate.drained().await;
-        assert!(view.gate.is_empty(), "no request is inside");
-        self.log_entry(Entry::Removed(id)).await?;
-        view.gone.set(true);
-        self.views.borrow_mut().remove(&id);
-        Ok(())
     }
 
     /// Changes whether a snapshot can be written, and whether its removal is refused. Handles keep the access that
@@ -215,6 +200,7 @@ impl SnapshotStore {
         }
         self.store.replace(device);
         self.state.borrow_mut().space.add(Extent::between(old, new));
+        self.room.came();
         Ok(())
     }
 

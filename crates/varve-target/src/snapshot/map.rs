@@ -10,7 +10,7 @@
 //! - P2. No byte of the store belongs to two pieces.
 //! - P3. An entry has at least one piece.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use varve_block::Extent;
 use varve_format::store::{Mapping, PART_SIZE, ZEROS};
@@ -181,7 +181,8 @@ impl Map {
         self.chunk_size
     }
 
-    /// The parts of `extent` that are not preserved for `snapshot` itself.
+    /// The parts of `extent` of which the origin's content must be preserved for `snapshot`, the newest one, before
+    /// they change: those that nothing is preserved of since it was taken, be it for one that is leaving.
     pub(super) fn missing(&self, snapshot: u64, extent: Extent) -> Vec<Extent> {
         let mut missing: Vec<Extent> = Vec::new();
         let mut add = |hole: Extent| match missing.last_mut() {
@@ -189,10 +190,11 @@ impl Map {
             _ => missing.push(hole),
         };
         for (chunk, part) in extent.pieces(self.chunk_size) {
-            match self.preserved.get(&(chunk, snapshot)) {
-                Some(pieces) => pieces.fill(&[part], |_| {}).into_iter().for_each(&mut add),
-                None => add(part),
+            let mut holes = vec![part];
+            for (_, pieces) in self.preserved.range((chunk, snapshot)..=(chunk, u64::MAX)) {
+                holes = pieces.fill(&holes, |_| {});
             }
+            holes.into_iter().for_each(&mut add);
         }
         missing
     }
@@ -263,19 +265,25 @@ impl Map {
         runs
     }
 
-    /// Notes that the origin's content of `mapping` was preserved. What is preserved for that snapshot already
-    /// stays as it is. Returns the bytes of the store that were not needed.
-    pub(super) fn insert_preserved(&mut self, mapping: Mapping) -> Vec<Extent> {
+    /// Notes that the origin's content of `mapping`, which was preserved for `owner` or for its snapshot itself, the
+    /// same or an older one, is that snapshot's own. Parts that a snapshot from the one to the other has already stay
+    /// as they are (L3). Returns the bytes of the store that were not needed.
+    pub(super) fn insert_preserved(&mut self, mapping: Mapping, owner: u64) -> Vec<Extent> {
         assert_ne!(mapping.place, ZEROS, "preserved content has a place");
-        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
+        assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.snapshot <= owner, "P1: {mapping:?}");
         let whole = Piece { extent: mapping.extent, place: mapping.place };
         let mut unused = Vec::new();
         for (chunk, part) in mapping.extent.pieces(self.chunk_size) {
-            let pieces = self.preserved.entry((chunk, mapping.snapshot)).or_default();
-            let mut covered = Vec::new();
-            self.pieces -= pieces.0.len();
-            let holes = pieces.fill(&[part], |piece| covered.push(piece.extent));
+            let (mut holes, mut covered) = (vec![part], Vec::new());
+            for (_, pieces) in self.preserved.range((chunk, mapping.snapshot)..=(chunk, owner)) {
+                holes = pieces.fill(&holes, |piece| covered.push(piece.extent));
+            }
             unused.extend(covered.into_iter().filter_map(|extent| whole.cut(extent)?.stored()));
+            if holes.is_empty() {
+                continue; // P3
+            }
+            let pieces = self.preserved.entry((chunk, mapping.snapshot)).or_default();
+            self.pieces -= pieces.0.len();
             holes.into_iter().filter_map(|hole| whole.cut(hole)).for_each(|piece| pieces.put(piece));
             self.pieces += pieces.0.len();
         }
@@ -297,33 +305,44 @@ impl Map {
         freed
     }
 
-    /// Removes `snapshot`. What was preserved for it and `heir`, the next older snapshot and its size, still needs
-    /// is handed over. Returns the bytes of the store that are no longer needed.
-    pub(super) fn remove_snapshot(&mut self, snapshot: u64, heir: Option<(u64, u64)>) -> Vec<Extent> {
+    /// Looks at up to `entries` entries, from `from` on, of `snapshot`, which is leaving. What was preserved for it
+    /// and `heir`, the next older snapshot and its size, still needs is handed over. Returns the bytes of the store
+    /// that are no longer needed, and where to go on, unless all is done.
+    pub(super) fn reclaim(
+        &mut self,
+        snapshot: u64,
+        heir: Option<(u64, u64)>,
+        from: (u64, u64),
+        entries: usize,
+    ) -> (Vec<Extent>, Option<(u64, u64)>) {
+        assert!(entries > 0 && heir.is_none_or(|(heir, _)| heir < snapshot), "a dose leads on");
         let mut freed = Vec::new();
-        let own: Vec<u64> =
-            self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).map(|(key, _)| key.1).collect();
-        for chunk in own {
-            let pieces = self.written.remove(&(snapshot, chunk)).unwrap_or_default();
+        let own = self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).take(entries);
+        let own: Vec<(u64, u64)> = own.map(|(key, _)| *key).collect();
+        for key in &own {
+            let pieces = self.written.remove(key).unwrap_or_default();
             self.pieces -= pieces.0.len();
             freed.extend(pieces.0.into_iter().filter_map(Piece::stored));
         }
-        let chunks: Vec<u64> =
-            self.preserved.keys().filter(|key| key.1 == snapshot).map(|key| key.0).collect();
-        for chunk in chunks {
-            let pieces = self.preserved.remove(&(chunk, snapshot)).unwrap_or_default();
+        if !own.is_empty() {
+            return (freed, Some(from));
+        }
+        let keys: Vec<(u64, u64)> = self.preserved.range(from..).take(entries).map(|(key, _)| *key).collect();
+        let next = keys.last().map(|last| (last.0, last.1.saturating_add(1)));
+        for key in keys.into_iter().filter(|key| key.1 == snapshot) {
+            let pieces = self.preserved.remove(&key).unwrap_or_default();
             self.pieces -= pieces.0.len();
             for Piece { extent, place } in pieces.0 {
-                freed.extend(self.hand_over(extent, place, heir));
+                freed.extend(self.hand_over(Mapping { snapshot, extent, place }, heir));
             }
         }
-        freed
+        (freed, next)
     }
 
-    /// Gives `heir`, a snapshot and its size, what it needs of the content of `extent` that was preserved at
-    /// `place`. Returns the bytes of the store that it does not need.
-    pub(super) fn hand_over(&mut self, extent: Extent, place: u64, heir: Option<(u64, u64)>) -> Vec<Extent> {
-        let piece = Piece { extent, place };
+    /// Gives `heir`, a snapshot and its size, what it needs of the content that was preserved by `mapping`. Returns
+    /// the bytes of the store that it does not need.
+    pub(super) fn hand_over(&mut self, mapping: Mapping, heir: Option<(u64, u64)>) -> Vec<Extent> {
+        let piece = Piece { extent: mapping.extent, place: mapping.place };
         let Some((heir, size)) = heir else {
             return piece.stored().into_iter().collect();
         };
@@ -331,9 +350,44 @@ impl Map {
         let beyond = piece.cut(Extent::between(size, u64::MAX));
         let mut freed: Vec<Extent> = beyond.and_then(Piece::stored).into_iter().collect();
         if let Some(Piece { extent, place }) = inside {
-            freed.extend(self.insert_preserved(Mapping { snapshot: heir, extent, place }));
+            freed.extend(self.insert_preserved(Mapping { snapshot: heir, extent, place }, mapping.snapshot));
         }
         freed
+    }
+
+    /// How many bytes of the store [`Map::reclaim`] would find to be no longer needed.
+    pub(super) fn frees(&self, snapshot: u64, heir: Option<(u64, u64)>) -> u64 {
+        let stored = |pieces: &Pieces| {
+            pieces.0.iter().filter_map(|piece| piece.stored()).map(|stored| stored.length).sum::<u64>()
+        };
+        let written =
+            self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).map(|(_, pieces)| stored(pieces));
+        let mut bytes: u64 = written.sum();
+        for (key, pieces) in self.preserved.iter().filter(|(key, _)| key.1 == snapshot) {
+            let needed = heir.map_or(0, |(heir, size)| {
+                let inside = Extent::new(0, size);
+                let mut holes: Vec<Extent> =
+                    pieces.0.iter().filter_map(|piece| piece.extent.intersect(inside)).collect();
+                for (_, older) in self.preserved.range((key.0, heir)..(key.0, snapshot)) {
+                    holes = older.fill(&holes, |_| {});
+                }
+                holes.iter().map(|hole| hole.length).sum()
+            });
+            bytes += stored(pieces) - needed;
+        }
+        bytes
+    }
+
+    /// The chunks in which snapshots `older` and `newer` can differ: those preserved from the older one on and before
+    /// the newer one and, if `written`, those written to either.
+    pub(super) fn touched(&self, older: u64, newer: u64, written: bool) -> BTreeSet<u64> {
+        assert!(older <= newer, "snapshots are ordered by age");
+        let between = self.preserved.keys().filter(|key| (older..newer).contains(&key.1));
+        let mut chunks: BTreeSet<u64> = between.map(|key| key.0).collect();
+        for snapshot in [older, newer].into_iter().filter(|_| written) {
+            chunks.extend(self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).map(|(key, _)| key.1));
+        }
+        chunks
     }
 
     /// Everything in the map: what was preserved, then what was written, neighbours joined.

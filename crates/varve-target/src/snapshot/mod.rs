@@ -37,21 +37,30 @@ mod batch;
 mod check;
 mod checkpoint;
 mod contents;
+mod diff;
+mod full;
 mod gate;
+mod independent;
 mod log;
 mod manage;
 mod map;
 mod origin;
 mod recover;
+mod removal;
 mod rollback;
 mod space;
+mod text;
 mod view;
 
 pub use check::{StoreReport, check_store};
+pub use full::{FullPolicy, StoreEvent};
+pub use independent::side_by_side;
 pub use manage::{Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
 pub use recover::FormatOptions;
+pub use removal::Removal;
 pub use rollback::Progress;
+pub use text::{dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
 use batch::Pipeline;
@@ -77,6 +86,9 @@ pub struct StoreOptions {
     pub log_records: u64,
     /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
     pub low_space_percent: u64,
+    /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
+    /// opens it for a volume hands in what the volume declares.
+    pub full: FullPolicy,
     /// A fault for the tests that prove that the oracle finds it.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
@@ -89,6 +101,7 @@ impl Default for StoreOptions {
             copy_bytes: 16 * MIB,
             log_records: 2048,
             low_space_percent: 80,
+            full: FullPolicy::Error,
             sabotage: None,
         }
     }
@@ -108,6 +121,8 @@ pub enum Sabotage {
     WrittenAsPreserved,
     /// Freed space is used again at once (breaks S5).
     ReuseAtOnce,
+    /// What was written to snapshots is forgotten when they are compared.
+    DiffWithoutWritten,
 }
 
 /// Why something about a store or its snapshots cannot be done.
@@ -198,6 +213,9 @@ pub struct SnapshotStore {
     /// After a failed rollback the origin is neither old nor new and is not served.
     half_rolled_back: Cell<bool>,
     space_waiters: RefCell<Vec<Waker>>,
+    room: full::Room,
+    /// Whether other stores preserve for their own snapshots what this one's origin loses.
+    has_siblings: Cell<bool>,
 }
 
 /// What the store knows, and where it lies.
@@ -249,7 +267,7 @@ impl State {
         let map = &self.contents.map;
         let chunks = usize::try_from(bytes / map.chunk_size()).expect("chunks are counted in memory");
         let pieces = map.pieces() + 2 * entries + chunks;
-        let reserve = reserve_bytes(pieces, self.contents.snapshots.len() + 1);
+        let reserve = reserve_bytes(pieces, self.contents.descriptions() + 1);
         self.space.free_bytes().saturating_sub(reserve)
     }
 

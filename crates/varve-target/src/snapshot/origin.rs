@@ -1,6 +1,7 @@
 //! The origin's front: lets requests through, and preserves what a change is about to overwrite.
 
 use super::batch::Work;
+use super::full::Attempt;
 use super::gate::Inside;
 use super::{Sabotage, SnapshotStore, index};
 use futures_util::future::join_all;
@@ -115,29 +116,47 @@ impl Origin {
     /// A change that has to wait for something.
     async fn change(&self, io: Io, inside: Option<Inside>) -> Outcome {
         let store = &*self.store;
-        let _inside = match inside {
-            Some(inside) => inside,
-            None => store.changes.enter().await,
-        };
+        let (mut inside, mut attempt) = (inside, Attempt::default());
+        loop {
+            let entered = match inside.take() {
+                Some(inside) => inside,
+                None => store.changes.enter().await,
+            };
+            store.room.begin(&mut attempt);
+            match self.prepare(&io).await {
+                Ok(()) => {
+                    let outcome = self.device.submit(io).await;
+                    drop(entered);
+                    return outcome;
+                }
+                Err(IoError::NoSpace) => {}
+                Err(error) => return Err(error),
+            }
+            drop(entered); // U1
+            store.make_room(&mut attempt).await?;
+        }
+    }
+
+    /// Preserves what `io`, a change, needs preserved. The caller is inside the gate for changes.
+    async fn prepare(&self, io: &Io) -> Result<(), IoError> {
+        let store = &*self.store;
         if store.half_rolled_back.get() {
             return Err(IoError::Medium);
         }
         let extent = io.extent();
-        if let Io::Zero { options, .. } = &io
+        if let Io::Zero { options, .. } = io
             && options.fast
             && store.missing(extent).is_some()
         {
             return Err(IoError::Unsupported);
         }
         if store.sabotaged(Sabotage::EntryAfterWrite)
-            && let Io::Write { offset, data, durability } = &io
+            && let Io::Write { offset, data, durability } = io
         {
             let write = async || self.device.write(*offset, data.clone(), *durability).await.map(|_| ());
-            store.preserve_around(extent, write).await?;
-        } else {
-            store.preserve(extent).await?;
+            return store.preserve_around(extent, write).await;
         }
-        self.device.submit(io).await
+        store.preserve(extent).await
     }
 
     async fn read_later(&self, io: Io) -> Outcome {

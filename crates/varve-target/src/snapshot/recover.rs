@@ -131,6 +131,8 @@ impl SnapshotStore {
             failed: Cell::new(None),
             half_rolled_back: Cell::new(false),
             space_waiters: RefCell::default(),
+            room: super::full::Room::new(),
+            has_siblings: Cell::new(false),
         });
         if replayed {
             match opened.checkpoint().await {
@@ -192,7 +194,7 @@ async fn read_block(store: &Device, arena: &Arena, address: u64) -> Result<varve
     Ok(store.read(address, arena.take(index(PART_SIZE))).await?)
 }
 
-async fn newest_superblock(store: &Device, arena: &Arena) -> Result<Superblock, StoreError> {
+pub(super) async fn newest_superblock(store: &Device, arena: &Arena) -> Result<Superblock, StoreError> {
     let mut newest: Option<Superblock> = None;
     let mut error = StoreFormatError::Absent;
     for address in SLOT_ADDRESSES {
@@ -324,10 +326,19 @@ async fn is_whole(block: &EntryBlock, store: &Device, arena: &Arena) -> Result<b
 
 /// The free space of a store of `size` bytes: all that nobody owns.
 fn free_space(loaded: &Loaded, size: u64, reuse_at_once: bool) -> Result<Space, StoreError> {
-    let mut space = Space::new();
+    let mut space = space_between(&loaded.owned(), size)?;
     space.reuse_at_once = reuse_at_once;
+    if space.free_bytes() < reserve_bytes(0, 0) / 2 {
+        tracing::warn!(free = space.free_bytes(), "the exception store is almost full");
+    }
+    Ok(space)
+}
+
+/// What lies between the extents of `owned`, which are in order, in a store of `size` bytes.
+pub(super) fn space_between(owned: &[Extent], size: u64) -> Result<Space, StoreError> {
+    let mut space = Space::new();
     let mut at = 0;
-    for extent in loaded.owned() {
+    for extent in owned {
         if extent.offset < at {
             return Err(StoreError::Corrupt("two owners share a place in the exception store"));
         }
@@ -338,8 +349,5 @@ fn free_space(loaded: &Loaded, size: u64, reuse_at_once: bool) -> Result<Space, 
         return Err(StoreError::Corrupt("content lies beyond the end of the exception store"));
     }
     space.add(Extent::between(at, size));
-    if space.free_bytes() < reserve_bytes(0, 0) / 2 {
-        tracing::warn!(free = space.free_bytes(), "the exception store is almost full");
-    }
     Ok(space)
 }

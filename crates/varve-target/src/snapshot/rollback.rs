@@ -32,6 +32,9 @@ pub struct Progress {
 impl SnapshotStore {
     /// Makes the origin what snapshot `id` shows now. Requests to the origin wait until it is done.
     pub async fn rollback(&self, id: u64, progress: &Progress) -> Result<(), StoreError> {
+        if self.has_siblings.get() {
+            return Err(StoreError::Misfit("the origin has independent snapshots, which would not be asked")); // V3
+        }
         if self.rolling_back.replace(true) {
             return Err(StoreError::Busy);
         }

@@ -122,6 +122,7 @@ impl SnapshotStore {
             if last {
                 break;
             }
+            self.reclaim_all();
             let ticket = self.pipeline.join(Work::Checkpoint);
             self.settle(ticket).await?;
         }

@@ -11,8 +11,8 @@ use varve_sim::{
 };
 use varve_target::Linear;
 use varve_target::snapshot::{
-    FormatOptions, Frozen, NewSnapshot, Progress, Sabotage, SnapshotStore, StoreError, StoreOptions, Uuid,
-    check_store,
+    FormatOptions, Frozen, FullPolicy, NewSnapshot, Progress, Sabotage, SnapshotStore, StoreError,
+    StoreOptions, Uuid, check_store,
 };
 
 const ORIGIN_SIZE_MAX: u64 = 320 * KIB;
@@ -63,6 +63,10 @@ impl Host {
         let options = StoreOptions {
             log_records: random.between(1, 30),
             low_space_percent: 60,
+            full: *random.pick(&[
+                FullPolicy::Error,
+                FullPolicy::Pause { timeout: std::time::Duration::from_millis(2) },
+            ]),
             sabotage,
             ..StoreOptions::default()
         };
@@ -242,6 +246,35 @@ impl Boot<'_> {
         for name in self.names() {
             self.client(&name).verify().await.expect("no faults");
         }
+        self.verify_diffs().await;
+    }
+
+    /// Reads the origin, the oldest snapshot and the newest, and asserts that nothing in which two of them differ is
+    /// missing from what a comparison of metadata says (D1).
+    async fn verify_diffs(&self) {
+        let listed = self.store.list();
+        let (Some(oldest), Some(newest)) = (listed.first(), listed.last()) else { return };
+        let mut read = Vec::new();
+        for id in [Some(oldest.id), Some(newest.id), None] {
+            let device = match id {
+                Some(id) => self.store.snapshot(id).expect("listed"),
+                None => self.store.origin(),
+            };
+            read.push((id, self.content(&device).await));
+        }
+        for (from, to) in [(0, 2), (0, 1), (1, 2), (1, 0)] {
+            let (one, two) = (&read[from], &read[to]);
+            let differing = self.store.diff(one.0.expect("a snapshot"), two.0).expect("listed");
+            assert!(differing.windows(2).all(|pair| pair[0].end() < pair[1].offset), "in order and joined");
+            let whole = Extent::new(0, one.1.len().max(two.1.len()) as u64);
+            for (_, part) in whole.pieces(4 * KIB) {
+                let range =
+                    usize::try_from(part.offset).expect("small")..usize::try_from(part.end()).expect("small");
+                let same = one.1.get(range.clone()) == two.1.get(range);
+                let named = differing.iter().any(|extent| extent.contains(part));
+                assert!(same || named, "D1: {part:?} differs between {:?} and {:?}", one.0, two.0);
+            }
+        }
     }
 
     /// Asserts that the store's books balance and that a walk finds what is in memory.
@@ -267,6 +300,9 @@ impl Boot<'_> {
         let two = self.exercise_one(pool.get(1), third);
         let other = self.manage(fourth, &pool);
         futures_util::join!(origin, one, two, other);
+        if random.chance(2, 3) {
+            while self.store.reclaim(usize::try_from(random.between(1, 40)).expect("small")) {}
+        }
         if random.chance(1, 12) {
             self.grow_origin(random);
         }
@@ -321,10 +357,13 @@ impl Boot<'_> {
     async fn manage(&self, random: &mut Random, in_use: &[String]) {
         let pause = std::time::Duration::from_micros(random.below(1500));
         self.host.world.clock().sleep(pause).await;
+        for _ in 0..random.below(4) {
+            self.store.reclaim(usize::try_from(random.between(1, 6)).expect("small"));
+        }
         let free: Vec<String> = self.names().into_iter().filter(|name| !in_use.contains(name)).collect();
         match random.below(10) {
             0..=3 if self.names().len() < 6 => self.create(random).await,
-            4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free)).await,
+            4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free), random.fork()).await,
             6 if !free.is_empty() => self.set_flags(random.pick::<String>(&free), random.fork()).await,
             7 => self.grow_store(random),
             _ => {}
@@ -372,7 +411,7 @@ impl Boot<'_> {
         }
     }
 
-    async fn remove(&self, name: &str) {
+    async fn remove(&self, name: &str, mut random: Random) {
         let (id, held) = {
             let model = self.host.model.borrow();
             (model.snapshots[name].id, model.snapshots[name].held)
@@ -382,7 +421,10 @@ impl Boot<'_> {
             return;
         }
         self.host.model.borrow_mut().doubts.push(Doubt::Remove(name.to_owned()));
-        let removed = self.store.remove(id).await;
+        let removed = match random.below(4) {
+            0 => self.store.remove(id).await,
+            _ => self.store.begin_removal(id).await,
+        };
         if self.is_fault(&removed) {
             return;
         }

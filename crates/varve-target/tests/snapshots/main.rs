@@ -90,3 +90,8 @@ fn content_written_to_a_snapshot_taken_for_preserved_is_noticed() {
 fn space_used_again_before_a_checkpoint_is_noticed() {
     assert!(noticed(Sabotage::ReuseAtOnce) > 0);
 }
+
+#[test]
+fn a_comparison_that_forgets_what_was_written_is_noticed() {
+    assert!(noticed(Sabotage::DiffWithoutWritten) > 0);
+}

@@ -18,6 +18,8 @@ enum Step {
     Change(u64, u64),
     Write(usize, u64, u64, bool),
     Remove(usize),
+    /// Look at so many entries of a snapshot that is leaving.
+    Reclaim(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -28,6 +30,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (any::<usize>(), range, any::<bool>())
             .prop_map(|(which, (first, count), zeros)| Step::Write(which, first, count, zeros)),
         1 => any::<usize>().prop_map(Step::Remove),
+        2 => (1..4_usize).prop_map(Step::Reclaim),
     ];
     prop::collection::vec(step, 1..40)
 }
@@ -37,6 +40,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct Model {
     origin: Vec<u64>,
     snapshots: BTreeMap<u64, Vec<u64>>,
+    /// Snapshots that were removed, and where their entries are looked at next.
+    leaving: BTreeMap<u64, (u64, u64)>,
     store: HashMap<u64, u64>,
     next_place: u64,
     next_value: u64,
@@ -81,7 +86,10 @@ impl Model {
                         let range = (extent.offset / PART_SIZE) as usize..(extent.end() / PART_SIZE) as usize;
                         let old = self.origin[range].to_vec();
                         let place = self.allocate(&old);
-                        assert!(map.insert_preserved(Mapping { snapshot: newest, extent, place }).is_empty());
+                        assert!(
+                            map.insert_preserved(Mapping { snapshot: newest, extent, place }, newest)
+                                .is_empty()
+                        );
                     }
                     assert!(map.missing(newest, extent).is_empty());
                 }
@@ -103,10 +111,25 @@ impl Model {
             Step::Remove(which) => {
                 let Some(snapshot) = chosen(which, &self.snapshots) else { return };
                 self.snapshots.remove(&snapshot);
+                self.leaving.insert(snapshot, (0, 0));
+            }
+            Step::Reclaim(entries) => {
+                // Any of them may go first (L3).
+                let Some((&snapshot, &from)) = self.leaving.iter().nth(entries % self.leaving.len().max(1))
+                else {
+                    return;
+                };
                 let heir =
                     self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, PARTS * PART_SIZE));
-                let freed = map.remove_snapshot(snapshot, heir);
+                let frees = map.frees(snapshot, heir);
+                let (freed, next) = map.reclaim(snapshot, heir, from, entries);
+                let bytes: u64 = freed.iter().map(|extent| extent.length).sum();
+                assert_eq!(map.frees(snapshot, heir) + bytes, frees, "what was foretold is freed");
                 self.free(freed);
+                match next {
+                    Some(next) => drop(self.leaving.insert(snapshot, next)),
+                    None => drop(self.leaving.remove(&snapshot)),
+                }
             }
         }
     }
@@ -140,7 +163,9 @@ impl Model {
 fn copy(map: &Map) -> Map {
     let mut copy = Map::new(CHUNK);
     let (preserved, written) = map.mappings();
-    preserved.into_iter().for_each(|mapping| assert!(copy.insert_preserved(mapping).is_empty()));
+    preserved
+        .into_iter()
+        .for_each(|mapping| assert!(copy.insert_preserved(mapping, mapping.snapshot).is_empty()));
     written.into_iter().for_each(|mapping| assert!(copy.insert_written(mapping).is_empty()));
     copy
 }
@@ -157,6 +182,13 @@ proptest! {
             model.check(&map);
         }
         model.check(&copy(&map));
+        for _ in 0..10_000 {
+            model.run(&mut map, &Step::Reclaim(1));
+        }
+        assert!(model.leaving.is_empty(), "a walk ends");
+        let left = |(_, snapshot): &(u64, u64)| model.snapshots.contains_key(snapshot);
+        assert!(map.preserved.keys().all(left), "L1: and nothing of the removed is left");
+        model.check(&map);
     }
 }
 
@@ -165,7 +197,7 @@ fn neighbours_become_one_run_and_one_mapping() {
     let mut map = Map::new(CHUNK);
     for part in [1, 0, 2, 5, 4, 3] {
         let mapping = Mapping { snapshot: 1, extent: parts(part, 1), place: (100 + part) * PART_SIZE };
-        assert!(map.insert_preserved(mapping).is_empty());
+        assert!(map.insert_preserved(mapping, 1).is_empty());
     }
     let whole = Run { extent: parts(0, 6), source: Source::Store(100 * PART_SIZE) };
     assert_eq!(map.resolve(1, parts(0, 6)), [whole]);

@@ -1,0 +1,84 @@
+//! What differs between two snapshots, or a snapshot and the origin, from metadata alone.
+//!
+//! Only chunks that were preserved for a snapshot from the older one on and before the newer one, or written to one
+//! of the two, can differ: all others lead both to the same place. No content is read.
+//!
+//! Invariants:
+//! - D1. Every byte that differs is in the answer.
+//! - D2. A part of 4 KiB is in the answer exactly if the two find it at different places: so one that was changed and
+//!   changed back, or written with what it held, is in the answer too.
+
+use super::map::Run;
+use super::{Sabotage, SnapshotStore, StoreError};
+use varve_block::Extent;
+
+/// Stands for the origin in the order of snapshots: newer than all of them.
+const ORIGIN: u64 = u64::MAX;
+
+impl SnapshotStore {
+    /// The extents, in order and as long as they can be, in which snapshot `from` differs from snapshot `to`, or from
+    /// the origin if that is `None`. Exact but for content that was replaced by the same content (D1, D2). Where only
+    /// the larger one has bytes they count as different.
+    ///
+    /// The answer is true for one instant: that of the call. Takes time in proportion to what was preserved, not to
+    /// the size of the origin.
+    pub fn diff(&self, from: u64, to: Option<u64>) -> Result<Vec<Extent>, StoreError> {
+        if to.is_none() && self.half_rolled_back.get() {
+            return Err(StoreError::HalfRolledBack);
+        }
+        let from_size = self.descriptor(from)?.size;
+        let to_size = match to {
+            Some(to) => self.descriptor(to)?.size,
+            None => self.origin_device().shape().size,
+        };
+        let to = to.unwrap_or(ORIGIN);
+        let (older, newer) = (from.min(to), from.max(to));
+        let common = Extent::new(0, from_size.min(to_size));
+        let state = self.state.borrow();
+        let map = &state.contents.map;
+        let mut differing = Vec::new();
+        for chunk in map.touched(older, newer, !self.sabotaged(Sabotage::DiffWithoutWritten)) {
+            let whole = Extent::new(chunk * map.chunk_size(), map.chunk_size());
+            let Some(extent) = whole.intersect(common) else { continue };
+            compare(&map.resolve(older, extent), &map.resolve(newer, extent), &mut differing);
+        }
+        let all = Extent::new(0, from_size.max(to_size));
+        push(&mut differing, Extent::between(common.end(), all.end()));
+        assert!(differing.iter().all(|extent| all.contains(*extent)), "what differs is part of one of them");
+        Ok(differing)
+    }
+}
+
+/// Appends to `differing` where two lists of runs, which cover the same bytes, have different sources (D2).
+fn compare(one: &[Run], two: &[Run], differing: &mut Vec<Extent>) {
+    let bytes = |runs: &[Run]| runs.iter().map(|run| run.extent.length).sum::<u64>();
+    assert_eq!(bytes(one), bytes(two), "D1: both lists cover the same bytes");
+    let mut others = two.iter().peekable();
+    for run in one {
+        let mut at = run.extent.offset;
+        while at < run.extent.end() {
+            let other = others.peek().expect("D1: both lists cover the same bytes");
+            let both = Extent::between(at, run.extent.end().min(other.extent.end()));
+            let same = match (run.clip(both), other.clip(both)) {
+                (Some(mine), Some(theirs)) => mine.source == theirs.source,
+                _ => unreachable!("D1: both lists cover the same bytes"),
+            };
+            if !same {
+                push(differing, both);
+            }
+            at = both.end();
+            if at == other.extent.end() {
+                others.next();
+            }
+        }
+    }
+}
+
+/// Appends `extent`, as a continuation of the last one if it is one.
+fn push(extents: &mut Vec<Extent>, extent: Extent) {
+    match extents.last_mut() {
+        _ if extent.is_empty() => {}
+        Some(last) if last.end() == extent.offset => last.length += extent.length,
+        _ => extents.push(extent),
+    }
+}

@@ -1,0 +1,104 @@
+//! Independent snapshots: several stores side by side on one origin, each with its own copy of what changes.
+//!
+//! The contrast to dependent snapshots, which share one store: with N stores a first touch is copied N times, and in
+//! exchange the damage of one store touches no other. The copies of one change are under way at the same time.
+//!
+//! Invariants:
+//! - V1. The origin is changed only when every store says that what it needs is durable (S1 for each).
+//! - V2. A change is inside the gates of all stores or of none: who waits at one gate keeps no other from draining,
+//!   or two stores that are frozen for one instant would wait for each other.
+//! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
+
+use super::gate::Inside;
+use super::{SnapshotStore, StoreError};
+use futures_util::future::join_all;
+use std::rc::Rc;
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Outcome, Shape, StatusFuture,
+};
+
+struct SideBySide {
+    stores: Vec<Rc<SnapshotStore>>,
+    device: Device,
+}
+
+/// The origin of `stores`, which were all opened on the same one, for everybody's use in place of
+/// [`SnapshotStore::origin`]. Its shape is the present one; ask again after a resize.
+pub fn side_by_side(stores: &[Rc<SnapshotStore>]) -> Result<Device, StoreError> {
+    let first = stores.first().ok_or(StoreError::Misfit("there is no store"))?;
+    let device = first.origin_device();
+    if stores.iter().any(|store| store.origin_device().shape().size != device.shape().size) {
+        return Err(StoreError::Misfit("the stores have different origins"));
+    }
+    stores.iter().for_each(|store| store.has_siblings.set(stores.len() > 1));
+    Ok(Device::new(SideBySide { stores: stores.to_vec(), device }))
+}
+
+impl SideBySide {
+    fn try_enter(&self) -> Option<Vec<Inside>> {
+        self.stores.iter().map(|store| store.changes.try_enter()).collect() // V2: what was entered is left
+    }
+
+    async fn enter(&self) -> Vec<Inside> {
+        loop {
+            if let Some(inside) = self.try_enter() {
+                assert_eq!(inside.len(), self.stores.len(), "V2");
+                return inside;
+            }
+            for store in &self.stores {
+                drop(store.changes.enter().await); // V2
+            }
+        }
+    }
+
+    fn needs_a_copy(&self, extent: Extent) -> bool {
+        self.stores.iter().any(|store| store.missing(extent).is_some())
+    }
+
+    async fn change(&self, io: Io, inside: Option<Vec<Inside>>) -> Outcome {
+        let _inside = match inside {
+            Some(inside) => inside,
+            None => self.enter().await,
+        };
+        let extent = io.extent();
+        if let Io::Zero { options, .. } = &io
+            && options.fast
+            && self.needs_a_copy(extent)
+        {
+            return Err(IoError::Unsupported);
+        }
+        let copies = join_all(self.stores.iter().map(|store| store.preserve(extent))).await;
+        copies.into_iter().collect::<Result<(), IoError>>()?; // V1
+        assert!(!self.needs_a_copy(extent), "V1: every store has what it needs");
+        self.device.submit(io).await
+    }
+}
+
+impl BlockDevice for SideBySide {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let io = io.into_io();
+        match &io {
+            Io::Flush | Io::Read { .. } => return self.device.submit(io),
+            Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => {}
+        }
+        let inside = self.try_enter();
+        if inside.is_none() || self.needs_a_copy(io.extent()) {
+            return Completion::pending(self.change(io, inside));
+        }
+        match self.device.submit(io) {
+            Completion::Pending(future) => Completion::pending(async move {
+                let _inside = inside;
+                future.await
+            }),
+            ready @ Completion::Ready(_) => ready,
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}
