@@ -149,7 +149,7 @@ fn run_alone(name: TestName, seed: u64, test: &impl Fn(u64)) {
 
 fn report(name: TestName, seeds: u64, tally: CrashTally) {
     say(&format!(
-        "{}: {seeds} seeds, {} crash states ({} of them lost something: {} sectors; {} requests torn)",
+        "sim: {}: {seeds} seeds, {} crash states ({} of them lost something: {} sectors; {} requests torn)",
         name.function, tally.states, tally.states_lossy, tally.sectors_lost, tally.requests_torn
     ));
 }
