@@ -4,6 +4,7 @@ mod client;
 mod cpu;
 mod fio;
 mod first_touch;
+mod http;
 mod machine;
 mod nothing;
 mod options;
@@ -13,6 +14,7 @@ mod plot;
 mod render;
 mod results;
 mod server;
+mod sheet;
 mod stats;
 mod svg;
 mod table;
@@ -23,8 +25,8 @@ mod watch;
 mod work;
 
 use clap::{Parser, Subcommand};
-use options::{Medium, Options};
-use results::Results;
+use options::Options;
+use sheet::Sheet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -46,7 +48,7 @@ struct CommandLine {
 enum Verb {
     /// NBD servers beside each other.
     Nbd(Options),
-    /// Writes to an origin under snapshots.
+    /// Snapshots: what they cost, from near and far, with little memory, while they come and go.
     Snapshots(Options),
     /// What each layer costs.
     Layers(Options),
@@ -67,44 +69,27 @@ fn main() -> ExitCode {
 }
 
 fn run(command: &CommandLine) -> Result<(), String> {
-    let mut results = Results::load(&command.json)?;
-    match &command.verb {
-        Verb::Nbd(options) => nbd(options, command, &mut results)?,
-        Verb::Snapshots(options) => snapshots(options, command, &mut results)?,
-        Verb::Layers(options) => layers(options, command, &mut results)?,
-        Verb::All(options) => {
-            layers(options, command, &mut results)?;
-            snapshots(options, command, &mut results)?;
-            nbd(options, command, &mut results)?;
-        }
-        Verb::Render => {}
-    }
+    let mut sheet = Sheet::load(&command.json)?;
+    let measured = measure(&command.verb, &mut sheet);
     let parent = command.page.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
-    render::render(&results, &command.page, &parent.join("plots"))
+    // What was measured before something failed is worth a page, too.
+    render::render(sheet.results(), &command.page, &parent.join("plots")).and(measured)
 }
 
-fn nbd(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
-    for medium in options.media() {
-        results.put_nbd(tables::nbd::measure(options, medium)?);
-        results.store(&command.json)?;
-    }
-    Ok(())
-}
-
-fn snapshots(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
-    results.put_snapshots(tables::engine::measure_model()?);
-    results.put_snapshots(tables::engine::measure_slow(options)?);
-    results.store(&command.json)?;
-    for medium in [Medium::Memory, Medium::DiskDirect] {
-        if options.has(medium) {
-            results.put_snapshots(tables::snapshots::measure(options, medium)?);
-            results.store(&command.json)?;
+fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
+    match verb {
+        Verb::Nbd(options) => nbd(options, sheet),
+        Verb::Snapshots(options) => tables::snapshots::measure(options, sheet),
+        Verb::Layers(options) => tables::layers::measure(options, sheet),
+        Verb::All(options) => {
+            tables::layers::measure(options, sheet)?;
+            tables::snapshots::measure(options, sheet)?;
+            nbd(options, sheet)
         }
+        Verb::Render => Ok(()),
     }
-    Ok(())
 }
 
-fn layers(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
-    results.layers = Some(tables::layers::measure(options)?);
-    results.store(&command.json)
+fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    options.media().into_iter().try_for_each(|medium| tables::nbd::measure(options, medium, sheet))
 }

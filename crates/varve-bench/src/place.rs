@@ -1,7 +1,8 @@
 //! Where the files of a measurement lie: a directory that is removed afterwards, and files that are really written.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// A directory of its own, removed with everything in it when dropped.
@@ -35,24 +36,77 @@ impl Place {
 
     /// A new file of `size` bytes of noise, all of it on the medium.
     pub(crate) fn file(&self, name: &str, size: u64) -> Result<PathBuf, String> {
+        let mut paths = self.files(&[(name.to_owned(), size)])?;
+        Ok(paths.remove(0))
+    }
+
+    /// A new file of `size` bytes that has noise in `filled` and holes elsewhere.
+    pub(crate) fn sparse(&self, name: &str, size: u64, filled: &[Range<u64>]) -> Result<PathBuf, String> {
         let path = self.path().join(name);
-        fill(&path, size).map_err(|error| format!("{}: {error}", path.display()))?;
+        let complain = |error: std::io::Error| complain(&path, &error);
+        let file = File::create(&path).map_err(complain)?;
+        file.set_len(size).map_err(complain)?;
+        let mut filling = Filling { file, noise: Noise(size | 1), left: 0 };
+        for part in filled {
+            filling.file.seek(SeekFrom::Start(part.start)).map_err(complain)?;
+            filling.left = part.end - part.start;
+            filling.go_on(filling.left).map_err(complain)?;
+        }
+        filling.file.sync_all().map_err(complain)?;
         Ok(path)
+    }
+
+    /// New files of noise, by name and size. They are filled in turns, so that none of them gets the better memory,
+    /// or the better place on a disk, than the others.
+    pub(crate) fn files(&self, wanted: &[(String, u64)]) -> Result<Vec<PathBuf>, String> {
+        let paths: Vec<PathBuf> = wanted.iter().map(|(name, _)| self.path().join(name)).collect();
+        let mut fillings = Vec::new();
+        for (path, (_, size)) in paths.iter().zip(wanted) {
+            fillings.push(Filling::begin(path, *size).map_err(|error| complain(path, &error))?);
+        }
+        while fillings.iter().any(|filling| filling.left > 0) {
+            for (filling, path) in fillings.iter_mut().zip(&paths) {
+                filling.go_on(TURN).map_err(|error| complain(path, &error))?;
+            }
+        }
+        for (filling, path) in fillings.iter().zip(&paths) {
+            filling.file.sync_all().map_err(|error| complain(path, &error))?;
+        }
+        Ok(paths)
     }
 }
 
-fn fill(path: &Path, size: u64) -> std::io::Result<()> {
-    let mut file = File::create(path)?;
-    let mut noise = Noise(size | 1);
-    let mut block = vec![0u8; 1 << 20];
-    let mut left = size;
-    while left > 0 {
-        noise.fill(&mut block);
-        let length = usize::try_from(left).unwrap_or(usize::MAX).min(block.len());
-        file.write_all(&block[..length])?;
-        left -= length as u64;
+/// Bytes that a file gets before it is the next one's turn.
+const TURN: u64 = 16 << 20;
+
+fn complain(path: &Path, error: &std::io::Error) -> String {
+    format!("{}: {error}", path.display())
+}
+
+/// A file that is being filled.
+struct Filling {
+    file: File,
+    noise: Noise,
+    left: u64,
+}
+
+impl Filling {
+    fn begin(path: &Path, size: u64) -> std::io::Result<Self> {
+        Ok(Self { file: File::create(path)?, noise: Noise(size | 1), left: size })
     }
-    file.sync_all()
+
+    /// Fills up to `turn` bytes more.
+    fn go_on(&mut self, turn: u64) -> std::io::Result<()> {
+        let mut block = vec![0u8; 1 << 20];
+        let end = self.left.saturating_sub(turn);
+        while self.left > end {
+            self.noise.fill(&mut block);
+            let length = usize::try_from(self.left - end).unwrap_or(usize::MAX).min(block.len());
+            self.file.write_all(&block[..length])?;
+            self.left -= length as u64;
+        }
+        Ok(())
+    }
 }
 
 /// Noise that no file system or disk can compress, the same in every run. Source: G. Marsaglia, "Xorshift RNGs".
@@ -98,6 +152,27 @@ mod tests {
         assert!(metadata.blocks() * 512 >= metadata.len());
         drop(place);
         assert!(!file.exists());
+    }
+
+    #[test]
+    fn files_that_are_filled_in_turns_are_what_they_are_alone() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let place = Place::new(parent.path(), 1 << 20).expect("a place");
+        let alone = place.file("alone", TURN + 4096).expect("a file");
+        let wanted = [("one".to_owned(), 4096), ("two".to_owned(), TURN + 4096)];
+        let paths = place.files(&wanted).expect("files");
+        assert_eq!(paths[0].metadata().expect("a file").len(), 4096);
+        assert!(std::fs::read(&paths[1]).expect("a file") == std::fs::read(&alone).expect("a file"));
+    }
+
+    #[test]
+    fn a_sparse_file_has_noise_where_it_is_wanted_and_nothing_elsewhere() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let place = Place::new(parent.path(), 1 << 20).expect("a place");
+        let file = place.sparse("disk", 1 << 30, &[0..4096, 1 << 20..(1 << 20) + 8192]).expect("a file");
+        let metadata = file.metadata().expect("a file");
+        assert_eq!(metadata.len(), 1 << 30);
+        assert!((12_288..1 << 20).contains(&(metadata.blocks() * 512)), "{}", metadata.blocks());
     }
 
     #[test]
