@@ -60,7 +60,8 @@ pub(crate) fn bars(title: &str, note: &str, others: Option<&str>, rows: &[Bar]) 
         let label = format!("{:.2}", row.ratio.median);
         svg.text((scale(row.highest()) + 9.0, y + 17.0), 11.0, Anchor::Start, INK, &label);
     }
-    bar_legend(&mut svg, (left, bottom + 44.0), others);
+    let plain = rows.iter().any(|row| row.goal.is_none());
+    bar_legend(&mut svg, (left, bottom + 44.0), plain, others);
     svg.finish()
 }
 
@@ -72,19 +73,24 @@ impl Bar {
     }
 }
 
-fn bar_legend(svg: &mut Svg, at: (f64, f64), others: Option<&str>) {
-    let (x, y) = at;
-    svg.rectangle((x, y - 9.0), (22.0, 11.0), HOLDS);
-    svg.text((x + 28.0, y), 12.0, Anchor::Start, INK, "Varve, goal held");
-    svg.rectangle((x + 150.0, y - 9.0), (22.0, 11.0), MISSES);
-    svg.text((x + 178.0, y), 12.0, Anchor::Start, INK, "goal missed");
-    svg.line((x + 280.0, y - 11.0), (x + 280.0, y + 4.0), INK, 2.5);
-    svg.text((x + 288.0, y), 12.0, Anchor::Start, INK, "goal");
-    svg.line((x + 336.0, y - 4.0), (x + 360.0, y - 4.0), INK, 1.0);
-    svg.text((x + 366.0, y), 12.0, Anchor::Start, INK, "spread");
+fn bar_legend(svg: &mut Svg, (mut x, y): (f64, f64), plain: bool, others: Option<&str>) {
+    let mut colour = |fill, width, text| {
+        svg.rectangle((x, y - 9.0), (22.0, 11.0), fill);
+        svg.text((x + 28.0, y), 12.0, Anchor::Start, INK, text);
+        x += width;
+    };
+    colour(HOLDS, 150.0, "Varve, goal held");
+    colour(MISSES, 130.0, "goal missed");
+    if plain {
+        colour(PLAIN, 100.0, "no goal");
+    }
+    svg.line((x, y - 11.0), (x, y + 4.0), INK, 2.5);
+    svg.text((x + 8.0, y), 12.0, Anchor::Start, INK, "goal");
+    svg.line((x + 56.0, y - 4.0), (x + 80.0, y - 4.0), INK, 1.0);
+    svg.text((x + 86.0, y), 12.0, Anchor::Start, INK, "spread");
     if let Some(others) = others {
-        svg.circle((x + 426.0, y - 4.0), 4.0, "#ffffff", INK);
-        svg.text((x + 436.0, y), 12.0, Anchor::Start, INK, others);
+        svg.circle((x + 146.0, y - 4.0), 4.0, "#ffffff", INK);
+        svg.text((x + 156.0, y), 12.0, Anchor::Start, INK, others);
     }
 }
 
@@ -156,7 +162,7 @@ mod tests {
         assert_eq!((held.matches(HOLDS).count(), held.matches(MISSES).count()), (2, 1));
         assert_eq!((missed.matches(HOLDS).count(), missed.matches(MISSES).count()), (1, 2));
         assert_eq!((held.matches("<circle").count(), plain.matches("<circle").count()), (3, 2));
-        assert_eq!((plain.matches(PLAIN).count(), plain.matches(HOLDS).count()), (1, 1));
+        assert_eq!((plain.matches(PLAIN).count(), plain.matches(HOLDS).count()), (2, 1));
     }
 
     #[test]
