@@ -27,7 +27,7 @@ mod work;
 use clap::{Parser, Subcommand};
 use options::Options;
 use sheet::Sheet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Measures Varve beside other servers and writes down what came out.
@@ -36,12 +36,14 @@ use std::process::ExitCode;
 struct CommandLine {
     #[command(subcommand)]
     verb: Verb,
-    /// Where the figures are kept; what is not measured anew stays.
-    #[arg(long, global = true, value_name = "FILE", default_value = "docs/plots/results.json")]
-    json: PathBuf,
-    /// Where the page goes; its pictures go to `plots/` beside it.
-    #[arg(long, global = true, value_name = "FILE", default_value = "docs/benchmarks.md")]
-    page: PathBuf,
+    /// Where the figures are kept; what is not measured anew stays [default: docs/plots/results.json, or of a quick
+    /// run target/quick/plots/results.json].
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where the page goes; its pictures go to `plots/` beside it [default: docs/benchmarks.md, or of a quick run
+    /// target/quick/benchmarks.md].
+    #[arg(long, global = true, value_name = "FILE")]
+    page: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -68,12 +70,34 @@ fn main() -> ExitCode {
     }
 }
 
+impl Verb {
+    fn is_quick(&self) -> bool {
+        match self {
+            Verb::Nbd(options) | Verb::Snapshots(options) | Verb::Layers(options) | Verb::All(options) => {
+                options.is_quick()
+            }
+            Verb::Render => false,
+        }
+    }
+}
+
+impl CommandLine {
+    /// Where the figures are kept and where the page goes: those of a quick run mean nothing and replace no others.
+    fn paths(&self) -> (PathBuf, PathBuf) {
+        let parent = Path::new(if self.verb.is_quick() { "target/quick" } else { "docs" });
+        let json = || parent.join("plots/results.json");
+        let page = || parent.join("benchmarks.md");
+        (self.json.clone().unwrap_or_else(json), self.page.clone().unwrap_or_else(page))
+    }
+}
+
 fn run(command: &CommandLine) -> Result<(), String> {
-    let mut sheet = Sheet::load(&command.json)?;
+    let (json, page) = command.paths();
+    let mut sheet = Sheet::load(&json)?;
     let measured = measure(&command.verb, &mut sheet);
-    let parent = command.page.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let parent = page.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
     // What was measured before something failed is worth a page, too.
-    render::render(sheet.results(), &command.page, &parent.join("plots")).and(measured)
+    render::render(sheet.results(), &page, &parent.join("plots")).and(measured)
 }
 
 fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
@@ -92,4 +116,25 @@ fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
 
 fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     options.media().into_iter().try_for_each(|medium| tables::nbd::measure(options, medium, sheet))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quick_run_replaces_no_figures() {
+        let paths = |words: &str| {
+            let command = CommandLine::try_parse_from(words.split(' ')).expect("a command");
+            let (json, page) = command.paths();
+            format!("{} {}", json.display(), page.display())
+        };
+        assert_eq!(paths("varve-bench all"), "docs/plots/results.json docs/benchmarks.md");
+        assert_eq!(
+            paths("varve-bench nbd --quick"),
+            "target/quick/plots/results.json target/quick/benchmarks.md"
+        );
+        assert_eq!(paths("varve-bench layers --quick --json a --page b"), "a b");
+        assert_eq!(paths("varve-bench render"), "docs/plots/results.json docs/benchmarks.md");
+    }
 }

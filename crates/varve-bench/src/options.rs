@@ -74,6 +74,15 @@ impl Options {
         if self.quick { 3 } else { 3 * self.runs() }
     }
 
+    /// Rounds of first touches through the daemon, which are short.
+    pub(crate) fn touch_rounds(&self, medium: Medium) -> usize {
+        match medium {
+            _ if self.quick => 1,
+            Medium::Memory => 3 * self.runs(),
+            Medium::DiskDirect | Medium::DiskBuffered => 2 * self.runs(),
+        }
+    }
+
     /// Rounds.
     pub(crate) fn runs(&self) -> usize {
         if self.quick { 1 } else { usize::from(self.runs) }

@@ -328,7 +328,9 @@ impl Results {
         text.push('\n');
         // Beside it first: whoever is killed while writing has lost nothing.
         let beside = path.with_extension("new");
-        fs::write(&beside, text)
+        path.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&beside, text))
             .and_then(|()| fs::rename(&beside, path))
             .map_err(|error| format!("{}: {error}", path.display()))
     }

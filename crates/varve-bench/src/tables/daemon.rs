@@ -66,7 +66,7 @@ impl Subject {
 /// size that they need, and does not count.
 pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
     let parent = options.directory(medium);
-    let region = options.region();
+    let (region, rounds) = (options.region(), options.touch_rounds(medium));
     let size = region * LOADS.len() as u64 + MARGIN;
     // The volume, what its two newest snapshots keep, and room for the store to grow in steps.
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
@@ -86,14 +86,14 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
             file_system(parent),
             if medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
             region >> 20,
-            options.runs()
+            rounds
         ),
         exact: false,
         machine: Machine::look(),
         independent: false,
         series: LOADS.iter().map(|load| super::empty_series(load, &COUNTS)).collect(),
     };
-    for round in 0..=options.runs() {
+    for round in 0..=rounds {
         for turn in 0..subjects.len() {
             let index = (turn + round) % subjects.len();
             let subject = &mut subjects[index];
@@ -106,7 +106,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
         if round > 0 {
             sheet.keep(|results| results.put_snapshots(&part))?;
         }
-        eprintln!("first touches, {}: round {round} of {}", medium.name(), options.runs());
+        eprintln!("first touches, {}: round {round} of {rounds}", medium.name());
     }
     drop(subjects);
     varve.stop()

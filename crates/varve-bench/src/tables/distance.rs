@@ -103,7 +103,7 @@ fn model(case: Case) -> Result<SnapshotPart, String> {
 
 /// On a file in memory, where looking up is most of the cost.
 pub(crate) fn measure_memory(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    let (region, passes) = if options.is_quick() { (8 * MIB, 1) } else { (64 * MIB, 64) };
+    let (region, passes) = if options.is_quick() { (8 * MIB, 1) } else { (64 * MIB, 128) };
     let case = Case { region, distances: &DISTANCES, passes };
     let parent = options.directory(Medium::Memory);
     let description = format!(

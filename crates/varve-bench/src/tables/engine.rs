@@ -109,7 +109,7 @@ fn model(case: Case) -> Result<SnapshotPart, String> {
 /// On a throttled file in memory, in real time; each round is kept as soon as it is there.
 pub(crate) fn measure_slow(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let region = |mib: u64| if options.is_quick() { MIB } else { mib * MIB };
-    let few = region(4);
+    let few = region(2);
     for case in [
         Case::dependent(region(16)),
         Case { stores: Stores::OneEach, region: few, counts: &INDEPENDENT_COUNTS_SLOW },
