@@ -41,10 +41,9 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Noun::Man { folder } => manual::pages(&folder),
         Noun::Explain { code } => verbs::explain(&code),
         Noun::Check(options) => offline::check(&options.paths),
-        Noun::Dump(options) => offline::dump(&options.paths),
-        Noun::Restore(_) => Err(verbs::not_built("restore of disks that no daemon holds")
-            .help("with a daemon: varve vg restore VG FILE")),
-        Noun::Repair(_) => Err(verbs::not_built("repair of disks that no daemon holds")),
+        Noun::Dump(options) => offline::dump(&options),
+        Noun::Restore(options) => offline::restore(&options),
+        Noun::Repair(options) => offline::repair(&options),
         Noun::Array(_) => Err(verbs::not_built("arrays with redundancy")),
         Noun::Pool(_) => Err(verbs::not_built("thin pools")),
         noun => online(noun, cli.global),

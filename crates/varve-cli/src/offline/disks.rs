@@ -6,12 +6,21 @@ use varve_api::{Code, Failure};
 use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext, Shards, ShardsConfig};
 use varve_vg::Disk;
 
-/// Locks the disks at `paths`, and runs `look` with them on a shard of its own.
+/// Locks the disks at `paths`, and runs `look` with them on a shard of its own. Nothing can be written.
 pub(super) fn with_disks<T: Send + 'static>(
     paths: &[PathBuf],
     look: impl AsyncFnOnce(ShardContext, Vec<Disk>) -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let options = DiskOptions { read_only: true, ..DiskOptions::default() };
+    with_writable_disks(paths, false, look)
+}
+
+/// As [`with_disks`], with disks that can be written if that is wanted.
+pub(super) fn with_writable_disks<T: Send + 'static>(
+    paths: &[PathBuf],
+    writable: bool,
+    look: impl AsyncFnOnce(ShardContext, Vec<Disk>) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let options = DiskOptions { read_only: !writable, ..DiskOptions::default() };
     let open = |path: &PathBuf| DiskFile::open(path, options).map(|file| (path.display().to_string(), file));
     let files: Vec<(String, Arc<DiskFile>)> =
         paths.iter().map(open).collect::<Result<_, _>>().map_err(|error| unusable(&error))?;

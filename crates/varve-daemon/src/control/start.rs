@@ -17,6 +17,7 @@ impl Control {
         self.open_remembered().await;
         self.survey().await;
         self.resume_jobs();
+        self.resume_leaving().await;
         self.restore_exports().await;
         self.started.set(self.now());
         Ok(())
