@@ -197,6 +197,10 @@ catalogue! {
         chooses it.";
     SnapshotMergesNow = 410, Busy, "a rollback is under way",
         "The volume is being rolled back to a snapshot. `varve job list` shows how far it is.";
+    RollbackBesideIndependent = 411, Busy, "independent snapshots are in the way",
+        "While a volume has several snapshot stores it cannot be rolled back in place: each store would have to keep \
+        what the others' snapshots show. Remove the independent snapshots, or write the snapshot's content back \
+        through an export: `varve snap diff` tells which extents.";
 
     ExportNotFound = 501, NotFound, "no such export",
         "`varve export list` shows the exports. An export is named by its ID, its URI or path, or by its volume if \

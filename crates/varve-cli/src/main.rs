@@ -42,7 +42,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Noun::Man { folder } => manual::pages(&folder),
         Noun::Explain { code } => verbs::explain(&code),
         Noun::Check(options) => offline::check(&options.paths),
-        Noun::Dump(options) => offline::dump(&options.paths),
+        Noun::Dump(options) => offline::dump(&options),
         Noun::Restore(options) => offline::restore(&options, json),
         Noun::Repair(options) => offline::repair(&options, json),
         Noun::Array(_) => Err(verbs::not_built("arrays with redundancy").help(

@@ -29,5 +29,5 @@ pub use disk::{Disk, ReadProblem};
 pub use history::Version;
 pub use model::Group;
 pub use open::{Absent, CommitError, Note, OpenGroup};
-pub use plan::{Change, Plan, PlanError, Stamp, plan, plan_group};
+pub use plan::{Change, Plan, PlanError, Stamp, StoreKind, plan, plan_group};
 pub use scan::{DiskProblem, FreeDisk, GroupProblem, RefusedGroup, Survey, scan};

@@ -3,8 +3,11 @@
 mod check;
 mod disks;
 mod dump;
+mod new_store;
+mod renew;
 mod repair;
 mod restore;
+mod stores;
 
 pub(crate) use check::check;
 pub(crate) use dump::dump;

@@ -1,8 +1,8 @@
-//! `varve repair`: labels made anew, worn copies and disks that lag behind brought to what the group says.
+//! `varve repair` of groups: labels made anew, worn copies and disks that lag behind brought to what the group says.
 
 use super::check::{exit, look, text};
 use super::disks::with_disks;
-use super::{consent, plan_of};
+use super::{consent, new_store, plan_of};
 use crate::answer::Answer;
 use crate::grammar::RepairOptions;
 use crate::table;
@@ -15,6 +15,9 @@ use varve_vg::{Absent, Disk, Note, OpenGroup, Stamp, scan};
 
 /// Mends what can be mended without a guess, and shows what a check finds then. Exit 7 if something is left.
 pub(crate) fn repair(options: &RepairOptions, json: bool) -> Result<Answer, Failure> {
+    if let Some(store) = &options.store {
+        return new_store::repair(&options.paths, store, options.destroy, json);
+    }
     let paths = &options.paths;
     let steps = with_disks(paths, Access::ReadOnly, async move |context, disks| plan(&context, disks).await)?;
     if steps.is_empty() {

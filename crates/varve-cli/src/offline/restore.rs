@@ -1,7 +1,7 @@
-//! `varve restore`: a group's description written back to disks that hold none any more.
+//! `varve restore` of groups: a group's description written back to disks that hold none any more.
 
 use super::disks::with_disks;
-use super::{consent, plan_of};
+use super::{consent, new_store, plan_of};
 use crate::answer::Answer;
 use crate::grammar::RestoreOptions;
 use crate::table;
@@ -13,6 +13,9 @@ use varve_vg::{Group, Stamp};
 
 /// Writes the backup in a file to all of its disks.
 pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Failure> {
+    if let Some(store) = &options.store {
+        return new_store::restore(&options.paths, store, &options.file, options.destroy, json);
+    }
     let place = options.file.display().to_string();
     let text = std::fs::read_to_string(&options.file)
         .map_err(|error| Failure::new(Code::FileUnusable, format!("{place}: {error}")))?;

@@ -112,6 +112,11 @@ impl Control {
         })
     }
 
+    /// The shard on which the volume with this identity lives.
+    pub(super) fn home_of(&self, volume: Uuid) -> Option<ShardHandle> {
+        self.groups.borrow().values().find_map(|known| Some(known.homes.get(&volume)?.shard.clone()))
+    }
+
     /// Refuses the name of a snapshot that there is not.
     pub(super) async fn check_snapshot(&self, located: &Located, name: &VolumeName) -> Result<(), Failure> {
         let Some(snapshot) = name.snapshot.clone() else { return Ok(()) };

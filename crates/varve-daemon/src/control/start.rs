@@ -26,6 +26,7 @@ impl Control {
         self.open_remembered(lingering).await;
         self.survey().await;
         self.resume_jobs();
+        self.resume_leaving().await;
         self.restore_exports(lingering).await;
         self.started.set(self.now());
         Ok(())

@@ -212,7 +212,8 @@ pub struct SnapshotStore {
     failed: Cell<Option<IoError>>,
     /// After a failed rollback the origin is neither old nor new and is not served.
     half_rolled_back: Cell<bool>,
-    space_waiters: RefCell<Vec<Waker>>,
+    /// Who waits until so many percent of the store are taken.
+    space_waiters: RefCell<Vec<(u64, Waker)>>,
     room: full::Room,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,
