@@ -30,7 +30,7 @@ pub(super) const REMOVE: &str = "snapshot-remove";
 /// How long a command goes on beginning removals before it leaves the rest to its job.
 const BEGIN_MAX: Duration = Duration::from_millis(4);
 /// How long it then waits for the job's number to be durable.
-const SAVE_MAX: Duration = Duration::from_millis(3);
+const SAVE_MAX: Duration = Duration::from_millis(5);
 /// How long it then waits for a job that is short.
 const SHORT: Duration = Duration::from_millis(2);
 
