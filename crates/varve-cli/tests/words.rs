@@ -137,11 +137,11 @@ fn what_is_not_built_says_so_and_exits_with_2() {
         &["export", "create", "data/x", "--vhost-user", "/s"],
         &["snap", "diff", "data/x@a"],
         &["pv", "move", "/dev/vdb"],
-        &["repair", "/dev/vdb"],
     ] {
         let output = varve(words);
         assert_eq!(exit(&output), 2, "{words:?}");
-        assert!(text(&output.stderr).contains("not built yet"), "{words:?}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("not built yet") && stderr.contains("\nhelp: "), "{words:?}: {stderr}");
         let output = varve(&[words, &["--json"][..]].concat());
         assert_eq!(envelope(&output)["error"]["code"], "V0003", "{words:?}");
         assert_eq!(exit(&output), 2, "{words:?}");

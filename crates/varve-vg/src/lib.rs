@@ -17,6 +17,7 @@ pub mod names;
 pub mod open;
 pub mod plan;
 pub mod rebuild;
+pub mod relabel;
 pub mod scan;
 #[cfg(test)]
 mod simulation;

@@ -1,5 +1,6 @@
-//! `varve check` and `varve dump`: tools for disks that no daemon holds.
+//! `varve check`, `dump`, `restore` and `repair`: tools for disks that no daemon holds.
 
+use super::Destroy;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -17,4 +18,26 @@ pub(crate) struct DumpOptions {
     /// All disks of one group.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
+}
+
+/// What `varve restore` takes.
+#[derive(Args, Debug)]
+pub(crate) struct RestoreOptions {
+    /// A file that `varve vg backup` wrote.
+    pub(crate) file: PathBuf,
+    /// All disks of the group.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) destroy: Destroy,
+}
+
+/// What `varve repair` takes.
+#[derive(Args, Debug)]
+pub(crate) struct RepairOptions {
+    /// All disks of the groups to mend.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) destroy: Destroy,
 }

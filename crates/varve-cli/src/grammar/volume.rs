@@ -39,7 +39,7 @@ pub(crate) enum VolumeVerb {
         #[arg(value_name = "VG/LV")]
         name: String,
         /// The new size, or +SIZE more.
-        #[arg(long, value_name = "[+]SIZE")]
+        #[arg(long, value_name = "[+]SIZE", allow_hyphen_values = true)]
         size: String,
         #[command(flatten)]
         change: Change,
@@ -84,7 +84,7 @@ pub(crate) struct VolumeCreateOptions {
     #[arg(value_name = "VG/LV")]
     pub(crate) name: String,
     /// Its size, rounded up to whole extents; 50%FREE takes half of the group's free space.
-    #[arg(long, required_unless_present = "image")]
+    #[arg(long, required_unless_present = "image", allow_hyphen_values = true)]
     pub(crate) size: Option<String>,
     /// How it is laid out.
     #[arg(long = "type", value_enum, default_value = "linear", hide_default_value = true)]

@@ -5,7 +5,7 @@ use crate::answer::Answer;
 use std::fmt::Write;
 use std::path::PathBuf;
 use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
-use varve_block::Arena;
+use varve_block::{Access, Arena};
 use varve_os::ShardContext;
 use varve_target::snapshot::check_store;
 use varve_vg::activate::build;
@@ -15,11 +15,19 @@ use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
 
 /// Checks the disks at `paths`. Exit 7 if something is damaged.
 pub(crate) fn check(paths: &[PathBuf]) -> Result<Answer, Failure> {
+    let check = look(paths)?;
+    Ok(Answer::new(&check, text(&check)).exit(exit(&check)))
+}
+
+/// What a check of the disks at `paths` finds.
+pub(super) fn look(paths: &[PathBuf]) -> Result<Check, Failure> {
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    let found = with_disks(paths, async move |context, disks| walk(&context, disks, &names).await)?;
-    let check = found?;
-    let exit = if check.clean { Exit::Ok } else { Exit::NeedsRepair };
-    Ok(Answer::new(&check, text(&check)).exit(exit))
+    with_disks(paths, Access::ReadOnly, async move |context, disks| walk(&context, disks, &names).await)?
+}
+
+/// The exit code that says whether something is damaged.
+pub(super) fn exit(check: &Check) -> Exit {
+    if check.clean { Exit::Ok } else { Exit::NeedsRepair }
 }
 
 async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Result<Check, Failure> {
@@ -119,7 +127,8 @@ fn remark(structure: &str, message: String) -> Finding {
     Finding { damage: false, structure: structure.to_owned(), message }
 }
 
-fn text(check: &Check) -> String {
+/// What a check found, for people.
+pub(super) fn text(check: &Check) -> String {
     let mut text = String::new();
     let line = |text: &mut String, finding: &Finding| {
         let word = if finding.damage { "DAMAGED" } else { "note" };

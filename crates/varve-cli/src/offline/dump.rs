@@ -4,11 +4,12 @@ use super::disks::with_disks;
 use crate::answer::Answer;
 use std::path::PathBuf;
 use varve_api::{Backup, Code, Failure};
+use varve_block::Access;
 use varve_vg::scan;
 
 /// Prints what the disks at `paths` say of their groups.
 pub(crate) fn dump(paths: &[PathBuf]) -> Result<Answer, Failure> {
-    let (groups, problems) = with_disks(paths, async move |context, disks| {
+    let (groups, problems) = with_disks(paths, Access::ReadOnly, async move |context, disks| {
         let survey = scan(disks, &context.arena()).await;
         let backup = |open: &varve_vg::OpenGroup| Backup {
             group: open.group().name().to_owned(),

@@ -62,21 +62,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
 
 /// The request, or the error of a kind of volume that is not built.
 fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure> {
-    let kinds = [
-        (options.pool.is_some(), "thin volumes"),
-        (options.image.is_some() || options.format.is_some(), "disk images as volumes"),
-        (options.mapper.is_some(), "delegated mapping"),
-        (options.layout == LayoutChoice::Mirror || options.copies.is_some(), "mirrors"),
-        (
-            options.layout == LayoutChoice::Ddraid
-                || options.order.is_some()
-                || options.block_size.is_some()
-                || options.read_policy.is_some(),
-            "ddraid",
-        ),
-    ];
-    if let Some((_, kind)) = kinds.iter().find(|(asked, _)| *asked) {
-        return Err(not_built(kind));
+    if let Some((kind, instead)) = missing_kind(options) {
+        return Err(not_built(kind).help(instead));
     }
     let striped = options.layout == LayoutChoice::Striped;
     if !striped && (options.stripes.is_some() || options.stripe_size.is_some()) {
@@ -91,6 +78,33 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         stripe_size: options.stripe_size.clone(),
         ..VolumeCreate::default()
     })
+}
+
+/// The kind of volume that is asked for and not built, and what to do instead.
+fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static str)> {
+    const LINEAR: &str =
+        "varve lv create VG/LV --size SIZE makes a linear volume, which takes all of its space now";
+    const COPY: &str =
+        "make a volume of the image's size, export it through NBD, and copy: qemu-img convert -n";
+    const SAFE: &str =
+        "without redundancy: varve lv create VG/LV --size SIZE, on disks that are redundant themselves";
+    if options.pool.is_some() {
+        Some(("thin volumes", LINEAR))
+    } else if options.image.is_some() || options.format.is_some() {
+        Some(("disk images as volumes", COPY))
+    } else if options.mapper.is_some() {
+        Some(("delegated mapping", LINEAR))
+    } else if options.layout == LayoutChoice::Mirror || options.copies.is_some() {
+        Some(("mirrors", SAFE))
+    } else if options.layout == LayoutChoice::Ddraid
+        || options.order.is_some()
+        || options.block_size.is_some()
+        || options.read_policy.is_some()
+    {
+        Some(("ddraid", SAFE))
+    } else {
+        None
+    }
 }
 
 fn url(name: &str, verb: &str) -> String {

@@ -97,6 +97,8 @@ fn errors_have_their_codes_and_remedies() {
         ("lv create data/x --size 8E", 6, "V0601"),
         ("lv create data/x --size 0", 2, "V0306"),
         ("lv create data/x --size lots", 2, "V0009"),
+        ("lv create data/x --size -5", 2, "V0009"),
+        ("lv extend data/a --size -1M", 2, "V0009"),
         ("lv create data/x --size 1M --type striped --stripes 200", 2, "V0305"),
         ("lv create data/x --size 1M --type striped --stripes 3", 6, "V0601"),
         ("lv create data/.. --size 1M", 2, "V0008"),

@@ -51,13 +51,24 @@ impl Control {
             groups.iter().filter(|(_, known)| known.group.name() == name).map(|(id, _)| *id).collect();
         match named.as_slice() {
             [id] => Ok(*id),
-            [] => {
-                Err(Failure::new(Code::GroupNotFound, format!("there is no group {name}"))
-                    .help("varve vg list"))
-            }
+            [] => Err(self.no_group(name)),
             [one, other, ..] => {
                 let message = format!("two groups are called {name}: {one} and {other}");
                 Err(Failure::new(Code::GroupNameTwice, message).help(format!("varve vg rename {other} NEW")))
+            }
+        }
+    }
+
+    /// The error of a name that no usable group has: there is none, or it is refused.
+    fn no_group(&self, name: &str) -> Failure {
+        let refused = self.refused.borrow();
+        match refused.iter().find(|refused| refused.id.to_string() == name) {
+            Some(refused) => {
+                let message = format!("group {name}: {} ({})", refused.problem, refused.paths.join(", "));
+                Failure::new(Code::GroupDamaged, message).help(failures::unquoted(&refused.problem.help()))
+            }
+            None => {
+                Failure::new(Code::GroupNotFound, format!("there is no group {name}")).help("varve vg list")
             }
         }
     }

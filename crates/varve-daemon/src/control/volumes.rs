@@ -4,7 +4,7 @@
 
 use super::Control;
 use super::activate::tables;
-use super::change::{joined, shown};
+use super::change::{Commits, joined, shown};
 use super::find::Located;
 use crate::failures;
 use crate::shard::family::{self, FamilyFacts};
@@ -20,7 +20,7 @@ use varve_vg::model::{Kind, LogicalVolume};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::Layout;
 use varve_vg::size::{SizeArgument, parse_size};
-use varve_vg::{Change, Group};
+use varve_vg::{Change, Group, Plan};
 
 impl Control {
     /// All volumes, or those of one group.
@@ -92,11 +92,7 @@ impl Control {
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this volume");
         let added = Extent::between(located.size(), planned.after.bytes(volume.extents));
         self.clear(located.group, &planned.after, &volume, added).await?;
-        commits.commit(located.group, planned, Vec::new()).await?;
-        drop(commits);
-        self.resize(&located).await?;
-        self.resize_exports(&name, &located).await;
-        self.show_volume(text).await.map(Changed::Done)
+        self.commit_size(commits, planned, &name, &located).await
     }
 
     /// Shrinks a volume that nobody uses.
@@ -122,10 +118,7 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        commits.commit(located.group, planned, Vec::new()).await?;
-        drop(commits);
-        self.resize(&located).await?;
-        self.show_volume(text).await.map(Changed::Done)
+        self.commit_size(commits, planned, &name, &located).await
     }
 
     /// Gives a volume another name.
@@ -211,6 +204,21 @@ impl Control {
         family::clear(&self.context, &table, &disks, extent).await
     }
 
+    /// Commits a volume's new size, and lets everybody see it who uses the volume.
+    async fn commit_size(
+        &self,
+        commits: Commits<'_>,
+        planned: Plan,
+        name: &VolumeName,
+        located: &Located,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.resize(located).await?;
+        self.resize_exports(name, located).await;
+        self.show_volume(&name.to_string()).await.map(Changed::Done)
+    }
+
     /// Leads a volume to its new table.
     async fn resize(&self, located: &Located) -> Result<(), Failure> {
         let recipe = self.recipe(located.group, &self.refreshed(located)?)?;
@@ -246,7 +254,7 @@ impl Control {
         };
         let range =
             if first == last { format!("{name}@{first}") } else { format!("{name}@{first}..@{last}") };
-        let message = format!("{name} has {} snapshots: {}", names.len(), super::groups::few(&names));
+        let message = format!("{name} has snapshots: {}", super::groups::few(&names));
         Err(Failure::new(code, message).help(format!("varve snap remove {range}")))
     }
 

@@ -21,10 +21,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{
-    Access, BlockDevice, Checked, Completion, Device, Extent, GIB, IoError, MIB, Shape, StatusFuture, Switch,
-    ZeroOptions, widen,
-};
+use varve_block::{Device, Extent, GIB, IoError, MIB, Switch, ZeroOptions, widen};
 use varve_os::{DiskFile, ShardContext, ShardHandle};
 use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreError, StoreOptions};
 use varve_vg::activate::build;
@@ -130,11 +127,6 @@ pub(crate) fn device(volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
         None => Some(family.top.device()),
         Some(name) => family.view(name).ok(),
     }
-}
-
-/// `device`, without the right to write.
-pub(crate) fn read_only(device: Device) -> Device {
-    Device::new(ReadOnly { device })
 }
 
 /// Makes a part of a volume that does not count yet read as zeros, where that costs nothing; else only its ends, so
@@ -391,22 +383,4 @@ impl Family {
 /// What a new snapshot is called and is to be.
 pub(crate) fn new_snapshot(name: &str, read_only: bool) -> NewSnapshot {
     NewSnapshot { name: name.to_owned(), read_only, held: false }
-}
-
-struct ReadOnly {
-    device: Device,
-}
-
-impl BlockDevice for ReadOnly {
-    fn shape(&self) -> Shape {
-        Shape { access: Access::ReadOnly, ..self.device.shape() }
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        self.device.submit(io.into_io())
-    }
-
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
-    }
 }
