@@ -83,8 +83,8 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Opens the store on `store` for the snapshots of `origin`. Finishes what a crash interrupted: a rollback of
-    /// the origin that had begun is completed before this returns.
+    /// Opens the store on `store` for the snapshots of `origin`. A rollback that was under way goes on: the origin
+    /// shows what it should at once, and [`SnapshotStore::continue_rollback`] restores the rest.
     pub async fn open(
         origin: Device,
         store: Device,
@@ -109,7 +109,6 @@ impl SnapshotStore {
             log: loaded.log,
             checkpoint: loaded.checkpoint,
             unlogged: Vec::new(),
-            held_back: 0,
         };
         let opened = Rc::new(SnapshotStore {
             id: loaded.superblock.store,
@@ -121,13 +120,12 @@ impl SnapshotStore {
             state: RefCell::new(state),
             pipeline: Pipeline::new(options.batch_bytes),
             changes: super::Gate::default(),
-            reads: super::Gate::default(),
             copying: Budget::new(options.copy_bytes),
             copies: varve_block::RangeLock::new(),
             falls: varve_block::RangeLock::new(),
             views: RefCell::new(views),
             managing: varve_block::RangeLock::new(),
-            rolling_back: Cell::new(false),
+            restoring: varve_block::RangeLock::new(),
             failed: Cell::new(None),
             half_rolled_back: Cell::new(false),
             space_waiters: RefCell::default(),
@@ -140,7 +138,6 @@ impl SnapshotStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        opened.finish_rollback_of_before().await?;
         Ok(opened)
     }
 }
