@@ -59,7 +59,7 @@ impl Control {
     }
 
     /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
-    /// answered from that snapshot, or wait until they can be.
+    /// answered from that snapshot; the job copies what is not yet on the volume's own place.
     pub(crate) async fn rollback_snapshot(&self, request: SnapshotRollback) -> Result<Changed<Job>, Failure> {
         let turn = self.turn().await?;
         let name = snapshot_name(&request.name)?;
@@ -77,7 +77,7 @@ impl Control {
         let started = self.start_job(ROLLBACK, &request.name, "bytes", &[located.volume.id]).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
         self.event(&request.name, "rollback begins");
-        self.spawn_rollback(name.snapshot.unwrap_or_default(), &located, &started);
+        self.spawn_rollback(name.snapshot, &located, &started);
         drop(turn);
         self.until_begun(id, &progress).await;
         self.job_soon(id).await.map(Changed::Done)
@@ -170,12 +170,13 @@ impl Control {
         Ok(())
     }
 
-    fn spawn_rollback(&self, snapshot: String, located: &Located, started: &Started) {
+    /// Rolls back to `snapshot`, or finishes the rollback that is under way.
+    fn spawn_rollback(&self, snapshot: Option<String>, located: &Located, started: &Started) {
         let spawner = self.context.spawner();
         let (volume, id, progress) = (located.volume.id, started.id, Arc::clone(&started.progress));
-        let work = located
-            .home
-            .run(async move |context: ShardContext| roll_back(&context, volume, &snapshot, &progress).await);
+        let work = located.home.run(async move |context: ShardContext| {
+            roll_back(&context, volume, snapshot.as_deref(), &progress).await
+        });
         spawner.spawn(async move {
             let result = work.await.map_err(failures::gone).and_then(|done| done);
             if let Some(control) = current() {
@@ -184,7 +185,7 @@ impl Control {
         });
     }
 
-    /// Waits until a rollback has closed the volume to requests, or has ended.
+    /// Waits until the volume shows the old state, or the job has ended.
     async fn until_begun(&self, id: u64, progress: &JobProgress) {
         let clock = self.context.clock();
         let running = || self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
@@ -193,7 +194,7 @@ impl Control {
         }
     }
 
-    /// Takes up a job that a restart interrupted. A rollback was finished when its volume was activated.
+    /// Takes up a job that a restart interrupted.
     pub(super) fn resume_job(&self, job: &RememberedJob) {
         let names: Vec<String> = job.subject.split(' ').map(str::to_owned).collect();
         let located: Vec<Located> = names
@@ -205,6 +206,10 @@ impl Control {
             self.register_job(job.id, &job.kind, &job.subject, unit, &Self::ids(&located), job.started);
         if job.kind == REMOVE && located.len() == names.len() {
             self.spawn_removal(names, started);
+            return;
+        }
+        if let ([one], true) = (&located[..], job.kind == ROLLBACK) {
+            self.spawn_rollback(None, one, &started);
             return;
         }
         let result = match located.len() == names.len() {
@@ -227,11 +232,11 @@ impl Control {
     }
 }
 
-/// Rolls a volume back on its shard, and tells how far it is.
+/// Rolls a volume back on its shard, or finishes that, and tells how far it is.
 async fn roll_back(
     context: &ShardContext,
     volume: Uuid,
-    snapshot: &str,
+    snapshot: Option<&str>,
     progress: &JobProgress,
 ) -> Result<(), Failure> {
     let family = here()

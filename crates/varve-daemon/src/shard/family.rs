@@ -323,16 +323,20 @@ impl Family {
         }
     }
 
-    /// Makes the volume what a snapshot shows.
+    /// Makes the volume what a snapshot shows; or, without a name, finishes the rollback that is under way, if any.
     pub(crate) async fn roll_back(
         &self,
-        name: &str,
+        name: Option<&str>,
         progress: &varve_target::snapshot::Progress,
     ) -> Result<(), StoreError> {
-        let (store, number) = (self.any_store()?, self.number(name)?);
+        let (store, number) = (self.any_store()?, name.map(|name| self.number(name)).transpose()?);
         loop {
             let seen = store.usage().size;
-            match store.rollback(number, progress).await {
+            let outcome = match number {
+                Some(number) => store.rollback(number, progress).await,
+                None => store.finish_rollback(progress).await,
+            };
+            match outcome {
                 Err(StoreError::NoSpace) if self.grower.grow(&store, seen).await => {}
                 result => return result,
             }
