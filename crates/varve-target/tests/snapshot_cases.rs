@@ -671,6 +671,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
             format!("{head}{first}preserved 1 0 4096 8192\nwritten 1 0 4096 8192\n"),
             format!("{head}{first}rollback 2 3\n"),
             format!("{head}{first}rollback 1 1\n"),
+            format!("{head}{first}rollback 1 2\nremoved 1\n"),
             format!("{head}{first}rollback 1 99\n"),
             format!("{head}{first}rollback 1 2\nrestored 1 0 100\n"),
         ] {

@@ -109,6 +109,11 @@ impl Contents {
             }
             Entry::Removed(id) => {
                 let descriptor = self.known(*id)?.clone();
+                if self.rollback.as_ref().is_some_and(|rollback| rollback.snapshot == *id) {
+                    return Err(StoreError::Corrupt(
+                        "the snapshot to which the origin is rolled back was removed",
+                    ));
+                }
                 self.snapshots.remove(id);
                 self.leaving.insert(*id, Leaving { descriptor, next: (0, 0) });
                 Ok(Vec::new())

@@ -98,6 +98,11 @@ impl SnapshotStore {
         if loaded.contents.newest().is_some_and(|(_, size)| size > origin.shape().size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
+        if loaded.contents.rollback.as_ref().is_some_and(|rollback| rollback.size > origin.shape().size) {
+            return Err(StoreError::Misfit(
+                "the origin is smaller than the snapshot to which it is rolled back",
+            ));
+        }
         let size = usable_size(store.shape().size);
         let space = free_space(&loaded, size, options.sabotage == Some(Sabotage::ReuseAtOnce))?;
         let replayed = !loaded.log.blocks.is_empty();

@@ -42,11 +42,11 @@ use super::{Sabotage, SnapshotStore, StoreError, index};
 use futures_util::stream::{self, StreamExt};
 use ranges::Ranges;
 use std::cell::Cell;
-use varve_block::{Durability, Extent, GIB, IoError, KIB, LockMode, MIB, ZeroOptions, align_down};
+use varve_block::{Durability, Extent, GIB, IoError, LockMode, MIB, ZeroOptions, align_down};
 use varve_format::store::{Entry, PART_SIZE};
 
 /// How much is copied as one.
-const PIECE_BYTES: u64 = 256 * KIB;
+const PIECE_BYTES: u64 = MIB;
 /// How many pieces are under way at the same time.
 const PIECES: usize = 4;
 /// The longest run of bytes that a dose which copies keeps others from changing.
@@ -131,6 +131,9 @@ impl SnapshotStore {
         let _managing = self.manage().await?;
         if self.rollback_status().is_some() {
             return Err(StoreError::Busy);
+        }
+        if self.descriptor(id)?.size > self.origin_device().shape().size {
+            return Err(StoreError::Misfit("the origin is smaller than the snapshot"));
         }
         let view = self.view_state(id).ok_or(StoreError::NotFound)?;
         // The long flush comes before the gates close, so that the one behind them is short.
@@ -277,7 +280,7 @@ impl SnapshotStore {
                 device.write(extent.offset, content.freeze(), durability).await?;
             }
             Source::Zeros => {
-                device.zero(extent, ZeroOptions { durability, ..ZeroOptions::default() }).await?;
+                device.zero(extent, ZeroOptions { durability, unmap: false, fast: false }).await?;
             }
             Source::Below => {} // Not pending: the device holds it.
         }

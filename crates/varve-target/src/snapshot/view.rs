@@ -14,8 +14,6 @@ use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 
 /// How much may be written to snapshots before the log is told without being asked.
 const UNLOGGED_MAX: usize = 1000;
-/// How many bytes one question about allocation looks at: the answer may cover less than was asked.
-const STATUS_BYTES: u64 = 1 << 30;
 
 struct View {
     store: Rc<SnapshotStore>,
@@ -262,7 +260,6 @@ impl View {
         if self.state.gone.get() {
             return Err(IoError::Gone);
         }
-        let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
         self.store.status_shown(self.id, extent).await
     }
 }

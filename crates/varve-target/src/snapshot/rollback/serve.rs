@@ -4,13 +4,15 @@ use super::Rollback;
 use crate::snapshot::map::{Run, Source};
 use crate::snapshot::{Sabotage, SnapshotStore};
 use varve_block::{
-    Allocation, Buffer, Device, Durability, Extent, Io, IoError, LockMode, Outcome, RangeGuard, StatusRun,
-    ZeroOptions,
+    Allocation, Buffer, Device, Durability, Extent, GIB, Io, IoError, LockMode, Outcome, RangeGuard,
+    StatusRun, ZeroOptions,
 };
 use varve_format::store::PART_SIZE;
 
 /// Stands for the origin in the order of snapshots: newer than all of them.
 pub(in crate::snapshot) const ORIGIN: u64 = u64::MAX;
+/// How many bytes one question about allocation looks at: the answer may cover less than was asked.
+const STATUS_BYTES: u64 = GIB;
 /// How much a change restores at least when many ranges are restored ahead of the doses, in chunks.
 const REGION_CHUNKS: u64 = 16;
 
@@ -95,6 +97,7 @@ impl SnapshotStore {
         id: u64,
         extent: Extent,
     ) -> Result<Vec<StatusRun>, IoError> {
+        let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
         let mut answer = Vec::new();
         for run in self.shown(id, extent) {
             let length = run.extent.length;
