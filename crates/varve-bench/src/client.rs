@@ -3,9 +3,11 @@
 use crate::first_touch::Load;
 use crate::place::Noise;
 use crate::watch::Watch;
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use varve_nbd::client::{Event, Handshake, Session, Step, Wish};
 use varve_nbd::{Command, Request};
 
@@ -59,14 +61,15 @@ impl Client {
         self.stream.write_all(&message).map_err(|error| format!("sending: {error}"))
     }
 
-    /// Waits until one more request is answered.
-    fn wait(&mut self) -> Result<(), String> {
+    /// Waits until one more request is answered, and says which.
+    fn wait(&mut self) -> Result<u64, String> {
         loop {
             let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
             self.input.drain(..used);
             match event {
-                Event::Done { result, .. } => {
-                    return result.map_err(|error| format!("a write failed: {error:?}"));
+                Event::Done { cookie, result } => {
+                    let failed = |error| format!("a request failed: {error:?}");
+                    return result.map(|()| cookie).map_err(failed);
                 }
                 Event::More(_) => receive(&mut self.stream, &mut self.input)?,
                 other => return Err(format!("an unexpected reply: {other:?}")),
@@ -90,6 +93,51 @@ impl Client {
         self.submit(Command::Flush, 0, 0)?;
         self.wait()?;
         Ok((places.len() * load.block) as f64 / watch.seconds())
+    }
+
+    /// Discards `length` bytes at each of `places`, `depth` at a time.
+    pub(crate) fn trim(
+        &mut self,
+        places: impl Iterator<Item = u64>,
+        length: usize,
+        depth: usize,
+    ) -> Result<(), String> {
+        let mut flying = 0;
+        for place in places {
+            if flying == depth {
+                self.wait()?;
+                flying -= 1;
+            }
+            self.submit(Command::Trim, place, length)?;
+            flying += 1;
+        }
+        (0..flying).try_for_each(|_| self.wait().map(drop))
+    }
+
+    /// Writes `block` bytes to random places of the first `length` bytes, `depth` at a time, until `stop` says so;
+    /// returns how many microseconds each took.
+    pub(crate) fn write_until(
+        &mut self,
+        block: usize,
+        depth: usize,
+        length: u64,
+        stop: &AtomicBool,
+    ) -> Result<Vec<f64>, String> {
+        let (mut places, mut latencies) = (Noise(20_060_810), Vec::new());
+        let mut flying = HashMap::new();
+        while !stop.load(Ordering::Relaxed) || !flying.is_empty() {
+            while flying.len() < depth && !stop.load(Ordering::Relaxed) {
+                flying.insert(self.next_cookie, Watch::start());
+                let place = places.next() % (length / block as u64) * block as u64;
+                self.submit(Command::Write, place, block)?;
+            }
+            if !flying.is_empty() {
+                let cookie = self.wait()?;
+                let watch = flying.remove(&cookie).ok_or("an answer that nobody waits for")?;
+                latencies.push(watch.seconds() * 1e6);
+            }
+        }
+        Ok(latencies)
     }
 }
 

@@ -56,6 +56,9 @@ pub(crate) fn open(error: &OpenError) -> Failure {
                 OpenError::NotFound(path) => {
                     format!("{help}; varve pv create {} --size SIZE makes a file", path.display())
                 }
+                OpenError::ReadOnly(_) => {
+                    "make it writable (blockdev --setrw), or use another disk".to_owned()
+                }
                 _ => help.to_owned(),
             };
             Failure::new(code, message).help(help)
@@ -179,7 +182,7 @@ pub(crate) fn store(what: &str, error: &StoreError) -> Failure {
 }
 
 /// The rooms below quote commands; here the whole help is one.
-fn unquoted(help: &str) -> String {
+pub(crate) fn unquoted(help: &str) -> String {
     help.replace('`', "")
 }
 

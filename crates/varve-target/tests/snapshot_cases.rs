@@ -395,6 +395,9 @@ fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
         view.flush().await.expect("no faults");
         assert_eq!(store.removal_frees(second), Ok(64 << 10), "the first needs all that was preserved");
         assert_eq!(store.removal_frees(first), Ok(0));
+        let all = (64 << 10) + MIB;
+        assert_eq!(store.removals_free(&[first, second]), Ok(all), "nobody is left who needs it");
+        assert_eq!(store.removals_free(&[first, 99]), Err(StoreError::NotFound));
         store.begin_removal(second).await.expect("not held");
         assert_eq!(view.flush().await.err(), Some(IoError::Gone));
         assert_eq!((store.list().len(), store.removals().len()), (1, 1));
@@ -612,6 +615,41 @@ fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
 }
 
 #[test]
+fn those_who_wait_meet_a_policy_that_is_declared_meanwhile_beside_a_sibling_too() {
+    let world = World::new(11);
+    let (origin, small, large) = (SimDisk::new(MIB), SimDisk::new(256 * KIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let base = origin.device(&world);
+        let full = FullPolicy::Pause { timeout: Duration::from_secs(3600) };
+        let store = make_with(&world, base.clone(), small.device(&world), full).await;
+        let sibling = make(&world, base, large.device(&world), 2).await;
+        let front = side_by_side(&[Rc::clone(&store), Rc::clone(&sibling)]).expect("one origin");
+        store.create(&named("first")).await.expect("space");
+        let spared = sibling.create(&named("spared")).await.expect("space");
+        let fill = async {
+            for part in 0..256 {
+                write(&front, &world, part * 4096, 4096, 2).await?;
+            }
+            Ok::<(), IoError>(())
+        };
+        let meanwhile = async {
+            assert!(store.filled(80).await.percent() >= 80);
+            assert_eq!(store.next_event().await, StoreEvent::Paused);
+            assert!(store.is_paused() && !sibling.is_paused());
+            world.clock().sleep(Duration::from_secs(1)).await;
+            store.set_full_policy(FullPolicy::DropOldest);
+        };
+        let (filled, ()) = futures_util::join!(fill, meanwhile);
+        assert_eq!(filled, Ok(()), "they drop the oldest instead of waiting an hour");
+        assert!(store.list().is_empty() && !store.is_paused());
+        let content = bytes(&sibling.snapshot(spared).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 0), "V1: the sibling has all of it");
+        store.verify();
+        sibling.verify();
+    });
+}
+
+#[test]
 fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
     let world = World::new(11);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(2 * MIB));
@@ -639,8 +677,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         };
         let before = all(&store).await;
         let text = dump_store(&device, &world.arena()).await.expect("sound");
-        let shown = text.contains("\nsnapshot 2 s2 created ");
-        assert!(shown && text.contains(" read-only held\nsnapshot 3 s3"), "{text}");
+        assert!(text.contains("\nsnapshot 2 s2 ") && text.contains(" held\nsnapshot 3 s3"), "{text}");
         assert!(text.ends_with("\nremoved 3\n"), "{text}");
         write(&device, &world, 0, 8192, 0x55).await.expect("no faults");
         assert!(open(&world, origin.device(&world), device.clone()).await.is_err());

@@ -129,8 +129,7 @@ impl Superblock {
         LOG.put_u64(&mut block, self.log);
         SEQUENCE.put_u64(&mut block, self.sequence);
         NEXT_SNAPSHOT.put_u64(&mut block, self.next_snapshot);
-        let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-        CHECKSUM.put_u32(&mut block, checksum);
+        CHECKSUM.seal(&mut block);
         block
     }
 
@@ -140,7 +139,7 @@ impl Superblock {
         if MAGIC.bytes(block) != MAGIC_VALUE {
             return Err(StoreFormatError::Absent);
         }
-        if CHECKSUM.u32(block) != crc32c::crc32c(&block[..CHECKSUM.offset]) {
+        if !CHECKSUM.seals(block) {
             return Err(StoreFormatError::Checksum);
         }
         match VERSION.u32(block) {
@@ -242,8 +241,7 @@ mod tests {
         for (field, value) in cases {
             let mut block = sample().encode();
             field.put_u64(&mut block, *value);
-            let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-            CHECKSUM.put_u32(&mut block, checksum);
+            CHECKSUM.seal(&mut block);
             let found = Superblock::decode(&block, 4096);
             assert!(
                 matches!(found, Err(StoreFormatError::Invalid(_))),

@@ -56,6 +56,7 @@ pub enum StoreEvent {
 
 /// Who waits for room, and what is to be told.
 pub(super) struct Room {
+    policy: Cell<FullPolicy>,
     arrivals: Cell<u64>,
     waiting: RefCell<Vec<Waker>>,
     paused: Cell<usize>,
@@ -74,8 +75,9 @@ pub(super) struct Attempt {
 }
 
 impl Room {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(policy: FullPolicy) -> Self {
         Self {
+            policy: Cell::new(policy),
             arrivals: Cell::new(0),
             waiting: RefCell::default(),
             paused: Cell::new(0),
@@ -144,11 +146,23 @@ impl Drop for Paused<'_> {
 impl SnapshotStore {
     /// An attempt found no room: does what the policy says. Another attempt is worth while if this succeeds.
     pub(super) async fn make_room(&self, attempt: &mut Attempt) -> Result<(), IoError> {
-        match self.options.full {
+        match self.room.policy.get() {
             FullPolicy::Error => Err(IoError::NoSpace),
             FullPolicy::Pause { timeout } => self.wait_for_room(attempt, timeout).await,
             FullPolicy::DropOldest => self.drop_oldest(attempt).await,
         }
+    }
+
+    /// Declares another policy. Changes that wait try again, and then meet it.
+    pub fn set_full_policy(&self, policy: FullPolicy) {
+        if self.room.policy.replace(policy) != policy {
+            self.room.came();
+        }
+    }
+
+    /// Whether a change of the origin waits for room.
+    pub fn is_paused(&self) -> bool {
+        self.room.paused.get() > 0
     }
 
     async fn wait_for_room(&self, attempt: &mut Attempt, limit: Duration) -> Result<(), IoError> {

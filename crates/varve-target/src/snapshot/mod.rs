@@ -220,7 +220,8 @@ pub struct SnapshotStore {
     failed: Cell<Option<IoError>>,
     /// It is not known what the log says of a rollback; the origin is not served (K6).
     half_rolled_back: Cell<bool>,
-    space_waiters: RefCell<Vec<Waker>>,
+    /// Who waits until so many percent of the store are taken.
+    space_waiters: RefCell<Vec<(u64, Waker)>>,
     room: full::Room,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,

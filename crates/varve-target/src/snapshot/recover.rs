@@ -134,7 +134,7 @@ impl SnapshotStore {
             failed: Cell::new(None),
             half_rolled_back: Cell::new(false),
             space_waiters: RefCell::default(),
-            room: super::full::Room::new(),
+            room: super::full::Room::new(options.full),
             has_siblings: Cell::new(false),
         });
         if replayed {

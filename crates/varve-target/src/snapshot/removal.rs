@@ -87,9 +87,23 @@ impl SnapshotStore {
 
     /// How many bytes of the store the removal of snapshot `id` would set free. Walks the map.
     pub fn removal_frees(&self, id: u64) -> Result<u64, StoreError> {
-        self.descriptor(id)?;
+        self.removals_free(&[id])
+    }
+
+    /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.
+    pub fn removals_free(&self, ids: &[u64]) -> Result<u64, StoreError> {
         let contents = &self.state.borrow().contents;
-        Ok(contents.map.frees(id, contents.heir(id)))
+        let mut bytes = 0;
+        for id in ids {
+            let mut older = contents.snapshots.range(..*id).rev();
+            let heir = older.find(|(older, _)| !ids.contains(older));
+            if !contents.snapshots.contains_key(id) {
+                return Err(StoreError::NotFound);
+            }
+            // What lies between the heir and this one is nearer to the heir, whether it goes too or not (L3).
+            bytes += contents.map.frees(*id, heir.map(|(heir, descriptor)| (*heir, descriptor.size)));
+        }
+        Ok(bytes)
     }
 }
 

@@ -40,11 +40,6 @@ fn bytes(block: &EntryBlock) -> Vec<u8> {
     bytes
 }
 
-fn seal(block: &mut [u8]) {
-    let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-    CHECKSUM.put_u32(block, checksum);
-}
-
 #[test]
 fn golden_bytes() {
     let mut expected = vec![0; SIZE];
@@ -143,12 +138,12 @@ fn contradictions_are_refused_with_a_sound_checksum() {
         let mut block = bytes(&sample());
         assert_ne!(block[*at], *value, "byte {at} is no case");
         block[*at] = *value;
-        seal(&mut block);
+        CHECKSUM.seal(&mut block);
         assert!(EntryBlock::decode(&block, BlockKind::Log, 0x10_0000).is_err(), "byte {at} = {value}");
     }
     let mut last = bytes(&sample());
     NEXT.put_u64(&mut last, 0);
-    seal(&mut last);
+    CHECKSUM.seal(&mut last);
     assert!(EntryBlock::decode(&last, BlockKind::Log, 0x10_0000).is_err(), "B3: a log has no end");
 }
 
@@ -218,7 +213,7 @@ proptest! {
         block[67] = 0;
         let end = (64 + length as usize).min(4092);
         block[end..4092].fill(0);
-        seal(&mut block);
+        CHECKSUM.seal(&mut block);
         let _ = EntryBlock::decode(&block, BlockKind::Log, 8192);
     }
 }
