@@ -167,7 +167,7 @@ pub(crate) fn store(what: &str, error: &StoreError) -> Failure {
         StoreError::Exists => (Code::SnapshotExists, "choose another name"),
         StoreError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
         StoreError::HalfRolledBack => {
-            (Code::VolumeUnusable, "start the daemon again: the rollback is finished first")
+            (Code::VolumeUnusable, "start the daemon again, which reads the log of the snapshots")
         }
         StoreError::Busy => (Code::SnapshotMergesNow, "varve job list"),
         StoreError::Name => (Code::BadName, "varve explain V0008"),

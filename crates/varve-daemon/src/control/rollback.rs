@@ -29,7 +29,7 @@ const SHORT: Duration = Duration::from_millis(500);
 
 impl Control {
     /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
-    /// answered from that snapshot, or wait until they can be.
+    /// answered from that snapshot; the job copies what is not yet on the volume's own place.
     pub(crate) async fn rollback_snapshot(&self, request: SnapshotRollback) -> Result<Changed<Job>, Failure> {
         let turn = self.turn().await?;
         let name = snapshot_name(&request.name)?;
@@ -48,7 +48,7 @@ impl Control {
         let started = self.start_job(ROLLBACK, &request.name, "bytes", &[located.volume.id]).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
         self.event(&request.name, "rollback begins");
-        self.spawn_rollback(name.snapshot.unwrap_or_default(), &located, &started);
+        self.spawn_rollback(name.snapshot, &located, &started);
         drop(turn);
         self.until_begun(id, &progress).await;
         self.job_soon(id, SHORT).await.map(Changed::Done)
@@ -65,12 +65,13 @@ impl Control {
         Err(Failure::new(Code::RollbackBesideIndependent, message).help(help))
     }
 
-    fn spawn_rollback(&self, snapshot: String, located: &Located, started: &Started) {
+    /// Rolls back to `snapshot`, or finishes the rollback that is under way.
+    fn spawn_rollback(&self, snapshot: Option<String>, located: &Located, started: &Started) {
         let spawner = self.context.spawner();
         let (volume, id, progress) = (located.volume.id, started.id, Arc::clone(&started.progress));
-        let work = located
-            .home
-            .run(async move |context: ShardContext| roll_back(&context, volume, &snapshot, &progress).await);
+        let work = located.home.run(async move |context: ShardContext| {
+            roll_back(&context, volume, snapshot.as_deref(), &progress).await
+        });
         spawner.spawn(async move {
             let result = work.await.map_err(failures::gone).and_then(|done| done);
             if let Some(control) = current() {
@@ -79,7 +80,7 @@ impl Control {
         });
     }
 
-    /// Waits until a rollback has closed the volume to requests, or has ended.
+    /// Waits until the volume shows the old state, or the job has ended.
     async fn until_begun(&self, id: u64, progress: &JobProgress) {
         let clock = self.context.clock();
         let running = || self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
@@ -88,17 +89,24 @@ impl Control {
         }
     }
 
-    /// Ends a job that a restart interrupted: the rollback was finished when its volume was activated.
+    /// Takes up a job that a restart interrupted: the volume shows the old state already, the rest is copied now.
     pub(super) fn resume_rollback(&self, job: &RememberedJob) {
         let located = snapshot_name(&job.subject).and_then(|name| self.find_volume(&name));
         let volumes: Vec<Uuid> = located.iter().map(|located| located.volume.id).collect();
         let started = self.register_job(job.id, &job.kind, &job.subject, "bytes", &volumes, job.started);
-        let result = located.map(drop).map_err(|_| {
-            Failure::new(Code::JobFailed, format!("{} cannot be used", job.subject)).help("varve lv list")
-        });
+        let Ok(located) = located else {
+            return self.fail_later(started.id, &job.subject);
+        };
+        self.spawn_rollback(None, &located, &started);
+    }
+
+    /// Ends a job whose volume is not there.
+    fn fail_later(&self, id: u64, subject: &str) {
+        let result =
+            Err(Failure::new(Code::JobFailed, format!("{subject} cannot be used")).help("varve lv list"));
         self.context.spawner().spawn(async move {
             if let Some(control) = current() {
-                control.finish_job(started.id, result).await;
+                control.finish_job(id, result).await;
             }
         });
     }
@@ -111,11 +119,11 @@ impl Control {
     }
 }
 
-/// Rolls a volume back on its shard, and tells how far it is.
+/// Rolls a volume back on its shard, or finishes that, and tells how far it is.
 async fn roll_back(
     context: &ShardContext,
     volume: Uuid,
-    snapshot: &str,
+    snapshot: Option<&str>,
     progress: &JobProgress,
 ) -> Result<(), Failure> {
     let family = here()

@@ -232,6 +232,18 @@ impl Control {
         self.plan_store(&commits, located, chunk_size, kind).map(|(_, plan)| shown(&plan))
     }
 
+    /// Stores side by side do not know what a rollback in one of them has left to copy.
+    async fn refuse_while_rolling_back(&self, located: &Located) -> Result<(), Failure> {
+        let id = located.volume.id;
+        let asked = located.home.run(async move |_: ShardContext| {
+            here().family(id).is_some_and(|family| family.is_rolling_back())
+        });
+        match asked.await.map_err(failures::gone)? {
+            true => Err(failures::store("another store", &varve_target::snapshot::StoreError::Busy)),
+            false => Ok(()),
+        }
+    }
+
     /// Gives a volume a snapshot store; its id.
     pub(super) async fn make_store(
         &self,
@@ -240,6 +252,7 @@ impl Control {
         kind: StoreKind,
     ) -> Result<Uuid, Failure> {
         self.refuse_if_paused(located).await?;
+        self.refuse_while_rolling_back(located).await?;
         let commits = self.commits().await;
         let (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
         let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");

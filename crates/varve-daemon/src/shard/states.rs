@@ -11,6 +11,8 @@ use varve_block::{Device, Extent, widen};
 use varve_target::snapshot::{NewSnapshot, StoreError};
 use varve_vg::StoreKind;
 
+/// How long a rollback waits before it looks again whether there is space.
+const ROOM_WAIT: Duration = Duration::from_secs(1);
 /// How often the progress of removals is told.
 const TICK: Duration = Duration::from_millis(2);
 
@@ -130,17 +132,38 @@ impl Family {
         Ok((union(one, two), false))
     }
 
-    /// Makes the volume what a snapshot shows.
+    /// Whether there is more to copy of a rollback.
+    pub(crate) fn is_rolling_back(&self) -> bool {
+        self.stores.borrow().iter().any(|open| open.store.rollback_status().is_some())
+    }
+
+    /// Makes the volume what a snapshot shows; or, without a name, finishes the rollback that is under way, if any.
+    /// Once it has begun it waits for space as long as there is none.
     pub(crate) async fn roll_back(
         &self,
-        name: &str,
+        name: Option<&str>,
         progress: &varve_target::snapshot::Progress,
     ) -> Result<(), StoreError> {
-        let (open, number) = self.find(name)?;
+        let (open, number) = match name {
+            Some(name) => self.find(name).map(|(open, number)| (open, Some(number)))?,
+            None => {
+                let stores = self.stores.borrow();
+                let begun = stores.iter().find(|open| open.store.rollback_status().is_some());
+                let Some(begun) = begun else { return Ok(()) };
+                (Rc::clone(begun), None)
+            }
+        };
         loop {
             let seen = open.store.usage().size;
-            match open.store.rollback(number, progress).await {
+            let outcome = match number {
+                Some(number) => open.store.rollback(number, progress).await,
+                None => open.store.finish_rollback(progress).await,
+            };
+            match outcome {
                 Err(StoreError::NoSpace) if open.grow(seen).await => {}
+                Err(StoreError::NoSpace) if open.store.rollback_status().is_some() => {
+                    self.context.clock().sleep(ROOM_WAIT).await;
+                }
                 result => return result,
             }
         }

@@ -13,7 +13,7 @@ mod superblock;
 pub use block::{BLOCK_LAYOUT, BlockKind, ENTRY_CAPACITY, EntryBlock};
 pub use entry::{
     CREATE_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping, PIECE_LAYOUT,
-    PIECE_LENGTH_MAX, SNAPSHOT_LAYOUT, ZEROS,
+    PIECE_LENGTH_MAX, RESTORED_LAYOUT, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT, ZEROS,
 };
 pub use superblock::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, SLOT_ADDRESSES, SUPERBLOCK_LAYOUT, Superblock};
 pub use uuid::Uuid;
@@ -30,8 +30,16 @@ pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a store, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 6] =
-    [&SUPERBLOCK_LAYOUT, &BLOCK_LAYOUT, &PIECE_LAYOUT, &CREATE_LAYOUT, &FLAGS_LAYOUT, &SNAPSHOT_LAYOUT];
+pub const LAYOUTS: [&Layout; 8] = [
+    &SUPERBLOCK_LAYOUT,
+    &BLOCK_LAYOUT,
+    &PIECE_LAYOUT,
+    &CREATE_LAYOUT,
+    &FLAGS_LAYOUT,
+    &ROLLBACK_LAYOUT,
+    &RESTORED_LAYOUT,
+    &SNAPSHOT_LAYOUT,
+];
 
 /// The checksum of preserved data, as an entry of the log carries it.
 pub fn data_checksum(data: &[u8]) -> u32 {

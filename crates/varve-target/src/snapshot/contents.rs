@@ -9,6 +9,7 @@
 
 use super::StoreError;
 use super::map::Map;
+use super::rollback::Rollback;
 use std::collections::BTreeMap;
 use varve_block::Extent;
 use varve_format::store::{Descriptor, Entry};
@@ -21,8 +22,8 @@ pub(super) struct Contents {
     pub leaving: BTreeMap<u64, Leaving>,
     /// The id of the next snapshot.
     pub next_snapshot: u64,
-    /// The snapshot to which the origin is being rolled back.
-    pub rollback: Option<u64>,
+    /// The rollback of the origin that is under way.
+    pub rollback: Option<Rollback>,
     /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
     pub skip_hand_over: bool,
 }
@@ -61,9 +62,12 @@ impl Contents {
         self.snapshots.range(..snapshot).next_back().map(|(id, descriptor)| (*id, descriptor.size))
     }
 
-    /// An upper bound for the number of entries that describe snapshots.
+    /// An upper bound for the number of entries that describe snapshots, or take as much room.
     pub(super) fn descriptions(&self) -> usize {
-        self.snapshots.len() + 2 * self.leaving.len()
+        /// What is restored is said in entries of 32 bytes: four of them are shorter than a description.
+        const MARKS_A_DESCRIPTION: usize = 4;
+        let marks = self.rollback.as_ref().map_or(0, |rollback| rollback.marks() / MARKS_A_DESCRIPTION + 2);
+        self.snapshots.len() + 2 * self.leaving.len() + marks
     }
 
     /// Looks at up to `entries` entries of a snapshot that is leaving. Returns the bytes of the store that are no
@@ -105,6 +109,11 @@ impl Contents {
             }
             Entry::Removed(id) => {
                 let descriptor = self.known(*id)?.clone();
+                if self.rollback.as_ref().is_some_and(|rollback| rollback.snapshot == *id) {
+                    return Err(StoreError::Corrupt(
+                        "the snapshot to which the origin is rolled back was removed",
+                    ));
+                }
                 self.snapshots.remove(id);
                 self.leaving.insert(*id, Leaving { descriptor, next: (0, 0) });
                 Ok(Vec::new())
@@ -115,9 +124,20 @@ impl Contents {
                 (descriptor.read_only, descriptor.held) = (*read_only, *held);
                 Ok(Vec::new())
             }
-            Entry::RollbackBegun(id) => {
-                self.known(*id)?;
-                self.rollback = Some(*id);
+            Entry::RollbackBegun { snapshot, boundary } => {
+                let size = self.known(*snapshot)?.size;
+                if self.rollback.is_some() {
+                    return Err(StoreError::Corrupt("a rollback begins before another one has ended"));
+                }
+                self.next_snapshot = self.next_snapshot.max(*boundary); // C2
+                self.rollback = Some(Rollback::new(*snapshot, *boundary, size));
+                Ok(Vec::new())
+            }
+            Entry::Restored { snapshot, extent } => {
+                // Who restored it may come after the one who restored the last, and said that all is done.
+                if let Some(rollback) = self.rollback.as_mut().filter(|known| known.snapshot == *snapshot) {
+                    rollback.restore(*extent);
+                }
                 Ok(Vec::new())
             }
             Entry::RollbackEnded(_) => {
@@ -139,7 +159,7 @@ impl Contents {
         let preserved = preserved.into_iter().map(|mapping| Entry::Preserved { mapping, checksum: 0 });
         let written = written.into_iter().map(Entry::Written);
         let removed = self.leaving.keys().map(|id| Entry::Removed(*id));
-        let rollback = self.rollback.map(Entry::RollbackBegun);
+        let rollback = self.rollback.iter().flat_map(Rollback::entries);
         created.chain(preserved).chain(written).chain(removed).chain(rollback).collect()
     }
 }

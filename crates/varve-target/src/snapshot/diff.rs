@@ -9,11 +9,9 @@
 //!   changed back, or written with what it held, is in the answer too.
 
 use super::map::Run;
+use super::rollback::ORIGIN;
 use super::{Sabotage, SnapshotStore, StoreError};
 use varve_block::Extent;
-
-/// Stands for the origin in the order of snapshots: newer than all of them.
-const ORIGIN: u64 = u64::MAX;
 
 impl SnapshotStore {
     /// The extents, in order and as long as they can be, in which snapshot `from` differs from snapshot `to`, or from
@@ -37,10 +35,19 @@ impl SnapshotStore {
         let state = self.state.borrow();
         let map = &state.contents.map;
         let mut differing = Vec::new();
-        for chunk in map.touched(older, newer, !self.sabotaged(Sabotage::DiffWithoutWritten)) {
+        let written = !self.sabotaged(Sabotage::DiffWithoutWritten);
+        let mut touched = map.touched(older, newer, written);
+        if let Some(rollback) = state.contents.rollback.as_ref().filter(|rollback| newer >= rollback.boundary)
+        {
+            // The newer one finds in parts that are not restored what the target does.
+            let target = rollback.snapshot;
+            touched.extend(map.touched(older.min(target), older.max(target), written));
+            touched.extend(map.touched(target, newer, written));
+        }
+        for chunk in touched {
             let whole = Extent::new(chunk * map.chunk_size(), map.chunk_size());
             let Some(extent) = whole.intersect(common) else { continue };
-            compare(&map.resolve(older, extent), &map.resolve(newer, extent), &mut differing);
+            compare(&self.shown(older, extent), &self.shown(newer, extent), &mut differing);
         }
         let all = Extent::new(0, from_size.max(to_size));
         push(&mut differing, Extent::between(common.end(), all.end()));

@@ -182,15 +182,17 @@ impl SnapshotStore {
         if self.room.arrivals.get() != attempt.arrivals {
             return Ok(()); // U3
         }
-        let oldest = self.list().into_iter().find(|descriptor| !descriptor.held).ok_or(IoError::NoSpace)?;
+        let target = self.rollback_status().map(|status| status.snapshot);
+        let may_go = |descriptor: &Descriptor| !descriptor.held && target != Some(descriptor.id); // K2
+        let oldest = self.list().into_iter().find(may_go).ok_or(IoError::NoSpace)?;
         match self.begin_removal(oldest.id).await {
             Ok(()) => {
                 assert!(self.room.arrivals.get() > attempt.arrivals, "U3: a removal counts as room");
                 self.room.tell(StoreEvent::Dropped(oldest));
                 Ok(())
             }
-            // Somebody else has removed or held it.
-            Err(StoreError::NotFound | StoreError::Held) => Ok(()),
+            // Somebody else has removed or held it, or rolls back to it.
+            Err(StoreError::NotFound | StoreError::Held | StoreError::Busy) => Ok(()),
             Err(StoreError::Io(error)) => Err(error),
             Err(_) => Err(IoError::NoSpace),
         }

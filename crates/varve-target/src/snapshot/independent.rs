@@ -31,7 +31,13 @@ pub fn side_by_side(stores: &[Rc<SnapshotStore>]) -> Result<Device, StoreError> 
     if stores.iter().any(|store| store.origin_device().shape().size != device.shape().size) {
         return Err(StoreError::Misfit("the stores have different origins"));
     }
+    if stores.len() > 1 && stores.iter().any(|store| store.rollback_status().is_some()) {
+        return Err(StoreError::Busy); // V3
+    }
     stores.iter().for_each(|store| store.has_siblings.set(stores.len() > 1));
+    if stores.len() == 1 {
+        return Ok(first.origin());
+    }
     Ok(Device::new(SideBySide { stores: stores.to_vec(), device }))
 }
 

@@ -119,9 +119,6 @@ impl SnapshotStore {
 
     /// The right to create, remove or roll back, one at a time.
     pub(super) async fn manage(&self) -> Result<RangeGuard, StoreError> {
-        if self.rolling_back.get() {
-            return Err(StoreError::Busy);
-        }
         let guard = self.managing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.half_rolled_back.get() { Err(StoreError::HalfRolledBack) } else { Ok(guard) }
     }

@@ -83,8 +83,8 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Opens the store on `store` for the snapshots of `origin`. Finishes what a crash interrupted: a rollback of
-    /// the origin that had begun is completed before this returns.
+    /// Opens the store on `store` for the snapshots of `origin`. A rollback that was under way goes on: the origin
+    /// shows what it should at once, and [`SnapshotStore::continue_rollback`] restores the rest.
     pub async fn open(
         origin: Device,
         store: Device,
@@ -98,6 +98,11 @@ impl SnapshotStore {
         if loaded.contents.newest().is_some_and(|(_, size)| size > origin.shape().size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
+        if loaded.contents.rollback.as_ref().is_some_and(|rollback| rollback.size > origin.shape().size) {
+            return Err(StoreError::Misfit(
+                "the origin is smaller than the snapshot to which it is rolled back",
+            ));
+        }
         let size = usable_size(store.shape().size);
         let space = free_space(&loaded, size, options.sabotage == Some(Sabotage::ReuseAtOnce))?;
         let replayed = !loaded.log.blocks.is_empty();
@@ -109,7 +114,6 @@ impl SnapshotStore {
             log: loaded.log,
             checkpoint: loaded.checkpoint,
             unlogged: Vec::new(),
-            held_back: 0,
         };
         let opened = Rc::new(SnapshotStore {
             id: loaded.superblock.store,
@@ -121,13 +125,12 @@ impl SnapshotStore {
             state: RefCell::new(state),
             pipeline: Pipeline::new(options.batch_bytes),
             changes: super::Gate::default(),
-            reads: super::Gate::default(),
             copying: Budget::new(options.copy_bytes),
             copies: varve_block::RangeLock::new(),
             falls: varve_block::RangeLock::new(),
             views: RefCell::new(views),
             managing: varve_block::RangeLock::new(),
-            rolling_back: Cell::new(false),
+            restoring: varve_block::RangeLock::new(),
             failed: Cell::new(None),
             half_rolled_back: Cell::new(false),
             space_waiters: RefCell::default(),
@@ -140,7 +143,6 @@ impl SnapshotStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        opened.finish_rollback_of_before().await?;
         Ok(opened)
     }
 }

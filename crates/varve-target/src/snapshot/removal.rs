@@ -37,6 +37,9 @@ impl SnapshotStore {
         if self.descriptor(id)?.held {
             return Err(StoreError::Held);
         }
+        if self.rollback_status().is_some_and(|status| status.snapshot == id) {
+            return Err(StoreError::Busy); // K2
+        }
         let view = self.view_state(id).ok_or(StoreError::NotFound)?;
         let _closed = view.gate.close();
         view.gate.drained().await;
@@ -105,7 +108,7 @@ impl SnapshotStore {
 }
 
 /// Returns when everybody else who can go on has had a turn.
-async fn let_others_go_on() {
+pub(super) async fn let_others_go_on() {
     let mut again = true;
     poll_fn(|context| {
         if !std::mem::take(&mut again) {

@@ -2,20 +2,18 @@
 
 use super::batch::Work;
 use super::map::{Run, Source};
-use super::{Sabotage, SnapshotStore, StoreError, ViewState, index};
+use super::{SnapshotStore, StoreError, ViewState, index};
 use crate::fan_out::join_pieces;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
-    Access, Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io,
-    IoError, LockMode, Outcome, Shape, StatusFuture, StatusRun,
+    Access, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
+    LockMode, Outcome, Shape, StatusFuture, StatusRun,
 };
 use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 
 /// How much may be written to snapshots before the log is told without being asked.
 const UNLOGGED_MAX: usize = 1000;
-/// How many bytes one question about allocation looks at: the answer may cover less than was asked.
-const STATUS_BYTES: u64 = 1 << 30;
 
 struct View {
     store: Rc<SnapshotStore>,
@@ -44,33 +42,23 @@ impl SnapshotStore {
         self.views.borrow().get(&id).filter(|view| !view.gone.get()).map(Rc::clone)
     }
 
-    fn resolve(&self, id: u64, extent: Extent) -> Vec<Run> {
-        let parts = extent.align_out(PART_SIZE);
-        let map = &self.state.borrow().contents.map;
-        let runs = if self.sabotaged(Sabotage::WrittenAsPreserved) {
-            map.resolve_confused(id, parts)
-        } else {
-            map.resolve(id, parts)
-        };
-        runs.into_iter().filter_map(|run| run.clip(extent)).collect()
-    }
-
     /// Reads what snapshot `id` shows from `offset` on.
     pub(super) async fn read_snapshot(&self, id: u64, offset: u64, buffer: Buffer) -> Outcome {
         let extent = Extent::new(offset, buffer.len() as u64);
-        let mut runs = self.resolve(id, extent);
+        let _held = self.hold_target(id, extent).await; // K5: before `falls`
+        let mut runs = self.shown(id, extent);
         let mut _shared = None;
         if runs.iter().any(|run| run.source == Source::Below) {
             // S2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
             _shared = Some(self.falls.lock(extent.align_out(PART_SIZE), LockMode::Shared).await);
-            runs = self.resolve(id, extent);
+            runs = self.shown(id, extent);
         }
         let _in_use = self.state.borrow().space.in_use();
         self.read_runs(&runs, buffer).await
     }
 
     /// Reads `runs`, which follow each other, into `buffer`.
-    async fn read_runs(&self, runs: &[Run], mut buffer: Buffer) -> Outcome {
+    pub(super) async fn read_runs(&self, runs: &[Run], mut buffer: Buffer) -> Outcome {
         let (origin, store) = (self.origin_device(), self.store_device());
         let mut pieces = Vec::with_capacity(runs.len());
         for run in runs {
@@ -111,7 +99,7 @@ impl SnapshotStore {
             {
                 let mut state = self.state.borrow_mut();
                 state.space.reclaim();
-                let wanted = length.min(state.available_to_snapshots(1, length));
+                let wanted = length.min(state.available(1, length));
                 let found = (wanted > 0).then(|| state.space.take_back(wanted)).flatten();
                 if let Some(extent) = found {
                     drop(state);
@@ -144,6 +132,7 @@ impl View {
         let extent = Extent::new(offset, data.len() as u64);
         let parts = extent.align_out(PART_SIZE);
         let _alone = self.state.lock.lock(parts, LockMode::Exclusive).await;
+        self.store.let_go(self.id, parts).await?;
         let _in_use = self.store.state.borrow().space.in_use();
         let runs = self.store.state.borrow().contents.map.resolve_written(self.id, parts);
         let writes = runs.into_iter().map(|run| self.write_run(run, extent, &data));
@@ -204,7 +193,8 @@ impl View {
         self.write_zeros(Extent::between(extent.offset, inner.offset)).await?;
         self.write_zeros(Extent::between(inner.end(), extent.end())).await?;
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
-        if self.store.state.borrow().available_to_snapshots(1, inner.length) == 0 {
+        self.store.let_go(self.id, inner).await?;
+        if self.store.state.borrow().available(1, inner.length) == 0 {
             return Err(IoError::NoSpace);
         }
         self.store.note_written(Mapping { snapshot: self.id, extent: inner, place: ZEROS });
@@ -226,8 +216,11 @@ impl View {
             return;
         }
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
+        if self.store.let_go(self.id, inner).await.is_err() {
+            return; // What is given up may stay.
+        }
         let runs = self.store.state.borrow().contents.map.resolve_written(self.id, inner);
-        if self.store.state.borrow().available_to_snapshots(runs.len(), inner.length) == 0 {
+        if self.store.state.borrow().available(runs.len(), inner.length) == 0 {
             return; // What is given up need not be forgotten, and the map has no room to say so.
         }
         for run in runs {
@@ -267,24 +260,7 @@ impl View {
         if self.state.gone.get() {
             return Err(IoError::Gone);
         }
-        let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
-        let mut answer = Vec::new();
-        for run in self.store.resolve(self.id, extent) {
-            let length = run.extent.length;
-            match run.source {
-                Source::Store(_) => answer.push(StatusRun { length, allocation: Allocation::Data }),
-                Source::Zeros => answer.push(StatusRun { length, allocation: Allocation::Hole }),
-                Source::Below => {
-                    let below = self.store.origin_device().status(run.extent).await?;
-                    let covered: u64 = below.iter().map(|run| run.length).sum();
-                    answer.extend(below);
-                    if covered < length {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(answer)
+        self.store.status_shown(self.id, extent).await
     }
 }
 

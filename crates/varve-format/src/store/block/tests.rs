@@ -27,7 +27,8 @@ fn sample() -> EntryBlock {
             }),
             Entry::Flags { snapshot: 6, read_only: false, held: true },
             Entry::Removed(5),
-            Entry::RollbackBegun(6),
+            Entry::RollbackBegun { snapshot: 6, boundary: 9 },
+            Entry::Restored { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
             Entry::RollbackEnded(6),
         ],
     }
@@ -44,7 +45,7 @@ fn golden_bytes() {
     let mut expected = vec![0; SIZE];
     expected[..8].copy_from_slice(b"VARVE\xffSL");
     expected[8] = 1;
-    expected[12] = 208;
+    expected[12] = 248;
     expected[18] = 0x10;
     expected[24] = 3;
     expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -70,20 +71,25 @@ fn golden_bytes() {
     entries[112] = 1;
     entries[116] = 9;
     entries[120..129].copy_from_slice(b"nightly.7");
-    // Flags, removed, rollback begun and ended.
+    // Flags, removed, rollback begun, restored, rollback ended.
     entries[136..140].copy_from_slice(&[5, 0, 24, 0]);
     entries[144] = 6;
     entries[152] = 2;
     entries[160..164].copy_from_slice(&[4, 0, 16, 0]);
     entries[168] = 5;
-    entries[176..180].copy_from_slice(&[6, 0, 16, 0]);
+    entries[176..180].copy_from_slice(&[6, 0, 24, 0]);
     entries[184] = 6;
-    entries[192..196].copy_from_slice(&[7, 0, 16, 0]);
-    entries[200] = 6;
+    entries[192] = 9;
+    entries[200..204].copy_from_slice(&[9, 0, 32, 0]);
+    entries[208] = 6;
+    entries[217] = 0x30;
+    entries[225] = 0x20;
+    entries[232..236].copy_from_slice(&[7, 0, 16, 0]);
+    entries[240] = 6;
     expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
     assert!(bytes(&sample()) == expected, "the layout has changed");
 }
-const GOLDEN_CHECKSUM: [u8; 4] = [0x6f, 0xdc, 0xcd, 0xa2];
+const GOLDEN_CHECKSUM: [u8; 4] = [0xa1, 0xc8, 0x31, 0x57];
 
 #[test]
 fn every_single_bit_of_damage_is_refused() {
@@ -109,9 +115,9 @@ fn contradictions_are_refused_with_a_sound_checksum() {
     // (byte in the block, its new value)
     let cases: &[(usize, u8)] = &[
         (8, 2),           // a newer version
-        (12, 200),        // entries cut off
-        (12, 216),        // and more than there are
-        (64, 9),          // an unknown kind
+        (12, 240),        // entries cut off
+        (13, 1),          // and more than there are
+        (64, 99),         // an unknown kind
         (66, 48),         // a wrong length
         (72, 0),          // E3: snapshot 0
         (81, 1),          // E1: offset not whole
@@ -123,6 +129,9 @@ fn contradictions_are_refused_with_a_sound_checksum() {
         (64 + 120, b'/'), // a name that is none
         (64 + 130, 1),    // E4: padding
         (64 + 156, 1),    // E4: reserved
+        (64 + 192, 6),    // E5: a boundary that is not newer
+        (64 + 224, 1),    // E1: restored, not whole
+        (64 + 225, 0),    // E1: restored, nothing
         (4000, 1),        // B4: something behind the entries
     ];
     for (at, value) in cases {
@@ -167,7 +176,11 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             read_only,
             held
         }),
-        (1_u64..).prop_map(Entry::RollbackBegun),
+        (1_u64..u64::MAX).prop_map(|snapshot| Entry::RollbackBegun { snapshot, boundary: snapshot + 1 }),
+        (1_u64.., 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| Entry::Restored {
+            snapshot,
+            extent: Extent::new(first * PART_SIZE, count * PART_SIZE),
+        }),
         (1_u64..).prop_map(Entry::RollbackEnded),
     ]
 }
