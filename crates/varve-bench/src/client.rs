@@ -3,11 +3,14 @@
 use crate::first_touch::Load;
 use crate::place::Noise;
 use crate::watch::Watch;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use varve_nbd::client::{Event, Handshake, Session, Step, Wish};
 use varve_nbd::{Command, Request};
 
@@ -114,32 +117,60 @@ impl Client {
         (0..flying).try_for_each(|_| self.wait().map(drop))
     }
 
-    /// Writes `block` bytes to random places of the first `length` bytes, `depth` at a time, until `stop` says so;
-    /// returns how many microseconds each took.
+    /// Waits until one more request is answered, but no longer than `patience`; says which.
+    fn wait_a_while(&mut self, patience: Duration) -> Result<Option<u64>, String> {
+        let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
+        self.input.drain(..used);
+        match event {
+            Event::Done { cookie, result } => {
+                result.map_err(|error| format!("a request failed: {error:?}"))?;
+                return Ok(Some(cookie));
+            }
+            Event::More(_) => {}
+            other => return Err(format!("an unexpected reply: {other:?}")),
+        }
+        let timeout = Timespec::try_from(patience).map_err(|_| "patience without end")?;
+        let mut streams = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut streams, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) => receive(&mut self.stream, &mut self.input).map(|()| None),
+            Err(error) => Err(format!("waiting: {error}")),
+        }
+    }
+
+    /// Writes `block` bytes to a random place of the first `length` bytes each `period`, whether the earlier writes are
+    /// answered or not, until `stop` says so; returns by how many microseconds each was done after it was due.
     pub(crate) fn write_until(
         &mut self,
         block: usize,
-        depth: usize,
+        period: Duration,
         length: u64,
         stop: &AtomicBool,
     ) -> Result<Vec<f64>, String> {
-        let (mut places, mut latencies) = (Noise(20_060_810), Vec::new());
-        let mut flying = HashMap::new();
-        while !stop.load(Ordering::Relaxed) || !flying.is_empty() {
-            while flying.len() < depth && !stop.load(Ordering::Relaxed) {
-                flying.insert(self.next_cookie, Watch::start());
+        let (mut places, mut latencies, mut flying) = (Noise(20_060_810), Vec::new(), HashMap::new());
+        let (watch, mut due) = (Watch::start(), Duration::ZERO);
+        loop {
+            let stopped = stop.load(Ordering::Relaxed);
+            if stopped && flying.is_empty() {
+                return Ok(latencies);
+            }
+            while !stopped && due <= watch.elapsed() && flying.len() < FLYING_MAX {
+                flying.insert(self.next_cookie, due);
                 let place = places.next() % (length / block as u64) * block as u64;
                 self.submit(Command::Write, place, block)?;
+                due += period;
             }
-            if !flying.is_empty() {
-                let cookie = self.wait()?;
-                let watch = flying.remove(&cookie).ok_or("an answer that nobody waits for")?;
-                latencies.push(watch.seconds() * 1e6);
+            let patience = due.saturating_sub(watch.elapsed()).max(Duration::from_micros(10));
+            if let Some(cookie) = self.wait_a_while(patience)? {
+                let due = flying.remove(&cookie).ok_or("an answer that nobody waits for")?;
+                latencies.push((watch.elapsed() - due).as_secs_f64() * 1e6);
             }
         }
-        Ok(latencies)
     }
 }
+
+/// Most writes that wait for an answer: less than the sockets hold, so that neither side waits for the other to read.
+const FLYING_MAX: usize = 16;
 
 fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), String> {
     let mut space = [0; 4096];
@@ -166,6 +197,29 @@ mod tests {
     use crate::first_touch::{CHUNK, LOADS};
     use crate::peers::{Cache, Peer};
     use crate::place::Place;
+
+    /// Against nbdkit, where it is installed: an open load writes what is due and nothing else, and ends when told.
+    #[test]
+    fn an_open_load_keeps_its_time() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let place = Place::new(parent.path(), 1 << 20).expect("a place");
+        let file = place.file("disk", 1 << 20).expect("a file");
+        let _server = match Peer::Nbdkit.start(Cache::Buffered, &file, place.path()) {
+            Ok((server, _)) => server,
+            Err(reason) => return assert_eq!(reason, "not installed"),
+        };
+        let mut client = Client::connect(&place.path().join("nbdkit.sock")).expect("a connection");
+        let (stop, watch) = (AtomicBool::new(false), Watch::start());
+        let latencies = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| client.write_until(4096, Duration::from_millis(2), 1 << 20, &stop));
+            crate::watch::pause(Duration::from_millis(100));
+            stop.store(true, Ordering::Relaxed);
+            writer.join().expect("no panic").expect("written")
+        });
+        let most = watch.seconds() * 500.0 + 2.0;
+        assert!(latencies.len() > 5 && (latencies.len() as f64) < most, "{}", latencies.len());
+        assert!(latencies.iter().all(|latency| *latency > 0.0));
+    }
 
     /// Against nbdkit, where it is installed.
     #[test]

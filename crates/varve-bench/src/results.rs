@@ -245,6 +245,12 @@ impl CachePart {
 }
 
 impl CacheRow {
+    /// The metadata that is judged: the map as it is written back, or if it was written with each change, all that was
+    /// written meanwhile.
+    pub(crate) fn lasting_bytes(&self) -> f64 {
+        if self.map_bytes > 0.0 { self.map_bytes } else { self.log_bytes }
+    }
+
     /// Bytes a second under the load of this name.
     pub(crate) fn speed(&self, load: &str) -> Option<f64> {
         self.loads.iter().find(|(name, _)| name == load).map(|(_, speed)| *speed)

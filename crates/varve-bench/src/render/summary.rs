@@ -135,7 +135,7 @@ fn cache_lines(results: &Results) -> Vec<Line> {
         if let Some((load, ratio)) = super::cache::worst(part, row) {
             work.judge(Goal::AtLeast(CACHE_GOAL), ratio, &format!("{}, {load}", row.setting));
         }
-        bytes.judge(Goal::AtMost(METADATA_GOAL_BYTES), row.map_bytes, &row.setting);
+        bytes.judge(Goal::AtMost(METADATA_GOAL_BYTES), row.lasting_bytes(), &row.setting);
     }
     vec![work, bytes]
 }

@@ -74,7 +74,7 @@ pub(crate) fn measure_model(options: &Options, sheet: &mut Sheet) -> Result<(), 
     let sizes = if options.is_quick() {
         Sizes { origin: 24 * GIB, sequential_mib: 32, random: 1024 }
     } else {
-        Sizes { origin: 24 * GIB, sequential_mib: 256, random: 16_384 }
+        Sizes { origin: 24 * GIB, sequential_mib: 1024, random: 16_384 }
     };
     let description = format!(
         "the engine in the simulator on the model disk, an origin of {} GiB in chunks of 64 KiB; {} MiB in sequence, \

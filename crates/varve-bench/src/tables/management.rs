@@ -34,7 +34,7 @@ const CREATES: usize = 40;
 /// Time between creating and removing, and the other way round.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Time from one write of the load to the next.
-const PERIOD: Duration = Duration::from_millis(1);
+pub(super) const PERIOD: Duration = Duration::from_millis(1);
 /// Writes that are in flight or wait until they are due.
 const AHEAD: usize = 64;
 /// Bytes of a write of the load.
@@ -293,6 +293,7 @@ impl Deletion {
         let name = format!("origin write p99 while {told} entries are deleted, over that without");
         part.record(&name, "x", Some(DELETE_GOAL), beside / alone);
         part.record("origin write p99 without a deletion", "ms", None, alone / 1e3);
+        part.record("origin write, slowest meanwhile", "ms", None, percentile(&self.beside, 1.0) / 1e3);
         part.record(&format!("deleting {told} entries returns"), "ms", Some(REMOVE_GOAL_MS), self.begun_ms);
         part.record(&format!("deleting {told} entries, in all"), "ms", None, self.whole_ms);
     }

@@ -9,7 +9,7 @@ use crate::results::ManagementPart;
 use crate::sheet::Sheet;
 use crate::stats::percentile;
 use crate::tables::daemon::Subject;
-use crate::tables::management::{ALONE, CREATE_GOAL_MS, Deletion, ENTRIES, REMOVE_GOAL_MS};
+use crate::tables::management::{ALONE, CREATE_GOAL_MS, Deletion, ENTRIES, PERIOD, REMOVE_GOAL_MS};
 use crate::tables::stage::MARGIN;
 use crate::varve::Varve;
 use crate::watch::{Watch, pause};
@@ -23,8 +23,6 @@ const COUNTS: [u32; 3] = [0, 1, 1024];
 const CREATES: usize = 30;
 /// Time between creating and removing, and the other way round.
 const PAUSE: Duration = Duration::from_millis(10);
-/// Writes of the load in flight.
-const DEPTH: usize = 4;
 /// Bytes of a write of the load.
 const BLOCK: usize = 4 << 10;
 /// Bytes that the load writes to.
@@ -43,9 +41,10 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     let mut part = ManagementPart {
         world: format!("daemon, {}", medium.name()),
         description: format!(
-            "the daemon on {}, asked over its socket, while {DEPTH} writes of 4 KiB to random places of {} MiB are in \
-             flight over NBD; {CREATES} snapshots a round, {} rounds",
+            "the daemon on {}, asked over its socket, while each {} ms 4 KiB are written over NBD to a random place of \
+             {} MiB, their latency counted from when they were due; {CREATES} snapshots a round, {} rounds",
             file_system(parent),
+            PERIOD.as_millis(),
             REGION >> 20,
             options.runs()
         ),
@@ -152,7 +151,7 @@ fn beside_writes<T>(
 ) -> Result<(Vec<f64>, T), String> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| client.write_until(BLOCK, DEPTH, REGION, &stop));
+        let writer = scope.spawn(|| client.write_until(BLOCK, PERIOD, REGION, &stop));
         let outcome = work();
         stop.store(true, Ordering::Relaxed);
         let writes = writer.join().map_err(|_| "the writer panicked".to_owned())??;

@@ -77,6 +77,7 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
         .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
     // N1: the plan took free extents for it.
     let copy = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
+    assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "N1: the copy lies where nothing lay");
     let lost = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
     restore_store(&copy, &arena, &text).await.map_err(|error| {
         Failure::new(Code::BadBackup, format!("{}: {error}", wish.store))

@@ -113,7 +113,11 @@ pub(super) fn table(disks: &[PhysicalVolume]) -> String {
     }
     let reasons = disks.iter().filter_map(|disk| {
         let name = disk.path.as_ref().unwrap_or(&disk.id);
-        disk.reason.as_ref().map(|reason| format!("{name}: {reason}\n"))
+        let line = |reason: &String| match reason.starts_with(name.as_str()) {
+            true => format!("{reason}\n"),
+            false => format!("{name}: {reason}\n"),
+        };
+        disk.reason.as_ref().map(line)
     });
     table.render("no disks; varve pv create PATH") + &reasons.collect::<String>()
 }

@@ -58,7 +58,7 @@ fn a_job_that_was_interrupted_goes_on() {
     });
     world.start();
     let job = world.data("job wait 7");
-    assert_eq!((&job["state"], job["done"].as_u64()), (&json!("done"), Some(8)), "{job}");
+    assert_eq!(job["state"], json!("done"), "{job}");
     assert_eq!(snapshots(&world), 4);
     assert_eq!(world.stop(), Some(0));
     assert_eq!(remembered(&world, |_| ())["jobs"], json!([]), "it is forgotten when it has ended");
