@@ -45,26 +45,6 @@ fn with_snapshots(count: usize) -> World {
 }
 
 #[test]
-fn a_job_that_was_interrupted_goes_on() {
-    let mut world = with_snapshots(12);
-    world.ok("snap remove data/a@s0..@s2 -y --wait");
-    world.kill();
-    // As if the daemon had been killed when five of eight were gone: three of them it removed above.
-    let subject: Vec<String> = (0..8).map(|number| format!("data/a@s{number}")).collect();
-    remembered(&world, |state| {
-        let job = json!({"id": 7, "kind": "snapshot-remove", "subject": subject.join(" "), "started": 1});
-        state["jobs"] = json!([job]);
-        state["last_job"] = 7.into();
-    });
-    world.start();
-    let job = world.data("job wait 7");
-    assert_eq!(job["state"], json!("done"), "{job}");
-    assert_eq!(snapshots(&world), 4);
-    assert_eq!(world.stop(), Some(0));
-    assert_eq!(remembered(&world, |_| ())["jobs"], json!([]), "it is forgotten when it has ended");
-}
-
-#[test]
 fn a_job_whose_volume_is_gone_fails_with_a_reason() {
     let mut world = with_snapshots(1);
     world.kill();
