@@ -12,6 +12,8 @@ use super::map::Run;
 use super::{Sabotage, SnapshotStore, StoreError};
 use varve_block::Extent;
 
+/// How many bytes are compared as one.
+const PIECE_BYTES: u64 = 1 << 30;
 /// Stands for the origin in the order of snapshots: newer than all of them.
 const ORIGIN: u64 = u64::MAX;
 
@@ -20,9 +22,9 @@ impl SnapshotStore {
     /// the origin if that is `None`. Exact but for content that was replaced by the same content (D1, D2). Where only
     /// the larger one has bytes they count as different.
     ///
-    /// The answer is true for one instant: that of the call. Takes time in proportion to what was preserved, not to
-    /// the size of the origin.
-    pub fn diff(&self, from: u64, to: Option<u64>) -> Result<Vec<Extent>, StoreError> {
+    /// What is written while this goes on may or may not be in the answer; everything that differed before is. Takes
+    /// time in proportion to what was preserved, not to the size of the origin.
+    pub async fn diff(&self, from: u64, to: Option<u64>) -> Result<Vec<Extent>, StoreError> {
         if to.is_none() && self.half_rolled_back.get() {
             return Err(StoreError::HalfRolledBack);
         }
@@ -34,13 +36,20 @@ impl SnapshotStore {
         let to = to.unwrap_or(ORIGIN);
         let (older, newer) = (from.min(to), from.max(to));
         let common = Extent::new(0, from_size.min(to_size));
-        let state = self.state.borrow();
-        let map = &state.contents.map;
-        let mut differing = Vec::new();
-        for chunk in map.touched(older, newer, !self.sabotaged(Sabotage::DiffWithoutWritten)) {
-            let whole = Extent::new(chunk * map.chunk_size(), map.chunk_size());
-            let Some(extent) = whole.intersect(common) else { continue };
-            compare(&map.resolve(older, extent), &map.resolve(newer, extent), &mut differing);
+        let written = !self.sabotaged(Sabotage::DiffWithoutWritten);
+        let (mut differing, mut key, mut done) = (Vec::new(), Some(0), 0);
+        while let Some(from) = key {
+            let window = self.map.touched(older, newer, from, written).await?;
+            for extent in window.touched.into_iter().filter_map(|extent| extent.intersect(common)) {
+                for (_, piece) in
+                    Extent::between(extent.offset.max(done), extent.end().max(done)).pieces(PIECE_BYTES)
+                {
+                    let (one, two) = self.map.resolve_both(older, newer, piece).await?;
+                    compare(&one, &two, &mut differing);
+                }
+                done = done.max(extent.end());
+            }
+            key = window.next;
         }
         let all = Extent::new(0, from_size.max(to_size));
         push(&mut differing, Extent::between(common.end(), all.end()));

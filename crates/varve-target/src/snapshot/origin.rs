@@ -28,13 +28,25 @@ impl SnapshotStore {
         Device::new(Origin { store: Rc::clone(self), device: self.origin_device() })
     }
 
+    /// For whom the parts of `extent` are preserved now, and which those are.
+    fn concerned(&self, extent: Extent) -> Option<(u64, Extent)> {
+        let (newest, size) = self.contents.borrow().newest()?;
+        Some((newest, extent.align_out(PART_SIZE).intersect(Extent::new(0, size))?))
+    }
+
+    /// Whether something of `extent` must be preserved before it may change, or that may be so: what it takes to know
+    /// is not in memory.
+    pub(super) fn may_miss(&self, extent: Extent) -> bool {
+        self.concerned(extent).is_some_and(|(newest, parts)| {
+            self.map.try_missing(newest, parts).map_or(true, |missing| !missing.is_empty())
+        })
+    }
+
     /// The runs of `extent` that must be preserved before it may change, and for whom.
-    pub(super) fn missing(&self, extent: Extent) -> Option<(u64, Vec<Extent>)> {
-        let state = self.state.borrow();
-        let (newest, size) = state.contents.newest()?;
-        let parts = extent.align_out(PART_SIZE).intersect(Extent::new(0, size))?;
-        let missing = state.contents.map.missing(newest, parts);
-        (!missing.is_empty()).then_some((newest, missing))
+    pub(super) async fn missing(&self, extent: Extent) -> Result<Option<(u64, Vec<Extent>)>, IoError> {
+        let Some((newest, parts)) = self.concerned(extent) else { return Ok(None) };
+        let missing = self.map.missing(newest, parts).await?;
+        Ok((!missing.is_empty()).then_some((newest, missing)))
     }
 
     /// Makes sure that the origin's content in `extent` is preserved for its snapshots. The caller is inside the
@@ -52,7 +64,7 @@ impl SnapshotStore {
     ) -> Result<(), IoError> {
         let parts = extent.align_out(PART_SIZE);
         let _alone = self.copies.lock(parts, LockMode::Exclusive).await;
-        let Some((snapshot, missing)) = self.missing(parts) else { return Ok(()) };
+        let Some((snapshot, missing)) = self.missing(parts).await? else { return Ok(()) };
         let mut round = Vec::new();
         let mut bytes = 0;
         let pieces = missing.into_iter().flat_map(|run| cut(run, PIECE_BYTES));
@@ -66,7 +78,7 @@ impl SnapshotStore {
         }
         self.preserve_round(snapshot, &round, &between).await?;
         // The snapshot may have been removed meanwhile: then an older one has got what it needs.
-        assert!(self.missing(parts).is_none(), "S1: {parts:?} is preserved");
+        assert!(self.missing(parts).await?.is_none(), "S1: {parts:?} is preserved");
         Ok(())
     }
 
@@ -146,7 +158,7 @@ impl Origin {
         let extent = io.extent();
         if let Io::Zero { options, .. } = io
             && options.fast
-            && store.missing(extent).is_some()
+            && store.missing(extent).await?.is_some()
         {
             return Err(IoError::Unsupported);
         }
@@ -185,7 +197,7 @@ impl BlockDevice for Origin {
             Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => {}
         }
         let inside = store.changes.try_enter();
-        if inside.is_none() || store.half_rolled_back.get() || store.missing(io.extent()).is_some() {
+        if inside.is_none() || store.half_rolled_back.get() || store.may_miss(io.extent()) {
             return Completion::pending(self.change(io, inside));
         }
         // S2: everything is preserved, so nothing is in the way.

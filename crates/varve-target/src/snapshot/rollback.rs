@@ -17,6 +17,8 @@ use varve_format::store::Entry;
 
 /// How much is copied as one.
 const STEP_BYTES: u64 = MIB;
+/// How much of a snapshot is looked at as one.
+const WINDOW_BYTES: u64 = 1 << 30;
 /// How many steps are under way at the same time.
 const STEPS: usize = 4;
 
@@ -41,7 +43,7 @@ impl SnapshotStore {
         let _rolling_back = Reset(&self.rolling_back);
         let _managing = self.managing.lock(Extent::new(0, 1), varve_block::LockMode::Exclusive).await;
         let view = self.view_state(id).ok_or(StoreError::NotFound)?;
-        if self.state.borrow().contents.rollback.is_some_and(|begun| begun != id) {
+        if self.contents.borrow().rollback.is_some_and(|begun| begun != id) {
             return Err(StoreError::Busy);
         }
         let (_changes, _reads) = (self.changes.close(), self.reads.close());
@@ -49,7 +51,7 @@ impl SnapshotStore {
         let _view = view.gate.close(); // K1
         view.gate.drained().await;
         self.flush_written().await?; // K1: a crash must not take back what the snapshot shows now.
-        self.has_room_for_rollback(id)?;
+        self.has_room_for_rollback(id).await?;
         let begun = self.log_entry(Entry::RollbackBegun(id)).await;
         let outcome = match begun {
             Ok(()) => self.roll_back(id, progress).await.map_err(|error| {
@@ -66,43 +68,45 @@ impl SnapshotStore {
 
     /// Finishes a rollback that a crash interrupted, before anybody is served.
     pub(super) async fn finish_rollback_of_before(&self) -> Result<(), StoreError> {
-        let Some(id) = self.state.borrow().contents.rollback else { return Ok(()) };
+        let Some(id) = self.contents.borrow().rollback else { return Ok(()) };
         self.rolling_back.set(true);
         let _rolling_back = Reset(&self.rolling_back);
         self.roll_back(id, &Progress::default()).await // K2
     }
 
     /// The runs in which snapshot `id` differs from the origin.
-    fn differing(&self, id: u64) -> Result<Vec<Run>, StoreError> {
-        let state = self.state.borrow();
-        let size = state.contents.snapshots.get(&id).ok_or(StoreError::NotFound)?.size;
-        let mut runs = state.contents.map.resolve(id, Extent::new(0, size));
-        runs.retain(|run| run.source != Source::Below);
+    async fn differing(&self, id: u64) -> Result<Vec<Run>, StoreError> {
+        let size = self.contents.borrow().snapshots.get(&id).ok_or(StoreError::NotFound)?.size;
+        let mut runs = Vec::new();
+        for (_, window) in Extent::new(0, size).pieces(WINDOW_BYTES) {
+            runs.extend(self.map.differing(id, window).await?);
+        }
         Ok(runs)
     }
 
     /// Refuses a rollback for which the copies would not fit into the store; else keeps the space for them.
-    fn has_room_for_rollback(&self, id: u64) -> Result<(), StoreError> {
-        let runs = self.differing(id)?;
-        let missing = runs.iter().filter_map(|run| self.missing(run.extent)).flat_map(|(_, runs)| runs);
+    async fn has_room_for_rollback(&self, id: u64) -> Result<(), StoreError> {
         let (mut copies, mut bytes) = (0, 0);
-        missing.for_each(|run| {
-            copies += 1;
-            bytes += run.length;
-        });
-        // One block for each record, were every copy alone.
-        let needed = bytes + copies as u64 * varve_format::store::PART_SIZE;
-        let mut state = self.state.borrow_mut();
-        if needed > 0 && needed > state.available(copies, bytes) {
+        for run in self.differing(id).await? {
+            let missing = self.missing(run.extent).await?;
+            missing.into_iter().flat_map(|(_, runs)| runs).for_each(|run| {
+                copies += 1;
+                bytes += run.length;
+            });
+        }
+        // One block for each record, were every copy alone; and nodes, which each record is promised again.
+        let blocks = copies as u64 + self.blocks_for_nodes(copies, bytes);
+        let needed = bytes + blocks * varve_format::store::PART_SIZE;
+        if bytes > 0 && needed > self.available(copies, bytes) {
             return Err(StoreError::NoSpace);
         }
-        state.held_back = needed;
+        self.state.borrow_mut().held_back = needed;
         Ok(())
     }
 
     async fn roll_back(&self, id: u64, progress: &Progress) -> Result<(), StoreError> {
         // No place that the snapshot shows can be freed meanwhile (K1), so nothing has to be kept in use.
-        let runs = self.differing(id)?;
+        let runs = self.differing(id).await?;
         progress.total.set(runs.iter().map(|run| run.extent.length).sum());
         let steps = runs.into_iter().flat_map(|run| {
             let pieces: Vec<_> = run.extent.pieces(STEP_BYTES).collect();
