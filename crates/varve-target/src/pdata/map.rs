@@ -165,8 +165,11 @@ impl Map {
                 pages.admit_node(node);
             }
             Wanted::Page(group) => {
-                let found = self.load_page(group).await?;
-                self.pages.borrow_mut().admit_page(group, found);
+                let found = self.load_page(group).await;
+                // Once it is in memory, read by somebody else, its places are written in turn: what was read is stale.
+                if !self.pages.borrow().is_loaded(wanted) {
+                    self.pages.borrow_mut().admit_page(group, found?);
+                }
             }
         }
         assert!(self.pages.borrow().is_loaded(wanted), "what was read is in memory");

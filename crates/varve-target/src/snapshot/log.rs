@@ -128,7 +128,8 @@ impl SnapshotStore {
         outcomes: &mut [Result<(), IoError>],
         tried_checkpoint: &mut bool,
     ) -> Result<(), IoError> {
-        if !self.has_room(units) && !std::mem::replace(tried_checkpoint, true) {
+        if !self.has_room(units) && (!*tried_checkpoint || !self.log_has_room()) {
+            *tried_checkpoint = true;
             self.reclaim_all().await?;
             match self.checkpoint().await {
                 // What was written to snapshots is in the checkpoint, as it is now: logged again it could be stale.
@@ -136,6 +137,9 @@ impl SnapshotStore {
                 Err(IoError::NoSpace) => {}
                 Err(error) => return Err(error),
             }
+        }
+        if !self.log_has_room() {
+            return Err(IoError::NoSpace); // S9: the next checkpoint needs what is left.
         }
         let record = self.plan(units, data).await?;
         record.refused.iter().for_each(|member| outcomes[*member] = Err(IoError::NoSpace));
