@@ -106,7 +106,8 @@ fn store() -> Vec<Vec<u8>> {
         }),
         Entry::Flags { snapshot: 6, read_only: false, held: true },
         Entry::Removed(5),
-        Entry::RollbackBegun(6),
+        Entry::RollbackBegun { snapshot: 6, boundary: 9 },
+        Entry::Restored { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
         Entry::RollbackEnded(6),
     ];
     let block = |kind, next| {

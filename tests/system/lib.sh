@@ -4,7 +4,7 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/../.." && pwd)
-varve_bin=${VARVE_BIN:-${CARGO_TARGET_DIR:-$root/target}/release/varve}
+varve_bin=${VARVE_BIN:-${CARGO_TARGET_DIR:-$root/target}/debug/varve}
 work=$(mktemp -d "${VARVE_TEST_DIR:-${TMPDIR:-/var/tmp}}/varve-test.XXXXXX")
 export VARVE_SOCKET=$work/varve.sock
 # What clients leave behind goes with the folder.
@@ -12,7 +12,7 @@ cd "$work"
 daemon_pid='' passed=0 failed=0
 daemon_options=()
 
-[ -x "$varve_bin" ] || { echo "no $varve_bin: run 'cargo build --release -p varve-cli' first" >&2; exit 1; }
+[ -x "$varve_bin" ] || { echo "no $varve_bin: run 'cargo build -p varve-cli' first" >&2; exit 1; }
 
 varve() { "$varve_bin" "$@"; }
 pass() { passed=$((passed + 1)); printf '    ok    %s\n' "$*"; }

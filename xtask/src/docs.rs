@@ -152,7 +152,10 @@ fn rewrite(text: &str, outputs: &[String]) -> String {
 /// `output` without what differs from run to run: digits (and the letters among them in ids), and runs of blanks
 /// and rules, whose width follows the numbers.
 fn mask(output: &str) -> String {
-    let is_id = |word: &str| word.len() >= 8 && word.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
+    let is_id = |word: &str| {
+        let core = word.trim_matches(|c: char| "\"':,;()".contains(c));
+        core.len() >= 8 && core.chars().all(|c| c.is_ascii_hexdigit() || c == '-')
+    };
     let words = output.split_whitespace().filter(|word| !word.chars().all(|c| "-─━=".contains(c)));
     let masked = words.map(|word| {
         if is_id(word) {
@@ -191,6 +194,10 @@ mod tests {
     #[test]
     fn numbers_and_ids_are_no_difference_and_words_are() {
         assert_eq!(mask("took 1.5 ms, id 0a1b2c3d-99"), mask("took 22 ms, id ffffffff-00"));
+        assert_eq!(
+            mask("id = \"0a1b2c3d-99\", group 0a1b2c3d:"),
+            mask("id = \"ffffffff-00\", group ffffffff:")
+        );
         assert_ne!(mask("1 GiB free"), mask("1 GiB used"));
     }
 }

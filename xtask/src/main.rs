@@ -1,5 +1,6 @@
 //! Automation: the rules of the house, fuzzing, licences, rendered documents.
 
+mod asan;
 mod docs;
 mod fuzz;
 mod licences;
@@ -15,6 +16,7 @@ usage: cargo xtask COMMAND
   tidy                          checks the rules of the house on every source file
   licences                      checks licences and origins of all dependencies against deny.toml
   fuzz [--seconds N] [TARGET…]  builds the fuzz targets and runs each for N seconds (30)
+  asan [WORD…]                  runs the tests of the crates with unsafe code under the address sanitizer
   docs [--write] [PAGE…]        runs the commands in docs/ and compares what they print, or writes it
   render                        writes the documents that are rendered from code (docs/format.md)
 ";
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["tidy"] => tidy::run(&root()),
         ["licences"] => licences::run(&root()),
+        ["asan", rest @ ..] => asan::run(&root(), rest),
         ["docs", rest @ ..] => docs::run(&root(), rest),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),
         ["render"] => render::run(&root()),

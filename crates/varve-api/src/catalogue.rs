@@ -105,7 +105,8 @@ catalogue! {
         "The path is no block device or regular file, or the daemon may not open it for reading and writing.";
     LabelDamaged = 110, NeedsRepair, "the disk's label is damaged",
         "Both copies of the label fail their checksum, or the label contradicts the disk (its size, its place). \
-        Nothing was written to the disk. `varve check PATH` shows what was found.";
+        Nothing was written to the disk. `varve check PATH` shows what was found. If the disk belongs to a group, stop \
+        the daemon: `varve repair PATH…` of all disks of the group makes the label anew from the disk's metadata ring.";
     DuplicateDisk = 111, Failed, "two disks carry the same label",
         "A disk was copied, or is reached by two paths. Varve cannot know which of them holds the truth and uses \
         neither of the two for writing. Detach one of them, then `varve pv scan PATH` of the other.";
@@ -132,13 +133,14 @@ catalogue! {
         "Disks of the group are missing, or one of them holds an old description. Reading goes on where it can, but \
         the group is not changed. `varve vg show VG` names the disks.";
     GroupDamaged = 206, NeedsRepair, "the group's description is damaged",
-        "No disk of the group holds a description with a valid checksum and contents that make sense. `varve check \
-        PATH…` shows every slot; `varve vg restore VG FILE` writes a backup back.";
+        "No disk of the group holds a description with a valid checksum and contents that make sense. Stop the daemon; \
+        `varve check PATH…` tells what was found, and `varve restore FILE PATH…` writes a backup, which `varve vg \
+        backup` made, back to the group's disks.";
     BadExtentSize = 207, Usage, "the extent size is not valid",
         "An extent is a power of two from 64 KiB to 1 GiB; 4 MiB unless told otherwise. It cannot be changed later.";
     BadBackup = 208, Usage, "the backup does not fit",
-        "The text is no description of a group, its checksum is wrong, or it describes a group with other disks than \
-        those attached. A backup is restored only to the very disks that it names.";
+        "The text is no description of a group, or it describes a group with other disks than those attached. A backup \
+        is restored only to the very disks that it names.";
     LastDisk = 209, Busy, "it is the group's last disk",
         "A group needs at least one disk. `varve vg remove VG` gives up the group as a whole.";
     DiskHoldsExtents = 210, Busy, "volumes lie on the disk",
@@ -195,6 +197,10 @@ catalogue! {
         chooses it.";
     SnapshotMergesNow = 410, Busy, "a rollback is under way",
         "The volume is being rolled back to a snapshot. `varve job list` shows how far it is.";
+    RollbackBesideIndependent = 411, Busy, "independent snapshots are in the way",
+        "While a volume has several snapshot stores it cannot be rolled back in place: each store would have to keep \
+        what the others' snapshots show. Remove the independent snapshots, or write the snapshot's content back \
+        through an export: `varve snap diff` tells which extents.";
 
     ExportNotFound = 501, NotFound, "no such export",
         "`varve export list` shows the exports. An export is named by its ID, its URI or path, or by its volume if \

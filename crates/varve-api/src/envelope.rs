@@ -23,15 +23,18 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// An error without a remedy (yet).
+    /// An error whose remedy is what `varve explain` tells of its code.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), help: String::new() }
+        Self { code, message: message.into(), help: format!("varve explain {code}") }
     }
 
-    /// The same error with the remedy `help`.
+    /// The same error with the remedy `help`; an empty one changes nothing.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
-        self.help = help.into();
+        let help = help.into();
+        if !help.is_empty() {
+            self.help = help;
+        }
         self
     }
 
@@ -141,7 +144,9 @@ mod tests {
     #[test]
     fn people_read_the_error_and_the_remedy() {
         let failure = Failure::new(Code::Usage, "no such verb");
-        assert_eq!(failure.to_string(), "error[V0002]: no such verb");
+        let general = "error[V0002]: no such verb\nhelp: varve explain V0002";
+        assert_eq!(failure.to_string(), general);
+        assert_eq!(failure.clone().help("").to_string(), general);
         assert_eq!(
             failure.help("varve --help").to_string(),
             "error[V0002]: no such verb\nhelp: varve --help"

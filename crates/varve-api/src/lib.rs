@@ -14,15 +14,16 @@ mod words;
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use nouns::{
-    Backup, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History, HistoryEntry, Job,
-    LogicalVolume, PhysicalVolume, Plan, Segment, Snapshot, SnapshotStore, Traffic,
+    AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
+    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
+    SnapshotStore, Traffic,
 };
 pub use requests::{
     ExportCreate, ExportRemove, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
     PhysicalVolumeRemove, PhysicalVolumeScan, Remove, Rename, Resize, SnapshotCreate, SnapshotHold,
-    SnapshotRemove, SnapshotRollback, VolumeCreate,
+    SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,
-    VolumeState,
+    VolumeState, WhenFull,
 };

@@ -3,7 +3,7 @@
 use crate::envelope::Failure;
 use crate::words::{
     Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,
-    VolumeState,
+    VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -83,6 +83,35 @@ nouns! {
         pub used: u64,
         /// Bytes in a chunk.
         pub chunk_size: u64,
+        /// Whether writes that need a copy wait for space.
+        #[serde(default)]
+        pub paused: bool,
+        /// Snapshots that were dropped for want of space since the daemon started.
+        #[serde(default)]
+        pub dropped: u64,
+        /// Writes that waited for space in vain since the daemon started.
+        #[serde(default)]
+        pub timed_out: u64,
+    }
+
+    /// When a snapshot store is extended by itself, and by how much.
+    #[derive(Copy, Eq)]
+    struct AutoExtend {
+        /// When so much of it is taken, in percent.
+        pub at_percent: u64,
+        /// By so much of its size, in percent.
+        pub by_percent: u64,
+    }
+
+    /// What a volume declares for its snapshot stores.
+    #[derive(Copy, Eq)]
+    struct SnapshotPolicy {
+        /// What becomes of a write that needs a copy for which there is no room, and none to be had.
+        pub when_full: WhenFull,
+        /// How long such a write waits at most, in milliseconds.
+        pub pause_timeout_ms: u64,
+        /// When a store grows by itself; never if null.
+        pub auto_extend: Option<AutoExtend>,
     }
 
     /// What went through a volume or an export since the daemon started.
@@ -133,6 +162,11 @@ nouns! {
         pub snapshots: u32,
         /// Where its snapshots keep old content, once there was one.
         pub snapshot_store: Option<SnapshotStore>,
+        /// The stores of its independent snapshots, one each.
+        #[serde(default)]
+        pub independent_stores: Vec<SnapshotStore>,
+        /// What is done when a store fills.
+        pub snapshot_policy: SnapshotPolicy,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
         /// Where it lies.
@@ -163,6 +197,29 @@ nouns! {
         pub state: SnapshotState,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
+    }
+
+    /// A run of bytes.
+    struct ByteExtent {
+        /// The first byte.
+        pub offset: u64,
+        /// Bytes.
+        pub length: u64,
+    }
+
+    /// Where two states of a volume differ.
+    struct SnapshotDiff {
+        /// One state: `VG/LV@SNAP`.
+        pub from: String,
+        /// The other: `VG/LV@SNAP`, or `VG/LV` for the volume as it was at that moment.
+        pub to: String,
+        /// Whether an extent is listed only if something in it was written. Between two independent snapshots, whose
+        /// stores know nothing of each other, what was changed after both is listed too.
+        pub exact: bool,
+        /// Bytes of all extents.
+        pub bytes: u64,
+        /// In order, apart from each other, as long as they can be.
+        pub extents: Vec<ByteExtent>,
     }
 
     /// A door onto a volume or snapshot.

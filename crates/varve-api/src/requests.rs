@@ -3,7 +3,7 @@
 //! With `dry_run` the answer is a [`crate::Plan`] and nothing is changed. Names and sizes are texts in the grammar
 //! of the command line (`VG/LV@SNAP`, `10G`, `+2G`, `50%FREE`).
 
-use crate::words::{Cache, Door, Layout, SnapshotMode};
+use crate::words::{Cache, Door, Layout, SnapshotMode, WhenFull};
 use serde::{Deserialize, Serialize};
 
 macro_rules! requests {
@@ -110,6 +110,22 @@ requests! {
         stripes: Option<u32>,
         /// Bytes on one disk before the next one's turn; 64 KiB if not given.
         stripe_size: Option<String>,
+        /// What becomes of writes for which its snapshots have no room; `pause` if not given.
+        when_full: Option<WhenFull>,
+        /// How long they wait, such as `60s`; a minute if not given.
+        pause_timeout: Option<String>,
+        /// When its snapshot stores grow and by how much: `80%:20%`, which is also meant if not given, or `off`.
+        auto_extend: Option<String>,
+    }
+
+    /// Changes what a volume declares; what is not given stays.
+    struct VolumeChange {
+        /// What becomes of writes for which its snapshots have no room.
+        when_full: Option<WhenFull>,
+        /// How long they wait, such as `60s`.
+        pause_timeout: Option<String>,
+        /// When its snapshot stores grow and by how much: `80%:20%`, or `off`.
+        auto_extend: Option<String>,
     }
 
     /// Grows or shrinks a volume.

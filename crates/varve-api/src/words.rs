@@ -111,6 +111,16 @@ words! {
         Independent = "independent",
     }
 
+    /// What becomes of a write that needs a copy for which there is no room.
+    WhenFull {
+        /// It waits, for a while.
+        Pause = "pause",
+        /// The oldest snapshots that are not held go.
+        DropOldest = "drop-oldest",
+        /// It fails.
+        Error = "error",
+    }
+
     /// A protocol by which a volume can be reached.
     Door {
         /// Network block device.

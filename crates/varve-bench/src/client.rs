@@ -3,9 +3,14 @@
 use crate::first_touch::Load;
 use crate::place::Noise;
 use crate::watch::Watch;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use varve_nbd::client::{Event, Handshake, Session, Step, Wish};
 use varve_nbd::{Command, Request};
 
@@ -59,14 +64,15 @@ impl Client {
         self.stream.write_all(&message).map_err(|error| format!("sending: {error}"))
     }
 
-    /// Waits until one more request is answered.
-    fn wait(&mut self) -> Result<(), String> {
+    /// Waits until one more request is answered, and says which.
+    fn wait(&mut self) -> Result<u64, String> {
         loop {
             let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
             self.input.drain(..used);
             match event {
-                Event::Done { result, .. } => {
-                    return result.map_err(|error| format!("a write failed: {error:?}"));
+                Event::Done { cookie, result } => {
+                    let failed = |error| format!("a request failed: {error:?}");
+                    return result.map(|()| cookie).map_err(failed);
                 }
                 Event::More(_) => receive(&mut self.stream, &mut self.input)?,
                 other => return Err(format!("an unexpected reply: {other:?}")),
@@ -91,7 +97,80 @@ impl Client {
         self.wait()?;
         Ok((places.len() * load.block) as f64 / watch.seconds())
     }
+
+    /// Discards `length` bytes at each of `places`, `depth` at a time.
+    pub(crate) fn trim(
+        &mut self,
+        places: impl Iterator<Item = u64>,
+        length: usize,
+        depth: usize,
+    ) -> Result<(), String> {
+        let mut flying = 0;
+        for place in places {
+            if flying == depth {
+                self.wait()?;
+                flying -= 1;
+            }
+            self.submit(Command::Trim, place, length)?;
+            flying += 1;
+        }
+        (0..flying).try_for_each(|_| self.wait().map(drop))
+    }
+
+    /// Waits until one more request is answered, but no longer than `patience`; says which.
+    fn wait_a_while(&mut self, patience: Duration) -> Result<Option<u64>, String> {
+        let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
+        self.input.drain(..used);
+        match event {
+            Event::Done { cookie, result } => {
+                result.map_err(|error| format!("a request failed: {error:?}"))?;
+                return Ok(Some(cookie));
+            }
+            Event::More(_) => {}
+            other => return Err(format!("an unexpected reply: {other:?}")),
+        }
+        let timeout = Timespec::try_from(patience).map_err(|_| "patience without end")?;
+        let mut streams = [PollFd::new(&self.stream, PollFlags::IN)];
+        match poll(&mut streams, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => Ok(None),
+            Ok(_) => receive(&mut self.stream, &mut self.input).map(|()| None),
+            Err(error) => Err(format!("waiting: {error}")),
+        }
+    }
+
+    /// Writes `block` bytes to a random place of the first `length` bytes each `period`, whether the earlier writes are
+    /// answered or not, until `stop` says so; returns by how many microseconds each was done after it was due.
+    pub(crate) fn write_until(
+        &mut self,
+        block: usize,
+        period: Duration,
+        length: u64,
+        stop: &AtomicBool,
+    ) -> Result<Vec<f64>, String> {
+        let (mut places, mut latencies, mut flying) = (Noise(20_060_810), Vec::new(), HashMap::new());
+        let (watch, mut due) = (Watch::start(), Duration::ZERO);
+        loop {
+            let stopped = stop.load(Ordering::Relaxed);
+            if stopped && flying.is_empty() {
+                return Ok(latencies);
+            }
+            while !stopped && due <= watch.elapsed() && flying.len() < FLYING_MAX {
+                flying.insert(self.next_cookie, due);
+                let place = places.next() % (length / block as u64) * block as u64;
+                self.submit(Command::Write, place, block)?;
+                due += period;
+            }
+            let patience = due.saturating_sub(watch.elapsed()).max(Duration::from_micros(10));
+            if let Some(cookie) = self.wait_a_while(patience)? {
+                let due = flying.remove(&cookie).ok_or("an answer that nobody waits for")?;
+                latencies.push((watch.elapsed() - due).as_secs_f64() * 1e6);
+            }
+        }
+    }
 }
+
+/// Most writes that wait for an answer: less than the sockets hold, so that neither side waits for the other to read.
+const FLYING_MAX: usize = 16;
 
 fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), String> {
     let mut space = [0; 4096];
@@ -118,6 +197,29 @@ mod tests {
     use crate::first_touch::{CHUNK, LOADS};
     use crate::peers::{Cache, Peer};
     use crate::place::Place;
+
+    /// Against nbdkit, where it is installed: an open load writes what is due and nothing else, and ends when told.
+    #[test]
+    fn an_open_load_keeps_its_time() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let place = Place::new(parent.path(), 1 << 20).expect("a place");
+        let file = place.file("disk", 1 << 20).expect("a file");
+        let _server = match Peer::Nbdkit.start(Cache::Buffered, &file, place.path()) {
+            Ok((server, _)) => server,
+            Err(reason) => return assert_eq!(reason, "not installed"),
+        };
+        let mut client = Client::connect(&place.path().join("nbdkit.sock")).expect("a connection");
+        let (stop, watch) = (AtomicBool::new(false), Watch::start());
+        let latencies = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| client.write_until(4096, Duration::from_millis(2), 1 << 20, &stop));
+            crate::watch::pause(Duration::from_millis(100));
+            stop.store(true, Ordering::Relaxed);
+            writer.join().expect("no panic").expect("written")
+        });
+        let most = watch.seconds() * 500.0 + 2.0;
+        assert!(latencies.len() > 5 && (latencies.len() as f64) < most, "{}", latencies.len());
+        assert!(latencies.iter().all(|latency| *latency > 0.0));
+    }
 
     /// Against nbdkit, where it is installed.
     #[test]

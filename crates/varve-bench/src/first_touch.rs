@@ -7,7 +7,7 @@ use varve_block::{Arena, Clock, Device, Durability, IoError};
 /// Bytes of a chunk, the unit in which snapshots keep old content.
 pub(crate) const CHUNK: u64 = 64 << 10;
 /// Numbers of snapshots that are measured.
-pub(crate) const COUNTS: [u32; 5] = [0, 1, 4, 8, 16];
+pub(crate) const COUNTS: [u32; 8] = [0, 1, 4, 8, 16, 64, 256, 1024];
 
 /// A load.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,6 +74,42 @@ impl Load {
         let seconds = clock.now().since(began).as_secs_f64();
         Ok((places.len() * self.block) as f64 / seconds)
     }
+
+    /// As [`Load::write`], but reads, `passes` times over.
+    pub(crate) async fn read(
+        &self,
+        device: &Device,
+        around: (&Arena, &Clock),
+        start: u64,
+        length: u64,
+        passes: usize,
+    ) -> Result<f64, IoError> {
+        let places = self.places(start, length).repeat(passes);
+        read_places(device, around, &places, self.block, self.depth).await
+    }
+}
+
+/// Reads `block` bytes at each of `places`, `depth` at a time; says how many bytes a second that made.
+pub(crate) async fn read_places(
+    device: &Device,
+    (arena, clock): (&Arena, &Clock),
+    places: &[u64],
+    block: usize,
+    depth: usize,
+) -> Result<f64, IoError> {
+    let began = clock.now();
+    let mut flying = FuturesUnordered::new();
+    for place in places {
+        if flying.len() == depth {
+            flying.next().await.transpose()?;
+        }
+        flying.push(device.read(*place, arena.take(block)));
+    }
+    while let Some(outcome) = flying.next().await {
+        outcome?;
+    }
+    let seconds = clock.now().since(began).as_secs_f64();
+    Ok((places.len() * block) as f64 / seconds)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod client;
 mod cpu;
 mod fio;
 mod first_touch;
+mod http;
 mod machine;
 mod nothing;
 mod options;
@@ -13,6 +14,7 @@ mod plot;
 mod render;
 mod results;
 mod server;
+mod sheet;
 mod stats;
 mod svg;
 mod table;
@@ -23,9 +25,9 @@ mod watch;
 mod work;
 
 use clap::{Parser, Subcommand};
-use options::{Medium, Options};
-use results::Results;
-use std::path::PathBuf;
+use options::Options;
+use sheet::Sheet;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Measures Varve beside other servers and writes down what came out.
@@ -34,19 +36,21 @@ use std::process::ExitCode;
 struct CommandLine {
     #[command(subcommand)]
     verb: Verb,
-    /// Where the figures are kept; what is not measured anew stays.
-    #[arg(long, global = true, value_name = "FILE", default_value = "docs/plots/results.json")]
-    json: PathBuf,
-    /// Where the page goes; its pictures go to `plots/` beside it.
-    #[arg(long, global = true, value_name = "FILE", default_value = "docs/benchmarks.md")]
-    page: PathBuf,
+    /// Where the figures are kept; what is not measured anew stays [default: docs/plots/results.json, or of a quick
+    /// run target/quick/plots/results.json].
+    #[arg(long, global = true, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where the page goes; its pictures go to `plots/` beside it [default: docs/benchmarks.md, or of a quick run
+    /// target/quick/benchmarks.md].
+    #[arg(long, global = true, value_name = "FILE")]
+    page: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Verb {
     /// NBD servers beside each other.
     Nbd(Options),
-    /// Writes to an origin under snapshots.
+    /// Snapshots: what they cost, from near and far, with little memory, while they come and go.
     Snapshots(Options),
     /// What each layer costs.
     Layers(Options),
@@ -66,45 +70,71 @@ fn main() -> ExitCode {
     }
 }
 
+impl Verb {
+    fn is_quick(&self) -> bool {
+        match self {
+            Verb::Nbd(options) | Verb::Snapshots(options) | Verb::Layers(options) | Verb::All(options) => {
+                options.is_quick()
+            }
+            Verb::Render => false,
+        }
+    }
+}
+
+impl CommandLine {
+    /// Where the figures are kept and where the page goes: those of a quick run mean nothing and replace no others.
+    fn paths(&self) -> (PathBuf, PathBuf) {
+        let parent = Path::new(if self.verb.is_quick() { "target/quick" } else { "docs" });
+        let json = || parent.join("plots/results.json");
+        let page = || parent.join("benchmarks.md");
+        (self.json.clone().unwrap_or_else(json), self.page.clone().unwrap_or_else(page))
+    }
+}
+
 fn run(command: &CommandLine) -> Result<(), String> {
-    let mut results = Results::load(&command.json)?;
-    match &command.verb {
-        Verb::Nbd(options) => nbd(options, command, &mut results)?,
-        Verb::Snapshots(options) => snapshots(options, command, &mut results)?,
-        Verb::Layers(options) => layers(options, command, &mut results)?,
+    let (json, page) = command.paths();
+    let mut sheet = Sheet::load(&json)?;
+    let measured = measure(&command.verb, &mut sheet);
+    let parent = page.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
+    // What was measured before something failed is worth a page, too.
+    render::render(sheet.results(), &page, &parent.join("plots")).and(measured)
+}
+
+fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
+    match verb {
+        Verb::Nbd(options) => nbd(options, sheet),
+        Verb::Snapshots(options) => tables::snapshots::measure(options, sheet),
+        Verb::Layers(options) => tables::layers::measure(options, sheet),
         Verb::All(options) => {
-            layers(options, command, &mut results)?;
-            snapshots(options, command, &mut results)?;
-            nbd(options, command, &mut results)?;
+            tables::layers::measure(options, sheet)?;
+            tables::snapshots::measure(options, sheet)?;
+            nbd(options, sheet)
         }
-        Verb::Render => {}
+        Verb::Render => Ok(()),
     }
-    let parent = command.page.parent().map_or_else(|| PathBuf::from("."), PathBuf::from);
-    render::render(&results, &command.page, &parent.join("plots"))
 }
 
-fn nbd(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
-    for medium in options.media() {
-        results.put_nbd(tables::nbd::measure(options, medium)?);
-        results.store(&command.json)?;
-    }
-    Ok(())
+fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    options.media().into_iter().try_for_each(|medium| tables::nbd::measure(options, medium, sheet))
 }
 
-fn snapshots(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
-    results.put_snapshots(tables::engine::measure_model()?);
-    results.put_snapshots(tables::engine::measure_slow(options)?);
-    results.store(&command.json)?;
-    for medium in [Medium::Memory, Medium::DiskDirect] {
-        if options.has(medium) {
-            results.put_snapshots(tables::snapshots::measure(options, medium)?);
-            results.store(&command.json)?;
-        }
-    }
-    Ok(())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn layers(options: &Options, command: &CommandLine, results: &mut Results) -> Result<(), String> {
-    results.layers = Some(tables::layers::measure(options)?);
-    results.store(&command.json)
+    #[test]
+    fn a_quick_run_replaces_no_figures() {
+        let paths = |words: &str| {
+            let command = CommandLine::try_parse_from(words.split(' ')).expect("a command");
+            let (json, page) = command.paths();
+            format!("{} {}", json.display(), page.display())
+        };
+        assert_eq!(paths("varve-bench all"), "docs/plots/results.json docs/benchmarks.md");
+        assert_eq!(
+            paths("varve-bench nbd --quick"),
+            "target/quick/plots/results.json target/quick/benchmarks.md"
+        );
+        assert_eq!(paths("varve-bench layers --quick --json a --page b"), "a b");
+        assert_eq!(paths("varve-bench render"), "docs/plots/results.json docs/benchmarks.md");
+    }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Options {
     /// Only these media.
     #[arg(long, value_enum, value_delimiter = ',')]
     media: Vec<Medium>,
-    /// Only loads whose names contain this, such as "random read".
+    /// Only loads whose names contain this, such as "random read"; of snapshots, only parts such as "distance".
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// The program under measurement [default: varve beside this program].
@@ -72,6 +72,15 @@ impl Options {
     /// Rounds of the layer table, which are short.
     pub(crate) fn layer_rounds(&self) -> usize {
         if self.quick { 3 } else { 3 * self.runs() }
+    }
+
+    /// Rounds of first touches through the daemon, which are short.
+    pub(crate) fn touch_rounds(&self, medium: Medium) -> usize {
+        match medium {
+            _ if self.quick => 1,
+            Medium::Memory => 3 * self.runs(),
+            Medium::DiskDirect | Medium::DiskBuffered => 2 * self.runs(),
+        }
     }
 
     /// Rounds.
@@ -107,9 +116,9 @@ impl Options {
         }
     }
 
-    /// Bytes that each load of the snapshot table writes to.
+    /// Bytes that each load of first touches writes to through the daemon.
     pub(crate) fn region(&self) -> u64 {
-        if self.quick { 16 << 20 } else { 256 << 20 }
+        if self.quick { 8 << 20 } else { 64 << 20 }
     }
 
     /// The media of the first table.

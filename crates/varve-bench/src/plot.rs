@@ -2,13 +2,13 @@
 
 use crate::stats::Summary;
 use crate::svg::{Anchor, Svg, step};
-use crate::verdict::as_printed;
 
 const INK: &str = "#1f2933";
 const FAINT: &str = "#d9dee4";
 const QUIET: &str = "#64707d";
 const HOLDS: &str = "#5fa88d";
 const MISSES: &str = "#e08a5c";
+const PLAIN: &str = "#8fa6bf";
 
 /// One bar: a ratio, the goal set for it, and where others stand.
 pub(crate) struct Bar {
@@ -16,18 +16,19 @@ pub(crate) struct Bar {
     pub(crate) label: String,
     /// The ratio.
     pub(crate) ratio: Summary,
-    /// The goal.
-    pub(crate) goal: f64,
+    /// The goal, and whether it is kept; a bar may have none.
+    pub(crate) goal: Option<(f64, bool)>,
     /// The ratios of the others.
     pub(crate) others: Vec<f64>,
 }
 
-/// Bars from left to right, one below the other. `note` says what the ratio is to.
-pub(crate) fn bars(title: &str, note: &str, rows: &[Bar]) -> String {
-    let (left, right, top, pitch) = (265.0, 40.0, 66.0, 26.0);
-    let width = 860.0;
+/// Bars from left to right, one below the other. `note` says what the ratio is to, `others` who the others are.
+pub(crate) fn bars(title: &str, note: &str, others: Option<&str>, rows: &[Bar]) -> String {
+    let longest = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
+    let (left, right, top, pitch) = ((longest as f64 * 7.0).max(265.0), 40.0, 66.0, 26.0);
+    let width = left + 595.0;
     let bottom = top + pitch * rows.len() as f64;
-    let highest = rows.iter().map(|row| row.ratio.highest.max(row.goal)).fold(1.0, f64::max) * 1.05;
+    let highest = rows.iter().map(|row| row.highest()).fold(1.0, f64::max) * 1.05;
     let scale = |value: f64| left + (width - left - right) * value / highest;
     let mut svg = Svg::new(width, bottom + 64.0);
     svg.text((16.0, 26.0), 16.0, Anchor::Start, INK, title);
@@ -42,34 +43,55 @@ pub(crate) fn bars(title: &str, note: &str, rows: &[Bar]) -> String {
     }
     for (index, row) in rows.iter().enumerate() {
         let y = top + pitch * index as f64;
-        let colour = if as_printed(row.ratio.median) >= row.goal { HOLDS } else { MISSES };
+        let colour = match row.goal {
+            Some((_, true)) => HOLDS,
+            Some((_, false)) => MISSES,
+            None => PLAIN,
+        };
         svg.text((left - 10.0, y + 17.0), 12.0, Anchor::End, INK, &row.label);
         svg.rectangle((left, y + 5.0), (scale(row.ratio.median) - left, 16.0), colour);
         for other in &row.others {
             svg.circle((scale(*other), y + 13.0), 4.0, "#ffffff", INK);
         }
-        svg.line((scale(row.goal), y + 2.0), (scale(row.goal), y + 24.0), INK, 2.5);
+        if let Some((goal, _)) = row.goal {
+            svg.line((scale(goal), y + 2.0), (scale(goal), y + 24.0), INK, 2.5);
+        }
         svg.line((scale(row.ratio.lowest), y + 13.0), (scale(row.ratio.highest), y + 13.0), INK, 1.0);
         let label = format!("{:.2}", row.ratio.median);
-        let past = row.ratio.highest.max(row.goal).max(row.ratio.median);
-        svg.text((scale(past) + 9.0, y + 17.0), 11.0, Anchor::Start, INK, &label);
+        svg.text((scale(row.highest()) + 9.0, y + 17.0), 11.0, Anchor::Start, INK, &label);
     }
-    bar_legend(&mut svg, (left, bottom + 44.0));
+    let plain = rows.iter().any(|row| row.goal.is_none());
+    bar_legend(&mut svg, (left, bottom + 44.0), plain, others);
     svg.finish()
 }
 
-fn bar_legend(svg: &mut Svg, at: (f64, f64)) {
-    let (x, y) = at;
-    svg.rectangle((x, y - 9.0), (22.0, 11.0), HOLDS);
-    svg.text((x + 28.0, y), 12.0, Anchor::Start, INK, "Varve, goal held");
-    svg.rectangle((x + 150.0, y - 9.0), (22.0, 11.0), MISSES);
-    svg.text((x + 178.0, y), 12.0, Anchor::Start, INK, "goal missed");
-    svg.line((x + 280.0, y - 11.0), (x + 280.0, y + 4.0), INK, 2.5);
-    svg.text((x + 288.0, y), 12.0, Anchor::Start, INK, "goal");
-    svg.circle((x + 346.0, y - 4.0), 4.0, "#ffffff", INK);
-    svg.text((x + 356.0, y), 12.0, Anchor::Start, INK, "other servers");
-    svg.line((x + 456.0, y - 4.0), (x + 480.0, y - 4.0), INK, 1.0);
-    svg.text((x + 486.0, y), 12.0, Anchor::Start, INK, "spread");
+impl Bar {
+    /// The farthest that is drawn of it: its spread, its goal, the others.
+    fn highest(&self) -> f64 {
+        let goal = self.goal.map_or(0.0, |(goal, _)| goal);
+        self.others.iter().copied().fold(self.ratio.highest.max(goal).max(self.ratio.median), f64::max)
+    }
+}
+
+fn bar_legend(svg: &mut Svg, (mut x, y): (f64, f64), plain: bool, others: Option<&str>) {
+    let mut colour = |fill, width, text| {
+        svg.rectangle((x, y - 9.0), (22.0, 11.0), fill);
+        svg.text((x + 28.0, y), 12.0, Anchor::Start, INK, text);
+        x += width;
+    };
+    colour(HOLDS, 150.0, "Varve, goal held");
+    colour(MISSES, 130.0, "goal missed");
+    if plain {
+        colour(PLAIN, 100.0, "no goal");
+    }
+    svg.line((x, y - 11.0), (x, y + 4.0), INK, 2.5);
+    svg.text((x + 8.0, y), 12.0, Anchor::Start, INK, "goal");
+    svg.line((x + 56.0, y - 4.0), (x + 80.0, y - 4.0), INK, 1.0);
+    svg.text((x + 86.0, y), 12.0, Anchor::Start, INK, "spread");
+    if let Some(others) = others {
+        svg.circle((x + 146.0, y - 4.0), 4.0, "#ffffff", INK);
+        svg.text((x + 156.0, y), 12.0, Anchor::Start, INK, others);
+    }
 }
 
 /// One line of a plot.
@@ -128,17 +150,19 @@ mod tests {
 
     #[test]
     fn a_bar_is_coloured_by_its_goal() {
-        let bar = |median: f64| Bar {
+        let bar = |median: f64, goal| Bar {
             label: "random read".to_owned(),
             ratio: Summary { median, lowest: median, highest: median },
-            goal: 1.2,
+            goal,
             others: vec![1.0, 0.4],
         };
-        let held = bars("t", "n", &[bar(1.3)]);
-        let missed = bars("t", "n", &[bar(1.1)]);
+        let held = bars("t", "n", Some("others"), &[bar(1.3, Some((1.2, true)))]);
+        let missed = bars("t", "n", Some("others"), &[bar(1.1, Some((1.2, false)))]);
+        let plain = bars("t", "n", None, &[bar(1.1, None)]);
         assert_eq!((held.matches(HOLDS).count(), held.matches(MISSES).count()), (2, 1));
         assert_eq!((missed.matches(HOLDS).count(), missed.matches(MISSES).count()), (1, 2));
-        assert_eq!(held.matches("<circle").count(), 3);
+        assert_eq!((held.matches("<circle").count(), plain.matches("<circle").count()), (3, 2));
+        assert_eq!((plain.matches(PLAIN).count(), plain.matches(HOLDS).count()), (2, 1));
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Turns stored results into a document and pictures; measures nothing.
 
+mod cache;
+mod cost;
+mod distance;
 mod layers;
+mod management;
 mod nbd;
 mod snapshots;
 mod summary;
@@ -14,7 +18,15 @@ use std::path::Path;
 pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result<(), String> {
     let complain = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
     fs::create_dir_all(plots).map_err(|error| complain(plots, error))?;
-    for (name, picture) in nbd::pictures(results).into_iter().chain(snapshots::pictures(results)) {
+    let pictures = [
+        nbd::pictures(results),
+        snapshots::pictures(results),
+        cost::pictures(results),
+        distance::pictures(results),
+        cache::pictures(results),
+        management::pictures(results),
+    ];
+    for (name, picture) in pictures.into_iter().flatten() {
         let path = plots.join(name);
         fs::write(&path, picture).map_err(|error| complain(&path, error))?;
     }
@@ -27,6 +39,10 @@ fn text(results: &Results) -> String {
     text.push_str(&summary::text(results));
     text.push_str(&nbd::text(results));
     text.push_str(&snapshots::text(results));
+    text.push_str(&cost::text(results));
+    text.push_str(&distance::text(results));
+    text.push_str(&cache::text(results));
+    text.push_str(&management::text(results));
     text.push_str(&layers::text(results));
     text.push_str(TAIL);
     text
@@ -50,7 +66,8 @@ make bench                                        # everything, then this page
 target/release/varve-bench all --quick            # see that everything works; the figures mean nothing
 target/release/varve-bench nbd --media memory     # one part: memory, disk-direct, disk-buffered
 target/release/varve-bench nbd --only 'random'    # loads by name; the other rows stay
-target/release/varve-bench snapshots
+target/release/varve-bench snapshots              # all of it, about twelve minutes
+target/release/varve-bench snapshots --only 'model disk'   # one part: cost, distance, cache, management, first touches
 target/release/varve-bench layers
 target/release/varve-bench render                 # this page and its pictures from docs/plots/results.json
 ```

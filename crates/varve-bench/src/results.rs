@@ -15,6 +15,18 @@ pub(crate) struct Results {
     pub(crate) snapshots: Vec<SnapshotPart>,
     /// What layers cost.
     pub(crate) layers: Option<LayerPart>,
+    /// What first touches cost a disk.
+    #[serde(default)]
+    pub(crate) costs: Option<CostPart>,
+    /// Reads of snapshots, by how many lie between them and the origin; one part a world.
+    #[serde(default)]
+    pub(crate) distances: Vec<SnapshotPart>,
+    /// The loads of ESnap's figures under each setting of the metadata cache.
+    #[serde(default)]
+    pub(crate) caches: Option<CachePart>,
+    /// Creating and removing, one part a world.
+    #[serde(default)]
+    pub(crate) management: Vec<ManagementPart>,
 }
 
 /// NBD servers on one medium.
@@ -95,7 +107,7 @@ impl Contender {
 }
 
 /// First-touch writes in one world.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SnapshotPart {
     /// `memory`, `disk`, `slow disk`, `model disk`.
     pub(crate) world: String,
@@ -105,6 +117,9 @@ pub(crate) struct SnapshotPart {
     pub(crate) exact: bool,
     /// Where it was measured.
     pub(crate) machine: Machine,
+    /// Whether each snapshot has an exception store of its own.
+    #[serde(default)]
+    pub(crate) independent: bool,
     /// One a load.
     pub(crate) series: Vec<SnapshotSeries>,
 }
@@ -121,17 +136,163 @@ pub(crate) struct SnapshotSeries {
 /// One number of snapshots.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SnapshotPoint {
-    /// How many snapshots the origin has.
+    /// How many snapshots the origin has, or how many there are from the one that is read to the origin.
     pub(crate) snapshots: u32,
-    /// Bytes a second that the client wrote, one a round.
+    /// Bytes a second that the client wrote or read, one a round.
     pub(crate) bytes_per_second: Vec<f64>,
 }
 
+impl SnapshotPart {
+    /// One more round with `snapshots` snapshots: bytes a second of each load.
+    pub(crate) fn record(&mut self, snapshots: u32, speeds: &[f64]) {
+        assert_eq!(self.series.len(), speeds.len(), "a speed for each load");
+        for (series, speed) in self.series.iter_mut().zip(speeds) {
+            series.record(snapshots, *speed);
+        }
+    }
+}
+
 impl SnapshotSeries {
+    fn record(&mut self, snapshots: u32, speed: f64) {
+        match self.points.iter_mut().find(|point| point.snapshots == snapshots) {
+            Some(point) => point.bytes_per_second.push(speed),
+            None => self.points.push(SnapshotPoint { snapshots, bytes_per_second: vec![speed] }),
+        }
+    }
+
     /// The rounds with `snapshots` snapshots.
     pub(crate) fn rounds(&self, snapshots: u32) -> &[f64] {
         let point = self.points.iter().find(|point| point.snapshots == snapshots);
         point.map_or(&[], |point| &point.bytes_per_second)
+    }
+}
+
+/// What first touches cost the model disk, exact.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CostPart {
+    /// What was run, in a sentence.
+    pub(crate) description: String,
+    /// The loads, under each number of snapshots.
+    pub(crate) rows: Vec<CostRow>,
+}
+
+/// What writes are to the snapshots.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Touch {
+    /// The first to their chunk, with one exception store for all snapshots.
+    Dependent,
+    /// The first to their chunk, with an exception store for each snapshot.
+    Independent,
+    /// To chunks that were preserved before.
+    Rewrite,
+}
+
+/// What one load cost under one number of snapshots.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CostRow {
+    /// The load.
+    pub(crate) load: String,
+    /// What its writes are.
+    pub(crate) touch: Touch,
+    /// How many snapshots the origin has.
+    pub(crate) snapshots: u32,
+    /// Throughput over that without snapshots.
+    pub(crate) ratio: f64,
+    /// Disk requests for each request.
+    pub(crate) requests: f64,
+    /// Flushes for each request.
+    pub(crate) flushes: f64,
+    /// Bytes read for each byte.
+    pub(crate) bytes_read: f64,
+    /// Bytes written for each byte.
+    pub(crate) bytes_written: f64,
+}
+
+/// The loads of ESnap's figures under settings of the metadata cache, exact.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CachePart {
+    /// What was run, in a sentence.
+    pub(crate) description: String,
+    /// The settings.
+    pub(crate) rows: Vec<CacheRow>,
+}
+
+/// One setting of the metadata cache.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct CacheRow {
+    /// The setting: `all in memory, logged`.
+    pub(crate) setting: String,
+    /// The setting with all metadata in memory that it is judged by, if its own memory is bounded.
+    pub(crate) unbounded: Option<String>,
+    /// Bytes a second under each load, by the load's name.
+    pub(crate) loads: Vec<(String, f64)>,
+    /// Bytes of metadata written for each 64 KiB of sequential change: in the log, or in place.
+    pub(crate) log_bytes: f64,
+    /// And those of the map when it was written back.
+    pub(crate) map_bytes: f64,
+}
+
+impl CachePart {
+    /// The setting that `row` is compared with: the unbounded one that it is judged by, else the first; nothing for
+    /// the first.
+    pub(crate) fn base(&self, row: &CacheRow) -> Option<&CacheRow> {
+        let first = self.rows.first().filter(|first| first.setting != row.setting);
+        match &row.unbounded {
+            Some(name) => self.rows.iter().find(|other| other.setting == *name),
+            None => first,
+        }
+    }
+}
+
+impl CacheRow {
+    /// The metadata that is judged: the map as it is written back, or if it was written with each change, all that was
+    /// written meanwhile.
+    pub(crate) fn lasting_bytes(&self) -> f64 {
+        if self.map_bytes > 0.0 { self.map_bytes } else { self.log_bytes }
+    }
+
+    /// Bytes a second under the load of this name.
+    pub(crate) fn speed(&self, load: &str) -> Option<f64> {
+        self.loads.iter().find(|(name, _)| name == load).map(|(_, speed)| *speed)
+    }
+}
+
+/// Creating and removing snapshots in one world.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ManagementPart {
+    /// `memory`, `disk, direct`, `daemon on memory`.
+    pub(crate) world: String,
+    /// What that is, in a sentence.
+    pub(crate) description: String,
+    /// Where it was measured.
+    pub(crate) machine: Machine,
+    /// What was measured.
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// Something with a goal, measured in rounds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    /// What it is.
+    pub(crate) name: String,
+    /// `ms`, or `x` for a ratio.
+    pub(crate) unit: String,
+    /// What it may be at most; nothing if it only tells.
+    pub(crate) goal: Option<f64>,
+    /// One a round.
+    pub(crate) rounds: Vec<f64>,
+}
+
+impl ManagementPart {
+    /// One more round of the figure `name`.
+    pub(crate) fn record(&mut self, name: &str, unit: &str, goal: Option<f64>, value: f64) {
+        match self.figures.iter_mut().find(|figure| figure.name == name) {
+            Some(figure) => figure.rounds.push(value),
+            None => {
+                let (name, unit) = (name.to_owned(), unit.to_owned());
+                self.figures.push(Figure { name, unit, goal, rounds: vec![value] });
+            }
+        }
     }
 }
 
@@ -171,7 +332,13 @@ impl Results {
     pub(crate) fn store(&self, path: &Path) -> Result<(), String> {
         let mut text = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
         text.push('\n');
-        fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+        // Beside it first: whoever is killed while writing has lost nothing.
+        let beside = path.with_extension("new");
+        path.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&beside, text))
+            .and_then(|()| fs::rename(&beside, path))
+            .map_err(|error| format!("{}: {error}", path.display()))
     }
 
     /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.
@@ -190,12 +357,34 @@ impl Results {
         *old = part;
     }
 
-    /// Puts `part` where an older one of the same world was, or at the end.
-    pub(crate) fn put_snapshots(&mut self, part: SnapshotPart) {
-        match self.snapshots.iter_mut().find(|old| old.world == part.world) {
-            Some(old) => *old = part,
-            None => self.snapshots.push(part),
+    /// Puts `part` where an older one of the same world and kind was, or at the end.
+    pub(crate) fn put_snapshots(&mut self, part: &SnapshotPart) {
+        let is_like = |old: &SnapshotPart| (&old.world, old.independent) == (&part.world, part.independent);
+        put(&mut self.snapshots, is_like, part.clone());
+    }
+
+    /// As [`Results::put_snapshots`], for reads.
+    pub(crate) fn put_distance(&mut self, part: &SnapshotPart) {
+        put(&mut self.distances, |old| old.world == part.world, part.clone());
+    }
+
+    /// As [`Results::put_snapshots`], for what was measured of creating and removing; figures that were not measured
+    /// anew stay.
+    pub(crate) fn put_management(&mut self, mut part: ManagementPart) {
+        let old = self.management.iter().find(|old| old.world == part.world);
+        for figure in old.into_iter().flat_map(|old| &old.figures) {
+            if part.figures.iter().all(|new| new.name != figure.name) {
+                part.figures.push(figure.clone());
+            }
         }
+        put(&mut self.management, |old| old.world == part.world, part.clone());
+    }
+}
+
+fn put<T>(parts: &mut Vec<T>, is_like: impl Fn(&T) -> bool, part: T) {
+    match parts.iter_mut().find(|old| is_like(old)) {
+        Some(old) => *old = part,
+        None => parts.push(part),
     }
 }
 

@@ -33,6 +33,14 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     Summary::of(values).map_or(f64::NAN, |summary| summary.median)
 }
 
+/// The value that so many of `values` do not exceed, `share` of them; not a number if there are none.
+pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (share * sorted.len() as f64).ceil().max(1.0);
+    sorted.get(rank as usize - 1).copied().unwrap_or(f64::NAN)
+}
+
 /// Round by round, `ours` over `theirs`: measured next to each other in time.
 pub(crate) fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     ours.iter().zip(theirs).map(|(ours, theirs)| ours / theirs).collect()
@@ -53,6 +61,14 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
         assert_eq!(Summary::of(&[1.0, f64::NAN]), None);
+    }
+
+    #[test]
+    fn a_percentile_is_one_of_the_values() {
+        let values: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!([0.5, 0.99, 1.0, 0.0].map(|share| percentile(&values, share)), [100.0, 198.0, 200.0, 1.0]);
+        assert_eq!(percentile(&[7.0], 0.99), 7.0);
+        assert!(percentile(&[], 0.5).is_nan());
     }
 
     #[test]

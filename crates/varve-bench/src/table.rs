@@ -36,6 +36,15 @@ pub(crate) fn spread(summary: Option<Summary>) -> String {
     })
 }
 
+/// As [`spread`], with three decimals; without brackets where the figure is exact.
+pub(crate) fn spread_fine(summary: Option<Summary>, exact: bool) -> String {
+    match summary {
+        Some(summary) if exact => format!("{:.3}", summary.median),
+        Some(Summary { median, lowest, highest }) => format!("{median:.3} ({lowest:.3} to {highest:.3})"),
+        None => dash(),
+    }
+}
+
 /// What stands where there is no figure.
 pub(crate) fn dash() -> String {
     "–".to_owned()

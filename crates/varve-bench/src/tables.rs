@@ -1,6 +1,22 @@
-//! The measurements, one file a table.
+//! The measurements themselves, one module a table.
 
+pub(crate) mod cache;
+pub(crate) mod cost;
+pub(crate) mod daemon;
+pub(crate) mod distance;
 pub(crate) mod engine;
 pub(crate) mod layers;
+pub(crate) mod management;
+pub(crate) mod management_daemon;
 pub(crate) mod nbd;
 pub(crate) mod snapshots;
+pub(crate) mod stage;
+
+use crate::first_touch::Load;
+use crate::results::{SnapshotPoint, SnapshotSeries};
+
+/// A series for `load` with a point for each number of snapshots and no figures yet.
+fn empty_series(load: &Load, counts: &[u32]) -> SnapshotSeries {
+    let point = |snapshots: &u32| SnapshotPoint { snapshots: *snapshots, bytes_per_second: Vec::new() };
+    SnapshotSeries { load: load.name.to_owned(), points: counts.iter().map(point).collect() }
+}

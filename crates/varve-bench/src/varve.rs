@@ -1,8 +1,9 @@
 //! Varve itself under measurement: the real daemon, driven through the real command line.
 
+use crate::http;
 use crate::peers::Cache;
 use crate::server::Server;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -78,15 +79,28 @@ impl Varve {
 
     /// Takes a snapshot.
     pub(crate) fn create_snapshot(&self, name: &str, snapshot: &str) -> Result<(), String> {
-        self.call(&["snap", "create", &format!("{}@{snapshot}", volume(name))]).map(drop)
+        let body = json!({ "names": [format!("{}@{snapshot}", volume(name))] });
+        http::call(&self.socket, "POST", "/v1/snapshots", &body).map(drop)
     }
 
-    /// Removes a volume and all of its snapshots.
-    pub(crate) fn remove_volume(&self, name: &str, snapshots: u32) -> Result<(), String> {
-        for snapshot in 0..snapshots {
-            self.call(&["snap", "remove", &format!("{}@s{snapshot}", volume(name)), "--yes", "--wait"])?;
+    /// Removes a snapshot; returns the job that gives its space back, as soon as the daemon answers.
+    pub(crate) fn remove_snapshot(&self, name: &str, snapshot: &str) -> Result<String, String> {
+        let body = json!({ "names": [format!("{}@{snapshot}", volume(name))] });
+        let job = http::call(&self.socket, "POST", "/v1/snapshots/remove", &body)?;
+        let id = job.get("id").ok_or_else(|| format!("the answer is no job: {job}"))?;
+        Ok(id.as_str().map_or_else(|| id.to_string(), str::to_owned))
+    }
+
+    /// Waits until a job has ended well.
+    pub(crate) fn wait_for_job(&self, id: &str) -> Result<(), String> {
+        loop {
+            let job = http::call(&self.socket, "GET", &format!("/v1/jobs/{id}/wait"), &Value::Null)?;
+            match job.get("state").and_then(Value::as_str) {
+                Some("running") => {}
+                Some("done") => return Ok(()),
+                _ => return Err(format!("a job failed: {job}")),
+            }
         }
-        self.call(&["lv", "remove", &volume(name), "--yes"]).map(drop)
     }
 
     /// Exports a volume over a Unix socket and returns the socket.
@@ -94,11 +108,6 @@ impl Varve {
         let socket = self.directory.join(format!("{name}.sock"));
         self.call(&["export", "create", &volume(name), "--nbd", &format!("unix:{}", socket.display())])?;
         Ok(socket)
-    }
-
-    /// Ends the export of a volume.
-    pub(crate) fn remove_export(&self, name: &str) -> Result<(), String> {
-        self.call(&["export", "remove", &volume(name)]).map(drop)
     }
 
     /// Ends the daemon in order.

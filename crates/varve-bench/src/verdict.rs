@@ -3,8 +3,65 @@
 use crate::results::{Contender, NbdRow, Role, SnapshotSeries};
 use crate::stats::{Summary, ratio};
 
-/// Throughput with 16 snapshots over that with one, as the chained prototype of 2006 had it.
-pub(crate) const SNAPSHOT_GOAL: f64 = 0.97;
+/// Throughput of first touches with so many dependent snapshots over that with one, at least.
+pub(crate) const SNAPSHOT_GOALS: [(u32, f64); 2] = [(16, 0.98), (1024, 0.95)];
+/// Throughput of first touches on the model disk over that without snapshots, at least, by the size of a write; the
+/// limit of whoever copies is 1/3, and less than a chunk is copied for a small write.
+pub(crate) const COST_GOALS: [(&str, f64); 3] =
+    [("sequential 1 MiB", 0.32), ("random 64 KiB", 0.30), ("random 4 KiB", 0.42)];
+/// Throughput of writes to preserved chunks over that without snapshots, at least.
+pub(crate) const REWRITE_GOAL: f64 = 0.99;
+/// Throughput of reads from afar over that from near, at least.
+pub(crate) const DISTANCE_GOAL: f64 = 0.95;
+/// Throughput of sequential work with a bounded metadata cache over that with all in memory, at least.
+pub(crate) const CACHE_GOAL: f64 = 0.90;
+/// Bytes of metadata for each 64 KiB of sequential change, at most.
+pub(crate) const METADATA_GOAL_BYTES: f64 = 10.0;
+
+/// What a figure has to keep.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum Goal {
+    /// No less than this.
+    AtLeast(f64),
+    /// No more than this.
+    AtMost(f64),
+}
+
+impl Goal {
+    /// Whether `value`, to three decimals, keeps it.
+    pub(crate) fn holds(self, value: f64) -> bool {
+        let value = (value * 1000.0).round() / 1000.0;
+        match self {
+            Goal::AtLeast(goal) => value >= goal,
+            Goal::AtMost(goal) => value <= goal,
+        }
+    }
+
+    /// `holds`, or by how much of the goal it is missed.
+    pub(crate) fn judged(self, value: f64) -> String {
+        let (Goal::AtLeast(goal) | Goal::AtMost(goal)) = self;
+        match (value.is_finite(), self.holds(value)) {
+            (false, _) => crate::table::dash(),
+            (_, true) => "holds".to_owned(),
+            (_, false) => {
+                format!("**missed by {} %**", crate::table::short((value - goal).abs() / goal * 100.0))
+            }
+        }
+    }
+
+    /// `≥ 0.98`
+    pub(crate) fn told(self) -> String {
+        match self {
+            Goal::AtLeast(goal) => format!("≥ {goal}"),
+            Goal::AtMost(goal) => format!("≤ {goal}"),
+        }
+    }
+}
+
+/// What first touches of this load have to keep on the model disk.
+pub(crate) fn cost_goal(load: &str) -> Option<Goal> {
+    COST_GOALS.iter().find(|(name, _)| load.starts_with(name)).map(|(_, goal)| Goal::AtLeast(*goal))
+}
 
 /// A comparison with the contender that is hardest to beat.
 #[derive(Clone, PartialEq, Debug)]
@@ -116,6 +173,17 @@ mod tests {
         assert_eq!(verdict.limit.as_ref().expect("a limit").ratio.median, 0.25);
         assert_eq!((verdict.is_fast(1.2), verdict.is_fast(1.3)), (Some(true), Some(false)));
         assert_eq!(verdict.is_lean(), Some(false));
+    }
+
+    #[test]
+    fn a_goal_says_by_how_much_it_is_missed() {
+        assert_eq!(Goal::AtLeast(0.98).judged(0.9796), "holds");
+        assert_eq!(Goal::AtLeast(0.8).judged(0.6), "**missed by 25.0 %**");
+        assert_eq!((Goal::AtMost(2.0).judged(2.0), Goal::AtMost(2.0).told()), ("holds".into(), "≤ 2".into()));
+        assert_eq!(Goal::AtMost(2.0).judged(5.0), "**missed by 150 %**");
+        assert_eq!(Goal::AtMost(2.0).judged(f64::NAN), "–");
+        assert_eq!(cost_goal("random 4 KiB QD8"), Some(Goal::AtLeast(0.42)));
+        assert_eq!(cost_goal("random read"), None);
     }
 
     #[test]

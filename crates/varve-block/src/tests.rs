@@ -92,6 +92,22 @@ fn a_change_of_a_read_only_device_is_answered_not_made() {
 }
 
 #[test]
+fn a_device_without_the_right_to_write_reads_and_changes_nothing() {
+    let blocks = Blocks::new(8192, 512);
+    blocks.content.borrow_mut()[..512].fill(7);
+    let writable = Device::new(blocks);
+    let device = read_only(writable.clone());
+    assert_eq!(device.shape(), Shape { access: Access::ReadOnly, ..writable.shape() }, "R1");
+    let arena = Arena::heap(1 << 16);
+    let outcome = block_on(device.write(0, arena.copy(&[1; 512]), Durability::Volatile));
+    assert!(matches!(outcome, Err(IoError::ReadOnly)), "R1");
+    let outcome = block_on(device.zero(Extent::new(0, 512), ZeroOptions::default()));
+    assert!(matches!(outcome, Err(IoError::ReadOnly)), "R1");
+    assert_eq!(block_on(device.read(0, arena.take(512))).expect("read")[..], [7; 512]);
+    assert!(read_only(device.clone()).is_same(&device) && !device.is_same(&writable));
+}
+
+#[test]
 fn a_switch_lets_requests_out_before_it_turns_and_holds_back_new_ones() {
     let (old, new) = (Blocks::new(8192, 512), Blocks::new(8192, 512));
     let arena = Arena::heap(1 << 16);

@@ -35,18 +35,21 @@ fn main() -> ExitCode {
 
 /// Carries out one command.
 fn dispatch(cli: Cli) -> Result<Answer, Failure> {
+    let json = cli.global.json;
     match cli.noun {
         Noun::Daemon(options) => serve::run(options, cli.global.socket),
         Noun::Completions { shell } => Ok(manual::completions(shell)),
         Noun::Man { folder } => manual::pages(&folder),
         Noun::Explain { code } => verbs::explain(&code),
         Noun::Check(options) => offline::check(&options.paths),
-        Noun::Dump(options) => offline::dump(&options.paths),
-        Noun::Restore(_) => Err(verbs::not_built("restore of disks that no daemon holds")
-            .help("with a daemon: varve vg restore VG FILE")),
-        Noun::Repair(_) => Err(verbs::not_built("repair of disks that no daemon holds")),
-        Noun::Array(_) => Err(verbs::not_built("arrays with redundancy")),
-        Noun::Pool(_) => Err(verbs::not_built("thin pools")),
+        Noun::Dump(options) => offline::dump(&options),
+        Noun::Restore(options) => offline::restore(&options, json),
+        Noun::Repair(options) => offline::repair(&options, json),
+        Noun::Array(_) => Err(verbs::not_built("arrays with redundancy").help(
+            "varve lv show VG/LV shows on which disks a volume lies; varve check PATH… verifies what it can",
+        )),
+        Noun::Pool(_) => Err(verbs::not_built("thin pools")
+            .help("varve lv create VG/LV --size SIZE makes a volume that takes all of its space now")),
         noun => online(noun, cli.global),
     }
 }

@@ -12,14 +12,14 @@ impl Bar {
     /// A bar for `job`.
     pub(crate) fn new(job: &Job) -> Self {
         let template = match job.unit.as_str() {
-            "bytes" => "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
-            _ => "{msg} [{bar:30}] {pos}/{len} {per_sec} {eta} left",
+            "bytes" => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
+            _ => "{msg} [{wide_bar}] {pos}/{len} {per_sec} {eta} left",
         };
         let bar = ProgressBar::with_draw_target(Some(job.total), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_message(format!("{} {}", job.kind, job.subject));
+        bar.set_message(format!("{} {}", job.kind, subject(job)));
         bar.set_position(job.done);
         Self { bar }
     }
@@ -34,5 +34,38 @@ impl Bar {
 impl Drop for Bar {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// What a job works on, short enough for a line.
+pub(crate) fn subject(job: &Job) -> String {
+    let words: Vec<&str> = job.subject.split(' ').collect();
+    match words.as_slice() {
+        [first, _, .., last] => format!("{first} … {last} ({})", words.len()),
+        _ => job.subject.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_api::JobState;
+
+    #[test]
+    fn many_names_become_the_first_and_the_last() {
+        let job = |subject: &str| Job {
+            id: "1".to_owned(),
+            kind: "snapshot-remove".to_owned(),
+            subject: subject.to_owned(),
+            state: JobState::Running,
+            done: 0,
+            total: 0,
+            unit: "snapshots".to_owned(),
+            started: 0,
+            ended: None,
+            error: None,
+        };
+        assert_eq!(subject(&job("a/b@1")), "a/b@1");
+        assert_eq!(subject(&job("a/b@1 a/b@2 a/b@3")), "a/b@1 … a/b@3 (3)");
     }
 }

@@ -93,7 +93,7 @@ impl Session {
         let job: Job = self.send(&call, false).await?;
         let wait = waiting.wait || (!waiting.no_wait && std::io::stdout().is_terminal());
         if !wait && job.state == JobState::Running {
-            let hint = format!("{text}: job {} runs; varve job wait {}", job.id, job.id);
+            let hint = format!("job {} runs; varve job wait {} waits for its end", job.id, job.id);
             return Ok(Answer::new(&job, hint));
         }
         let job = self.wait(job).await?;

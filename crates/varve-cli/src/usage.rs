@@ -24,7 +24,8 @@ pub(crate) fn report(error: &clap::Error, json: bool) -> Exit {
 fn failure(error: &clap::Error) -> Failure {
     let rendered = error.render().to_string();
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return Failure::new(Code::Usage, format!("a verb is missing\n\n{}", rendered.trim_end()));
+        return Failure::new(Code::Usage, format!("a verb is missing\n\n{}", rendered.trim_end()))
+            .help("add one of these verbs");
     }
     let message = rendered.strip_prefix("error: ").unwrap_or(&rendered);
     let (message, help) = match message.split_once("\n\nFor more information") {

@@ -46,6 +46,19 @@ const ONLINE: &[&[&str]] = &[
     &["lv", "ls", "data"],
     &["lv", "show", "data/x"],
     &["lv", "extend", "data/x", "--size", "+1G"],
+    &[
+        "lv",
+        "change",
+        "data/x",
+        "--when-full",
+        "drop-oldest",
+        "--pause-timeout",
+        "5s",
+        "--auto-extend",
+        "off",
+    ],
+    &["lv", "create", "data/x", "--size", "1G", "--when-full", "error", "--auto-extend", "70%:50%"],
+    &["lv", "extend", "data/x@a", "--size", "+1G"],
     &["lv", "rename", "data/x", "y"],
     &["lv", "rm", "data/x", "--yes"],
     &["lv", "reduce", "data/x", "--size", "-1G", "-y"],
@@ -55,6 +68,8 @@ const ONLINE: &[&[&str]] = &[
     &["snap", "rollback", "data/x@a", "-y", "--wait"],
     &["snap", "hold", "data/x@a"],
     &["snap", "release", "data/x@a"],
+    &["snap", "diff", "data/x@a"],
+    &["snap", "diff", "data/x@a", "data/x@b"],
     &["export", "create", "data/x", "--nbd", "unix:/tmp/s"],
     &["export", "create", "data/x", "--fuse", "/tmp/f", "--read-only"],
     &["export", "ls"],
@@ -135,13 +150,12 @@ fn what_is_not_built_says_so_and_exits_with_2() {
         &["lv", "create", "data/x", "--size", "1G", "--mapper", "unix:/s"],
         &["export", "create", "data/x", "--ublk"],
         &["export", "create", "data/x", "--vhost-user", "/s"],
-        &["snap", "diff", "data/x@a"],
         &["pv", "move", "/dev/vdb"],
-        &["repair", "/dev/vdb"],
     ] {
         let output = varve(words);
         assert_eq!(exit(&output), 2, "{words:?}");
-        assert!(text(&output.stderr).contains("not built yet"), "{words:?}");
+        let stderr = text(&output.stderr);
+        assert!(stderr.contains("not built yet") && stderr.contains("\nhelp: "), "{words:?}: {stderr}");
         let output = varve(&[words, &["--json"][..]].concat());
         assert_eq!(envelope(&output)["error"]["code"], "V0003", "{words:?}");
         assert_eq!(exit(&output), 2, "{words:?}");
@@ -157,6 +171,7 @@ fn a_verb_that_destroys_declines_where_nobody_can_be_asked() {
         &["pv", "remove", "/dev/vdb"],
         &["snap", "remove", "data/x@a"],
         &["snap", "rollback", "data/x@a"],
+        &["repair", "/dev/vdb", "--store", "data/x"],
     ] {
         let output = varve(words);
         assert_eq!(exit(&output), 8, "{words:?}");

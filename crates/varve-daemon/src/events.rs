@@ -16,6 +16,16 @@ impl Events {
     /// Something happened.
     pub(crate) fn record(&self, time: u64, subject: &str, message: &str) {
         tracing::info!(subject, "{message}");
+        self.keep(time, subject, message);
+    }
+
+    /// Something happened that somebody should look at.
+    pub(crate) fn warn(&self, time: u64, subject: &str, message: &str) {
+        tracing::warn!(subject, "{message}");
+        self.keep(time, subject, message);
+    }
+
+    fn keep(&self, time: u64, subject: &str, message: &str) {
         let mut kept = self.kept.borrow_mut();
         if kept.len() == KEPT_MAX {
             kept.pop_front();

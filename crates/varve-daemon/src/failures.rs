@@ -56,6 +56,9 @@ pub(crate) fn open(error: &OpenError) -> Failure {
                 OpenError::NotFound(path) => {
                     format!("{help}; varve pv create {} --size SIZE makes a file", path.display())
                 }
+                OpenError::ReadOnly(_) => {
+                    "make it writable (blockdev --setrw), or use another disk".to_owned()
+                }
                 _ => help.to_owned(),
             };
             Failure::new(code, message).help(help)
@@ -164,7 +167,7 @@ pub(crate) fn store(what: &str, error: &StoreError) -> Failure {
         StoreError::Exists => (Code::SnapshotExists, "choose another name"),
         StoreError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
         StoreError::HalfRolledBack => {
-            (Code::VolumeUnusable, "start the daemon again: the rollback is finished first")
+            (Code::VolumeUnusable, "start the daemon again, which reads the log of the snapshots")
         }
         StoreError::Busy => (Code::SnapshotMergesNow, "varve job list"),
         StoreError::Name => (Code::BadName, "varve explain V0008"),
@@ -179,7 +182,7 @@ pub(crate) fn store(what: &str, error: &StoreError) -> Failure {
 }
 
 /// The rooms below quote commands; here the whole help is one.
-fn unquoted(help: &str) -> String {
+pub(crate) fn unquoted(help: &str) -> String {
     help.replace('`', "")
 }
 

@@ -18,6 +18,7 @@ pub(crate) struct Progress {
     done: AtomicU64,
     total: AtomicU64,
     cancelled: AtomicBool,
+    settled: AtomicBool,
 }
 
 impl Progress {
@@ -27,9 +28,19 @@ impl Progress {
         self.total.store(total, Ordering::Relaxed);
     }
 
+    /// Says how far the work is, of what is known to be in all.
+    pub(crate) fn report_done(&self, done: u64) {
+        self.done.store(done, Ordering::Relaxed);
+    }
+
     /// Whether it is known how much there is to do.
     pub(crate) fn has_total(&self) -> bool {
         self.total.load(Ordering::Relaxed) > 0
+    }
+
+    /// From now on the work cannot leave things as they were.
+    pub(crate) fn settle(&self) {
+        self.settled.store(true, Ordering::Relaxed);
     }
 
     /// Whether somebody wants the work to end.
@@ -158,7 +169,8 @@ impl Jobs {
     pub(crate) fn cancel(&self, id: &str) -> Result<Job, Failure> {
         let entries = self.entries.borrow();
         let entry = id.parse().ok().and_then(|id: u64| entries.get(&id)).ok_or_else(|| missing(id))?;
-        if is_ended(entry) || !entry.cancellable {
+        let settled = !entry.cancellable || entry.progress.settled.load(Ordering::Relaxed);
+        if is_ended(entry) || settled {
             let why = if is_ended(entry) { "has ended" } else { "cannot leave things as they were" };
             return Err(Failure::new(
                 Code::JobNotCancellable,
@@ -214,6 +226,8 @@ mod tests {
         let progress = jobs.start(2, &new(true));
         assert_eq!(jobs.cancel("1").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));
         assert!(jobs.cancel("2").is_ok() && progress.is_cancelled());
+        progress.settle();
+        assert_eq!(jobs.cancel("2").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));
         jobs.finish(2, Err(Failure::new(Code::JobCancelled, "by a person")), 9);
         assert_eq!(jobs.show("2").map(|job| job.state), Ok(JobState::Cancelled));
         assert_eq!(jobs.cancel("2").map_err(|failure| failure.code).err(), Some(Code::JobNotCancellable));

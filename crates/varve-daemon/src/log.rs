@@ -6,12 +6,16 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
+/// What is logged unless told otherwise. The library below the FUSE door warns of what is no trouble here: questions
+/// that it answers with "not supported", and that its mount is gone when it ends (the door unmounts by itself).
+const FILTER_DEFAULT: &str = "info,fuser=error";
+
 /// Starts logging. A second start in one process (tests) changes nothing.
 pub(crate) fn start(config: &Config) {
-    let wanted = config.log_filter.as_deref().unwrap_or("info");
+    let wanted = config.log_filter.as_deref().unwrap_or(FILTER_DEFAULT);
     let (filter, refused) = match EnvFilter::try_new(wanted) {
         Ok(filter) => (filter, None),
-        Err(error) => (EnvFilter::new("info"), Some(error)),
+        Err(error) => (EnvFilter::new(FILTER_DEFAULT), Some(error)),
     };
     let registry = tracing_subscriber::registry().with(filter);
     let started = match config.log {
@@ -24,6 +28,6 @@ pub(crate) fn start(config: &Config) {
     if started.is_ok()
         && let Some(error) = refused
     {
-        tracing::warn!(filter = wanted, %error, "the log filter is not valid; info is used");
+        tracing::warn!(filter = wanted, %error, "the log filter is not valid; the default is used");
     }
 }

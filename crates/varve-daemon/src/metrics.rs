@@ -1,7 +1,9 @@
 //! Counters in Prometheus' text exposition form.
 
 use std::fmt::Write;
-use varve_api::{DaemonStatus, Export, ExportState, Group, GroupState, LogicalVolume, Traffic};
+use varve_api::{
+    DaemonStatus, Export, ExportState, Group, GroupState, LogicalVolume, SnapshotStore, Traffic,
+};
 use varve_block::ArenaUse;
 
 /// All that is exposed.
@@ -78,12 +80,18 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
         let volumes = figures.volumes.iter();
         volumes.map(|volume| (labels(&[("volume", &volume.name)]), value(volume))).collect()
     };
-    let store = |value: fn(&varve_api::SnapshotStore) -> u64| {
+    // Of all stores of a volume together.
+    let store = |value: fn(&SnapshotStore) -> u64| {
+        let of = |volume: &LogicalVolume| -> Option<u64> {
+            let stores = || volume.snapshot_store.iter().chain(&volume.independent_stores);
+            stores().next().map(|_| stores().map(value).sum())
+        };
         let volumes = figures.volumes.iter();
-        let with_store =
-            volumes.filter_map(|volume| volume.snapshot_store.as_ref().map(|store| (volume, store)));
-        with_store.map(|(volume, store)| (labels(&[("volume", &volume.name)]), value(store))).collect()
+        volumes
+            .filter_map(|volume| Some((labels(&[("volume", &volume.name)]), of(volume)?)))
+            .collect::<Vec<_>>()
     };
+    let counter = |name, help, samples| Metric { name, help, kind: "counter", samples };
     let mut metrics = vec![
         gauge("varve_volume_bytes", "Size of the volume.", sample(|volume| volume.size)),
         gauge(
@@ -93,10 +101,25 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
         ),
         gauge(
             "varve_snapshot_store_bytes",
-            "Size of the volume's snapshot store.",
+            "Size of the volume's snapshot stores.",
             store(|store| store.size),
         ),
-        gauge("varve_snapshot_store_bytes_used", "Bytes in use in it.", store(|store| store.used)),
+        gauge("varve_snapshot_store_bytes_used", "Bytes in use in them.", store(|store| store.used)),
+        gauge(
+            "varve_snapshot_store_paused",
+            "Stores for which writes of the volume wait for space.",
+            store(|store| u64::from(store.paused)),
+        ),
+        counter(
+            "varve_snapshots_dropped_total",
+            "Snapshots that were dropped for want of space.",
+            store(|store| store.dropped),
+        ),
+        counter(
+            "varve_snapshot_store_timeouts_total",
+            "Writes that waited for space in vain.",
+            store(|store| store.timed_out),
+        ),
     ];
     let traffic: Vec<_> = figures
         .volumes

@@ -43,6 +43,22 @@ pub(crate) struct RememberedJob {
     pub(crate) kind: String,
     pub(crate) subject: String,
     pub(crate) started: u64,
+    /// The snapshots that a removal concerns.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) targets: Vec<RememberedTarget>,
+}
+
+/// A snapshot, for good: no other one ever has its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct RememberedTarget {
+    /// The volume's identity.
+    pub(crate) volume: Uuid,
+    /// The store's identity.
+    pub(crate) store: Uuid,
+    /// The snapshot's number in it.
+    pub(crate) number: u64,
+    /// Bytes that it showed.
+    pub(crate) size: u64,
 }
 
 /// All of it.

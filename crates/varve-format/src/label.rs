@@ -144,8 +144,7 @@ impl Label {
         RING_UNIT.put_u64(&mut block, BLOCK_SIZE);
         DATA_OFFSET.put_u64(&mut block, self.data_offset);
         CREATED.put_u64(&mut block, self.created.0);
-        let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-        CHECKSUM.put_u32(&mut block, checksum);
+        CHECKSUM.seal(&mut block);
         block
     }
 
@@ -155,7 +154,7 @@ impl Label {
         if MAGIC.bytes(block) != MAGIC_VALUE {
             return Err(LabelError::Absent);
         }
-        if CHECKSUM.u32(block) != crc32c::crc32c(&block[..CHECKSUM.offset]) {
+        if !CHECKSUM.seals(block) {
             return Err(LabelError::Checksum);
         }
         match VERSION.u32(block) {
@@ -204,12 +203,6 @@ mod tests {
         }
     }
 
-    /// Gives a block a sound checksum again after a test has changed it.
-    fn seal(block: &mut [u8]) {
-        let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-        CHECKSUM.put_u32(block, checksum);
-    }
-
     #[test]
     fn golden_bytes() {
         let block = sample().encode(4096);
@@ -255,12 +248,12 @@ mod tests {
     fn a_newer_version_and_used_reserved_bytes_are_refused_with_a_sound_checksum() {
         let mut newer = sample().encode(0);
         VERSION.put_u32(&mut newer, 2);
-        seal(&mut newer);
+        CHECKSUM.seal(&mut newer);
         assert_eq!(Label::decode(&newer, 0), Err(LabelError::Newer(2)));
         for at in [RESERVED_1.offset, RESERVED_2.offset, RESERVED_2.end() - 1] {
             let mut used = sample().encode(0);
             used[at] = 1;
-            seal(&mut used);
+            CHECKSUM.seal(&mut used);
             assert_eq!(Label::decode(&used, 0), Err(LabelError::Invalid("reserved bytes are not zero")));
         }
     }
@@ -282,13 +275,13 @@ mod tests {
         for (field, value) in cases {
             let mut block = sample().encode(0);
             field.put_u64(&mut block, *value);
-            seal(&mut block);
+            CHECKSUM.seal(&mut block);
             let found = Label::decode(&block, 0);
             assert!(matches!(found, Err(LabelError::Invalid(_))), "{} = {value}: {found:?}", field.name);
         }
         let mut nil = sample().encode(0);
         PV.put_uuid(&mut nil, Uuid::nil());
-        seal(&mut nil);
+        CHECKSUM.seal(&mut nil);
         assert!(matches!(Label::decode(&nil, 0), Err(LabelError::Invalid(_))), "B2");
     }
 
@@ -318,7 +311,7 @@ mod tests {
                 ADDRESS.put_u64(&mut block, 0);
                 RESERVED_1.put(&mut block, &[0; 4]);
                 RESERVED_2.put(&mut block, &[0; 3980]);
-                seal(&mut block);
+                CHECKSUM.seal(&mut block);
             }
             let _ = Label::decode(&block, 0);
         }

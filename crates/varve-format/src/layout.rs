@@ -78,6 +78,17 @@ impl Field {
         self.bytes(block).iter().all(|byte| *byte == 0)
     }
 
+    /// Writes the CRC32C of all bytes before this field into it.
+    pub fn seal(&self, block: &mut [u8]) {
+        let checksum = crc32c::crc32c(&block[..self.offset]);
+        self.put_u32(block, checksum);
+    }
+
+    /// Whether this field holds the CRC32C of all bytes before it.
+    pub fn seals(&self, block: &[u8]) -> bool {
+        self.u32(block) == crc32c::crc32c(&block[..self.offset])
+    }
+
     fn array<const N: usize>(&self, block: &[u8]) -> [u8; N] {
         assert_eq!(self.size, N, "the field {} is read with its own width", self.name);
         let mut array = [0; N];

@@ -195,8 +195,7 @@ impl Slot {
         for (place, ancestor) in ancestors.chunks_mut(16).zip(&self.ancestors) {
             place.copy_from_slice(ancestor.as_bytes());
         }
-        let checksum = crc32c::crc32c(&header[..CHECKSUM.offset]);
-        CHECKSUM.put_u32(header, checksum);
+        CHECKSUM.seal(header);
         bytes
     }
 
@@ -229,7 +228,7 @@ impl SlotHeader {
         if MAGIC.bytes(header) != MAGIC_VALUE {
             return Err(SlotError::Absent);
         }
-        if CHECKSUM.u32(header) != crc32c::crc32c(&header[..CHECKSUM.offset]) {
+        if !CHECKSUM.seals(header) {
             return Err(SlotError::Header);
         }
         match LAYOUT_VERSION.u32(header) {
@@ -303,8 +302,7 @@ mod tests {
     fn seal(bytes: &mut [u8]) {
         let body = crc32c::crc32c(&bytes[HEADER_SIZE..]);
         BODY_CHECKSUM.put_u32(bytes, body);
-        let checksum = crc32c::crc32c(&bytes[..CHECKSUM.offset]);
-        CHECKSUM.put_u32(bytes, checksum);
+        CHECKSUM.seal(bytes);
     }
 
     #[test]

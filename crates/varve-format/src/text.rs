@@ -15,6 +15,7 @@
 //! - T7. A volume has as many extents as its segments, at least one; so has an exception store.
 //! - T8. A chunk size is a power of two from 4 KiB to 1 MiB.
 //! - T9. Sequence numbers begin at 1. Dates are dates.
+//! - T10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
 
 mod areas;
 mod check;
@@ -128,12 +129,65 @@ pub struct LogicalVolumeEntry {
     pub extents: u64,
     /// Where its extents lie, in order.
     pub segments: Vec<Segment>,
-    /// Where its snapshots keep what it held before, if it has any.
+    /// What is done about exception stores that fill; the program's defaults if nothing was declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub store_policy: Option<StorePolicyEntry>,
+    /// Where its dependent snapshots keep what it held before, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreEntry>,
+    /// The stores of its independent snapshots, one each.
+    #[serde(default, rename = "independent_store", skip_serializing_if = "Vec::is_empty")]
+    pub independent_stores: Vec<StoreEntry>,
 }
 
-/// The exception store of a volume: linear, one for all its dependent snapshots.
+impl LogicalVolumeEntry {
+    /// All exception stores of the volume.
+    pub fn stores(&self) -> impl Iterator<Item = &StoreEntry> {
+        self.store.iter().chain(&self.independent_stores)
+    }
+
+    /// The exception store with this id, to be changed.
+    pub fn store_mut(&mut self, id: Uuid) -> Option<&mut StoreEntry> {
+        self.store.iter_mut().chain(&mut self.independent_stores).find(|store| store.id == id)
+    }
+}
+
+/// What becomes of a write that needs a copy for which there is no room, and no room to be had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenFull {
+    /// It waits, for a while.
+    #[default]
+    Pause,
+    /// The oldest snapshots that are not held go.
+    DropOldest,
+    /// It fails.
+    Error,
+}
+
+/// What is done about a volume's exception stores when they fill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StorePolicyEntry {
+    /// What becomes of writes that find no room.
+    pub when_full: WhenFull,
+    /// How long such a write waits at most, in milliseconds.
+    pub pause_timeout_ms: u64,
+    /// A store grows when so much of it is taken, in percent; never if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extend_at_percent: Option<u64>,
+    /// It grows by so much of its size, in percent.
+    pub extend_by_percent: u64,
+}
+
+impl Default for StorePolicyEntry {
+    fn default() -> Self {
+        let (extend_at_percent, extend_by_percent) = (Some(80), 20);
+        Self { when_full: WhenFull::Pause, pause_timeout_ms: 60_000, extend_at_percent, extend_by_percent }
+    }
+}
+
+/// An exception store of a volume: linear, one for all its dependent snapshots or for one independent one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreEntry {
@@ -162,7 +216,7 @@ impl Description {
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "T1 to T9: {checked:?}");
+        assert!(checked.is_ok(), "T1 to T10: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

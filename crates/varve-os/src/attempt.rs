@@ -9,10 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use varve_block::{Allocation, Extent, IoError, StatusRun};
 
-/// Longest request that is carried out on the shard's own thread, in bytes.
-const INLINE_MAX: usize = 1 << 20;
-/// Longest write into the page cache that is carried out on the shard's own thread, in bytes.
-const EAGER_MAX: usize = 256 << 10;
+/// Longest request that is carried out on the shard's own thread, in bytes. Longer ones are copied by kernel workers
+/// while this thread moves others through its sockets: with 1 MiB requests 1.6 times the reads, twice the writes.
+pub(crate) const INLINE_MAX: usize = 128 << 10;
 /// Whole pages are written without being read first.
 const PAGE: u64 = 4096;
 /// An eager write that took longer than this has waited.
@@ -67,7 +66,7 @@ pub(crate) fn try_write(disk: &DiskFile, offset: u64, data: &[u8]) -> Attempt {
         }
     }
     let pages = Extent::new(offset, data.len() as u64).is_aligned(PAGE);
-    if disk.cache_mode() == CacheMode::Direct || !pages || data.len() > EAGER_MAX {
+    if disk.cache_mode() == CacheMode::Direct || !pages || data.len() > INLINE_MAX {
         return Attempt::Partial(0);
     }
     let start = clock::now();

@@ -12,6 +12,7 @@ mod disk_file;
 mod executor;
 mod flushes;
 mod helpers;
+mod linger;
 mod listener;
 mod memory;
 mod operation;

@@ -161,10 +161,12 @@ impl Reactor {
 
     /// Submits, waits, and delivers what has come.
     pub(crate) fn enter(&self, wait: Wait) {
+        // A disk takes longer than a look; a peer may be back at once.
+        let look = self.disk_count.get() == 0;
         let mut finished = self.finished.take();
         match &mut *self.driver.borrow_mut() {
             Driver::Ring(ring) => {
-                ring.enter(wait);
+                ring.enter(wait, look);
                 ring.reap(&mut finished);
             }
             Driver::Pool(pool) => pool.enter(wait, &mut self.flights.borrow_mut(), &mut finished),

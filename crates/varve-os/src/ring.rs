@@ -10,6 +10,10 @@
 //! - R4. The ring is made and used on one thread, and outlives every flight: a shard ends only when none is left.
 #![allow(unsafe_code)]
 
+use crate::attempt::INLINE_MAX;
+use crate::clock::now;
+use crate::disk_file::CacheMode;
+use crate::linger::Linger;
 use crate::operation::{Answer, DiskAction, DiskOperation, Message, Operation, SocketAction, TRANSFER_MAX};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, opcode, squeue};
@@ -50,6 +54,7 @@ pub(crate) struct Ring {
     /// Address range that is registered as buffer 0.
     region: Option<(usize, usize)>,
     bell: RawFd,
+    linger: Linger,
     /// Keeps registered memory alive; dropped after the ring.
     _arena: Arena,
 }
@@ -60,7 +65,14 @@ impl Ring {
         let ring = build()?;
         require(&ring)?;
         let region = register(&ring, arena);
-        let mut ring = Self { ring, backlog: VecDeque::new(), region, bell, _arena: arena.clone() };
+        let mut ring = Self {
+            ring,
+            backlog: VecDeque::new(),
+            region,
+            bell,
+            linger: Linger::default(),
+            _arena: arena.clone(),
+        };
         ring.listen();
         Ok(ring)
     }
@@ -79,19 +91,16 @@ impl Ring {
         self.push(opcode::AsyncCancel::new(key as u64).build().user_data(CANCEL));
     }
 
-    /// Submits what is queued, and waits.
-    pub(crate) fn enter(&mut self, wait: Wait) {
+    /// Submits what is queued, and waits; `look`: what is awaited may come so soon that a look pays.
+    pub(crate) fn enter(&mut self, wait: Wait, look: bool) {
         loop {
             self.refill();
             let wait = if self.backlog.is_empty() { wait } else { Wait::No };
             let result = match wait {
                 Wait::No if !self.has_business() => return,
                 Wait::No => self.ring.submit(),
-                Wait::Event => self.ring.submit_and_wait(1),
-                Wait::Limit(limit) => {
-                    let limit = Timespec::from(limit);
-                    self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
-                }
+                Wait::Event => self.wait(None, look),
+                Wait::Limit(limit) => self.wait(Some(limit), look),
             };
             match result.map_err(|error| Errno::from_io_error(&error)) {
                 Ok(_) if self.backlog.is_empty() => return,
@@ -101,6 +110,29 @@ impl Ring {
                 Err(errno) => panic!("the ring refuses to work: {errno:?}"),
             }
         }
+    }
+
+    /// Submits what is queued, and waits for a completion: awake for a little while, then asleep.
+    fn wait(&mut self, limit: Option<Duration>, look: bool) -> io::Result<usize> {
+        if look && !self.linger.is_idle() {
+            self.ring.submit()?;
+            let ring = &mut self.ring;
+            if self.linger.look(|| has_news(ring)) {
+                return ring.submit();
+            }
+        }
+        let start = now();
+        let result = self.sleep(limit);
+        if look {
+            self.linger.slept_since(start);
+        }
+        result
+    }
+
+    fn sleep(&self, limit: Option<Duration>) -> io::Result<usize> {
+        let Some(limit) = limit else { return self.ring.submit_and_wait(1) };
+        let limit = Timespec::from(limit);
+        self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&limit))
     }
 
     /// Takes all completions: key and answer.
@@ -167,11 +199,14 @@ impl Ring {
                 let at = *offset + *done as u64;
                 let length = (buffer.len() - *done).min(TRANSFER_MAX);
                 let start = buffer[*done..].as_mut_ptr();
-                if self.is_registered(start, length) {
+                let entry = if self.is_registered(start, length) {
                     opcode::ReadFixed::new(file, start, length as u32, 0).offset(at).build()
                 } else {
                     opcode::Read::new(file, start, length as u32).offset(at).build()
-                }
+                };
+                // What is cached would be copied at once, on this thread: a long copy is better done beside it.
+                let beside = length > INLINE_MAX && operation.disk.cache_mode() == CacheMode::Buffered;
+                if beside { entry.flags(squeue::Flags::ASYNC) } else { entry }
             }
             DiskAction::Write { offset, data, done, durable } => {
                 let at = *offset + *done as u64;
@@ -193,6 +228,11 @@ impl Ring {
             DiskAction::Discard { .. } => unreachable!("goes to a helper thread"),
         }
     }
+}
+
+/// Whether completions are there, or the kernel has some to deliver.
+fn has_news(ring: &mut IoUring) -> bool {
+    ring.submission().taskrun() || !ring.completion().is_empty()
 }
 
 fn socket_entry(socket: RawFd, action: &mut SocketAction) -> squeue::Entry {

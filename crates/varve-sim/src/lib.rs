@@ -64,8 +64,8 @@
 //!   deadlock panics and says what is under way.
 //! - [`SimDisk`]: the rule "each sector independently keeps any version since its last flush"; [`FaultPlan`] and
 //!   [`FaultBudget`]; images for stale and copied disks; `peek` and `poke` from outside.
-//! - [`Oracle`]: what each sector of a volume may hold, before and after crashes; `snapshot`, `restore` (rollback),
-//!   `grow`. [`Client`] drives a device and tells the oracle: `read`, `write`, `zero`, `discard`, `flush`, `verify`,
+//! - [`Oracle`]: what each sector of a volume may hold, before and after crashes; `snapshot`, `grow`, and for
+//!   rollbacks `restore`, or `rollback_started` while the volume is in use. [`Client`] drives a device and tells the oracle: `read`, `write`, `zero`, `discard`, `flush`, `verify`,
 //!   and `exercise` for random requests, several at a time. After a crash: `oracle.borrow_mut().crashed()`.
 //! - [`ModelDisk`] with [`measure`] and [`CostMeter`]: exact throughput and amplification in virtual time, in a
 //!   [`World::steady`].
@@ -90,7 +90,7 @@ pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, Sim
 pub use harness::{CrashStates, TestName, caught, for_each_crash_point, for_each_crash_state, run_seeds};
 pub use measure::{Amplification, CostMeter, Direction, Load, Measured, Order, measure};
 pub use model_disk::ModelDisk;
-pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, WriteToken};
+pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, RollbackToken, WriteToken};
 pub use pattern::{Found, Stamp, fill_sector, identify, patterned};
 pub use random::Random;
 pub use world::{CrashAt, CrashKind, Ran, World};

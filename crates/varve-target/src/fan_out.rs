@@ -10,6 +10,26 @@ pub fn fan_out<'a>(pieces: impl IntoIterator<Item = (&'a Device, Io)>) -> Comple
     join_pieces(pieces.into_iter().map(|(device, io)| device.submit(io)).collect())
 }
 
+/// Submits `io` to the devices on which it lies, cut where they end. `locate` says of a byte on which device it lies,
+/// where there, and how many bytes from there on lie behind it on the same device. Not for flushes.
+pub(crate) fn cut<'a>(mut io: Io, locate: impl Fn(u64) -> (&'a Device, u64, u64)) -> Completion<'a> {
+    let (device, offset, run) = locate(io.extent().offset);
+    if io.extent().length <= run {
+        return device.submit(io.at(offset));
+    }
+    let mut pieces = Vec::new();
+    loop {
+        let (device, offset, run) = locate(io.extent().offset);
+        if io.extent().length <= run {
+            pieces.push((device, io.at(offset)));
+            return fan_out(pieces);
+        }
+        let (first, rest) = io.split_at(run);
+        pieces.push((device, first.at(offset)));
+        io = rest;
+    }
+}
+
 /// Joins the answers to pieces that were submitted.
 pub(crate) fn join_pieces(mut children: Vec<Completion<'_>>) -> Completion<'_> {
     if children.len() == 1 {

@@ -4,7 +4,7 @@
 //! - N1. Segments follow each other without a gap from 0 to the size, and none is empty.
 //! - N2. Every byte of a segment lies inside its device.
 
-use crate::fan_out::{fan_out, flush_all};
+use crate::fan_out::{cut, flush_all};
 use varve_block::{
     Access, BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture, is_aligned,
 };
@@ -54,24 +54,6 @@ impl Linear {
         let inside = at - segment.start;
         (index, segment.offset + inside, segment.length - inside)
     }
-
-    fn split(&self, io: Io) -> Completion<'_> {
-        let mut pieces = Vec::new();
-        let mut rest = Some(io);
-        while let Some(io) = rest.take() {
-            let extent = io.extent();
-            let (index, offset, run) = self.locate(extent.offset);
-            let device = &self.segments[index].device;
-            if extent.length <= run {
-                pieces.push((device, io.at(offset)));
-            } else {
-                let (first, later) = io.split_at(run);
-                pieces.push((device, first.at(offset)));
-                rest = Some(later);
-            }
-        }
-        fan_out(pieces)
-    }
 }
 
 /// The shape of a device of `size` bytes all of which lie on devices of these shapes.
@@ -98,16 +80,13 @@ impl BlockDevice for Linear {
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {
-        let io = io.into_io();
-        if matches!(io, Io::Flush) {
-            return flush_all(self.segments.iter().map(|segment| &segment.device));
+        match io.into_io() {
+            Io::Flush => flush_all(self.segments.iter().map(|segment| &segment.device)),
+            io => cut(io, |at| {
+                let (index, offset, run) = self.locate(at);
+                (&self.segments[index].device, offset, run)
+            }),
         }
-        let extent = io.extent();
-        let (index, offset, run) = self.locate(extent.offset);
-        if extent.length <= run {
-            return self.segments[index].device.submit(io.at(offset));
-        }
-        self.split(io)
     }
 
     fn status(&self, extent: Extent) -> StatusFuture<'_> {

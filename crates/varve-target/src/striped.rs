@@ -4,7 +4,7 @@
 //! - T1. Byte `at` lies on member `at / stripe_size % members`, in its row `at / stripe_size / members`.
 //! - T2. Every row lies inside every member.
 
-use crate::fan_out::{fan_out, flush_all};
+use crate::fan_out::{cut, fan_out, flush_all};
 use crate::linear::common_shape;
 use varve_block::{
     BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture, StatusRun, is_aligned,
@@ -77,25 +77,6 @@ impl Striped {
         (member, self.members[member].1 + offset, run)
     }
 
-    /// Cuts a request with data at every stripe.
-    fn split(&self, io: Io) -> Completion<'_> {
-        let mut pieces = Vec::new();
-        let mut rest = Some(io);
-        while let Some(io) = rest.take() {
-            let extent = io.extent();
-            let (member, offset, run) = self.locate(extent.offset);
-            let device = &self.members[member].0;
-            if extent.length <= run {
-                pieces.push((device, io.at(offset)));
-            } else {
-                let (first, later) = io.split_at(run);
-                pieces.push((device, first.at(offset)));
-                rest = Some(later);
-            }
-        }
-        fan_out(pieces)
-    }
-
     /// One request without data for each member.
     fn split_bare(&self, extent: Extent, make: impl Fn(Extent) -> Io) -> Completion<'_> {
         let pieces = self.members.iter().zip(0..).filter_map(|((device, start), member)| {
@@ -131,19 +112,14 @@ impl BlockDevice for Striped {
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {
-        let io = io.into_io();
-        if matches!(io, Io::Flush) {
-            return flush_all(self.members.iter().map(|(device, _)| device));
-        }
-        let extent = io.extent();
-        let (member, offset, run) = self.locate(extent.offset);
-        if extent.length <= run {
-            return self.members[member].0.submit(io.at(offset));
-        }
-        match io {
+        match io.into_io() {
+            Io::Flush => flush_all(self.members.iter().map(|(device, _)| device)),
             Io::Zero { extent, options } => self.split_bare(extent, |extent| Io::Zero { extent, options }),
             Io::Discard { extent } => self.split_bare(extent, |extent| Io::Discard { extent }),
-            io => self.split(io),
+            io => cut(io, |at| {
+                let (member, offset, run) = self.locate(at);
+                (&self.members[member].0, offset, run)
+            }),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, Switch, ZeroOptions};
+use varve_block::{Allocation, Device, Durability, Extent, IoError, KIB, MIB, Switch, ZeroOptions};
 use varve_sim::{CrashKind, SimDisk, World, run_seeds, test_name};
 use varve_target::snapshot::{
     FormatOptions, FullPolicy, NewSnapshot, Pending, Progress, SnapshotStore, StoreError, StoreEvent,
@@ -65,10 +65,8 @@ fn a_full_store_loses_nothing_and_frees_itself_by_removals() {
         let second = store.create(&named("second")).await.expect("creating takes next to nothing");
         let old = bytes(&store.snapshot(first).expect("there"), &world).await;
         assert!(old.iter().all(|byte| *byte == 1), "the snapshot is what it was");
-        let failed = store.rollback(first, &Progress::default()).await;
-        assert_eq!(failed, Err(StoreError::NoSpace), "a rollback needs copies for the second");
         let now = bytes(&front, &world).await;
-        assert_eq!(now[usize::try_from(done).expect("small") - 1], 3, "and has not begun");
+        assert_eq!(now[usize::try_from(done).expect("small") - 1], 3, "what was written last");
         let gone = store.snapshot(first).expect("there");
         store.remove(first).await.expect("removals work in a full store");
         assert_eq!(gone.flush().await.err(), Some(IoError::Gone));
@@ -77,6 +75,158 @@ fn a_full_store_loses_nothing_and_frees_itself_by_removals() {
         }
         let then = bytes(&store.snapshot(second).expect("there"), &world).await;
         assert_eq!(then, now);
+        store.verify().await.expect("readable");
+    });
+}
+
+#[test]
+fn a_rollback_in_a_full_store_shows_the_old_state_and_goes_on_when_there_is_space() {
+    let world = World::new(1);
+    let (origin, store) = (SimDisk::new(MIB), SimDisk::new(2 * MIB));
+    world.run(async {
+        let sized = |size| Device::new(Linear::new(vec![(size, store.device(&world), 0)]));
+        let store = make(&world, origin.device(&world), sized(320 * KIB), 1).await;
+        let front = store.origin();
+        write(&front, &world, 0, 1 << 20, 1).await.expect("no snapshot, no copy");
+        let first = store.create(&named("first")).await.expect("space");
+        let mut done = 0;
+        while done < 40 && write(&front, &world, done * 4096, 4096, 2).await.is_ok() {
+            done += 1;
+        }
+        let second = store.create(&named("second")).await.expect("creating takes next to nothing");
+        let failed = store.rollback(first, &Progress::default()).await;
+        assert_eq!(failed, Err(StoreError::NoSpace), "a rollback needs copies for the second");
+        let status = store.rollback_status().expect("it goes on");
+        assert_eq!((status.snapshot, status.total), (first, MIB));
+        assert!(bytes(&front, &world).await.iter().all(|byte| *byte == 1), "K1: the old state at once");
+        assert_eq!(store.remove(first).await, Err(StoreError::Busy), "K2");
+        let kept = bytes(&store.snapshot(second).expect("there"), &world).await;
+        assert!(kept[..40].iter().all(|byte| *byte == 2) && kept[40..].iter().all(|byte| *byte == 1), "K4");
+        store.grown(sized(2 * MIB)).expect("it grows");
+        store.finish_rollback(&Progress::default()).await.expect("space");
+        assert_eq!(store.rollback_status(), None);
+        assert!(bytes(&front, &world).await.iter().all(|byte| *byte == 1));
+        assert_eq!(bytes(&store.snapshot(second).expect("there"), &world).await, kept, "K4");
+        store.remove(first).await.expect("nothing holds it any more");
+        assert_eq!(bytes(&store.snapshot(second).expect("there"), &world).await, kept);
+        store.verify().await.expect("readable");
+    });
+}
+
+/// An origin of 64 parts that are all 1, a snapshot of it, then 16 parts that are 2, a second snapshot, then eight
+/// more that are 3; and in the first snapshot the last part was written, with 4.
+async fn layered(world: &World, origin: Device, store: Device) -> (Rc<SnapshotStore>, u64, u64) {
+    let store = make(world, origin, store, 1).await;
+    let front = store.origin();
+    write(&front, world, 0, 64 * 4096, 1).await.expect("no copy");
+    let first = store.create(&named("first")).await.expect("space");
+    write(&front, world, 0, 16 * 4096, 2).await.expect("space");
+    let second = store.create(&named("second")).await.expect("space");
+    write(&front, world, 8 * 4096, 16 * 4096, 3).await.expect("space");
+    write(&store.snapshot(first).expect("there"), world, 63 * 4096, 4096, 4).await.expect("space");
+    (store, first, second)
+}
+
+#[test]
+fn a_rollback_is_seen_at_once_and_restored_in_doses_across_a_crash_while_all_is_in_use() {
+    let world = World::new(12);
+    let (origin, disk) = (SimDisk::new(256 * KIB), SimDisk::new(4 * MIB));
+    let expected = |runs: &[(usize, u8)]| -> Vec<u8> {
+        runs.iter().flat_map(|(count, byte)| std::iter::repeat_n(*byte, *count)).collect()
+    };
+    let second_shows = expected(&[(16, 2), (48, 1)]);
+    let third = world.run(async {
+        let (store, first, second) = layered(&world, origin.device(&world), disk.device(&world)).await;
+        let front = store.origin();
+        let before = origin.counters().writes;
+        store.begin_rollback(first).await.expect("space");
+        assert_eq!(origin.counters().writes, before, "nothing is copied before it returns");
+        assert_eq!(
+            bytes(&front, &world).await,
+            expected(&[(63, 1), (1, 4)]),
+            "K1: what was written to it too"
+        );
+        assert_eq!(store.begin_rollback(second).await, Err(StoreError::Busy));
+        assert_eq!(store.diff(first, None).await, Ok(vec![]), "both are found at the same places");
+        // A change of a pending part, one of half a part, one of the target, and a snapshot in between.
+        write(&front, &world, 4096, 4096, 5).await.expect("space");
+        write(&front, &world, 3 * 4096, 512, 1).await.expect("space");
+        write(&store.snapshot(first).expect("there"), &world, 10 * 4096, 4096, 6).await.expect("space");
+        let third = store.create(&named("third")).await.expect("space");
+        write(&front, &world, 12 * 4096, 4096, 7).await.expect("space");
+        front.flush().await.expect("no faults");
+        store.snapshot(first).expect("there").flush().await.expect("no faults");
+        assert_eq!(store.continue_rollback(4096).await, Ok(true));
+        let status = store.rollback_status().expect("under way");
+        assert!(status.done > 0 && status.done < status.total, "{status:?}");
+        third
+    });
+    world.crash(CrashKind::Power);
+    let check = async |store: &Rc<SnapshotStore>| {
+        let show = async |id| bytes(&store.snapshot(id).expect("there"), &world).await;
+        let origin = expected(&[(1, 1), (1, 5), (10, 1), (1, 7), (50, 1), (1, 4)]);
+        assert_eq!(bytes(&store.origin(), &world).await, origin, "K1, K3");
+        assert_eq!(show(2).await, second_shows, "K4: newer than the target");
+        assert_eq!(show(1).await, expected(&[(10, 1), (1, 6), (52, 1), (1, 4)]), "K2: the target is its own");
+        assert_eq!(show(third).await, expected(&[(1, 1), (1, 5), (61, 1), (1, 4)]), "K4: taken meanwhile");
+    };
+    world.run(async {
+        let store = open(&world, origin.device(&world), disk.device(&world)).await.expect("sound");
+        assert!(store.rollback_status().is_some(), "a restart does not forget it, nor wait for it");
+        check(&store).await;
+        let text = dump_store(&disk.device(&world), &world.arena()).await.expect("sound");
+        assert!(text.contains("\nrollback 1 3\nrestored 1 0 "), "{text}");
+        while store.continue_rollback(4096).await.expect("space") {
+            check(&store).await;
+        }
+        check(&store).await;
+        assert_eq!(store.rollback_status(), None);
+        store.verify().await.expect("readable");
+        store.begin_rollback(third).await.expect("the next one");
+        let (of_third, of_origin) = (store.snapshot(third).expect("there"), store.origin());
+        assert_eq!(bytes(&of_origin, &world).await, bytes(&of_third, &world).await);
+        restore_text(&world, &disk).await;
+    });
+}
+
+/// Writes a store's metadata as text, and restores that in its place: the text stays the same.
+async fn restore_text(world: &World, disk: &SimDisk) {
+    let device = disk.device(world);
+    let text = dump_store(&device, &world.arena()).await.expect("sound");
+    restore_store(&device, &world.arena(), &text).await.expect("there is space");
+    let body = |text: &str| text.split_once(" next ").expect("a head").1.to_owned();
+    let again = dump_store(&device, &world.arena()).await.expect("sound");
+    assert_eq!(body(&again), body(&text), "X1");
+}
+
+#[test]
+fn while_the_origin_is_rolled_back_holes_are_said_where_the_target_has_them() {
+    let world = World::new(13);
+    let (origin, disk) = (SimDisk::new(256 * KIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let (store, first, _) = layered(&world, origin.device(&world), disk.device(&world)).await;
+        let view = store.snapshot(first).expect("there");
+        view.zero(Extent::new(40 * 4096, 8 * 4096), ZeroOptions::default()).await.expect("space");
+        store.begin_rollback(first).await.expect("space");
+        let holes = async |device: &Device| {
+            let mut holes = 0;
+            let mut at = 0;
+            while at < device.shape().size {
+                let rest = Extent::between(at, device.shape().size);
+                for run in device.status(rest).await.expect("no faults") {
+                    at += run.length;
+                    holes += if run.allocation == Allocation::Data { 0 } else { run.length };
+                }
+            }
+            holes
+        };
+        assert_eq!(holes(&store.origin()).await, 8 * 4096);
+        assert_eq!(holes(&store.origin()).await, holes(&view).await);
+        let fast = ZeroOptions { fast: true, ..ZeroOptions::default() };
+        let refused = store.origin().zero(Extent::new(0, 4096), fast).await.err();
+        assert_eq!(refused, Some(IoError::Unsupported), "a pending part has to be seen to first");
+        store.finish_rollback(&Progress::default()).await.expect("space");
+        assert_eq!(bytes(&store.origin(), &world).await, bytes(&view, &world).await);
         store.verify().await.expect("readable");
     });
 }
@@ -245,6 +395,9 @@ fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
         view.flush().await.expect("no faults");
         assert_eq!(store.removal_frees(second).await, Ok(64 << 10), "the first needs all that was preserved");
         assert_eq!(store.removal_frees(first).await, Ok(0));
+        let all = (64 << 10) + MIB;
+        assert_eq!(store.removals_free(&[first, second]).await, Ok(all), "nobody is left who needs it");
+        assert_eq!(store.removals_free(&[first, 99]).await, Err(StoreError::NotFound));
         store.begin_removal(second).await.expect("not held");
         assert_eq!(view.flush().await.err(), Some(IoError::Gone));
         assert_eq!((store.list().len(), store.removals().len()), (1, 1));
@@ -462,6 +615,41 @@ fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
 }
 
 #[test]
+fn those_who_wait_meet_a_policy_that_is_declared_meanwhile_beside_a_sibling_too() {
+    let world = World::new(11);
+    let (origin, small, large) = (SimDisk::new(MIB), SimDisk::new(256 * KIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let base = origin.device(&world);
+        let full = FullPolicy::Pause { timeout: Duration::from_secs(3600) };
+        let store = make_with(&world, base.clone(), small.device(&world), full).await;
+        let sibling = make(&world, base, large.device(&world), 2).await;
+        let front = side_by_side(&[Rc::clone(&store), Rc::clone(&sibling)]).expect("one origin");
+        store.create(&named("first")).await.expect("space");
+        let spared = sibling.create(&named("spared")).await.expect("space");
+        let fill = async {
+            for part in 0..256 {
+                write(&front, &world, part * 4096, 4096, 2).await?;
+            }
+            Ok::<(), IoError>(())
+        };
+        let meanwhile = async {
+            assert!(store.filled(80).await.percent() >= 80);
+            assert_eq!(store.next_event().await, StoreEvent::Paused);
+            assert!(store.is_paused() && !sibling.is_paused());
+            world.clock().sleep(Duration::from_secs(1)).await;
+            store.set_full_policy(FullPolicy::DropOldest);
+        };
+        let (filled, ()) = futures_util::join!(fill, meanwhile);
+        assert_eq!(filled, Ok(()), "they drop the oldest instead of waiting an hour");
+        assert!(store.list().is_empty() && !store.is_paused());
+        let content = bytes(&sibling.snapshot(spared).expect("there"), &world).await;
+        assert!(content.iter().all(|byte| *byte == 0), "V1: the sibling has all of it");
+        store.verify().await.expect("readable");
+        sibling.verify().await.expect("readable");
+    });
+}
+
+#[test]
 fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
     let world = World::new(11);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(2 * MIB));
@@ -489,10 +677,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         };
         let before = all(&store).await;
         let text = dump_store(&device, &world.arena()).await.expect("sound");
-        assert!(
-            text.contains("\nsnapshot 2 s2 created ") && text.contains(" read-only held\nsnapshot 3 s3"),
-            "{text}"
-        );
+        assert!(text.contains("\nsnapshot 2 s2 ") && text.contains(" held\nsnapshot 3 s3"), "{text}");
         assert!(text.ends_with("\nremoved 3\n"), "{text}");
         write(&device, &world, 0, 8192, 0x55).await.expect("no faults");
         assert!(open(&world, origin.device(&world), device.clone()).await.is_err());
@@ -521,7 +706,11 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
             format!("{head}{first}preserved 1 0 4096 2097152\n"),
             format!("{head}{first}preserved 1 0 4096 8192\npreserved 1 0 4096 12288\n"),
             format!("{head}{first}preserved 1 0 4096 8192\nwritten 1 0 4096 8192\n"),
-            format!("{head}{first}rollback 2\n"),
+            format!("{head}{first}rollback 2 3\n"),
+            format!("{head}{first}rollback 1 1\n"),
+            format!("{head}{first}rollback 1 2\nremoved 1\n"),
+            format!("{head}{first}rollback 1 99\n"),
+            format!("{head}{first}rollback 1 2\nrestored 1 0 100\n"),
         ] {
             let refused = restore_store(&device, &world.arena(), &bad).await;
             assert!(refused.is_err(), "X1: {bad}");

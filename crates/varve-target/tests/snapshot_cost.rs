@@ -5,7 +5,9 @@ use std::rc::Rc;
 use varve_block::{BlockDevice, Checked, Completion, Device, Durability, Io, KIB, MIB, Shape};
 use varve_sim::{Amplification, CostMeter, Direction, Load, Measured, ModelDisk, Order, World, measure};
 use varve_target::Linear;
-use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreOptions, Uuid, side_by_side};
+use varve_target::snapshot::{
+    FormatOptions, NewSnapshot, Progress, SnapshotStore, StoreOptions, Uuid, side_by_side,
+};
 
 const ORIGIN_SIZE: u64 = 256 * MIB;
 const STORE_SIZE: u64 = 512 * MIB;
@@ -224,4 +226,47 @@ fn creating_a_snapshot_costs_the_same_with_many_as_with_none() {
     say(&format!("one more snapshot: {} requests, {} bytes written", many.requests(), many.bytes_written));
     assert_eq!(few, many);
     assert!(many.requests() <= 3 && many.bytes_written == 4096);
+}
+
+#[test]
+fn a_rollback_is_seen_after_one_record_however_much_there_is_to_restore() {
+    let [(_, changes), (_, random), (_, small)] = loads();
+    let mut begun = Vec::new();
+    for (snapshots, load) in [(1, None), (1024, None), (1024, Some(random)), (1024, Some(small))] {
+        let bench = Bench::new(snapshots, true);
+        bench.run(&changes);
+        let (store, clock, arena) =
+            (bench.store.as_ref().expect("there"), bench.world.clock(), bench.world.arena());
+        let (before, start) = (bench.disk.counters(), clock.now());
+        bench.world.run(store.begin_rollback(1)).expect("there is space");
+        begun.push((bench.disk.counters().since(&before), clock.now().since(start)));
+        let progress = Progress::default();
+        let start = clock.now();
+        let work = async {
+            store.finish_rollback(&progress).await.expect("there is space");
+            clock.now().since(start)
+        };
+        let Some(load) = load else {
+            let took = bench.world.run(work);
+            say(&format!(
+                "a rollback of 192 MiB with {snapshots} snapshots takes {} ms alone",
+                took.as_millis()
+            ));
+            continue;
+        };
+        let (none, _) = Bench::new(0, true).run(&load);
+        let mut choices = varve_sim::Random::new(9);
+        let user = measure(&bench.origin, &clock, &arena, &load, &mut choices);
+        let (measured, took) = bench.world.run(async { futures_util::join!(user, work) });
+        let ratio = measured.expect("no faults").ratio_to(&none);
+        say(&format!(
+            "random {} KiB q8 during a rollback of 192 MiB: {ratio:.4} of none; it takes {} ms",
+            load.request_bytes / KIB,
+            took.as_millis()
+        ));
+    }
+    let (cost, took) = begun[1];
+    say(&format!("a rollback begins with {} requests, {} us", cost.requests(), took.as_micros()));
+    assert!(begun.iter().all(|(other, _)| *other == begun[0].0), "whatever there is to restore");
+    assert!(cost.requests() <= 4 && cost.bytes_written == 4096 && took.as_millis() <= 6);
 }

@@ -5,9 +5,7 @@
 use crate::model::PvName;
 use crate::table::{Line, Table, Target};
 use std::collections::BTreeMap;
-use varve_block::{
-    Access, BlockDevice, Checked, Completion, Device, Extent, IoError, Shape, StatusFuture, Switch,
-};
+use varve_block::{Device, IoError, Switch, read_only};
 use varve_target::{ErrorTarget, Linear, Striped};
 
 /// A volume in use. Doors use `switch.device()`; a change of its layout turns the switch while requests wait.
@@ -59,24 +57,5 @@ pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, 
         _ => Device::new(Linear::new(segments)),
     };
     assert_eq!(device.shape().size, size, "A1");
-    Ok(if table.read_only { Device::new(ReadOnly { device }) } else { device })
-}
-
-/// A device that may not be written.
-struct ReadOnly {
-    device: Device,
-}
-
-impl BlockDevice for ReadOnly {
-    fn shape(&self) -> Shape {
-        Shape { access: Access::ReadOnly, ..self.device.shape() }
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        self.device.submit(io.into_io())
-    }
-
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
-    }
+    Ok(if table.read_only { read_only(device) } else { device })
 }

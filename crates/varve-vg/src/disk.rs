@@ -98,7 +98,7 @@ pub(crate) async fn read_label(device: &Device, arena: &Arena) -> Result<(Label,
 }
 
 /// The bytes of the ring; blocks that cannot be read are zeros, so that one bad block costs one slot.
-async fn read_ring(device: &Device, ring: Extent, arena: &Arena) -> Vec<u8> {
+pub(crate) async fn read_ring(device: &Device, ring: Extent, arena: &Arena) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(index(ring.length));
     for (_, piece) in ring.pieces(MIB) {
         match device.read(piece.offset, arena.take(index(piece.length))).await {

@@ -17,6 +17,7 @@ pub mod names;
 pub mod open;
 pub mod plan;
 pub mod rebuild;
+pub mod relabel;
 pub mod scan;
 #[cfg(test)]
 mod simulation;
@@ -28,5 +29,5 @@ pub use disk::{Disk, ReadProblem};
 pub use history::Version;
 pub use model::Group;
 pub use open::{Absent, CommitError, Note, OpenGroup};
-pub use plan::{Change, Plan, PlanError, Stamp, plan, plan_group};
+pub use plan::{Change, Plan, PlanError, Stamp, StoreKind, plan, plan_group};
 pub use scan::{DiskProblem, FreeDisk, GroupProblem, RefusedGroup, Survey, scan};

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 pub use varve_format::text::{
     Area, Description, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume,
-    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, StoreEntry as Store, TextError,
+    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, StoreEntry as Store,
+    StorePolicyEntry as StorePolicy, TextError, WhenFull,
 };
 
 /// A volume group.
@@ -137,7 +138,7 @@ impl Group {
         GroupUse { size: sum(false) + sum(true), free, missing: sum(true) }
     }
 
-    /// The disks on which `lv` or its exception store lies, in order, each once.
+    /// The disks on which `lv` or its exception stores lie, in order, each once.
     pub fn disks_of(&self, lv: &LogicalVolume) -> Vec<PvName> {
         let mut disks: Vec<_> = areas(lv).map(|area| area.pv).collect();
         disks.sort();
@@ -158,10 +159,10 @@ impl Group {
     }
 }
 
-/// All areas that a volume and its exception store own.
+/// All areas that a volume and its exception stores own.
 pub fn areas(lv: &LogicalVolume) -> impl Iterator<Item = Area> {
-    let store = lv.store.iter().flat_map(|store| &store.segments);
-    lv.segments.iter().chain(store).flat_map(|segment| segment.areas.iter().copied())
+    let stores = lv.stores().flat_map(|store| &store.segments);
+    lv.segments.iter().chain(stores).flat_map(|segment| segment.areas.iter().copied())
 }
 
 fn push_run(free: &mut Vec<Area>, pv: PvName, start: u64, end: u64) {

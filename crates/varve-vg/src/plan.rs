@@ -17,7 +17,7 @@ mod volumes;
 
 pub use error::{ErrorKind, PlanError};
 
-use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume, PvName};
+use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume, PvName, StorePolicy};
 use crate::size::{Amount, SizeArgument, format_size};
 use uuid::Uuid;
 use varve_block::{UnixTime, align_down};
@@ -43,6 +43,15 @@ pub enum Layout {
         /// Bytes of a stripe.
         stripe_size: u64,
     },
+}
+
+/// Whose exceptions a store keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreKind {
+    /// Those of all dependent snapshots; a volume has one such store.
+    Dependent,
+    /// Those of one independent snapshot.
+    Independent,
 }
 
 /// A disk that is to join a group.
@@ -135,18 +144,44 @@ pub enum Change {
         size: u64,
         /// Bytes of a chunk.
         chunk_size: u64,
+        /// Whose store it is.
+        kind: StoreKind,
     },
-    /// Make a volume's exception store larger by `by` bytes, rounded up to whole extents.
+    /// Make an exception store larger by `by` bytes, rounded up to whole extents.
     ExtendStore {
-        /// Which volume.
+        /// Whose.
         volume: String,
+        /// Which.
+        store: Uuid,
         /// By how many bytes.
         by: u64,
     },
-    /// Give up a volume's exception store, which holds no snapshot any more.
+    /// Give up an exception store, which holds no snapshot any more.
     RemoveStore {
+        /// Whose.
+        volume: String,
+        /// Which.
+        store: Uuid,
+    },
+    /// Put a new exception store in the place of one, which is kept as a linear volume.
+    ReplaceStore {
+        /// Whose.
+        volume: String,
+        /// Which.
+        store: Uuid,
+        /// The new store's size; rounded up to whole extents.
+        size: u64,
+        /// What the old store is called as a volume.
+        kept_as: String,
+        /// What the old store is as a volume: a new id.
+        kept_id: Uuid,
+    },
+    /// Declare what is done about a volume's exception stores when they fill.
+    SetStorePolicy {
         /// Which volume.
         volume: String,
+        /// What.
+        policy: StorePolicy,
     },
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
@@ -196,11 +231,15 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::RemoveDisk { id } => draft.remove_disk(id),
         Change::RemoveMissing { with_volumes } => draft.remove_missing(with_volumes),
         Change::MarkMissing { missing, returned } => draft.mark_missing(&missing, &returned),
-        Change::CreateStore { volume, id, size, chunk_size } => {
-            draft.create_store(&volume, id, size, chunk_size)
+        Change::CreateStore { volume, id, size, chunk_size, kind } => {
+            draft.create_store(&volume, id, size, chunk_size, kind)
         }
-        Change::ExtendStore { volume, by } => draft.extend_store(&volume, by),
-        Change::RemoveStore { volume } => draft.remove_store(&volume),
+        Change::ExtendStore { volume, store, by } => draft.extend_store(&volume, store, by),
+        Change::RemoveStore { volume, store } => draft.remove_store(&volume, store),
+        Change::ReplaceStore { volume, store, size, kept_as, kept_id } => {
+            draft.replace_store(&volume, store, size, (kept_as, kept_id), stamp.date)
+        }
+        Change::SetStorePolicy { volume, policy } => draft.set_store_policy(&volume, policy),
         Change::Restore { backup } => draft.restore(*backup),
     }?;
     draft.finish(stamp)

@@ -47,16 +47,9 @@ pub async fn rebuild(
     stamp: &Stamp,
     arena: Arena,
 ) -> Result<OpenGroup, RebuildError> {
+    let free = lost_disks(&backup, disks, &arena).await?;
     let (sequence, id) = (backup.group.sequence, backup.group.id);
     let text = Group::new(backup.clone()).map_err(RebuildError::Backup)?.text();
-    let mut free = Vec::new();
-    for disk in disks {
-        free.push(lost_disk(&backup, disk, &arena).await?);
-    }
-    let here = |id: Uuid| free.iter().any(|free| free.label.pv == id);
-    if let Some(pv) = backup.physical_volumes.iter().find(|pv| !here(pv.id)) {
-        return Err(RebuildError::Missing { id: pv.id, path: pv.path.clone() });
-    }
     let mut next = backup;
     next.group.sequence = sequence + 1;
     next.group.changed = stamp.date;
@@ -68,6 +61,24 @@ pub async fn rebuild(
     let next = Group::new(next).map_err(RebuildError::Backup)?;
     let previous = version_of(id, sequence, None, &text);
     OpenGroup::found(next, Some(previous), free, arena).await.map_err(RebuildError::Commit)
+}
+
+/// The disks of `backup`, if it can be written to them. Writes nothing.
+pub async fn lost_disks(
+    backup: &Description,
+    disks: Vec<Disk>,
+    arena: &Arena,
+) -> Result<Vec<FreeDisk>, RebuildError> {
+    backup.check().map_err(RebuildError::Backup)?;
+    let mut free = Vec::with_capacity(disks.len());
+    for disk in disks {
+        free.push(lost_disk(backup, disk, arena).await?);
+    }
+    let here = |id: Uuid| free.iter().any(|free| free.label.pv == id);
+    match backup.physical_volumes.iter().find(|pv| !here(pv.id)) {
+        Some(pv) => Err(RebuildError::Missing { id: pv.id, path: pv.path.clone() }),
+        None => Ok(free),
+    }
 }
 
 /// U1.

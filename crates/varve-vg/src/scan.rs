@@ -100,10 +100,16 @@ impl DiskProblem {
     pub fn help(&self) -> String {
         match self {
             Self::Read { path, problem: ReadProblem::NoLabel } => {
-                format!("`varve pv create {path}` makes it one, and destroys what it holds")
+                format!(
+                    "if it was one, stop the daemon and `varve repair PATH…` of all disks of its group; else \
+                    `varve pv create {path}` makes it one, and destroys what it holds"
+                )
             }
             Self::Read { path, problem: ReadProblem::Truncated { .. } } => {
                 format!("bring {path} back to its size; nothing was written to it")
+            }
+            Self::Read { problem: ReadProblem::Label(_), .. } => {
+                "stop the daemon; `varve repair PATH…` of all disks of its group makes the label anew".into()
             }
             Self::Read { path, .. } => format!("`varve check {path}` tells more; nothing was written to it"),
             Self::Duplicate { paths, .. } => {
@@ -118,8 +124,8 @@ impl GroupProblem {
     /// What to do about it.
     pub fn help(&self) -> String {
         match self {
-            Self::NoDescription | Self::Contradiction(_) => {
-                "`varve vg restore VG FILE` writes a backup back".into()
+            Self::NoDescription => {
+                "stop the daemon; `varve restore FILE PATH…` writes a backup back to all of its disks".into()
             }
             Self::Divergent { .. } => {
                 "decide which side is right, detach the others, and `varve vg reduce VG --missing`; then \
@@ -127,7 +133,10 @@ impl GroupProblem {
                     .into()
             }
             Self::Text(TextError::Newer(_)) => "use the newer varve that wrote it".into(),
-            Self::Text(_) => "`varve vg restore VG FILE` writes a backup back".into(),
+            Self::Text(_) => {
+                "nothing was written to its disks; report this with what `varve check PATH…` says".into()
+            }
+            Self::Contradiction(_) => "attach all of its disks, then `varve pv scan PATH…`".into(),
             Self::Duplicate(_) => "detach the copy, then `varve pv scan PATH` of the right disk".into(),
         }
     }

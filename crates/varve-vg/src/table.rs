@@ -71,7 +71,7 @@ pub struct IncompleteVolume {
 pub fn table(group: &Group, lv: &LogicalVolume, parts: Parts) -> Result<Table, IncompleteVolume> {
     let missing = group.missing_disks_of(lv);
     // With its exception store away, the volume could be written past its snapshots.
-    let store_missing = lv.store.iter().flat_map(store_areas).any(|area| missing.contains(&area.pv));
+    let store_missing = lv.stores().flat_map(store_areas).any(|area| missing.contains(&area.pv));
     if !missing.is_empty() && (parts == Parts::All || store_missing) {
         let volume = format!("{}/{}", group.name(), lv.name);
         return Err(IncompleteVolume { volume, disks: missing });
@@ -82,15 +82,13 @@ pub fn table(group: &Group, lv: &LogicalVolume, parts: Parts) -> Result<Table, I
     Ok(Table { lines, read_only: lv.read_only })
 }
 
-/// The table of `lv`'s exception store, if it has one.
-pub fn store_table(group: &Group, lv: &LogicalVolume) -> Option<Result<Table, IncompleteVolume>> {
-    let store = lv.store.as_ref()?;
-    if let Err(incomplete) = table(group, lv, Parts::All) {
-        return Some(Err(incomplete));
-    }
+/// The table of `store`, an exception store of `lv`. It needs all of the volume to be there.
+pub fn store_table(group: &Group, lv: &LogicalVolume, store: &Store) -> Result<Table, IncompleteVolume> {
+    assert!(lv.stores().any(|own| own.id == store.id), "the store is one of the volume");
+    table(group, lv, Parts::All)?;
     let lines = lines(group, &store.segments, None);
     assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), group.bytes(store.extents), "B1");
-    Some(Ok(Table { lines, read_only: false }))
+    Ok(Table { lines, read_only: false })
 }
 
 fn store_areas(store: &Store) -> impl Iterator<Item = Area> {
@@ -173,10 +171,11 @@ mod tests {
         assert_eq!(text(&group, "vm1", Parts::All).as_deref(), Ok(linear));
         let striped = "0 83886080 striped 2 65536 pv0 210763776 pv1 1048576";
         assert_eq!(text(&group, "fast", Parts::All).as_deref(), Ok(striped));
-        let store =
-            store_table(&group, group.lv("vm1").expect("golden")).expect("it has one").expect("complete");
+        let volume = group.lv("vm1").expect("golden");
+        let store = volume.store.as_ref().expect("it has one");
+        let store = store_table(&group, volume, store).expect("complete");
         assert_eq!(store.lines[0].to_string(), "0 20971520 linear pv0 126877696");
-        assert!(store_table(&group, group.lv("fast").expect("golden")).is_none());
+        assert_eq!(group.lv("fast").expect("golden").stores().count(), 0);
     }
 
     #[test]

@@ -170,7 +170,7 @@ fn picture(part: &NbdPart) -> String {
     let rows: Vec<Bar> = part.rows.iter().filter_map(bar).collect();
     let title = format!("NBD over a Unix socket, {}: throughput over the best like peer", part.medium);
     let note = "median of the ratios of the rounds; each other server stands at its own ratio to the fastest of them";
-    bars(&title, note, &rows)
+    bars(&title, note, Some("other servers"), &rows)
 }
 
 fn bar(row: &NbdRow) -> Option<Bar> {
@@ -181,6 +181,7 @@ fn bar(row: &NbdRow) -> Option<Bar> {
         .filter(|contender| contender.role == Role::Peer)
         .filter_map(|contender| Some(ratio(&contender.throughput(), &peer.throughput())?.median))
         .collect();
-    let verdict = judge(row).peer?;
-    Some(Bar { label: row.work.name(), ratio: verdict.ratio, goal: row.work.goal(), others })
+    let (verdict, goal) = (judge(row), row.work.goal());
+    let held = verdict.is_fast(goal)?;
+    Some(Bar { label: row.work.name(), ratio: verdict.peer?.ratio, goal: Some((goal, held)), others })
 }

@@ -1,9 +1,11 @@
 //! What holds and what misses, before any table.
 
-use crate::results::{NbdPart, NbdRow, Results, SnapshotPart};
-use crate::stats::median;
+use crate::results::{ManagementPart, NbdPart, NbdRow, Results, SnapshotPart};
+use crate::stats::{Summary, median};
 use crate::table::{Table, dash};
-use crate::verdict::{SNAPSHOT_GOAL, judge, snapshot_ratio};
+use crate::verdict::{
+    CACHE_GOAL, DISTANCE_GOAL, Goal, METADATA_GOAL_BYTES, SNAPSHOT_GOALS, judge, snapshot_ratio,
+};
 
 /// One goal in one place.
 struct Line {
@@ -17,7 +19,11 @@ struct Line {
 pub(super) fn text(results: &Results) -> String {
     let mut lines = Vec::new();
     results.nbd.iter().for_each(|part| lines.extend(nbd_lines(part)));
-    lines.extend(results.snapshots.iter().map(snapshot_line));
+    lines.extend(results.snapshots.iter().filter(|part| !part.independent).flat_map(snapshot_lines));
+    lines.extend(cost_line(results));
+    lines.extend(results.distances.iter().map(distance_line));
+    lines.extend(cache_lines(results));
+    lines.extend(results.management.iter().map(management_line));
     lines.extend(layer_line(results));
     let mut table = Table::new(&["goal", "where", "holds", "misses"]);
     for line in lines.iter().filter(|line| line.held + line.missed.len() > 0) {
@@ -67,14 +73,78 @@ fn nbd_line<'a>(
     line
 }
 
-fn snapshot_line(part: &SnapshotPart) -> Line {
-    let goal = format!("first-touch writes with 16 snapshots: at least {SNAPSHOT_GOAL} of those with one");
-    let mut line = Line { goal, place: part.world.clone(), held: 0, missed: Vec::new() };
+impl Line {
+    fn new(goal: String, place: &str) -> Self {
+        Self { goal, place: place.to_owned(), held: 0, missed: Vec::new() }
+    }
+
+    /// Counts one figure, called `what` where it misses.
+    fn judge(&mut self, goal: Goal, value: f64, what: &str) {
+        if goal.holds(value) {
+            self.held += 1;
+        } else {
+            self.missed.push(format!("{what}: {value:.3}"));
+        }
+    }
+}
+
+fn snapshot_lines(part: &SnapshotPart) -> Vec<Line> {
+    let line = |(count, goal): (u32, f64)| {
+        let told = format!("first-touch writes with {count} snapshots: at least {goal} of those with one");
+        let mut line = Line::new(told, &part.world);
+        for series in &part.series {
+            if let Some(ratio) = snapshot_ratio(series, count, 1) {
+                line.judge(Goal::AtLeast(goal), ratio.median, &series.load);
+            }
+        }
+        line
+    };
+    SNAPSHOT_GOALS.map(line).into()
+}
+
+fn cost_line(results: &Results) -> Option<Line> {
+    let part = results.costs.as_ref()?;
+    let goal = "first touches and rewrites: at least their goal, as a ratio to no snapshot".to_owned();
+    let mut line = Line::new(goal, "model disk");
+    for row in &part.rows {
+        if let Some(goal) = super::cost::goal(row) {
+            line.judge(goal, row.ratio, &super::cost::name(row));
+        }
+    }
+    Some(line)
+}
+
+fn distance_line(part: &SnapshotPart) -> Line {
+    let goal = format!("reads 1024 snapshots away: at least {DISTANCE_GOAL} of those of the newest");
+    let mut line = Line::new(goal, &part.world);
     for series in &part.series {
-        match snapshot_ratio(series, 16, 1) {
-            Some(ratio) if ratio.median >= SNAPSHOT_GOAL => line.held += 1,
-            Some(ratio) => line.missed.push(format!("{}: {:.3}", series.load, ratio.median)),
-            None => {}
+        if let Some(ratio) = super::distance::farthest(series) {
+            line.judge(Goal::AtLeast(DISTANCE_GOAL), ratio.median, &series.load);
+        }
+    }
+    line
+}
+
+fn cache_lines(results: &Results) -> Vec<Line> {
+    let Some(part) = &results.caches else { return Vec::new() };
+    let goal = format!("sequential work with little memory for metadata: at least {CACHE_GOAL}");
+    let mut work = Line::new(goal, "model disk");
+    let goal = format!("metadata of sequential change: at most {METADATA_GOAL_BYTES} bytes for each 64 KiB");
+    let mut bytes = Line::new(goal, "model disk");
+    for row in &part.rows {
+        if let Some((load, ratio)) = super::cache::worst(part, row) {
+            work.judge(Goal::AtLeast(CACHE_GOAL), ratio, &format!("{}, {load}", row.setting));
+        }
+        bytes.judge(Goal::AtMost(METADATA_GOAL_BYTES), row.lasting_bytes(), &row.setting);
+    }
+    vec![work, bytes]
+}
+
+fn management_line(part: &ManagementPart) -> Line {
+    let mut line = Line::new("snapshots are created and removed in the time allowed".to_owned(), &part.world);
+    for figure in &part.figures {
+        if let (Some(goal), Some(it)) = (figure.goal, Summary::of(&figure.rounds)) {
+            line.judge(Goal::AtMost(goal), it.median, &format!("{} ({} {goal})", figure.name, figure.unit));
         }
     }
     line

@@ -3,8 +3,10 @@
 use super::*;
 use crate::first_touch::{COUNTS, LOADS};
 use crate::results::{
-    Contender, Layer, LayerPart, NbdPart, NbdRow, Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries,
+    CachePart, CacheRow, Contender, CostPart, CostRow, Layer, LayerPart, ManagementPart, NbdPart, NbdRow,
+    Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, Touch,
 };
+use crate::tables::{cache, distance};
 use crate::work::Work;
 
 fn contender(name: &str, role: Role, speed: f64, cpu: f64) -> Contender {
@@ -53,6 +55,7 @@ fn invented() -> Results {
         description: "invented".to_owned(),
         exact,
         machine: Machine::default(),
+        independent: false,
         series: series(slope),
     };
     let layer = |name: &str, ns: f64| Layer {
@@ -62,13 +65,89 @@ fn invented() -> Results {
     };
     Results {
         nbd: vec![nbd],
-        snapshots: vec![world("memory", false, 1e6), world("model disk", true, 1e3)],
+        snapshots: vec![
+            world("memory", false, 9e4),
+            world("model disk", true, 1.0),
+            SnapshotPart { independent: true, ..world("slow disk", false, 9e4) },
+        ],
         layers: Some(LayerPart {
             machine: Machine::default(),
             bare_ns: vec![40.0],
             layers: vec![layer("linear", 20.0), layer("slow", 80.0)],
         }),
+        costs: Some(costs()),
+        distances: vec![distances()],
+        caches: Some(caches()),
+        management: vec![management()],
     }
+}
+
+fn costs() -> CostPart {
+    let row = |load: &str, touch, snapshots, ratio| CostRow {
+        load: load.to_owned(),
+        touch,
+        snapshots,
+        ratio,
+        requests: 3.25,
+        flushes: 0.125,
+        bytes_read: 1.0,
+        bytes_written: 2.0,
+    };
+    let rows = vec![
+        row("sequential 1 MiB QD8", Touch::Dependent, 1, 0.327),
+        row("sequential 1 MiB QD8", Touch::Dependent, 1024, 0.3),
+        row("sequential 1 MiB QD8", Touch::Rewrite, 16, 0.995),
+        row("sequential 1 MiB QD8", Touch::Independent, 16, 0.03),
+    ];
+    CostPart { description: "invented".to_owned(), rows }
+}
+
+fn distances() -> SnapshotPart {
+    let point = |far: f64| {
+        move |distance: u32| SnapshotPoint {
+            snapshots: distance,
+            bytes_per_second: vec![if distance == 1024 { far } else { 1e8 }; 3],
+        }
+    };
+    let series = |load: &str, far: f64| SnapshotSeries {
+        load: load.to_owned(),
+        points: distance::DISTANCES.map(point(far)).to_vec(),
+    };
+    let series = vec![series("sequential 1 MiB", 0.97e8), series("random 4 KiB QD8", 0.76e8)];
+    SnapshotPart {
+        world: "memory".to_owned(),
+        description: "invented".to_owned(),
+        series,
+        ..SnapshotPart::default()
+    }
+}
+
+fn caches() -> CachePart {
+    let row = |setting: &str, factor: f64, map_bytes: f64| CacheRow {
+        setting: setting.to_owned(),
+        unbounded: (factor < 1.0).then(|| "all in memory".to_owned()),
+        loads: cache::LOADS.map(|load| (load.to_owned(), 1e7 * factor)).to_vec(),
+        log_bytes: 512.0,
+        map_bytes,
+    };
+    let rows =
+        vec![row("all in memory", 1.0, 8.0), row("sieve, logged", 0.95, 9.0), row("fifo, logged", 0.6, 12.0)];
+    CachePart { description: "invented".to_owned(), rows }
+}
+
+fn management() -> ManagementPart {
+    let mut part = ManagementPart {
+        world: "engine, memory".to_owned(),
+        description: "invented".to_owned(),
+        machine: Machine::default(),
+        figures: Vec::new(),
+    };
+    for round in [1.0, 1.5, 9.0] {
+        part.record("snap create, median", "ms", Some(2.0), round);
+        part.record("origin write p99 while 1 M entries are deleted", "x", Some(1.5), round * 2.0);
+        part.record("writes", "ms", None, round);
+    }
+    part
 }
 
 #[test]
@@ -78,8 +157,17 @@ fn the_summary_counts_what_holds_and_names_what_misses() {
     assert!(summary.contains("| 3 of 6 | random write 4 KiB QD1: 1.10 of nbdkit<br>"), "{summary}");
     assert!(summary.contains("at least 1.0 x the best like peer | memory | 8 of 8 | – |"), "{summary}");
     assert!(summary.contains("leanest like peer | memory | 14 of 14 | – |"), "{summary}");
-    assert!(summary.contains("| memory | 0 of 3 | sequential 1 MiB: 0.848<br>"), "{summary}");
-    assert!(summary.contains("| model disk | 3 of 3 | – |"), "{summary}");
+    assert!(summary.contains("at least 0.98 of those with one | memory | 3 of 3 | – |"), "{summary}");
+    assert!(
+        summary.contains("at least 0.95 of those with one | memory | 0 of 3 | sequential 1 MiB: 0.078<br>")
+    );
+    assert!(summary.contains("at least 0.95 of those with one | model disk | 3 of 3 | – |"), "{summary}");
+    assert!(!summary.contains("of those with one | slow disk"), "independent ones have no goal: {summary}");
+    assert!(summary.contains("| 2 of 3 | sequential 1 MiB QD8, 1024 snapshots: 0.300 |"), "{summary}");
+    assert!(summary.contains("| memory | 1 of 2 | random 4 KiB QD8: 0.760 |"), "{summary}");
+    assert!(summary.contains("| 1 of 2 | fifo, logged, 5: origin, sequential write: 0.600 |"), "{summary}");
+    assert!(summary.contains("| 2 of 3 | fifo, logged: 12.000 |"), "{summary}");
+    assert!(summary.contains("deleted (x 1.5): 3.000 |"), "{summary}");
     assert!(summary.contains("slow: 81 ns of 50"), "{summary}");
 }
 
@@ -89,8 +177,28 @@ fn tables_show_spread_absence_and_the_figures_of_others() {
     assert!(text.contains("| random read 4 KiB QD1 | 488 k/s | 2.00 (2.00 to 2.00) | 1.2 | holds | 2.00 |"));
     assert!(text.contains("1.00 / 3.00 | 0.50 / 4.00 | – | 8.00 |"), "{text}");
     assert!(text.contains("Not measured: qemu-nbd: not installed."));
-    assert!(text.contains("| 2006, separate snapshots | 950 KB/s | 0.758 | 0.495 | 0.271 |"));
+    assert!(text.contains("| 2006, separate snapshots | 950 KB/s | 0.758 | 0.495 | 0.271 | – | – | – |"));
     assert!(text.contains("| model disk, sequential 1 MiB | 95.4 MiB/s | 1.000 | 1.000 | 1.000 |"));
+    assert!(text.contains("(0.078 to 0.078) | 16: holds, 1024: **missed by 91.7 %** |"), "{text}");
+}
+
+#[test]
+fn the_parts_of_snapshots_have_their_verdicts() {
+    let text = text(&invented());
+    assert!(text.contains(
+        "| sequential 1 MiB QD8, 1 snapshot | 0.327 | ≥ 0.32 | holds | 0.314 | 3.250 | 0.125 | 1.000 | 2.000 |"
+    ));
+    assert!(text.contains("1024 snapshots | 0.300 | ≥ 0.32 | **missed by 6.25 %** | – |"), "{text}");
+    assert!(text.contains("QD8 again, 16 snapshots | 0.995 | ≥ 0.99 | holds | – |"), "{text}");
+    assert!(text.contains("QD8, 16 independent | 0.030 | – | – | 0.029 |"), "{text}");
+    assert!(text.contains("0.760 (0.760 to 0.760) | ≥ 0.95 | **missed by 20.0 %** |"), "{text}");
+    assert!(text.contains("| fifo, logged | 5.72 (0.600) |") && text.contains("| **missed by 33.3 %** |"));
+    assert!(text.contains("| sieve, logged | 9.00 | ≤ 10 | holds | 512 |"), "{text}");
+    assert!(
+        text.contains("| engine, memory: snap create, median | 1.50 ms | 1.00 to 9.00 | ≤ 2 ms | holds |")
+    );
+    assert!(text.contains("| 3.00 x | 2.00 to 18.0 | ≤ 1.5 x | **missed by 100 %** |"), "{text}");
+    assert!(text.contains("| engine, memory: writes | 1.50 ms | 1.00 to 9.00 | – |  |"), "{text}");
 }
 
 #[test]
@@ -99,7 +207,8 @@ fn a_page_and_its_pictures_are_written() {
     let (page, plots) = (directory.path().join("benchmarks.md"), directory.path().join("plots"));
     render(&invented(), &page, &plots).expect("a page");
     let text = fs::read_to_string(&page).expect("a page");
-    for name in ["nbd-memory.svg", "snapshots.svg"] {
+    for name in ["nbd-memory.svg", "snapshots.svg", "cost.svg", "distance.svg", "cache.svg", "management.svg"]
+    {
         assert!(text.contains(&format!("(plots/{name})")));
         assert!(fs::read_to_string(plots.join(name)).expect("a picture").ends_with("</svg>\n"));
     }

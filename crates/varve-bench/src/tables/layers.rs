@@ -9,6 +9,7 @@ use crate::nothing::nothing;
 use crate::options::Options;
 use crate::place::Noise;
 use crate::results::{Layer, LayerPart};
+use crate::sheet::Sheet;
 use crate::watch::Watch;
 use futures_util::FutureExt;
 use std::hint::black_box;
@@ -43,7 +44,7 @@ struct Stack {
 }
 
 /// Measures all layers.
-pub(crate) fn measure(options: &Options) -> Result<LayerPart, String> {
+pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let arena = Arena::heap(64 << 20);
     let world = World::steady(1);
     let stacks = [remaps(&arena), fronts(&world)?].concat();
@@ -66,7 +67,7 @@ pub(crate) fn measure(options: &Options) -> Result<LayerPart, String> {
             layer.added_ns.push(time(&stack.device, stack.verb, &arena, requests)? - base);
         }
     }
-    Ok(part)
+    sheet.keep(|results| results.layers = Some(part))
 }
 
 fn remaps(arena: &Arena) -> Vec<Stack> {

@@ -12,6 +12,7 @@ use crate::peers::{Cache, Peer};
 use crate::place::Place;
 use crate::results::{Contender, NbdPart, NbdRow, Role, Sample};
 use crate::server::Server;
+use crate::sheet::Sheet;
 use crate::varve::{Varve, uri};
 use crate::watch::pause;
 use crate::work::Work;
@@ -43,20 +44,45 @@ struct Ready {
     varve: Option<Varve>,
 }
 
-/// Measures one medium.
-pub(crate) fn measure(options: &Options, medium: Medium) -> Result<NbdPart, String> {
+/// Measures one medium; each row is kept as soon as it is there.
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+    let (_place, runners) = start(options, medium)?;
+    let mut part = NbdPart {
+        medium: medium.name().to_owned(),
+        file_system: file_system(options.directory(medium)),
+        machine: Machine::look(),
+        size: options.size(medium),
+        seconds: options.duration().as_secs_f64(),
+        rows: Vec::new(),
+    };
+    for work in Work::all().into_iter().filter(|work| options.wants(&work.name())) {
+        part.rows.push(measure_row(options, medium, work, &runners));
+        sheet.keep(|results| results.put_nbd(part.clone()))?;
+    }
+    for runner in runners {
+        if let Ok(Ready { varve: Some(varve), .. }) = runner.state {
+            varve.stop()?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts everybody in front of files that were filled in turns, in a place that lasts as long as they do.
+fn start(options: &Options, medium: Medium) -> Result<(Place, Vec<Runner>), String> {
     let (parent, size) = (options.directory(medium), options.size(medium));
     let cache = medium.cache();
-    let count = Peer::like(cache).len() as u64 + 2;
-    let place = Place::new(parent, count * (size + GROUP_OVERHEAD))?;
-    let mut runners = vec![runner("varve", Role::Varve, varve(options, cache, &place, size))];
-    for peer in Peer::like(cache) {
-        runners.push(runner(peer.program(), Role::Peer, start_peer(*peer, cache, &place, size)));
+    let peers = Peer::like(cache);
+    let mut wanted = vec![("disk".to_owned(), size + GROUP_OVERHEAD), ("file".to_owned(), size)];
+    wanted.extend(peers.iter().map(|peer| (format!("{}.disk", peer.program()), size)));
+    let place = Place::new(parent, wanted.iter().map(|(_, size)| size).sum())?;
+    let files = place.files(&wanted)?;
+    let mut runners = vec![runner("varve", Role::Varve, varve(options, cache, &place, &files[0], size))];
+    for (peer, file) in peers.iter().zip(&files[2..]) {
+        runners.push(runner(peer.program(), Role::Peer, start_peer(*peer, cache, &place, file, size)));
     }
-    let file = place.file("file", size)?;
     for (engine, name) in [("psync", "file, psync"), ("io_uring", "file, io_uring")] {
-        let endpoint = Endpoint::File { path: file.clone(), engine, direct: cache == Cache::Direct };
-        let ready = Ready { endpoint, backing: file.clone(), pid: None, _server: None, varve: None };
+        let endpoint = Endpoint::File { path: files[1].clone(), engine, direct: cache == Cache::Direct };
+        let ready = Ready { endpoint, backing: files[1].clone(), pid: None, _server: None, varve: None };
         runners.push(runner(name, Role::Limit, Ok(ready)));
     }
     for runner in &runners {
@@ -64,46 +90,28 @@ pub(crate) fn measure(options: &Options, medium: Medium) -> Result<NbdPart, Stri
             eprintln!("{}: {}: {reason}", medium.name(), runner.name);
         }
     }
-    let mut rows = Vec::new();
-    for work in Work::all().into_iter().filter(|work| options.wants(&work.name())) {
-        rows.push(measure_row(options, medium, work, &runners));
-    }
-    for runner in runners {
-        if let Ok(Ready { varve: Some(varve), .. }) = runner.state {
-            varve.stop()?;
-        }
-    }
-    let (machine, file_system) = (Machine::look(), file_system(parent));
-    Ok(NbdPart {
-        medium: medium.name().to_owned(),
-        file_system,
-        machine,
-        size,
-        seconds: options.duration().as_secs_f64(),
-        rows,
-    })
+    Ok((place, runners))
 }
 
 fn runner(name: &str, role: Role, state: Result<Ready, String>) -> Runner {
     Runner { name: name.to_owned(), role, state }
 }
 
-fn varve(options: &Options, cache: Cache, place: &Place, size: u64) -> Result<Ready, String> {
-    let file = place.file("disk", size + GROUP_OVERHEAD)?;
+fn varve(options: &Options, cache: Cache, place: &Place, file: &Path, size: u64) -> Result<Ready, String> {
     let varve = Varve::start(&options.varve(), place.path())?;
-    varve.create_group(&file, cache)?;
+    varve.create_group(file, cache)?;
     varve.create_volume("volume", size)?;
     let endpoint = Endpoint::Nbd { uri: uri(&varve.export("volume")?) };
     fill(&endpoint, size)?;
-    Ok(Ready { endpoint, backing: file, pid: Some(varve.pid()), _server: None, varve: Some(varve) })
+    let backing = file.to_owned();
+    Ok(Ready { endpoint, backing, pid: Some(varve.pid()), _server: None, varve: Some(varve) })
 }
 
-fn start_peer(peer: Peer, cache: Cache, place: &Place, size: u64) -> Result<Ready, String> {
-    let file = place.file(&format!("{}.disk", peer.program()), size)?;
-    let (server, endpoint) = peer.start(cache, &file, place.path())?;
+fn start_peer(peer: Peer, cache: Cache, place: &Place, file: &Path, size: u64) -> Result<Ready, String> {
+    let (server, endpoint) = peer.start(cache, file, place.path())?;
     fill(&endpoint, size)?;
     let pid = Some(server.pid());
-    Ok(Ready { endpoint, backing: file, pid, _server: Some(server), varve: None })
+    Ok(Ready { endpoint, backing: file.to_owned(), pid, _server: Some(server), varve: None })
 }
 
 /// Writes everything once through the door, so that nobody is measured on holes.

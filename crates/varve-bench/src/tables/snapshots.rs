@@ -1,83 +1,68 @@
-//! The second table, as it is used: the real daemon over NBD, origin writes that are the first to their chunk.
-//!
-//! For each number of snapshots a fresh volume is written in full, gets its snapshots with a little written between
-//! them, and then each load runs once over a region of its own.
+//! The parts of the measurement of snapshots, by name.
 
-use crate::client::Client;
-use crate::first_touch::{CHUNK, COUNTS, LOADS, Load};
-use crate::machine::{Machine, file_system};
 use crate::options::{Medium, Options};
-use crate::place::Place;
-use crate::results::{SnapshotPart, SnapshotPoint, SnapshotSeries};
-use crate::varve::Varve;
+use crate::sheet::Sheet;
+use crate::tables::{cache, cost, daemon, distance, engine, management, management_daemon};
 
-/// Bytes after the regions, for what is written between snapshots.
-const MARGIN: u64 = 4 << 20;
-/// Writes a volume in full before its first snapshot.
-const FILL: Load = Load { name: "fill", block: 1 << 20, depth: 8, random: false };
+/// One part: its name, the medium that it needs if it needs one, and how it is measured.
+type Part = (&'static str, Option<Medium>, fn(&Options, &mut Sheet) -> Result<(), String>);
 
-/// Measures one medium.
-pub(crate) fn measure(options: &Options, medium: Medium) -> Result<SnapshotPart, String> {
-    let parent = options.directory(medium);
-    let region = options.region();
-    let regions = region * LOADS.len() as u64;
-    // The volume, as much again for what its snapshots keep, and room for both to be laid out.
-    let disk = 3 * (regions + MARGIN) + (64 << 20);
-    let place = Place::new(parent, disk)?;
-    let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve(), place.path())?;
-    varve.create_group(&file, medium.cache())?;
-    let mut series: Vec<SnapshotSeries> = LOADS.iter().map(empty_series).collect();
-    for round in 0..options.runs() {
-        for turn in 0..COUNTS.len() {
-            let index = (turn + round) % COUNTS.len();
-            let speeds = measure_one(&varve, region, COUNTS[index])?;
-            for (series, speed) in series.iter_mut().zip(speeds) {
-                series.points[index].bytes_per_second.push(speed);
-            }
+/// All parts, in the order in which they are measured: what is exact and short comes first.
+const PARTS: [Part; 12] = [
+    ("cost: model disk", None, |_, sheet| cost::measure_model(sheet)),
+    ("first touches: model disk", None, |_, sheet| engine::measure_model(sheet)),
+    ("distance: model disk", None, |_, sheet| distance::measure_model(sheet)),
+    ("cache: model disk", None, cache::measure_model),
+    ("distance: memory", Some(Medium::Memory), distance::measure_memory),
+    ("management: engine, memory", Some(Medium::Memory), |options, sheet| {
+        management::measure(options, Medium::Memory, sheet)
+    }),
+    ("management: engine, disk", Some(Medium::DiskDirect), |options, sheet| {
+        management::measure(options, Medium::DiskDirect, sheet)
+    }),
+    ("management: daemon, memory", Some(Medium::Memory), |options, sheet| {
+        management_daemon::measure(options, Medium::Memory, sheet)
+    }),
+    ("management: daemon, disk", Some(Medium::DiskDirect), |options, sheet| {
+        management_daemon::measure(options, Medium::DiskDirect, sheet)
+    }),
+    ("first touches: slow disk", Some(Medium::Memory), engine::measure_slow),
+    ("first touches: daemon, memory", Some(Medium::Memory), |options, sheet| {
+        daemon::measure(options, Medium::Memory, sheet)
+    }),
+    ("first touches: daemon, disk", Some(Medium::DiskDirect), |options, sheet| {
+        daemon::measure(options, Medium::DiskDirect, sheet)
+    }),
+];
+
+/// Measures the parts that are wanted. A part that fails keeps none of the others from being measured.
+pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let mut failed = Vec::new();
+    for (name, medium, part) in PARTS {
+        if !options.wants(name) || !medium.is_none_or(|medium| options.has(medium)) {
+            continue;
         }
-        eprintln!("snapshots, {}: round {} of {}", medium.name(), round + 1, options.runs());
+        let watch = crate::watch::Watch::start();
+        if let Err(reason) = part(options, sheet) {
+            eprintln!("{name}: {reason}");
+            failed.push(format!("{name}: {reason}"));
+        }
+        eprintln!("{name}: {:.0} s", watch.seconds());
     }
-    varve.stop()?;
-    let description = format!(
-        "the daemon over NBD on {}, {}, {} MiB a load, {} rounds",
-        file_system(parent),
-        if medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
-        region >> 20,
-        options.runs()
-    );
-    Ok(SnapshotPart {
-        world: medium.name().to_owned(),
-        description,
-        exact: false,
-        machine: Machine::look(),
-        series,
-    })
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
-/// A series for `load` with a point for each number of snapshots and no figures yet.
-pub(crate) fn empty_series(load: &Load) -> SnapshotSeries {
-    let point = |snapshots: u32| SnapshotPoint { snapshots, bytes_per_second: Vec::new() };
-    SnapshotSeries { load: load.name.to_owned(), points: COUNTS.map(point).to_vec() }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
 
-/// Bytes a second of each load with that many snapshots.
-fn measure_one(varve: &Varve, region: u64, snapshots: u32) -> Result<Vec<f64>, String> {
-    let size = region * LOADS.len() as u64 + MARGIN;
-    varve.create_volume("origin", size)?;
-    let socket = varve.export("origin")?;
-    let mut client = Client::connect(&socket)?;
-    client.write(&FILL, 0, size)?;
-    for snapshot in 0..snapshots {
-        varve.create_snapshot("origin", &format!("s{snapshot}"))?;
-        client.write(&LOADS[1], size - MARGIN + u64::from(snapshot) * CHUNK, CHUNK)?;
+    #[test]
+    fn every_part_can_be_named_apart_from_the_others() {
+        let names: BTreeSet<_> = PARTS.iter().map(|(name, ..)| *name).collect();
+        assert_eq!(names.len(), PARTS.len());
+        for name in &names {
+            assert_eq!(names.iter().filter(|other| other.contains(name)).count(), 1, "{name}");
+        }
     }
-    let mut speeds = Vec::new();
-    for (index, load) in LOADS.iter().enumerate() {
-        speeds.push(client.write(load, index as u64 * region, region)?);
-    }
-    drop(client);
-    varve.remove_export("origin")?;
-    varve.remove_volume("origin", snapshots)?;
-    Ok(speeds)
 }

@@ -15,10 +15,10 @@ pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
 pub(crate) use export::ExportVerb;
 pub(crate) use group::GroupVerb;
 pub(crate) use job::JobVerb;
-pub(crate) use offline::{CheckOptions, DumpOptions};
+pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
 pub(crate) use physical::PhysicalVerb;
 pub(crate) use snapshot::SnapVerb;
-pub(crate) use volume::{LayoutChoice, VolumeCreateOptions, VolumeVerb};
+pub(crate) use volume::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
@@ -133,10 +133,11 @@ pub(crate) enum Noun {
     Check(CheckOptions),
     /// Print the descriptions on disks that no daemon holds.
     Dump(DumpOptions),
-    /// Write a description back to disks that no daemon holds.
-    Restore(OfflineWords),
-    /// Mend damaged structures on disks that no daemon holds.
-    Repair(OfflineWords),
+    /// Write a group's description back to disks that hold none any more, or the metadata of a snapshot store anew;
+    /// on disks that no daemon holds.
+    Restore(RestoreOptions),
+    /// Mend labels and descriptions on disks that no daemon holds, or make a new copy of a damaged snapshot store.
+    Repair(RepairOptions),
     /// Print completions for a shell.
     Completions {
         /// The shell.

@@ -2,6 +2,7 @@
 
 use super::{Change, Destroy};
 use clap::{Args, Subcommand, ValueEnum};
+use varve_api::WhenFull;
 
 /// How a volume is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -33,13 +34,13 @@ pub(crate) enum VolumeVerb {
         #[arg(value_name = "VG/LV")]
         name: String,
     },
-    /// Grow a volume while it is in use.
+    /// Grow a volume, or the store of a snapshot, while it is in use.
     Extend {
-        /// The volume.
+        /// The volume; of a snapshot, VG/LV@SNAP, the store in which it keeps old content is meant.
         #[arg(value_name = "VG/LV")]
         name: String,
         /// The new size, or +SIZE more.
-        #[arg(long, value_name = "[+]SIZE")]
+        #[arg(long, value_name = "[+]SIZE", allow_hyphen_values = true)]
         size: String,
         #[command(flatten)]
         change: Change,
@@ -54,6 +55,17 @@ pub(crate) enum VolumeVerb {
         size: String,
         #[command(flatten)]
         destroy: Destroy,
+    },
+    /// Change what a volume does when its snapshots need space.
+    #[command(name = "change")]
+    Declare {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        #[command(flatten)]
+        policy: PolicyOptions,
+        #[command(flatten)]
+        change: Change,
     },
     /// Give a volume another name in its group.
     Rename {
@@ -77,6 +89,21 @@ pub(crate) enum VolumeVerb {
     },
 }
 
+/// What a volume does when its snapshots need space.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyOptions {
+    /// What becomes of a write that needs a copy when the snapshot store is full and the group too: it waits, the
+    /// oldest snapshots that are not held go, or it fails [default: pause].
+    #[arg(long, value_name = "pause|drop-oldest|error")]
+    pub(crate) when_full: Option<WhenFull>,
+    /// How long such a write waits at most: 500ms, 60s, 5m, 1h [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) pause_timeout: Option<String>,
+    /// When the snapshot store is extended, and by how much of its size [default: 80%:20%].
+    #[arg(long, value_name = "FILL%:GROWTH%|off")]
+    pub(crate) auto_extend: Option<String>,
+}
+
 /// What `varve lv create` takes.
 #[derive(Args, Debug)]
 pub(crate) struct VolumeCreateOptions {
@@ -84,7 +111,7 @@ pub(crate) struct VolumeCreateOptions {
     #[arg(value_name = "VG/LV")]
     pub(crate) name: String,
     /// Its size, rounded up to whole extents; 50%FREE takes half of the group's free space.
-    #[arg(long, required_unless_present = "image")]
+    #[arg(long, required_unless_present = "image", allow_hyphen_values = true)]
     pub(crate) size: Option<String>,
     /// How it is laid out.
     #[arg(long = "type", value_enum, default_value = "linear", hide_default_value = true)]
@@ -119,6 +146,8 @@ pub(crate) struct VolumeCreateOptions {
     /// Mapping delegated to a user's program at unix:PATH.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) mapper: Option<String>,
+    #[command(flatten)]
+    pub(crate) policy: PolicyOptions,
     #[command(flatten)]
     pub(crate) change: Change,
 }

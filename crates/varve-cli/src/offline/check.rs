@@ -1,25 +1,34 @@
 //! `varve check`: labels, descriptions and snapshot stores read and verified; nothing is written.
 
 use super::disks::with_disks;
+use super::stores::store_name;
 use crate::answer::Answer;
 use std::fmt::Write;
 use std::path::PathBuf;
 use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
-use varve_block::Arena;
+use varve_block::{Access, Arena};
 use varve_os::ShardContext;
 use varve_target::snapshot::check_store;
 use varve_vg::activate::build;
-use varve_vg::model::LogicalVolume;
+use varve_vg::model::{LogicalVolume, Store};
 use varve_vg::table::store_table;
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
 
 /// Checks the disks at `paths`. Exit 7 if something is damaged.
 pub(crate) fn check(paths: &[PathBuf]) -> Result<Answer, Failure> {
+    let check = look(paths)?;
+    Ok(Answer::new(&check, text(&check)).exit(exit(&check)))
+}
+
+/// What a check of the disks at `paths` finds.
+pub(super) fn look(paths: &[PathBuf]) -> Result<Check, Failure> {
     let names: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-    let found = with_disks(paths, async move |context, disks| walk(&context, disks, &names).await)?;
-    let check = found?;
-    let exit = if check.clean { Exit::Ok } else { Exit::NeedsRepair };
-    Ok(Answer::new(&check, text(&check)).exit(exit))
+    with_disks(paths, Access::ReadOnly, async move |context, disks| walk(&context, disks, &names).await)?
+}
+
+/// The exit code that says whether something is damaged.
+pub(super) fn exit(check: &Check) -> Exit {
+    if check.clean { Exit::Ok } else { Exit::NeedsRepair }
 }
 
 async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Result<Check, Failure> {
@@ -45,7 +54,7 @@ async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Res
     for open in &survey.groups {
         check.findings.extend(open.notes().iter().map(|note| noted(open, note)));
         for volume in open.group().logical_volumes() {
-            check.findings.extend(store_finding(open, volume, &arena).await);
+            check.findings.extend(store_findings(open, volume, &arena).await);
         }
     }
     let damaged = |finding: &Finding| finding.damage;
@@ -87,18 +96,26 @@ fn noted(open: &OpenGroup, note: &Note) -> Finding {
     }
 }
 
-/// What the walk through a volume's snapshot store finds, if it has one.
-async fn store_finding(open: &OpenGroup, volume: &LogicalVolume, arena: &Arena) -> Option<Finding> {
-    let name = format!("{}/{}", open.group().name(), volume.name);
-    let table = match store_table(open.group(), volume)? {
+/// What the walks through a volume's snapshot stores find.
+async fn store_findings(open: &OpenGroup, volume: &LogicalVolume, arena: &Arena) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for store in volume.stores() {
+        findings.push(store_finding(open, volume, store, arena).await);
+    }
+    findings
+}
+
+async fn store_finding(open: &OpenGroup, volume: &LogicalVolume, store: &Store, arena: &Arena) -> Finding {
+    let name = store_name(open.group(), volume, store);
+    let table = match store_table(open.group(), volume, store) {
         Ok(table) => table,
-        Err(incomplete) => return Some(remark("snapshot store", format!("not checked: {incomplete}"))),
+        Err(incomplete) => return remark("snapshot store", format!("not checked: {incomplete}")),
     };
     let device = match build(&table, &open.devices()) {
         Ok(device) => device,
-        Err(error) => return Some(remark("snapshot store", format!("{name}: not checked: {error}"))),
+        Err(error) => return remark("snapshot store", format!("{name}: not checked: {error}")),
     };
-    Some(match check_store(&device, arena).await {
+    match check_store(&device, arena).await {
         Ok(report) => {
             let (snapshots, entries) = (report.snapshots.len(), report.entries);
             let bytes = varve_vg::size::format_size(report.content_bytes);
@@ -108,7 +125,7 @@ async fn store_finding(open: &OpenGroup, volume: &LogicalVolume, arena: &Arena) 
             )
         }
         Err(error) => damage("snapshot store", format!("{name}: {error}")),
-    })
+    }
 }
 
 fn damage(structure: &str, message: String) -> Finding {
@@ -119,7 +136,8 @@ fn remark(structure: &str, message: String) -> Finding {
     Finding { damage: false, structure: structure.to_owned(), message }
 }
 
-fn text(check: &Check) -> String {
+/// What a check found, for people.
+pub(super) fn text(check: &Check) -> String {
     let mut text = String::new();
     let line = |text: &mut String, finding: &Finding| {
         let word = if finding.damage { "DAMAGED" } else { "note" };

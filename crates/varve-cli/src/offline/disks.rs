@@ -3,15 +3,17 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use varve_api::{Code, Failure};
+use varve_block::Access;
 use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext, Shards, ShardsConfig};
 use varve_vg::Disk;
 
 /// Locks the disks at `paths`, and runs `look` with them on a shard of its own.
 pub(super) fn with_disks<T: Send + 'static>(
     paths: &[PathBuf],
+    access: Access,
     look: impl AsyncFnOnce(ShardContext, Vec<Disk>) -> T + Send + 'static,
 ) -> Result<T, Failure> {
-    let options = DiskOptions { read_only: true, ..DiskOptions::default() };
+    let options = DiskOptions { read_only: access == Access::ReadOnly, ..DiskOptions::default() };
     let open = |path: &PathBuf| DiskFile::open(path, options).map(|file| (path.display().to_string(), file));
     let files: Vec<(String, Arc<DiskFile>)> =
         paths.iter().map(open).collect::<Result<_, _>>().map_err(|error| unusable(&error))?;
@@ -30,8 +32,12 @@ fn unusable(error: &OpenError) -> Failure {
     let (code, help) = match error {
         OpenError::NotFound(_) => (Code::DiskNotFound, "check the path"),
         OpenError::InUse(_) => (Code::DiskInUse, "stop the daemon that holds it first"),
-        OpenError::Permission(_) => (Code::DiskUnusable, "run the command as a user who may read it"),
+        OpenError::Permission(_) => (Code::DiskUnusable, "run the command as a user who may open it"),
+        OpenError::ReadOnly(_) => (Code::DiskReadOnly, "make the disk writable"),
         _ => (Code::DiskUnusable, ""),
     };
-    Failure::new(code, error.to_string()).help(help)
+    let text = error.to_string();
+    // These errors name a remedy after a semicolon; here another one fits.
+    let message = text.split_once("; ").map_or(text.as_str(), |(message, _)| message);
+    Failure::new(code, message).help(help)
 }

@@ -1,14 +1,48 @@
-//! `varve dump`: the description of each group, as its disks hold it.
+//! `varve dump`: the description of each group, or the metadata of a snapshot store, as disks hold it.
 
 use super::disks::with_disks;
+use super::stores::{find_store, store_device};
 use crate::answer::Answer;
+use crate::grammar::DumpOptions;
+use serde::Serialize;
 use std::path::PathBuf;
 use varve_api::{Backup, Code, Failure};
+use varve_block::Access;
+use varve_target::snapshot::dump_store;
 use varve_vg::scan;
 
-/// Prints what the disks at `paths` say of their groups.
-pub(crate) fn dump(paths: &[PathBuf]) -> Result<Answer, Failure> {
-    let (groups, problems) = with_disks(paths, async move |context, disks| {
+/// Prints what the disks say of their groups, or of one snapshot store.
+pub(crate) fn dump(options: &DumpOptions) -> Result<Answer, Failure> {
+    match &options.store {
+        None => dump_groups(&options.paths),
+        Some(store) => dump_one(&options.paths, store.clone()),
+    }
+}
+
+/// The metadata of a snapshot store.
+#[derive(Serialize)]
+struct StoreText {
+    /// The store.
+    store: String,
+    /// What `varve restore` takes.
+    text: String,
+}
+
+fn dump_one(paths: &[PathBuf], store: String) -> Result<Answer, Failure> {
+    let name = store.clone();
+    let text = with_disks(paths, Access::ReadOnly, async move |context, disks| {
+        let survey = scan(disks, &context.arena()).await;
+        let (index, volume, entry) = find_store(&survey, &name)?;
+        let device = store_device(&survey.groups[index], &volume, &entry)?;
+        dump_store(&device, &context.arena()).await.map_err(|error| {
+            Failure::new(Code::DataCorrupt, format!("{name}: {error}")).help("varve check PATH…")
+        })
+    })??;
+    Ok(Answer::new(&StoreText { store, text: text.clone() }, text))
+}
+
+fn dump_groups(paths: &[PathBuf]) -> Result<Answer, Failure> {
+    let (groups, problems) = with_disks(paths, Access::ReadOnly, async move |context, disks| {
         let survey = scan(disks, &context.arena()).await;
         let backup = |open: &varve_vg::OpenGroup| Backup {
             group: open.group().name().to_owned(),

@@ -1,8 +1,35 @@
-//! Tools for disks that no daemon holds: they open devices themselves, locked, and only to read.
+//! Tools for disks that no daemon holds: they open devices themselves, locked.
 
 mod check;
 mod disks;
 mod dump;
+mod new_store;
+mod renew;
+mod repair;
+mod restore;
+mod stores;
 
 pub(crate) use check::check;
 pub(crate) use dump::dump;
+pub(crate) use repair::repair;
+pub(crate) use restore::restore;
+
+use crate::confirm;
+use crate::grammar::Destroy;
+use varve_api::{Failure, Plan};
+
+/// Asks before `what` carries out `plan`, unless told not to.
+fn consent(what: &str, plan: &Plan, destroy: Destroy, json: bool) -> Result<(), Failure> {
+    if destroy.yes {
+        return Ok(());
+    }
+    if json || !confirm::can_ask() {
+        return Err(confirm::declined(what));
+    }
+    confirm::ask(what, plan)
+}
+
+/// A plan that takes and frees nothing in a group.
+fn plan_of(steps: Vec<String>) -> Plan {
+    Plan { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
+}

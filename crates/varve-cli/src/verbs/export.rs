@@ -10,6 +10,11 @@ use crate::table::Table;
 use hyper::Method;
 use varve_api::{Door, Export, ExportCreate, ExportRemove, Failure};
 
+/// What to do while there is no block device of the kernel's own.
+const FUSE: &str = "varve export create VOLUME --fuse FILE, then losetup -f --show --direct-io=on FILE";
+/// What to do while virtual machines cannot be served directly.
+const NBD: &str = "varve export create VOLUME --nbd unix:PATH; a virtual machine takes its URI as a disk";
+
 /// Carries out a verb of exports.
 pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer, Failure> {
     match verb {
@@ -17,8 +22,8 @@ pub(crate) async fn export(session: &Session, verb: ExportVerb) -> Result<Answer
             let (door, address) = match (door.nbd, door.fuse) {
                 (Some(address), _) => (Door::Nbd, nbd_address(&address)?),
                 (None, Some(file)) => (Door::Fuse, absolute(&file)?),
-                (None, None) if door.ublk => return Err(not_built("exports through ublk")),
-                (None, None) => return Err(not_built("exports through vhost-user")),
+                (None, None) if door.ublk => return Err(not_built("exports through ublk").help(FUSE)),
+                (None, None) => return Err(not_built("exports through vhost-user").help(NBD)),
             };
             let request =
                 ExportCreate { volume, door: Some(door), address, read_only, ..ExportCreate::default() };

@@ -126,8 +126,13 @@ fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a
 fn table(groups: &[Group]) -> String {
     let mut table = Table::new(&["GROUP", "STATE", "SIZE>", "FREE>", "DISKS>", "VOLUMES>"]);
     for group in groups {
+        let namesakes = groups.iter().filter(|other| other.name == group.name).count();
+        let name = match namesakes {
+            1 => group.name.clone(),
+            _ => format!("{} ({})", group.name, group.id),
+        };
         table.row(vec![
-            group.name.clone(),
+            name,
             group.state.to_string(),
             size(group.size),
             size(group.free),

@@ -3,6 +3,7 @@
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::JobVerb;
+use crate::progress::subject;
 use crate::session::Session;
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
@@ -21,11 +22,12 @@ pub(crate) async fn job(session: &Session, verb: JobVerb) -> Result<Answer, Fail
         }
         JobVerb::Wait { id } => {
             let job = session.wait(session.get(&url(&id, "")).await?).await?;
-            Ok(Answer::new(&job, format!("{} {}: {}", job.kind, job.subject, job.state)))
+            Ok(Answer::new(&job, format!("{} {}: {}", job.kind, subject(&job), job.state)))
         }
         JobVerb::Cancel { id } => {
             let job: Job = session.post(&url(&id, "/cancel")).await?;
-            Ok(Answer::new(&job, format!("{} {}: {}", job.kind, job.subject, job.state)))
+            let text = format!("job {id} was asked to end; varve job wait {id} waits until it has");
+            Ok(Answer::new(&job, text))
         }
     }
 }
@@ -41,15 +43,6 @@ fn progress(job: &Job) -> String {
         total => {
             format!("{} of {} ({}%)", amount(job.done), amount(total), job.done.saturating_mul(100) / total)
         }
-    }
-}
-
-/// What the job works on, short enough for a table.
-fn subject(job: &Job) -> String {
-    let words: Vec<&str> = job.subject.split(' ').collect();
-    match words.as_slice() {
-        [first, _, .., last] => format!("{first} … {last} ({})", words.len()),
-        _ => job.subject.clone(),
     }
 }
 

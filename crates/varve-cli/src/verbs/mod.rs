@@ -19,7 +19,7 @@ pub(crate) use volume::volume;
 use crate::answer::Answer;
 use varve_api::{Code, Failure};
 
-/// The error of a verb that the contract names and this version lacks.
+/// The error of a verb that the contract names and this version lacks. Its help is better what to do instead.
 pub(crate) fn not_built(what: &str) -> Failure {
     Failure::new(Code::NotBuilt, format!("{what}: not built yet"))
         .help("the README has the table of what works")

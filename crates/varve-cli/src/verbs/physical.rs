@@ -15,6 +15,10 @@ use varve_api::{
     Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan,
 };
 
+/// What to do while extents cannot move.
+const COPY: &str = "varve vg extend VG PATH, copy each volume to a new one through its export (nbdcopy), remove the \
+                    old one, then varve vg reduce VG FROM";
+
 /// Carries out a verb of physical volumes.
 pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<Answer, Failure> {
     match verb {
@@ -49,9 +53,9 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             let url = "/v1/pvs/remove".to_owned();
             let call = Call { method: Method::POST, path: url, request: &request, dry_run: destroy.dry_run };
             session.consent(&format!("pv remove {path}"), &call, destroy).await?;
-            session.change(call, |_: &varve_api::Empty| format!("wiped the label of {path}")).await
+            session.change(call, |_: &varve_api::Empty| format!("gave up {path}")).await
         }
-        PhysicalVerb::Move { .. } => Err(not_built("moving extents between disks")),
+        PhysicalVerb::Move { .. } => Err(not_built("moving extents between disks").help(COPY)),
     }
 }
 
@@ -109,7 +113,11 @@ pub(super) fn table(disks: &[PhysicalVolume]) -> String {
     }
     let reasons = disks.iter().filter_map(|disk| {
         let name = disk.path.as_ref().unwrap_or(&disk.id);
-        disk.reason.as_ref().map(|reason| format!("{name}: {reason}\n"))
+        let line = |reason: &String| match reason.starts_with(name.as_str()) {
+            true => format!("{reason}\n"),
+            false => format!("{name}: {reason}\n"),
+        };
+        disk.reason.as_ref().map(line)
     });
     table.render("no disks; varve pv create PATH") + &reasons.collect::<String>()
 }

@@ -1,6 +1,6 @@
 //! `varve snap`, carried out.
 
-use super::{not_built, or_dash};
+use super::or_dash;
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::SnapVerb;
@@ -8,7 +8,10 @@ use crate::session::{Call, Session};
 use crate::table::Table;
 use crate::units::{date, size};
 use hyper::Method;
-use varve_api::{Failure, Snapshot, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback};
+use varve_api::{
+    Failure, Snapshot, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode, SnapshotRemove,
+    SnapshotRollback,
+};
 
 /// Carries out a verb of snapshots.
 pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer, Failure> {
@@ -48,7 +51,12 @@ pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer
             let call = post("/v1/snapshots/release", &request, change.dry_run);
             session.change(call, |free: &Vec<Snapshot>| names_of("released", free)).await
         }
-        SnapVerb::Diff { .. } => Err(not_built("changed extents between snapshots")),
+        SnapVerb::Diff { from, to } => {
+            let to = to.map(|to| format!("&to={}", segment(&to))).unwrap_or_default();
+            let path = format!("/v1/snapshots/diff?from={}{to}", segment(&from));
+            let diff: SnapshotDiff = session.get(&path).await?;
+            Ok(Answer::new(&diff, differences(&diff)))
+        }
     }
 }
 
@@ -60,13 +68,31 @@ fn names_of(verb: &str, snapshots: &[Snapshot]) -> String {
     snapshots.iter().map(|snapshot| format!("{verb} {}\n", snapshot.name)).collect()
 }
 
+/// The extents in bytes, and how many there are.
+fn differences(diff: &SnapshotDiff) -> String {
+    let (from, to) = (&diff.from, &diff.to);
+    if diff.extents.is_empty() {
+        return format!("nothing differs between {from} and {to}");
+    }
+    let mut table = Table::new(&["OFFSET>", "LENGTH>"]);
+    for extent in &diff.extents {
+        table.row(vec![extent.offset.to_string(), extent.length.to_string()]);
+    }
+    let most = if diff.exact { "" } else { "at most " };
+    let (count, bytes) = (diff.extents.len(), size(diff.bytes));
+    let extents = if count == 1 { "extent" } else { "extents" };
+    format!("{}{count} {extents}, {most}{bytes} differ between {from} and {to}", table.render(""))
+}
+
 fn table(snapshots: &[Snapshot]) -> String {
     let mut table = Table::new(&["SNAPSHOT", "SIZE>", "KEPT>", "CREATED (UTC)", "STATE", "FLAGS", "EXPORTS"]);
     for snapshot in snapshots {
-        let flags: Vec<&str> = [(snapshot.read_only, "read-only"), (snapshot.held, "held")]
-            .into_iter()
-            .filter_map(|(set, word)| set.then_some(word))
-            .collect();
+        let independent = snapshot.mode == SnapshotMode::Independent;
+        let flags: Vec<&str> =
+            [(snapshot.read_only, "read-only"), (snapshot.held, "held"), (independent, "independent")]
+                .into_iter()
+                .filter_map(|(set, word)| set.then_some(word))
+                .collect();
         table.row(vec![
             snapshot.name.clone(),
             size(snapshot.size),

@@ -3,12 +3,15 @@
 use super::{not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{LayoutChoice, VolumeCreateOptions, VolumeVerb};
+use crate::grammar::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
-use varve_api::{Code, Empty, Failure, Layout, LogicalVolume, Remove, Rename, Resize, VolumeCreate};
+use varve_api::{
+    Code, Empty, Failure, Layout, LogicalVolume, Remove, Rename, Resize, SnapshotPolicy, SnapshotStore,
+    VolumeChange, VolumeCreate, WhenFull,
+};
 
 /// Carries out a verb of volumes.
 pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer, Failure> {
@@ -34,7 +37,10 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let request = Resize { size: wanted, ..Resize::default() };
             let call = post(&name, "/extend", &request, change.dry_run);
             session
-                .change(call, |now: &LogicalVolume| format!("{} now has {}", now.name, size(now.size)))
+                .change(call, |now: &LogicalVolume| match name.contains('@') {
+                    true => format!("extended the snapshot store of {name}"),
+                    false => format!("{} now has {}", now.name, size(now.size)),
+                })
                 .await
         }
         VolumeVerb::Reduce { name, size: wanted, destroy } => {
@@ -43,6 +49,16 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             session.consent(&format!("lv reduce {name}"), &call, destroy).await?;
             session
                 .change(call, |now: &LogicalVolume| format!("{} now has {}", now.name, size(now.size)))
+                .await
+        }
+        VolumeVerb::Declare { name, policy, change } => {
+            let PolicyOptions { when_full, pause_timeout, auto_extend } = policy;
+            let request = VolumeChange { when_full, pause_timeout, auto_extend, ..VolumeChange::default() };
+            let call = post(&name, "/change", &request, change.dry_run);
+            session
+                .change(call, |now: &LogicalVolume| {
+                    format!("{}: {}", now.name, policy_text(&now.snapshot_policy))
+                })
                 .await
         }
         VolumeVerb::Rename { name, to, change } => {
@@ -62,21 +78,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
 
 /// The request, or the error of a kind of volume that is not built.
 fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure> {
-    let kinds = [
-        (options.pool.is_some(), "thin volumes"),
-        (options.image.is_some() || options.format.is_some(), "disk images as volumes"),
-        (options.mapper.is_some(), "delegated mapping"),
-        (options.layout == LayoutChoice::Mirror || options.copies.is_some(), "mirrors"),
-        (
-            options.layout == LayoutChoice::Ddraid
-                || options.order.is_some()
-                || options.block_size.is_some()
-                || options.read_policy.is_some(),
-            "ddraid",
-        ),
-    ];
-    if let Some((_, kind)) = kinds.iter().find(|(asked, _)| *asked) {
-        return Err(not_built(kind));
+    if let Some((kind, instead)) = missing_kind(options) {
+        return Err(not_built(kind).help(instead));
     }
     let striped = options.layout == LayoutChoice::Striped;
     if !striped && (options.stripes.is_some() || options.stripe_size.is_some()) {
@@ -89,8 +92,38 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
         stripes: options.stripes,
         stripe_size: options.stripe_size.clone(),
+        when_full: options.policy.when_full,
+        pause_timeout: options.policy.pause_timeout.clone(),
+        auto_extend: options.policy.auto_extend.clone(),
         ..VolumeCreate::default()
     })
+}
+
+/// The kind of volume that is asked for and not built, and what to do instead.
+fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static str)> {
+    const LINEAR: &str =
+        "varve lv create VG/LV --size SIZE makes a linear volume, which takes all of its space now";
+    const COPY: &str =
+        "make a volume of the image's size, export it through NBD, and copy: qemu-img convert -n";
+    const SAFE: &str =
+        "without redundancy: varve lv create VG/LV --size SIZE, on disks that are redundant themselves";
+    if options.pool.is_some() {
+        Some(("thin volumes", LINEAR))
+    } else if options.image.is_some() || options.format.is_some() {
+        Some(("disk images as volumes", COPY))
+    } else if options.mapper.is_some() {
+        Some(("delegated mapping", LINEAR))
+    } else if options.layout == LayoutChoice::Mirror || options.copies.is_some() {
+        Some(("mirrors", SAFE))
+    } else if options.layout == LayoutChoice::Ddraid
+        || options.order.is_some()
+        || options.block_size.is_some()
+        || options.read_policy.is_some()
+    {
+        Some(("ddraid", SAFE))
+    } else {
+        None
+    }
 }
 
 fn url(name: &str, verb: &str) -> String {
@@ -110,11 +143,47 @@ fn table(volumes: &[LogicalVolume]) -> String {
             size(volume.size),
             volume.state.to_string(),
             volume.snapshots.to_string(),
-            volume.snapshot_store.as_ref().map_or("-".to_owned(), |store| size(store.used)),
+            match stores(volume).count() {
+                0 => "-".to_owned(),
+                _ => size(stores(volume).map(|store| store.used).sum()),
+            },
             or_dash(&volume.exports.join(" ")),
         ]);
     }
     table.render("no volumes; varve lv create VG/LV --size SIZE")
+}
+
+/// All snapshot stores of a volume.
+fn stores(volume: &LogicalVolume) -> impl Iterator<Item = &SnapshotStore> {
+    volume.snapshot_store.iter().chain(&volume.independent_stores)
+}
+
+fn store_text(store: &SnapshotStore) -> String {
+    let paused = if store.paused { "; WRITES WAIT FOR SPACE" } else { "" };
+    let (used, all, chunk) = (size(store.used), size(store.size), size(store.chunk_size));
+    format!("{used} of {all} in use, chunks of {chunk}{paused}")
+}
+
+fn policy_text(policy: &SnapshotPolicy) -> String {
+    let growth = match policy.auto_extend {
+        Some(extend) => {
+            format!("at {} % full the snapshot store grows by {} %", extend.at_percent, extend.by_percent)
+        }
+        None => "the snapshot store does not grow by itself".to_owned(),
+    };
+    let full = match policy.when_full {
+        WhenFull::Pause => {
+            format!("writes wait up to {}", milliseconds(policy.pause_timeout_ms))
+        }
+        WhenFull::DropOldest => "the oldest snapshots go".to_owned(),
+        WhenFull::Error => "writes fail".to_owned(),
+    };
+    format!("{growth}; when it cannot, {full}")
+}
+
+/// `60 s`, `1500 ms`.
+fn milliseconds(ms: u64) -> String {
+    if ms.is_multiple_of(1000) { format!("{} s", ms / 1000) } else { format!("{ms} ms") }
 }
 
 fn layout(volume: &LogicalVolume) -> String {
@@ -129,9 +198,8 @@ fn show(volume: &LogicalVolume) -> String {
         Some(reason) => format!("{}: {reason}", volume.state),
         None => volume.state.to_string(),
     };
-    let store = volume.snapshot_store.as_ref().map_or("-".to_owned(), |store| {
-        format!("{} of {} in use, chunks of {}", size(store.used), size(store.size), size(store.chunk_size))
-    });
+    let store = volume.snapshot_store.as_ref().map_or("-".to_owned(), store_text);
+    let independent: Vec<String> = volume.independent_stores.iter().map(store_text).collect();
     let traffic = &volume.traffic;
     let head = pairs(&[
         ("volume", volume.name.clone()),
@@ -143,6 +211,8 @@ fn show(volume: &LogicalVolume) -> String {
         ("shard", volume.shard.to_string()),
         ("snapshots", volume.snapshots.to_string()),
         ("snapshot store", store),
+        ("independent", or_dash(&independent.join("; "))),
+        ("when full", policy_text(&volume.snapshot_policy)),
         ("exports", or_dash(&volume.exports.join(" "))),
         ("read", format!("{} in {} requests", size(traffic.read_bytes), traffic.reads)),
         ("written", format!("{} in {} requests", size(traffic.write_bytes), traffic.writes)),

@@ -48,6 +48,9 @@ impl World {
         let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
         command.args(words.split_whitespace()).current_dir(self.folder.path());
         command.env("VARVE_SOCKET", self.path("varve.sock")).stdin(Stdio::null());
+        if self.path("notify.sock").exists() {
+            command.env("NOTIFY_SOCKET", self.path("notify.sock"));
+        }
         command
     }
 

@@ -1,6 +1,10 @@
 //! The command and the daemon together: real processes, file-backed disks, every verb.
 
+mod client;
 mod harness;
+mod mending;
 mod restarts;
 mod rules;
+mod service;
+mod snapshots;
 mod verbs;

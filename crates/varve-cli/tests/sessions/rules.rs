@@ -25,6 +25,9 @@ fn a_dry_run_says_would_and_changes_nothing() {
         "snap create data/a@three data/b@three",
         "snap remove data/a@one..@two",
         "snap rollback data/a@one",
+        "snap create data/a@four --mode independent",
+        "lv change data/a --when-full drop-oldest",
+        "lv extend data/a@one --size +64M",
         "snap hold data/a@one",
         "snap release data/a@one",
         "export create data/a --nbd unix:a.sock",
@@ -97,6 +100,8 @@ fn errors_have_their_codes_and_remedies() {
         ("lv create data/x --size 8E", 6, "V0601"),
         ("lv create data/x --size 0", 2, "V0306"),
         ("lv create data/x --size lots", 2, "V0009"),
+        ("lv create data/x --size -5", 2, "V0009"),
+        ("lv extend data/a --size -1M", 2, "V0009"),
         ("lv create data/x --size 1M --type striped --stripes 200", 2, "V0305"),
         ("lv create data/x --size 1M --type striped --stripes 3", 6, "V0601"),
         ("lv create data/.. --size 1M", 2, "V0008"),
@@ -106,7 +111,13 @@ fn errors_have_their_codes_and_remedies() {
         ("lv show data/x", 3, "V0301"),
         ("snap create data/a", 2, "V0008"),
         ("snap create data/a@x --chunk-size 3K", 2, "V0409"),
-        ("snap create data/a@x --mode independent", 2, "V0003"),
+        ("snap create data/a@x --mode sideways", 2, "V0002"),
+        ("snap diff data/a@x", 3, "V0401"),
+        ("snap diff data/a", 2, "V0008"),
+        ("lv change data/a", 2, "V0002"),
+        ("lv change data/a --auto-extend 80%", 2, "V0002"),
+        ("lv change data/x --when-full error", 3, "V0301"),
+        ("lv extend data/a@x --size +1G", 3, "V0401"),
         ("snap create data/x@x", 3, "V0301"),
         ("snap remove data/a@x -y", 3, "V0401"),
         ("snap rollback data/a@x -y", 3, "V0401"),
@@ -118,6 +129,10 @@ fn errors_have_their_codes_and_remedies() {
     world.refused("snap create data/a@one", 4, "V0402");
     world.refused("snap create data/a@x data/a@x", 2, "V0002");
     world.refused("snap create data/a@x --chunk-size 4K", 2, "V0409");
+    world.ok("lv create data/b --size 64M");
+    world.ok("snap create data/b@one");
+    world.refused("snap diff data/a@one data/b@one", 2, "V0002");
+    world.ok("snap remove data/b@one -y --wait");
     world.refused("snap remove data/a@two..@one -y", 2, "V0405");
     let text = world.refused("lv remove data/a -y", 5, "V0304");
     assert!(text.contains("varve snap remove data/a@one..@two"), "{text}");

@@ -27,6 +27,8 @@ const VOLUME: &[&str] = &[
     "shard",
     "snapshots",
     "snapshot_store",
+    "independent_stores",
+    "snapshot_policy",
     "exports",
     "segments",
     "traffic",
@@ -121,7 +123,8 @@ fn snapshots_and_jobs() {
     assert_eq!(world.data(&format!("job show {id}"))["state"], "done");
     assert_eq!(world.data(&format!("job wait {id}"))["state"], "done");
     world.refused(&format!("job cancel {id}"), 5, "V0702");
-    assert_eq!(world.data("snap remove data/a@two..@three -y --wait")["done"], 2);
+    let removal = world.data("snap remove data/a@two..@three -y --wait");
+    assert_eq!((removal["done"].as_u64(), &removal["unit"]), (Some(128 << 20), &Value::from("bytes")));
     assert_eq!(names(&world.data("snap list data/a")), ["data/a@one"]);
     let free = world.data("vg show data")["free"].as_u64();
     world.ok("snap remove data/a@one -y --wait");

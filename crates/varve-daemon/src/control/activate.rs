@@ -4,17 +4,17 @@ use super::Control;
 use super::find::Located;
 use super::groups::{Home, KnownGroup};
 use crate::failures;
-use crate::shard::family::{self, Disks, Recipe};
+use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
 use futures_util::future::join_all;
 use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_os::{ShardContext, ShardHandle};
-use varve_vg::Group;
-use varve_vg::model::LogicalVolume;
+use varve_vg::model::{LogicalVolume, Store};
 use varve_vg::names::VolumeName;
 use varve_vg::table::{Parts, Table, store_table, table};
+use varve_vg::{Group, StoreKind};
 
 impl Control {
     /// Takes every volume of a group into use that is not yet; those that cannot be are known with the reason.
@@ -88,9 +88,9 @@ impl Control {
             if let Some(trouble) = &known.trouble {
                 return Err(Failure::new(Code::GroupIncomplete, trouble.clone()).help("varve vg list"));
             }
-            let (table, store) = tables(&known.group, volume)?;
-            let control = self.shards[0].clone();
-            Ok(Recipe { id: volume.id, table, store, disks: self.disk_files(known), control })
+            let (table, stores) = tables(&known.group, volume)?;
+            let (control, policy) = (self.shards[0].clone(), volume.store_policy.unwrap_or_default());
+            Ok(Recipe { id: volume.id, table, stores, policy, disks: self.disk_files(known), control })
         })?
     }
 
@@ -179,14 +179,20 @@ impl Control {
     }
 }
 
-/// Where a volume and its snapshot store lie.
-pub(super) fn tables(group: &Group, volume: &LogicalVolume) -> Result<(Table, Option<Table>), Failure> {
+/// Where a volume and its snapshot stores lie.
+pub(super) fn tables(group: &Group, volume: &LogicalVolume) -> Result<(Table, Vec<StoreRecipe>), Failure> {
     let incomplete = |error: varve_vg::table::IncompleteVolume| {
         Failure::new(Code::VolumeUnusable, error.to_string()).help(format!("varve vg show {}", group.name()))
     };
     let main = table(group, volume, Parts::All).map_err(incomplete)?;
-    let store = store_table(group, volume).transpose().map_err(incomplete)?;
-    Ok((main, store))
+    let recipe = |store: &Store| {
+        let shared = volume.store.as_ref().is_some_and(|shared| shared.id == store.id);
+        let kind = if shared { StoreKind::Dependent } else { StoreKind::Independent };
+        let table = store_table(group, volume, store).map_err(incomplete);
+        table.map(|table| StoreRecipe { id: store.id, kind, table })
+    };
+    let stores: Result<Vec<StoreRecipe>, Failure> = volume.stores().map(recipe).collect();
+    Ok((main, stores?))
 }
 
 /// Volumes that are not in use.

@@ -7,11 +7,14 @@
 
 use super::Control;
 use crate::failures;
+use crate::shard::open_store::LEVELS;
 use futures_util::lock::MutexGuard;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Plan as ShownPlan};
 use varve_block::UnixTime;
+use varve_vg::model::GroupUse;
 use varve_vg::plan::plan;
+use varve_vg::size::format_size;
 use varve_vg::{Change, FreeDisk, Group, Plan, Stamp};
 
 /// The right to plan and commit.
@@ -58,11 +61,19 @@ impl Commits<'_> {
             control.put_open(group, open);
             return Err(refused);
         }
+        let before = open.group().usage();
         let applied = open.apply(plan, joining).await;
-        let name = open.group().name().to_owned();
+        let (name, after) = (open.group().name().to_owned(), open.group().usage());
         control.put_open(group, open);
         applied.map_err(|error| failures::commit(&error))?;
         control.event(&name, &words);
+        if let Some(percent) = level_reached(before, after) {
+            let free = format_size(after.free);
+            control.warn(&name, &format!("{percent} % of the group are taken, {free} are free"));
+        }
+        if after.free > before.free {
+            control.tell_stores_of_space(group);
+        }
         Ok(())
     }
 
@@ -76,6 +87,13 @@ impl Commits<'_> {
     pub(super) fn group(&self, group: Uuid) -> Result<Group, Failure> {
         self.control.with_group(group, |known| known.group.clone())
     }
+}
+
+/// How much of a group is taken, in percent, if a change has taken it to one of the levels that are told.
+fn level_reached(before: GroupUse, after: GroupUse) -> Option<u64> {
+    let percent = |usage: GroupUse| (usage.size - usage.free).saturating_mul(100) / usage.size.max(1);
+    let level = |usage| LEVELS.into_iter().filter(|level| *level <= percent(usage)).max();
+    (level(after) > level(before)).then(|| percent(after))
 }
 
 /// A plan, as people and programs are shown it.
@@ -94,4 +112,19 @@ pub(super) fn joined(mut one: ShownPlan, other: ShownPlan) -> ShownPlan {
     one.bytes_taken += other.bytes_taken;
     one.bytes_freed += other.bytes_freed;
     one
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_level_of_the_group_is_told_when_it_is_reached_and_not_again() {
+        let usage = |free| GroupUse { size: 1000, free, missing: 0 };
+        assert_eq!(level_reached(usage(1000), usage(201)), None);
+        assert_eq!(level_reached(usage(201), usage(200)), Some(80));
+        assert_eq!(level_reached(usage(200), usage(101)), None);
+        assert_eq!(level_reached(usage(1000), usage(30)), Some(97));
+        assert_eq!(level_reached(usage(30), usage(150)), None);
+    }
 }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{
     Cache, Changed, Code, Empty, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove,
-    PhysicalVolumeScan, PhysicalVolumeState, Plan,
+    PhysicalVolumeState, Plan,
 };
-use varve_block::{Device, UnixTime, align_down};
+use varve_block::{Device, Moment, UnixTime, align_down};
 use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label};
 use varve_os::{CacheMode, DiskFile, DiskOptions};
 use varve_vg::Disk;
@@ -79,7 +79,7 @@ impl Control {
         for (path, known) in &*self.disks.borrow() {
             let path = path.display().to_string();
             if !shown.iter().any(|disk| disk.path.as_ref() == Some(&path)) {
-                shown.push(unassigned(path, known));
+                shown.push(unassigned(path, known, self.is_refused(known)));
             }
         }
         for (path, failure) in &*self.unopened.borrow() {
@@ -91,6 +91,12 @@ impl Control {
         }
         shown.sort_by(|one, other| one.path.cmp(&other.path));
         shown
+    }
+
+    /// Whether the group of a disk was found and cannot be used.
+    fn is_refused(&self, known: &KnownDisk) -> bool {
+        let group = known.label.and_then(|label| label.vg);
+        group.is_some_and(|group| self.refused.borrow().iter().any(|refused| refused.id == group))
     }
 
     /// Labels disks.
@@ -132,41 +138,6 @@ impl Control {
         Ok(Changed::Done(made.collect()))
     }
 
-    /// Takes labelled disks into use.
-    pub(crate) async fn scan_disks(
-        &self,
-        request: PhysicalVolumeScan,
-    ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
-        let _turn = self.turn().await?;
-        let paths: Vec<PathBuf> = match request.paths.as_slice() {
-            [] => self.unopened.borrow().keys().cloned().collect(),
-            paths => paths.iter().map(PathBuf::from).collect(),
-        };
-        let strict = !request.paths.is_empty();
-        let mut found = Vec::new();
-        for path in paths {
-            if self.disks.borrow().contains_key(&path) {
-                continue;
-            }
-            match self.examine_for_scan(&path, request.cache).await {
-                Ok(known) => found.push((path, known)),
-                Err(failure) if strict => return Err(failure),
-                Err(failure) => tracing::warn!(path = %path.display(), %failure, "still not there"),
-            }
-        }
-        if request.dry_run {
-            let step = |(path, _): &(PathBuf, KnownDisk)| format!("would take {} into use", path.display());
-            return Ok(Changed::Planned(steps_plan(found.iter().map(step).collect())));
-        }
-        for (path, known) in found {
-            self.remember_disk(&path, known);
-        }
-        self.save_or_warn().await;
-        self.survey().await;
-        self.restore_exports().await;
-        Ok(Changed::Done(self.list_disks()))
-    }
-
     /// Wipes the label of a disk that no group uses.
     pub(crate) async fn remove_disk(&self, request: PhysicalVolumeRemove) -> Result<Changed<Empty>, Failure> {
         let _turn = self.turn().await?;
@@ -176,13 +147,11 @@ impl Control {
             return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
                 .help(format!("varve vg reduce {group} {}", path.display())));
         }
-        if request.dry_run {
-            return Ok(Changed::Planned(no_space_plan(format!(
-                "would wipe the label of {}",
-                path.display()
-            ))));
-        }
         let file = self.disks.borrow().get(&path).map(|known| Arc::clone(&known.file));
+        if request.dry_run {
+            let what = if file.is_some() { "wipe the label of" } else { "forget" };
+            return Ok(Changed::Planned(no_space_plan(format!("would {what} {}", path.display()))));
+        }
         if let Some(file) = file {
             let disk = Disk { path: path.display().to_string(), device: self.context.disk(&file) };
             remove(&disk).await.map_err(|error| failures::io(&disk.path, error))?;
@@ -191,7 +160,7 @@ impl Control {
         self.unopened.borrow_mut().remove(&path);
         self.remembered.borrow_mut().remove_disk(&path);
         self.save_or_warn().await;
-        self.event(&request.path, "label wiped");
+        self.event(&request.path, "given up");
         Ok(Changed::Done(Empty {}))
     }
 
@@ -260,6 +229,12 @@ impl Control {
                 let (file, path) = (Arc::clone(&known.file), path.to_owned());
                 Ok(Some(Candidate { path, file, cache: known.cache, label, made: false }))
             }
+            None if known.problem.is_some() => {
+                let reason = known.problem.as_ref().map_or("", |(_, reason)| reason.as_str());
+                Err(Failure::new(Code::LabelDamaged, reason).help(format!(
+                    "varve pv scan {text} when it is mended; varve pv remove {text} gives it up"
+                )))
+            }
             None => Err(Failure::new(Code::IsPhysicalVolume, format!("{text} is a physical volume already"))
                 .help(format!("varve pv remove {text}"))),
         }
@@ -305,10 +280,11 @@ impl Control {
     }
 
     /// Opens the disks that are remembered.
-    pub(super) async fn open_remembered(&self) {
+    pub(super) async fn open_remembered(&self, deadline: Moment) {
         let remembered = self.remembered.borrow().disks.clone();
         for disk in remembered {
-            match self.open_disk(&disk.path, options(disk.cache)).await {
+            let open = async || self.open_disk(&disk.path, options(disk.cache)).await;
+            match self.patiently(deadline, Code::DiskInUse, open).await {
                 Ok(file) => {
                     let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
                     let known = KnownDisk { file, cache: disk.cache, label, problem: None };
@@ -324,31 +300,8 @@ impl Control {
         }
     }
 
-    async fn examine_for_scan(&self, path: &Path, cache: Option<Cache>) -> Result<KnownDisk, Failure> {
-        let cache = cache.unwrap_or(self.cache);
-        let file = self.open_disk(path, options(cache)).await?;
-        let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
-        let Some(label) = label else {
-            let text = path.display();
-            let message = format!("{text} is no physical volume: it has no valid label");
-            return Err(Failure::new(Code::NotPhysicalVolume, message)
-                .help(format!("varve check {text} tells more; varve pv create {text} makes it one")));
-        };
-        if file.shape().size < label.size {
-            let message = format!(
-                "{} was cut short: it has {}, and its label says {}",
-                path.display(),
-                format_size(file.shape().size),
-                format_size(label.size)
-            );
-            return Err(Failure::new(Code::LabelDamaged, message).help("bring the disk back to its size"));
-        }
-        self.refuse_copy(&label, path)?;
-        Ok(KnownDisk { file, cache, label: Some(label), problem: None })
-    }
-
     /// K2.
-    fn refuse_copy(&self, label: &Label, path: &Path) -> Result<(), Failure> {
+    pub(super) fn refuse_copy(&self, label: &Label, path: &Path) -> Result<(), Failure> {
         let disks = self.disks.borrow();
         let same = |known: &KnownDisk| known.label.is_some_and(|known| known.pv == label.pv);
         let Some((twin, _)) = disks.iter().find(|(_, known)| same(known)) else { return Ok(()) };
@@ -363,7 +316,8 @@ impl Control {
         )))
     }
 
-    fn remember_disk(&self, path: &Path, known: KnownDisk) {
+    /// Knows a disk from now on, also after a restart.
+    pub(super) fn remember_disk(&self, path: &Path, known: KnownDisk) {
         let id = known.label.map(|label| label.pv);
         let left = self.remembered.borrow_mut().add_disk(path, known.cache, id);
         let mut unopened = self.unopened.borrow_mut();
@@ -406,7 +360,7 @@ impl Control {
 }
 
 /// How a disk is opened for use.
-fn options(cache: Cache) -> DiskOptions {
+pub(super) fn options(cache: Cache) -> DiskOptions {
     let cache = match cache {
         Cache::Direct => CacheMode::Direct,
         Cache::Buffered => CacheMode::Buffered,
@@ -439,11 +393,15 @@ pub(super) async fn read_label(device: &Device, arena: &varve_block::Arena) -> O
     newest
 }
 
-fn unassigned(path: String, known: &KnownDisk) -> PhysicalVolume {
+/// A disk that no group counts on; `refused` says that its group cannot be used at all.
+fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume {
     let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
     let (state, reason) = match (&known.problem, known.label) {
         (Some((state, reason)), _) => (*state, Some(reason.clone())),
         (None, Some(Label { vg: None, .. })) => (PhysicalVolumeState::Unused, None),
+        (None, Some(_)) if refused => {
+            (PhysicalVolumeState::Stale, Some("its group cannot be used: varve vg list".to_owned()))
+        }
         (None, Some(_)) => (PhysicalVolumeState::Stale, Some("its group does not count on it".to_owned())),
         (None, None) => (PhysicalVolumeState::Damaged, Some("it has no valid label".to_owned())),
     };
@@ -473,7 +431,7 @@ fn lost(path: String, failure: &Failure) -> PhysicalVolume {
 }
 
 /// A plan that takes and frees nothing.
-fn steps_plan(steps: Vec<String>) -> Plan {
+pub(super) fn steps_plan(steps: Vec<String>) -> Plan {
     Plan { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
 }
 

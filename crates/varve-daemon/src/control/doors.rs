@@ -143,7 +143,7 @@ impl Control {
         let volume = located.volume.id;
         let portal = located.home.run(async move |context: ShardContext| {
             let device = family::device(volume, snapshot.as_deref())?;
-            let device = if read_only { family::read_only(device) } else { device };
+            let device = if read_only { varve_block::read_only(device) } else { device };
             Some(context.portal(&device))
         });
         let portal = portal.await.map_err(failures::gone)?;

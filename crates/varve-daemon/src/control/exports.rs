@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use varve_api::{
     Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
 };
+use varve_block::Moment;
 use varve_export::fuse::FuseDoor;
 use varve_os::{ShardContext, ShardHandle};
 use varve_vg::names::VolumeName;
@@ -125,8 +126,9 @@ impl Control {
             .collect()
     }
 
-    /// Brings back what is remembered and whose volume is there; tells why the others are not.
-    pub(super) async fn restore_exports(&self) {
+    /// Brings back what is remembered and whose volume is there; tells why the others are not. Until `deadline` an
+    /// address that is taken is tried again.
+    pub(super) async fn restore_exports(&self, deadline: Moment) {
         let remembered = self.remembered.borrow().exports.clone();
         for export in remembered {
             let down = match self.exports.borrow().get(&export.id) {
@@ -134,12 +136,12 @@ impl Control {
                 None => true,
             };
             if down {
-                self.restore_export(export).await;
+                self.restore_export(export, deadline).await;
             }
         }
     }
 
-    async fn restore_export(&self, remembered: RememberedExport) {
+    async fn restore_export(&self, remembered: RememberedExport, deadline: Moment) {
         let Some(name) = self.present_name(&remembered) else {
             tracing::warn!(export = remembered.id, name = remembered.name, "an export has no valid name");
             return;
@@ -148,7 +150,10 @@ impl Control {
         let parsed = self.context.blocking(move || Address::parse(door, &text)).await;
         let opened = match (parsed, self.find_volume(&name)) {
             (Ok(Ok(address)), Ok(located)) => match self.check_snapshot(&located, &name).await {
-                Ok(()) => self.open_export(&remembered, &name, &address, &located).await,
+                Ok(()) => {
+                    let open = async || self.open_export(&remembered, &name, &address, &located).await;
+                    self.patiently(deadline, Code::AddressInUse, open).await
+                }
                 Err(failure) => Err(failure),
             },
             (Ok(Err(failure)), _) | (_, Err(failure)) => Err(failure),

@@ -51,13 +51,24 @@ impl Control {
             groups.iter().filter(|(_, known)| known.group.name() == name).map(|(id, _)| *id).collect();
         match named.as_slice() {
             [id] => Ok(*id),
-            [] => {
-                Err(Failure::new(Code::GroupNotFound, format!("there is no group {name}"))
-                    .help("varve vg list"))
-            }
+            [] => Err(self.no_group(name)),
             [one, other, ..] => {
                 let message = format!("two groups are called {name}: {one} and {other}");
                 Err(Failure::new(Code::GroupNameTwice, message).help(format!("varve vg rename {other} NEW")))
+            }
+        }
+    }
+
+    /// The error of a name that no usable group has: there is none, or it is refused.
+    fn no_group(&self, name: &str) -> Failure {
+        let refused = self.refused.borrow();
+        match refused.iter().find(|refused| refused.id.to_string() == name) {
+            Some(refused) => {
+                let message = format!("group {name}: {} ({})", refused.problem, refused.paths.join(", "));
+                Failure::new(Code::GroupDamaged, message).help(failures::unquoted(&refused.problem.help()))
+            }
+            None => {
+                Failure::new(Code::GroupNotFound, format!("there is no group {name}")).help("varve vg list")
             }
         }
     }
@@ -99,6 +110,11 @@ impl Control {
             let found = volumes.iter().find(|entry| entry.id == volume)?;
             Some((known.group.name().to_owned(), found.name.clone()))
         })
+    }
+
+    /// The shard on which the volume with this identity lives.
+    pub(super) fn home_of(&self, volume: Uuid) -> Option<ShardHandle> {
+        self.groups.borrow().values().find_map(|known| Some(known.homes.get(&volume)?.shard.clone()))
     }
 
     /// Refuses the name of a snapshot that there is not.

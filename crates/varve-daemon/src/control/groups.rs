@@ -141,6 +141,10 @@ impl Control {
     ) -> Result<Changed<ShownGroup>, Failure> {
         let _turn = self.turn().await?;
         let id = self.find_group(name)?;
+        let stale = self.stale_among(id, &request.paths)?;
+        if !stale.is_empty() {
+            return self.take_stale_back(id, stale, &request).await;
+        }
         let candidates = self.candidates(&request.paths, search(request.cache, request.overwrite)).await?;
         let words = format!("vg extend {name} {}", request.paths.join(" "));
         let disks = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
@@ -221,7 +225,7 @@ impl Control {
         let _commits = self.commits().await;
         let volumes = self.with_group(id, |known| names_of_volumes(&known.group))?;
         if !volumes.is_empty() {
-            let message = format!("group {name} holds {} volumes: {}", volumes.len(), few(&volumes));
+            let message = format!("group {name} is not empty: it holds {}", few(&volumes));
             return Err(
                 Failure::new(Code::GroupNotEmpty, message).help(format!("varve lv remove {}", volumes[0]))
             );
@@ -356,7 +360,7 @@ impl Control {
                     let reason = "it holds an old description of the group, and is not used".to_owned();
                     (PhysicalVolumeState::Stale, Some(reason))
                 }
-                _ => (PhysicalVolumeState::Missing, Some(format!("last seen at {}", disk.path))),
+                _ => (PhysicalVolumeState::Missing, Some(self.why_missing(&disk.path))),
             };
             let own = free.iter().filter(|area| area.pv == disk.name).map(|area| area.count).sum();
             PhysicalVolume {
@@ -373,8 +377,18 @@ impl Control {
         known.group.physical_volumes().iter().map(shown).collect()
     }
 
+    /// Why a disk that was last seen at `path` is not used.
+    fn why_missing(&self, path: &str) -> String {
+        let disks = self.disks.borrow();
+        let problem = disks.get(Path::new(path)).and_then(|known| known.problem.as_ref());
+        let unopened = self.unopened.borrow();
+        let reason = problem.map(|(_, reason)| reason.clone());
+        let reason = reason.or_else(|| unopened.get(Path::new(path)).map(|failure| failure.message.clone()));
+        reason.unwrap_or_else(|| format!("last seen at {path}"))
+    }
+
     /// What the label of the known disk at `path` says.
-    fn label_id(&self, path: &str) -> Option<Uuid> {
+    pub(super) fn label_id(&self, path: &str) -> Option<Uuid> {
         self.disks.borrow().get(Path::new(path))?.label.map(|label| label.pv)
     }
 

@@ -7,10 +7,12 @@
 use super::Control;
 use super::snapshots::Batch;
 use crate::failures;
-use crate::shard::family::new_snapshot;
 use crate::shard::here;
+use crate::shard::open_store::OpenStore;
+use crate::shard::states::new_snapshot;
 use futures_channel::oneshot;
 use futures_util::future::join_all;
+use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_os::ShardContext;
@@ -49,13 +51,17 @@ impl Control {
         batches: &[Batch],
         read_only: bool,
     ) -> Result<Vec<Result<(), (StoreError, u64)>>, Failure> {
+        if batches.len() > 1 {
+            self.flush_all(batches).await?;
+        }
         let (mut frozen, mut going, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
         for batch in batches {
             let (ready, is_ready) = oneshot::channel();
             let (go, may_go) = oneshot::channel();
-            let (volume, names) = (batch.located.volume.id, batch.names.clone());
+            let (volume, names, stores) =
+                (batch.located.volume.id, batch.names.clone(), batch.stores.clone());
             outcomes.push(batch.located.home.run(async move |_: ShardContext| {
-                make_of_one(volume, &names, read_only, ready, may_go).await
+                make_of_one(volume, &names, &stores, read_only, ready, may_go).await
             }));
             frozen.push(is_ready);
             going.push(go);
@@ -68,23 +74,41 @@ impl Control {
         outcomes.into_iter().map(|outcome| outcome.map_err(failures::gone)).collect()
     }
 
+    /// Makes durable what the volumes have done so far. A volume that is frozen waits for the others: what takes long
+    /// comes before the first is.
+    async fn flush_all(&self, batches: &[Batch]) -> Result<(), Failure> {
+        let flushes = batches.iter().map(|batch| {
+            let volume = batch.located.volume.id;
+            batch.located.home.run(async move |_: ShardContext| match here().family(volume) {
+                Some(family) => family.flush().await.map_err(|error| failures::io("the flush", error)),
+                None => Ok(()),
+            })
+        });
+        join_all(flushes).await.into_iter().try_for_each(|flushed| flushed.map_err(failures::gone)?)
+    }
+
     /// Removes what was made of a set that cannot be made as a whole.
     async fn take_back(&self, batch: &Batch) {
         let (volume, names) = (batch.located.volume.id, batch.names.clone());
         let removed = batch.located.home.run(async move |_: ShardContext| {
             let Some(family) = here().family(volume) else { return };
-            for name in names {
-                let _ = family.remove_snapshot(&name).await;
+            let made = family.snapshots().into_iter().filter(|facts| names.contains(&facts.name));
+            for facts in made {
+                let _ = family.remove_snapshot(facts.target).await;
             }
         });
         let _ = removed.await;
     }
 
     async fn grow(&self, batch: &Batch, seen: u64) -> Result<(), Failure> {
-        let volume = batch.located.volume.id;
-        let grown = batch.located.home.run(async move |_: ShardContext| match here().family(volume) {
-            Some(family) => family.grow_beyond(seen).await,
-            None => false,
+        let (volume, independent) = (batch.located.volume.id, !batch.stores.is_empty());
+        let grown = batch.located.home.run(async move |_: ShardContext| {
+            // The store of an independent snapshot is new: if it has no room, growing it does not help.
+            let family = here().family(volume).filter(|_| !independent);
+            match family.and_then(|family| family.dependent()) {
+                Some(open) => open.grow(seen).await,
+                None => false,
+            }
         });
         if grown.await.map_err(failures::gone)? {
             return Ok(());
@@ -95,37 +119,51 @@ impl Control {
     }
 }
 
-/// Freezes one volume, says so, and makes its snapshots when all volumes are frozen.
+/// Freezes one volume, says so, and makes its snapshots when all volumes are frozen. Snapshot N goes to store N of
+/// `stores`, or all go to the store of the dependent ones if none is named.
 async fn make_of_one(
     volume: Uuid,
     names: &[String],
+    stores: &[Uuid],
     read_only: bool,
     ready: oneshot::Sender<bool>,
     may_go: oneshot::Receiver<bool>,
 ) -> Result<(), (StoreError, u64)> {
-    let store = here().family(volume).and_then(|family| family.store()).ok_or((StoreError::NotFound, 0))?;
-    let seen = store.usage().size;
+    let missing = || (StoreError::NotFound, 0);
+    let family = here().family(volume).ok_or_else(missing)?;
+    let opened: Option<Vec<Rc<OpenStore>>> = match stores {
+        [] => family.dependent().map(|open| vec![open]),
+        _ => stores.iter().map(|store| family.open(*store)).collect(),
+    };
+    let opened = opened.ok_or_else(missing)?;
+    let seen = opened.iter().map(|open| open.store.usage().size).sum();
     let failed = |error| (error, seen);
-    let frozen = store.freeze().await.map_err(failed)?;
+    let mut frozen = Vec::with_capacity(opened.len());
+    for open in &opened {
+        frozen.push(open.store.freeze().await.map_err(failed)?);
+    }
     let _ = ready.send(true);
     if may_go.await != Ok(true) {
         return Err((StoreError::Busy, seen));
     }
     let mut pending = Vec::with_capacity(names.len());
     let mut refused = None;
-    for name in names {
-        match frozen.create(&new_snapshot(name, read_only)) {
-            Ok(created) => pending.push(created),
+    for (name, index) in names.iter().zip(0..) {
+        let index = if stores.is_empty() { 0 } else { index };
+        match frozen[index].create(&new_snapshot(name, read_only)) {
+            Ok(created) => pending.push((index, created)),
             Err(error) => refused = Some(error),
         }
     }
     drop(frozen);
-    let committed = join_all(pending.into_iter().map(Pending::commit)).await;
-    let numbers: Vec<u64> = committed.iter().filter_map(|outcome| outcome.ok()).collect();
-    let error = refused.or_else(|| committed.iter().find_map(|outcome| outcome.err()));
+    let commit = async |(index, pending): (usize, Pending)| (index, pending.commit().await);
+    let committed = join_all(pending.into_iter().map(commit)).await;
+    let error = refused.or_else(|| committed.iter().find_map(|(_, outcome)| outcome.err()));
     let Some(error) = error else { return Ok(()) };
-    for number in numbers {
-        let _ = store.remove(number).await; // S2
+    for (index, outcome) in committed {
+        if let Ok(number) = outcome {
+            let _ = opened[index].store.remove(number).await; // S2
+        }
     }
     Err(failed(error))
 }

@@ -1,19 +1,16 @@
 //! Jobs of the control: started, remembered while they run, taken up again after a restart.
 //!
-//! Invariant B1: a volume has at most one job; other changes to it are refused meanwhile.
+//! Invariant B1: a volume is rolled back by at most one job, and other changes to it are refused meanwhile. Removals
+//! keep nobody from anything.
 
 use super::Control;
-use super::find::Located;
 use crate::jobs::{NewJob, Progress};
-use crate::state::RememberedJob;
+use crate::state::{RememberedJob, RememberedTarget};
 use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
-
-/// How long a command waits for a job that may be short.
-const SHORT: Duration = Duration::from_millis(500);
 
 /// A job that was started, for its worker.
 pub(super) struct Started {
@@ -30,17 +27,35 @@ impl Control {
         unit: &str,
         volumes: &[Uuid],
     ) -> Result<Started, Failure> {
-        let id = {
-            let mut remembered = self.remembered.borrow_mut();
-            remembered.last_job += 1;
-            remembered.last_job
-        };
+        let id = self.next_job();
         let started = self.register_job(id, kind, subject, unit, volumes, self.now());
-        let job =
-            RememberedJob { id, kind: kind.to_owned(), subject: subject.to_owned(), started: self.now() };
-        self.remembered.borrow_mut().jobs.push(job);
+        self.remember_job(id, kind, subject, Vec::new());
         self.save_or_warn().await;
         Ok(started)
+    }
+
+    /// Remembers that `targets` are being removed; the number of the job. It is not durable yet.
+    pub(super) fn remember_removal(&self, subject: &str, targets: Vec<RememberedTarget>) -> u64 {
+        let id = self.next_job();
+        self.remember_job(id, super::removal::REMOVE, subject, targets);
+        id
+    }
+
+    /// There is no such job after all.
+    pub(super) fn forget_job(&self, id: u64) {
+        self.remembered.borrow_mut().jobs.retain(|job| job.id != id);
+        drop(self.save_soon());
+    }
+
+    fn next_job(&self) -> u64 {
+        let mut remembered = self.remembered.borrow_mut();
+        remembered.last_job += 1;
+        remembered.last_job
+    }
+
+    fn remember_job(&self, id: u64, kind: &str, subject: &str, targets: Vec<RememberedTarget>) {
+        let (kind, subject, started) = (kind.to_owned(), subject.to_owned(), self.now());
+        self.remembered.borrow_mut().jobs.push(RememberedJob { id, kind, subject, started, targets });
     }
 
     /// Shows a job that runs under the number `id`.
@@ -79,12 +94,12 @@ impl Control {
         }
     }
 
-    /// How a job stands, after a short wait for its end.
-    pub(super) async fn job_soon(&self, id: u64) -> Result<Job, Failure> {
+    /// How a job stands, after a wait for its end of at most `patience`.
+    pub(super) async fn job_soon(&self, id: u64, patience: Duration) -> Result<Job, Failure> {
         let id = id.to_string();
         let ended = self.jobs.ended(&id)?;
         let clock = self.context.clock();
-        match select(ended, clock.sleep(SHORT)).await {
+        match select(ended, clock.sleep(patience)).await {
             Either::Left(_) | Either::Right(_) => self.jobs.show(&id),
         }
     }
@@ -93,12 +108,10 @@ impl Control {
     pub(super) fn resume_jobs(&self) {
         let interrupted = self.remembered.borrow().jobs.clone();
         for job in interrupted {
-            self.resume_job(&job);
+            match job.kind == super::removal::REMOVE {
+                true => self.resume_removal(job),
+                false => self.resume_rollback(&job),
+            }
         }
-    }
-
-    /// The volumes of located ones.
-    pub(super) fn ids(located: &[Located]) -> Vec<Uuid> {
-        located.iter().map(|located| located.volume.id).collect()
     }
 }

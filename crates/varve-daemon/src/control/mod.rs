@@ -10,6 +10,7 @@
 mod activate;
 mod address;
 mod change;
+mod diff;
 mod disks;
 mod doors;
 mod exports;
@@ -17,13 +18,17 @@ mod find;
 mod groups;
 mod instant;
 mod jobs;
+mod policy;
 mod removal;
+mod rescan;
+mod rollback;
 mod snapshots;
+mod stale;
 mod start;
 mod store;
 mod volumes;
 
-pub(crate) use store::extend_store;
+pub(crate) use store::{extend_store, snapshot_dropped, tell};
 
 use crate::config::Config;
 use crate::events::Events;
@@ -33,6 +38,7 @@ use crate::metrics::Figures;
 use crate::state::{self, Remembered};
 use disks::KnownDisk;
 use exports::KnownExport;
+use futures_channel::oneshot;
 use futures_util::future::select_all;
 use futures_util::lock::{Mutex, MutexGuard};
 use groups::KnownGroup;
@@ -60,6 +66,7 @@ pub(crate) struct Control {
     stopping: Cell<bool>,
     changes: Mutex<()>,
     commits: Mutex<()>,
+    saving: Mutex<()>,
     disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
@@ -103,6 +110,7 @@ impl ControlHandle {
                 stopping: Cell::new(false),
                 changes: Mutex::new(()),
                 commits: Mutex::new(()),
+                saving: Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),
                 groups: RefCell::default(),
@@ -205,6 +213,7 @@ impl Control {
 
     /// Makes what is remembered durable.
     async fn save(&self) -> Result<(), Failure> {
+        let _alone = self.saving.lock().await;
         let (directory, remembered) = (self.state_dir.clone(), self.remembered.borrow().clone());
         let saved = self.context.blocking(move || state::save(&directory, &remembered)).await;
         saved.map_err(failures::gone)?
@@ -217,9 +226,26 @@ impl Control {
         }
     }
 
+    /// Makes what is remembered durable while others go on; completes when it is.
+    fn save_soon(&self) -> oneshot::Receiver<()> {
+        let (sender, saved) = oneshot::channel();
+        self.context.spawner().spawn(async {
+            if let Some(control) = current() {
+                control.save_or_warn().await;
+                let _ = sender.send(());
+            }
+        });
+        saved
+    }
+
     /// Something happened.
     fn event(&self, subject: &str, message: &str) {
         self.events.record(self.now(), subject, message);
+    }
+
+    /// Something happened that somebody should look at.
+    fn warn(&self, subject: &str, message: &str) {
+        self.events.warn(self.now(), subject, message);
     }
 
     /// A new identity.

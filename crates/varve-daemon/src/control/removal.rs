@@ -1,6 +1,9 @@
-//! The jobs of snapshots: removal, and rollback of a volume to one.
+//! The jobs that remove snapshots: gone at once as far as anybody can see, given back bit by bit.
 //!
-//! Invariant J1: both can be taken up again after a restart; what was done already is not an error then.
+//! Invariants:
+//! - J1. A removal is taken up again after a restart: what is remembered of it are numbers that no other snapshot ever
+//!   has, and what was begun already is not begun again.
+//! - J2. A removal that was begun is finished even if nothing is remembered of it: its store knows.
 
 use super::exports::no_space_plan;
 use super::find::Located;
@@ -10,77 +13,125 @@ use super::{Control, current};
 use crate::failures;
 use crate::jobs::Progress as JobProgress;
 use crate::shard::here;
-use crate::state::RememberedJob;
-use futures_util::future::{Either, select};
+use crate::shard::states::{SnapshotFacts, Target};
+use crate::state::{RememberedJob, RememberedTarget};
+use futures_util::future::select;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, Job, JobState, Snapshot, SnapshotRemove, SnapshotRollback};
-use varve_os::ShardContext;
-use varve_target::snapshot::{Progress, StoreError};
+use varve_api::{Changed, Code, Failure, Job, Plan, SnapshotRemove};
+use varve_os::{ShardContext, ShardHandle};
+use varve_target::snapshot::StoreError;
 use varve_vg::names::{SnapshotRange, VolumeName};
 use varve_vg::size::format_size;
 
 /// The kind of a job that removes snapshots.
 pub(super) const REMOVE: &str = "snapshot-remove";
-/// The kind of a job that rolls a volume back.
-const ROLLBACK: &str = "rollback";
-/// How often progress is told.
-const TICK: Duration = Duration::from_millis(2);
+/// How long a command goes on beginning removals before it leaves the rest to its job.
+const BEGIN_MAX: Duration = Duration::from_millis(4);
+/// How long it then waits for the job's number to be durable.
+const SAVE_MAX: Duration = Duration::from_millis(5);
+/// How long it then waits for a job that is short.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// Snapshots of one volume that are to go.
+struct Going {
+    home: ShardHandle,
+    volume: Uuid,
+    targets: Vec<(Target, u64)>,
+}
 
 impl Control {
     /// Removes snapshots; the answer is a job.
     pub(crate) async fn remove_snapshots(&self, request: SnapshotRemove) -> Result<Changed<Job>, Failure> {
         let turn = self.turn().await?;
         let batches = self.ranges(&request.names).await?;
-        let mut steps = Vec::new();
-        let mut freed = 0;
+        let mut removable = Vec::with_capacity(batches.len());
         for batch in &batches {
             self.refuse_if_busy(batch.located.volume.id)?;
-            for snapshot in self.removable(batch).await? {
-                steps.push(format!("would remove {}", snapshot.name));
-                freed += snapshot.used;
-            }
+            removable.push(self.removable(batch).await?);
         }
         if request.dry_run {
-            let mut plan = no_space_plan(String::new());
-            plan.steps = steps;
-            plan.steps.push(format!("would give back up to {} in the snapshot stores", format_size(freed)));
-            return Ok(Changed::Planned(plan));
+            return self.plan_removals(&batches, &removable).await.map(Changed::Planned);
         }
+        let going = batches.iter().zip(&removable).map(|(batch, snapshots)| Going {
+            home: batch.located.home.clone(),
+            volume: batch.located.volume.id,
+            targets: snapshots.iter().map(|facts| (facts.target, facts.size)).collect(),
+        });
+        let going: Vec<Going> = going.collect();
         let names: Vec<String> =
             batches.iter().flat_map(|batch| batch.names.iter().map(|name| batch.full(name))).collect();
-        let volumes: Vec<Uuid> = batches.iter().map(|batch| batch.located.volume.id).collect();
-        let started = self.start_job(REMOVE, &names.join(" "), "snapshots", &volumes).await?;
-        let id = started.id;
-        self.spawn_removal(names, started);
+        let subject = names.join(" ");
+        let id = self.remember_removal(&subject, remembered(&going));
+        let saved = self.save_soon();
+        let begun = match self.begin(&going, Some(BEGIN_MAX), &JobProgress::default()).await {
+            Ok(begun) => begun,
+            Err(failure) => {
+                self.forget_job(id);
+                return Err(failure);
+            }
+        };
+        for name in &names[..begun] {
+            self.event(name, "snapshot removed");
+        }
+        match begun < names.len() {
+            true => drop(saved.await),
+            // The stores know (J2): what is remembered serves only to keep the job's number.
+            false => drop(select(saved, self.context.clock().sleep(SAVE_MAX)).await),
+        }
+        let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
+        self.spawn_removal(going, started);
         drop(turn);
-        self.job_soon(id).await.map(Changed::Done)
+        self.job_soon(id, SHORT).await.map(Changed::Done)
     }
 
-    /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
-    /// answered from that snapshot, or wait until they can be.
-    pub(crate) async fn rollback_snapshot(&self, request: SnapshotRollback) -> Result<Changed<Job>, Failure> {
-        let turn = self.turn().await?;
-        let name = snapshot_name(&request.name)?;
-        let located = self.find_volume(&name)?;
-        self.refuse_if_busy(located.volume.id)?;
-        self.check_snapshot(&located, &name).await?;
-        if request.dry_run {
-            let origin = format!("{}/{}", name.group, name.volume);
-            let mut plan = no_space_plan(format!(
-                "would make {origin} what {name} shows; what was written since is lost"
+    async fn plan_removals(
+        &self,
+        batches: &[Batch],
+        removable: &[Vec<SnapshotFacts>],
+    ) -> Result<Plan, Failure> {
+        let mut plan = no_space_plan(String::new());
+        plan.steps.clear();
+        for (batch, snapshots) in batches.iter().zip(removable) {
+            let (volume, home) = (batch.located.volume.id, &batch.located.home);
+            let targets: Vec<Target> = snapshots.iter().map(|facts| facts.target).collect();
+            let frees = home.run(async move |_: ShardContext| match here().family(volume) {
+                Some(family) => family.removals_free(&targets).await,
+                None => Err(StoreError::NotFound),
+            });
+            let frees = frees.await.map_err(failures::gone)?;
+            let frees = frees.map_err(|error| failures::store(&batch.volume.to_string(), &error))?;
+            plan.steps
+                .extend(snapshots.iter().map(|facts| format!("would remove {}", batch.full(&facts.name))));
+            plan.steps.push(format!(
+                "would free {} in the snapshot store of {}",
+                format_size(frees),
+                batch.volume
             ));
-            plan.steps.extend(self.clients_of(&name));
-            return Ok(Changed::Planned(plan));
+            plan.bytes_freed += frees;
+            for store in self.emptied(&batch.located, snapshots).await? {
+                plan.steps.push(format!(
+                    "would give a snapshot store of {} of {} back to the group",
+                    format_size(store),
+                    batch.volume
+                ));
+            }
         }
-        let started = self.start_job(ROLLBACK, &request.name, "bytes", &[located.volume.id]).await?;
-        let (id, progress) = (started.id, Arc::clone(&started.progress));
-        self.event(&request.name, "rollback begins");
-        self.spawn_rollback(name.snapshot.unwrap_or_default(), &located, &started);
-        drop(turn);
-        self.until_begun(id, &progress).await;
-        self.job_soon(id).await.map(Changed::Done)
+        Ok(plan)
+    }
+
+    /// Sizes of the volume's stores that hold none but `snapshots`.
+    async fn emptied(&self, located: &Located, snapshots: &[SnapshotFacts]) -> Result<Vec<u64>, Failure> {
+        let all = self.facts(located).await;
+        let stays = |store: Uuid| {
+            all.iter().any(|facts| {
+                facts.target.store == store && !snapshots.iter().any(|gone| gone.target == facts.target)
+            })
+        };
+        let volume = self.refreshed(located)?;
+        let emptied = volume.stores().filter(|store| !stays(store.id));
+        Ok(emptied.map(|store| store.extents * located.extent_size).collect())
     }
 
     /// The names and ranges of a command, by volume, each snapshot once.
@@ -102,156 +153,162 @@ impl Control {
                         batch.names.push(name);
                     }
                 }),
-                None => batches.push(Batch { located, volume, names }),
+                None => batches.push(Batch { located, volume, names, stores: Vec::new() }),
             }
         }
         Ok(batches)
     }
 
     /// The snapshots of a batch, if all of them may be removed.
-    async fn removable(&self, batch: &Batch) -> Result<Vec<Snapshot>, Failure> {
-        let all = self.shown_snapshots(&batch.volume, &batch.located).await;
-        let wanted: Vec<Snapshot> = all
-            .into_iter()
-            .filter(|snapshot| batch.names.iter().any(|name| batch.full(name) == snapshot.name))
-            .collect();
-        for snapshot in &wanted {
-            if snapshot.held {
-                return Err(Failure::new(Code::SnapshotHeld, format!("{} is held", snapshot.name))
-                    .help(format!("varve snap release {}", snapshot.name)));
+    async fn removable(&self, batch: &Batch) -> Result<Vec<SnapshotFacts>, Failure> {
+        let all = self.facts(&batch.located).await;
+        let wanted: Vec<SnapshotFacts> =
+            all.into_iter().filter(|facts| batch.names.contains(&facts.name)).collect();
+        for facts in &wanted {
+            let full = batch.full(&facts.name);
+            if facts.held {
+                return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
+                    .help(format!("varve snap release {full}")));
             }
-            self.refuse_if_exported(&snapshot_name(&snapshot.name)?, false)?;
+            self.refuse_if_exported(&snapshot_name(&full)?, false)?;
         }
         Ok(wanted)
     }
 
-    fn spawn_removal(&self, names: Vec<String>, started: Started) {
+    /// Begins removals in their order until `patience` is over; how many were begun.
+    async fn begin(
+        &self,
+        going: &[Going],
+        patience: Option<Duration>,
+        progress: &JobProgress,
+    ) -> Result<usize, Failure> {
+        let clock = self.context.clock();
+        let begun_at = clock.now();
+        let mut begun = 0;
+        for Going { home, volume, targets } in going {
+            for (target, _) in targets.iter().copied() {
+                if patience.is_some_and(|patience| begun > 0 && clock.now().since(begun_at) > patience) {
+                    return Ok(begun);
+                }
+                if progress.is_cancelled() {
+                    return Err(Failure::new(Code::JobCancelled, "cancelled before all removals had begun"));
+                }
+                let volume = *volume;
+                let removed = home.run(async move |_: ShardContext| match here().family(volume) {
+                    Some(family) => family.remove_snapshot(target).await,
+                    None => Err(StoreError::NotFound),
+                });
+                match removed.await.map_err(failures::gone)? {
+                    // J1: it was begun already, or has gone in another way.
+                    Ok(()) | Err(StoreError::NotFound) => begun += 1,
+                    Err(error) => return Err(failures::store("the removal", &error)),
+                }
+            }
+        }
+        Ok(begun)
+    }
+
+    fn spawn_removal(&self, going: Vec<Going>, started: Started) {
         self.context.spawner().spawn(async move {
             let Some(control) = current() else { return };
-            let result = control.remove_all(&names, &started.progress).await;
+            let result = control.remove_all(going, &started.progress).await;
             control.finish_job(started.id, result).await;
         });
     }
 
-    async fn remove_all(&self, names: &[String], progress: &JobProgress) -> Result<(), Failure> {
-        let total = names.len() as u64;
-        for (done, text) in (0..).zip(names) {
-            progress.report(done, total);
-            if progress.is_cancelled() {
-                return Err(Failure::new(Code::JobCancelled, format!("cancelled before {text} was removed")));
-            }
-            let name = snapshot_name(text)?;
-            let located = self.find_volume(&name)?;
-            let (volume, snapshot) = (located.volume.id, name.snapshot.clone().unwrap_or_default());
-            let removed = located.home.run(async move |_: ShardContext| {
-                let family = here().family(volume).ok_or(StoreError::NotFound)?;
-                family.remove_snapshot(&snapshot).await
+    async fn remove_all(&self, going: Vec<Going>, progress: &Arc<JobProgress>) -> Result<(), Failure> {
+        let size = |going: &Going| going.targets.iter().map(|(_, size)| size).sum::<u64>();
+        let total = going.iter().map(size).sum();
+        progress.report(0, total);
+        self.begin(&going, None, progress).await?;
+        progress.settle();
+        let mut before = 0;
+        for part in &going {
+            let (volume, targets, progress) = (part.volume, part.targets.clone(), Arc::clone(progress));
+            let followed = part.home.run(async move |_: ShardContext| {
+                if let Some(family) = here().family(volume) {
+                    // In a store that is given back nothing has to be sorted out.
+                    let empty = family.empty_stores();
+                    let kept: Vec<_> = targets
+                        .iter()
+                        .filter(|(target, _)| !empty.contains(&target.store))
+                        .copied()
+                        .collect();
+                    let sorted = targets.iter().map(|(_, size)| size).sum::<u64>()
+                        - kept.iter().map(|(_, size)| size).sum::<u64>();
+                    family.follow_removals(&kept, before + sorted, &progress).await;
+                }
             });
-            match removed.await.map_err(failures::gone)? {
-                // J1: taken up again after a restart, it was removed already.
-                Ok(()) | Err(StoreError::NotFound) => {}
-                Err(error) => return Err(failures::store(text, &error)),
-            }
-            self.event(text, "snapshot removed");
+            followed.await.map_err(failures::gone)?;
+            before += size(part);
+        }
+        for part in &going {
+            self.drop_empty_stores(part.volume).await?;
         }
         progress.report(total, total);
-        self.drop_empty_stores(names).await
-    }
-
-    /// Gives back the stores of volumes that have lost their last snapshot.
-    async fn drop_empty_stores(&self, names: &[String]) -> Result<(), Failure> {
-        let _changes = self.changes.lock().await;
-        for text in names {
-            let located = self.find_volume(&snapshot_name(text)?)?;
-            if self.facts(&located).await.is_empty() {
-                self.drop_store(&located).await?;
-            }
-        }
         Ok(())
     }
 
-    fn spawn_rollback(&self, snapshot: String, located: &Located, started: &Started) {
-        let spawner = self.context.spawner();
-        let (volume, id, progress) = (located.volume.id, started.id, Arc::clone(&started.progress));
-        let work = located
-            .home
-            .run(async move |context: ShardContext| roll_back(&context, volume, &snapshot, &progress).await);
-        spawner.spawn(async move {
-            let result = work.await.map_err(failures::gone).and_then(|done| done);
-            if let Some(control) = current() {
-                control.finish_job(id, result).await;
+    /// Takes up a removal that a restart interrupted (J1).
+    pub(super) fn resume_removal(&self, job: RememberedJob) {
+        let mut going: Vec<Going> = Vec::new();
+        for RememberedTarget { volume, store, number, size } in job.targets {
+            let target = (Target { store, number }, size);
+            match going.iter_mut().find(|going| going.volume == volume) {
+                Some(going) => going.targets.push(target),
+                None => going.extend(self.home_of(volume).map(|home| Going {
+                    home,
+                    volume,
+                    targets: vec![target],
+                })),
             }
-        });
+        }
+        let started = self.register_job(job.id, REMOVE, &job.subject, "bytes", &[], job.started);
+        self.spawn_removal(going, started);
     }
 
-    /// Waits until a rollback has closed the volume to requests, or has ended.
-    async fn until_begun(&self, id: u64, progress: &JobProgress) {
-        let clock = self.context.clock();
-        let running = || self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
-        while running() && !progress.has_total() {
-            clock.sleep(TICK).await;
-        }
-    }
-
-    /// Takes up a job that a restart interrupted. A rollback was finished when its volume was activated.
-    pub(super) fn resume_job(&self, job: &RememberedJob) {
-        let names: Vec<String> = job.subject.split(' ').map(str::to_owned).collect();
-        let located: Vec<Located> = names
-            .iter()
-            .filter_map(|text| snapshot_name(text).ok().and_then(|name| self.find_volume(&name).ok()))
-            .collect();
-        let unit = if job.kind == ROLLBACK { "bytes" } else { "snapshots" };
-        let started =
-            self.register_job(job.id, &job.kind, &job.subject, unit, &Self::ids(&located), job.started);
-        if job.kind == REMOVE && located.len() == names.len() {
-            self.spawn_removal(names, started);
-            return;
-        }
-        let result = match located.len() == names.len() {
-            true => Ok(()),
-            false => Err(Failure::new(Code::JobFailed, format!("{} cannot be used", job.subject))
-                .help("varve lv list")),
-        };
-        self.context.spawner().spawn(async move {
-            if let Some(control) = current() {
-                control.finish_job(started.id, result).await;
+    /// Takes up removals of which nothing is remembered (J2), and gives back stores that a crash left empty.
+    pub(super) async fn resume_leaving(&self) {
+        let known: Vec<RememberedTarget> =
+            self.remembered.borrow().jobs.iter().flat_map(|job| job.targets.clone()).collect();
+        for name in self.all_volumes() {
+            let Ok(Located { volume, home, .. }) = self.find_volume(&name) else { continue };
+            let volume = volume.id;
+            let asked = home.run(async move |_: ShardContext| {
+                here().family(volume).map(|family| (family.leaving(), !family.empty_stores().is_empty()))
+            });
+            let Ok(Some((leaving, is_empty))) = asked.await else { continue };
+            let is_known = |target: Target| {
+                known.iter().any(|known| (known.store, known.number) == (target.store, target.number))
+            };
+            let (mut names, mut targets) = (Vec::new(), Vec::new());
+            for leaving in leaving.into_iter().filter(|leaving| !is_known(leaving.target)) {
+                names.push(format!("{name}@{}", leaving.name));
+                targets.push((leaving.target, leaving.size));
             }
-        });
-    }
-
-    /// Who would see a rollback happen.
-    fn clients_of(&self, name: &VolumeName) -> Vec<String> {
-        let origin = VolumeName { snapshot: None, ..name.clone() };
-        let warning = |id: String| format!("would change what the clients of export {id} see");
-        self.exports_of(&origin).into_iter().map(warning).collect()
+            if targets.is_empty() && !is_empty {
+                continue;
+            }
+            if names.is_empty() {
+                names.push(name.to_string());
+            }
+            let going = vec![Going { home, volume, targets }];
+            let subject = names.join(" ");
+            let id = self.remember_removal(&subject, remembered(&going));
+            let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
+            self.spawn_removal(going, started);
+        }
     }
 }
 
-/// Rolls a volume back on its shard, and tells how far it is.
-async fn roll_back(
-    context: &ShardContext,
-    volume: Uuid,
-    snapshot: &str,
-    progress: &JobProgress,
-) -> Result<(), Failure> {
-    let family = here()
-        .family(volume)
-        .ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))?;
-    let counted = Progress::default();
-    let clock = context.clock();
-    let mut work = Box::pin(family.roll_back(snapshot, &counted));
-    loop {
-        match select(work, clock.sleep(TICK)).await {
-            Either::Left((result, _)) => {
-                progress.report(counted.done.get(), counted.total.get());
-                return result.map_err(|error| failures::store("the rollback", &error));
-            }
-            Either::Right(((), rest)) => {
-                work = rest;
-                progress.report(counted.done.get(), counted.total.get());
-            }
-        }
-    }
+fn remembered(going: &[Going]) -> Vec<RememberedTarget> {
+    let target = |volume: Uuid, (target, size): &(Target, u64)| RememberedTarget {
+        volume,
+        store: target.store,
+        number: target.number,
+        size: *size,
+    };
+    going.iter().flat_map(|going| going.targets.iter().map(|one| target(going.volume, one))).collect()
 }
 
 /// The names of `known`, the oldest first, that lie in `range`.

@@ -4,16 +4,17 @@ use super::Control;
 use super::change::joined;
 use super::exports::no_space_plan;
 use super::find::Located;
-use super::removal::REMOVE;
 use crate::failures;
-use crate::shard::family::SnapshotFacts;
 use crate::shard::here;
+use crate::shard::states::SnapshotFacts;
+use uuid::Uuid;
 use varve_api::{
     Changed, Code, Failure, Job, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
 };
 use varve_block::{KIB, MIB};
 use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
+use varve_vg::StoreKind;
 use varve_vg::names::VolumeName;
 use varve_vg::size::parse_size;
 
@@ -22,6 +23,8 @@ pub(super) struct Batch {
     pub(super) located: Located,
     pub(super) volume: VolumeName,
     pub(super) names: Vec<String>,
+    /// The stores of the snapshots, one each, if they are independent.
+    pub(super) stores: Vec<Uuid>,
 }
 
 impl Batch {
@@ -56,33 +59,74 @@ impl Control {
         request: SnapshotCreate,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
         let _turn = self.turn().await?;
-        if request.mode == Some(SnapshotMode::Independent) {
-            return Err(Failure::new(Code::NotBuilt, "independent snapshots: not built yet")
-                .help("leave --mode out for dependent ones"));
-        }
+        let kind = match request.mode {
+            Some(SnapshotMode::Independent) => StoreKind::Independent,
+            Some(SnapshotMode::Dependent) | None => StoreKind::Dependent,
+        };
         let chunk_size = request.chunk_size.as_deref().map(chunk_size).transpose()?;
-        let batches = self.batches(&request.names)?;
+        let mut batches = self.batches(&request.names)?;
         for batch in &batches {
             self.refuse_if_busy(batch.located.volume.id)?;
-            self.check_new(batch, chunk_size).await?;
+            self.check_new(batch, chunk_size.filter(|_| kind == StoreKind::Dependent)).await?;
         }
         let chunk_size = chunk_size.unwrap_or(64 * KIB);
         if request.dry_run {
-            return self.plan_snapshots(&batches, chunk_size).await.map(Changed::Planned);
+            return self.plan_snapshots(&batches, chunk_size, kind).await.map(Changed::Planned);
         }
-        for batch in batches.iter().filter(|batch| batch.located.volume.store.is_none()) {
-            self.make_store(&batch.located, chunk_size).await?;
+        let made = self.make_stores(&mut batches, chunk_size, kind).await;
+        let made = match made {
+            Ok(()) => self.make_snapshots(&batches, request.read_only).await,
+            Err(failure) => Err(failure),
+        };
+        if let Err(failure) = made {
+            self.give_back_stores(&batches).await;
+            return Err(failure);
         }
-        self.make_snapshots(&batches, request.read_only).await?;
         let mut made = Vec::with_capacity(request.names.len());
         for batch in &batches {
-            let shown = self.shown_snapshots(&batch.volume, &batch.located).await;
             for name in &batch.names {
                 self.event(&batch.full(name), "snapshot made");
             }
-            made.extend(shown.into_iter().filter(|snapshot| request.names.contains(&snapshot.name)));
+            // They are new and keep nothing yet: nothing has to be counted.
+            let facts = self.facts(&batch.located).await.into_iter();
+            let new = facts.filter(|facts| batch.names.contains(&facts.name));
+            made.extend(new.map(|facts| self.shown_snapshot(&batch.volume, facts, None)));
         }
         Ok(Changed::Done(made))
+    }
+
+    /// Gives every volume that needs one a store, and every independent snapshot one of its own.
+    async fn make_stores(
+        &self,
+        batches: &mut [Batch],
+        chunk_size: u64,
+        kind: StoreKind,
+    ) -> Result<(), Failure> {
+        for batch in batches {
+            match kind {
+                StoreKind::Dependent if batch.located.volume.store.is_some() => {}
+                StoreKind::Dependent => {
+                    self.make_store(&batch.located, chunk_size, kind).await?;
+                }
+                StoreKind::Independent => {
+                    for _ in 0..batch.names.len() {
+                        batch.stores.push(self.make_store(&batch.located, chunk_size, kind).await?);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the stores that were made for snapshots that could not be made.
+    async fn give_back_stores(&self, batches: &[Batch]) {
+        for batch in batches {
+            let volume = batch.located.volume.id;
+            let own = |store: &Uuid| batch.stores.contains(store) || batch.located.volume.store.is_none();
+            if let Err(failure) = self.drop_empty(volume, own).await {
+                tracing::warn!(%volume, %failure, "a snapshot store without snapshots could not be given back");
+            }
+        }
     }
 
     /// Protects snapshots against removal, or ends that.
@@ -140,7 +184,7 @@ impl Control {
                 Some(batch) => batch.names.push(snapshot),
                 None => {
                     let located = self.find_volume(&volume)?;
-                    batches.push(Batch { located, volume, names: vec![snapshot] });
+                    batches.push(Batch { located, volume, names: vec![snapshot], stores: Vec::new() });
                 }
             }
         }
@@ -165,12 +209,21 @@ impl Control {
         }
     }
 
-    async fn plan_snapshots(&self, batches: &[Batch], chunk_size: u64) -> Result<varve_api::Plan, Failure> {
+    async fn plan_snapshots(
+        &self,
+        batches: &[Batch],
+        chunk_size: u64,
+        kind: StoreKind,
+    ) -> Result<varve_api::Plan, Failure> {
         let mut plan = no_space_plan(String::new());
         plan.steps.clear();
         for batch in batches {
-            if batch.located.volume.store.is_none() {
-                plan = joined(plan, self.shown_store(&batch.located, chunk_size).await?);
+            let stores = match kind {
+                StoreKind::Dependent => usize::from(batch.located.volume.store.is_none()),
+                StoreKind::Independent => batch.names.len(),
+            };
+            for _ in 0..stores {
+                plan = joined(plan, self.shown_store(&batch.located, chunk_size, kind).await?);
             }
             plan.steps.extend(
                 batch.names.iter().map(|name| format!("would make the snapshot {}", batch.full(name))),
@@ -179,7 +232,7 @@ impl Control {
         Ok(plan)
     }
 
-    /// What the volume's store says of its snapshots, the oldest first.
+    /// What the volume's stores say of its snapshots, the oldest first. How much they use is not counted.
     pub(super) async fn facts(&self, located: &Located) -> Vec<SnapshotFacts> {
         let volume = located.volume.id;
         let facts = located.home.run(async move |_: ShardContext| {
@@ -189,27 +242,30 @@ impl Control {
     }
 
     pub(super) async fn shown_snapshots(&self, volume: &VolumeName, located: &Located) -> Vec<Snapshot> {
-        let job = self.busy.borrow().get(&located.volume.id).copied();
+        let id = located.volume.id;
+        let counted = located.home.run(async move |_: ShardContext| {
+            here().family(id).map(|family| family.snapshots_counted()).unwrap_or_default()
+        });
+        let job = self.busy.borrow().get(&id).copied();
         let job = job.and_then(|job| self.jobs.show(&job.to_string()).ok());
-        let facts = self.facts(located).await;
+        let facts = counted.await.unwrap_or_default();
         facts.into_iter().map(|facts| self.shown_snapshot(volume, facts, job.as_ref())).collect()
     }
 
     fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts, job: Option<&Job>) -> Snapshot {
         let name = VolumeName { snapshot: Some(facts.name), ..volume.clone() };
         let text = name.to_string();
-        let concerned = job.filter(|job| job.subject.split(' ').any(|subject| subject == text));
-        let state = match concerned {
-            Some(job) if job.kind == REMOVE => SnapshotState::Removing,
-            Some(_) => SnapshotState::Merging,
-            None => SnapshotState::Active,
-        };
+        let concerned = job.is_some_and(|job| job.subject == text);
+        let state = if concerned { SnapshotState::Merging } else { SnapshotState::Active };
         Snapshot {
             volume: volume.to_string(),
             size: facts.size,
             used: facts.used,
             created: facts.created,
-            mode: SnapshotMode::Dependent,
+            mode: match facts.kind {
+                StoreKind::Dependent => SnapshotMode::Dependent,
+                StoreKind::Independent => SnapshotMode::Independent,
+            },
             read_only: facts.read_only,
             held: facts.held,
             state,
@@ -218,7 +274,7 @@ impl Control {
         }
     }
 
-    fn all_volumes(&self) -> Vec<VolumeName> {
+    pub(super) fn all_volumes(&self) -> Vec<VolumeName> {
         let groups = self.groups.borrow();
         let mut names: Vec<VolumeName> = groups
             .values()

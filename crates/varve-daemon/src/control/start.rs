@@ -4,22 +4,48 @@ use super::Control;
 use super::groups::KnownGroup;
 use crate::shard::{family, here};
 use std::path::Path;
+use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Failure, PhysicalVolumeState};
+use varve_api::{Code, Failure, PhysicalVolumeState};
+use varve_block::Moment;
 use varve_os::ShardContext;
 use varve_vg::open::Absent;
 use varve_vg::{Disk, DiskProblem, OpenGroup, scan};
+
+/// How long a daemon that starts waits for what another one held that was killed: the kernel takes a ring apart, and
+/// lets go of its files and sockets, a moment after the process has ended.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long it waits between two attempts.
+const STEP: Duration = Duration::from_millis(20);
 
 impl Control {
     /// Finds everything that is remembered, and serves it.
     pub(super) async fn start(&self) -> Result<(), Failure> {
         let _turn = self.turn().await?;
-        self.open_remembered().await;
+        let lingering = self.context.clock().now().after(LINGER);
+        self.open_remembered(lingering).await;
         self.survey().await;
         self.resume_jobs();
-        self.restore_exports().await;
+        self.resume_leaving().await;
+        self.restore_exports(lingering).await;
         self.started.set(self.now());
         Ok(())
+    }
+
+    /// Repeats `attempt` until `deadline` while it fails with `code`.
+    pub(super) async fn patiently<T>(
+        &self,
+        deadline: Moment,
+        code: Code,
+        attempt: impl AsyncFn() -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let clock = self.context.clock();
+        loop {
+            match attempt().await {
+                Err(failure) if failure.code == code && clock.now() < deadline => clock.sleep(STEP).await,
+                result => return result,
+            }
+        }
     }
 
     /// Reads all known disks, settles the groups on them, and takes into use what is not yet.

@@ -1,133 +1,326 @@
-//! Snapshot stores: made with a volume's first snapshot, extended before they are full, given back with its last.
+//! Snapshot stores: made with a volume's first dependent snapshot and with every independent one, extended before they
+//! are full, given back when they are empty.
 //!
-//! A new store has a tenth of its volume, at least 64 MiB, at most what is free. It grows by a fifth, at least 64 MiB,
-//! whenever it is 80 % full or a change does not fit.
+//! A new store has a tenth of its volume, at least 64 MiB, at most what is free. It grows as the volume's policy says,
+//! by at least 64 MiB if there is so much.
+//!
+//! Invariant P1: while writes of a volume wait for space nobody waits for them with the turn for changes in hand: what
+//! gives them space is such a change.
 
 use super::activate::tables;
 use super::change::{Commits, shown};
 use super::find::Located;
 use super::{Control, current};
 use crate::failures;
-use crate::shard::family;
+use crate::shard::family::{self, StoreRecipe};
 use crate::shard::here;
+use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Code, Failure, Plan as ShownPlan};
+use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume, Plan as ShownPlan};
 use varve_block::MIB;
 use varve_os::ShardContext;
-use varve_vg::size::format_size;
-use varve_vg::{Change, Plan};
+use varve_vg::model::LogicalVolume;
+use varve_vg::names::VolumeName;
+use varve_vg::size::{Amount, SizeArgument, format_size};
+use varve_vg::{Change, Plan, StoreKind};
 
 /// The smallest step, in bytes.
 const STEP_MIN: u64 = 64 * MIB;
+/// How long to wait before asking again whether writes still wait for space.
+const PAUSED: Duration = Duration::from_millis(500);
 
-/// Extends the snapshot store of a volume. Asked for by the volume's shard.
-pub(crate) async fn extend_store(volume: Uuid) -> Result<(), Failure> {
+/// Extends a snapshot store of a volume. Asked for by the volume's shard.
+pub(crate) async fn extend_store(volume: Uuid, store: Uuid) -> Result<(), Failure> {
     match current() {
-        Some(control) => control.extend_store(volume).await,
+        Some(control) => control.extend_store(volume, store).await,
         None => Err(Failure::new(Code::Stopping, "the daemon is stopping")),
     }
 }
 
+/// A store of a volume has let a snapshot go, for want of space.
+pub(crate) async fn snapshot_dropped(volume: Uuid, store: Uuid, snapshot: &str) {
+    let Some(control) = current() else { return };
+    let subject = control.subject(volume);
+    let policy = "its store was full, and the volume's policy is drop-oldest";
+    control.warn(&format!("{subject}@{snapshot}"), &format!("dropped to make room: {policy}"));
+    let is_empty = control.home_of(volume).map(|home| {
+        home.run(async move |_: ShardContext| {
+            here().family(volume).is_some_and(|family| family.empty_stores().contains(&store))
+        })
+    });
+    if let Some(is_empty) = is_empty
+        && is_empty.await == Ok(true)
+    {
+        control.context.spawner().spawn(async move {
+            if let Some(control) = current()
+                && let Err(failure) = control.drop_empty_stores(volume).await
+            {
+                tracing::warn!(%volume, %failure, "an empty snapshot store could not be given back");
+            }
+        });
+    }
+}
+
+/// Something happened to a volume's store that somebody should look at.
+pub(crate) fn tell(volume: Uuid, message: &str) {
+    if let Some(control) = current() {
+        control.warn(&control.subject(volume), message);
+    }
+}
+
 impl Control {
-    async fn extend_store(&self, volume: Uuid) -> Result<(), Failure> {
+    /// `VG/LV` of a volume.
+    fn subject(&self, volume: Uuid) -> String {
+        self.name_of(volume).map_or_else(|| volume.to_string(), |(group, name)| format!("{group}/{name}"))
+    }
+
+    async fn is_paused(&self, volume: Uuid) -> bool {
+        let Some(home) = self.home_of(volume) else { return false };
+        let asked = home
+            .run(async move |_: ShardContext| here().family(volume).is_some_and(|family| family.is_paused()));
+        asked.await.unwrap_or(false)
+    }
+
+    /// Refuses a change that would wait for writes that wait for space (P1).
+    pub(super) async fn refuse_if_paused(&self, located: &Located) -> Result<(), Failure> {
+        if !self.is_paused(located.volume.id).await {
+            return Ok(());
+        }
+        let subject = self.subject(located.volume.id);
+        let group = subject.split('/').next().unwrap_or_default().to_owned();
+        let message = format!("writes of {subject} wait for space for its snapshots");
+        Err(Failure::new(Code::SnapshotsFull, message)
+            .help(format!("varve vg extend {group} PATH…, or remove snapshots")))
+    }
+
+    /// The group and the entry of a volume.
+    fn entry_of(&self, volume: Uuid) -> Result<(Uuid, LogicalVolume), Failure> {
+        let groups = self.groups.borrow();
+        let found = groups.iter().find_map(|(id, known)| {
+            let entry = known.group.logical_volumes().iter().find(|entry| entry.id == volume)?;
+            Some((*id, entry.clone()))
+        });
+        found.ok_or_else(|| Failure::new(Code::VolumeNotFound, "the volume is gone"))
+    }
+
+    /// By as much as the volume's policy says.
+    async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
         let commits = self.commits().await;
-        let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
-        let (group, name) = {
-            let groups = self.groups.borrow();
-            let found = groups.iter().find_map(|(id, known)| {
-                let entry = known.group.logical_volumes().iter().find(|entry| entry.id == volume)?;
-                Some((*id, entry.name.clone()))
-            });
-            found.ok_or_else(missing)?
-        };
+        let (group, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;
-        let store = before.lv(&name).and_then(|entry| entry.store.clone()).ok_or_else(missing)?;
-        let full = format!("{}/{name}", before.name());
+        let extents = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
         let free = before.usage().free;
         if free == 0 {
-            self.event(&full, "its snapshot store is full and the group has no space for it");
             return Err(no_space(before.name()));
         }
-        let by = (before.bytes(store.extents) / 5).max(STEP_MIN).min(free);
-        let words = format!("snapshot store of {full} extended by {}", format_size(by));
-        commits.make(group, Change::ExtendStore { volume: name.clone(), by }, &words).await?;
-        let after = commits.group(group)?;
-        let entry = after.lv(&name).cloned().ok_or_else(missing)?;
-        let home = self.with_group(group, |known| known.homes.get(&volume).map(|home| home.shard.clone()))?;
-        let recipe = self.recipe(group, &entry)?;
+        let percent = entry.store_policy.unwrap_or_default().extend_by_percent;
+        let step = u128::from(before.bytes(extents)) * u128::from(percent) / 100;
+        let by = u64::try_from(step).unwrap_or(u64::MAX).max(STEP_MIN).min(free);
+        let change = Change::ExtendStore { volume: entry.name.clone(), store, by };
+        let words = format!("snapshot store of {} extended by {}", self.subject(volume), format_size(by));
+        commits.make(group, change, &words).await?;
         drop(commits);
-        let grown = home.ok_or_else(missing)?.run(async move |_: ShardContext| {
-            match (here().family(volume), &recipe.store) {
-                (Some(family), Some(table)) => family.grow_store(table, &recipe.disks),
+        self.grow_on_shard(volume, store).await
+    }
+
+    /// Extends the store that a snapshot is in, by a relative size or to an absolute one.
+    pub(super) async fn extend_store_of(
+        &self,
+        name: &VolumeName,
+        located: &Located,
+        size: SizeArgument,
+        dry_run: bool,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        self.check_snapshot(located, name).await?;
+        let facts = self.facts(located).await;
+        let found = facts.iter().find(|facts| Some(&facts.name) == name.snapshot.as_ref());
+        let store = found.map(|facts| facts.target.store).ok_or_else(|| {
+            Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}"))
+                .help("varve snap list")
+        })?;
+        let commits = self.commits().await;
+        let before = commits.group(located.group)?;
+        let extents =
+            located.volume.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
+        let present = before.bytes(extents);
+        let by = match size.amount {
+            Amount::PercentFree(percent) => {
+                let share = u128::from(before.usage().free) * u128::from(percent) / 100;
+                u64::try_from(share).expect("a share of a number is not larger than it")
+            }
+            Amount::Bytes(bytes) if size.relative => bytes,
+            Amount::Bytes(bytes) => bytes.saturating_sub(present),
+        };
+        if by == 0 {
+            let message = format!("the snapshot store of {name} has {present} bytes already");
+            return Err(
+                Failure::new(Code::BadVolumeSize, message).help("varve lv extend VG/LV@SNAP --size +SIZE")
+            );
+        }
+        let volume = format!("{}/{}", name.group, name.volume);
+        let change = Change::ExtendStore { volume: name.volume.clone(), store, by };
+        let planned =
+            commits.plan(located.group, change, &format!("lv extend {name}: {} more", format_size(by)))?;
+        if dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.grow_on_shard(located.volume.id, store).await?;
+        self.show_volume(&volume).await.map(Changed::Done)
+    }
+
+    /// Lets a store that was extended know it.
+    pub(super) async fn grow_on_shard(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
+        let (group, entry) = self.entry_of(volume)?;
+        let recipe = self.recipe(group, &entry)?;
+        let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
+        let grown = self.home_of(volume).ok_or_else(missing)?.run(async move |_: ShardContext| {
+            match (here().family(volume), recipe.stores.iter().find(|known| known.id == store)) {
+                (Some(family), Some(known)) => family.grow_store(store, &known.table, &recipe.disks),
                 _ => Ok(()),
             }
         });
         grown.await.map_err(failures::gone)?
     }
 
-    /// The plan of a snapshot store for a volume that has none.
+    /// Lets every store of a group know that the group has more free space.
+    pub(super) fn tell_stores_of_space(&self, group: Uuid) {
+        let homes = self.with_group(group, |known| {
+            let homes = known.homes.iter();
+            homes.map(|(volume, home)| (*volume, home.shard.clone())).collect::<Vec<_>>()
+        });
+        for (volume, home) in homes.into_iter().flatten() {
+            let told = home.run(async move |_: ShardContext| {
+                if let Some(family) = here().family(volume) {
+                    family.group_has_space();
+                }
+            });
+            self.context.spawner().spawn(async move {
+                let _ = told.await;
+            });
+        }
+    }
+
+    /// The plan of a snapshot store.
     pub(super) fn plan_store(
         &self,
         commits: &Commits<'_>,
         located: &Located,
         chunk_size: u64,
-    ) -> Result<Plan, Failure> {
+        kind: StoreKind,
+    ) -> Result<(Uuid, Plan), Failure> {
         let group = commits.group(located.group)?;
         let size = (located.size() / 10).max(STEP_MIN).min(group.usage().free);
         if size == 0 {
             return Err(no_space(group.name()));
         }
-        let volume = located.volume.name.clone();
+        let (volume, id) = (located.volume.name.clone(), self.new_id());
         let words = format!("snapshot store of {}/{volume} made", group.name());
-        commits.plan(
-            located.group,
-            Change::CreateStore { volume, id: self.new_id(), size, chunk_size },
-            &words,
-        )
+        let change = Change::CreateStore { volume, id, size, chunk_size, kind };
+        Ok((id, commits.plan(located.group, change, &words)?))
     }
 
     /// What a snapshot store would take.
-    pub(super) async fn shown_store(&self, located: &Located, chunk_size: u64) -> Result<ShownPlan, Failure> {
+    pub(super) async fn shown_store(
+        &self,
+        located: &Located,
+        chunk_size: u64,
+        kind: StoreKind,
+    ) -> Result<ShownPlan, Failure> {
         let commits = self.commits().await;
-        self.plan_store(&commits, located, chunk_size).map(|plan| shown(&plan))
+        self.plan_store(&commits, located, chunk_size, kind).map(|(_, plan)| shown(&plan))
     }
 
-    /// Gives a volume that has none a snapshot store.
-    pub(super) async fn make_store(&self, located: &Located, chunk_size: u64) -> Result<(), Failure> {
+    /// Stores side by side do not know what a rollback in one of them has left to copy.
+    async fn refuse_while_rolling_back(&self, located: &Located) -> Result<(), Failure> {
+        let id = located.volume.id;
+        let asked = located.home.run(async move |_: ShardContext| {
+            here().family(id).is_some_and(|family| family.is_rolling_back())
+        });
+        match asked.await.map_err(failures::gone)? {
+            true => Err(failures::store("another store", &varve_target::snapshot::StoreError::Busy)),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives a volume a snapshot store; its id.
+    pub(super) async fn make_store(
+        &self,
+        located: &Located,
+        chunk_size: u64,
+        kind: StoreKind,
+    ) -> Result<Uuid, Failure> {
+        self.refuse_if_paused(located).await?;
+        self.refuse_while_rolling_back(located).await?;
         let commits = self.commits().await;
-        let planned = self.plan_store(&commits, located, chunk_size)?;
+        let (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
         let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
-        let store = volume.store.as_ref().expect("the plan gives it a store");
-        let (_, table) = tables(&planned.after, &volume)?;
-        let table = table.expect("the plan gives it a store");
+        let (_, recipes) = tables(&planned.after, &volume)?;
+        let recipe = recipes.into_iter().find(|recipe| recipe.id == store);
+        let recipe: StoreRecipe = recipe.expect("the plan gives it this store");
         let disks = self.with_group(located.group, |known| self.disk_files(known))?;
-        family::format_store(&self.context, &table, &disks, store.id, chunk_size).await?;
+        family::format_store(&self.context, &recipe.table, &disks, store, chunk_size).await?;
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
         let id = located.volume.id;
         let added = located.home.run(async move |_: ShardContext| match here().family(id) {
-            Some(family) => family.add_store(&table, &disks).await,
+            Some(family) => family.add_store(&recipe, &disks).await,
             None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active")),
         });
-        added.await.map_err(failures::gone)?
+        added.await.map_err(failures::gone)??;
+        Ok(store)
     }
 
-    /// Gives the store of a volume without snapshots back to the group.
-    pub(super) async fn drop_store(&self, located: &Located) -> Result<(), Failure> {
-        if self.refreshed(located)?.store.is_none() {
-            return Ok(());
+    /// Gives the stores of a volume without snapshots back to the group.
+    pub(super) async fn drop_stores(&self, located: &Located) -> Result<(), Failure> {
+        for store in self.refreshed(located)?.stores() {
+            self.drop_store(located.group, located.volume.id, store.id).await?;
         }
-        let volume = located.volume.id;
-        let removed = located.home.run(async move |_: ShardContext| match here().family(volume) {
-            Some(family) => family.remove_store().await,
-            None => Ok(()),
+        Ok(())
+    }
+
+    /// Gives back those stores of a volume that hold no snapshot any more, between other changes.
+    pub(super) async fn drop_empty_stores(&self, volume: Uuid) -> Result<(), Failure> {
+        while self.is_paused(volume).await {
+            self.context.clock().sleep(PAUSED).await; // P1
+        }
+        let _changes = self.changes.lock().await;
+        self.drop_empty(volume, |_| true).await
+    }
+
+    /// Gives back those stores of a volume that are meant and hold no snapshot. The caller has the turn for changes.
+    pub(super) async fn drop_empty(
+        &self,
+        volume: Uuid,
+        is_meant: impl Fn(&Uuid) -> bool,
+    ) -> Result<(), Failure> {
+        let Some(home) = self.home_of(volume) else { return Ok(()) };
+        let empty = home.run(async move |_: ShardContext| {
+            here().family(volume).map(|family| family.empty_stores()).unwrap_or_default()
         });
+        for store in empty.await.map_err(failures::gone)?.into_iter().filter(is_meant) {
+            let (group, _) = self.entry_of(volume)?;
+            self.drop_store(group, volume, store).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives a store that holds no snapshot back to the group.
+    async fn drop_store(&self, group: Uuid, volume: Uuid, store: Uuid) -> Result<(), Failure> {
+        let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
+        let removed =
+            self.home_of(volume).ok_or_else(missing)?.run(async move |_: ShardContext| {
+                match here().family(volume) {
+                    Some(family) => family.remove_store(store).await,
+                    None => Ok(()),
+                }
+            });
         removed.await.map_err(failures::gone)??;
         let commits = self.commits().await;
-        let group = commits.group(located.group)?;
-        let name = self.refreshed(located)?.name;
-        let words = format!("snapshot store of {}/{name} given back", group.name());
-        commits.make(located.group, Change::RemoveStore { volume: name }, &words).await
+        let (_, entry) = self.entry_of(volume)?;
+        let words = format!("snapshot store of {} given back", self.subject(volume));
+        commits.make(group, Change::RemoveStore { volume: entry.name, store }, &words).await
     }
 }
 

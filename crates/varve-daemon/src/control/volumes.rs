@@ -4,8 +4,9 @@
 
 use super::Control;
 use super::activate::tables;
-use super::change::{joined, shown};
+use super::change::{Commits, joined, shown};
 use super::find::Located;
+use super::policy::{PolicyWords, shown_policy};
 use crate::failures;
 use crate::shard::family::{self, FamilyFacts};
 use crate::shard::here;
@@ -16,11 +17,11 @@ use varve_api::{
 };
 use varve_block::{Extent, KIB};
 use varve_os::ShardContext;
-use varve_vg::model::{Kind, LogicalVolume};
+use varve_vg::model::{Kind, LogicalVolume, Store, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::Layout;
 use varve_vg::size::{SizeArgument, parse_size};
-use varve_vg::{Change, Group};
+use varve_vg::{Change, Group, Plan};
 
 impl Control {
     /// All volumes, or those of one group.
@@ -53,6 +54,12 @@ impl Control {
         let name = volume_name(&request.name)?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let layout = layout(&request)?;
+        let policy = PolicyWords {
+            when_full: request.when_full,
+            pause_timeout: request.pause_timeout.clone(),
+            auto_extend: request.auto_extend.clone(),
+        };
+        let policy = policy.change(StorePolicy::default())?;
         let group = self.find_group(&name.group)?;
         let id = self.new_id();
         let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout };
@@ -68,6 +75,9 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.activate_new(group, &volume).await?;
+        if policy != StorePolicy::default() {
+            self.set_policy(group, &name.volume, policy, false).await?;
+        }
         self.show_volume(&request.name).await.map(Changed::Done)
     }
 
@@ -78,10 +88,14 @@ impl Control {
         request: Resize,
     ) -> Result<Changed<ShownVolume>, Failure> {
         let _turn = self.turn().await?;
-        let name = volume_name(text)?;
+        let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
+        if name.snapshot.is_some() {
+            return self.extend_store_of(&name, &located, size, request.dry_run).await;
+        }
+        self.refuse_if_paused(&located).await?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size };
         let commits = self.commits().await;
         let planned =
@@ -92,11 +106,7 @@ impl Control {
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this volume");
         let added = Extent::between(located.size(), planned.after.bytes(volume.extents));
         self.clear(located.group, &planned.after, &volume, added).await?;
-        commits.commit(located.group, planned, Vec::new()).await?;
-        drop(commits);
-        self.resize(&located).await?;
-        self.resize_exports(&name, &located).await;
-        self.show_volume(text).await.map(Changed::Done)
+        self.commit_size(commits, planned, &name, &located).await
     }
 
     /// Shrinks a volume that nobody uses.
@@ -113,7 +123,7 @@ impl Control {
         self.refuse_if_exported(&name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
         if !request.dry_run {
-            self.drop_store(&located).await?;
+            self.drop_stores(&located).await?;
         }
         let commits = self.commits().await;
         let change = Change::ReduceVolume { name: name.volume.clone(), size };
@@ -122,10 +132,7 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        commits.commit(located.group, planned, Vec::new()).await?;
-        drop(commits);
-        self.resize(&located).await?;
-        self.show_volume(text).await.map(Changed::Done)
+        self.commit_size(commits, planned, &name, &located).await
     }
 
     /// Gives a volume another name.
@@ -169,7 +176,7 @@ impl Control {
         if request.dry_run {
             return self.plan_removal(&located, remove, &words).await.map(Changed::Planned);
         }
-        self.drop_store(&located).await?;
+        self.drop_stores(&located).await?;
         let commits = self.commits().await;
         let planned = commits.plan(located.group, remove, &words)?;
         self.deactivate(located.group, located.volume.id, &located.home).await?;
@@ -188,14 +195,24 @@ impl Control {
         words: &str,
     ) -> Result<varve_api::Plan, Failure> {
         let commits = self.commits().await;
-        if located.volume.store.is_none() {
-            return commits.plan(located.group, remove, words).map(|plan| shown(&plan));
+        let volume = &located.volume.name;
+        let give_back = located
+            .volume
+            .stores()
+            .map(|store| Change::RemoveStore { volume: volume.clone(), store: store.id });
+        let mut group = commits.group(located.group)?;
+        let mut whole: Option<varve_api::Plan> = None;
+        for change in give_back.chain([remove]) {
+            let stamp = self.stamp(words);
+            let plan = varve_vg::plan(&group, change, &stamp).map_err(|error| failures::plan(&error))?;
+            let next = shown(&plan);
+            whole = Some(match whole {
+                Some(whole) => joined(whole, next),
+                None => next,
+            });
+            group = plan.after;
         }
-        let change = Change::RemoveStore { volume: located.volume.name.clone() };
-        let first = commits.plan(located.group, change, words)?;
-        let stamp = self.stamp(words);
-        let second = varve_vg::plan(&first.after, remove, &stamp).map_err(|error| failures::plan(&error))?;
-        Ok(joined(shown(&first), shown(&second)))
+        Ok(whole.expect("the volume itself is removed"))
     }
 
     /// V1.
@@ -209,6 +226,21 @@ impl Control {
         let (table, _) = tables(after, volume)?;
         let disks = self.with_group(group, |known| self.disk_files(known))?;
         family::clear(&self.context, &table, &disks, extent).await
+    }
+
+    /// Commits a volume's new size, and lets everybody see it who uses the volume.
+    async fn commit_size(
+        &self,
+        commits: Commits<'_>,
+        planned: Plan,
+        name: &VolumeName,
+        located: &Located,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.resize(located).await?;
+        self.resize_exports(name, located).await;
+        self.show_volume(&name.to_string()).await.map(Changed::Done)
     }
 
     /// Leads a volume to its new table.
@@ -235,7 +267,7 @@ impl Control {
             facts.into_iter().map(|snapshot| snapshot.name).collect::<Vec<String>>()
         });
         let names = names.await.map_err(failures::gone)?;
-        let unknown = located.unusable.is_some() && located.volume.store.is_some();
+        let unknown = located.unusable.is_some() && located.volume.stores().next().is_some();
         let (first, last) = match (names.first(), names.last()) {
             (Some(first), Some(last)) => (first, last),
             _ if unknown => {
@@ -246,7 +278,7 @@ impl Control {
         };
         let range =
             if first == last { format!("{name}@{first}") } else { format!("{name}@{first}..@{last}") };
-        let message = format!("{name} has {} snapshots: {}", names.len(), super::groups::few(&names));
+        let message = format!("{name} has snapshots: {}", super::groups::few(&names));
         Err(Failure::new(code, message).help(format!("varve snap remove {range}")))
     }
 
@@ -302,11 +334,23 @@ fn shown_volume(
     });
     let segments: Vec<Segment> = segments.collect();
     let stripes = volume.segments.last().map_or(1, |segment| segment.areas.len());
-    let known = |chunk_size: u64, size: u64, used: u64| SnapshotStore { size, used, chunk_size };
-    let snapshot_store = match (facts.store, &volume.store) {
-        (Some((size, used, chunk_size)), _) => Some(known(chunk_size, size, used)),
-        (None, Some(store)) => Some(known(store.chunk_size, store.extents * located.extent_size, 0)),
-        (None, None) => None,
+    let shown_store = |store: &Store| match facts.stores.iter().find(|facts| facts.id == store.id) {
+        Some(facts) => SnapshotStore {
+            size: facts.size,
+            used: facts.used,
+            chunk_size: facts.chunk_size,
+            paused: facts.is_paused,
+            dropped: facts.dropped,
+            timed_out: facts.timed_out,
+        },
+        None => SnapshotStore {
+            size: store.extents * located.extent_size,
+            used: 0,
+            chunk_size: store.chunk_size,
+            paused: false,
+            dropped: 0,
+            timed_out: 0,
+        },
     };
     ShownVolume {
         name: format!("{group}/{}", volume.name),
@@ -321,7 +365,9 @@ fn shown_volume(
         created: volume.created.0,
         shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),
         snapshots: facts.snapshots,
-        snapshot_store,
+        snapshot_store: volume.store.as_ref().map(shown_store),
+        independent_stores: volume.independent_stores.iter().map(shown_store).collect(),
+        snapshot_policy: shown_policy(volume.store_policy.unwrap_or_default()),
         exports: Vec::new(),
         segments,
         traffic: facts.traffic.clone(),

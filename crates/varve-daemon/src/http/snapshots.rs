@@ -9,12 +9,14 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Envelope, Job, Snapshot, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
+    Changed, Envelope, Job, Snapshot, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove,
+    SnapshotRollback,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
         .routes(routes!(list_snapshots, create_snapshots))
+        .routes(routes!(diff_snapshots))
         .routes(routes!(remove_snapshots))
         .routes(routes!(rollback_snapshot))
         .routes(routes!(hold_snapshots))
@@ -46,6 +48,28 @@ async fn create_snapshots(
     Body(request): Body<SnapshotCreate>,
 ) -> Reply<Changed<Vec<Snapshot>>> {
     Ok(Data(control.call(async move |control| control.create_snapshots(request).await).await?))
+}
+
+/// Which states are compared.
+#[derive(Deserialize, IntoParams)]
+struct Between {
+    /// `VG/LV@SNAP`.
+    from: String,
+    /// `VG/LV@SNAP` of the same volume; the volume itself if not given.
+    to: Option<String>,
+}
+
+/// List the extents that differ between a snapshot and another one, or its volume; no content is read.
+#[utoipa::path(get, path = "/v1/snapshots/diff", tag = "snapshots", params(Between),
+    responses((status = 200, body = Envelope<SnapshotDiff>)))]
+async fn diff_snapshots(
+    State(control): State<ControlHandle>,
+    Query(query): Query<Between>,
+) -> Reply<SnapshotDiff> {
+    let diff = async move |control: std::rc::Rc<crate::control::Control>| {
+        control.diff_snapshots(&query.from, query.to.as_deref()).await
+    };
+    Ok(Data(control.call(diff).await?))
 }
 
 /// Remove snapshots; the answer is a job.

@@ -8,7 +8,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use varve_api::{Changed, Empty, Envelope, LogicalVolume, Remove, Rename, Resize, VolumeCreate};
+use varve_api::{
+    Changed, Empty, Envelope, LogicalVolume, Remove, Rename, Resize, VolumeChange, VolumeCreate,
+};
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
@@ -17,6 +19,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(extend_volume))
         .routes(routes!(reduce_volume))
         .routes(routes!(rename_volume))
+        .routes(routes!(change_volume))
 }
 
 /// Which volumes are listed.
@@ -98,4 +101,15 @@ async fn rename_volume(
     Body(request): Body<Rename>,
 ) -> Reply<Changed<LogicalVolume>> {
     Ok(Data(control.call(async move |control| control.rename_volume(&volume, request).await).await?))
+}
+
+/// Change what a volume declares for its snapshot stores.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/change", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = VolumeChange, responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn change_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<VolumeChange>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.change_volume(&volume, request).await).await?))
 }

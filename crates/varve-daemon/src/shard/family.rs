@@ -1,34 +1,33 @@
 //! A volume on its shard: its table as a device, its snapshots and their store, and the switch at the top.
 //!
 //! ```text
-//! doors ──► switch ──► counted ──► widened ──► patient ──► origin of the store ──► base (the table)
-//!                                       (or base itself, while there is no store)
+//! doors ──► switch ──► counted ──► widened ──► origin of the stores ──► base (the table)
+//!                                   (or base itself, while there is no store)
 //! ```
 //!
 //! Invariants:
 //! - F1. All doors of a volume or snapshot go through one widened device, so that ragged edges exclude each other.
-//! - F2. While there is a store, nobody but the store touches the base.
+//! - F2. While there is a store, nobody but the stores touches the base.
+//! - F3. At most one store is that of the dependent snapshots.
+//!
+//! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
 
-use super::grower::Grower;
 use super::here;
-use super::patient::patient;
+use super::open_store::{OpenStore, StoreFacts};
 use super::traffic::{Counters, counted};
 use crate::failures;
-use futures_channel::oneshot;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{
-    Access, BlockDevice, Checked, Completion, Device, Extent, GIB, IoError, MIB, Shape, StatusFuture, Switch,
-    ZeroOptions, widen,
-};
+use varve_block::{Device, Extent, GIB, IoError, MIB, Switch, ZeroOptions, widen};
 use varve_os::{DiskFile, ShardContext, ShardHandle};
-use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreError, StoreOptions};
+use varve_target::snapshot::{FormatOptions, SnapshotStore, StoreOptions, side_by_side};
+use varve_vg::StoreKind;
 use varve_vg::activate::build;
-use varve_vg::model::PvName;
+use varve_vg::model::{PvName, StorePolicy};
 use varve_vg::table::Table;
 
 /// The disks of a group, by the names that its tables use.
@@ -41,40 +40,39 @@ pub(crate) struct Recipe {
     pub(crate) id: Uuid,
     /// Where its bytes lie.
     pub(crate) table: Table,
-    /// Where its snapshot store lies, if it has one.
-    pub(crate) store: Option<Table>,
+    /// Its snapshot stores.
+    pub(crate) stores: Vec<StoreRecipe>,
+    /// What is done when they fill.
+    pub(crate) policy: StorePolicy,
     /// The group's disks.
     pub(crate) disks: Disks,
     /// Where the control lives.
     pub(crate) control: ShardHandle,
 }
 
+/// A snapshot store of a volume.
+#[derive(Clone)]
+pub(crate) struct StoreRecipe {
+    /// Its id in the group.
+    pub(crate) id: Uuid,
+    /// Whose snapshots it serves.
+    pub(crate) kind: StoreKind,
+    /// Where its bytes lie.
+    pub(crate) table: Table,
+}
+
 /// A volume in use.
 pub(crate) struct Family {
-    context: ShardContext,
+    id: Uuid,
+    pub(super) context: ShardContext,
     counters: Counters,
-    grower: Grower,
+    control: ShardHandle,
+    policy: Cell<StorePolicy>,
     top: Switch,
     base: RefCell<Device>,
-    store: RefCell<Option<OpenStore>>,
-    /// Devices of snapshots in use, by the snapshots' numbers (F1).
-    views: RefCell<BTreeMap<u64, Device>>,
-}
-
-struct OpenStore {
-    store: Rc<SnapshotStore>,
-    /// Ends the watch over free space when dropped.
-    _watch: oneshot::Sender<()>,
-}
-
-/// What a snapshot is like, as its store says.
-pub(crate) struct SnapshotFacts {
-    pub(crate) name: String,
-    pub(crate) created: u64,
-    pub(crate) size: u64,
-    pub(crate) used: u64,
-    pub(crate) read_only: bool,
-    pub(crate) held: bool,
+    pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
+    /// Devices of snapshots in use, by their stores and numbers (F1).
+    pub(super) views: RefCell<BTreeMap<(Uuid, u64), Device>>,
 }
 
 /// What a volume is like now.
@@ -82,27 +80,30 @@ pub(crate) struct SnapshotFacts {
 pub(crate) struct FamilyFacts {
     pub(crate) traffic: Traffic,
     pub(crate) snapshots: u32,
-    /// Bytes of the store, bytes used, bytes in a chunk.
-    pub(crate) store: Option<(u64, u64, u64)>,
+    pub(crate) stores: Vec<StoreFacts>,
 }
 
 /// Takes a volume into use on this shard.
 pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
     let base = device_of(context, &recipe.table, &recipe.disks)?;
     let family = Rc::new(Family {
+        id: recipe.id,
         context: context.clone(),
         counters: Counters::default(),
-        grower: Grower::new(recipe.id, recipe.control.clone()),
+        control: recipe.control.clone(),
+        policy: Cell::new(recipe.policy),
         top: Switch::new(base.clone()),
         base: RefCell::new(base),
-        store: RefCell::default(),
+        stores: RefCell::default(),
         views: RefCell::default(),
     });
-    if let Some(table) = &recipe.store {
-        let device = device_of(context, table, &recipe.disks)?;
-        family.open_store(device).await?;
+    for store in &recipe.stores {
+        if let Err(failure) = family.open_store(store, &recipe.disks).await {
+            family.close();
+            return Err(failure);
+        }
     }
-    family.turn_top().await;
+    family.turn_top().await?;
     let replaced = here().families.borrow_mut().insert(recipe.id, family);
     assert!(replaced.is_none(), "a volume is activated once");
     Ok(())
@@ -112,7 +113,11 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
 pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
     let family = here().families.borrow_mut().remove(&volume);
     match family {
-        Some(family) => family.flush().await.map_err(|error| failures::io("the last flush", error)),
+        Some(family) => {
+            let flushed = family.flush().await;
+            family.close();
+            flushed.map_err(|error| failures::io("the last flush", error))
+        }
         None => Ok(()),
     }
 }
@@ -130,11 +135,6 @@ pub(crate) fn device(volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
         None => Some(family.top.device()),
         Some(name) => family.view(name).ok(),
     }
-}
-
-/// `device`, without the right to write.
-pub(crate) fn read_only(device: Device) -> Device {
-    Device::new(ReadOnly { device })
 }
 
 /// Makes a part of a volume that does not count yet read as zeros, where that costs nothing; else only its ends, so
@@ -187,192 +187,134 @@ pub(crate) async fn format_store(
 
 impl Family {
     /// What goes below the switch now.
-    fn below(&self) -> Device {
-        let inner = match &*self.store.borrow() {
-            Some(open) => patient(open.store.origin(), &open.store, &self.grower),
-            None => self.base.borrow().clone(),
+    fn below(&self) -> Result<Device, Failure> {
+        let stores: Vec<Rc<SnapshotStore>> =
+            self.stores.borrow().iter().map(|open| Rc::clone(&open.store)).collect();
+        let refused = |error| failures::store("its snapshot stores", &error);
+        let inner = match stores.as_slice() {
+            [] => self.base.borrow().clone(),
+            // One that is alone may have had siblings.
+            [alone] => side_by_side(&stores).map(|_| alone.origin()).map_err(refused)?,
+            _ => side_by_side(&stores).map_err(refused)?,
         };
-        counted(widen(inner, self.context.arena()), self.counters.clone())
+        Ok(counted(widen(inner, self.context.arena()), self.counters.clone()))
     }
 
     /// Leads the switch to what is below it now, between two requests.
-    async fn turn_top(&self) {
+    async fn turn_top(&self) -> Result<(), Failure> {
         let suspended = self.top.suspend().await;
-        suspended.replace(self.below());
+        suspended.replace(self.below()?);
+        Ok(())
     }
 
-    async fn open_store(&self, device: Device) -> Result<(), Failure> {
+    async fn open_store(&self, recipe: &StoreRecipe, disks: &Disks) -> Result<(), Failure> {
+        let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
+        assert!(!dependent || recipe.kind == StoreKind::Independent, "F3");
+        let device = device_of(&self.context, &recipe.table, disks)?;
         let (arena, clock) = (self.context.arena(), self.context.clock());
         let base = self.base.borrow().clone();
         let opened = SnapshotStore::open(base, device, arena, clock, StoreOptions::default()).await;
         let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
-        let (watch, end) = oneshot::channel();
-        let watching = self.grower.clone().watch(Rc::clone(&store), self.context.clone(), end);
-        self.context.spawner().spawn(watching);
-        self.store.replace(Some(OpenStore { store, _watch: watch }));
+        let owner = (self.id, self.control.clone());
+        let open = OpenStore::new(recipe.id, recipe.kind, store, owner, &self.context, self.policy.get());
+        let mut stores = self.stores.borrow_mut();
+        match recipe.kind {
+            StoreKind::Dependent => stores.insert(0, open),
+            StoreKind::Independent => stores.push(open),
+        }
         Ok(())
     }
 
-    /// Puts the store that was made where `table` says between the volume and its doors.
-    pub(crate) async fn add_store(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let device = device_of(&self.context, table, disks)?;
+    /// Ends what works in the background.
+    fn close(&self) {
+        self.stores.borrow().iter().for_each(|open| open.close());
+    }
+
+    /// Puts the store that was made where the recipe says between the volume and its doors.
+    pub(crate) async fn add_store(&self, recipe: &StoreRecipe, disks: &Disks) -> Result<(), Failure> {
         // F2: nothing may reach the base from the moment at which the store looks at it.
         let suspended = self.top.suspend().await;
-        self.open_store(device).await?;
-        suspended.replace(self.below());
+        self.open_store(recipe, disks).await?;
+        suspended.replace(self.below()?);
         Ok(())
     }
 
-    /// Takes the store, which holds no snapshot any more, out of the way.
-    pub(crate) async fn remove_store(&self) -> Result<(), Failure> {
-        if self.snapshot_count() > 0 {
+    /// Takes a store that holds no snapshot any more out of the way. Nothing happens if there is no such store.
+    pub(crate) async fn remove_store(&self, id: Uuid) -> Result<(), Failure> {
+        let Some(open) = self.open(id) else { return Ok(()) };
+        let suspended = self.top.suspend().await;
+        if !open.store.list().is_empty() {
             return Err(Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots"));
         }
-        let suspended = self.top.suspend().await;
-        self.views.borrow_mut().clear();
-        self.store.replace(None);
-        suspended.replace(self.below());
+        open.close();
+        self.views.borrow_mut().retain(|(store, _), _| *store != id);
+        self.stores.borrow_mut().retain(|open| open.id != id);
+        suspended.replace(self.below()?);
         Ok(())
     }
 
-    /// The store lies where `table` says now, which is more than before. Nothing happens if there is no store.
-    pub(crate) fn grow_store(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let Some(store) = self.store() else { return Ok(()) };
+    /// A store lies where `table` says now, which is more than before. Nothing happens if there is no such store.
+    pub(crate) fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
+        let Some(open) = self.open(id) else { return Ok(()) };
         let device = device_of(&self.context, table, disks)?;
-        store.grown(device).map_err(|error| failures::store("", &error))
+        open.store.grown(device).map_err(|error| failures::store("", &error))?;
+        open.group_has_space();
+        Ok(())
     }
 
     /// The volume lies where `table` says now.
     pub(crate) async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let base = device_of(&self.context, table, disks)?;
         let suspended = self.top.suspend().await;
-        if let Some(store) = self.store() {
-            store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;
+        for open in self.stores.borrow().iter() {
+            open.store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;
         }
         self.base.replace(base);
-        suspended.replace(self.below());
+        suspended.replace(self.below()?);
         Ok(())
     }
 
-    /// The store, if there is one.
-    pub(crate) fn store(&self) -> Option<Rc<SnapshotStore>> {
-        self.store.borrow().as_ref().map(|open| Rc::clone(&open.store))
+    /// The volume declares what is done when its stores fill.
+    pub(crate) fn set_policy(&self, policy: StorePolicy) {
+        self.policy.set(policy);
+        self.stores.borrow().iter().for_each(|open| open.set_policy(policy));
     }
 
-    /// The store, or the error that there is no snapshot at all.
-    fn any_store(&self) -> Result<Rc<SnapshotStore>, StoreError> {
-        self.store().ok_or(StoreError::NotFound)
+    /// The group has more free space than before.
+    pub(crate) fn group_has_space(&self) {
+        self.stores.borrow().iter().for_each(|open| open.group_has_space());
     }
 
-    /// The number of the snapshot called `name`.
-    pub(crate) fn number(&self, name: &str) -> Result<u64, StoreError> {
-        let list = self.any_store()?.list();
-        let found = list.into_iter().find(|descriptor| descriptor.name == name);
-        found.map(|descriptor| descriptor.id).ok_or(StoreError::NotFound)
+    /// The store with this id.
+    pub(crate) fn open(&self, id: Uuid) -> Option<Rc<OpenStore>> {
+        self.stores.borrow().iter().find(|open| open.id == id).cloned()
     }
 
-    /// Whether there is a snapshot called `name`.
-    pub(crate) fn has_snapshot(&self, name: &str) -> bool {
-        self.number(name).is_ok()
+    /// The store of the dependent snapshots, if there is one.
+    pub(crate) fn dependent(&self) -> Option<Rc<OpenStore>> {
+        self.stores.borrow().iter().find(|open| open.kind == StoreKind::Dependent).cloned()
     }
 
-    /// How many snapshots there are.
-    pub(crate) fn snapshot_count(&self) -> usize {
-        self.store().map_or(0, |store| store.list().len())
+    /// Whether writes of the volume wait for space.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.stores.borrow().iter().any(|open| open.store.is_paused())
     }
 
-    /// The device of a snapshot.
-    fn view(&self, name: &str) -> Result<Device, StoreError> {
-        let store = self.any_store()?;
-        let number = self.number(name)?;
-        if let Some(device) = self.views.borrow().get(&number) {
-            return Ok(device.clone());
-        }
-        let device = patient(store.snapshot(number)?, &store, &self.grower);
-        let device = widen(device, self.context.arena());
-        self.views.borrow_mut().insert(number, device.clone());
-        Ok(device)
-    }
-
-    /// Removes a snapshot.
-    pub(crate) async fn remove_snapshot(&self, name: &str) -> Result<(), StoreError> {
-        let (store, number) = (self.any_store()?, self.number(name)?);
-        loop {
-            let seen = store.usage().size;
-            match store.remove(number).await {
-                Err(StoreError::NoSpace) if self.grower.grow(&store, seen).await => {}
-                result => {
-                    result?;
-                    self.views.borrow_mut().remove(&number);
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    /// Protects a snapshot against removal, or ends that.
-    pub(crate) async fn hold_snapshot(&self, name: &str, held: bool) -> Result<(), StoreError> {
-        let (store, number) = (self.any_store()?, self.number(name)?);
-        let read_only = store.descriptor(number)?.read_only;
-        loop {
-            let seen = store.usage().size;
-            match store.set_flags(number, read_only, held).await {
-                Err(StoreError::NoSpace) if self.grower.grow(&store, seen).await => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// Makes the volume what a snapshot shows.
-    pub(crate) async fn roll_back(
-        &self,
-        name: &str,
-        progress: &varve_target::snapshot::Progress,
-    ) -> Result<(), StoreError> {
-        let (store, number) = (self.any_store()?, self.number(name)?);
-        loop {
-            let seen = store.usage().size;
-            match store.rollback(number, progress).await {
-                Err(StoreError::NoSpace) if self.grower.grow(&store, seen).await => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// Has the store grown beyond `seen` bytes; whether it did.
-    pub(crate) async fn grow_beyond(&self, seen: u64) -> bool {
-        match self.store() {
-            Some(store) => self.grower.grow(&store, seen).await,
-            None => false,
-        }
-    }
-
-    /// All snapshots, the oldest first.
-    pub(crate) fn snapshots(&self) -> Vec<SnapshotFacts> {
-        let Some(store) = self.store() else { return Vec::new() };
-        let bytes = store.snapshot_bytes();
-        let facts = |descriptor: varve_target::snapshot::Descriptor| {
-            let used = bytes.get(&descriptor.id).copied().unwrap_or_default();
-            SnapshotFacts {
-                name: descriptor.name,
-                created: descriptor.created.0,
-                size: descriptor.size,
-                used: used.preserved + used.written,
-                read_only: descriptor.read_only,
-                held: descriptor.held,
-            }
-        };
-        store.list().into_iter().map(facts).collect()
+    /// The stores that hold no snapshot.
+    pub(crate) fn empty_stores(&self) -> Vec<Uuid> {
+        let stores = self.stores.borrow();
+        stores.iter().filter(|open| open.store.list().is_empty()).map(|open| open.id).collect()
     }
 
     /// What the volume is like now.
     pub(crate) fn facts(&self) -> FamilyFacts {
-        let store = self.store().map(|store| {
-            let usage = store.usage();
-            (usage.size, usage.size - usage.free - usage.pending, store.chunk_size())
-        });
-        let snapshots = u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX);
-        FamilyFacts { traffic: self.counters.now(), snapshots, store }
+        let stores = self.stores.borrow();
+        let count = stores.iter().map(|open| open.store.list().len()).sum::<usize>();
+        FamilyFacts {
+            traffic: self.counters.now(),
+            snapshots: u32::try_from(count).unwrap_or(u32::MAX),
+            stores: stores.iter().map(|open| open.facts()).collect(),
+        }
     }
 
     /// Makes everything that was acknowledged durable.
@@ -385,28 +327,5 @@ impl Family {
             }
         }
         self.top.device().flush().await.map(drop)
-    }
-}
-
-/// What a new snapshot is called and is to be.
-pub(crate) fn new_snapshot(name: &str, read_only: bool) -> NewSnapshot {
-    NewSnapshot { name: name.to_owned(), read_only, held: false }
-}
-
-struct ReadOnly {
-    device: Device,
-}
-
-impl BlockDevice for ReadOnly {
-    fn shape(&self) -> Shape {
-        Shape { access: Access::ReadOnly, ..self.device.shape() }
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        self.device.submit(io.into_io())
-    }
-
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
     }
 }

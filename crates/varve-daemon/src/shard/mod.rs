@@ -4,11 +4,13 @@
 //!
 //! Invariant H1: what is here is made, used and dropped on this shard's thread.
 
+mod bell;
 pub(crate) mod crowd;
 pub(crate) mod family;
-mod grower;
 pub(crate) mod nbd;
+pub(crate) mod open_store;
 mod patient;
+pub(crate) mod states;
 pub(crate) mod traffic;
 
 use family::Family;

@@ -1,32 +1,31 @@
-//! A device over a snapshot store whose changes wait for the store to grow instead of failing for want of space.
+//! A snapshot whose changes wait for its store to grow instead of failing for want of space. (Changes of the volume
+//! need no such layer: their store does what the volume's policy says.)
 //!
 //! Invariant W1: a change that fails with no space is tried again only after the store has grown.
 
-use super::grower::Grower;
+use super::open_store::OpenStore;
 use std::rc::Rc;
 use varve_block::{
     BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Outcome, Shape, StatusFuture,
 };
-use varve_target::snapshot::SnapshotStore;
 
-/// `device`, which is the origin or a snapshot of `store`.
-pub(super) fn patient(device: Device, store: &Rc<SnapshotStore>, grower: &Grower) -> Device {
-    Device::new(Patient { device, store: Rc::clone(store), grower: grower.clone() })
+/// `device`, which is a snapshot of `open`.
+pub(super) fn patient(device: Device, open: &Rc<OpenStore>) -> Device {
+    Device::new(Patient { device, open: Rc::clone(open) })
 }
 
 struct Patient {
     device: Device,
-    store: Rc<SnapshotStore>,
-    grower: Grower,
+    open: Rc<OpenStore>,
 }
 
 impl Patient {
     async fn retry(&self, io: Io, mut seen: u64) -> Outcome {
         loop {
-            if !self.grower.grow(&self.store, seen).await {
+            if !self.open.grow(seen).await {
                 return Err(IoError::NoSpace); // W1
             }
-            seen = self.store.usage().size;
+            seen = self.open.store.usage().size;
             match self.device.submit(again(&io)).await {
                 Err(IoError::NoSpace) => {}
                 outcome => return outcome,
@@ -57,7 +56,7 @@ impl BlockDevice for Patient {
         if matches!(io, Io::Read { .. }) {
             return self.device.submit(io);
         }
-        let (kept, seen) = (again(&io), self.store.usage().size);
+        let (kept, seen) = (again(&io), self.open.store.usage().size);
         match self.device.submit(io) {
             Completion::Ready(Some(Err(IoError::NoSpace))) => Completion::pending(self.retry(kept, seen)),
             ready @ Completion::Ready(_) => ready,

@@ -109,8 +109,7 @@ impl EntryBlock {
         }
         let bytes = u32::try_from(at - ENTRIES.offset).expect("B4: less than a block");
         ENTRY_BYTES.put_u32(block, bytes);
-        let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-        CHECKSUM.put_u32(block, checksum);
+        CHECKSUM.seal(block);
     }
 
     /// The block in `block`, which was read at `address`.
@@ -119,7 +118,7 @@ impl EntryBlock {
         if MAGIC.bytes(block) != kind.magic() {
             return Err(StoreFormatError::Absent);
         }
-        if CHECKSUM.u32(block) != crc32c::crc32c(&block[..CHECKSUM.offset]) {
+        if !CHECKSUM.seals(block) {
             return Err(StoreFormatError::Checksum);
         }
         match VERSION.u32(block) {

@@ -4,10 +4,12 @@
 //! multiple of 8, so that a reader finds the next; a kind or a length that it does not know is refused.
 //!
 //! Invariants:
-//! - E1. A mapping covers whole parts, at least one, and at most [`PIECE_LENGTH_MAX`] bytes unless it is zeros.
+//! - E1. A mapping covers whole parts, at least one, and at most [`PIECE_LENGTH_MAX`] bytes unless it is zeros; what
+//!   was restored are whole parts, at least one.
 //! - E2. A mapping's place is a whole block behind the superblock's slots, or [`ZEROS`] for a written one.
 //! - E3. A snapshot's id is not 0 and has 32 bits.
 //! - E4. Flags, paddings and reserved bytes that have no meaning are zero.
+//! - E5. The boundary of a rollback is an id that its snapshot is older than.
 
 use super::{FIRST_ADDRESS, PART_SIZE, StoreFormatError};
 use crate::layout::{Field, Layout};
@@ -29,6 +31,7 @@ const FLAGS: u16 = 5;
 const ROLLBACK_BEGUN: u16 = 6;
 const ROLLBACK_ENDED: u16 = 7;
 const BYTES_KEPT: u16 = 8;
+const RESTORED: u16 = 9;
 
 const FLAG_READ_ONLY: u32 = 1;
 const FLAG_HELD: u32 = 2;
@@ -59,6 +62,15 @@ const BYTES_PRESERVED: Field = Field::new(16, 8, "preserved", "bytes that are pr
 const BYTES_WRITTEN: Field = Field::new(24, 8, "written", "bytes that were written to it");
 const BYTES_SIZE: usize = 32;
 
+const BOUNDARY: Field = Field::new(
+    16,
+    8,
+    "boundary",
+    "snapshots with this id or a higher one were taken after the rollback began",
+);
+const ROLLBACK_SIZE: usize = 24;
+const RESTORED_SIZE: usize = 32;
+
 /// The byte table of a mapping.
 pub const PIECE_LAYOUT: Layout = Layout::new(
     "Exception store: entry, preserved (1) or written (2)",
@@ -80,10 +92,24 @@ pub const FLAGS_LAYOUT: Layout = Layout::new(
     FLAGS_SIZE,
     &[KIND, LENGTH, RESERVED, SNAPSHOT, FLAGS_VALUE, FLAGS_RESERVED],
 );
+/// The byte table of the beginning of a rollback.
+pub const ROLLBACK_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, rollback begun (6)",
+    "From now on the origin shows what a snapshot shows, but where it is restored. In an entry block.",
+    ROLLBACK_SIZE,
+    &[KIND, LENGTH, RESERVED, SNAPSHOT, BOUNDARY],
+);
+/// The byte table of what a rollback has restored.
+pub const RESTORED_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, restored (9)",
+    "During a rollback to a snapshot: what the origin shows here is on its own device. In an entry block.",
+    RESTORED_SIZE,
+    &[KIND, LENGTH, RESERVED, SNAPSHOT, OFFSET, BYTES],
+);
 /// The byte table of an entry that only names a snapshot.
 pub const SNAPSHOT_LAYOUT: Layout = Layout::new(
-    "Exception store: entry, removed (4), rollback begun (6) or ended (7)",
-    "A snapshot was removed; the origin is being, or has been, rolled back to it. In an entry block.",
+    "Exception store: entry, removed (4) or rollback ended (7)",
+    "A snapshot was removed; all of the rollback to it is done. In an entry block.",
     SNAPSHOT_SIZE,
     &[KIND, LENGTH, RESERVED, SNAPSHOT],
 );
@@ -94,8 +120,11 @@ pub const BYTES_LAYOUT: Layout = Layout::new(
     BYTES_SIZE,
     &[KIND, LENGTH, RESERVED, SNAPSHOT, BYTES_PRESERVED, BYTES_WRITTEN],
 );
+/// Bytes of an entry that says what is restored.
+pub const RESTORED_LENGTH: usize = RESTORED_SIZE;
 const _: () = assert!(PIECE_SIZE.is_multiple_of(8) && CREATE_HEAD.is_multiple_of(8));
 const _: () = assert!(FLAGS_SIZE.is_multiple_of(8) && SNAPSHOT_SIZE.is_multiple_of(8));
+const _: () = assert!(ROLLBACK_SIZE.is_multiple_of(8) && RESTORED_SIZE.is_multiple_of(8));
 
 /// Where a run of bytes of a snapshot lies in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +154,13 @@ pub struct Descriptor {
     pub held: bool,
 }
 
+impl Descriptor {
+    /// Bytes of the entry that creates it.
+    pub fn entry_length(&self) -> usize {
+        CREATE_HEAD + self.name.len().next_multiple_of(8)
+    }
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -150,8 +186,20 @@ pub enum Entry {
         /// Whether its removal is refused.
         held: bool,
     },
-    /// The origin is being rolled back to a snapshot.
-    RollbackBegun(u64),
+    /// From now on the origin shows what a snapshot shows, but where it is restored.
+    RollbackBegun {
+        /// The snapshot's id.
+        snapshot: u64,
+        /// Snapshots with this id or a higher one were taken after that instant.
+        boundary: u64,
+    },
+    /// During a rollback: what the origin shows here is on its own device.
+    Restored {
+        /// The id of the snapshot to which it is being rolled back.
+        snapshot: u64,
+        /// Which bytes, in whole parts.
+        extent: Extent,
+    },
     /// The rollback to that snapshot is complete.
     RollbackEnded(u64),
     /// How much of the store belongs to a snapshot; in the table, not in the log.
@@ -170,10 +218,12 @@ impl Entry {
     pub fn length(&self) -> usize {
         match self {
             Entry::Preserved { .. } | Entry::Written(_) => PIECE_SIZE,
-            Entry::Created(descriptor) => CREATE_HEAD + descriptor.name.len().next_multiple_of(8),
+            Entry::Created(descriptor) => descriptor.entry_length(),
             Entry::Flags { .. } => FLAGS_SIZE,
+            Entry::RollbackBegun { .. } => ROLLBACK_SIZE,
+            Entry::Restored { .. } => RESTORED_SIZE,
             Entry::Bytes { .. } => BYTES_SIZE,
-            Entry::Removed(_) | Entry::RollbackBegun(_) | Entry::RollbackEnded(_) => SNAPSHOT_SIZE,
+            Entry::Removed(_) | Entry::RollbackEnded(_) => SNAPSHOT_SIZE,
         }
     }
 
@@ -184,7 +234,8 @@ impl Entry {
             Entry::Created(_) => CREATED,
             Entry::Removed(_) => REMOVED,
             Entry::Flags { .. } => FLAGS,
-            Entry::RollbackBegun(_) => ROLLBACK_BEGUN,
+            Entry::RollbackBegun { .. } => ROLLBACK_BEGUN,
+            Entry::Restored { .. } => RESTORED,
             Entry::RollbackEnded(_) => ROLLBACK_ENDED,
             Entry::Bytes { .. } => BYTES_KEPT,
         }
@@ -194,12 +245,15 @@ impl Entry {
         match self {
             Entry::Preserved { mapping, .. } | Entry::Written(mapping) => mapping.snapshot,
             Entry::Created(descriptor) => descriptor.id,
-            Entry::Flags { snapshot, .. } | Entry::Bytes { snapshot, .. } => *snapshot,
-            Entry::Removed(id) | Entry::RollbackBegun(id) | Entry::RollbackEnded(id) => *id,
+            Entry::Flags { snapshot, .. }
+            | Entry::RollbackBegun { snapshot, .. }
+            | Entry::Restored { snapshot, .. }
+            | Entry::Bytes { snapshot, .. } => *snapshot,
+            Entry::Removed(id) | Entry::RollbackEnded(id) => *id,
         }
     }
 
-    /// Whether E1 to E3 hold; else which does not.
+    /// Whether E1 to E3 and E5 hold; else which does not.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         if self.snapshot() == 0 || self.snapshot() > u64::from(u32::MAX) {
             return Err(StoreFormatError::Invalid("E3: the id of a snapshot"));
@@ -210,6 +264,12 @@ impl Entry {
             Entry::Created(descriptor) => {
                 check_name(&descriptor.name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
                 return Ok(());
+            }
+            Entry::RollbackBegun { snapshot, boundary } if boundary <= snapshot => {
+                return Err(StoreFormatError::Invalid("E5: the boundary of a rollback"));
+            }
+            Entry::Restored { extent, .. } if extent.is_empty() || !extent.is_aligned(PART_SIZE) => {
+                return Err(StoreFormatError::Invalid("E1: what was restored"));
             }
             _ => return Ok(()),
         };
@@ -228,7 +288,7 @@ impl Entry {
 
     /// Writes the entry to the beginning of `bytes`. Panics if [`Entry::check`] fails.
     pub(super) fn encode(&self, bytes: &mut [u8]) {
-        assert!(self.check().is_ok(), "E1 to E3: {self:?}");
+        assert!(self.check().is_ok(), "E1 to E3, E5: {self:?}");
         let bytes = &mut bytes[..self.length()];
         bytes.fill(0);
         KIND.put(bytes, &self.kind().to_le_bytes());
@@ -250,11 +310,16 @@ impl Entry {
                 bytes[CREATE_HEAD..CREATE_HEAD + name.len()].copy_from_slice(name);
             }
             Entry::Flags { read_only, held, .. } => FLAGS_VALUE.put_u32(bytes, flags(*read_only, *held)),
+            Entry::RollbackBegun { boundary, .. } => BOUNDARY.put_u64(bytes, *boundary),
+            Entry::Restored { extent, .. } => {
+                OFFSET.put_u64(bytes, extent.offset);
+                BYTES.put_u64(bytes, extent.length);
+            }
             Entry::Bytes { preserved, written, .. } => {
                 BYTES_PRESERVED.put_u64(bytes, *preserved);
                 BYTES_WRITTEN.put_u64(bytes, *written);
             }
-            Entry::Removed(_) | Entry::RollbackBegun(_) | Entry::RollbackEnded(_) => {}
+            Entry::Removed(_) | Entry::RollbackEnded(_) => {}
         }
     }
 
@@ -269,8 +334,10 @@ impl Entry {
             PRESERVED | WRITTEN => PIECE_SIZE,
             CREATED if length >= CREATE_HEAD => CREATE_HEAD + name_length(bytes)?.next_multiple_of(8),
             FLAGS => FLAGS_SIZE,
+            ROLLBACK_BEGUN => ROLLBACK_SIZE,
+            RESTORED => RESTORED_SIZE,
             BYTES_KEPT => BYTES_SIZE,
-            REMOVED | ROLLBACK_BEGUN | ROLLBACK_ENDED => SNAPSHOT_SIZE,
+            REMOVED | ROLLBACK_ENDED => SNAPSHOT_SIZE,
             _ => return Err(StoreFormatError::Invalid("an entry of an unknown kind")),
         };
         if length != expected {
@@ -296,7 +363,12 @@ impl Entry {
                 Entry::Bytes { snapshot, preserved, written }
             }
             REMOVED => Entry::Removed(snapshot),
-            ROLLBACK_BEGUN => Entry::RollbackBegun(snapshot),
+            ROLLBACK_BEGUN => Entry::RollbackBegun { snapshot, boundary: BOUNDARY.u64(bytes) },
+            RESTORED => {
+                let extent = Extent::checked(OFFSET.u64(bytes), BYTES.u64(bytes));
+                let extent = extent.ok_or(StoreFormatError::Invalid("E1: what was restored"))?;
+                Entry::Restored { snapshot, extent }
+            }
             _ => Entry::RollbackEnded(snapshot),
         };
         entry.check()?;

@@ -13,7 +13,7 @@ mod superblock;
 pub use block::{BLOCK_LAYOUT, BlockKind, ENTRY_CAPACITY, EntryBlock};
 pub use entry::{
     BYTES_LAYOUT, CREATE_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping, PIECE_LAYOUT,
-    PIECE_LENGTH_MAX, SNAPSHOT_LAYOUT, ZEROS,
+    PIECE_LENGTH_MAX, RESTORED_LAYOUT, RESTORED_LENGTH, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT, ZEROS,
 };
 pub use superblock::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, FIRST_BLOCK, Roots, SLOT_ADDRESSES, STORE_SIZE_MAX, SUPERBLOCK_LAYOUT,
@@ -33,12 +33,14 @@ pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a store, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 7] = [
+pub const LAYOUTS: [&Layout; 9] = [
     &SUPERBLOCK_LAYOUT,
     &BLOCK_LAYOUT,
     &PIECE_LAYOUT,
     &CREATE_LAYOUT,
     &FLAGS_LAYOUT,
+    &ROLLBACK_LAYOUT,
+    &RESTORED_LAYOUT,
     &SNAPSHOT_LAYOUT,
     &BYTES_LAYOUT,
 ];

@@ -194,8 +194,7 @@ impl Superblock {
         FREE.put_u64(&mut block, self.free_blocks);
         let places = pack_places(&self.places);
         block[PLACES.offset..PLACES.offset + places.len()].copy_from_slice(&places);
-        let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-        CHECKSUM.put_u32(&mut block, checksum);
+        CHECKSUM.seal(&mut block);
         block
     }
 
@@ -205,7 +204,7 @@ impl Superblock {
         if MAGIC.bytes(block) != MAGIC_VALUE {
             return Err(StoreFormatError::Absent);
         }
-        if CHECKSUM.u32(block) != crc32c::crc32c(&block[..CHECKSUM.offset]) {
+        if !CHECKSUM.seals(block) {
             return Err(StoreFormatError::Checksum);
         }
         match VERSION.u32(block) {
@@ -345,8 +344,7 @@ mod tests {
         for (field, value) in cases {
             let mut block = sample().encode();
             field.put_u64(&mut block, *value);
-            let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-            CHECKSUM.put_u32(&mut block, checksum);
+            CHECKSUM.seal(&mut block);
             let found = Superblock::decode(&block, 4096);
             assert!(
                 matches!(found, Err(StoreFormatError::Invalid(_))),

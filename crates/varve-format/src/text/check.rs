@@ -2,7 +2,7 @@
 
 use super::{
     Area, Description, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, PhysicalVolumeEntry,
-    PvName, Segment, TEXT_VERSION,
+    PvName, Segment, StoreEntry, StorePolicyEntry, TEXT_VERSION,
 };
 use crate::name::{NameError, check_name};
 use std::collections::{HashMap, HashSet};
@@ -89,7 +89,7 @@ pub enum TextError {
 }
 
 impl Description {
-    /// Whether T1 to T9 hold; else the first that does not.
+    /// Whether T1 to T10 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -127,10 +127,10 @@ impl Description {
         let group = [("the group".to_owned(), self.group.id)].into_iter();
         let disks = self.physical_volumes.iter().map(|pv| (pv.name.to_string(), pv.id));
         let volumes = self.logical_volumes.iter().map(|lv| (lv.name.clone(), lv.id));
-        let stores = self.logical_volumes.iter().filter_map(|lv| {
-            let store = lv.store.as_ref()?;
-            Some((place_of_store(lv), store.id))
-        });
+        let stores = self
+            .logical_volumes
+            .iter()
+            .flat_map(|lv| lv.stores().map(|store| (place_of_store(lv, store), store.id)));
         let mut seen = HashSet::new();
         for (place, id) in group.chain(disks).chain(volumes).chain(stores) {
             if id.is_nil() {
@@ -171,8 +171,10 @@ impl Description {
     fn areas(&self) -> impl Iterator<Item = (String, Area)> {
         self.logical_volumes.iter().flat_map(|lv| {
             let own = areas_of(&lv.segments).map(|area| (lv.name.clone(), area));
-            let store = lv.store.iter().flat_map(|store| areas_of(&store.segments));
-            own.chain(store.map(|area| (place_of_store(lv), area)))
+            let stores = lv.stores().flat_map(move |store| {
+                areas_of(&store.segments).map(move |area| (place_of_store(lv, store), area))
+            });
+            own.chain(stores)
         })
     }
 }
@@ -181,8 +183,11 @@ fn areas_of(segments: &[Segment]) -> impl Iterator<Item = Area> {
     segments.iter().flat_map(|segment| segment.areas.iter().copied())
 }
 
-fn place_of_store(lv: &LogicalVolumeEntry) -> String {
-    format!("the exception store of {}", lv.name)
+fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
+    if lv.store.as_ref().is_some_and(|shared| shared.id == store.id) {
+        return format!("the exception store of {}", lv.name);
+    }
+    format!("the exception store {} of {}", store.id, lv.name)
 }
 
 /// T3.
@@ -195,7 +200,7 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
     Ok(())
 }
 
-/// T6 to T8.
+/// T6 to T8, T10.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if !agree(lv.extents, &lv.segments) {
@@ -215,8 +220,25 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     if lv.segments.windows(2).any(|pair| pair[0].areas.len() != pair[1].areas.len()) {
         return problem("all segments of a striped volume have the same number of areas");
     }
-    let Some(store) = &lv.store else { return Ok(()) };
-    let problem = |problem| Err(TextError::Shape { place: place_of_store(lv), problem });
+    if !lv.store_policy.iter().all(is_policy) {
+        return problem(
+            "store_policy: extend_at_percent is 1 to 99, extend_by_percent 1 to 1000, pause_timeout_ms at most a year",
+        );
+    }
+    lv.stores().try_for_each(|store| check_store(lv, store))
+}
+
+/// T10.
+fn is_policy(policy: &StorePolicyEntry) -> bool {
+    const YEAR_MS: u64 = 366 * 24 * 3600 * 1000;
+    policy.extend_at_percent.is_none_or(|percent| (1..=99).contains(&percent))
+        && (1..=1000).contains(&policy.extend_by_percent)
+        && policy.pause_timeout_ms <= YEAR_MS
+}
+
+/// T7 and T8 of an exception store.
+fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> Result<(), TextError> {
+    let problem = |problem| Err(TextError::Shape { place: place_of_store(lv, store), problem });
     if !agree(store.extents, &store.segments) || !store.segments.iter().all(is_linear) {
         return problem("`extents` is not the sum of its segments of one area each");
     }

@@ -41,6 +41,8 @@ fn sample() -> Description {
             created: UnixTime(1_750_000_050),
             extents: 30,
             segments: vec![Segment::linear(area(0, 0, 25)), Segment::linear(area(1, 100, 5))],
+            store_policy: None,
+            independent_stores: Vec::new(),
             store: Some(StoreEntry {
                 id: Uuid::from_u128(3),
                 chunk_size: 65_536,
@@ -57,7 +59,9 @@ fn sample() -> Description {
             created: UnixTime(1_750_000_100),
             extents: 20,
             segments: vec![Segment { areas: vec![area(0, 50, 10), area(1, 0, 10)] }],
+            store_policy: None,
             store: None,
+            independent_stores: Vec::new(),
         },
     ];
     description
@@ -164,7 +168,41 @@ const BREAKAGES: &[Breakage] = &[
     ("T8", |d| store(d).chunk_size = 2048, "the exception store of vm1: chunk_size must be"),
     ("T8", |d| store(d).chunk_size = 2 << 20, "the exception store of vm1: chunk_size must be"),
     ("T9", |d| d.group.sequence = 0, "sequence is 0"),
+    ("T10", |d| policy(d).extend_at_percent = Some(100), "vm1: store_policy: "),
+    ("T10", |d| policy(d).extend_by_percent = 0, "vm1: store_policy: "),
+    ("T10", |d| policy(d).pause_timeout_ms = u64::MAX, "vm1: store_policy: "),
+    ("T5", |d| add_independent(d, 49, 9), "extent 50 of pv0 belongs to the exception store"),
+    ("T1", |d| add_independent(d, 35, 3), "two things have the id"),
 ];
+
+fn policy(description: &mut Description) -> &mut StorePolicyEntry {
+    description.logical_volumes[0].store_policy.get_or_insert_default()
+}
+
+/// Gives a volume an independent snapshot's store of three extents from `start` on.
+fn add_independent(description: &mut Description, start: u64, id: u128) {
+    let id = Uuid::from_u128(id);
+    let segments = vec![Segment::linear(area(0, start, 3))];
+    let store = StoreEntry { id, chunk_size: 4096, extents: 3, segments };
+    description.logical_volumes[0].independent_stores.push(store);
+}
+
+#[test]
+fn policies_and_independent_stores_survive_the_round_trip() {
+    let mut description = sample();
+    *policy(&mut description) = StorePolicyEntry {
+        when_full: WhenFull::DropOldest,
+        pause_timeout_ms: 1500,
+        extend_at_percent: None,
+        extend_by_percent: 50,
+    };
+    add_independent(&mut description, 40, 9);
+    let text = description.encode();
+    assert!(
+        text.contains("when_full = \"drop-oldest\"") && text.contains("[[logical_volume.independent_store]]")
+    );
+    assert_eq!(Description::decode(&text), Ok(description));
+}
 
 fn store(description: &mut Description) -> &mut StoreEntry {
     description.logical_volumes[0].store.as_mut().expect("the sample has a store")
@@ -220,7 +258,8 @@ proptest! {
             description.logical_volumes.push(LogicalVolumeEntry {
                 name: format!("v{index}"), id: Uuid::from_u128(0x1000 + index as u128), kind: Kind::Linear,
                 stripe_size: None, read_only, created: UnixTime(created),
-                extents: counts.iter().sum(), segments, store: None,
+                extents: counts.iter().sum(), segments, store_policy: None, store: None,
+                independent_stores: Vec::new(),
             });
         }
         let text = description.encode();

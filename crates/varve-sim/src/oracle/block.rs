@@ -70,6 +70,14 @@ impl Block {
         }
     }
 
+    /// The one thing that it holds, if that is known.
+    pub(super) fn settled(&self) -> Option<Stamp> {
+        match self {
+            Block::Settled(stamp) => Some(*stamp),
+            Block::Open(_) => None,
+        }
+    }
+
     pub(super) fn is_settled(&self) -> bool {
         matches!(self, Block::Settled(_))
     }
@@ -95,6 +103,12 @@ impl Block {
         write.durable = end == End::Durable;
         write.uncertain = end == End::Failed;
         self.prune(oldest_read);
+    }
+
+    /// The write that started at `token` has not happened.
+    pub(super) fn undo(&mut self, token: u64) {
+        self.open().retain(|write| write.token != token);
+        self.prune(NEVER);
     }
 
     /// A flush that started at `started` has ended.

@@ -54,6 +54,14 @@ pub struct ReadToken {
     started: u64,
 }
 
+/// A rollback that has started.
+#[must_use]
+#[derive(Clone, Copy, Debug)]
+pub struct RollbackToken {
+    sectors: usize,
+    started: u64,
+}
+
 /// Something was read that must not be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
@@ -235,6 +243,47 @@ impl Oracle {
         self.blocks.clone_from(&other.blocks);
         self.open.clone_from(&other.open);
         self.cut_short();
+    }
+
+    /// A rollback to `other`, of its family, starts, while the volume is in use: at one instant until it ends all of
+    /// `other` is written, as it is now. Where that has sectors of which it is not known what they hold, anything goes.
+    pub fn rollback_started(&mut self, other: &Oracle) -> RollbackToken {
+        assert!(Rc::ptr_eq(&self.ticks, &other.ticks), "a volume is rolled back to one of its own family");
+        let started = self.tick();
+        for (index, block) in other.blocks.iter().enumerate() {
+            self.blocks[index].start(block.settled().unwrap_or(Stamp::ANYTHING), started);
+            self.open.insert(index);
+        }
+        RollbackToken { sectors: other.blocks.len(), started }
+    }
+
+    /// The rollback is done, durably.
+    pub fn rollback_finished(&mut self, rollback: RollbackToken) {
+        let whole = Extent::new(0, (rollback.sectors * SECTOR_SIZE) as u64);
+        self.finish(
+            WriteToken { extent: whole, stamp: Stamp::ANYTHING, started: rollback.started },
+            End::Durable,
+        );
+    }
+
+    /// The rollback has not happened, and will not.
+    pub fn rollback_undone(&mut self, rollback: RollbackToken) {
+        for index in 0..rollback.sectors {
+            self.blocks[index].undo(rollback.started);
+            self.remember(index);
+        }
+    }
+
+    /// The same model once more, to follow two pasts until it is known which of them has happened.
+    pub fn fork(&self) -> Oracle {
+        Oracle {
+            volume: self.volume,
+            blocks: self.blocks.clone(),
+            open: self.open.clone(),
+            versions: self.versions,
+            ticks: Rc::clone(&self.ticks),
+            reads: BTreeSet::new(),
+        }
     }
 
     /// The volume grows to `size` bytes; the new ones read as zeros.

@@ -139,6 +139,44 @@ impl Tree {
         Ok(())
     }
 
+    /// All entries of the leaf where `key` lies or would lie, and where the next leaf begins.
+    pub fn whole_leaf(self, pages: &mut Pages, key: Key) -> Result<Leaf, Stop> {
+        let (leaf, next) = self.leaf_of(pages, key)?;
+        let entries = match leaf.as_deref().map(|leaf| &leaf.entries) {
+            Some(Entries::Leaf(entries)) => entries.clone(),
+            _ => Vec::new(),
+        };
+        Ok(Leaf { entries, next })
+    }
+
+    /// Puts `entries` in place of those of the leaf that begins with the entry `first`: not more than there are, in
+    /// order, and none before `first` or beyond the leaf. All of it or nothing (B1).
+    pub fn replace_leaf(
+        &mut self,
+        pages: &mut Pages,
+        first: Key,
+        entries: Vec<(Key, Value)>,
+        room: Room,
+    ) -> Result<(), Stop> {
+        let blocks = self.blocks_needed(pages, &[first], &[])?;
+        pages.reserve(blocks, room)?;
+        assert!(entries.is_sorted_by_key(|entry| entry.0), "N2: entries are in order");
+        assert!(entries.first().is_none_or(|entry| entry.0 >= first), "N4: entries stay in their leaf");
+        let path = self.path_now(pages, first);
+        let leaf = self.shadow(pages, &path);
+        let Entries::Leaf(old) = &mut pages.change(leaf.address).entries else { unreachable!("N3") };
+        assert!(
+            old[0].0 == first && old.len() >= entries.len(),
+            "B1: the leaf is the one that was looked at"
+        );
+        *old = entries;
+        for step in self.steps(pages, first, leaf.depth).into_iter().rev() {
+            mend(pages, step);
+        }
+        self.lower(pages);
+        Ok(())
+    }
+
     /// How many blocks a patch takes at most; asks for its paths.
     fn blocks_needed(self, pages: &mut Pages, removes: &[Key], puts: &[(Key, Value)]) -> Result<usize, Stop> {
         if self.root == 0 {

@@ -9,11 +9,12 @@
 
 use super::StoreError;
 use super::map::{Heir, Map, SnapshotBytes};
+use super::rollback::Rollback;
 use crate::pdata::Room;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use varve_block::Extent;
-use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry};
+use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, RESTORED_LENGTH};
 
 /// What a table and a log say besides the maps.
 pub(super) struct Contents {
@@ -22,8 +23,8 @@ pub(super) struct Contents {
     pub leaving: BTreeMap<u64, Leaving>,
     /// The id of the next snapshot.
     pub next_snapshot: u64,
-    /// The snapshot to which the origin is being rolled back.
-    pub rollback: Option<u64>,
+    /// The rollback of the origin that is under way.
+    pub rollback: Option<Rollback>,
     /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
     pub skip_hand_over: bool,
 }
@@ -91,13 +92,14 @@ impl Contents {
         self.snapshots.range(..snapshot).next_back().map(|(id, descriptor)| (*id, descriptor.size))
     }
 
-    /// The most blocks that a table takes, if one more snapshot is made.
+    /// The most blocks that a table takes, if one more snapshot is made, or one more part is restored.
     pub(super) fn table_blocks(&self) -> u64 {
         // A removed snapshot has an entry more, and each has one for its bytes.
         const OTHERS: usize = 64;
         let all = self.snapshots.values().chain(self.leaving.values().map(|leaving| &leaving.descriptor));
-        let lengths = all.map(|descriptor| Entry::Created(descriptor.clone()).length() + OTHERS);
-        let bytes: usize = lengths.sum::<usize>() + ENTRY_LENGTH_MAX + OTHERS;
+        let lengths = all.map(|descriptor| descriptor.entry_length() + OTHERS);
+        let marks = self.rollback.as_ref().map_or(0, |rollback| (rollback.marks() + 2) * RESTORED_LENGTH);
+        let bytes: usize = lengths.sum::<usize>() + marks + ENTRY_LENGTH_MAX + OTHERS;
         bytes.div_ceil(ENTRY_CAPACITY - ENTRY_LENGTH_MAX) as u64
     }
 
@@ -118,6 +120,11 @@ impl Contents {
             }
             Entry::Removed(id) => {
                 let descriptor = self.known(*id)?.clone();
+                if self.rollback.as_ref().is_some_and(|rollback| rollback.snapshot == *id) {
+                    return Err(StoreError::Corrupt(
+                        "the snapshot to which the origin is rolled back was removed",
+                    ));
+                }
                 self.snapshots.remove(id);
                 self.leaving.insert(*id, Leaving { descriptor, next: 0 });
                 Ok(())
@@ -128,9 +135,20 @@ impl Contents {
                 (descriptor.read_only, descriptor.held) = (*read_only, *held);
                 Ok(())
             }
-            Entry::RollbackBegun(id) => {
-                self.known(*id)?;
-                self.rollback = Some(*id);
+            Entry::RollbackBegun { snapshot, boundary } => {
+                let size = self.known(*snapshot)?.size;
+                if self.rollback.is_some() {
+                    return Err(StoreError::Corrupt("a rollback begins before another one has ended"));
+                }
+                self.next_snapshot = self.next_snapshot.max(*boundary); // C2
+                self.rollback = Some(Rollback::new(*snapshot, *boundary, size));
+                Ok(())
+            }
+            Entry::Restored { snapshot, extent } => {
+                // Who restored it may come after the one who restored the last, and said that all is done.
+                if let Some(rollback) = self.rollback.as_mut().filter(|known| known.snapshot == *snapshot) {
+                    rollback.restore(*extent);
+                }
                 Ok(())
             }
             Entry::RollbackEnded(_) => {
@@ -159,6 +177,6 @@ impl Contents {
     /// What the table says behind everything else.
     pub(super) fn endings(&self) -> impl Iterator<Item = Entry> {
         let removed = self.leaving.keys().map(|id| Entry::Removed(*id));
-        removed.chain(self.rollback.map(Entry::RollbackBegun))
+        removed.chain(self.rollback.iter().flat_map(Rollback::entries))
     }
 }

@@ -9,13 +9,12 @@
 //!   changed back, or written with what it held, is in the answer too.
 
 use super::map::Run;
+use super::rollback::ORIGIN;
 use super::{Sabotage, SnapshotStore, StoreError};
 use varve_block::Extent;
 
 /// How many bytes are compared as one.
 const PIECE_BYTES: u64 = 1 << 30;
-/// Stands for the origin in the order of snapshots: newer than all of them.
-const ORIGIN: u64 = u64::MAX;
 
 impl SnapshotStore {
     /// The extents, in order and as long as they can be, in which snapshot `from` differs from snapshot `to`, or from
@@ -39,12 +38,14 @@ impl SnapshotStore {
         let written = !self.sabotaged(Sabotage::DiffWithoutWritten);
         let (mut differing, mut key, mut done) = (Vec::new(), Some(0), 0);
         while let Some(from) = key {
-            let window = self.map.touched(older, newer, from, written).await?;
+            let (oldest, writers) = self.concerned_by_diff(older, newer);
+            let writers = if written { writers } else { Vec::new() };
+            let window = self.map.touched(oldest..newer, &writers, from).await?;
             for extent in window.touched.into_iter().filter_map(|extent| extent.intersect(common)) {
                 for (_, piece) in
                     Extent::between(extent.offset.max(done), extent.end().max(done)).pieces(PIECE_BYTES)
                 {
-                    let (one, two) = self.map.resolve_both(older, newer, piece).await?;
+                    let (one, two) = self.shown_both(older, newer, piece).await?;
                     compare(&one, &two, &mut differing);
                 }
                 done = done.max(extent.end());
@@ -55,6 +56,17 @@ impl SnapshotStore {
         push(&mut differing, Extent::between(common.end(), all.end()));
         assert!(differing.iter().all(|extent| all.contains(*extent)), "what differs is part of one of them");
         Ok(differing)
+    }
+
+    /// The oldest snapshot of which what was preserved can make `older` and `newer` differ, and those of which what
+    /// was written can.
+    fn concerned_by_diff(&self, older: u64, newer: u64) -> (u64, Vec<u64>) {
+        let contents = self.contents.borrow();
+        match contents.rollback.as_ref().filter(|rollback| newer >= rollback.boundary) {
+            // The newer one finds in parts that are not restored what the target does.
+            Some(rollback) => (older.min(rollback.snapshot), vec![older, newer, rollback.snapshot]),
+            None => (older, vec![older, newer]),
+        }
     }
 }
 

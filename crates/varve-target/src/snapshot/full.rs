@@ -56,6 +56,7 @@ pub enum StoreEvent {
 
 /// Who waits for room, and what is to be told.
 pub(super) struct Room {
+    policy: Cell<FullPolicy>,
     arrivals: Cell<u64>,
     waiting: RefCell<Vec<Waker>>,
     paused: Cell<usize>,
@@ -74,8 +75,9 @@ pub(super) struct Attempt {
 }
 
 impl Room {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(policy: FullPolicy) -> Self {
         Self {
+            policy: Cell::new(policy),
             arrivals: Cell::new(0),
             waiting: RefCell::default(),
             paused: Cell::new(0),
@@ -144,11 +146,23 @@ impl Drop for Paused<'_> {
 impl SnapshotStore {
     /// An attempt found no room: does what the policy says. Another attempt is worth while if this succeeds.
     pub(super) async fn make_room(&self, attempt: &mut Attempt) -> Result<(), IoError> {
-        match self.options.full {
+        match self.room.policy.get() {
             FullPolicy::Error => Err(IoError::NoSpace),
             FullPolicy::Pause { timeout } => self.wait_for_room(attempt, timeout).await,
             FullPolicy::DropOldest => self.drop_oldest(attempt).await,
         }
+    }
+
+    /// Declares another policy. Changes that wait try again, and then meet it.
+    pub fn set_full_policy(&self, policy: FullPolicy) {
+        if self.room.policy.replace(policy) != policy {
+            self.room.came();
+        }
+    }
+
+    /// Whether a change of the origin waits for room.
+    pub fn is_paused(&self) -> bool {
+        self.room.paused.get() > 0
     }
 
     async fn wait_for_room(&self, attempt: &mut Attempt, limit: Duration) -> Result<(), IoError> {
@@ -168,15 +182,17 @@ impl SnapshotStore {
         if self.room.arrivals.get() != attempt.arrivals {
             return Ok(()); // U3
         }
-        let oldest = self.list().into_iter().find(|descriptor| !descriptor.held).ok_or(IoError::NoSpace)?;
+        let target = self.rollback_status().map(|status| status.snapshot);
+        let may_go = |descriptor: &Descriptor| !descriptor.held && target != Some(descriptor.id); // K2
+        let oldest = self.list().into_iter().find(may_go).ok_or(IoError::NoSpace)?;
         match self.begin_removal(oldest.id).await {
             Ok(()) => {
                 assert!(self.room.arrivals.get() > attempt.arrivals, "U3: a removal counts as room");
                 self.room.tell(StoreEvent::Dropped(oldest));
                 Ok(())
             }
-            // Somebody else has removed or held it.
-            Err(StoreError::NotFound | StoreError::Held) => Ok(()),
+            // Somebody else has removed or held it, or rolls back to it.
+            Err(StoreError::NotFound | StoreError::Held | StoreError::Busy) => Ok(()),
             Err(StoreError::Io(error)) => Err(error),
             Err(_) => Err(IoError::NoSpace),
         }

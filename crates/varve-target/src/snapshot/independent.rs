@@ -9,6 +9,7 @@
 //!   or two stores that are frozen for one instant would wait for each other.
 //! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
 
+use super::full::Attempt;
 use super::gate::Inside;
 use super::{SnapshotStore, StoreError};
 use futures_util::future::join_all;
@@ -30,7 +31,13 @@ pub fn side_by_side(stores: &[Rc<SnapshotStore>]) -> Result<Device, StoreError> 
     if stores.iter().any(|store| store.origin_device().shape().size != device.shape().size) {
         return Err(StoreError::Misfit("the stores have different origins"));
     }
+    if stores.len() > 1 && stores.iter().any(|store| store.rollback_status().is_some()) {
+        return Err(StoreError::Busy); // V3
+    }
     stores.iter().for_each(|store| store.has_siblings.set(stores.len() > 1));
+    if stores.len() == 1 {
+        return Ok(first.origin());
+    }
     Ok(Device::new(SideBySide { stores: stores.to_vec(), device }))
 }
 
@@ -66,21 +73,36 @@ impl SideBySide {
     }
 
     async fn change(&self, io: Io, inside: Option<Vec<Inside>>) -> Outcome {
-        let _inside = match inside {
-            Some(inside) => inside,
-            None => self.enter().await,
-        };
         let extent = io.extent();
-        if let Io::Zero { options, .. } = &io
-            && options.fast
-            && self.needs_a_copy(extent).await?
-        {
-            return Err(IoError::Unsupported);
+        let (mut inside, mut attempts) = (inside, Vec::new());
+        attempts.resize_with(self.stores.len(), Attempt::default);
+        loop {
+            let entered = match inside.take() {
+                Some(inside) => inside,
+                None => self.enter().await,
+            };
+            if let Io::Zero { options, .. } = &io
+                && options.fast
+                && self.needs_a_copy(extent).await?
+            {
+                return Err(IoError::Unsupported);
+            }
+            for (store, attempt) in self.stores.iter().zip(&mut attempts) {
+                store.room.begin(attempt);
+            }
+            let copies = join_all(self.stores.iter().map(|store| store.preserve(extent))).await;
+            match copies.iter().position(|copy| copy.is_err()) {
+                None => {
+                    assert!(!self.needs_a_copy(extent).await?, "V1: every store has what it needs");
+                    return self.device.submit(io).await;
+                }
+                Some(store) if copies[store] == Err(IoError::NoSpace) => {
+                    drop(entered); // U1
+                    self.stores[store].make_room(&mut attempts[store]).await?;
+                }
+                Some(store) => copies[store]?,
+            }
         }
-        let copies = join_all(self.stores.iter().map(|store| store.preserve(extent))).await;
-        copies.into_iter().collect::<Result<(), IoError>>()?; // V1
-        assert!(!self.needs_a_copy(extent).await?, "V1: every store has what it needs");
-        self.device.submit(io).await
     }
 }
 

@@ -122,9 +122,6 @@ impl SnapshotStore {
 
     /// The right to create, remove or roll back, one at a time.
     pub(super) async fn manage(&self) -> Result<RangeGuard, StoreError> {
-        if self.rolling_back.get() {
-            return Err(StoreError::Busy);
-        }
         let guard = self.managing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.half_rolled_back.get() { Err(StoreError::HalfRolledBack) } else { Ok(guard) }
     }
@@ -177,26 +174,36 @@ impl SnapshotStore {
         }
     }
 
-    fn is_low(&self) -> bool {
-        self.usage().percent() >= self.options.low_space_percent
-    }
-
     /// Completes when so much of the store is taken that it should grow.
     pub async fn low_space(&self) -> Usage {
+        self.filled(self.options.low_space_percent).await
+    }
+
+    /// Completes when at least `percent` of the store are taken.
+    pub async fn filled(&self, percent: u64) -> Usage {
         poll_fn(|context| {
-            if self.is_low() {
-                return Poll::Ready(self.usage());
+            let usage = self.usage();
+            if usage.percent() >= percent {
+                return Poll::Ready(usage);
             }
-            self.space_waiters.borrow_mut().push(context.waker().clone());
+            let mut waiters = self.space_waiters.borrow_mut();
+            if !waiters.iter().any(|known| known.0 == percent && known.1.will_wake(context.waker())) {
+                waiters.push((percent, context.waker().clone()));
+            }
             Poll::Pending
         })
         .await
     }
 
     pub(super) fn notify_space(&self) {
-        if !self.space_waiters.borrow().is_empty() && self.is_low() {
-            self.space_waiters.take().into_iter().for_each(Waker::wake);
+        let mut waiters = self.space_waiters.borrow_mut();
+        if waiters.is_empty() {
+            return;
         }
+        let percent = self.usage().percent();
+        let due: Vec<(u64, Waker)> = waiters.extract_if(.., |waiter| waiter.0 <= percent).collect();
+        drop(waiters);
+        due.into_iter().for_each(|(_, waker)| waker.wake());
     }
 
     /// The store's device has grown: `device` is the same, with more behind its end.

@@ -95,7 +95,12 @@ impl Map {
         self.run(|pages| self.attempt_missing(pages, snapshot, extent)).await
     }
 
-    fn attempt_missing(&self, pages: &mut Pages, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, Stop> {
+    pub(super) fn attempt_missing(
+        &self,
+        pages: &mut Pages,
+        snapshot: u64,
+        extent: Extent,
+    ) -> Result<Vec<Extent>, Stop> {
         let (first, end) = parts_of(extent);
         let found = self.preserved.get().find(pages, short(snapshot)..=u32::MAX, first, end)?;
         let mut missing: Vec<Extent> = Vec::new();
@@ -113,7 +118,13 @@ impl Map {
         self.run(|pages| Ok((self.attempt_resolve(pages, snapshot, extent)?, pages.in_use()))).await
     }
 
-    fn attempt_resolve(&self, pages: &mut Pages, snapshot: u64, extent: Extent) -> Result<Vec<Run>, Stop> {
+    /// Where the bytes of `extent` of `snapshot` are, in order.
+    pub(super) fn attempt_resolve(
+        &self,
+        pages: &mut Pages,
+        snapshot: u64,
+        extent: Extent,
+    ) -> Result<Vec<Run>, Stop> {
         let mut runs = Vec::new();
         let (first, end) = parts_of(extent);
         let Ok(snapshot) = u32::try_from(snapshot) else {
@@ -147,19 +158,20 @@ impl Map {
         Ok(runs)
     }
 
-    /// A wrong [`Map::resolve`], for the tests of the oracle: what was written to newer snapshots, `all`, is taken for
-    /// what was preserved.
-    pub(super) async fn resolve_confused(
+    /// A wrong [`Map::attempt_resolve`], for the tests of the oracle: what was written to newer snapshots, `all`, is
+    /// taken for what was preserved.
+    pub(super) fn attempt_resolve_confused(
         &self,
-        all: &[u64],
+        pages: &mut Pages,
+        all: impl Iterator<Item = u64>,
         snapshot: u64,
         extent: Extent,
-    ) -> Result<(Vec<Run>, InUse), IoError> {
+    ) -> Result<Vec<Run>, Stop> {
         let (first, end) = parts_of(extent);
         let mut search = run::Search::new(first, end);
-        for id in all.iter().copied().filter(|id| *id >= snapshot).map(short) {
-            let own = self.run(|pages| self.written.get().find(pages, id, first, end)).await?;
-            let kept = self.run(|pages| self.preserved.get().find(pages, id..=id, first, end)).await?;
+        for id in all.filter(|id| *id >= snapshot).map(short) {
+            let own = self.written.get().find(pages, id, first, end)?;
+            let kept = self.preserved.get().find(pages, id..=id, first, end)?;
             own.into_iter()
                 .chain(kept)
                 .filter(|found| found.place.is_some())
@@ -167,7 +179,7 @@ impl Map {
         }
         let mut runs = Vec::new();
         search.finish().into_iter().for_each(|found| push_run(&mut runs, found.run()));
-        Ok((runs, self.blocks.pages().in_use()))
+        Ok(runs)
     }
 
     /// Enters the content of `mapping`, which was preserved for its snapshot, for `heir`, the newest that is there and
@@ -281,15 +293,27 @@ impl Map {
         entries: usize,
     ) -> Result<(usize, Option<u128>), Stop> {
         let mut preserved = self.preserved.get();
-        let leaf = preserved.tree.leaf(pages, from)?;
-        let looked = leaf.entries.len().min(entries);
-        let mine =
-            leaf.entries[..looked].iter().position(|entry| preserved::decode(*entry).snapshot == leaving);
-        let Some(index) = mine else {
-            return Ok((looked.max(1), leaf.entries.get(looked).map(|entry| entry.0).or(leaf.next)));
-        };
-        let entry = preserved::decode(leaf.entries[index]);
         let heir = heir.map(|(heir, size)| (short(heir), size / PART_SIZE));
+        let leaf = preserved.tree.whole_leaf(pages, from)?;
+        let start = leaf.entries.partition_point(|entry| entry.0 < from);
+        let end = leaf.entries.len().min(start.saturating_add(entries));
+        let key_at = |index: usize| leaf.entries.get(index).map(|entry| entry.0).or(leaf.next);
+        let swept = preserved.sweep(&leaf.entries, start..end, leaving, heir);
+        if swept.changed {
+            preserved.tree.replace_leaf(pages, leaf.entries[0].0, swept.entries, Room::Ordinary)?;
+            let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
+            self.count(Count::Preserved(leaving, -bytes(swept.handed_over + given_up)));
+            if let Some((heir, _)) = heir {
+                self.count(Count::Preserved(heir, bytes(swept.handed_over)));
+            }
+            swept.given_up.into_iter().for_each(|content| give_up(pages, content));
+            self.preserved.set(preserved);
+        }
+        if swept.end > start || start == end {
+            return Ok(((swept.end - start).max(1), key_at(swept.end)));
+        }
+        // What the entries of its leaf do not tell.
+        let entry = preserved::decode(leaf.entries[start]);
         let step = preserved.hand_over(pages, Room::Ordinary, entry, heir)?;
         self.count(Count::Preserved(leaving, -bytes(step.count)));
         match heir {
@@ -297,7 +321,7 @@ impl Map {
             _ => give_up(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
         }
         self.preserved.set(preserved);
-        Ok((index + 1, Some(entry.key())))
+        Ok((1, Some(entry.key())))
     }
 
     fn count(&self, count: Count) {
@@ -326,7 +350,11 @@ impl Map {
         self.bytes.borrow_mut().insert(snapshot, bytes);
     }
 
-    async fn run<T>(&self, attempt: impl FnMut(&mut Pages) -> Result<T, Stop>) -> Result<T, IoError> {
+    /// Carries out an attempt, loading what it needs.
+    pub(super) async fn run<T>(
+        &self,
+        attempt: impl FnMut(&mut Pages) -> Result<T, Stop>,
+    ) -> Result<T, IoError> {
         self.blocks.run(attempt).await.map_err(report)
     }
 }

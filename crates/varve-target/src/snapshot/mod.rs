@@ -64,7 +64,7 @@ pub use manage::{Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
 pub use recover::FormatOptions;
 pub use removal::Removal;
-pub use rollback::Progress;
+pub use rollback::{Progress, RollbackStatus};
 pub use text::{dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
@@ -96,6 +96,9 @@ pub struct StoreOptions {
     pub cache_bytes: u64,
     /// Which nodes are given up first.
     pub policy: PolicyKind,
+    /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
+    /// ranges join and the memory for them stays bounded.
+    pub restored_ranges: usize,
     /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
     pub low_space_percent: u64,
     /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
@@ -115,6 +118,7 @@ impl Default for StoreOptions {
             metadata: MetadataOrder::Logged,
             cache_bytes: 64 * MIB,
             policy: PolicyKind::default(),
+            restored_ranges: 16 << 10,
             low_space_percent: 80,
             full: FullPolicy::Error,
             sabotage: None,
@@ -163,6 +167,12 @@ pub enum Sabotage {
     ReuseAtOnce,
     /// What was written to snapshots is forgotten when they are compared.
     DiffWithoutWritten,
+    /// The log does not say what a rollback has restored, or changes have replaced (breaks K3).
+    SkipRestoredMark,
+    /// The log says so before it is true (breaks K3).
+    MarkBeforeReplacing,
+    /// A rollback preserves nothing for newer snapshots (breaks K4).
+    RestoreUnpreserved,
 }
 
 /// Why something about a store or its snapshots cannot be done.
@@ -178,10 +188,10 @@ pub enum StoreError {
     Exists,
     /// The snapshot is held.
     Held,
-    /// A rollback is under way.
+    /// A rollback is under way, or that snapshot is what the origin is being rolled back to.
     Busy,
-    /// A rollback stopped half way; the origin is not served until the rollback is done again and ends, or the store
-    /// is opened again.
+    /// The log could not be written during a rollback, and nobody knows what it says of that; the origin is not
+    /// served until the store is opened again.
     HalfRolledBack,
     /// The name is none.
     Name,
@@ -204,9 +214,9 @@ impl fmt::Display for StoreError {
             StoreError::Exists => f.write_str("there is a snapshot with this name already"),
             StoreError::Held => f.write_str("the snapshot is held"),
             StoreError::Busy => f.write_str("the origin is being rolled back"),
-            StoreError::HalfRolledBack => {
-                f.write_str("the origin is half rolled back; roll it back again when there is space")
-            }
+            StoreError::HalfRolledBack => f.write_str(
+                "the log failed during a rollback; the origin is not served until it is read again",
+            ),
             StoreError::Name => f.write_str("this cannot be a snapshot's name"),
             StoreError::TooSmall(bytes) => write!(f, "an exception store needs at least {bytes} bytes"),
             StoreError::Misfit(why) | StoreError::Corrupt(why) => f.write_str(why),
@@ -242,8 +252,6 @@ pub struct SnapshotStore {
     pipeline: Pipeline,
     /// Changes of the origin.
     changes: Gate,
-    /// Reads of the origin; closed only during a rollback.
-    reads: Gate,
     copying: Budget,
     /// Held exclusively, on parts, by changes of the origin while they preserve (S7: taken before `falls`).
     copies: RangeLock,
@@ -254,13 +262,14 @@ pub struct SnapshotStore {
     views: RefCell<BTreeMap<u64, Rc<ViewState>>>,
     /// Held by whoever creates, removes or rolls back.
     managing: RangeLock,
-    /// Whether a rollback is under way.
-    rolling_back: Cell<bool>,
+    /// Held by whoever carries out a dose of a rollback.
+    restoring: RangeLock,
     /// After a failed write to the log nothing that needs the log is done any more.
     failed: Cell<Option<IoError>>,
-    /// After a failed rollback the origin is neither old nor new and is not served.
+    /// It is not known what the log says of a rollback; the origin is not served (K6).
     half_rolled_back: Cell<bool>,
-    space_waiters: RefCell<Vec<Waker>>,
+    /// Who waits until so many percent of the store are taken.
+    space_waiters: RefCell<Vec<(u64, Waker)>>,
     room: full::Room,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,
@@ -273,8 +282,6 @@ struct State {
     table: Vec<Extent>,
     /// What was written to snapshots and is in the map, but not in the log (S4).
     unlogged: Vec<Mapping>,
-    /// Bytes that writes to snapshots must leave to a rollback under way.
-    held_back: u64,
 }
 
 /// Where the log goes on.

@@ -3,6 +3,7 @@
 use super::batch::Work;
 use super::full::Attempt;
 use super::gate::Inside;
+use super::rollback::{ORIGIN, Overwriting};
 use super::{Sabotage, SnapshotStore, index};
 use futures_util::future::join_all;
 use std::rc::Rc;
@@ -64,22 +65,44 @@ impl SnapshotStore {
     ) -> Result<(), IoError> {
         let parts = extent.align_out(PART_SIZE);
         let _alone = self.copies.lock(parts, LockMode::Exclusive).await;
+        self.preserve_held(parts, &between).await
+    }
+
+    /// As [`SnapshotStore::preserve`], for `parts` of which the caller holds `copies`.
+    pub(super) async fn preserve_held(
+        &self,
+        parts: Extent,
+        between: &impl AsyncFn() -> Result<(), IoError>,
+    ) -> Result<(), IoError> {
         let Some((snapshot, missing)) = self.missing(parts).await? else { return Ok(()) };
+        self.preserve_runs(snapshot, missing, between).await?;
+        // The snapshot may have been removed meanwhile: then an older one has got what it needs.
+        assert!(self.missing(parts).await?.is_none(), "S1: {parts:?} is preserved");
+        Ok(())
+    }
+
+    /// Preserves `missing` for `snapshot`. The caller holds `copies`.
+    pub(super) async fn preserve_runs(
+        &self,
+        snapshot: u64,
+        missing: Vec<Extent>,
+        between: &impl AsyncFn() -> Result<(), IoError>,
+    ) -> Result<(), IoError> {
         let mut round = Vec::new();
         let mut bytes = 0;
         let pieces = missing.into_iter().flat_map(|run| cut(run, PIECE_BYTES));
         for piece in pieces {
             if bytes + piece.length > self.options.batch_bytes {
-                self.preserve_round(snapshot, &round, &between).await?;
+                self.preserve_round(snapshot, &round, between).await?;
                 (round, bytes) = (Vec::new(), 0);
             }
             bytes += piece.length;
             round.push(piece);
         }
-        self.preserve_round(snapshot, &round, &between).await?;
-        // The snapshot may have been removed meanwhile: then an older one has got what it needs.
-        assert!(self.missing(parts).await?.is_none(), "S1: {parts:?} is preserved");
-        Ok(())
+        if round.is_empty() {
+            return Ok(());
+        }
+        self.preserve_round(snapshot, &round, between).await
     }
 
     /// Preserves some runs, all at the same time.
@@ -136,8 +159,8 @@ impl Origin {
             };
             store.room.begin(&mut attempt);
             match self.prepare(&io).await {
-                Ok(()) => {
-                    let outcome = self.device.submit(io).await;
+                Ok(overwriting) => {
+                    let outcome = store.carry_out(&self.device, io, overwriting).await;
                     drop(entered);
                     return outcome;
                 }
@@ -149,8 +172,9 @@ impl Origin {
         }
     }
 
-    /// Preserves what `io`, a change, needs preserved. The caller is inside the gate for changes.
-    async fn prepare(&self, io: &Io) -> Result<(), IoError> {
+    /// Preserves what `io`, a change, needs preserved, and restores what it needs restored. The caller is inside the
+    /// gate for changes.
+    async fn prepare(&self, io: &Io) -> Result<Option<Overwriting>, IoError> {
         let store = &*self.store;
         if store.half_rolled_back.get() {
             return Err(IoError::Medium);
@@ -158,25 +182,30 @@ impl Origin {
         let extent = io.extent();
         if let Io::Zero { options, .. } = io
             && options.fast
-            && store.missing(extent).await?.is_some()
+            && (!store.shows_device(extent) || store.missing(extent).await?.is_some())
         {
             return Err(IoError::Unsupported);
+        }
+        if let Some(overwriting) = store.prepare_unrestored(extent).await? {
+            return Ok(Some(overwriting));
         }
         if store.sabotaged(Sabotage::EntryAfterWrite)
             && let Io::Write { offset, data, durability } = io
         {
             let write = async || self.device.write(*offset, data.clone(), *durability).await.map(|_| ());
-            return store.preserve_around(extent, write).await;
+            return store.preserve_around(extent, write).await.map(|()| None);
         }
-        store.preserve(extent).await
+        store.preserve(extent).await.map(|()| None)
     }
 
     async fn read_later(&self, io: Io) -> Outcome {
-        drop(self.store.reads.enter().await);
         if self.store.half_rolled_back.get() {
-            return Err(IoError::Medium);
+            return Err(IoError::Medium); // K6
         }
-        self.device.submit(io).await
+        match io {
+            Io::Read { offset, buffer } => self.store.read_origin(offset, buffer).await,
+            other => self.device.submit(other).await,
+        }
     }
 }
 
@@ -190,14 +219,15 @@ impl BlockDevice for Origin {
         let io = io.into_io();
         match &io {
             Io::Flush => return self.device.submit(io),
-            Io::Read { .. } if store.reads.is_open() && !store.half_rolled_back.get() => {
+            Io::Read { .. } if !store.half_rolled_back.get() && store.shows_device(io.extent()) => {
                 return self.device.submit(io);
             }
             Io::Read { .. } => return Completion::pending(self.read_later(io)),
             Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => {}
         }
         let inside = store.changes.try_enter();
-        if inside.is_none() || store.half_rolled_back.get() || store.may_miss(io.extent()) {
+        let plain = !store.half_rolled_back.get() && store.shows_device(io.extent());
+        if inside.is_none() || !plain || store.may_miss(io.extent()) {
             return Completion::pending(self.change(io, inside));
         }
         // S2: everything is preserved, so nothing is in the way.
@@ -211,6 +241,9 @@ impl BlockDevice for Origin {
     }
 
     fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+        match self.store.shows_device(extent) {
+            true => self.device.status(extent),
+            false => Box::pin(self.store.status_shown(ORIGIN, extent)),
+        }
     }
 }

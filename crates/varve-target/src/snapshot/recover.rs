@@ -120,8 +120,8 @@ impl SnapshotStore {
         Ok(())
     }
 
-    /// Opens the store on `store` for the snapshots of `origin`. Finishes what a crash interrupted: a rollback of
-    /// the origin that had begun is completed before this returns.
+    /// Opens the store on `store` for the snapshots of `origin`. A rollback that was under way goes on: the origin
+    /// shows what it should at once, and [`SnapshotStore::continue_rollback`] restores the rest.
     pub async fn open(
         origin: Device,
         store: Device,
@@ -137,6 +137,11 @@ impl SnapshotStore {
         if loaded.contents.borrow().newest().is_some_and(|(_, size)| size > origin.shape().size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
+        if loaded.contents.borrow().rollback.as_ref().is_some_and(|known| known.size > origin.shape().size) {
+            return Err(StoreError::Misfit(
+                "the origin is smaller than the snapshot to which it is rolled back",
+            ));
+        }
         let replayed = !loaded.log.blocks.is_empty();
         let views = loaded.contents.borrow().snapshots.keys().map(|id| (*id, Rc::default())).collect();
         let Loaded { superblock, contents, blocks, map, table, log, .. } = loaded;
@@ -151,21 +156,20 @@ impl SnapshotStore {
             blocks,
             map,
             contents,
-            state: RefCell::new(State { log, table, unlogged: Vec::new(), held_back: 0 }),
+            state: RefCell::new(State { log, table, unlogged: Vec::new() }),
             pipeline: Pipeline::new(options.batch_bytes),
             changes: super::Gate::default(),
-            reads: super::Gate::default(),
             copying: Budget::new(options.copy_bytes),
             copies: varve_block::RangeLock::new(),
             falls: varve_block::RangeLock::new(),
             writing: varve_block::RangeLock::new(),
             views: RefCell::new(views),
             managing: varve_block::RangeLock::new(),
-            rolling_back: Cell::new(false),
+            restoring: varve_block::RangeLock::new(),
             failed: Cell::new(None),
             half_rolled_back: Cell::new(false),
             space_waiters: RefCell::default(),
-            room: super::full::Room::new(),
+            room: super::full::Room::new(options.full),
             has_siblings: Cell::new(false),
         });
         opened.keep_for_checkpoint();
@@ -175,7 +179,6 @@ impl SnapshotStore {
                 Err(error) => return Err(error.into()),
             }
         }
-        opened.finish_rollback_of_before().await?;
         Ok(opened)
     }
 }

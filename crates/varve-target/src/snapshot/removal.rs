@@ -42,6 +42,9 @@ impl SnapshotStore {
         if self.descriptor(id)?.held {
             return Err(StoreError::Held);
         }
+        if self.rollback_status().is_some_and(|status| status.snapshot == id) {
+            return Err(StoreError::Busy); // K2
+        }
         let view = self.view_state(id).ok_or(StoreError::NotFound)?;
         let _closed = view.gate.close();
         view.gate.drained().await;
@@ -143,9 +146,25 @@ impl SnapshotStore {
 
     /// How many bytes of the store the removal of snapshot `id` would set free. Walks the map.
     pub async fn removal_frees(&self, id: u64) -> Result<u64, StoreError> {
-        self.descriptor(id)?;
-        let heir = self.contents.borrow().heir(id);
-        Ok(self.map.frees(id, heir).await?)
+        self.removals_free(&[id]).await
+    }
+
+    /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.
+    pub async fn removals_free(&self, ids: &[u64]) -> Result<u64, StoreError> {
+        let mut bytes = 0;
+        for id in ids {
+            self.descriptor(*id)?;
+            let heir = {
+                let contents = self.contents.borrow();
+                let mut older = contents.snapshots.range(..*id).rev();
+                older
+                    .find(|(older, _)| !ids.contains(older))
+                    .map(|(heir, descriptor)| (*heir, descriptor.size))
+            };
+            // What lies between the heir and this one is nearer to the heir, whether it goes too or not (L3).
+            bytes += self.map.frees(*id, heir).await?;
+        }
+        Ok(bytes)
     }
 }
 
@@ -155,7 +174,7 @@ fn chunk_of(key: u128) -> u64 {
 }
 
 /// Returns when everybody else who can go on has had a turn.
-async fn let_others_go_on() {
+pub(super) async fn let_others_go_on() {
     let mut again = true;
     poll_fn(|context| {
         if !std::mem::take(&mut again) {

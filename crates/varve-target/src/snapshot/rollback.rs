@@ -1,152 +1,345 @@
-//! Rolling the origin back to a snapshot, while newer and older snapshots stay what they are.
+//! Rolling the origin back to a snapshot, online: it shows the old state at once, and is restored bit by bit.
 //!
-//! The log says that it begins and that it has ended; between the two, every run in which the snapshot differs from
-//! the origin is preserved for the newest snapshot, as any change is, and then overwritten.
+//! One entry of the log says to which snapshot, and is the instant: from then on the origin *shows* what that
+//! snapshot, the *target*, showed at that instant. Where the two differ the origin's device still holds what it did;
+//! such a part is *pending*, and is found where the target finds it. A part is *restored* once the device holds what
+//! the origin shows; the log says that too. Doses restore what is pending, from the front to the back; a change of a
+//! part that no dose has reached restores it on its way, or replaces it whole.
 //!
-//! Invariants:
-//! - K1. What the snapshot shows does not change while the origin is rolled back to it: what is preserved meanwhile
-//!   is preserved for the newest, and the snapshot found its content before that; its own writes wait.
-//! - K2. Hence a rollback that was interrupted is begun again from the start, and ends the same.
+//! ```text
+//!   the origin:   | restored by doses  | changed |   pending: read from the target   | not in the target |
+//!                 0 ──────────────────►          ▲                                   target's size
+//!                      read the device        restored, ahead of the doses
+//! ```
+//!
+//! Snapshots older than the *boundary*, the next id at that instant, go on finding the device where nothing was
+//! preserved for them; those of after it find what the origin shows.
+//!
+//! Invariants, cited by number where they are kept:
+//! - K1. From the durable beginning on, the origin shows in each part that is not restored what the target showed at
+//!   that instant, and in all others what its device holds.
+//! - K2. What the target shows in parts that are not restored stays what it was at that instant: the target is not
+//!   removed, and whoever writes to it has these parts restored before. Who reads them for the origin holds the
+//!   target's lock, shared.
+//! - K3. A part is restored in the log only when the device holds, durably, what the origin shows, or holds it since
+//!   before the target was taken. A change of a pending part is acknowledged only when the log says that the part is
+//!   restored: so a dose after a crash never undoes it.
+//! - K4. A pending part changes on the device only after its content was preserved for the snapshots of before the
+//!   boundary; and nothing is preserved of it for one of after the boundary until it is restored.
+//! - K5. Lock order, with S7: a view's own lock, the target's, `copies`, `falls`. Whoever restores holds the target's
+//!   lock and `copies` until the log says so: nobody who finds the part restored writes before that is over.
+//! - K6. When it is not known whether the log has an entry of a rollback, the origin is not served: old content might
+//!   be taken for new after the next start, or new for old.
 
+mod ranges;
+mod serve;
+
+pub(super) use serve::{ORIGIN, Overwriting};
+
+use super::batch::{Ticket, Work};
 use super::map::{Run, Source};
-use super::{SnapshotStore, StoreError, index};
+use super::{Sabotage, SnapshotStore, StoreError, index};
+use crate::pdata::InUse;
 use futures_util::stream::{self, StreamExt};
+use ranges::Ranges;
 use std::cell::Cell;
-use varve_block::{Durability, Extent, IoError, MIB};
-use varve_format::store::Entry;
+use varve_block::{Durability, Extent, GIB, IoError, LockMode, MIB, ZeroOptions, align_down};
+use varve_format::store::{Entry, PART_SIZE};
 
 /// How much is copied as one.
-const STEP_BYTES: u64 = MIB;
-/// How much of a snapshot is looked at as one.
-const WINDOW_BYTES: u64 = 1 << 30;
-/// How many steps are under way at the same time.
-const STEPS: usize = 4;
+const PIECE_BYTES: u64 = MIB;
+/// How many pieces are under way at the same time.
+const PIECES: usize = 4;
+/// The longest run of bytes that a dose which copies keeps others from changing.
+const SPAN_BYTES: u64 = 16 * MIB;
+/// How many bytes a dose looks at in search of a pending part.
+const SEARCH_BYTES: u64 = GIB;
+/// A dose of [`SnapshotStore::finish_rollback`] while nobody uses the origin.
+const DOSE_BYTES: u64 = 8 * MIB;
+/// And while somebody does, who may have to wait for it.
+const DOSE_BYTES_BUSY: u64 = MIB;
 
 /// How far a rollback is, in bytes.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// Bytes done.
+    /// Bytes that are restored.
     pub done: Cell<u64>,
-    /// Bytes to do in all.
+    /// Bytes to restore in all: those of the target.
     pub total: Cell<u64>,
 }
 
-impl SnapshotStore {
-    /// Makes the origin what snapshot `id` shows now. Requests to the origin wait until it is done.
-    pub async fn rollback(&self, id: u64, progress: &Progress) -> Result<(), StoreError> {
-        if self.has_siblings.get() {
-            return Err(StoreError::Misfit("the origin has independent snapshots, which would not be asked")); // V3
-        }
-        if self.rolling_back.replace(true) {
-            return Err(StoreError::Busy);
-        }
-        let _rolling_back = Reset(&self.rolling_back);
-        let _managing = self.managing.lock(Extent::new(0, 1), varve_block::LockMode::Exclusive).await;
-        let view = self.view_state(id).ok_or(StoreError::NotFound)?;
-        if self.contents.borrow().rollback.is_some_and(|begun| begun != id) {
-            return Err(StoreError::Busy);
-        }
-        let (_changes, _reads) = (self.changes.close(), self.reads.close());
-        self.changes.drained().await;
-        let _view = view.gate.close(); // K1
-        view.gate.drained().await;
-        self.flush_written().await?; // K1: a crash must not take back what the snapshot shows now.
-        self.has_room_for_rollback(id).await?;
-        let begun = self.log_entry(Entry::RollbackBegun(id)).await;
-        let outcome = match begun {
-            Ok(()) => self.roll_back(id, progress).await.map_err(|error| {
-                tracing::error!(store = %self.id, snapshot = id, %error, "the rollback stopped half way");
-                StoreError::HalfRolledBack
-            }),
-            Err(error) => Err(error.into()),
-        };
-        self.state.borrow_mut().held_back = 0;
-        // If the log had no room nothing was written; after any other error it may say that the rollback has begun.
-        self.half_rolled_back.set(outcome.is_err() && begun != Err(IoError::NoSpace));
-        outcome
+/// A rollback under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RollbackStatus {
+    /// The id of the snapshot to which the origin is being rolled back.
+    pub snapshot: u64,
+    /// How many of its bytes are restored: copied, changed since, or found to be the same.
+    pub done: u64,
+    /// How many it has.
+    pub total: u64,
+}
+
+/// What the log says of a rollback under way.
+pub(super) struct Rollback {
+    /// The target.
+    pub snapshot: u64,
+    /// The id of the first snapshot of after the instant.
+    pub boundary: u64,
+    /// Bytes of the target.
+    pub size: u64,
+    restored: Ranges,
+    /// How many requests came since the beginning, more or less.
+    requests: Cell<u64>,
+}
+
+impl Rollback {
+    pub(super) fn new(snapshot: u64, boundary: u64, size: u64) -> Self {
+        Self { snapshot, boundary, size, restored: Ranges::default(), requests: Cell::new(0) }
     }
 
-    /// Finishes a rollback that a crash interrupted, before anybody is served.
-    pub(super) async fn finish_rollback_of_before(&self) -> Result<(), StoreError> {
-        let Some(id) = self.contents.borrow().rollback else { return Ok(()) };
-        self.rolling_back.set(true);
-        let _rolling_back = Reset(&self.rolling_back);
-        self.roll_back(id, &Progress::default()).await // K2
+    /// Notes that `extent` is restored.
+    pub(super) fn restore(&mut self, extent: Extent) {
+        self.restored.insert(extent);
     }
 
-    /// The runs in which snapshot `id` differs from the origin.
-    async fn differing(&self, id: u64) -> Result<Vec<Run>, StoreError> {
-        let size = self.contents.borrow().snapshots.get(&id).ok_or(StoreError::NotFound)?.size;
-        let mut runs = Vec::new();
-        for (_, window) in Extent::new(0, size).pieces(WINDOW_BYTES) {
-            runs.extend(self.map.differing(id, window).await?);
-        }
-        Ok(runs)
+    /// What of `extent` is not restored.
+    fn unrestored(&self, extent: Extent) -> Vec<Extent> {
+        let inside = extent.intersect(Extent::new(0, self.size));
+        inside.map(|inside| self.restored.gaps(inside)).unwrap_or_default()
     }
 
-    /// Refuses a rollback for which the copies would not fit into the store; else keeps the space for them.
-    async fn has_room_for_rollback(&self, id: u64) -> Result<(), StoreError> {
-        let (mut copies, mut bytes) = (0, 0);
-        for run in self.differing(id).await? {
-            let missing = self.missing(run.extent).await?;
-            missing.into_iter().flat_map(|(_, runs)| runs).for_each(|run| {
-                copies += 1;
-                bytes += run.length;
-            });
-        }
-        // One block for each record, were every copy alone; and nodes, which each record is promised again.
-        let blocks = copies as u64 + self.blocks_for_nodes(copies, bytes);
-        let needed = bytes + blocks * varve_format::store::PART_SIZE;
-        if bytes > 0 && needed > self.available(copies, bytes) {
-            return Err(StoreError::NoSpace);
-        }
-        self.state.borrow_mut().held_back = needed;
-        Ok(())
+    /// How many entries say what is restored.
+    pub(super) fn marks(&self) -> usize {
+        self.restored.count()
     }
 
-    async fn roll_back(&self, id: u64, progress: &Progress) -> Result<(), StoreError> {
-        // No place that the snapshot shows can be freed meanwhile (K1), so nothing has to be kept in use.
-        let runs = self.differing(id).await?;
-        progress.total.set(runs.iter().map(|run| run.extent.length).sum());
-        let steps = runs.into_iter().flat_map(|run| {
-            let pieces: Vec<_> = run.extent.pieces(STEP_BYTES).collect();
-            pieces.into_iter().filter_map(move |(_, piece)| run.clip(piece))
-        });
-        let mut copies = stream::iter(steps.map(|step| self.roll_back_step(step))).buffer_unordered(STEPS);
-        let mut outcome = Ok(());
-        while let Some(step) = copies.next().await {
-            match step {
-                Ok(bytes) => progress.done.set(progress.done.get() + bytes),
-                Err(error) => outcome = outcome.and(Err(error)),
-            }
-        }
-        outcome?;
-        assert_eq!(progress.done.get(), progress.total.get(), "all of it was rolled back");
-        self.origin_device().flush().await?;
-        self.log_entry(Entry::RollbackEnded(id)).await?;
-        Ok(())
-    }
-
-    async fn roll_back_step(&self, step: Run) -> Result<u64, IoError> {
-        let Run { extent, source } = step;
-        assert!(self.rolling_back.get() && self.changes.is_empty(), "nobody else changes the origin");
-        self.preserve(extent).await?;
-        let content = match source {
-            Source::Store(place) => {
-                self.store_device().read(place, self.arena.take(index(extent.length))).await?
-            }
-            Source::Zeros | Source::Below => self.arena.take_zeroed(index(extent.length)),
-        };
-        self.origin_device().write(extent.offset, content.freeze(), Durability::Volatile).await?;
-        Ok(extent.length)
+    /// The shortest log that says the same.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
+        let Rollback { snapshot, boundary, .. } = *self;
+        let restored = self.restored.iter().map(move |extent| Entry::Restored { snapshot, extent });
+        std::iter::once(Entry::RollbackBegun { snapshot, boundary }).chain(restored)
     }
 }
 
-/// Sets a flag back on drop.
-struct Reset<'a>(&'a Cell<bool>);
-
-impl Drop for Reset<'_> {
-    fn drop(&mut self) {
-        self.0.set(false);
+impl SnapshotStore {
+    /// Makes the origin show what snapshot `id` shows now, durably, and lets others go on. What is left to do is
+    /// restored by [`SnapshotStore::continue_rollback`], also after a restart. Changes that are under way are waited
+    /// for, and belong to what is given up. Other snapshots stay what they are.
+    pub async fn begin_rollback(&self, id: u64) -> Result<(), StoreError> {
+        if self.has_siblings.get() {
+            return Err(StoreError::Misfit("the origin has independent snapshots, which would not be asked")); // V3
+        }
+        let _managing = self.manage().await?;
+        if self.rollback_status().is_some() {
+            return Err(StoreError::Busy);
+        }
+        if self.descriptor(id)?.size > self.origin_device().shape().size {
+            return Err(StoreError::Misfit("the origin is smaller than the snapshot"));
+        }
+        let view = self.view_state(id).ok_or(StoreError::NotFound)?;
+        // The long flush comes before the gates close, so that the one behind them is short.
+        self.flush_written().await?;
+        let (_changes, _view) = (self.changes.close(), view.gate.close());
+        self.changes.drained().await;
+        view.gate.drained().await;
+        self.flush_written().await?; // K2: a crash must not take back what the target shows now.
+        let boundary = self.contents.borrow().next_snapshot;
+        match self.log_entry(Entry::RollbackBegun { snapshot: id, boundary }).await {
+            Ok(()) => {}
+            Err(IoError::NoSpace) => return Err(StoreError::NoSpace),
+            Err(error) => {
+                self.half_rolled_back.set(true); // K6
+                return Err(error.into());
+            }
+        }
+        assert_eq!(self.rollback_status().map(|status| status.snapshot), Some(id), "K1: it has begun");
+        tracing::info!(store = %self.id, snapshot = id, boundary, "the origin is rolled back");
+        Ok(())
     }
+
+    /// The rollback under way, if any.
+    pub fn rollback_status(&self) -> Option<RollbackStatus> {
+        let contents = self.contents.borrow();
+        let Rollback { snapshot, size, restored, .. } = contents.rollback.as_ref()?;
+        Some(RollbackStatus { snapshot: *snapshot, done: restored.bytes().min(*size), total: *size })
+    }
+
+    /// Restores up to `bytes` bytes of what is pending; whether there is more to do. To be called now and then, by
+    /// whoever has the time. After an error it can be called again: nothing is lost, and the origin shows what it
+    /// should all the while.
+    pub async fn continue_rollback(&self, bytes: u64) -> Result<bool, StoreError> {
+        let _alone = self.restoring.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        let Some(target) = self.target() else { return Ok(false) };
+        let Some(covers) = self.find_dose(bytes).await? else {
+            return Ok(self.end_rollback(target.0).await?);
+        };
+        let view = self.view_state(target.0).ok_or(StoreError::Corrupt("K2: the target is there"))?;
+        let _source = view.lock.lock(covers, LockMode::Shared).await; // K5
+        let _copying = self.copies.lock(covers, LockMode::Exclusive).await;
+        let (pending, _) = self.unrestored(covers).await?;
+        if !pending.is_empty() {
+            self.restore(&pending, Durability::Volatile).await?;
+            self.origin_device().flush().await?; // K3
+        }
+        self.mark(vec![covers]).await?;
+        Ok(true)
+    }
+
+    /// Restores all that is pending. While others use the origin doses are small, and rest as long as they took.
+    pub async fn finish_rollback(&self, progress: &Progress) -> Result<(), StoreError> {
+        let tell = || {
+            if let Some(status) = self.rollback_status() {
+                progress.total.set(status.total);
+                progress.done.set(status.done);
+            }
+        };
+        tell();
+        let mut seen = self.requests();
+        loop {
+            let (started, busy) = (self.clock.now(), self.requests() != seen);
+            seen = self.requests();
+            if !self.continue_rollback(if busy { DOSE_BYTES_BUSY } else { DOSE_BYTES }).await? {
+                break;
+            }
+            tell();
+            super::removal::let_others_go_on().await;
+            if busy {
+                self.clock.sleep(self.clock.now().since(started)).await;
+            }
+        }
+        progress.done.set(progress.total.get());
+        Ok(())
+    }
+
+    /// Makes the origin what snapshot `id` shows now, and restores all of it; or goes on with the rollback to that
+    /// snapshot that is under way. The origin shows the old state as soon as there is a total.
+    pub async fn rollback(&self, id: u64, progress: &Progress) -> Result<(), StoreError> {
+        if self.rollback_status().is_none_or(|status| status.snapshot != id) {
+            self.begin_rollback(id).await?;
+        }
+        self.finish_rollback(progress).await
+    }
+
+    /// The first bytes that are not restored, as many as one dose should see to: a long stretch without a pending
+    /// part, or up to `bytes` bytes of pending parts and what lies between. None if all is restored.
+    async fn find_dose(&self, bytes: u64) -> Result<Option<Extent>, IoError> {
+        let gap = self.contents.borrow().rollback.as_ref().and_then(|rollback| {
+            Some((rollback.restored.first_gap(Extent::new(0, rollback.size))?, rollback.size))
+        });
+        let Some((first, size)) = gap else { return Ok(None) };
+        let end = size.min(first + SEARCH_BYTES);
+        let mut at = first;
+        while at < end {
+            let window = Extent::between(at, end.min(at + SPAN_BYTES));
+            let (pending, _) = self.unrestored(window).await?;
+            if !pending.is_empty() && at == first {
+                return Ok(Some(Extent::between(first, behind(&pending, bytes).unwrap_or(window.end()))));
+            }
+            if !pending.is_empty() {
+                break;
+            }
+            at = window.end();
+        }
+        Ok(Some(Extent::between(first, at)))
+    }
+
+    /// All is restored: says so. Whether there is more to do: never.
+    async fn end_rollback(&self, target: u64) -> Result<bool, IoError> {
+        let status = self.rollback_status();
+        assert!(status.is_none_or(|status| status.done == status.total), "K1: all of it is restored");
+        self.log_entry(Entry::RollbackEnded(target)).await?;
+        tracing::info!(store = %self.id, snapshot = target, "the rollback is done");
+        Ok(false)
+    }
+
+    /// Copies what the target shows to the device, in `pending` parts, after what must be preserved of them is. The
+    /// caller holds the target's lock and `copies`.
+    async fn restore(&self, pending: &[Extent], durability: Durability) -> Result<(), IoError> {
+        self.preserve_pending(pending).await?;
+        let Some((target, _)) = self.target() else { return Ok(()) };
+        let (mut runs, mut in_use): (Vec<Run>, Vec<InUse>) = (Vec::new(), Vec::new());
+        for extent in pending {
+            let (found, guard) = self.map.resolve(target, *extent).await?;
+            runs.extend(found);
+            in_use.push(guard);
+        }
+        let pieces = runs.into_iter().flat_map(|run| {
+            let pieces: Vec<_> = run.extent.pieces(PIECE_BYTES).collect();
+            pieces.into_iter().filter_map(move |(_, piece)| run.clip(piece))
+        });
+        let copies = stream::iter(pieces.map(|piece| self.restore_piece(piece, durability)));
+        let outcomes: Vec<Result<(), IoError>> = copies.buffer_unordered(PIECES).collect().await;
+        outcomes.into_iter().collect()
+    }
+
+    async fn restore_piece(&self, piece: Run, durability: Durability) -> Result<(), IoError> {
+        let Run { extent, source } = piece;
+        let sabotaged = self.sabotaged(Sabotage::RestoreUnpreserved);
+        let preserved = sabotaged || self.missing_before_boundary(extent).await?.is_none();
+        assert!(preserved, "K4: {extent:?}");
+        let device = self.origin_device();
+        match source {
+            Source::Store(place) => {
+                let buffer = self.arena.take(index(extent.length));
+                let content = self.store_device().read(place, buffer).await?;
+                device.write(extent.offset, content.freeze(), durability).await?;
+            }
+            Source::Zeros => {
+                device.zero(extent, ZeroOptions { durability, unmap: false, fast: false }).await?;
+            }
+            Source::Below => {} // Not pending: the device holds it.
+        }
+        Ok(())
+    }
+
+    /// Says in the log that `extents` are restored (K3).
+    async fn mark(&self, extents: Vec<Extent>) -> Result<(), IoError> {
+        let tickets = self.join_marks(extents);
+        self.settle_all(tickets).await
+    }
+
+    /// Has the log say that `extents` are restored, once the tickets are settled.
+    fn join_marks(&self, extents: Vec<Extent>) -> Vec<Ticket> {
+        let Some((snapshot, _)) = self.target() else { return Vec::new() };
+        if self.sabotaged(Sabotage::SkipRestoredMark) {
+            if let Some(rollback) = &mut self.contents.borrow_mut().rollback {
+                extents.into_iter().for_each(|extent| rollback.restore(extent));
+            }
+            return Vec::new();
+        }
+        let join = |extent| {
+            assert!(extent != Extent::default(), "something is restored");
+            self.pipeline.join(Work::Entry(Entry::Restored { snapshot, extent }))
+        };
+        extents.into_iter().map(join).collect()
+    }
+
+    async fn settle_all(&self, tickets: Vec<Ticket>) -> Result<(), IoError> {
+        let mut outcome = Ok(());
+        for ticket in tickets {
+            outcome = outcome.and(self.settle(ticket).await);
+        }
+        outcome
+    }
+
+    fn requests(&self) -> u64 {
+        self.contents.borrow().rollback.as_ref().map_or(0, |rollback| rollback.requests.get())
+    }
+
+    /// The target and the boundary.
+    fn target(&self) -> Option<(u64, u64)> {
+        self.contents.borrow().rollback.as_ref().map(|rollback| (rollback.snapshot, rollback.boundary))
+    }
+}
+
+/// Where the first `bytes` bytes of `pending`, whole parts and at least one, end; none if there are not more.
+fn behind(pending: &[Extent], bytes: u64) -> Option<u64> {
+    let mut left = align_down(bytes, PART_SIZE).max(PART_SIZE);
+    for extent in pending {
+        if left <= extent.length {
+            return Some(extent.offset + left);
+        }
+        left -= extent.length;
+    }
+    None
 }

@@ -36,12 +36,8 @@ impl SnapshotStore {
         self.blocks.pages().room(Room::Ordinary).saturating_sub(nodes) * PART_SIZE
     }
 
-    /// As [`SnapshotStore::available`], for what is written to snapshots.
-    pub(super) fn available_to_snapshots(&self, entries: usize, bytes: u64) -> u64 {
-        self.available(entries, bytes).saturating_sub(self.state.borrow().held_back)
-    }
-
-    /// Keeps the blocks that the next checkpoint needs; to be called when snapshots came or went (S9).
+    /// Keeps the blocks that the next checkpoint needs; to be called when its table gets longer or
+    /// shorter (S9).
     pub(super) fn keep_for_checkpoint(&self) {
         let blocks = self.contents.borrow().table_blocks() + LOG_BLOCKS;
         self.blocks.pages().keep_for_commit(blocks);

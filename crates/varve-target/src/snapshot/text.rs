@@ -9,7 +9,8 @@
 //! preserved ID OFFSET BYTES PLACE
 //! written ID OFFSET BYTES PLACE      (place 0: zeros)
 //! removed ID
-//! rollback ID
+//! rollback ID BOUNDARY               (begun; snapshots from that id on came later)
+//! restored ID OFFSET BYTES           (of that rollback)
 //! ```
 //!
 //! Content is not in it: a restored store must have it at the same places.
@@ -108,7 +109,10 @@ fn push_line(text: &mut String, entry: &Entry) {
             format!("snapshot {id} {name} created {} size {size}{flags}", created.0)
         }
         Entry::Removed(id) => format!("removed {id}"),
-        Entry::RollbackBegun(id) => format!("rollback {id}"),
+        Entry::RollbackBegun { snapshot, boundary } => format!("rollback {snapshot} {boundary}"),
+        Entry::Restored { snapshot, extent } => {
+            format!("restored {snapshot} {} {}", extent.offset, extent.length)
+        }
         Entry::Flags { .. } | Entry::RollbackEnded(_) | Entry::Bytes { .. } => {
             unreachable!("the text has none")
         }
@@ -229,6 +233,11 @@ fn check(contents: &Contents, head: Head, entry: &Entry) -> Result<(), StoreErro
             "content is preserved for a snapshot that does not exist, or beyond its end",
         ));
     }
+    if let Entry::RollbackBegun { boundary, .. } = entry
+        && *boundary > head.next_snapshot
+    {
+        return Err(StoreError::Misfit("the boundary of a rollback is an id that none has had yet"));
+    }
     Ok(())
 }
 
@@ -276,7 +285,13 @@ fn parse_line(line: &str) -> Option<Entry> {
             }))
         }
         ["removed", id] => Some(Entry::Removed(id.parse().ok()?)),
-        ["rollback", id] => Some(Entry::RollbackBegun(id.parse().ok()?)),
+        ["rollback", id, boundary] => {
+            Some(Entry::RollbackBegun { snapshot: id.parse().ok()?, boundary: boundary.parse().ok()? })
+        }
+        ["restored", id, offset, bytes] => {
+            let extent = Extent::checked(offset.parse().ok()?, bytes.parse().ok()?)?;
+            Some(Entry::Restored { snapshot: id.parse().ok()?, extent })
+        }
         _ => None,
     }
 }

@@ -3,21 +3,19 @@
 use super::batch::Work;
 use super::map::{Run, Source, report};
 use super::removal::DOSE_ENTRIES;
-use super::{Sabotage, SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index};
+use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index};
 use crate::fan_out::join_pieces;
 use crate::pdata::{InUse, Room};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
-    Access, Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io,
-    IoError, LockMode, Outcome, Shape, StatusFuture, StatusRun,
+    Access, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
+    LockMode, Outcome, Shape, StatusFuture, StatusRun,
 };
 use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 
 /// How much may be written to snapshots before the log is told without being asked.
 const UNLOGGED_MAX: usize = 1000;
-/// How many bytes one question about allocation looks at: the answer may cover less than was asked.
-const STATUS_BYTES: u64 = 1 << 30;
 
 struct View {
     store: Rc<SnapshotStore>,
@@ -46,33 +44,22 @@ impl SnapshotStore {
         self.views.borrow().get(&id).filter(|view| !view.gone.get()).map(Rc::clone)
     }
 
-    /// Where the bytes of `extent` of a snapshot are, and what keeps them there while it is held.
-    async fn resolve(&self, id: u64, extent: Extent) -> Result<(Vec<Run>, InUse), IoError> {
-        let parts = extent.align_out(PART_SIZE);
-        let (runs, in_use) = if self.sabotaged(Sabotage::WrittenAsPreserved) {
-            let all: Vec<u64> = self.contents.borrow().snapshots.keys().copied().collect();
-            self.map.resolve_confused(&all, id, parts).await?
-        } else {
-            self.map.resolve(id, parts).await?
-        };
-        Ok((runs.into_iter().filter_map(|run| run.clip(extent)).collect(), in_use))
-    }
-
     /// Reads what snapshot `id` shows from `offset` on.
     pub(super) async fn read_snapshot(&self, id: u64, offset: u64, buffer: Buffer) -> Outcome {
         let extent = Extent::new(offset, buffer.len() as u64);
-        let (mut runs, mut _in_use) = self.resolve(id, extent).await?;
+        let _held = self.hold_target(id, extent).await; // K5: before `falls`
+        let (mut runs, mut _in_use) = self.shown(id, extent).await?;
         let mut _shared = None;
         if runs.iter().any(|run| run.source == Source::Below) {
             // S2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
             _shared = Some(self.falls.lock(extent.align_out(PART_SIZE), LockMode::Shared).await);
-            (runs, _in_use) = self.resolve(id, extent).await?;
+            (runs, _in_use) = self.shown(id, extent).await?;
         }
         self.read_runs(&runs, buffer).await
     }
 
     /// Reads `runs`, which follow each other, into `buffer`.
-    async fn read_runs(&self, runs: &[Run], mut buffer: Buffer) -> Outcome {
+    pub(super) async fn read_runs(&self, runs: &[Run], mut buffer: Buffer) -> Outcome {
         let (origin, store) = (self.origin_device(), self.store_device());
         let mut pieces = Vec::with_capacity(runs.len());
         for run in runs {
@@ -111,7 +98,7 @@ impl SnapshotStore {
                 return Err(error);
             }
             self.blocks.pages().reclaim();
-            let wanted = length.min(self.available_to_snapshots(1, length)) / PART_SIZE;
+            let wanted = length.min(self.available(1, length)) / PART_SIZE;
             let taken = match wanted {
                 0 => Err(IoError::NoSpace),
                 _ => self.blocks.run(|pages| pages.take_loose(wanted)).await.map_err(report),
@@ -182,6 +169,7 @@ impl View {
         let extent = Extent::new(offset, data.len() as u64);
         let parts = extent.align_out(PART_SIZE);
         let _alone = self.state.lock.lock(parts, LockMode::Exclusive).await;
+        self.store.let_go(self.id, parts).await?;
         let runs = self.store.map.resolve_written(self.id, parts).await?;
         let writes = runs.into_iter().map(|run| self.write_run(run, extent, &data));
         join_all(writes).await.into_iter().collect()
@@ -241,7 +229,8 @@ impl View {
         self.write_zeros(Extent::between(extent.offset, inner.offset)).await?;
         self.write_zeros(Extent::between(inner.end(), extent.end())).await?;
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
-        if self.store.available_to_snapshots(1, inner.length) == 0 {
+        self.store.let_go(self.id, inner).await?;
+        if self.store.available(1, inner.length) == 0 {
             return Err(IoError::NoSpace);
         }
         self.store.note_written(Mapping { snapshot: self.id, extent: inner, place: ZEROS }).await
@@ -262,8 +251,11 @@ impl View {
             return Ok(());
         }
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
+        if self.store.let_go(self.id, inner).await.is_err() {
+            return Ok(()); // What is given up may stay.
+        }
         let runs = self.store.map.resolve_written(self.id, inner).await?;
-        if self.store.available_to_snapshots(runs.len(), inner.length) == 0 {
+        if self.store.available(runs.len(), inner.length) == 0 {
             return Ok(()); // What is given up need not be forgotten, and the map has no room to say so.
         }
         for run in runs {
@@ -306,24 +298,7 @@ impl View {
         if self.state.gone.get() {
             return Err(IoError::Gone);
         }
-        let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
-        let mut answer = Vec::new();
-        for run in self.store.resolve(self.id, extent).await?.0 {
-            let length = run.extent.length;
-            match run.source {
-                Source::Store(_) => answer.push(StatusRun { length, allocation: Allocation::Data }),
-                Source::Zeros => answer.push(StatusRun { length, allocation: Allocation::Hole }),
-                Source::Below => {
-                    let below = self.store.origin_device().status(run.extent).await?;
-                    let covered: u64 = below.iter().map(|run| run.length).sum();
-                    answer.extend(below);
-                    if covered < length {
-                        break;
-                    }
-                }
-            }
-        }
-        Ok(answer)
+        self.store.status_shown(self.id, extent).await
     }
 }
 

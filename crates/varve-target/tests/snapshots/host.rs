@@ -5,15 +5,17 @@ use futures_util::stream::FuturesUnordered;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{Device, Extent, IoError, KIB};
 use varve_sim::{
-    Client, CrashKind, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World,
+    Client, CrashKind, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle, SimDisk,
+    World,
 };
 use varve_target::Linear;
 use varve_target::pdata::PolicyKind;
 use varve_target::snapshot::{
-    FormatOptions, Frozen, FullPolicy, MetadataOrder, NewSnapshot, Progress, Sabotage, SnapshotStore,
-    StoreError, StoreOptions, Uuid, check_store,
+    FormatOptions, Frozen, FullPolicy, MetadataOrder, NewSnapshot, Sabotage, SnapshotStore, StoreError,
+    StoreOptions, Uuid, check_store,
 };
 
 const ORIGIN_SIZE_MAX: u64 = 320 * KIB;
@@ -31,7 +33,13 @@ pub(crate) struct Known {
 enum Doubt {
     Create(String, SharedOracle, NewSnapshot),
     Remove(String),
-    Rollback(String, Box<Oracle>),
+    /// A rollback was beginning.
+    Rollback(RollbackToken),
+    /// It was when the crash came: the origin as it is if it has begun, and if not.
+    RolledBack {
+        done: Box<Oracle>,
+        undone: Box<Oracle>,
+    },
     Flags(String),
 }
 
@@ -44,6 +52,35 @@ struct Model {
     store_size: u64,
 }
 
+/// What happened in rollbacks, over all histories.
+pub(crate) struct Rollbacks {
+    begun: AtomicU64,
+    doses: AtomicU64,
+    ended: AtomicU64,
+    /// Boots that found one under way.
+    resumed: AtomicU64,
+}
+
+impl Rollbacks {
+    pub(crate) const fn new() -> Self {
+        Self {
+            begun: AtomicU64::new(0),
+            doses: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
+            resumed: AtomicU64::new(0),
+        }
+    }
+
+    /// How many were begun, doses, how many ended, boots that found one under way.
+    pub(crate) fn now(&self) -> [u64; 4] {
+        [&self.begun, &self.doses, &self.ended, &self.resumed].map(|number| number.load(Ordering::Relaxed))
+    }
+}
+
+fn count(number: &AtomicU64) {
+    number.fetch_add(1, Ordering::Relaxed);
+}
+
 pub(crate) struct Host {
     world: World,
     origin_disk: SimDisk,
@@ -51,6 +88,8 @@ pub(crate) struct Host {
     options: StoreOptions,
     /// Whether the disks fail now and then while clients are at work.
     faulty: bool,
+    /// Whether rollbacks are to be frequent; then they are counted here.
+    pub(crate) rollbacks: Option<&'static Rollbacks>,
     model: RefCell<Model>,
 }
 
@@ -72,6 +111,7 @@ impl Host {
             // Half of the histories have a cache that holds next to nothing: nodes are loaded and given up all the time.
             cache_bytes: *random.pick(&[0, 64 << 20]),
             policy: *random.pick(&PolicyKind::ALL),
+            restored_ranges: *random.pick(&[2, 1 << 14]),
             low_space_percent: 60,
             full: *random.pick(&[
                 FullPolicy::Error,
@@ -92,6 +132,7 @@ impl Host {
             store_disk: SimDisk::new(STORE_SIZE_MAX),
             options,
             faulty,
+            rollbacks: None,
             model: RefCell::new(model),
             world,
         };
@@ -138,6 +179,7 @@ impl Host {
 
     /// The crash has come: what was not durable may be gone.
     pub(crate) fn crashed(&self, kind: CrashKind) {
+        self.branch_rollbacks();
         let model = self.model.borrow();
         let doubtful = model.doubts.iter().filter_map(|doubt| match doubt {
             Doubt::Create(_, oracle, _) => Some(oracle),
@@ -152,11 +194,24 @@ impl Host {
         }
         drop(model);
         for doubt in &mut self.model.borrow_mut().doubts {
-            if let Doubt::Rollback(_, before) = doubt {
-                match kind {
-                    CrashKind::Power => before.crashed(),
-                    CrashKind::Process => before.killed(),
-                }
+            let Doubt::RolledBack { done, undone } = doubt else { continue };
+            match kind {
+                CrashKind::Power => [done, undone].into_iter().for_each(|past| past.crashed()),
+                CrashKind::Process => [done, undone].into_iter().for_each(|past| past.killed()),
+            }
+        }
+    }
+
+    /// A rollback that was beginning has begun or has not; only the next boot can tell.
+    fn branch_rollbacks(&self) {
+        let mut model = self.model.borrow_mut();
+        let origin = Rc::clone(&model.origin);
+        for doubt in &mut model.doubts {
+            if let Doubt::Rollback(token) = doubt {
+                let (mut done, mut undone) = (origin.borrow().fork(), origin.borrow().fork());
+                done.rollback_finished(*token);
+                undone.rollback_undone(*token);
+                *doubt = Doubt::RolledBack { done: Box::new(done), undone: Box::new(undone) };
             }
         }
     }
@@ -169,6 +224,9 @@ impl Host {
             SnapshotStore::open(origin, store, self.world.arena(), self.world.clock(), self.options).await;
         let store = opened.expect("a store can always be opened");
         let boot = Boot { host: self, store, ended: Cell::new(false) };
+        if let Some(rollbacks) = self.rollbacks.filter(|_| boot.store.rollback_status().is_some()) {
+            count(&rollbacks.resumed);
+        }
         boot.settle_doubts().await;
         boot
     }
@@ -207,26 +265,18 @@ impl Boot<'_> {
                     let known = model.snapshots.get_mut(&name).expect("known");
                     (known.held, known.read_only) = (descriptor.held, descriptor.read_only);
                 }
-                Doubt::Rollback(name, before) => self.settle_rollback(&name, *before).await,
+                Doubt::Rollback(_) => unreachable!("every boot begins behind a crash"),
+                Doubt::RolledBack { done, undone } => {
+                    let begun = self.store.rollback_status().is_some();
+                    let model = self.host.model.borrow();
+                    model.origin.replace(if begun { *done } else { *undone });
+                }
             }
         }
         let model = self.host.model.borrow();
         let known: BTreeMap<String, u64> =
             model.snapshots.iter().map(|(name, known)| (name.clone(), known.id)).collect();
         assert_eq!(listed, known, "every acknowledged snapshot exists, and no other");
-    }
-
-    /// The origin is either what the snapshot is, or what it was before.
-    async fn settle_rollback(&self, name: &str, before: Oracle) {
-        let id = self.host.model.borrow().snapshots[name].id;
-        let snapshot = self.store.snapshot(id).expect("a snapshot is not lost in a rollback");
-        let (now, then) = (self.content(&self.store.origin()).await, self.content(&snapshot).await);
-        let model = self.host.model.borrow();
-        if now == then {
-            model.origin.borrow_mut().restore(&model.snapshots[name].oracle.borrow());
-        } else {
-            model.origin.borrow_mut().restore(&before);
-        }
     }
 
     async fn content(&self, device: &Device) -> Vec<u8> {
@@ -293,23 +343,22 @@ impl Boot<'_> {
         let report = check_store(&self.host.store_device(), &self.host.world.arena()).await;
         let report = report.expect("a store that is in use is sound");
         assert_eq!(report.snapshots, self.store.list());
+        assert_eq!(report.rollback, self.store.rollback_status().map(|status| status.snapshot));
     }
 
     /// One round: clients of the origin and of some snapshots, beside something that happens to the snapshots.
     pub(crate) async fn round(&self, random: &mut Random) {
         let names = self.names();
-        if random.chance(1, 8) && !names.is_empty() {
-            return self.rollback_round(random).await;
-        }
         let count = if names.is_empty() { 0 } else { random.below(3) };
         let pool: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
-        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork()];
-        let [first, second, third, fourth] = &mut choices;
+        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork(), random.fork()];
+        let [first, second, third, fourth, fifth] = &mut choices;
         let origin = self.exercise(self.origin_client(), first);
         let one = self.exercise_one(pool.first(), second);
         let two = self.exercise_one(pool.get(1), third);
         let other = self.manage(fourth, &pool);
-        futures_util::join!(origin, one, two, other);
+        let restoring = self.restore_some(fifth);
+        futures_util::join!(origin, one, two, other, restoring);
         if random.chance(2, 3) {
             while self.reclaim(random.between(1, 40)).await {}
         }
@@ -383,11 +432,15 @@ impl Boot<'_> {
             self.reclaim(random.between(1, 6)).await;
         }
         let free: Vec<String> = self.names().into_iter().filter(|name| !in_use.contains(name)).collect();
-        match random.below(10) {
+        if self.host.rollbacks.is_some() && !free.is_empty() && random.chance(1, 2) {
+            return self.begin_rollback(random.pick::<String>(&free)).await;
+        }
+        match random.below(11) {
             0..=3 if self.names().len() < 6 => self.create(random).await,
             4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free), random.fork()).await,
             6 if !free.is_empty() => self.set_flags(random.pick::<String>(&free), random.fork()).await,
             7 => self.grow_store(random),
+            8 if !free.is_empty() => self.begin_rollback(random.pick::<String>(&free)).await,
             _ => {}
         }
     }
@@ -442,11 +495,16 @@ impl Boot<'_> {
             assert_eq!(self.store.remove(id).await, Err(StoreError::Held));
             return;
         }
+        let is_target = self.store.rollback_status().is_some_and(|status| status.snapshot == id);
         self.host.model.borrow_mut().doubts.push(Doubt::Remove(name.to_owned()));
         let removed = match random.below(4) {
             0 => self.store.remove(id).await,
             _ => self.store.begin_removal(id).await,
         };
+        if is_target && removed == Err(StoreError::Busy) {
+            self.resolve(|doubt| matches!(doubt, Doubt::Remove(_)));
+            return; // K2
+        }
         if self.is_fault(&removed) {
             return;
         }
@@ -490,44 +548,62 @@ impl Boot<'_> {
         self.store.origin_resized(self.host.origin_device()).expect("it grows");
     }
 
-    /// Rolls the origin back, beside clients of other snapshots.
-    async fn rollback_round(&self, random: &mut Random) {
-        let names = self.names();
-        let name = random.pick(&names).clone();
-        let other = names.iter().find(|other| **other != name).cloned();
-        let (id, before) = {
-            let model = self.host.model.borrow();
-            let origin = model.origin.borrow();
-            let known = &model.snapshots[&name];
-            if known.oracle.borrow().size() != origin.size() {
-                return;
-            }
-            (known.id, origin.snapshot(1))
-        };
-        self.host.model.borrow_mut().doubts.push(Doubt::Rollback(name.clone(), Box::new(before)));
-        let progress = Progress::default();
-        let mut choices = random.fork();
-        let rollback = self.store.rollback(id, &progress);
-        let (outcome, ()) = futures_util::join!(rollback, self.exercise_one(other.as_ref(), &mut choices));
-        if self.is_fault(&outcome) {
+    /// Begins to roll the origin back, while clients use it.
+    async fn begin_rollback(&self, name: &str) {
+        let id = self.host.model.borrow().snapshots[name].id;
+        // What the snapshot holds should be known as well as can be.
+        let client = self.client(name);
+        if client.flush().await.is_err() || client.verify().await.is_err() {
             return;
         }
-        self.resolve(|doubt| matches!(doubt, Doubt::Rollback(..)));
-        match outcome {
+        if self.store.rollback_status().is_some() {
+            assert_eq!(self.store.begin_rollback(id).await, Err(StoreError::Busy));
+            return;
+        }
+        let token = {
+            let model = self.host.model.borrow();
+            let mut origin = model.origin.borrow_mut();
+            origin.rollback_started(&model.snapshots[name].oracle.borrow())
+        };
+        self.host.model.borrow_mut().doubts.push(Doubt::Rollback(token));
+        let begun = self.store.begin_rollback(id).await;
+        if self.is_fault(&begun) {
+            return;
+        }
+        self.resolve(|doubt| matches!(doubt, Doubt::Rollback(_)));
+        let model = self.host.model.borrow();
+        match begun {
             Ok(()) => {
-                self.host.let_fail(false);
-                assert_eq!(progress.done.get(), progress.total.get());
-                let snapshot = self.store.snapshot(id).expect("it stays");
-                let now = self.content(&self.store.origin()).await;
-                assert!(now == self.content(&snapshot).await, "the origin is what the snapshot is");
-                let model = self.host.model.borrow();
-                let mut origin = model.origin.borrow_mut();
-                origin.restore(&model.snapshots[&name].oracle.borrow());
-                let flush = origin.flush_started();
-                origin.flush_finished(flush);
-                self.host.let_fail(true);
+                model.origin.borrow_mut().rollback_finished(token);
+                self.host.rollbacks.into_iter().for_each(|rollbacks| count(&rollbacks.begun));
             }
-            Err(error) => assert_eq!(error, StoreError::NoSpace),
+            Err(error) => {
+                assert_eq!(error, StoreError::NoSpace);
+                model.origin.borrow_mut().rollback_undone(token);
+            }
+        }
+    }
+
+    /// Some doses of the rollback under way, if there is one.
+    async fn restore_some(&self, random: &mut Random) {
+        for _ in 0..random.below(5) {
+            let pause = std::time::Duration::from_micros(random.below(700));
+            self.host.world.clock().sleep(pause).await;
+            let bytes = *random.pick(&[1, 8 * KIB, 64 * KIB]);
+            let before = self.store.rollback_status();
+            let more = self.store.continue_rollback(bytes).await;
+            if self.is_fault(&more) {
+                return;
+            }
+            match more {
+                Ok(more) => {
+                    let rollbacks = self.host.rollbacks.filter(|_| before.is_some());
+                    rollbacks.into_iter().for_each(|rollbacks| {
+                        count(if more { &rollbacks.doses } else { &rollbacks.ended });
+                    });
+                }
+                Err(error) => assert_eq!(error, StoreError::NoSpace),
+            }
         }
     }
 

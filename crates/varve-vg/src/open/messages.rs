@@ -93,7 +93,9 @@ impl Note {
             Self::Stale { path, .. } => Some(format!(
                 "`varve vg extend {group} {path} --yes` takes it back with data that may be old"
             )),
-            Self::OtherShape { .. } => Some(format!("`varve vg restore {group} FILE` writes a backup back")),
+            Self::OtherShape { .. } => Some(format!(
+                "attach the right disk and `varve pv scan PATH`, or give it up: `varve vg reduce {group} --missing`"
+            )),
             Self::Removed { path, .. } => Some(format!("`varve pv create {path} --yes` makes it free")),
             Self::Behind { .. }
             | Self::Returned { .. }

@@ -268,7 +268,7 @@ impl PlanError {
             Self::VolumeIncomplete { group, .. } => {
                 format!(
                     "bring the disk back and `varve pv scan PATH`, or give up what lies on it: `varve vg reduce \
-                    {group} --missing --yes`"
+                    {group} --missing --with-volumes`"
                 )
             }
             Self::Backup { group, .. } => {

@@ -1,11 +1,11 @@
 //! Plans that concern exception stores.
 
 use super::volumes::no_space;
-use super::{Draft, PlanError, places};
+use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
-use crate::model::{Segment, Store};
+use crate::model::{Kind, LogicalVolume, Segment, Store, StorePolicy};
 use uuid::Uuid;
-use varve_block::{KIB, MIB};
+use varve_block::{KIB, MIB, UnixTime};
 
 impl Draft<'_> {
     pub(super) fn create_store(
@@ -14,9 +14,10 @@ impl Draft<'_> {
         id: Uuid,
         size: u64,
         chunk_size: u64,
+        kind: StoreKind,
     ) -> Result<(), PlanError> {
         let lv = self.lv(volume)?.clone();
-        if lv.store.is_some() {
+        if kind == StoreKind::Dependent && lv.store.is_some() {
             return Err(self.has_store(volume));
         }
         if !chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&chunk_size) {
@@ -26,13 +27,16 @@ impl Draft<'_> {
         self.grow_store(&mut store, size)?;
         let (full, size) = (self.full(volume), self.size_text(store.extents));
         self.step(format!("give {full} an exception store of {size} ({})", place_text(&store)));
-        self.lv(volume)?.store = Some(store);
+        let lv = self.lv(volume)?;
+        match kind {
+            StoreKind::Dependent => lv.store = Some(store),
+            StoreKind::Independent => lv.independent_stores.push(store),
+        }
         Ok(())
     }
 
-    pub(super) fn extend_store(&mut self, volume: &str, by: u64) -> Result<(), PlanError> {
-        let lv = self.lv(volume)?.clone();
-        let mut store = lv.store.ok_or_else(|| self.no_store(volume))?;
+    pub(super) fn extend_store(&mut self, volume: &str, id: Uuid, by: u64) -> Result<(), PlanError> {
+        let mut store = self.store(volume, id)?.clone();
         let before = self.size_text(store.extents);
         self.grow_store(&mut store, by)?;
         let (full, size) = (self.full(volume), self.size_text(store.extents));
@@ -40,16 +44,71 @@ impl Draft<'_> {
             "extend the exception store of {full} from {before} to {size} ({})",
             place_text(&store)
         ));
-        self.lv(volume)?.store = Some(store);
+        *self.store(volume, id)? = store;
         Ok(())
     }
 
-    pub(super) fn remove_store(&mut self, volume: &str) -> Result<(), PlanError> {
-        let store = self.lv(volume)?.store.take().ok_or_else(|| self.no_store(volume))?;
+    pub(super) fn remove_store(&mut self, volume: &str, id: Uuid) -> Result<(), PlanError> {
+        let store = self.store(volume, id)?.clone();
         assert!(store.extents > 0, "T7: a store has extents");
+        let lv = self.lv(volume)?;
+        lv.store = lv.store.take().filter(|other| other.id != id);
+        lv.independent_stores.retain(|other| other.id != id);
         let (full, size) = (self.full(volume), self.size_text(store.extents));
         self.step(format!("give up the exception store of {full} ({size})"));
         Ok(())
+    }
+
+    pub(super) fn replace_store(
+        &mut self,
+        volume: &str,
+        id: Uuid,
+        size: u64,
+        kept: (String, Uuid),
+        created: UnixTime,
+    ) -> Result<(), PlanError> {
+        let old = self.store(volume, id)?.clone();
+        let (name, kept_id) = kept;
+        self.check_new_name(&name)?;
+        let mut new = Store { extents: 0, segments: Vec::new(), ..old };
+        self.grow_store(&mut new, size)?; // while the old one still owns its extents
+        let (full, size) = (self.full(volume), self.size_text(new.extents));
+        self.step(format!("give {full} a new exception store of {size} ({})", place_text(&new)));
+        self.step(format!("keep the old one as {}, read-only", self.full(&name)));
+        let old = std::mem::replace(self.store(volume, id)?, new);
+        self.description.logical_volumes.push(LogicalVolume {
+            name,
+            id: kept_id,
+            kind: Kind::Linear,
+            stripe_size: None,
+            read_only: true,
+            created,
+            extents: old.extents,
+            segments: old.segments,
+            store_policy: None,
+            store: None,
+            independent_stores: Vec::new(),
+        });
+        Ok(())
+    }
+
+    pub(super) fn set_store_policy(&mut self, volume: &str, policy: StorePolicy) -> Result<(), PlanError> {
+        self.lv(volume)?.store_policy = (policy != StorePolicy::default()).then_some(policy);
+        let growth = match policy.extend_at_percent {
+            Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
+            None => "off".to_owned(),
+        };
+        let full = self.full(volume);
+        self.step(format!(
+            "let {full} do this when its exception store is full: {:?}, pauses of at most {} ms; extension {growth}",
+            policy.when_full, policy.pause_timeout_ms
+        ));
+        Ok(())
+    }
+
+    fn store(&mut self, volume: &str, id: Uuid) -> Result<&mut Store, PlanError> {
+        let missing = self.no_store(volume);
+        self.lv(volume)?.store_mut(id).ok_or(missing)
     }
 
     fn grow_store(&self, store: &mut Store, by: u64) -> Result<(), PlanError> {

@@ -146,7 +146,7 @@ fn refusals_have_a_kind_and_a_message() {
         (Change::AddDisks { disks: vec![disk(0, 9)] }, ErrorKind::Exists, "/dev/sd0 belongs to data already"),
         (Change::RemoveMissing { with_volumes: true }, ErrorKind::NotFound, "no disk of data is missing"),
         (
-            Change::RemoveStore { volume: "vm1".into() },
+            Change::RemoveStore { volume: "vm1".into(), store: Uuid::from_u128(7) },
             ErrorKind::NotFound,
             "data/vm1 has no exception store",
         ),
@@ -163,28 +163,83 @@ fn refusals_have_a_kind_and_a_message() {
     assert_eq!(refusal(&alone, Change::RemoveDisk { id: disk(0, 0).id }).0, ErrorKind::Busy);
 }
 
+fn store(number: u128, chunk_size: u64, kind: StoreKind) -> Change {
+    let (volume, id) = ("vm1".into(), Uuid::from_u128(number));
+    Change::CreateStore { volume, id, size: MIB4, chunk_size, kind }
+}
+
 #[test]
 fn a_volume_with_a_store_is_neither_removed_nor_reduced() {
     let group = made(&group(&[20]), linear("vm1", 4));
-    let store =
-        Change::CreateStore { volume: "vm1".into(), id: Uuid::from_u128(7), size: MIB4, chunk_size: 65_536 };
-    let with = planned(&group, store.clone()).expect("possible");
+    let id = Uuid::from_u128(7);
+    let with = planned(&group, store(7, 65_536, StoreKind::Dependent)).expect("possible");
     assert_eq!(with.bytes_taken, MIB4);
     let with = with.after;
-    for change in [
-        Change::RemoveVolume { name: "vm1".into() },
-        Change::ReduceVolume { name: "vm1".into(), size: 1 },
-        store,
-    ] {
-        assert_eq!(refusal(&with, change).0, ErrorKind::Busy);
+    let alone = made(&group, store(8, 65_536, StoreKind::Independent));
+    for with in [&with, &alone] {
+        for change in [
+            Change::RemoveVolume { name: "vm1".into() },
+            Change::ReduceVolume { name: "vm1".into(), size: 1 },
+        ] {
+            assert_eq!(refusal(with, change).0, ErrorKind::Busy);
+        }
     }
-    let more = made(&with, Change::ExtendStore { volume: "vm1".into(), by: 2 * MIB4 });
+    assert_eq!(refusal(&with, store(9, 65_536, StoreKind::Dependent)).0, ErrorKind::Busy);
+    let more = made(&with, Change::ExtendStore { volume: "vm1".into(), store: id, by: 2 * MIB4 });
     let found = more.lv("vm1").and_then(|lv| lv.store.clone()).expect("it has a store");
     assert_eq!((found.extents, found.segments.len()), (3, 1));
-    let none = planned(&more, Change::RemoveStore { volume: "vm1".into() }).expect("possible");
+    let none = planned(&more, Change::RemoveStore { volume: "vm1".into(), store: id }).expect("possible");
     assert_eq!(none.bytes_freed, 3 * MIB4);
-    let odd = Change::CreateStore { volume: "vm1".into(), id: Uuid::from_u128(7), size: 1, chunk_size: 3 };
-    assert_eq!(refusal(&group, odd).0, ErrorKind::Usage);
+    assert_eq!(refusal(&group, store(7, 3, StoreKind::Dependent)).0, ErrorKind::Usage);
+}
+
+#[test]
+fn independent_stores_come_and_go_beside_the_shared_one() {
+    let group = made(&group(&[20]), linear("vm1", 4));
+    let one = made(&group, store(7, 65_536, StoreKind::Dependent));
+    let three =
+        made(&made(&one, store(8, 4096, StoreKind::Independent)), store(9, 4096, StoreKind::Independent));
+    let ids = |group: &Group| -> Vec<u128> {
+        group.lv("vm1").expect("it is there").stores().map(|store| store.id.as_u128()).collect()
+    };
+    assert_eq!(ids(&three), [7, 8, 9]);
+    let change = Change::RemoveStore { volume: "vm1".into(), store: Uuid::from_u128(8) };
+    assert_eq!(ids(&made(&three, change)), [7, 9]);
+    let change = Change::ExtendStore { volume: "vm1".into(), store: Uuid::from_u128(9), by: 1 };
+    assert_eq!(made(&three, change).lv("vm1").map(|lv| lv.independent_stores[1].extents), Some(2));
+}
+
+#[test]
+fn a_replaced_store_is_kept_as_a_volume() {
+    let group = made(&made(&group(&[20]), linear("vm1", 4)), store(7, 65_536, StoreKind::Dependent));
+    let change = Change::ReplaceStore {
+        volume: "vm1".into(),
+        store: Uuid::from_u128(7),
+        size: MIB4,
+        kept_as: "vm1-old".into(),
+        kept_id: Uuid::from_u128(70),
+    };
+    let plan = planned(&group, change.clone()).expect("possible");
+    assert_eq!((plan.bytes_taken, plan.bytes_freed), (MIB4, 0));
+    let (before, after) = (group.lv("vm1").expect("there"), plan.after.lv("vm1").expect("there"));
+    let kept = plan.after.lv("vm1-old").expect("the old store is kept");
+    assert_eq!(Some(&kept.segments), before.store.as_ref().map(|store| &store.segments));
+    assert!(kept.read_only && after.store.as_ref().is_some_and(|store| store.segments != kept.segments));
+    assert_eq!(after.store.as_ref().map(|store| store.id), before.store.as_ref().map(|store| store.id));
+    assert_eq!(refusal(&plan.after, change).0, ErrorKind::Exists);
+}
+
+#[test]
+fn a_policy_is_declared_and_the_usual_one_is_not_written() {
+    let group = made(&group(&[20]), linear("vm1", 4));
+    let policy = StorePolicy { extend_at_percent: None, ..StorePolicy::default() };
+    let set = |policy| Change::SetStorePolicy { volume: "vm1".into(), policy };
+    let declared = made(&group, set(policy));
+    assert_eq!(declared.lv("vm1").and_then(|lv| lv.store_policy), Some(policy));
+    let usual = made(&declared, set(StorePolicy::default()));
+    assert_eq!(usual.lv("vm1").and_then(|lv| lv.store_policy), None);
+    let odd = StorePolicy { extend_at_percent: Some(0), ..StorePolicy::default() };
+    assert!(planned(&group, set(odd)).is_err(), "T10");
 }
 
 #[test]
@@ -223,6 +278,11 @@ fn a_backup_is_restored_on_its_own_disks_only() {
     assert!(refusal(&other, Change::Restore { backup }).1.contains("it is of the group data"));
 }
 
+/// One of few ids, so that a later change finds what an earlier one made.
+fn store_id(volume: &str, number: u128) -> Uuid {
+    Uuid::from_u128(0x5000 + u128::from(volume.as_bytes()[0]) * 2 + number % 2)
+}
+
 /// A change that may or may not be possible.
 fn any_change() -> impl Strategy<Value = Change> {
     let name = prop_oneof!["a", "b", "c", "d"];
@@ -240,6 +300,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                 Amount::PercentFree(percent) => percent * MIB4 / 10,
             };
             let small = number % 6;
+            let store = store_id(&name, number);
             match kind {
                 0 | 1 => Change::CreateVolume { name, id, size, layout: Layout::Linear },
                 2 => Change::CreateVolume {
@@ -252,9 +313,12 @@ fn any_change() -> impl Strategy<Value = Change> {
                 4 => Change::ReduceVolume { name, size: bytes },
                 5 => Change::RemoveVolume { name },
                 6 => Change::RenameVolume { from: name, to },
-                7 => Change::CreateStore { volume: name, id, size: bytes, chunk_size: 65_536 },
-                8 => Change::ExtendStore { volume: name, by: bytes },
-                9 => Change::RemoveStore { volume: name },
+                7 => {
+                    let kind = [StoreKind::Dependent, StoreKind::Independent][usize::from(number % 2 == 1)];
+                    Change::CreateStore { volume: name, id: store, size: bytes, chunk_size: 65_536, kind }
+                }
+                8 => Change::ExtendStore { volume: name, store, by: bytes },
+                9 => Change::RemoveStore { volume: name, store },
                 _ if number % 2 == 0 => Change::RemoveDisk { id: disk(small, 0).id },
                 _ => Change::AddDisks { disks: vec![disk(small, 5 + bytes / MIB4)] },
             }
@@ -279,7 +343,7 @@ proptest! {
                 | Change::ReduceVolume { name, .. } | Change::RemoveVolume { name } => vec![name.clone()],
                 Change::RenameVolume { from, to } => vec![from.clone(), to.clone()],
                 Change::CreateStore { volume, .. } | Change::ExtendStore { volume, .. }
-                | Change::RemoveStore { volume } => vec![volume.clone()],
+                | Change::RemoveStore { volume, .. } => vec![volume.clone()],
                 _ => vec![],
             };
             let Ok(plan) = planned(&group, change) else { continue };

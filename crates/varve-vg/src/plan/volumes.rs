@@ -33,7 +33,9 @@ impl Draft<'_> {
             created,
             extents: 0,
             segments: Vec::new(),
+            store_policy: None,
             store: None,
+            independent_stores: Vec::new(),
         };
         let extents = self.extents_to_add(size.amount, stripes)?;
         self.grow(&mut lv, extents, stripes)?;
@@ -73,7 +75,7 @@ impl Draft<'_> {
 
     pub(super) fn reduce_volume(&mut self, name: &str, size: u64) -> Result<(), PlanError> {
         let mut lv = self.lv(name)?.clone();
-        if lv.store.is_some() {
+        if lv.stores().next().is_some() {
             return Err(self.has_store(name));
         }
         let stripes = stripes_of(&lv);
@@ -104,7 +106,7 @@ impl Draft<'_> {
 
     pub(super) fn remove_volume(&mut self, name: &str) -> Result<(), PlanError> {
         let lv = self.lv(name)?.clone();
-        if lv.store.is_some() {
+        if lv.stores().next().is_some() {
             return Err(self.has_store(name));
         }
         let count = self.description.logical_volumes.len();
@@ -155,7 +157,7 @@ impl Draft<'_> {
         if bytes == 0 || bytes > VOLUME_SIZE_MAX { Err(PlanError::Size { bytes }) } else { Ok(bytes) }
     }
 
-    fn check_new_name(&self, name: &str) -> Result<(), PlanError> {
+    pub(super) fn check_new_name(&self, name: &str) -> Result<(), PlanError> {
         check_name(name).map_err(|error| PlanError::Name { name: name.to_owned(), error })?;
         if self.description.logical_volumes.iter().any(|lv| lv.name == name) {
             return Err(PlanError::VolumeExists { group: self.group_name().into(), volume: name.to_owned() });

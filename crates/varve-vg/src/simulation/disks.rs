@@ -6,6 +6,7 @@ use crate::disk::{read_label, write_label};
 use crate::model::PvName;
 use crate::plan::{Change, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
+use crate::relabel::{RelabelError, find_label, write_found};
 use crate::size::SizeArgument;
 use crate::table::{Parts, table};
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_block::{Access, Durability, Extent, UnixTime};
-use varve_format::{Label, LabelError};
+use varve_format::{Label, LabelError, Slot};
 use varve_sim::{DiskOptions, SimDisk, World};
 
 const NEW: NewLabel = NewLabel { id: Uuid::from_u128(0x1000), created: UnixTime(1), overwrite: false };
@@ -405,4 +406,64 @@ fn a_volume_keeps_its_bytes_while_it_grows_in_use() {
         device.write(last, arena.copy(&pattern), Durability::Durable).await.expect("no faults");
     });
     assert_eq!(lab.disks[1].peek(Extent::new(RING.end() + 5 * EXTENT - 8192, 8192)), pattern);
+}
+
+#[test]
+fn a_lost_label_is_made_anew_from_the_disks_own_ring() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.apply(&mut open, volume("a", 30));
+    let arena = lab.world.arena();
+    let device = |number: usize| lab.disk(number).device;
+    let found = |number: usize| lab.world.run(find_label(&device(number), &arena));
+    assert_eq!(found(0), Ok(None), "L1: a whole label stays");
+    let (label, _) = lab.world.run(read_label(&device(1), &arena)).expect("a label");
+    lab.disks[1].poke(0, &[0xa5; 8192]);
+    assert_eq!(lab.survey([0, 1]).problems.len(), 1);
+    let lost = found(1).expect("the ring is whole").expect("the label is not");
+    assert_eq!((lost.group.as_str(), lost.sequence), ("data", 2));
+    let same = Label { generation: label.generation, created: label.created, ..lost.label };
+    assert_eq!(same, label, "L2");
+    lab.world.run(write_found(&lab.disk(1), &lost, &arena)).expect("no faults");
+    let again = lab.only_group([0, 1]);
+    assert!(again.notes().is_empty() && content(again.group()) == content(open.group()));
+}
+
+#[test]
+fn a_lost_label_is_not_guessed() {
+    let lab = lab(2);
+    let open = lab.world.run(lab.create());
+    drop(open);
+    let arena = lab.world.arena();
+    let ring = usize::try_from(RING.length).expect("small");
+    let found = |number: usize| lab.world.run(find_label(&lab.disk(number).device, &arena));
+    let newer = lab.disks[0].peek(Extent::new(0, 4096));
+    lab.disks[0].poke(0, &[0xa5; 8192]);
+    // Another disk's ring is here as well.
+    let other = lab.disks[1].peek(Extent::new(RING.offset, 4096));
+    let at = RING.offset + 4 * 4096;
+    lab.disks[0].poke(at, &other);
+    assert!(found(0).is_ok_and(|found| found.is_some()), "a slot of another place is no slot");
+    let stranger = Slot {
+        vg: Uuid::from_u128(9),
+        pv: pv_id(0),
+        sequence: 1,
+        previous: None,
+        ancestors: Vec::new(),
+        text: "x".into(),
+    };
+    lab.disks[0].poke(at, &stranger.encode(at));
+    assert_eq!(found(0), Err(RelabelError::Ambiguous), "L2");
+    lab.disks[0].poke(RING.offset, &vec![0; ring]);
+    assert_eq!(found(0), Err(RelabelError::NoSlot), "L2");
+    lab.disks[0].poke(RING.offset, &Slot { vg: Uuid::from_u128(1), ..stranger }.encode(RING.offset));
+    assert_eq!(found(0), Err(RelabelError::Unfit), "L2");
+    // A label of a newer program: whole, and not ours to replace.
+    let mut block = newer;
+    block[8] = 2;
+    let sum = varve_format::Field::new(4092, 4, "checksum", "");
+    sum.seal(&mut block);
+    lab.disks[0].poke(0, &block);
+    let refused = RelabelError::Other(ReadProblem::Label(LabelError::Newer(2)));
+    assert_eq!(found(0), Err(refused), "L1");
 }

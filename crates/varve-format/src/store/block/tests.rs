@@ -27,7 +27,8 @@ fn sample() -> EntryBlock {
             }),
             Entry::Flags { snapshot: 6, read_only: false, held: true },
             Entry::Removed(5),
-            Entry::RollbackBegun(6),
+            Entry::RollbackBegun { snapshot: 6, boundary: 9 },
+            Entry::Restored { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
             Entry::RollbackEnded(6),
             Entry::Bytes { snapshot: 6, preserved: 0x1000, written: 0x2000 },
         ],
@@ -40,17 +41,12 @@ fn bytes(block: &EntryBlock) -> Vec<u8> {
     bytes
 }
 
-fn seal(block: &mut [u8]) {
-    let checksum = crc32c::crc32c(&block[..CHECKSUM.offset]);
-    CHECKSUM.put_u32(block, checksum);
-}
-
 #[test]
 fn golden_bytes() {
     let mut expected = vec![0; SIZE];
     expected[..8].copy_from_slice(b"VARVE\xffSL");
     expected[8] = 2;
-    expected[12] = 240;
+    expected[12..14].copy_from_slice(&[24, 1]);
     expected[18] = 0x10;
     expected[24] = 3;
     expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -76,20 +72,25 @@ fn golden_bytes() {
     entries[112] = 1;
     entries[116] = 9;
     entries[120..129].copy_from_slice(b"nightly.7");
-    // Flags, removed, rollback begun and ended.
+    // Flags, removed, rollback begun, restored, rollback ended.
     entries[136..140].copy_from_slice(&[5, 0, 24, 0]);
     entries[144] = 6;
     entries[152] = 2;
     entries[160..164].copy_from_slice(&[4, 0, 16, 0]);
     entries[168] = 5;
-    entries[176..180].copy_from_slice(&[6, 0, 16, 0]);
+    entries[176..180].copy_from_slice(&[6, 0, 24, 0]);
     entries[184] = 6;
-    entries[192..196].copy_from_slice(&[7, 0, 16, 0]);
-    entries[200] = 6;
+    entries[192] = 9;
+    entries[200..204].copy_from_slice(&[9, 0, 32, 0]);
+    entries[208] = 6;
+    entries[217] = 0x30;
+    entries[225] = 0x20;
+    entries[232..236].copy_from_slice(&[7, 0, 16, 0]);
+    entries[240] = 6;
     // Bytes.
-    entries[208..212].copy_from_slice(&[8, 0, 32, 0]);
-    entries[216] = 6;
-    (entries[225], entries[233]) = (0x10, 0x20);
+    entries[248..252].copy_from_slice(&[8, 0, 32, 0]);
+    entries[256] = 6;
+    (entries[265], entries[273]) = (0x10, 0x20);
     expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
     assert!(bytes(&sample()) == expected, "the layout has changed");
 }
@@ -120,9 +121,9 @@ fn contradictions_are_refused_with_a_sound_checksum() {
     let cases: &[(usize, u8)] = &[
         (8, 3),           // a newer version
         (8, 1),           // an older version
-        (12, 232),        // entries cut off
-        (12, 248),        // and more than there are
-        (64, 9),          // an unknown kind
+        (12, 16),         // entries cut off
+        (13, 2),          // and more than there are
+        (64, 99),         // an unknown kind
         (66, 48),         // a wrong length
         (72, 0),          // E3: snapshot 0
         (76, 1),          // E3: an id of more than 32 bits
@@ -135,18 +136,21 @@ fn contradictions_are_refused_with_a_sound_checksum() {
         (64 + 120, b'/'), // a name that is none
         (64 + 130, 1),    // E4: padding
         (64 + 156, 1),    // E4: reserved
+        (64 + 192, 6),    // E5: a boundary that is not newer
+        (64 + 224, 1),    // E1: restored, not whole
+        (64 + 225, 0),    // E1: restored, nothing
         (4000, 1),        // B4: something behind the entries
     ];
     for (at, value) in cases {
         let mut block = bytes(&sample());
         assert_ne!(block[*at], *value, "byte {at} is no case");
         block[*at] = *value;
-        seal(&mut block);
+        CHECKSUM.seal(&mut block);
         assert!(EntryBlock::decode(&block, BlockKind::Log, 0x10_0000).is_err(), "byte {at} = {value}");
     }
     let mut last = bytes(&sample());
     NEXT.put_u64(&mut last, 0);
-    seal(&mut last);
+    CHECKSUM.seal(&mut last);
     assert!(EntryBlock::decode(&last, BlockKind::Log, 0x10_0000).is_err(), "B3: a log has no end");
 }
 
@@ -178,7 +182,10 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             read_only,
             held
         }),
-        (1_u64..1 << 32).prop_map(Entry::RollbackBegun),
+        (1_u64..(1 << 32) - 1).prop_map(|snapshot| Entry::RollbackBegun { snapshot, boundary: snapshot + 1 }),
+        (1_u64..1 << 32, 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| {
+            Entry::Restored { snapshot, extent: Extent::new(first * PART_SIZE, count * PART_SIZE) }
+        }),
         (1_u64..1 << 32).prop_map(Entry::RollbackEnded),
         (1_u64..1 << 32, any::<(u64, u64)>()).prop_map(|(snapshot, (preserved, written))| Entry::Bytes {
             snapshot,
@@ -216,7 +223,7 @@ proptest! {
         block[67] = 0;
         let end = (64 + length as usize).min(4092);
         block[end..4092].fill(0);
-        seal(&mut block);
+        CHECKSUM.seal(&mut block);
         let _ = EntryBlock::decode(&block, BlockKind::Log, 8192);
     }
 }

@@ -11,7 +11,7 @@
 
 use super::run::{Found, Search};
 use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use varve_format::pdata::exception::{Exception, exception_key};
 use varve_format::pdata::node::{Key, Value};
 
@@ -30,6 +30,20 @@ pub(super) struct Step {
     pub count: u64,
     /// Whether they are in the map now; else their blocks are not needed.
     pub entered: bool,
+}
+
+/// What a sweep makes of a leaf.
+#[derive(Default)]
+pub(super) struct Swept {
+    /// How many of its entries were dealt with, or need nothing.
+    pub end: usize,
+    /// Whether anything has changed.
+    pub changed: bool,
+    pub entries: Vec<(Key, Value)>,
+    /// How many parts the heir has got.
+    pub handed_over: u64,
+    /// What nobody needs any more.
+    pub given_up: Vec<Found>,
 }
 
 /// Keys that are set and removed as one.
@@ -282,6 +296,68 @@ impl Preserved {
         self.leave(entry, count, &mut patch);
         self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
         Ok(Step { count, entered })
+    }
+
+    /// What becomes of the entries of one leaf when `leaving` hands over to `heir` what it has in `looked` of them, or
+    /// in the first of these that can be dealt with without looking beyond the leaf. The heir: its id and its parts.
+    pub(super) fn sweep(
+        self,
+        leaf: &[(Key, Value)],
+        looked: Range<usize>,
+        leaving: u32,
+        heir: Option<(u32, u64)>,
+    ) -> Swept {
+        let mut swept = Swept { end: looked.end, ..Swept::default() };
+        let mut kept: Vec<Exception> = leaf[..looked.start].iter().copied().map(decode).collect();
+        for (index, entry) in leaf.iter().copied().map(decode).enumerate().take(looked.end).skip(looked.start)
+        {
+            if entry.snapshot != leaving {
+                kept.push(entry);
+                continue;
+            }
+            let content = self.of_entry(entry);
+            match heir.filter(|(_, size)| content.first < *size) {
+                None => {
+                    swept.given_up.push(content);
+                    swept.changed = true;
+                }
+                Some((heir, size)) if content.end() <= size && self.is_alone(&kept, entry, heir) => {
+                    swept.handed_over += content.count;
+                    swept.changed = true;
+                    let mut new = Exception { snapshot: heir, ..entry };
+                    while let Some(joined) = kept.last().and_then(|before| self.join(*before, new)) {
+                        kept.pop();
+                        new = joined;
+                    }
+                    kept.push(new);
+                }
+                Some(_) => {
+                    swept.end = index;
+                    break;
+                }
+            }
+        }
+        swept.entries = kept.iter().map(|entry| (entry.key(), entry.value())).collect();
+        swept.entries.extend(&leaf[swept.end..]);
+        swept
+    }
+
+    /// Whether the entries `before` it in its leaf show that no snapshot from `heir` on has anything of `entry`, and
+    /// that it stays in its leaf as the heir's.
+    fn is_alone(self, before: &[Exception], entry: Exception, heir: u32) -> bool {
+        for other in before.iter().rev() {
+            if other.end() <= entry.chunk {
+                return true; // R1: nothing before that reaches farther.
+            }
+            if other.snapshot > heir || (other.snapshot == heir && other.part + other.parts > entry.part) {
+                return false;
+            }
+            if other.snapshot < heir {
+                // R1: a run that covers the chunk, or another snapshot's entry, and neither is asked.
+                return true;
+            }
+        }
+        false
     }
 
     /// What is left of `entry` without its first `count` parts.

@@ -4,8 +4,8 @@
 //! is there all the time, though a removal may move it to an older snapshot: those who care look at whole chunks.
 
 use super::preserved::decode;
-use super::run::{Found, push_run};
-use super::{Heir, Map, Run, report, short, written};
+use super::run::Found;
+use super::{Heir, Map, report, short, written};
 use crate::pdata::{Leaf, Tree};
 use std::ops::Range;
 use varve_block::{Extent, IoError};
@@ -53,23 +53,21 @@ impl Map {
         Ok((leaf.entries.into_iter().map(mapping).collect(), leaf.next))
     }
 
-    /// Where snapshots `older` and `newer` can differ, in the part of the map that begins at `from` and ends with a
-    /// leaf: what was preserved from the older one on and before the newer one and, if `written`, what was written to
-    /// either. Neighbours may come twice.
+    /// What was preserved for one of `snapshots` or written to one of `writers`, in the part of the map that begins
+    /// at `from` and ends with a leaf. Neighbours may come twice.
     pub(in crate::snapshot) async fn touched(
         &self,
-        older: u64,
-        newer: u64,
+        snapshots: Range<u64>,
+        writers: &[u64],
         from: Key,
-        written: bool,
     ) -> Result<Window, IoError> {
-        assert!(older <= newer, "snapshots are ordered by age");
+        assert!(snapshots.start <= snapshots.end, "snapshots are ordered by age");
         let leaf = self.leaf(|| self.preserved.get().tree, from).await?;
         let parts = u64::from(self.preserved.get().parts);
         let chunks =
             |entry: &varve_format::pdata::exception::Exception| entry.chunk * parts..entry.end() * parts;
         let entries = leaf.entries.into_iter().map(decode);
-        let between = entries.filter(|entry| (older..newer).contains(&u64::from(entry.snapshot)));
+        let between = entries.filter(|entry| snapshots.contains(&u64::from(entry.snapshot)));
         let mut touched: Vec<Range<u64>> = between.map(|entry| chunks(&entry)).collect();
         // The chunk on the border is looked at in any case: what a removal moves meanwhile does not leave it.
         let end = leaf.next.map_or(u64::MAX / PART_SIZE, |next| ((next >> 64) as u64 + 1) * parts);
@@ -77,7 +75,7 @@ impl Map {
             touched.push(end - parts..end);
         }
         let first = (from >> 64) as u64 * parts;
-        for snapshot in [older, newer].into_iter().filter(|id| written && *id <= u64::from(u32::MAX)) {
+        for snapshot in writers.iter().copied().filter(|id| *id <= u64::from(u32::MAX)) {
             let own = self.blocks.run(|pages| self.written.get().find(pages, short(snapshot), first, end));
             let own = own.await.map_err(report)?.into_iter().filter(|found| found.place.is_some());
             touched.extend(own.map(|found| found.first..found.end()));
@@ -92,19 +90,6 @@ impl Map {
         }
         let extent = |range: Range<u64>| Extent::between(range.start * PART_SIZE, range.end * PART_SIZE);
         Ok(Window { touched: joined.into_iter().map(extent).collect(), next: leaf.next })
-    }
-
-    /// Where the bytes of `extent` of two snapshots are, at one instant.
-    pub(in crate::snapshot) async fn resolve_both(
-        &self,
-        one: u64,
-        two: u64,
-        extent: Extent,
-    ) -> Result<(Vec<Run>, Vec<Run>), IoError> {
-        self.run(|pages| {
-            Ok((self.attempt_resolve(pages, one, extent)?, self.attempt_resolve(pages, two, extent)?))
-        })
-        .await
     }
 
     /// How many bytes of the store a removal of `snapshot` would find to be no longer needed.
@@ -161,19 +146,6 @@ impl Map {
             }
         }
         Ok(nodes)
-    }
-
-    /// The runs of `extent` of `snapshot` that are not in the origin.
-    pub(in crate::snapshot) async fn differing(
-        &self,
-        snapshot: u64,
-        extent: Extent,
-    ) -> Result<Vec<Run>, IoError> {
-        let (runs, _) = self.resolve(snapshot, extent).await?;
-        let mut differing = Vec::new();
-        let stored = runs.into_iter().filter(|run| run.source != super::Source::Below);
-        stored.for_each(|run| push_run(&mut differing, run));
-        Ok(differing)
     }
 }
 

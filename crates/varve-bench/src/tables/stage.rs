@@ -1,0 +1,142 @@
+//! A volume with its snapshots on one disk, in whichever world that disk is: what the engine's tables are measured on.
+//!
+//! Origin and exception stores share the disk, as they do in a volume group of one disk.
+
+use crate::first_touch::CHUNK;
+use std::rc::Rc;
+use varve_block::{Arena, Clock, Device, Durability, KIB, MIB};
+use varve_target::Linear;
+use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreOptions, Uuid, side_by_side};
+
+/// Bytes at the end of an origin, for what is written between snapshots.
+pub(crate) const MARGIN: u64 = 4 * MIB;
+/// Bytes that are written between two snapshots.
+const TOUCH: u64 = 4 * KIB;
+
+/// What a run needs of the world that it runs in.
+#[derive(Clone)]
+pub(crate) struct Surroundings {
+    pub(crate) disk: Device,
+    pub(crate) arena: Arena,
+    pub(crate) clock: Clock,
+}
+
+/// Where snapshots keep what they preserve.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stores {
+    /// Nowhere; there are none.
+    None,
+    /// In one store: they are dependent.
+    Shared,
+    /// Each in its own: they are independent.
+    OneEach,
+}
+
+/// A volume to build.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    /// Bytes of the origin.
+    pub(crate) origin: u64,
+    /// Bytes of each store.
+    pub(crate) store: u64,
+    /// Where its snapshots keep what they preserve.
+    pub(crate) stores: Stores,
+    /// How many there are.
+    pub(crate) snapshots: u32,
+    /// How the stores work.
+    pub(crate) options: StoreOptions,
+}
+
+/// A volume that was built.
+pub(crate) struct Volume {
+    /// The origin for everybody's use.
+    pub(crate) front: Device,
+    /// The stores; one, one for each snapshot, or none.
+    pub(crate) stores: Vec<Rc<SnapshotStore>>,
+    /// The snapshots, the oldest first, as far as they share one store.
+    pub(crate) ids: Vec<u64>,
+}
+
+impl Plan {
+    /// Bytes of the disk.
+    pub(crate) fn disk(&self) -> u64 {
+        self.origin + self.store * self.store_count()
+    }
+
+    fn store_count(&self) -> u64 {
+        match self.stores {
+            Stores::None => 0,
+            Stores::Shared => 1,
+            Stores::OneEach => u64::from(self.snapshots),
+        }
+    }
+
+    fn part(around: &Surroundings, start: u64, length: u64) -> Device {
+        Device::new(Linear::new(vec![(length, around.disk.clone(), start)]))
+    }
+
+    /// Opens store `number` as the disk has it.
+    pub(crate) async fn open(&self, around: &Surroundings, number: u64) -> Result<Rc<SnapshotStore>, String> {
+        let (arena, clock) = (around.arena.clone(), around.clock.clone());
+        let origin = Self::part(around, 0, self.origin);
+        let device = Self::part(around, self.origin + number * self.store, self.store);
+        let opened = SnapshotStore::open(origin, device, arena, clock, self.options).await;
+        opened.map_err(|error| error.to_string())
+    }
+
+    async fn fresh(&self, around: &Surroundings, number: u64) -> Result<Rc<SnapshotStore>, String> {
+        let device = Self::part(around, self.origin + number * self.store, self.store);
+        let format = FormatOptions::new(Uuid::from_u128(20_060_810 + u128::from(number)));
+        let formatted = SnapshotStore::format(&device, &around.arena, format).await;
+        formatted.map_err(|error| error.to_string())?;
+        self.open(around, number).await
+    }
+
+    /// Builds the volume; something is written between its snapshots.
+    pub(crate) async fn build(&self, around: &Surroundings) -> Result<Volume, String> {
+        let mut volume =
+            Volume { front: Self::part(around, 0, self.origin), stores: Vec::new(), ids: Vec::new() };
+        match self.stores {
+            Stores::None => {}
+            Stores::Shared => {
+                let store = self.fresh(around, 0).await?;
+                volume.front = store.origin();
+                for number in 0..self.snapshots {
+                    volume.ids.push(create(&store, &format!("s{number}")).await?);
+                    self.touch(&volume.front, around, number).await?;
+                }
+                volume.stores.push(store);
+            }
+            Stores::OneEach => {
+                for number in 0..self.snapshots {
+                    let store = self.fresh(around, u64::from(number)).await?;
+                    create(&store, "one").await?;
+                    volume.stores.push(store);
+                    volume.front = side_by_side(&volume.stores).map_err(|error| error.to_string())?;
+                    self.touch(&volume.front, around, number).await?;
+                }
+            }
+        }
+        volume.front.flush().await.map_err(|error| error.to_string())?;
+        Ok(volume)
+    }
+
+    /// Lets the origin differ a little from the last snapshot.
+    async fn touch(&self, front: &Device, around: &Surroundings, number: u32) -> Result<(), String> {
+        let place = self.origin - MARGIN + u64::from(number) * TOUCH % MARGIN;
+        let data = around.arena.take_zeroed(usize::try_from(TOUCH).expect("it is small")).freeze();
+        let outcome = front.write(place, data, Durability::Volatile).await;
+        outcome.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Takes a snapshot and returns its id.
+pub(crate) async fn create(store: &Rc<SnapshotStore>, name: &str) -> Result<u64, String> {
+    let new = NewSnapshot { name: name.to_owned(), read_only: true, held: false };
+    store.create(&new).await.map_err(|error| error.to_string())
+}
+
+/// Bytes of a store that is to keep `bytes` bytes of chunks, with room for the log and checkpoints.
+pub(crate) fn store_for(bytes: u64) -> u64 {
+    (bytes + 32 * MIB).next_multiple_of(CHUNK)
+}

@@ -1,0 +1,32 @@
+//! A device without the right to write.
+//!
+//! Invariant R1: no change reaches the device below: the shape says so, and the checked door goes by the shape.
+
+use crate::device::{Access, BlockDevice, Checked, Completion, Device, Shape, StatusFuture};
+use crate::units::Extent;
+
+/// `device` without the right to write; `device` itself if it may not be written anyway.
+pub fn read_only(device: Device) -> Device {
+    if device.shape().access == Access::ReadOnly {
+        return device;
+    }
+    Device::new(ReadOnly { device })
+}
+
+struct ReadOnly {
+    device: Device,
+}
+
+impl BlockDevice for ReadOnly {
+    fn shape(&self) -> Shape {
+        Shape { access: Access::ReadOnly, ..self.device.shape() }
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        self.device.submit(io.into_io())
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}

@@ -1,0 +1,85 @@
+//! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, from what it says itself or from a text.
+
+use super::disks::with_disks;
+use super::renew::{Renewed, Wish, renew};
+use super::{consent, plan_of};
+use crate::answer::Answer;
+use crate::grammar::Destroy;
+use crate::table;
+use crate::units::size;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use varve_api::{Code, Failure};
+use varve_block::Access;
+
+/// The first line of every text that `varve dump --store` prints.
+const STORE_TEXT_TITLE: &str = "varve-exception-store 1";
+
+/// What was done.
+#[derive(Serialize)]
+struct Done {
+    /// The store that was made anew.
+    store: String,
+    /// The volume that the old one is now.
+    kept_as: String,
+    /// Bytes of its content that could not be read.
+    bytes_lost: u64,
+}
+
+/// `varve repair --store`.
+pub(super) fn repair(
+    paths: &[PathBuf],
+    store: &str,
+    destroy: Destroy,
+    json: bool,
+) -> Result<Answer, Failure> {
+    carry_out(paths, store, None, format!("repair {store}"), destroy, json)
+}
+
+/// `varve restore --store`.
+pub(super) fn restore(
+    paths: &[PathBuf],
+    store: &str,
+    file: &Path,
+    destroy: Destroy,
+    json: bool,
+) -> Result<Answer, Failure> {
+    let help = "varve dump PATH… --store NAME >FILE makes such a file";
+    let text = std::fs::read_to_string(file).map_err(|error| {
+        Failure::new(Code::FileUnusable, format!("{}: {error}", file.display())).help(help)
+    })?;
+    if text.lines().next() != Some(STORE_TEXT_TITLE) {
+        let message = format!("{} is not the text of a snapshot store", file.display());
+        return Err(Failure::new(Code::BadBackup, message).help(help));
+    }
+    carry_out(paths, store, Some(text), format!("restore {store} from {}", file.display()), destroy, json)
+}
+
+fn carry_out(
+    paths: &[PathBuf],
+    store: &str,
+    text: Option<String>,
+    command: String,
+    destroy: Destroy,
+    json: bool,
+) -> Result<Answer, Failure> {
+    if !destroy.dry_run {
+        let step = format!("would make a new copy of the snapshot store {store}, and keep the old one");
+        consent(&command, &plan_of(vec![step]), destroy, json)?;
+    }
+    let access = if destroy.dry_run { Access::ReadOnly } else { Access::ReadWrite };
+    let store = store.to_owned();
+    let wish = Wish { store: store.clone(), text, dry_run: destroy.dry_run, command };
+    let renewed = with_disks(paths, access, async move |context, disks| renew(&context, disks, wish).await)?;
+    Ok(match renewed? {
+        Renewed::Planned(plan) => Answer::new(&plan, table::plan(&plan)),
+        Renewed::Done { kept_as, lost } => {
+            let lost_text = match lost {
+                0 => String::new(),
+                lost => format!("; {} of its content could not be read and are zeros now", size(lost)),
+            };
+            let text = format!("made the snapshot store {store} anew; the old one is {kept_as}{lost_text}");
+            Answer::new(&Done { store, kept_as, bytes_lost: lost }, text)
+        }
+    })
+}

@@ -1,0 +1,145 @@
+//! A new copy of a snapshot store: content copied, metadata written anew, the old store kept as a volume.
+//!
+//! Invariants:
+//! - N1. Nothing that was there is written: the copy lies in extents that nothing owned.
+//! - N2. The group's description changes last, at once, when the copy is durable.
+
+use super::stores::{find_store, store_device, store_name};
+use varve_api::{Code, Failure, Plan as ShownPlan};
+use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
+use varve_os::ShardContext;
+use varve_target::snapshot::{dump_store, restore_store};
+use varve_vg::activate::build;
+use varve_vg::model::{Group, LogicalVolume};
+use varve_vg::open::{Absent, CommitError};
+use varve_vg::table::store_table;
+use varve_vg::{Change, Disk, Plan, Stamp, plan, scan};
+
+/// What is to be done.
+pub(super) struct Wish {
+    /// The store: `VG/LV` or `VG/LV#N`.
+    pub(super) store: String,
+    /// The metadata to write; what the store itself says if not given.
+    pub(super) text: Option<String>,
+    /// Only tell.
+    pub(super) dry_run: bool,
+    /// The command, for the group's history.
+    pub(super) command: String,
+}
+
+/// What was done, or would be.
+pub(super) enum Renewed {
+    /// Nothing was changed.
+    Planned(ShownPlan),
+    /// The old store is the volume of this name now; so many bytes of it could not be read.
+    Done {
+        /// `VG/LV`.
+        kept_as: String,
+        /// Bytes of content that could not be read and are zeros in the copy.
+        lost: u64,
+    },
+}
+
+/// Makes a new copy of a store.
+pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) -> Result<Renewed, Failure> {
+    let arena = context.arena();
+    let mut survey = scan(disks, &arena).await;
+    let (index, volume, store) = find_store(&survey, &wish.store)?;
+    let mut open = survey.groups.swap_remove(index);
+    let stamp = Stamp { date: context.clock().date(), change: wish.command.clone() };
+    if !wish.dry_run {
+        open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
+    }
+    let old = store_device(&open, &volume, &store)?;
+    let text = match wish.text {
+        Some(text) => text,
+        None => dump_store(&old, &arena).await.map_err(|error| {
+            let message = format!("the metadata of the store {} cannot be read: {error}", wish.store);
+            Failure::new(Code::DataCorrupt, message)
+                .help("varve restore FILE PATH… writes a text of varve dump --store back")
+        })?,
+    };
+    let kept_as = kept_name(open.group(), &volume);
+    let change = Change::ReplaceStore {
+        volume: volume.name.clone(),
+        store: store.id,
+        size: open.group().bytes(store.extents),
+        kept_as: kept_as.clone(),
+        kept_id: uuid::Uuid::new_v4(),
+    };
+    let planned = plan(open.group(), change, &stamp).map_err(|error| commit(&CommitError::Plan(error)))?;
+    if wish.dry_run {
+        return Ok(Renewed::Planned(shown(&planned)));
+    }
+    let after = planned.after.lv(&volume.name).expect("the plan keeps this volume");
+    let renewed = after.stores().find(|renewed| renewed.id == store.id).expect("and its store");
+    let table = store_table(&planned.after, after, renewed)
+        .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
+    // N1: the plan took free extents for it.
+    let copy = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
+    assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "N1: the copy lies where nothing lay");
+    let lost = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
+    restore_store(&copy, &arena, &text).await.map_err(|error| {
+        Failure::new(Code::BadBackup, format!("{}: {error}", wish.store))
+            .help("nothing was changed; varve dump --store prints a text that fits")
+    })?;
+    copy.flush().await.map_err(|error| io(&wish.store, error))?;
+    let name = store_name(&planned.after, after, renewed);
+    assert_eq!(name, wish.store, "the new store has the old one's place");
+    let kept_as = format!("{}/{kept_as}", open.group().name());
+    open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?; // N2
+    Ok(Renewed::Done { kept_as, lost })
+}
+
+/// Copies all of `old`; bytes that cannot be read become zeros and are counted.
+async fn copy_content(old: &Device, new: &Device, arena: &Arena) -> Result<u64, IoError> {
+    let mut lost = 0;
+    for (_, piece) in Extent::new(0, old.shape().size.min(new.shape().size)).pieces(MIB) {
+        let length = usize::try_from(piece.length).expect("a MiB fits");
+        if let Ok(content) = old.read(piece.offset, arena.take(length)).await {
+            new.write(piece.offset, content.freeze(), Durability::Volatile).await?;
+            continue;
+        }
+        for (_, part) in piece.pieces(4096) {
+            let length = usize::try_from(part.length).expect("a part fits");
+            let content = match old.read(part.offset, arena.take(length)).await {
+                Ok(content) => content,
+                Err(_) => {
+                    lost += part.length;
+                    arena.take_zeroed(length)
+                }
+            };
+            new.write(part.offset, content.freeze(), Durability::Volatile).await?;
+        }
+    }
+    Ok(lost)
+}
+
+/// A name for the old store that no volume has.
+fn kept_name(group: &Group, volume: &LogicalVolume) -> String {
+    let name = |number: u32| format!("{}.store-{number}", volume.name);
+    let free = (1..).find(|number| group.lv(&name(*number)).is_none());
+    name(free.expect("a group has fewer volumes than there are numbers"))
+}
+
+fn shown(plan: &Plan) -> ShownPlan {
+    ShownPlan {
+        dry_run: true,
+        steps: plan.lines().collect(),
+        bytes_taken: plan.bytes_taken,
+        bytes_freed: plan.bytes_freed,
+    }
+}
+
+fn commit(error: &CommitError) -> Failure {
+    let code = match error {
+        CommitError::Plan(varve_vg::PlanError::NoSpace { .. }) => Code::NoSpaceInGroup,
+        CommitError::Incomplete { .. } => Code::GroupIncomplete,
+        _ => Code::Failed,
+    };
+    Failure::new(code, error.to_string()).help(error.help().replace('`', ""))
+}
+
+fn io(store: &str, error: IoError) -> Failure {
+    Failure::new(Code::MediumFailed, format!("{store}: {error}"))
+}

@@ -1,0 +1,103 @@
+//! `varve repair` of groups: labels made anew, worn copies and disks that lag behind brought to what the group says.
+
+use super::check::{exit, look, text};
+use super::disks::with_disks;
+use super::{consent, new_store, plan_of};
+use crate::answer::Answer;
+use crate::grammar::RepairOptions;
+use crate::table;
+use std::path::PathBuf;
+use varve_api::{Code, Failure};
+use varve_block::{Access, IoError};
+use varve_os::ShardContext;
+use varve_vg::relabel::{FoundLabel, find_label, write_found};
+use varve_vg::{Absent, Disk, Note, OpenGroup, Stamp, scan};
+
+/// Mends what can be mended without a guess, and shows what a check finds then. Exit 7 if something is left.
+pub(crate) fn repair(options: &RepairOptions, json: bool) -> Result<Answer, Failure> {
+    if let Some(store) = &options.store {
+        return new_store::repair(&options.paths, store, options.destroy, json);
+    }
+    let paths = &options.paths;
+    let steps = with_disks(paths, Access::ReadOnly, async move |context, disks| plan(&context, disks).await)?;
+    if steps.is_empty() {
+        let check = look(paths)?;
+        let end = match check.clean {
+            true => "there is nothing to mend",
+            false => {
+                "what these disks hold mends none of it; varve vg reduce VG --missing gives up a lost disk"
+            }
+        };
+        let said = format!("{}\n{end}", text(&check));
+        return Ok(Answer::new(&check, said).exit(exit(&check)));
+    }
+    let plan = plan_of(steps);
+    if options.destroy.dry_run {
+        return Ok(Answer::new(&plan, table::plan(&plan)));
+    }
+    consent("repair", &plan, options.destroy, json)?;
+    let done = with_disks(paths, Access::ReadWrite, async move |context, disks| mend(&context, disks).await)?;
+    let done = done?;
+    let check = look(paths)?;
+    let said = format!("{}\n{}", done.join("\n"), text(&check));
+    Ok(Answer::new(&check, said).exit(exit(&check)))
+}
+
+/// What would be done, in sentences that begin with "would"; nothing is written.
+async fn plan(context: &ShardContext, disks: Vec<Disk>) -> Vec<String> {
+    let arena = context.arena();
+    let mut steps = Vec::new();
+    for disk in &disks {
+        if let Ok(Some(found)) = find_label(&disk.device, &arena).await {
+            steps.push(format!("would {}", relabelling(disk, &found)));
+        }
+    }
+    for open in &scan(disks, &arena).await.groups {
+        steps.extend(mendable(open).map(|note| format!("would mend group {}: {note}", open.group().name())));
+    }
+    steps
+}
+
+/// Does it, and says what was done.
+async fn mend(context: &ShardContext, disks: Vec<Disk>) -> Result<Vec<String>, Failure> {
+    let arena = context.arena();
+    let mut done = Vec::new();
+    for disk in &disks {
+        if let Ok(Some(found)) = find_label(&disk.device, &arena).await {
+            let written = write_found(disk, &found, &arena).await;
+            written.map_err(|error| unwritten(&PathBuf::from(&disk.path), error))?;
+            done.push(format!("mended: {}", relabelling(disk, &found)));
+        }
+    }
+    let stamp = Stamp { date: context.clock().date(), change: "repair".to_owned() };
+    for mut open in scan(disks, &arena).await.groups {
+        let name = open.group().name().to_owned();
+        let notes: Vec<String> =
+            mendable(&open).map(|note| format!("mended: group {name}: {note}")).collect();
+        if notes.is_empty() {
+            continue;
+        }
+        match open.settle(Absent::Refuse, &stamp).await {
+            Ok(()) => done.extend(notes),
+            Err(error) => done.push(format!("not mended: {error}; name all disks of the group")),
+        }
+    }
+    Ok(done)
+}
+
+fn relabelling(disk: &Disk, found: &FoundLabel) -> String {
+    let (path, group, sequence) = (&disk.path, &found.group, found.sequence);
+    format!("label {path} anew as a disk of group {group}, as change {sequence} in its metadata ring says")
+}
+
+/// What bringing the group's disks to one state mends.
+fn mendable(open: &OpenGroup) -> impl Iterator<Item = &Note> {
+    let settles =
+        |note: &&Note| matches!(note, Note::LabelWorn { .. } | Note::Behind { .. } | Note::Returned { .. });
+    open.notes().iter().filter(settles)
+}
+
+fn unwritten(path: &std::path::Path, error: IoError) -> Failure {
+    Failure::new(Code::MediumFailed, format!("{}: {error}", path.display()))
+        .help("look at the disk, and try again")
+}

@@ -1,0 +1,74 @@
+//! `varve restore` of groups: a group's description written back to disks that hold none any more.
+
+use super::disks::with_disks;
+use super::{consent, new_store, plan_of};
+use crate::answer::Answer;
+use crate::grammar::RestoreOptions;
+use crate::table;
+use varve_api::{Backup, Code, Failure};
+use varve_block::Access;
+use varve_vg::model::Description;
+use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};
+use varve_vg::{Group, Stamp};
+
+/// Writes the backup in a file to all of its disks.
+pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Failure> {
+    if let Some(store) = &options.store {
+        return new_store::restore(&options.paths, store, &options.file, options.destroy, json);
+    }
+    let place = options.file.display().to_string();
+    let text = std::fs::read_to_string(&options.file)
+        .map_err(|error| Failure::new(Code::FileUnusable, format!("{place}: {error}")))?;
+    let backup = Group::from_text(&text).map_err(|error| refused(&place, &RebuildError::Backup(error)))?;
+    let backup = backup.description().clone();
+    let (wanted, paths) = (backup.clone(), &options.paths);
+    let lost = with_disks(paths, Access::ReadOnly, async move |context, disks| {
+        lost_disks(&wanted, disks, &context.arena()).await.map(drop)
+    });
+    lost?.map_err(|error| refused(&place, &error))?;
+    let plan = plan_of(steps(&backup, options));
+    if options.destroy.dry_run {
+        return Ok(Answer::new(&plan, table::plan(&plan)));
+    }
+    consent("restore", &plan, options.destroy, json)?;
+    let rebuilt = with_disks(paths, Access::ReadWrite, async move |context, disks| {
+        let change = format!("restore, version {}", backup.group.sequence);
+        let stamp = Stamp { date: context.clock().date(), change };
+        let open = rebuild(backup, disks, &stamp, context.arena()).await?;
+        let group = open.group();
+        let (name, sequence) = (group.name().to_owned(), group.entry().sequence);
+        Ok(Backup { group: name, sequence, text: group.text() })
+    });
+    let rebuilt = rebuilt?.map_err(|error: RebuildError| refused(&place, &error))?;
+    let said = format!("restored group {} as change {}", rebuilt.group, rebuilt.sequence);
+    Ok(Answer::new(&rebuilt, said))
+}
+
+fn steps(backup: &Description, options: &RestoreOptions) -> Vec<String> {
+    let (name, sequence) = (&backup.group.name, backup.group.sequence);
+    let onto = |path: &std::path::PathBuf| {
+        let path = path.display();
+        format!("would write the description of group {name}, change {sequence}, to {path}")
+    };
+    options.paths.iter().map(onto).collect()
+}
+
+fn refused(place: &str, error: &RebuildError) -> Failure {
+    let (code, help) = match error {
+        RebuildError::Backup(_) => (Code::BadBackup, "give a file that varve vg backup wrote"),
+        RebuildError::Disk(..) => (Code::LabelDamaged, "varve repair PATH… of the group's disks comes first"),
+        RebuildError::OtherDisk(_) => (Code::BadBackup, "varve check PATH tells whose disk it is"),
+        RebuildError::Missing { .. } => {
+            (Code::DiskMissing, "name all disks of the group: varve restore FILE PATH…")
+        }
+        RebuildError::NotLost(_) => {
+            (Code::GroupExists, "start the daemon, varve pv scan PATH…, and varve vg restore VG FILE")
+        }
+        RebuildError::Commit(_) => (Code::MediumFailed, "look at the disks, and try again"),
+    };
+    let message = match error {
+        RebuildError::Backup(_) => format!("{place}: {error}"),
+        error => error.to_string(),
+    };
+    Failure::new(code, message).help(help)
+}

@@ -1,0 +1,83 @@
+//! The least that an NBD client can be: one request after the other, for tests that write what they later compare.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+const REQUEST: u32 = 0x2560_9513;
+const REPLY: u32 = 0x6744_6698;
+
+/// A connection to one export.
+pub(crate) struct Client {
+    stream: UnixStream,
+    /// Bytes of the export.
+    pub(crate) size: u64,
+}
+
+impl Client {
+    /// Connects to the export `name` at `socket`.
+    pub(crate) fn new(socket: &Path, name: &str) -> Self {
+        let mut stream = UnixStream::connect(socket).expect("the daemon listens");
+        let mut greeting = [0; 18];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        assert_eq!(&greeting[..16], b"NBDMAGICIHAVEOPT");
+        let length = u32::try_from(name.len()).expect("short");
+        let mut hello = 3_u32.to_be_bytes().to_vec();
+        hello.extend(b"IHAVEOPT");
+        hello.extend([1_u32.to_be_bytes(), length.to_be_bytes()].concat());
+        hello.extend(name.as_bytes());
+        stream.write_all(&hello).expect("it listens");
+        let mut export = [0; 10];
+        stream.read_exact(&mut export).expect("the export is there");
+        let size = u64::from_be_bytes(export[..8].try_into().expect("eight bytes"));
+        Self { stream, size }
+    }
+
+    /// The error number of the server, or the data of a read.
+    fn request(&mut self, kind: u16, offset: u64, length: usize, data: &[u8]) -> Result<Vec<u8>, u32> {
+        let count = u32::try_from(length).expect("short");
+        let mut request = REQUEST.to_be_bytes().to_vec();
+        request.extend([0_u16.to_be_bytes(), kind.to_be_bytes()].concat());
+        request.extend([7_u64.to_be_bytes(), offset.to_be_bytes()].concat());
+        request.extend(count.to_be_bytes());
+        self.stream.write_all(&request).and_then(|()| self.stream.write_all(data)).expect("it listens");
+        let mut reply = [0; 16];
+        self.stream.read_exact(&mut reply).expect("it answers");
+        let word = |at: usize| u32::from_be_bytes(reply[at..at + 4].try_into().expect("four bytes"));
+        assert_eq!(word(0), REPLY);
+        if word(4) != 0 {
+            return Err(word(4));
+        }
+        let mut content = vec![0; if kind == 0 { length } else { 0 }];
+        self.stream.read_exact(&mut content).expect("it answers");
+        Ok(content)
+    }
+
+    /// Writes; the server's error number if it refuses.
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), u32> {
+        self.request(1, offset, data.len(), data).map(drop)
+    }
+
+    /// Fills `length` bytes from `offset` on with `value`, a MiB at a time.
+    pub(crate) fn fill(&mut self, offset: u64, length: u64, value: u8) -> Result<(), u32> {
+        let end = offset + length;
+        let mut at = offset;
+        while at < end {
+            let step = (end - at).min(1 << 20);
+            self.write(at, &vec![value; usize::try_from(step).expect("short")])?;
+            at += step;
+        }
+        Ok(())
+    }
+
+    /// All of the export.
+    pub(crate) fn read_all(&mut self) -> Vec<u8> {
+        let mut all = Vec::new();
+        while (all.len() as u64) < self.size {
+            let step = (self.size - all.len() as u64).min(1 << 20);
+            let length = usize::try_from(step).expect("short");
+            all.extend(self.request(0, all.len() as u64, length, &[]).expect("it can be read"));
+        }
+        all
+    }
+}

@@ -1,0 +1,173 @@
+//! Disks that were damaged, groups that lost their descriptions, disks that are old: what mends them, and what is refused.
+
+use crate::harness::World;
+use std::os::unix::fs::FileExt;
+
+/// A group on two disks with a volume and a backup; no daemon runs.
+fn at_rest() -> World {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 64M");
+    world.ok("vg backup data backup.toml");
+    assert_eq!(world.stop(), Some(0));
+    world
+}
+
+fn overwrite(world: &World, disk: &str, offset: u64, length: usize) {
+    let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
+    file.write_all_at(&vec![0xa5; length], offset).expect("it is long enough");
+}
+
+fn lose_descriptions(world: &World) {
+    for disk in ["d1", "d2"] {
+        overwrite(world, disk, 64 << 10, (1 << 20) - (64 << 10));
+    }
+}
+
+#[test]
+fn a_lost_description_is_restored_from_a_backup() {
+    let mut world = at_rest();
+    let text = world.refused("restore backup.toml d1 d2 -y", 4, "V0202");
+    assert!(text.contains("vg restore VG FILE"), "{text}");
+    lose_descriptions(&world);
+    world.start();
+    let groups = world.data("vg list");
+    assert_eq!(groups[0]["state"], "damaged", "{groups}");
+    let id = groups[0]["id"].as_str().expect("an id");
+    let text = world.refused(&format!("vg show {id}"), 7, "V0206");
+    assert!(text.contains("varve restore FILE PATH"), "{text}");
+    world.refused("restore backup.toml d1 d2 -y", 5, "V0104");
+    assert_eq!(world.stop(), Some(0));
+    let before = std::fs::read(world.path("d1")).expect("a disk");
+    world.refused("restore backup.toml d1 -y", 1, "V0108");
+    world.refused("restore log d1 d2 -y", 2, "V0208");
+    world.refused("restore nowhere d1 d2 -y", 1, "V0902");
+    world.refused("restore backup.toml d1 d2", 8, "V0004");
+    assert!(world.ok("restore backup.toml d1 d2 -n").starts_with("would "));
+    assert!(std::fs::read(world.path("d1")).expect("a disk") == before, "nothing was written");
+    world.ok("restore backup.toml d1 d2 --yes");
+    assert_eq!(world.data("check d1 d2")["clean"], true);
+    world.start();
+    assert_eq!(world.data("vg show data")["state"], "ok");
+    assert_eq!(world.data("lv show data/a")["size"].as_u64(), Some(64 << 20));
+}
+
+#[test]
+fn a_backup_is_not_restored_to_other_disks() {
+    let world = at_rest();
+    lose_descriptions(&world);
+    let other = at_rest();
+    lose_descriptions(&other);
+    let foreign = other.path("d2");
+    world.refused(&format!("restore backup.toml d1 {} -y", foreign.display()), 2, "V0208");
+}
+
+#[test]
+fn a_lost_label_is_made_anew() {
+    let mut world = at_rest();
+    let sound = world.ok("repair d1 d2");
+    assert!(sound.ends_with("there is nothing to mend\n"), "{sound}");
+    overwrite(&world, "d1", 0, 8192);
+    assert_eq!(world.run("check d1 d2").exit, 7);
+    world.start();
+    assert_eq!(world.data("vg show data")["state"], "incomplete");
+    assert!(world.log().contains("varve repair"), "{}", world.log());
+    assert_eq!(world.stop(), Some(0));
+    world.refused("repair d1 d2", 8, "V0004");
+    let plan = world.ok("repair d1 d2 -n");
+    assert!(plan.starts_with("would label d1 anew as a disk of group data"), "{plan}");
+    assert_eq!(world.run("check d1 d2").exit, 7, "a dry run mends nothing");
+    let done = world.ok("repair d1 d2 -y");
+    assert!(done.starts_with("mended: label d1") && done.ends_with("nothing is damaged\n"), "{done}");
+    world.start();
+    assert_eq!(world.data("vg show data")["state"], "ok");
+    assert_eq!(world.data("lv show data/a")["state"], "active");
+}
+
+#[test]
+fn a_worn_label_is_written_again_and_a_lost_ring_is_no_label() {
+    let world = at_rest();
+    overwrite(&world, "d1", 4096, 4096);
+    assert!(world.ok("repair d1 d2 --yes").contains("a copy of the label was damaged"));
+    assert!(world.ok("repair d1 d2").contains("nothing to mend"));
+    overwrite(&world, "d2", 0, 1 << 20);
+    let ended = world.run("repair d1 d2 --yes");
+    assert_eq!(ended.exit, 7, "{}", ended.stdout);
+    assert!(ended.stdout.contains("damage was found"), "{}", ended.stdout);
+}
+
+#[test]
+fn a_stale_disk_is_taken_back_only_when_somebody_insists() {
+    let mut world = at_rest();
+    std::fs::copy(world.path("d2"), world.path("old")).expect("it is there");
+    world.start();
+    world.ok("lv create data/b --size 64M");
+    world.ok("lv create data/c --size 64M");
+    assert_eq!(world.stop(), Some(0));
+    std::fs::rename(world.path("old"), world.path("d2")).expect("it is there");
+    world.start();
+    let group = world.data("vg show data");
+    assert_eq!(group["state"], "incomplete", "{group}");
+    assert!(group["physical_volumes"].to_string().contains("stale"), "{group}");
+    let text = world.refused("vg extend data d2", 8, "V0004");
+    assert!(text.contains("varve vg extend data") && text.contains("--yes"), "{text}");
+    assert!(world.ok("vg extend data d2 -n").starts_with("would take "));
+    world.ok("vg extend data d2 --yes");
+    assert_eq!(world.data("vg show data")["state"], "ok");
+    assert_eq!(world.data("lv list").as_array().map(Vec::len), Some(3));
+    world.refused("vg extend data d2 --yes", 5, "V0107");
+}
+
+#[test]
+fn a_disk_that_was_cut_short_says_so_until_it_is_whole_again() {
+    let mut world = at_rest();
+    let disk = std::fs::File::options().write(true).open(world.path("d2")).expect("a disk");
+    disk.set_len(100 << 20).expect("it shrinks");
+    world.start();
+    let group = world.ok("vg show data");
+    assert!(group.contains("was cut short"), "{group}");
+    world.refused("pv create d2", 7, "V0110");
+    let text = world.refused("pv scan d2", 7, "V0110");
+    assert!(text.contains("bring the disk back to its size"), "{text}");
+    assert!(world.ok("pv list").contains("was cut short"), "it is not forgotten");
+    disk.set_len(600 << 20).expect("it grows");
+    world.ok("pv scan d2");
+    assert_eq!(world.data("vg show data")["state"], "ok");
+}
+
+#[test]
+fn of_two_copies_neither_is_used_until_one_is_gone() {
+    let mut world = at_rest();
+    std::fs::copy(world.path("d2"), world.path("copy")).expect("it is there");
+    let state = std::fs::read_to_string(world.path("state/state.json")).expect("the state");
+    let mut state: serde_json::Value = serde_json::from_str(&state).expect("JSON");
+    let copy = serde_json::json!({"path": world.path("copy"), "cache": "direct"});
+    state["disks"].as_array_mut().expect("a list").push(copy);
+    std::fs::write(world.path("state/state.json"), state.to_string()).expect("the state");
+    world.start();
+    assert_eq!(world.data("vg list")[0]["state"], "damaged");
+    let disks = world.ok("pv list");
+    assert!(disks.matches("duplicate").count() == 2 && disks.contains("its group cannot be used"), "{disks}");
+    world.ok("pv scan");
+    assert_eq!(world.data("vg list")[0]["state"], "damaged", "nobody chooses");
+    std::fs::remove_file(world.path("copy")).expect("it is there");
+    world.ok("pv scan d2");
+    assert_eq!(world.data("vg show data")["state"], "ok");
+    assert_eq!(world.data("lv show data/a")["state"], "active");
+    assert_eq!(world.ok("pv remove copy -y"), "gave up copy\n");
+    assert_eq!(world.data("pv list").as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn two_groups_with_one_name_are_told_apart() {
+    let world = World::with_group();
+    let mut other = World::with_group();
+    other.ok("lv create data/q --size 8M");
+    assert_eq!(other.stop(), Some(0));
+    world.ok(&format!("pv scan {} {}", other.path("d1").display(), other.path("d2").display()));
+    let text = world.refused("vg show data", 1, "V0203");
+    let groups = world.data("vg list");
+    let id = groups[1]["id"].as_str().expect("an id");
+    assert!(world.ok("vg list").contains(&format!("data ({id})")) && text.contains(id), "{text}");
+    assert_eq!(world.data(&format!("vg rename {id} second"))["name"], "second");
+    assert_eq!(world.data("vg show data")["name"], "data");
+}

@@ -1,0 +1,122 @@
+//! The daemon as a service: what it tells the service manager, jobs that go on, a log without noise.
+
+use crate::harness::World;
+use serde_json::{Value, json};
+use std::os::unix::net::UnixDatagram;
+use std::time::Duration;
+
+#[test]
+fn the_service_manager_is_told() {
+    let mut world = World::new();
+    let manager = UnixDatagram::bind(world.path("notify.sock")).expect("a socket");
+    manager.set_read_timeout(Some(Duration::from_secs(10))).expect("it is ours");
+    let told = || {
+        let mut bytes = [0; 512];
+        let length = manager.recv(&mut bytes).expect("a message in time");
+        String::from_utf8_lossy(&bytes[..length]).into_owned()
+    };
+    world.start();
+    assert!(told().lines().any(|line| line == "READY=1"));
+    assert_eq!(world.stop(), Some(0));
+    assert!(told().lines().any(|line| line == "STOPPING=1"));
+}
+
+/// What the daemon remembers, changed while it does not run.
+fn remembered(world: &World, change: impl FnOnce(&mut Value)) -> Value {
+    let path = world.path("state/state.json");
+    let text = std::fs::read_to_string(&path).expect("the state");
+    let mut state: Value = serde_json::from_str(&text).expect("JSON");
+    change(&mut state);
+    std::fs::write(&path, state.to_string()).expect("the state");
+    state
+}
+
+fn snapshots(world: &World) -> usize {
+    world.data("snap list").as_array().map_or(0, Vec::len)
+}
+
+/// A volume with `count` snapshots.
+fn with_snapshots(count: usize) -> World {
+    let world = World::with_group();
+    world.ok("lv create data/a --size 64M");
+    let names: Vec<String> = (0..count).map(|number| format!("data/a@s{number}")).collect();
+    world.ok(&format!("snap create {}", names.join(" ")));
+    world
+}
+
+#[test]
+fn a_job_that_was_interrupted_goes_on() {
+    let mut world = with_snapshots(12);
+    world.ok("snap remove data/a@s0..@s2 -y --wait");
+    world.kill();
+    // As if the daemon had been killed when five of eight were gone: three of them it removed above.
+    let subject: Vec<String> = (0..8).map(|number| format!("data/a@s{number}")).collect();
+    remembered(&world, |state| {
+        let job = json!({"id": 7, "kind": "snapshot-remove", "subject": subject.join(" "), "started": 1});
+        state["jobs"] = json!([job]);
+        state["last_job"] = 7.into();
+    });
+    world.start();
+    let job = world.data("job wait 7");
+    assert_eq!(job["state"], json!("done"), "{job}");
+    assert_eq!(snapshots(&world), 4);
+    assert_eq!(world.stop(), Some(0));
+    assert_eq!(remembered(&world, |_| ())["jobs"], json!([]), "it is forgotten when it has ended");
+}
+
+#[test]
+fn a_job_whose_volume_is_gone_fails_with_a_reason() {
+    let mut world = with_snapshots(1);
+    world.kill();
+    remembered(&world, |state| {
+        let job = json!({"id": 3, "kind": "rollback", "subject": "data/gone@s0", "started": 1});
+        state["jobs"] = json!([job]);
+        state["last_job"] = 3.into();
+    });
+    world.start();
+    let text = world.refused("job wait 3", 1, "V0703");
+    assert!(text.contains("data/gone@s0") && text.contains("help: varve lv list"), "{text}");
+}
+
+#[test]
+fn a_cancelled_job_keeps_what_it_did_and_does_not_come_back() {
+    let mut world = with_snapshots(120);
+    let job = world.data("snap remove data/a@s0..@s119 -y --no-wait");
+    let id = job["id"].as_str().expect("an id").to_owned();
+    let asked = world.run(&format!("job cancel {id}"));
+    let ended = world.run(&format!("job wait {id} --json"));
+    let state = world.data(&format!("job show {id}"))["state"].clone();
+    let left = snapshots(&world);
+    match state.as_str() {
+        Some("cancelled") => assert!(asked.exit == 0 && ended.exit != 0 && left > 0, "{left} left"),
+        Some("done") => assert!(left == 0, "{left} left"),
+        other => panic!("{other:?} after the wait"),
+    }
+    assert_eq!(world.stop(), Some(0));
+    assert_eq!(remembered(&world, |_| ())["jobs"], json!([]));
+    world.start();
+    assert_eq!(snapshots(&world), left);
+}
+
+#[test]
+fn a_file_through_fuse_leaves_no_noise_in_the_log() {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        println!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 64M");
+    world.ok("export create data/a --fuse a.img");
+    // Copying asks for extended attributes; listing, for access lists.
+    for words in [&["cp", "--preserve=all", "--sparse=always", "a.img", "copy"][..], &["ls", "-lZ", "a.img"]]
+    {
+        let mut command = std::process::Command::new(words[0]);
+        let output = command.args(&words[1..]).current_dir(world.path(".")).output().expect("a tool");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    world.ok("export remove a.img");
+    world.ok("export create data/a --fuse a.img");
+    assert_eq!(world.stop(), Some(0));
+    let log = world.log();
+    assert!(!log.contains("WARN") && !log.contains("ERROR"), "{log}");
+}

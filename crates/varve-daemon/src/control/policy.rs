@@ -1,0 +1,187 @@
+//! What a volume declares for its snapshot stores: the words of people and programs, and the group's.
+
+use super::Control;
+use super::change::shown;
+use super::volumes::volume_name;
+use crate::failures;
+use crate::shard::here;
+use uuid::Uuid;
+use varve_api::{
+    AutoExtend, Changed, Code, Failure, LogicalVolume as ShownVolume, SnapshotPolicy, VolumeChange,
+    WhenFull as ShownWhenFull,
+};
+use varve_os::ShardContext;
+use varve_vg::model::{StorePolicy, WhenFull};
+use varve_vg::{Change, Plan};
+
+/// What a command says of a policy; what it does not say stays.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PolicyWords {
+    pub(super) when_full: Option<ShownWhenFull>,
+    pub(super) pause_timeout: Option<String>,
+    pub(super) auto_extend: Option<String>,
+}
+
+impl PolicyWords {
+    /// Whether anything is said.
+    pub(super) fn are_given(&self) -> bool {
+        self.when_full.is_some() || self.pause_timeout.is_some() || self.auto_extend.is_some()
+    }
+
+    /// `policy` with what is said.
+    pub(super) fn change(&self, policy: StorePolicy) -> Result<StorePolicy, Failure> {
+        let mut policy = policy;
+        if let Some(when_full) = self.when_full {
+            policy.when_full = match when_full {
+                ShownWhenFull::Pause => WhenFull::Pause,
+                ShownWhenFull::DropOldest => WhenFull::DropOldest,
+                ShownWhenFull::Error => WhenFull::Error,
+            };
+        }
+        if let Some(text) = &self.pause_timeout {
+            policy.pause_timeout_ms =
+                milliseconds(text).ok_or_else(|| bad("--pause-timeout", text, "60s"))?;
+        }
+        match self.auto_extend.as_deref() {
+            None => {}
+            Some("off") => policy.extend_at_percent = None,
+            Some(text) => {
+                let (at, by) = percents(text).ok_or_else(|| bad("--auto-extend", text, "80%:20%, or off"))?;
+                (policy.extend_at_percent, policy.extend_by_percent) = (Some(at), by);
+            }
+        }
+        Ok(policy)
+    }
+}
+
+impl Control {
+    /// Changes what a volume declares.
+    pub(crate) async fn change_volume(
+        &self,
+        text: &str,
+        request: VolumeChange,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(text)?;
+        let located = self.find_volume(&name)?;
+        let words = PolicyWords {
+            when_full: request.when_full,
+            pause_timeout: request.pause_timeout,
+            auto_extend: request.auto_extend,
+        };
+        if !words.are_given() {
+            return Err(Failure::new(Code::Usage, "nothing to change is named")
+                .help("--when-full, --pause-timeout or --auto-extend"));
+        }
+        let policy = words.change(located.volume.store_policy.unwrap_or_default())?;
+        let planned = self.set_policy(located.group, &name.volume, policy, request.dry_run).await?;
+        match planned {
+            Some(plan) => Ok(Changed::Planned(shown(&plan))),
+            None => self.show_volume(text).await.map(Changed::Done),
+        }
+    }
+
+    /// Declares a policy for a volume; with `dry_run` only the plan of it.
+    pub(super) async fn set_policy(
+        &self,
+        group: Uuid,
+        volume: &str,
+        policy: StorePolicy,
+        dry_run: bool,
+    ) -> Result<Option<Plan>, Failure> {
+        let commits = self.commits().await;
+        let change = Change::SetStorePolicy { volume: volume.to_owned(), policy };
+        let planned = commits.plan(group, change, &format!("snapshot policy of {volume} changed"))?;
+        if dry_run {
+            return Ok(Some(planned));
+        }
+        let id = planned.after.lv(volume).expect("the plan keeps the volume").id;
+        commits.commit(group, planned, Vec::new()).await?;
+        drop(commits);
+        if let Some(home) = self.home_of(id) {
+            let told = home.run(async move |_: ShardContext| {
+                if let Some(family) = here().family(id) {
+                    family.set_policy(policy);
+                }
+            });
+            told.await.map_err(failures::gone)?;
+        }
+        Ok(None)
+    }
+}
+
+/// A policy as it is shown.
+pub(super) fn shown_policy(policy: StorePolicy) -> SnapshotPolicy {
+    SnapshotPolicy {
+        when_full: match policy.when_full {
+            WhenFull::Pause => ShownWhenFull::Pause,
+            WhenFull::DropOldest => ShownWhenFull::DropOldest,
+            WhenFull::Error => ShownWhenFull::Error,
+        },
+        pause_timeout_ms: policy.pause_timeout_ms,
+        auto_extend: policy
+            .extend_at_percent
+            .map(|at_percent| AutoExtend { at_percent, by_percent: policy.extend_by_percent }),
+    }
+}
+
+fn bad(option: &str, text: &str, example: &str) -> Failure {
+    Failure::new(Code::Usage, format!("{text:?} is no value of {option}")).help(format!("{option} {example}"))
+}
+
+/// `500ms`, `60s`, `5m`, `2h`, `1d`; a plain number counts seconds. At most a year.
+fn milliseconds(text: &str) -> Option<u64> {
+    const UNITS: [(&str, u64); 5] =
+        [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1000));
+    let number: u64 = number.parse().ok()?;
+    number.checked_mul(factor).filter(|ms| *ms <= 365 * 86_400_000)
+}
+
+/// `80%:20%`, the signs may be missing.
+fn percents(text: &str) -> Option<(u64, u64)> {
+    let (at, by) = text.split_once(':')?;
+    let number = |text: &str| text.strip_suffix('%').unwrap_or(text).parse::<u64>().ok();
+    let (at, by) = (number(at)?, number(by)?);
+    ((1..=99).contains(&at) && (1..=1000).contains(&by)).then_some((at, by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_percents_are_read_as_people_write_them() {
+        assert_eq!(milliseconds("60"), Some(60_000));
+        assert_eq!(milliseconds("500ms"), Some(500));
+        assert_eq!(milliseconds("5m"), Some(300_000));
+        assert_eq!(milliseconds("0s"), Some(0));
+        for wrong in ["", "s", "-1s", "1.5s", "366d", "99999999999999999999h", "5 m"] {
+            assert_eq!(milliseconds(wrong), None, "{wrong:?}");
+        }
+        assert_eq!(percents("80%:20%"), Some((80, 20)));
+        assert_eq!(percents("70:100"), Some((70, 100)));
+        for wrong in ["", "80%", "0%:20%", "100%:20%", "80%:0%", "80%:20%:3%", "a:b"] {
+            assert_eq!(percents(wrong), None, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_said_stays() {
+        let words = PolicyWords { auto_extend: Some("off".into()), ..PolicyWords::default() };
+        let policy = words.change(StorePolicy::default()).expect("sound");
+        assert_eq!(policy, StorePolicy { extend_at_percent: None, ..StorePolicy::default() });
+        let words = PolicyWords {
+            when_full: Some(ShownWhenFull::DropOldest),
+            pause_timeout: Some("2s".into()),
+            auto_extend: Some("90%:10%".into()),
+        };
+        let policy = words.change(policy).expect("sound");
+        let shown = shown_policy(policy);
+        assert_eq!((shown.when_full, shown.pause_timeout_ms), (ShownWhenFull::DropOldest, 2000));
+        assert_eq!(shown.auto_extend, Some(AutoExtend { at_percent: 90, by_percent: 10 }));
+        let words = PolicyWords { pause_timeout: Some("soon".into()), ..PolicyWords::default() };
+        assert_eq!(words.change(policy).map_err(|failure| failure.code), Err(Code::Usage));
+    }
+}

@@ -1,0 +1,111 @@
+//! Disks that are labelled already, taken into use; and disks in trouble, looked at anew.
+//!
+//! Invariant N1: a disk that was set aside to be looked at anew is known again afterwards: as usable, or with the
+//! reason why it is not.
+
+use super::Control;
+use super::disks::{KnownDisk, options, read_label, steps_plan};
+use std::path::{Path, PathBuf};
+use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState};
+use varve_vg::size::format_size;
+
+impl Control {
+    /// Takes labelled disks into use.
+    pub(crate) async fn scan_disks(
+        &self,
+        request: PhysicalVolumeScan,
+    ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
+        let _turn = self.turn().await?;
+        let mut paths: Vec<PathBuf> = match request.paths.as_slice() {
+            [] => self.unopened.borrow().keys().cloned().collect(),
+            paths => paths.iter().map(PathBuf::from).collect(),
+        };
+        let named = if request.paths.is_empty() { 0 } else { paths.len() };
+        if !request.dry_run {
+            let aside = self.set_aside(&paths, named > 0);
+            paths.extend(
+                aside.into_iter().filter(|path| !request.paths.iter().any(|named| Path::new(named) == path)),
+            );
+        }
+        let mut found = Vec::new();
+        let mut refused = None;
+        for (index, path) in paths.into_iter().enumerate() {
+            if self.disks.borrow().contains_key(&path) {
+                continue;
+            }
+            match self.examine_for_scan(&path, request.cache).await {
+                Ok(known) if request.dry_run => found.push((path, known)),
+                Ok(known) => self.remember_disk(&path, known),
+                Err(failure) => {
+                    if self.unopened.borrow().contains_key(&path) {
+                        tracing::warn!(path = %path.display(), %failure, "still not usable");
+                        self.unopened.borrow_mut().insert(path, failure.clone()); // N1
+                    }
+                    refused = refused.or((index < named).then_some(failure));
+                }
+            }
+        }
+        if request.dry_run {
+            let step = |(path, _): &(PathBuf, KnownDisk)| format!("would take {} into use", path.display());
+            let plan = steps_plan(found.iter().map(step).collect());
+            return refused.map_or(Ok(Changed::Planned(plan)), Err);
+        }
+        self.save_or_warn().await;
+        self.survey().await;
+        self.restore_exports(self.context.clock().now()).await;
+        refused.map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)
+    }
+
+    /// Lets go of the disks in trouble, so that they are opened and read anew; their paths. Of several with one label,
+    /// none is looked at unless one was named: nobody knows which is the right one.
+    fn set_aside(&self, paths: &[PathBuf], named: bool) -> Vec<PathBuf> {
+        let mut disks = self.disks.borrow_mut();
+        let aside = |path: &Path, known: &KnownDisk| match &known.problem {
+            None => false,
+            Some((PhysicalVolumeState::Duplicate, _)) => named || !path.exists(),
+            Some(_) => !named || paths.iter().any(|named| named == path),
+        };
+        // A disk that a group counts on is in use, whatever is wrong with it.
+        let troubled: Vec<PathBuf> = disks
+            .iter()
+            .filter(|(path, known)| aside(path, known) && self.group_of(path).is_none())
+            .map(|(path, _)| path.clone())
+            .collect();
+        let mut unopened = self.unopened.borrow_mut();
+        for path in &troubled {
+            let reason = disks
+                .remove(path)
+                .and_then(|known| known.problem)
+                .map_or(String::new(), |(_, reason)| reason);
+            unopened.insert(path.clone(), Failure::new(Code::LabelDamaged, reason));
+        }
+        troubled
+    }
+
+    async fn examine_for_scan(
+        &self,
+        path: &Path,
+        cache: Option<varve_api::Cache>,
+    ) -> Result<KnownDisk, Failure> {
+        let cache = cache.unwrap_or(self.cache);
+        let file = self.open_disk(path, options(cache)).await?;
+        let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
+        let Some(label) = label else {
+            let text = path.display();
+            let message = format!("{text} is no physical volume: it has no valid label");
+            return Err(Failure::new(Code::NotPhysicalVolume, message)
+                .help(format!("varve check {text} tells more; varve pv create {text} makes it one")));
+        };
+        if file.shape().size < label.size {
+            let message = format!(
+                "{} was cut short: it has {}, and its label says {}",
+                path.display(),
+                format_size(file.shape().size),
+                format_size(label.size)
+            );
+            return Err(Failure::new(Code::LabelDamaged, message).help("bring the disk back to its size"));
+        }
+        self.refuse_copy(&label, path)?;
+        Ok(KnownDisk { file, cache, label: Some(label), problem: None })
+    }
+}

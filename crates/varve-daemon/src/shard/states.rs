@@ -1,0 +1,268 @@
+//! The snapshots of a volume on its shard: found by name in whichever store has them, used, compared, removed.
+
+use super::family::Family;
+use super::open_store::OpenStore;
+use super::patient::patient;
+use crate::jobs::Progress;
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_block::{Device, Extent, widen};
+use varve_target::snapshot::{NewSnapshot, StoreError};
+use varve_vg::StoreKind;
+
+/// How long a rollback waits before it looks again whether there is space.
+const ROOM_WAIT: Duration = Duration::from_secs(1);
+/// How often the progress of removals is told.
+const TICK: Duration = Duration::from_millis(2);
+
+/// What a snapshot is like, as its store says.
+pub(crate) struct SnapshotFacts {
+    pub(crate) name: String,
+    pub(crate) created: u64,
+    pub(crate) size: u64,
+    /// Bytes that it keeps; 0 if they were not counted.
+    pub(crate) used: u64,
+    pub(crate) read_only: bool,
+    pub(crate) held: bool,
+    pub(crate) kind: StoreKind,
+    pub(crate) target: Target,
+}
+
+/// A snapshot, for good: no other one ever has its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Target {
+    /// The store that it is in.
+    pub(crate) store: Uuid,
+    /// Its number there.
+    pub(crate) number: u64,
+}
+
+/// A removed snapshot whose space has not all come back.
+pub(crate) struct Leaving {
+    pub(crate) name: String,
+    pub(crate) size: u64,
+    pub(crate) target: Target,
+}
+
+impl Family {
+    /// The store and number of the snapshot called `name`.
+    pub(crate) fn find(&self, name: &str) -> Result<(Rc<OpenStore>, u64), StoreError> {
+        let stores = self.stores.borrow();
+        let found = stores.iter().find_map(|open| {
+            let list = open.store.list();
+            let descriptor = list.into_iter().find(|descriptor| descriptor.name == name)?;
+            Some((Rc::clone(open), descriptor.id))
+        });
+        found.ok_or(StoreError::NotFound)
+    }
+
+    /// Whether there is a snapshot called `name`.
+    pub(crate) fn has_snapshot(&self, name: &str) -> bool {
+        self.find(name).is_ok()
+    }
+
+    /// The device of a snapshot.
+    pub(super) fn view(&self, name: &str) -> Result<Device, StoreError> {
+        let (open, number) = self.find(name)?;
+        if let Some(device) = self.views.borrow().get(&(open.id, number)) {
+            return Ok(device.clone());
+        }
+        let device = widen(patient(open.store.snapshot(number)?, &open), self.context.arena());
+        self.views.borrow_mut().insert((open.id, number), device.clone());
+        Ok(device)
+    }
+
+    /// All snapshots, the oldest first. How much they use is not counted: that takes time.
+    pub(crate) fn snapshots(&self) -> Vec<SnapshotFacts> {
+        let mut all = Vec::new();
+        for open in self.stores.borrow().iter() {
+            all.extend(open.store.list().into_iter().map(|descriptor| SnapshotFacts {
+                name: descriptor.name,
+                created: descriptor.created.0,
+                size: descriptor.size,
+                used: 0,
+                read_only: descriptor.read_only,
+                held: descriptor.held,
+                kind: open.kind,
+                target: Target { store: open.id, number: descriptor.id },
+            }));
+        }
+        all.sort_by_key(|facts| facts.created); // stable: those of one store keep their order
+        all
+    }
+
+    /// All snapshots, the oldest first, and how much they use.
+    pub(crate) fn snapshots_counted(&self) -> Vec<SnapshotFacts> {
+        let mut all = self.snapshots();
+        for open in self.stores.borrow().iter() {
+            let bytes = open.store.snapshot_bytes();
+            for facts in all.iter_mut().filter(|facts| facts.target.store == open.id) {
+                let used = bytes.get(&facts.target.number).copied().unwrap_or_default();
+                facts.used = used.preserved + used.written;
+            }
+        }
+        all
+    }
+
+    /// Protects a snapshot against removal, or ends that.
+    pub(crate) async fn hold_snapshot(&self, name: &str, held: bool) -> Result<(), StoreError> {
+        let (open, number) = self.find(name)?;
+        let read_only = open.store.descriptor(number)?.read_only;
+        loop {
+            let seen = open.store.usage().size;
+            match open.store.set_flags(number, read_only, held).await {
+                Err(StoreError::NoSpace) if open.grow(seen).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// The extents in which a snapshot differs from another one, or from the volume; and whether none of them is
+    /// there without need.
+    pub(crate) async fn diff(&self, from: &str, to: Option<&str>) -> Result<(Vec<Extent>, bool), StoreError> {
+        let (open, from) = self.find(from)?;
+        let Some(to) = to else { return Ok((open.store.diff(from, None).await?, true)) };
+        let (other, to) = self.find(to)?;
+        if other.id == open.id {
+            return Ok((open.store.diff(from, Some(to)).await?, true));
+        }
+        // Their stores know nothing of each other, but both know the volume.
+        let (one, two) = (open.store.diff(from, None).await?, other.store.diff(to, None).await?);
+        Ok((union(one, two), false))
+    }
+
+    /// Whether there is more to copy of a rollback.
+    pub(crate) fn is_rolling_back(&self) -> bool {
+        self.stores.borrow().iter().any(|open| open.store.rollback_status().is_some())
+    }
+
+    /// Makes the volume what a snapshot shows; or, without a name, finishes the rollback that is under way, if any.
+    /// Once it has begun it waits for space as long as there is none.
+    pub(crate) async fn roll_back(
+        &self,
+        name: Option<&str>,
+        progress: &varve_target::snapshot::Progress,
+    ) -> Result<(), StoreError> {
+        let (open, number) = match name {
+            Some(name) => self.find(name).map(|(open, number)| (open, Some(number)))?,
+            None => {
+                let stores = self.stores.borrow();
+                let begun = stores.iter().find(|open| open.store.rollback_status().is_some());
+                let Some(begun) = begun else { return Ok(()) };
+                (Rc::clone(begun), None)
+            }
+        };
+        loop {
+            let seen = open.store.usage().size;
+            let outcome = match number {
+                Some(number) => open.store.rollback(number, progress).await,
+                None => open.store.finish_rollback(progress).await,
+            };
+            match outcome {
+                Err(StoreError::NoSpace) if open.grow(seen).await => {}
+                Err(StoreError::NoSpace) if open.store.rollback_status().is_some() => {
+                    self.context.clock().sleep(ROOM_WAIT).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Removes a snapshot, as far as anybody can see; its space comes back bit by bit.
+    pub(crate) async fn remove_snapshot(&self, target: Target) -> Result<(), StoreError> {
+        let open = self.open(target.store).ok_or(StoreError::NotFound)?;
+        loop {
+            let seen = open.store.usage().size;
+            match open.store.begin_removal(target.number).await {
+                Err(StoreError::NoSpace) if open.grow(seen).await => {}
+                result => {
+                    result?;
+                    self.views.borrow_mut().remove(&(target.store, target.number));
+                    open.sweep().await;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// How many bytes come back to the stores when all of `targets` are removed.
+    pub(crate) async fn removals_free(&self, targets: &[Target]) -> Result<u64, StoreError> {
+        let mut bytes = 0;
+        let stores = self.stores.borrow().clone();
+        for open in stores {
+            let own = targets.iter().filter(|target| target.store == open.id);
+            bytes += open.store.removals_free(&own.map(|target| target.number).collect::<Vec<u64>>()).await?;
+        }
+        Ok(bytes)
+    }
+
+    /// The removed snapshots whose space has not all come back.
+    pub(crate) fn leaving(&self) -> Vec<Leaving> {
+        let stores = self.stores.borrow();
+        let leaving = stores.iter().flat_map(|open| {
+            open.store.removals().into_iter().map(|removal| Leaving {
+                name: removal.snapshot.name,
+                size: removal.snapshot.size,
+                target: Target { store: open.id, number: removal.snapshot.id },
+            })
+        });
+        leaving.collect()
+    }
+
+    /// Tells how far the removals of `targets` are, from `before` bytes on, until all of their space has come back.
+    pub(crate) async fn follow_removals(&self, targets: &[(Target, u64)], before: u64, progress: &Progress) {
+        let clock = self.context.clock();
+        loop {
+            let (mut done, mut is_over) = (before, true);
+            for (target, size) in targets {
+                let removals = self.open(target.store).map(|open| open.store.removals()).unwrap_or_default();
+                let removal = removals.into_iter().find(|removal| removal.snapshot.id == target.number);
+                is_over &= removal.is_none();
+                done += removal.map_or(*size, |removal| removal.done);
+            }
+            progress.report_done(done);
+            if is_over {
+                return;
+            }
+            clock.sleep(TICK).await;
+        }
+    }
+}
+
+/// What a new snapshot is called and is to be.
+pub(crate) fn new_snapshot(name: &str, read_only: bool) -> NewSnapshot {
+    NewSnapshot { name: name.to_owned(), read_only, held: false }
+}
+
+/// All that lies in one of the two, which are in order, in order and joined.
+fn union(one: Vec<Extent>, two: Vec<Extent>) -> Vec<Extent> {
+    let mut all = one;
+    all.extend(two);
+    all.sort_unstable();
+    let mut joined: Vec<Extent> = Vec::with_capacity(all.len());
+    for extent in all {
+        match joined.last_mut() {
+            Some(last) if extent.offset <= last.end() => {
+                *last = Extent::between(last.offset, last.end().max(extent.end()));
+            }
+            _ => joined.push(extent),
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_union_of_extents_is_in_order_and_joined() {
+        let list = |pairs: &[(u64, u64)]| -> Vec<Extent> {
+            pairs.iter().map(|(offset, length)| Extent::new(*offset, *length)).collect()
+        };
+        let joined = union(list(&[(0, 4), (10, 2), (20, 5)]), list(&[(4, 2), (11, 4), (21, 1), (30, 1)]));
+        assert_eq!(joined, list(&[(0, 6), (10, 5), (20, 5), (30, 1)]));
+        assert!(union(Vec::new(), Vec::new()).is_empty());
+    }
+}

@@ -1,0 +1,355 @@
+//! The origin in use while it is rolled back: what it shows, and how its parts are changed.
+
+use super::Rollback;
+use crate::pdata::{InUse, Pages, Stop};
+use crate::snapshot::map::{Run, Source};
+use crate::snapshot::{Sabotage, SnapshotStore};
+use varve_block::{
+    Allocation, Buffer, Device, Durability, Extent, GIB, Io, IoError, LockMode, Outcome, RangeGuard,
+    StatusRun, ZeroOptions,
+};
+use varve_format::store::PART_SIZE;
+
+/// Stands for the origin in the order of snapshots: newer than all of them.
+pub(in crate::snapshot) const ORIGIN: u64 = u64::MAX;
+/// How many bytes one question about allocation looks at: the answer may cover less than was asked.
+const STATUS_BYTES: u64 = GIB;
+/// How much a change restores at least when many ranges are restored ahead of the doses, in chunks.
+const REGION_CHUNKS: u64 = 16;
+
+/// A change that is about to replace pending parts whole.
+pub(in crate::snapshot) struct Overwriting {
+    /// K5: held until the log says that the parts are restored.
+    _source: RangeGuard,
+    _copying: RangeGuard,
+    /// What is restored once the change is durable.
+    replaced: Vec<Extent>,
+}
+
+impl SnapshotStore {
+    /// Where the bytes of `extent` of snapshot `id`, or of [`ORIGIN`], are found now (K1), and what keeps them there
+    /// while it is held. [`Source::Below`] is the origin's device.
+    pub(in crate::snapshot) async fn shown(
+        &self,
+        id: u64,
+        extent: Extent,
+    ) -> Result<(Vec<Run>, InUse), IoError> {
+        self.map.run(|pages| Ok((self.attempt_shown(pages, id, extent)?, pages.in_use()))).await
+    }
+
+    /// Where the bytes of `extent` of two snapshots are found, at one instant.
+    pub(in crate::snapshot) async fn shown_both(
+        &self,
+        one: u64,
+        two: u64,
+        extent: Extent,
+    ) -> Result<(Vec<Run>, Vec<Run>), IoError> {
+        let attempt = |pages: &mut Pages| {
+            Ok((self.attempt_shown(pages, one, extent)?, self.attempt_shown(pages, two, extent)?))
+        };
+        self.map.run(attempt).await
+    }
+
+    fn attempt_shown(&self, pages: &mut Pages, id: u64, extent: Extent) -> Result<Vec<Run>, Stop> {
+        let parts = extent.align_out(PART_SIZE);
+        let contents = self.contents.borrow();
+        let runs = if self.sabotaged(Sabotage::WrittenAsPreserved) {
+            self.map.attempt_resolve_confused(pages, contents.snapshots.keys().copied(), id, parts)?
+        } else {
+            self.map.attempt_resolve(pages, id, parts)?
+        };
+        let mut shown = Vec::with_capacity(runs.len());
+        let rollback = contents.rollback.as_ref().filter(|rollback| id >= rollback.boundary);
+        for run in runs {
+            let Some(rollback) = rollback.filter(|_| run.source == Source::Below) else {
+                shown.push(run);
+                continue;
+            };
+            let mut at = run.extent.offset;
+            for gap in rollback.unrestored(run.extent) {
+                push_below(&mut shown, Extent::between(at, gap.offset));
+                shown.extend(self.map.attempt_resolve(pages, rollback.snapshot, gap)?);
+                at = gap.end();
+            }
+            push_below(&mut shown, Extent::between(at, run.extent.end()));
+        }
+        let shown: Vec<Run> = shown.into_iter().filter_map(|run| run.clip(extent)).collect();
+        let covered: u64 = shown.iter().map(|run| run.extent.length).sum();
+        assert_eq!(covered, extent.length, "K1: every byte is somewhere");
+        Ok(shown)
+    }
+
+    /// Whether all of `extent` of the origin is on its device.
+    pub(in crate::snapshot) fn shows_device(&self, extent: Extent) -> bool {
+        let contents = self.contents.borrow();
+        let Some(rollback) = &contents.rollback else { return true };
+        rollback.requests.set(rollback.requests.get().wrapping_add(1));
+        rollback.unrestored(extent).is_empty()
+    }
+
+    /// K2: keeps the target as it is in `extent` while that is read for snapshot `id`, or changed for [`ORIGIN`].
+    /// None if nothing of it is found by the target.
+    pub(in crate::snapshot) async fn hold_target(&self, id: u64, extent: Extent) -> Option<RangeGuard> {
+        loop {
+            let (target, boundary) = self.target().filter(|(_, boundary)| id >= *boundary)?;
+            if self.shows_device(extent) {
+                return None;
+            }
+            let view = self.view_state(target).expect("K2: the target is not removed");
+            let held = view.lock.lock(extent.align_out(PART_SIZE), LockMode::Shared).await;
+            // While we waited the rollback may have ended, and another one begun.
+            if self.target().is_none_or(|now| now == (target, boundary)) {
+                return Some(held);
+            }
+        }
+    }
+
+    /// Reads what the origin shows.
+    pub(in crate::snapshot) async fn read_origin(&self, offset: u64, buffer: Buffer) -> Outcome {
+        let extent = Extent::new(offset, buffer.len() as u64);
+        let _held = self.hold_target(ORIGIN, extent).await;
+        let (runs, _in_use) = self.shown(ORIGIN, extent).await?;
+        self.read_runs(&runs, buffer).await
+    }
+
+    /// Which parts of `extent` of the origin, or of a snapshot that `id` is, hold data.
+    pub(in crate::snapshot) async fn status_shown(
+        &self,
+        id: u64,
+        extent: Extent,
+    ) -> Result<Vec<StatusRun>, IoError> {
+        let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
+        let mut answer = Vec::new();
+        for run in self.shown(id, extent).await?.0 {
+            let length = run.extent.length;
+            match run.source {
+                Source::Store(_) => answer.push(StatusRun { length, allocation: Allocation::Data }),
+                Source::Zeros => answer.push(StatusRun { length, allocation: Allocation::Hole }),
+                Source::Below => {
+                    let below = self.origin_device().status(run.extent).await?;
+                    let covered: u64 = below.iter().map(|run| run.length).sum();
+                    answer.extend(below);
+                    if covered < length {
+                        break;
+                    }
+                }
+            }
+        }
+        assert!(!answer.is_empty(), "the answer covers something");
+        Ok(answer)
+    }
+
+    /// What of `extent` is not restored: what is pending, and what the target does not have either.
+    pub(super) async fn unrestored(&self, extent: Extent) -> Result<(Vec<Extent>, Vec<Extent>), IoError> {
+        let (pending, plain) = self.map.run(|pages| self.attempt_unrestored(pages, extent)).await?;
+        assert!(
+            pending.iter().chain(&plain).all(|part| part.is_aligned(PART_SIZE)),
+            "whole parts are restored"
+        );
+        Ok((pending, plain))
+    }
+
+    fn attempt_unrestored(
+        &self,
+        pages: &mut Pages,
+        extent: Extent,
+    ) -> Result<(Vec<Extent>, Vec<Extent>), Stop> {
+        let (mut pending, mut plain) = (Vec::new(), Vec::new());
+        let contents = self.contents.borrow();
+        let Some(rollback) = &contents.rollback else { return Ok((pending, plain)) };
+        for gap in rollback.unrestored(extent) {
+            for run in self.map.attempt_resolve(pages, rollback.snapshot, gap)? {
+                let kind = if run.source == Source::Below { &mut plain } else { &mut pending };
+                push(kind, run.extent);
+            }
+        }
+        Ok((pending, plain))
+    }
+
+    /// What of `extent` must be preserved for the newest snapshot of before the boundary, and for which. The parts
+    /// are pending, or the newest of after the boundary has none of them (K4).
+    pub(super) async fn missing_before_boundary(
+        &self,
+        extent: Extent,
+    ) -> Result<Option<(u64, Vec<Extent>)>, IoError> {
+        self.map.run(|pages| self.attempt_missing_before_boundary(pages, extent)).await
+    }
+
+    fn attempt_missing_before_boundary(
+        &self,
+        pages: &mut Pages,
+        extent: Extent,
+    ) -> Result<Option<(u64, Vec<Extent>)>, Stop> {
+        let contents = self.contents.borrow();
+        let Some(rollback) = &contents.rollback else { return Ok(None) };
+        let Some((newest, descriptor)) = contents.snapshots.range(..rollback.boundary).next_back() else {
+            return Ok(None);
+        };
+        let Some(inside) = extent.intersect(Extent::new(0, descriptor.size)) else { return Ok(None) };
+        let missing = self.map.attempt_missing(pages, *newest, inside)?;
+        Ok((!missing.is_empty()).then_some((*newest, missing)))
+    }
+
+    /// Preserves `pending` parts for the snapshots of before the boundary (K4). The caller holds `copies`.
+    pub(super) async fn preserve_pending(&self, pending: &[Extent]) -> Result<(), IoError> {
+        if self.sabotaged(Sabotage::RestoreUnpreserved) {
+            return Ok(());
+        }
+        let mut snapshot = 0;
+        let mut runs = Vec::new();
+        for extent in pending {
+            if let Some((newest, missing)) = self.missing_before_boundary(*extent).await? {
+                snapshot = newest;
+                runs.extend(missing);
+            }
+        }
+        self.preserve_runs(snapshot, runs, &async || Ok(())).await?;
+        for extent in pending {
+            assert!(self.missing_before_boundary(*extent).await?.is_none(), "K4: {extent:?} is preserved");
+        }
+        Ok(())
+    }
+
+    /// Sees to all that stands between a change of `extent` and the device while the origin is rolled back; the
+    /// caller is inside the gate for changes, and hands what comes back to [`SnapshotStore::carry_out`]. None if all
+    /// of it is restored.
+    pub(in crate::snapshot) async fn prepare_unrestored(
+        &self,
+        extent: Extent,
+    ) -> Result<Option<Overwriting>, IoError> {
+        let scope = self.scope(extent);
+        let Some(source) = self.hold_target(ORIGIN, scope).await else { return Ok(None) };
+        let copying = self.copies.lock(scope, LockMode::Exclusive).await;
+        let (pending, plain) = self.unrestored(scope).await?;
+        if pending.is_empty() && plain.is_empty() {
+            return Ok(None);
+        }
+        if let Some(error) = self.failed.get() {
+            return Err(error);
+        }
+        let since = self.target().map_or(ORIGIN, |(_, boundary)| boundary);
+        let newest_is_since = self.contents.borrow().newest().is_some_and(|(newest, _)| newest >= since);
+        // K4: a snapshot of after the instant needs what the origin shows, so that goes to the device first.
+        let whole = if newest_is_since { Extent::default() } else { extent.align_in(PART_SIZE) };
+        let (replaced, kept) = divide(&pending, whole);
+        self.restore(&kept, Durability::Durable).await?;
+        // They get into the log before what is preserved now, or with it (K4).
+        let marks = self.join_marks(join(kept, plain));
+        let parts = extent.align_out(PART_SIZE);
+        let preserve = self.preserve_held(parts, &async || Ok(()));
+        let (preserved, marked) = futures_util::join!(preserve, self.settle_all(marks));
+        preserved.and(marked)?;
+        if self.sabotaged(Sabotage::MarkBeforeReplacing) {
+            self.mark(replaced.clone()).await?;
+        }
+        Ok(Some(Overwriting { _source: source, _copying: copying, replaced }))
+    }
+
+    /// What a change of `extent` sees to while it is at it.
+    fn scope(&self, extent: Extent) -> Extent {
+        let contents = self.contents.borrow();
+        let parts = extent.align_out(PART_SIZE);
+        let many = |rollback: &&Rollback| {
+            rollback.marks() > self.options.restored_ranges && rollback.size > parts.offset
+        };
+        match contents.rollback.as_ref().filter(many) {
+            Some(rollback) => {
+                let region = parts.align_out(REGION_CHUNKS * self.map.chunk_size());
+                Extent::between(region.offset, region.end().min(rollback.size).max(parts.end()))
+            }
+            None => parts,
+        }
+    }
+
+    /// Submits `io`, a change that is prepared, to `device`, the origin's, and says in the log what it has restored.
+    pub(in crate::snapshot) async fn carry_out(
+        &self,
+        device: &Device,
+        io: Io,
+        overwriting: Option<Overwriting>,
+    ) -> Outcome {
+        let Some(overwriting) = overwriting.filter(|overwriting| !overwriting.replaced.is_empty()) else {
+            return device.submit(io).await;
+        };
+        let flush = matches!(io, Io::Discard { .. });
+        let outcome = device.submit(durable(io)).await?;
+        if flush {
+            device.flush().await?; // K3
+        }
+        match self.mark(overwriting.replaced).await {
+            Ok(()) => Ok(outcome),
+            // The log has nothing of it: the parts are pending as before.
+            Err(IoError::NoSpace) => Err(IoError::NoSpace),
+            Err(error) => {
+                self.half_rolled_back.set(true); // K6
+                Err(error)
+            }
+        }
+    }
+
+    /// Restores all of `extent`, which is about to be written in snapshot `id` (K2). The caller holds the snapshot's
+    /// lock there, exclusively.
+    pub(in crate::snapshot) async fn let_go(&self, id: u64, extent: Extent) -> Result<(), IoError> {
+        if self.target().is_none_or(|(target, _)| target != id) || self.shows_device(extent) {
+            return Ok(());
+        }
+        let parts = extent.align_out(PART_SIZE);
+        let _copying = self.copies.lock(parts, LockMode::Exclusive).await;
+        if self.target().is_none_or(|(target, _)| target != id) {
+            return Ok(()); // It has ended while we waited.
+        }
+        let (pending, plain) = self.unrestored(parts).await?;
+        self.restore(&pending, Durability::Durable).await?;
+        self.mark(join(pending, plain)).await?;
+        assert!(self.shows_device(parts), "K2: {parts:?} is restored");
+        Ok(())
+    }
+}
+
+/// The same change, acknowledged only once it is durable. Discards have no such form.
+fn durable(io: Io) -> Io {
+    let durability = Durability::Durable;
+    match io {
+        Io::Write { offset, data, .. } => Io::Write { offset, data, durability },
+        Io::Zero { extent, options } => Io::Zero { extent, options: ZeroOptions { durability, ..options } },
+        other => other,
+    }
+}
+
+/// Which parts of `extents` lie in `whole`, and which do not.
+fn divide(extents: &[Extent], whole: Extent) -> (Vec<Extent>, Vec<Extent>) {
+    let (mut inside, mut outside) = (Vec::new(), Vec::new());
+    for extent in extents {
+        let Some(part) = extent.intersect(whole) else {
+            outside.push(*extent);
+            continue;
+        };
+        inside.push(part);
+        let sides = [Extent::between(extent.offset, part.offset), Extent::between(part.end(), extent.end())];
+        outside.extend(sides.into_iter().filter(|side| !side.is_empty()));
+    }
+    (inside, outside)
+}
+
+/// Both lists as one, in order, neighbours joined.
+fn join(one: Vec<Extent>, two: Vec<Extent>) -> Vec<Extent> {
+    let mut all: Vec<Extent> = one.into_iter().chain(two).collect();
+    all.sort_unstable();
+    let mut joined = Vec::new();
+    all.into_iter().for_each(|extent| push(&mut joined, extent));
+    joined
+}
+
+/// Appends `extent`, as a continuation of the last one if it is one.
+fn push(extents: &mut Vec<Extent>, extent: Extent) {
+    match extents.last_mut() {
+        Some(last) if last.end() == extent.offset => last.length += extent.length,
+        _ => extents.push(extent),
+    }
+}
+
+fn push_below(runs: &mut Vec<Run>, extent: Extent) {
+    if !extent.is_empty() {
+        runs.push(Run { extent, source: Source::Below });
+    }
+}
