@@ -379,3 +379,10 @@ nouns! {
         pub findings: Vec<Finding>,
     }
 }
+
+impl Plan {
+    /// A plan that takes and frees nothing.
+    pub fn of_steps(steps: Vec<String>) -> Self {
+        Self { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
+    }
+}

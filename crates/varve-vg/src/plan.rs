@@ -18,7 +18,7 @@ mod volumes;
 pub use error::{ErrorKind, PlanError};
 
 use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume, PvName, StorePolicy};
-use crate::size::{Amount, SizeArgument, format_size};
+use crate::size::{Amount, SizeArgument, format_size, share};
 use uuid::Uuid;
 use varve_block::{UnixTime, align_down};
 
@@ -363,10 +363,7 @@ impl<'a> Draft<'a> {
     fn extents_asked(&self, amount: Amount, free: u64) -> u64 {
         match amount {
             Amount::Bytes(bytes) => self.extents_of(bytes),
-            Amount::PercentFree(percent) => {
-                let share = u128::from(free) * u128::from(percent) / 100;
-                u64::try_from(share).expect("a share of a number is not larger than it")
-            }
+            Amount::PercentFree(percent) => share(free, percent),
         }
     }
 

@@ -28,8 +28,3 @@ fn consent(what: &str, plan: &Plan, destroy: Destroy, json: bool) -> Result<(), 
     }
     confirm::ask(what, plan)
 }
-
-/// A plan that takes and frees nothing in a group.
-fn plan_of(steps: Vec<String>) -> Plan {
-    Plan { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
-}

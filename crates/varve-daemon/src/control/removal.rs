@@ -5,7 +5,6 @@
 //!   has, and what was begun already is not begun again.
 //! - J2. A removal that was begun is finished even if nothing is remembered of it: its store knows.
 
-use super::exports::no_space_plan;
 use super::find::Located;
 use super::jobs::Started;
 use super::snapshots::{Batch, snapshot_name};
@@ -91,8 +90,7 @@ impl Control {
         batches: &[Batch],
         removable: &[Vec<SnapshotFacts>],
     ) -> Result<Plan, Failure> {
-        let mut plan = no_space_plan(String::new());
-        plan.steps.clear();
+        let mut plan = Plan::of_steps(Vec::new());
         for (batch, snapshots) in batches.iter().zip(removable) {
             let (volume, home) = (batch.located.volume.id, &batch.located.home);
             let targets: Vec<Target> = snapshots.iter().map(|facts| facts.target).collect();

@@ -2,7 +2,6 @@
 //!
 //! Invariant J1: it can be taken up again after a restart; what was done already is not an error then.
 
-use super::exports::no_space_plan;
 use super::find::Located;
 use super::jobs::Started;
 use super::snapshots::snapshot_name;
@@ -15,7 +14,7 @@ use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, Job, JobState, SnapshotRollback};
+use varve_api::{Changed, Code, Failure, Job, JobState, Plan, SnapshotRollback};
 use varve_os::ShardContext;
 use varve_target::snapshot::Progress;
 use varve_vg::names::VolumeName;
@@ -38,12 +37,11 @@ impl Control {
         self.check_snapshot(&located, &name).await?;
         self.refuse_siblings(&located, &name)?;
         if request.dry_run {
-            let origin = format!("{}/{}", name.group, name.volume);
-            let mut plan = no_space_plan(format!(
-                "would make {origin} what {name} shows; what was written since is lost"
-            ));
-            plan.steps.extend(self.clients_of(&name));
-            return Ok(Changed::Planned(plan));
+            let origin = name.origin();
+            let mut steps =
+                vec![format!("would make {origin} what {name} shows; what was written since is lost")];
+            steps.extend(self.clients_of(&name));
+            return Ok(Changed::Planned(Plan::of_steps(steps)));
         }
         let started = self.start_job(ROLLBACK, &request.name, "bytes", &[located.volume.id]).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
@@ -59,7 +57,7 @@ impl Control {
         if self.refreshed(located)?.stores().count() <= 1 {
             return Ok(());
         }
-        let origin = format!("{}/{}", name.group, name.volume);
+        let origin = name.origin();
         let message = format!("{origin} has independent snapshots, and cannot be rolled back beside them");
         let help = format!("varve snap list {origin} shows them; remove all but {name}, or copy {name} back");
         Err(Failure::new(Code::RollbackBesideIndependent, message).help(help))
@@ -113,9 +111,8 @@ impl Control {
 
     /// Who would see a rollback happen.
     fn clients_of(&self, name: &VolumeName) -> Vec<String> {
-        let origin = VolumeName { snapshot: None, ..name.clone() };
         let warning = |id: String| format!("would change what the clients of export {id} see");
-        self.exports_of(&origin).into_iter().map(warning).collect()
+        self.exports_of(&name.origin()).into_iter().map(warning).collect()
     }
 }
 

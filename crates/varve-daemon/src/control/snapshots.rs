@@ -2,14 +2,13 @@
 
 use super::Control;
 use super::change::joined;
-use super::exports::no_space_plan;
 use super::find::Located;
 use crate::failures;
 use crate::shard::here;
 use crate::shard::states::SnapshotFacts;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Failure, Job, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
+    Changed, Code, Failure, Job, Plan, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
 };
 use varve_block::{KIB, MIB};
 use varve_os::ShardContext;
@@ -146,9 +145,8 @@ impl Control {
         }
         if request.dry_run {
             let verb = if held { "hold" } else { "release" };
-            let mut plan = no_space_plan(String::new());
-            plan.steps = request.names.iter().map(|name| format!("would {verb} {name}")).collect();
-            return Ok(Changed::Planned(plan));
+            let steps = request.names.iter().map(|name| format!("would {verb} {name}")).collect();
+            return Ok(Changed::Planned(Plan::of_steps(steps)));
         }
         let mut shown = Vec::new();
         for batch in &batches {
@@ -214,9 +212,8 @@ impl Control {
         batches: &[Batch],
         chunk_size: u64,
         kind: StoreKind,
-    ) -> Result<varve_api::Plan, Failure> {
-        let mut plan = no_space_plan(String::new());
-        plan.steps.clear();
+    ) -> Result<Plan, Failure> {
+        let mut plan = Plan::of_steps(Vec::new());
         for batch in batches {
             let stores = match kind {
                 StoreKind::Dependent => usize::from(batch.located.volume.store.is_none()),
