@@ -211,9 +211,10 @@ pub struct StoreEntry {
 pub struct SnapshotSetEntry {
     /// What it is.
     pub id: Uuid,
-    /// The group whose description decides, if it is another one: while the set stands there too, it does not count.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided_by: Option<Uuid>,
+    /// The groups that have snapshots of it, if there are several. The first one decides: a set that does not stand in
+    /// its description any more counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Uuid>,
     /// The snapshots in this group.
     pub members: Vec<SetMemberEntry>,
 }

@@ -195,7 +195,7 @@ fn set(description: &mut Description) -> &mut SnapshotSetEntry {
         let store = volume.store.as_ref().expect("the sample has a store").id;
         let names = vec!["monday".into(), "tuesday".into()];
         let member = SetMemberEntry { volume: volume.id, store, after: 12, names };
-        let set = SnapshotSetEntry { id: Uuid::from_u128(10), decided_by: None, members: vec![member] };
+        let set = SnapshotSetEntry { id: Uuid::from_u128(10), groups: Vec::new(), members: vec![member] };
         description.snapshot_sets.push(set);
     }
     &mut description.snapshot_sets[0]
@@ -212,7 +212,7 @@ fn add_independent(description: &mut Description, start: u64, id: u128) {
 #[test]
 fn policies_sets_and_independent_stores_survive_the_round_trip() {
     let mut description = sample();
-    set(&mut description).decided_by = Some(Uuid::from_u128(11));
+    set(&mut description).groups = vec![Uuid::from_u128(1), Uuid::from_u128(11)];
     *policy(&mut description) = StorePolicyEntry {
         when_full: WhenFull::DropOldest,
         pause_timeout_ms: 1500,

@@ -259,7 +259,7 @@ fn a_set_of_snapshots_is_written_down_and_forgotten_and_comes_with_no_backup() {
     let volume = group.lv("vm1").expect("just made").id;
     let member =
         SetMember { volume, store: Uuid::from_u128(0x4001), after: 7, names: vec!["a".into(), "b".into()] };
-    let set = SnapshotSet { id: Uuid::from_u128(0x4000), decided_by: None, members: vec![member] };
+    let set = SnapshotSet { id: Uuid::from_u128(0x4000), groups: Vec::new(), members: vec![member] };
     let begun = planned(&group, Change::BeginSnapshots { set: set.clone() }).expect("possible");
     assert_eq!((begun.after.snapshot_sets(), begun.bytes_taken), (&[set.clone()][..], 0));
     let again = Change::BeginSnapshots { set: set.clone() };
