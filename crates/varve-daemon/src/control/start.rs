@@ -46,7 +46,7 @@ impl Control {
         loop {
             match attempt().await {
                 Err(failure) if codes.contains(&failure.code) && clock.now() < deadline => {
-                    clock.sleep(STEP).await
+                    clock.sleep(STEP).await;
                 }
                 result => return result,
             }
