@@ -1,6 +1,7 @@
 //! Tools for disks that no daemon holds: they open devices themselves, locked.
 
 mod check;
+mod damage;
 mod disks;
 mod dump;
 mod new_store;

@@ -6,5 +6,6 @@ mod mending;
 mod restarts;
 mod rules;
 mod service;
+mod sets;
 mod snapshots;
 mod verbs;

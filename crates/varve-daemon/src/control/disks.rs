@@ -283,7 +283,7 @@ impl Control {
         let remembered = self.remembered.borrow().disks.clone();
         for disk in remembered {
             let open = async || self.open_disk(&disk.path, options(disk.cache)).await;
-            match self.patiently(deadline, Code::DiskInUse, open).await {
+            match self.patiently(deadline, &[Code::DiskInUse], open).await {
                 Ok(file) => {
                     let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
                     let known = KnownDisk { file, cache: disk.cache, label, problem: None };

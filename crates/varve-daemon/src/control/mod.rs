@@ -22,12 +22,14 @@ mod policy;
 mod removal;
 mod rescan;
 mod rollback;
+mod sets;
 mod snapshots;
 mod stale;
 mod start;
 mod store;
 mod volumes;
 
+pub use change::shown as shown_plan;
 pub(crate) use store::{extend_store, snapshot_dropped, tell};
 
 use crate::config::Config;

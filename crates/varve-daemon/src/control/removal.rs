@@ -47,7 +47,6 @@ impl Control {
         let batches = self.ranges(&request.names).await?;
         let mut removable = Vec::with_capacity(batches.len());
         for batch in &batches {
-            self.refuse_if_busy(batch.located.volume.id)?;
             removable.push(self.removable(batch).await?);
         }
         if request.dry_run {
@@ -167,6 +166,10 @@ impl Control {
             if facts.held {
                 return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
                     .help(format!("varve snap release {full}")));
+            }
+            if facts.is_merging {
+                let message = format!("the volume is being rolled back to {full}");
+                return Err(Failure::new(Code::SnapshotMergesNow, message).help("varve job list"));
             }
             self.refuse_if_exported(&snapshot_name(&full)?, false)?;
         }

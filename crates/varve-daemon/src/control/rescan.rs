@@ -52,6 +52,8 @@ impl Control {
         }
         self.save_or_warn().await;
         self.survey().await;
+        self.settle_sets().await;
+        self.resume_rollbacks().await;
         self.restore_exports(self.context.clock().now()).await;
         refused.map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)
     }

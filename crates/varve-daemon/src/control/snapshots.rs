@@ -8,7 +8,7 @@ use crate::shard::here;
 use crate::shard::states::SnapshotFacts;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Failure, Job, Plan, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
+    Changed, Code, Failure, Plan, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
 };
 use varve_block::{KIB, MIB};
 use varve_os::ShardContext;
@@ -64,8 +64,11 @@ impl Control {
         };
         let chunk_size = request.chunk_size.as_deref().map(chunk_size).transpose()?;
         let mut batches = self.batches(&request.names)?;
+        if !request.dry_run {
+            self.settle_sets().await;
+        }
         for batch in &batches {
-            self.refuse_if_busy(batch.located.volume.id)?;
+            self.refuse_names_of_sets(batch)?;
             self.check_new(batch, chunk_size.filter(|_| kind == StoreKind::Dependent)).await?;
         }
         let chunk_size = chunk_size.unwrap_or(64 * KIB);
@@ -74,7 +77,7 @@ impl Control {
         }
         let made = self.make_stores(&mut batches, chunk_size, kind).await;
         let made = match made {
-            Ok(()) => self.make_snapshots(&batches, request.read_only).await,
+            Ok(()) => self.make_all_or_none(&batches, request.read_only).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = made {
@@ -89,7 +92,7 @@ impl Control {
             // They are new and keep nothing yet: nothing has to be counted.
             let facts = self.facts(&batch.located).await.into_iter();
             let new = facts.filter(|facts| batch.names.contains(&facts.name));
-            made.extend(new.map(|facts| self.shown_snapshot(&batch.volume, facts, None)));
+            made.extend(new.map(|facts| self.shown_snapshot(&batch.volume, facts)));
         }
         Ok(Changed::Done(made))
     }
@@ -137,7 +140,6 @@ impl Control {
         let _turn = self.turn().await?;
         let batches = self.batches(&request.names)?;
         for batch in &batches {
-            self.refuse_if_busy(batch.located.volume.id)?;
             for name in &batch.names {
                 let full = VolumeName { snapshot: Some(name.clone()), ..batch.volume.clone() };
                 self.check_snapshot(&batch.located, &full).await?;
@@ -243,17 +245,14 @@ impl Control {
         let counted = located.home.run(async move |_: ShardContext| {
             here().family(id).map(|family| family.snapshots_counted()).unwrap_or_default()
         });
-        let job = self.busy.borrow().get(&id).copied();
-        let job = job.and_then(|job| self.jobs.show(&job.to_string()).ok());
         let facts = counted.await.unwrap_or_default();
-        facts.into_iter().map(|facts| self.shown_snapshot(volume, facts, job.as_ref())).collect()
+        facts.into_iter().map(|facts| self.shown_snapshot(volume, facts)).collect()
     }
 
-    fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts, job: Option<&Job>) -> Snapshot {
+    fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts) -> Snapshot {
         let name = VolumeName { snapshot: Some(facts.name), ..volume.clone() };
         let text = name.to_string();
-        let concerned = job.is_some_and(|job| job.subject == text);
-        let state = if concerned { SnapshotState::Merging } else { SnapshotState::Active };
+        let state = if facts.is_merging { SnapshotState::Merging } else { SnapshotState::Active };
         Snapshot {
             volume: volume.to_string(),
             size: facts.size,

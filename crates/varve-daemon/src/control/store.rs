@@ -70,7 +70,7 @@ pub(crate) fn tell(volume: Uuid, message: &str) {
 
 impl Control {
     /// `VG/LV` of a volume.
-    fn subject(&self, volume: Uuid) -> String {
+    pub(super) fn subject(&self, volume: Uuid) -> String {
         self.name_of(volume).map_or_else(|| volume.to_string(), |(group, name)| format!("{group}/{name}"))
     }
 

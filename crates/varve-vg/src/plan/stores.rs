@@ -1,9 +1,9 @@
-//! Plans that concern exception stores.
+//! Plans that concern exception stores and the snapshots in them.
 
 use super::volumes::no_space;
 use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
-use crate::model::{Kind, LogicalVolume, Segment, Store, StorePolicy};
+use crate::model::{Kind, LogicalVolume, Segment, SnapshotSet, Store, StorePolicy};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -93,16 +93,21 @@ impl Draft<'_> {
     }
 
     pub(super) fn set_store_policy(&mut self, volume: &str, policy: StorePolicy) -> Result<(), PlanError> {
-        self.lv(volume)?.store_policy = (policy != StorePolicy::default()).then_some(policy);
-        let growth = match policy.extend_at_percent {
-            Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
-            None => "off".to_owned(),
-        };
-        let full = self.full(volume);
-        self.step(format!(
-            "let {full} do this when its exception store is full: {:?}, pauses of at most {} ms; extension {growth}",
-            policy.when_full, policy.pause_timeout_ms
-        ));
+        self.lv(volume)?.store_policy = declared(policy);
+        self.step(policy_text(&self.full(volume), policy));
+        Ok(())
+    }
+
+    pub(super) fn begin_snapshots(&mut self, set: SnapshotSet) -> Result<(), PlanError> {
+        let count: usize = set.members.iter().map(|member| member.names.len()).sum();
+        self.step(format!("write down that {count} snapshots are being made at one instant"));
+        self.description.snapshot_sets.push(set);
+        Ok(())
+    }
+
+    pub(super) fn end_snapshots(&mut self, id: Uuid) -> Result<(), PlanError> {
+        self.description.snapshot_sets.retain(|set| set.id != id);
+        self.step("write down that snapshots of one instant are settled".to_owned());
         Ok(())
     }
 
@@ -126,6 +131,23 @@ impl Draft<'_> {
     fn no_store(&self, volume: &str) -> PlanError {
         PlanError::StoreNotFound { group: self.group_name().into(), volume: volume.into() }
     }
+}
+
+/// A policy as it is written: what the program does anyway is not.
+pub(super) fn declared(policy: StorePolicy) -> Option<StorePolicy> {
+    (policy != StorePolicy::default()).then_some(policy)
+}
+
+/// What a policy lets the volume `full` do.
+pub(super) fn policy_text(full: &str, policy: StorePolicy) -> String {
+    let growth = match policy.extend_at_percent {
+        Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
+        None => "off".to_owned(),
+    };
+    format!(
+        "let {full} do this when its exception store is full: {:?}, pauses of at most {} ms; extension {growth}",
+        policy.when_full, policy.pause_timeout_ms
+    )
 }
 
 fn place_text(store: &Store) -> String {
