@@ -5,7 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Arena, Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
-use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid};
+use varve_target::Linear;
+use varve_target::thin::{
+    Holding, NewVolume, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage, Uuid, WhenFull,
+};
 
 const PART: u64 = 4 * KIB;
 
@@ -365,4 +368,71 @@ fn a_block_is_not_taken_again_while_it_is_read() {
     assert!(alike(&read_while_another_takes_the_blocks(None), 1), "T5");
     let sabotaged = read_while_another_takes_the_blocks(Some(Sabotage::ForgetReaders));
     assert!(!alike(&sabotaged, 1), "the fault is noticed");
+}
+
+#[test]
+fn a_write_to_a_full_pool_waits_until_its_owner_has_made_it_larger() {
+    let world = World::new(11);
+    let disk = SimDisk::new(8 * MIB);
+    world.run(async {
+        let part = |bytes| Device::new(Linear::new(vec![(bytes, disk.device(&world), 0)]));
+        let (pool, arena) = (fresh(part(2 * MIB), &world).await, world.arena());
+        let (_, device) = volume(&pool, "one", 4 * MIB).await;
+        assert!(pool.percent() < 20, "{}", pool.percent());
+        // The owner hears of it before a write fails.
+        let owner = async {
+            pool.filled(80).await;
+            assert!(!pool.is_paused() && pool.percent() >= 80);
+            assert_eq!(pool.next_event().await, PoolEvent::Paused);
+            pool.grown(part(6 * MIB)).expect("it grows");
+            assert_eq!(pool.next_event().await, PoolEvent::Resumed);
+        };
+        pool.set_when_full(WhenFull::Pause { timeout: Duration::from_secs(60) });
+        let writes = async {
+            for (_, piece) in Extent::new(0, 4 * MIB).pieces(64 * KIB) {
+                write(&device, &arena, piece, 1).await.expect("it waits for room");
+            }
+        };
+        futures_util::join!(owner, writes);
+        let (_, other) = volume(&pool, "two", 4 * MIB).await;
+        pool.set_when_full(WhenFull::Error);
+        let mut refused = None;
+        for (_, piece) in Extent::new(0, 4 * MIB).pieces(64 * KIB) {
+            refused = refused.or(write(&other, &arena, piece, 2).await.err());
+        }
+        assert_eq!(refused, Some(IoError::NoSpace));
+        pool.set_when_full(WhenFull::Pause { timeout: Duration::from_millis(5) });
+        let vain = write(&other, &arena, Extent::new(4 * MIB - 64 * KIB, 64 * KIB), 2).await;
+        assert_eq!(vain, Err(IoError::NoSpace));
+        let told = [pool.next_event().await, pool.next_event().await, pool.next_event().await];
+        assert_eq!(told, [PoolEvent::Paused, PoolEvent::TimedOut, PoolEvent::Resumed]);
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn snapshots_are_called_after_the_number_of_their_volume() {
+    let world = World::new(12);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (one, device) = volume(&pool, "one", 2 * MIB).await;
+        write(&device, &arena, Extent::new(0, MIB), 1).await.expect("there is space");
+        assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: MIB, shared: 0 }));
+        let long = format!("{}@{}", u64::MAX, "x".repeat(127));
+        for name in ["1@before", "0@0", long.as_str()] {
+            pool.snapshot(one, name, false).await.expect(name);
+        }
+        for wrong in ["01@x", "+1@x", "one@x", "@x", "1@", "1@a@b", "1@.x"] {
+            assert_eq!(pool.snapshot(one, wrong, false).await, Err(PoolError::Name), "{wrong}");
+        }
+        assert_eq!(pool.snapshot(one, "1@before", false).await, Err(PoolError::Exists));
+        write(&device, &arena, Extent::new(0, 64 * KIB), 2).await.expect("there is space");
+        assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: 64 * KIB, shared: MIB - 64 * KIB }));
+        pool.checkpoint().await.expect("no faults");
+        drop((device, pool));
+        let pool = open(disk.device(&world), &world).await;
+        assert!(pool.list().iter().any(|volume| volume.name == long), "it is read again");
+        sound(&pool).await;
+    });
 }

@@ -4,11 +4,11 @@
 
 use super::volume::Volume;
 use super::{Pool, PoolError, runs};
-use crate::pdata::{MapError, Pages, Sharing, Tree};
+use crate::pdata::{MapError, Pages, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_format::pdata::node::Entries;
-use varve_format::thin::{PART_SIZE, VolumeFlags};
+use varve_format::thin::VolumeFlags;
 
 /// What a check has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl Pool {
         Ok(walk.report)
     }
 
-    async fn entries_of(&self, block: u64) -> Result<Entries, MapError> {
+    pub(super) async fn entries_of(&self, block: u64) -> Result<Entries, MapError> {
         self.map.run(|pages: &mut Pages| Ok(pages.node(block)?.entries.clone())).await
     }
 
@@ -152,33 +152,5 @@ impl Pool {
         }
         walk.report.data_blocks = (walk.holders.len() - walk.nodes.len()) as u64;
         Ok(())
-    }
-
-    /// Bytes that only this volume holds, and bytes of data that others hold too. Costs in proportion to the former and
-    /// the nodes that were copied for it; writes to the volume wait meanwhile.
-    pub async fn exclusive(&self, id: u64) -> Result<(u64, u64), PoolError> {
-        let volume = self.known(id).map_err(|_| PoolError::NotFound)?;
-        let _closed = volume.gate.close();
-        volume.gate.drained().await;
-        let held = volume.held(&self.shares);
-        let (mut ahead, mut alone) = (vec![volume.tree.get().root], 0);
-        let _ticket = self.tickets.take();
-        while let Some(block) = ahead.pop() {
-            if block == 0 || self.map.run(|pages| held.others(pages, block)).await? > 0 {
-                continue;
-            }
-            match self.entries_of(block).await? {
-                Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1)),
-                Entries::Leaf(entries) => {
-                    for run in entries.iter().map(runs::decode).filter(|run| run.place != 0) {
-                        let pieces = |pages: &mut Pages| self.shares.pieces(pages, run.place, run.count);
-                        let pieces = self.map.run(pieces).await?;
-                        let own = pieces.iter().filter(|piece| piece.others == 0);
-                        alone += own.map(|piece| piece.blocks).sum::<u64>();
-                    }
-                }
-            }
-        }
-        Ok((alone * PART_SIZE, volume.mapped.get().saturating_sub(alone) * PART_SIZE))
     }
 }

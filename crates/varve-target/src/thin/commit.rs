@@ -30,6 +30,8 @@ pub(super) struct Commits {
     leading: Cell<bool>,
     wants_checkpoint: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
+    /// How often something has changed.
+    changes: Cell<u64>,
 }
 
 /// What has changed since the last commit.
@@ -123,7 +125,13 @@ impl Commits {
             leading: Cell::new(false),
             wants_checkpoint: Cell::new(false),
             waiting: RefCell::default(),
+            changes: Cell::new(0),
         }
+    }
+
+    /// How often something has changed since the pool was opened.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// A commit begins with everything that has changed up to this instant.
@@ -149,6 +157,7 @@ impl Commits {
 impl Pool {
     /// Something has changed, in this very instant.
     pub(super) fn log(&self, change: Change) {
+        self.commits.changes.set(self.commits.changes.get() + 1);
         let mut pending = self.commits.pending.borrow_mut();
         pending.since.get_or_insert_with(|| self.clock.now());
         pending.push(change);

@@ -128,6 +128,7 @@ impl Front {
                 (start, count, hint) = (start + run.1, count - run.1, Some(run.0 + run.1));
             }
         }
+        self.pool.notify_space();
         Ok(pieces)
     }
 

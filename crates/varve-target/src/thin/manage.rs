@@ -8,13 +8,17 @@ use super::{Pool, PoolError};
 use crate::pdata::{Pages, Tree};
 use std::rc::Rc;
 use varve_block::{Device, Extent, LockMode, is_aligned};
-use varve_format::check_name;
 use varve_format::thin::{Change, PART_SIZE, VolumeFlags, VolumeRows};
+use varve_format::{NAME_LENGTH_MAX as OWN_NAME_LENGTH_MAX, check_name};
+
+/// The longest name in a pool, in bytes: a number, `@` and a name.
+const NAME_LENGTH_MAX: usize = OWN_NAME_LENGTH_MAX + 21;
 
 /// A volume to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVolume {
-    /// Its name, unlike all others in the pool.
+    /// Its name, unlike all others in the pool: one that a volume may have, or `NUMBER@NAME` for a snapshot of the volume
+    /// with this number.
     pub name: String,
     /// Its size, a multiple of 4 KiB.
     pub bytes: u64,
@@ -39,6 +43,8 @@ pub struct VolumeInfo {
     pub source: u64,
     /// When it was created, in seconds since 1970.
     pub created: u64,
+    /// Of one that is being removed: bytes of it that are settled, from its start on, as of this boot.
+    pub removed_bytes: u64,
 }
 
 /// How full a pool is, in bytes.
@@ -62,7 +68,7 @@ impl Pool {
     }
 
     fn check_new_name(&self, name: &str) -> Result<(), PoolError> {
-        check_name(name).map_err(|_| PoolError::Name)?;
+        check_volume_name(name)?;
         let volumes = self.volumes.borrow();
         let taken = volumes.values().any(|volume| *volume.name.borrow() == name);
         if taken { Err(PoolError::Exists) } else { Ok(()) }
@@ -195,6 +201,11 @@ impl Pool {
         self.commit().await
     }
 
+    /// Whether a volume or snapshot may be called `name` now.
+    pub fn may_be_called(&self, name: &str) -> Result<(), PoolError> {
+        self.check_new_name(name)
+    }
+
     /// Gives a volume another name.
     pub async fn rename(&self, id: u64, name: &str) -> Result<(), PoolError> {
         let _managing = self.manage().await;
@@ -235,6 +246,7 @@ impl Pool {
             flags: volume.flags.get(),
             source: volume.source,
             created: volume.created,
+            removed_bytes: volume.removed.get().min(volume.parts()) * PART_SIZE,
         };
         self.volumes.borrow().values().map(info).collect()
     }
@@ -333,6 +345,7 @@ impl Pool {
                     return Err(PoolError::Corrupt("a volume is forgotten that holds something"));
                 }
                 self.volumes.borrow_mut().remove(volume);
+                self.holdings.borrow_mut().remove(volume);
                 self.forgotten.borrow_mut().insert(*volume);
             }
             other => self.apply_property(other)?,
@@ -390,6 +403,21 @@ impl Pool {
         let rows = VolumeRows { flags, name: String::new(), volume: rest, ..volume.rows() };
         self.enter(rows);
     }
+}
+
+/// A name, or the number of a volume, `@` and a name: a snapshot of that volume, however often it is renamed.
+fn check_volume_name(name: &str) -> Result<(), PoolError> {
+    let own = match name.split_once('@') {
+        Some((number, own)) if is_number(number) => own,
+        _ => name,
+    };
+    let fits = name.len() <= NAME_LENGTH_MAX;
+    check_name(own).ok().filter(|()| fits).ok_or(PoolError::Name)
+}
+
+/// Whether `text` is a volume's number as it is written.
+fn is_number(text: &str) -> bool {
+    text.parse::<u64>().is_ok_and(|number| number.to_string() == text)
 }
 
 fn empty_rows(volume: u64, name: &str) -> VolumeRows {

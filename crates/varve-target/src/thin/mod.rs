@@ -42,6 +42,7 @@ mod device;
 mod diff;
 mod flatten;
 mod full;
+mod holdings;
 mod manage;
 mod mapping;
 mod recover;
@@ -52,7 +53,8 @@ mod tickets;
 mod volume;
 
 pub use check::PoolReport;
-pub use full::WhenFull;
+pub use full::{PoolEvent, WhenFull};
+pub use holdings::Holding;
 pub use manage::{FrozenVolume, NewVolume, PoolUsage, VolumeInfo};
 pub use recover::PoolFormat;
 pub use removal::Removal;
@@ -80,7 +82,7 @@ pub struct PoolOptions {
     pub policy: PolicyKind,
     /// What is acknowledged and not committed is committed after so long.
     pub commit_interval: Duration,
-    /// What becomes of a write that finds no room.
+    /// What becomes of a write that finds no room, until [`Pool::set_when_full`] says something else.
     pub when_full: WhenFull,
     /// A fault for the tests that prove that the oracle finds it.
     #[doc(hidden)]
@@ -222,6 +224,8 @@ pub struct Pool {
     /// Held by whoever creates, clones, removes or rolls back.
     managing: RangeLock,
     room: full::Room,
+    /// What was last found of what volumes hold alone.
+    holdings: RefCell<BTreeMap<u64, holdings::Found>>,
     /// After a failed commit nothing is changed any more.
     failed: Cell<Option<IoError>>,
 }

@@ -174,7 +174,8 @@ impl Pool {
             tickets,
             handover: RefCell::new(None),
             managing: RangeLock::new(),
-            room: Room::default(),
+            room: Room::new(options.when_full),
+            holdings: RefCell::default(),
             failed: Cell::new(None),
         }
     }

@@ -70,6 +70,7 @@ impl Pool {
         let (gone, end): (Gone, Option<Key>) = dropped.expect("the tree has a root");
         assert!(end.is_some() || tree == Tree::EMPTY, "what is left lies behind what is gone");
         volume.set_tree(tree);
+        volume.removed.set(leaf_end(end));
         let mut released = 0;
         if let Gone::Own(entries) = gone {
             let at_once = self.sabotaged(Sabotage::ReuseAtOnce);

@@ -27,6 +27,8 @@ pub(super) struct Volume {
     pub(super) gate: Gate,
     /// What shows where nothing is mapped, if the flags say that there is such a thing.
     pub(super) origin: RefCell<Option<Device>>,
+    /// Of one that is being removed: the first part that is not settled.
+    pub(super) removed: Cell<u64>,
 }
 
 impl Volume {
@@ -44,6 +46,7 @@ impl Volume {
             dirty: Cell::new(dirty),
             gate: Gate::default(),
             origin: RefCell::new(None),
+            removed: Cell::new(0),
         }
     }
 

@@ -9,7 +9,9 @@ use std::time::Duration;
 use varve_block::{Device, Durability, Extent, IoError, KIB};
 use varve_sim::{Client, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World};
 use varve_target::Linear;
-use varve_target::thin::{NewVolume, Pool, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull};
+use varve_target::thin::{
+    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull,
+};
 
 const POOL_SIZE_MAX: u64 = 10 << 20;
 const VOLUMES_MAX: usize = 12;
@@ -42,12 +44,15 @@ pub(crate) struct Host {
     world: World,
     disk: SimDisk,
     options: PoolOptions,
+    /// Whether the disk fails now and then while clients are at work.
+    faulty: bool,
+    stall: u32,
     model: RefCell<Model>,
 }
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>) -> Host {
+    pub(crate) fn new(seed: u64, faulty: bool, sabotage: Option<Sabotage>) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let pool_size = *random.pick(&[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB]);
@@ -66,7 +71,10 @@ impl Host {
             count: 1,
             pool_size,
         };
-        let host = Host { disk: SimDisk::new(POOL_SIZE_MAX), options, model: RefCell::new(model), world };
+        // Now and then a request takes so long that whole checkpoints pass by it.
+        let stall = *random.pick(&[0, 10_000, 50_000]);
+        let disk = SimDisk::new(POOL_SIZE_MAX);
+        let host = Host { disk, options, faulty, stall, model: RefCell::new(model), world };
         let format = PoolFormat {
             block_size: *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 64 * KIB]),
             log_bytes: Some(*random.pick(&[32 * KIB, 64 * KIB, 128 * KIB])),
@@ -74,9 +82,7 @@ impl Host {
         };
         let (device, arena) = (host.device(), host.world.arena());
         host.world.run(async { Pool::format(&device, &arena, format).await }).expect("no faults");
-        // Now and then a request takes so long that whole checkpoints pass by it.
-        let stall = *random.pick(&[0, 10_000, 50_000]);
-        host.disk.set_faults(FaultPlan { stall, ..FaultPlan::default() }, FaultBudget::unlimited());
+        host.let_fail(false);
         host
     }
 
@@ -87,6 +93,20 @@ impl Host {
     fn device(&self) -> Device {
         let size = self.model.borrow().pool_size;
         Device::new(Linear::new(vec![(size, self.disk.device(&self.world), 0)]))
+    }
+
+    /// Repairs the disk, and lets it fail from now on, or not.
+    pub(crate) fn let_fail(&self, enabled: bool) {
+        let rate = if enabled && self.faulty { 4000 } else { 0 };
+        let plan = FaultPlan {
+            stall: self.stall,
+            latent: rate / 2,
+            write_error: rate,
+            flush_error: rate,
+            ..FaultPlan::default()
+        };
+        self.disk.repair();
+        self.disk.set_faults(plan, FaultBudget::unlimited());
     }
 
     /// The crash has come. What was not committed may be gone, with the process too: only the pool knew of it.
@@ -106,9 +126,10 @@ impl Host {
 
     /// Opens the pool and settles what the last crash left in doubt.
     pub(crate) async fn boot(&self) -> Boot<'_> {
+        self.let_fail(false);
         let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
         let pool = Pool::open(device, arena, clock, self.options).await.expect("a pool can always be opened");
-        let boot = Boot { host: self, pool, full: Cell::new(false) };
+        let boot = Boot { host: self, pool, full: Cell::new(false), ended: Cell::new(false) };
         boot.settle_doubts().await;
         boot
     }
@@ -120,6 +141,8 @@ pub(crate) struct Boot<'a> {
     pool: Rc<Pool>,
     /// Whether a request was told that there is no space.
     full: Cell<bool>,
+    /// Something failed half way: what is true now only the next boot can tell.
+    pub(crate) ended: Cell<bool>,
 }
 
 impl Boot<'_> {
@@ -218,7 +241,7 @@ impl Boot<'_> {
             self.exercise_one(busy.get(2), third),
             self.manage(fourth, &busy),
         );
-        if random.chance(1, 6) {
+        if !self.host.faulty && random.chance(1, 6) {
             self.check().await;
         }
     }
@@ -234,8 +257,16 @@ impl Boot<'_> {
         match result {
             None | Some(Ok(()) | Err(IoError::ReadOnly)) => {}
             Some(Err(IoError::NoSpace)) => self.full.set(true),
+            Some(Err(IoError::Medium)) if self.host.faulty => {}
             Some(Err(error)) => panic!("no faults: {error}"),
         }
+    }
+
+    /// Whether `outcome` is an error that may come; then what was done stays in doubt until the next boot.
+    fn is_fault<T>(&self, outcome: &Result<T, PoolError>) -> bool {
+        let fault = self.host.faulty && matches!(outcome, Err(PoolError::Io(_)));
+        self.ended.set(self.ended.get() || fault);
+        fault
     }
 
     /// Random requests, several at a time.
@@ -274,10 +305,16 @@ impl Boot<'_> {
             10 if !idle.is_empty() => self.empty(random.pick::<String>(&idle)).await,
             11 if !idle.is_empty() => self.grow_volume(random.pick::<String>(&idle), random.fork()).await,
             12 => self.grow_pool(random),
-            13 => self.pool.checkpoint().await.expect("a checkpoint works in a full pool too"),
+            13 => {
+                let written = self.pool.checkpoint().await;
+                assert!(self.is_fault(&written) || written.is_ok(), "in a full pool too: {written:?}");
+            }
             14..=15 => {
                 let removal = self.pool.remove_some(random.between(1, 6)).await;
-                assert!(removal.is_ok(), "removals go on in a full pool: {removal:?}");
+                assert!(
+                    self.is_fault(&removal) || removal.is_ok(),
+                    "removals go on in a full pool: {removal:?}"
+                );
             }
             _ if self.names().is_empty() => self.create(random).await,
             _ => {}
@@ -312,7 +349,11 @@ impl Boot<'_> {
         let doubt =
             Doubt::Create(name.clone(), Known { id: 0, oracle: Rc::clone(&oracle), read_only: false });
         self.host.model.borrow_mut().doubts.push(doubt);
-        let id = creating.await.expect("there is always space for this");
+        let created = creating.await;
+        if self.is_fault(&created) {
+            return;
+        }
+        let id = created.expect("there is always space for this");
         assert!(self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name)).is_some());
         self.enter(&name, Known { id, oracle, read_only: false });
     }
@@ -322,6 +363,7 @@ impl Boot<'_> {
         let source = random.pick(&names).clone();
         let read_only = random.chance(1, 5);
         let frozen = self.pool.freeze(self.id(&source)).await.expect("it is there");
+        let mut refused = false;
         let mut made = Vec::new();
         // Several clones of one instant are alike.
         for _ in 0..random.between(1, 3) {
@@ -334,7 +376,12 @@ impl Boot<'_> {
             let flush = oracle.flush_started();
             oracle.flush_finished(flush);
             let oracle = Rc::new(RefCell::new(oracle));
-            let id = frozen.snapshot(&name, read_only).expect("a new name");
+            let cloned = frozen.snapshot(&name, read_only);
+            if self.is_fault(&cloned) {
+                refused = true;
+                break;
+            }
+            let id = cloned.expect("a new name");
             let known = Known { id, oracle: Rc::clone(&oracle), read_only };
             self.host.model.borrow_mut().doubts.push(Doubt::Create(name.clone(), known));
             made.push(name);
@@ -342,7 +389,11 @@ impl Boot<'_> {
         let oracle = Rc::clone(&self.host.model.borrow().volumes[&source].oracle);
         let token = oracle.borrow_mut().flush_started();
         drop(frozen);
-        self.pool.commit().await.expect("there is always space for this");
+        let committed = self.pool.commit().await;
+        if self.is_fault(&committed) || refused {
+            return;
+        }
+        committed.expect("there is always space for this");
         oracle.borrow_mut().flush_finished(token);
         for name in made {
             let doubt = self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name));
@@ -353,7 +404,11 @@ impl Boot<'_> {
 
     async fn remove(&self, name: &str) {
         self.host.model.borrow_mut().doubts.push(Doubt::Remove(name.to_owned()));
-        self.pool.remove(self.id(name)).await.expect("a removal works in a full pool too");
+        let removed = self.pool.remove(self.id(name)).await;
+        if self.is_fault(&removed) {
+            return;
+        }
+        removed.expect("a removal works in a full pool too");
         assert!(self.resolve(|doubt| matches!(doubt, Doubt::Remove(other) if other == name)).is_some());
         self.host.model.borrow_mut().volumes.remove(name);
     }
@@ -369,7 +424,11 @@ impl Boot<'_> {
             let before = model.volumes[&name].oracle.borrow().snapshot(1);
             model.doubts.push(Doubt::RollBack(name.clone(), source.clone(), Box::new(before)));
         }
-        self.pool.roll_back(id, other).await.expect("there is always space for this");
+        let rolled_back = self.pool.roll_back(id, other).await;
+        if self.is_fault(&rolled_back) {
+            return;
+        }
+        rolled_back.expect("there is always space for this");
         assert!(self.resolve(|doubt| matches!(doubt, Doubt::RollBack(..))).is_some());
         let model = self.host.model.borrow();
         let mut target = model.volumes[&name].oracle.borrow_mut();
@@ -384,7 +443,11 @@ impl Boot<'_> {
         let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
         let whole = Extent::new(0, oracle.borrow().size());
         let token = oracle.borrow_mut().zero_started(whole);
-        self.pool.empty(self.id(name)).await.expect("there is always space for this");
+        let emptied = self.pool.empty(self.id(name)).await;
+        if self.is_fault(&emptied) {
+            return oracle.borrow_mut().write_failed(token);
+        }
+        emptied.expect("there is always space for this");
         oracle.borrow_mut().write_finished(token, Durability::Durable);
     }
 
@@ -392,7 +455,11 @@ impl Boot<'_> {
         let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
         let size = oracle.borrow().size() + random.between(1, 4) * 4 * KIB;
         // It may have grown when a crash comes, or not: then the client asks.
-        self.pool.resize(self.id(name), size).await.expect("there is always space for this");
+        let resized = self.pool.resize(self.id(name), size).await;
+        if self.is_fault(&resized) {
+            return;
+        }
+        resized.expect("there is always space for this");
         oracle.borrow_mut().grow(size);
     }
 

@@ -8,8 +8,8 @@ use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
 use varve_target::thin::Sabotage;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
-fn history(seed: u64, sabotage: Option<Sabotage>) {
-    let host = Host::new(seed, sabotage);
+fn history(seed: u64, faulty: bool, sabotage: Option<Sabotage>) {
+    let host = Host::new(seed, faulty, sabotage);
     let mut random = host.world().random();
     for _ in 0..random.between(2, 5) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
@@ -18,10 +18,14 @@ fn history(seed: u64, sabotage: Option<Sabotage>) {
         let mut choices = random.fork();
         let ran = host.world().run_until_crash(async {
             let boot = host.boot().await;
+            host.let_fail(true);
             for _ in 0..choices.between(1, 7) {
                 boot.round(&mut choices).await;
+                if boot.ended.get() {
+                    return;
+                }
             }
-            if choices.chance(1, 5) {
+            if !faulty && choices.chance(1, 5) {
                 boot.fill(&mut choices).await;
             }
         });
@@ -43,12 +47,19 @@ fn history(seed: u64, sabotage: Option<Sabotage>) {
 
 #[test]
 fn every_volume_survives_every_crash() {
-    run_seeds(test_name!("every_volume_survives_every_crash"), 1500, |seed| history(seed, None));
+    run_seeds(test_name!("every_volume_survives_every_crash"), 1500, |seed| history(seed, false, None));
+}
+
+#[test]
+fn failing_disks_cost_requests_but_no_content() {
+    run_seeds(test_name!("failing_disks_cost_requests_but_no_content"), 800, |seed| {
+        history(seed, true, None);
+    });
 }
 
 /// With how many of 150 histories a fault is noticed.
 fn noticed(sabotage: Sabotage) -> u64 {
-    let noticed = caught(150, |seed| history(seed, Some(sabotage)));
+    let noticed = caught(150, |seed| history(seed, false, Some(sabotage)));
     let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 150 histories");
     noticed
 }
