@@ -3,7 +3,7 @@
 use super::volumes::no_space;
 use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
-use crate::model::{Kind, LogicalVolume, Segment, Store, StorePolicy};
+use crate::model::{Kind, LogicalVolume, Segment, Store, StorePolicy, WhenFull};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -19,6 +19,9 @@ impl Draft<'_> {
         let lv = self.lv(volume)?.clone();
         if kind == StoreKind::Dependent && lv.store.is_some() {
             return Err(self.has_store(volume));
+        }
+        if lv.is_pool() {
+            return Err(PlanError::Layout("a pool has no snapshots: its volumes have"));
         }
         if !chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&chunk_size) {
             return Err(PlanError::Layout("a chunk is a power of two from 4 KiB to 1 MiB"));
@@ -93,6 +96,10 @@ impl Draft<'_> {
     }
 
     pub(super) fn set_store_policy(&mut self, volume: &str, policy: StorePolicy) -> Result<(), PlanError> {
+        let is_pool = self.lv(volume)?.is_pool();
+        if is_pool && policy.when_full == WhenFull::DropOldest {
+            return Err(PlanError::Layout("a pool drops no snapshots when it is full"));
+        }
         self.lv(volume)?.store_policy = (policy != StorePolicy::default()).then_some(policy);
         let growth = match policy.extend_at_percent {
             Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
@@ -100,8 +107,10 @@ impl Draft<'_> {
         };
         let full = self.full(volume);
         self.step(format!(
-            "let {full} do this when its exception store is full: {:?}, pauses of at most {} ms; extension {growth}",
-            policy.when_full, policy.pause_timeout_ms
+            "let {full} do this when {} is full: {:?}, pauses of at most {} ms; extension {growth}",
+            if is_pool { "it" } else { "its exception store" },
+            policy.when_full,
+            policy.pause_timeout_ms
         ));
         Ok(())
     }

@@ -42,6 +42,7 @@ impl Draft<'_> {
         let what = match layout {
             Layout::Linear => "linear volume".to_owned(),
             Layout::Striped { .. } => format!("striped volume ({stripes} stripes)"),
+            Layout::Pool => "thin pool".to_owned(),
         };
         let (full, size, places) = (self.full(&lv.name), self.size_text(lv.extents), place_text(&lv));
         self.step(format!("create {what} {full} of {size} ({} extents: {places})", lv.extents));
@@ -75,6 +76,9 @@ impl Draft<'_> {
 
     pub(super) fn reduce_volume(&mut self, name: &str, size: u64) -> Result<(), PlanError> {
         let mut lv = self.lv(name)?.clone();
+        if lv.is_pool() {
+            return Err(PlanError::Layout("a pool does not shrink"));
+        }
         if lv.stores().next().is_some() {
             return Err(self.has_store(name));
         }
@@ -113,7 +117,8 @@ impl Draft<'_> {
         self.description.logical_volumes.retain(|other| other.id != lv.id);
         assert_eq!(self.description.logical_volumes.len() + 1, count, "P2: one volume goes");
         let (full, size) = (self.full(name), self.size_text(lv.extents));
-        self.step(format!("remove {full} and all its data ({size})"));
+        let what = if lv.is_pool() { "all volumes in it" } else { "all its data" };
+        self.step(format!("remove {full} and {what} ({size})"));
         Ok(())
     }
 
@@ -125,7 +130,7 @@ impl Draft<'_> {
         let last = lv.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();
         let shortage = |shortage| no_space(&group, extents, stripes, shortage);
         match lv.kind {
-            Kind::Linear => {
+            Kind::Linear | Kind::Pool => {
                 let areas = free.take_linear(extents, last.first().copied()).map_err(shortage)?;
                 append_linear(&mut lv.segments, areas);
             }
@@ -166,8 +171,10 @@ impl Draft<'_> {
     }
 
     fn check_layout(&self, layout: Layout) -> Result<(Kind, u64, Option<u64>), PlanError> {
-        let Layout::Striped { stripes, stripe_size } = layout else {
-            return Ok((Kind::Linear, 1, None));
+        let (stripes, stripe_size) = match layout {
+            Layout::Linear => return Ok((Kind::Linear, 1, None)),
+            Layout::Pool => return Ok((Kind::Pool, 1, None)),
+            Layout::Striped { stripes, stripe_size } => (stripes, stripe_size),
         };
         if !(2..=STRIPES_MAX).contains(&stripes) {
             return Err(PlanError::Layout("a striped volume has 2 to 128 stripes"));
