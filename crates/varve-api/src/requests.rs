@@ -102,8 +102,10 @@ requests! {
     struct VolumeCreate {
         /// `VG/LV`.
         name: String,
-        /// Its size; rounded up to whole extents.
+        /// Its size; rounded up to whole extents, of a thin one to 4 KiB.
         size: String,
+        /// The pool that a thin one takes its space from: `POOL` or `VG/POOL`.
+        pool: Option<String>,
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
         /// Disks side by side, for a striped one.
@@ -134,11 +136,39 @@ requests! {
         size: String,
     }
 
+    /// Makes a thin pool.
+    struct PoolCreate {
+        /// `VG/POOL`.
+        name: String,
+        /// Its size; rounded up to whole extents.
+        size: String,
+        /// Bytes in a block; 64 KiB if not given.
+        block_size: Option<String>,
+        /// What becomes of writes for which it has no room: `pause`, which is meant if not given, or `error`.
+        when_full: Option<WhenFull>,
+        /// How long they wait, such as `60s`; a minute if not given.
+        pause_timeout: Option<String>,
+        /// When it grows and by how much: `80%:20%`, which is also meant if not given, or `off`.
+        auto_extend: Option<String>,
+    }
+
+    /// Changes what a pool declares; what is not given stays.
+    struct PoolChange {
+        /// What becomes of writes for which it has no room: `pause` or `error`.
+        when_full: Option<WhenFull>,
+        /// How long they wait, such as `60s`.
+        pause_timeout: Option<String>,
+        /// When it grows and by how much: `80%:20%`, or `off`.
+        auto_extend: Option<String>,
+    }
+
     /// Makes snapshots, all of one instant.
     struct SnapshotCreate {
         /// `VG/LV@SNAP` each.
         names: Vec<String>,
-        /// How they keep old content; dependent if not given.
+        /// The snapshot of which they are, `VG/LV@SNAP`, if they are not of the volume itself; only in a pool.
+        of: Option<String>,
+        /// How they keep old content; dependent if not given. In a pool every snapshot is thin.
         mode: Option<SnapshotMode>,
         /// Bytes in a chunk, chosen with the first snapshot of a volume; 64 KiB if not given.
         chunk_size: Option<String>,

@@ -19,6 +19,7 @@ mod groups;
 mod instant;
 mod jobs;
 mod policy;
+mod pools;
 mod removal;
 mod rescan;
 mod rollback;
@@ -26,6 +27,7 @@ mod snapshots;
 mod stale;
 mod start;
 mod store;
+mod thin;
 mod volumes;
 
 pub(crate) use store::{extend_store, snapshot_dropped, tell};

@@ -64,6 +64,13 @@ impl Control {
         let _turn = self.turn().await?;
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
+        if located.thin.is_some() {
+            return Err(Failure::new(
+                Code::Usage,
+                format!("what {name} does without space, its pool declares"),
+            )
+            .help("varve pool change VG/POOL"));
+        }
         let words = PolicyWords {
             when_full: request.when_full,
             pause_timeout: request.pause_timeout,
@@ -102,6 +109,9 @@ impl Control {
             let told = home.run(async move |_: ShardContext| {
                 if let Some(family) = here().family(id) {
                     family.set_policy(policy);
+                }
+                if let Some(pool) = here().pool(id) {
+                    pool.set_policy(policy);
                 }
             });
             told.await.map_err(failures::gone)?;

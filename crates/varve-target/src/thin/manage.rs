@@ -63,8 +63,9 @@ pub struct PoolUsage {
 }
 
 impl Pool {
-    async fn manage(&self) -> varve_block::RangeGuard {
-        self.managing.lock(Extent::new(0, 1), LockMode::Exclusive).await
+    /// The turn to do something to a volume as a whole.
+    async fn manage(&self, id: u64) -> varve_block::RangeGuard {
+        self.managing.lock(Extent::new(id, 1), LockMode::Exclusive).await
     }
 
     fn check_new_name(&self, name: &str) -> Result<(), PoolError> {
@@ -88,7 +89,6 @@ impl Pool {
 
     /// Creates an empty volume; its id.
     pub async fn create(&self, new: &NewVolume) -> Result<u64, PoolError> {
-        let _managing = self.manage().await;
         self.check_new_name(&new.name)?;
         if !is_aligned(new.bytes, PART_SIZE) || new.bytes > 1 << 60 || new.bytes == 0 {
             return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
@@ -114,7 +114,7 @@ impl Pool {
     /// Holds back changes to `source` and waits until none is under way. What is cloned before this is dropped holds
     /// one and the same instant; a commit makes it durable.
     pub async fn freeze(&self, source: u64) -> Result<FrozenVolume<'_>, PoolError> {
-        let managing = self.manage().await;
+        let managing = self.manage(source).await;
         let volume = self.find(source)?;
         let closed = volume.gate.close();
         volume.gate.drained().await; // T7
@@ -124,7 +124,11 @@ impl Pool {
     /// `volume` becomes what `source` holds; every other volume stays as it is. What it held is removed in the background.
     pub async fn roll_back(&self, volume: u64, source: u64) -> Result<(), PoolError> {
         {
-            let _managing = self.manage().await;
+            if volume == source {
+                return Err(PoolError::Misfit("a volume is what it is already"));
+            }
+            let _first = self.manage(volume.min(source)).await;
+            let _second = self.manage(volume.max(source)).await;
             let (target, other) = (self.find(volume)?, self.find(source)?);
             if target.has(VolumeFlags::ORIGIN) != other.has(VolumeFlags::ORIGIN) {
                 return Err(PoolError::Misfit(
@@ -143,7 +147,7 @@ impl Pool {
     /// Gives up everything that `volume` holds, at once, whatever its size.
     pub async fn empty(&self, volume: u64) -> Result<(), PoolError> {
         {
-            let _managing = self.manage().await;
+            let _managing = self.manage(volume).await;
             let target = self.find(volume)?;
             if target.has(VolumeFlags::ORIGIN) {
                 return Err(PoolError::Misfit("the volume lies over an origin"));
@@ -159,7 +163,7 @@ impl Pool {
     /// Removes a volume: it is gone at once, and its space comes back in the background ([`Pool::remove_some`]).
     pub async fn remove(&self, id: u64) -> Result<(), PoolError> {
         {
-            let _managing = self.manage().await;
+            let _managing = self.manage(id).await;
             let volume = self.find(id)?;
             if volume.has(VolumeFlags::HELD) {
                 return Err(PoolError::Held);
@@ -174,7 +178,7 @@ impl Pool {
 
     /// Gives a volume another size; what lies behind the new end is given up.
     pub async fn resize(&self, id: u64, bytes: u64) -> Result<(), PoolError> {
-        let _managing = self.manage().await;
+        let _managing = self.manage(id).await;
         let volume = self.find(id)?;
         if !is_aligned(bytes, PART_SIZE) || bytes > 1 << 60 || bytes == 0 {
             return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
@@ -194,7 +198,7 @@ impl Pool {
 
     /// Sets whether a volume may not be written, and whether it may not be removed. Devices of before keep their shape.
     pub async fn set_flags(&self, id: u64, read_only: bool, held: bool) -> Result<(), PoolError> {
-        let _managing = self.manage().await;
+        let _managing = self.manage(id).await;
         let flags = self.find(id)?.flags.get();
         let flags = flags.with(VolumeFlags::READ_ONLY, read_only).with(VolumeFlags::HELD, held);
         self.make(Change::SetFlags { volume: id, flags: flags.0 })?;
@@ -208,7 +212,7 @@ impl Pool {
 
     /// Gives a volume another name.
     pub async fn rename(&self, id: u64, name: &str) -> Result<(), PoolError> {
-        let _managing = self.manage().await;
+        let _managing = self.manage(id).await;
         self.find(id)?;
         self.check_new_name(name)?;
         self.make(Change::Rename { volume: id, name: name.to_owned() })?;
