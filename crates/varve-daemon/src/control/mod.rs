@@ -193,6 +193,7 @@ impl Control {
             status: self.status(),
             groups: self.list_groups(),
             volumes: self.list_volumes(None).await?,
+            pools: self.list_pools(None).await?,
             exports: self.list_exports().await?,
             arena: self.context.arena().usage(),
             jobs_running: self.jobs.list().iter().filter(|job| running(job)).count() as u64,

@@ -1,4 +1,7 @@
 //! Thin pools: made, listed, extended, changed, removed.
+//!
+//! Whoever makes a pool larger or changes its policy does not wait for the turn for changes: others may have it who wait
+//! for writes that wait for this (P1 of `store.rs`).
 
 use super::Control;
 use super::change::shown;
@@ -93,7 +96,6 @@ impl Control {
         text: &str,
         request: Resize,
     ) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn().await?;
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?.usable()?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
@@ -116,7 +118,6 @@ impl Control {
         text: &str,
         request: PoolChange,
     ) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn().await?;
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
         let words = PolicyWords {

@@ -191,6 +191,7 @@ impl Control {
             ))));
         }
         let id = located.volume.id;
+        self.refuse_if_pool_waits(name, located).await?;
         let resized = located.home.run(async move |_: ShardContext| match here().family(id) {
             Some(family) => family.resize_thin(bytes).await,
             None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active")),
@@ -200,6 +201,22 @@ impl Control {
         self.event(&name.to_string(), &format!("resized to {}", format_size(bytes)));
         self.resize_exports(name, located).await;
         self.show_volume(&name.to_string()).await.map(Changed::Done)
+    }
+
+    /// Refuses a change that would wait for writes that wait for space (P1 of `store.rs`).
+    async fn refuse_if_pool_waits(&self, name: &VolumeName, located: &Located) -> Result<(), Failure> {
+        let pool = located.pool();
+        let paused = located
+            .home
+            .run(async move |_: ShardContext| here().pool(pool).is_some_and(|open| open.pool.is_paused()));
+        if !paused.await.map_err(failures::gone)? {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Code::PoolFull,
+            format!("writes of {name} or its neighbours wait for space in the pool"),
+        )
+        .help("varve pool extend VG/POOL --size +SIZE"))
     }
 
     /// Gives a thin volume another name; its snapshots go with it.

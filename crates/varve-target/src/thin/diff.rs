@@ -19,8 +19,10 @@ impl Pool {
     /// differs where the longer one has something. Zeros that were written differ from what never was. Writes to the two
     /// volumes wait meanwhile.
     pub async fn diff(&self, one: u64, two: u64) -> Result<Vec<Extent>, PoolError> {
-        let (one, two) = (self.find(one)?, self.find(two)?);
         // The walk goes from node to node: none of them may be given up meanwhile.
+        let _first = self.manage(one.min(two)).await;
+        let _second = if one == two { None } else { Some(self.manage(one.max(two)).await) };
+        let (one, two) = (self.find(one)?, self.find(two)?);
         let _closed = (one.gate.close(), two.gate.close());
         one.gate.drained().await;
         two.gate.drained().await;

@@ -62,7 +62,9 @@ impl Pool {
     /// Bytes that only this volume holds, and bytes of data that others hold too. Costs in proportion to the former and
     /// the nodes that were copied for it; writes to the volume wait meanwhile.
     pub async fn exclusive(&self, id: u64) -> Result<(u64, u64), PoolError> {
-        let volume = self.known(id).map_err(|_| PoolError::NotFound)?;
+        // Nodes that it comes to must not be given up meanwhile: nobody rolls the volume back or removes it.
+        let _managing = self.manage(id).await;
+        let volume = self.find(id)?;
         let _closed = volume.gate.close();
         volume.gate.drained().await;
         let held = volume.held(&self.shares);

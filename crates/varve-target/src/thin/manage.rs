@@ -64,7 +64,7 @@ pub struct PoolUsage {
 
 impl Pool {
     /// The turn to do something to a volume as a whole.
-    async fn manage(&self, id: u64) -> varve_block::RangeGuard {
+    pub(super) async fn manage(&self, id: u64) -> varve_block::RangeGuard {
         self.managing.lock(Extent::new(id, 1), LockMode::Exclusive).await
     }
 

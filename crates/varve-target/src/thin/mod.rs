@@ -221,7 +221,7 @@ pub struct Pool {
     tickets: Tickets,
     /// A durable checkpoint whose freed blocks wait for requests of before its ticket (T5).
     handover: RefCell<Option<(Commit, u64)>>,
-    /// Held, by the ids of the volumes, by whoever clones, removes, resizes or rolls back.
+    /// Held, by the ids of the volumes, by whoever clones, removes, resizes, rolls back, or walks through a whole map.
     managing: RangeLock,
     room: full::Room,
     /// What was last found of what volumes hold alone.

@@ -297,7 +297,7 @@ impl Boot<'_> {
         self.host.world.clock().sleep(pause).await;
         let idle: Vec<String> = self.names().into_iter().filter(|name| !busy.contains(name)).collect();
         let room = self.names().len() < VOLUMES_MAX;
-        match random.below(16) {
+        match random.below(18) {
             0..=1 if room => self.create(random).await,
             2..=6 if room && !self.names().is_empty() => self.snapshot(random).await,
             7..=8 if !idle.is_empty() => self.remove(random.pick::<String>(&idle)).await,
@@ -316,9 +316,31 @@ impl Boot<'_> {
                     "removals go on in a full pool: {removal:?}"
                 );
             }
+            16 if !busy.is_empty() => self.look(random.pick::<String>(busy), &self.names(), random).await,
+            17 if !idle.is_empty() => self.look(random.pick::<String>(&idle), &self.names(), random).await,
             _ if self.names().is_empty() => self.create(random).await,
             _ => {}
         }
+    }
+
+    /// Questions that walk through maps while clients are at work.
+    async fn look(&self, name: &str, names: &[String], random: &mut Random) {
+        let id = self.id(name);
+        let holding = self.pool.holding(id).await;
+        if self.is_fault(&holding) {
+            return;
+        }
+        let holding = holding.expect("it is there");
+        let mapped =
+            self.pool.list().into_iter().find(|volume| volume.id == id).expect("it is there").mapped_bytes;
+        assert_eq!(holding.exclusive + holding.shared, mapped, "{holding:?}");
+        let other = self.id(random.pick::<String>(names));
+        let differing = self.pool.diff(id, other).await;
+        if self.is_fault(&differing) {
+            return;
+        }
+        let differing = differing.expect("both are there");
+        assert!(id != other || differing.is_empty(), "nothing differs from itself: {differing:?}");
     }
 
     fn new_name(&self) -> (String, u16) {
