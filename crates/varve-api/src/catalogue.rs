@@ -174,6 +174,17 @@ catalogue! {
     VolumeBusy = 309, Busy, "the volume is busy with another change",
         "A job or another command changes the volume now. `varve job list` shows it; `varve job wait ID` waits.";
 
+    PoolNotFound = 310, NotFound, "no such pool",
+        "`varve pool list` shows the thin pools. A pool is named VG/POOL.";
+    PoolNotEmpty = 311, Busy, "the pool holds volumes",
+        "A pool can be removed when its volumes are: `varve lv list VG` shows them, `varve lv remove VG/LV` removes one.";
+    IsPool = 312, Usage, "it is a pool",
+        "The name is that of a thin pool, which is space for volumes and no volume itself. `varve pool show VG/POOL` shows \
+        it, `varve lv create VG/LV --pool POOL --size SIZE` makes a volume in it.";
+    PoolFull = 313, NoSpace, "the pool is full",
+        "The pool has no free blocks, and the group had no free extents to extend it. `varve pool extend VG/POOL --size \
+        +SIZE`, `varve vg extend VG PATH…`; trimming file systems and removing volumes or snapshots frees space too.";
+
     SnapshotNotFound = 401, NotFound, "no such snapshot",
         "`varve snap list VG/LV` shows the snapshots of a volume. A snapshot is named VG/LV@SNAP, and lives and ends with \
         its volume.";

@@ -15,13 +15,13 @@ pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
-    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
-    SnapshotStore, Traffic,
+    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Segment, Snapshot, SnapshotDiff,
+    SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
     ExportCreate, ExportRemove, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
-    PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, Remove, Rename, Resize, SnapshotCreate,
-    SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
+    PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,

@@ -133,6 +133,66 @@ nouns! {
         pub errors: u64,
     }
 
+    /// What a thin volume holds in its pool.
+    #[derive(Eq)]
+    struct ThinUse {
+        /// `VG/POOL`.
+        pub pool: String,
+        /// Bytes that have space in the pool.
+        pub mapped: u64,
+        /// Bytes of them that nobody else holds: what comes back if the volume alone is removed.
+        pub exclusive: u64,
+        /// Bytes of them that others hold too.
+        pub shared: u64,
+    }
+
+    /// A thin pool.
+    struct Pool {
+        /// `VG/POOL`.
+        pub name: String,
+        /// Its identity.
+        pub id: String,
+        /// The group.
+        pub group: String,
+        /// Bytes taken from the group.
+        pub size: u64,
+        /// Bytes in a block.
+        pub block_size: u64,
+        /// Bytes that volumes and their maps take.
+        pub allocated: u64,
+        /// Bytes that volumes may still take; the rest is kept for maps.
+        pub free: u64,
+        /// How much of what volumes may take is taken, in percent.
+        pub percent: u64,
+        /// Sum of the sizes of all volumes and snapshots.
+        pub virtual_size: u64,
+        /// How often the pool's size is promised.
+        pub ratio: f64,
+        /// Whether it can be used.
+        pub state: VolumeState,
+        /// Why not.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub reason: Option<String>,
+        /// Seconds since 1970 when it was made.
+        pub created: u64,
+        /// The thread that serves it.
+        pub shard: u32,
+        /// Number of volumes.
+        pub volumes: u32,
+        /// Number of snapshots.
+        pub snapshots: u32,
+        /// Removed volumes and snapshots whose space has not all come back.
+        pub removing: u32,
+        /// Whether writes wait for space.
+        pub paused: bool,
+        /// Writes that waited for space in vain since the daemon started.
+        pub timed_out: u64,
+        /// What is done when it fills.
+        pub policy: SnapshotPolicy,
+        /// Where it lies.
+        pub segments: Vec<Segment>,
+    }
+
     /// A logical volume.
     struct LogicalVolume {
         /// `VG/LV`.
@@ -167,9 +227,12 @@ nouns! {
         pub independent_stores: Vec<SnapshotStore>,
         /// What is done when a store fills.
         pub snapshot_policy: SnapshotPolicy,
+        /// What it holds in its pool, if it is thin.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub thin: Option<ThinUse>,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
-        /// Where it lies.
+        /// Where it lies; of a thin volume the pool knows.
         pub segments: Vec<Segment>,
         /// What went through it.
         pub traffic: Traffic,
@@ -183,7 +246,7 @@ nouns! {
         pub volume: String,
         /// Bytes that it shows.
         pub size: u64,
-        /// Bytes of chunks that the snapshot itself keeps; older ones may read them too.
+        /// Bytes of chunks that the snapshot itself keeps; older ones may read them too. In a pool, what nobody else holds.
         pub used: u64,
         /// Seconds since 1970 when it was made.
         pub created: u64,

@@ -22,16 +22,16 @@ macro_rules! requests {
     };
 }
 
-/// What a command says of what is done when snapshot stores fill.
+/// What a command says of what is done when snapshot stores, or a pool, fill.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PolicyWords {
-    /// What becomes of writes for which the snapshots have no room; usually `pause`.
+    /// What becomes of writes for which there is no room; usually `pause`.
     pub when_full: Option<WhenFull>,
     /// How long they wait, such as `5m`; usually a minute.
     pub pause_timeout: Option<String>,
-    /// When the stores grow and by how much: `80%:20%`, which is usual, or `off`.
+    /// When the stores, or the pool, grow and by how much: `80%:20%`, which is usual, or `off`.
     pub auto_extend: Option<String>,
 }
 
@@ -115,8 +115,10 @@ requests! {
     struct VolumeCreate {
         /// `VG/LV`.
         name: String,
-        /// Its size; rounded up to whole extents.
+        /// Its size; rounded up to whole extents, of a thin one to 4 KiB.
         size: String,
+        /// The pool that a thin one takes its space from: `POOL` or `VG/POOL`.
+        pool: Option<String>,
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
         /// Disks side by side, for a striped one.
@@ -139,11 +141,31 @@ requests! {
         size: String,
     }
 
+    /// Makes a thin pool.
+    struct PoolCreate {
+        /// `VG/POOL`.
+        name: String,
+        /// Its size; rounded up to whole extents.
+        size: String,
+        /// Bytes in a block; 64 KiB if not given.
+        block_size: Option<String>,
+        /// What is done when it fills; what is not given is as usual.
+        policy: PolicyWords,
+    }
+
+    /// Changes what a pool declares; what is not given stays.
+    struct PoolChange {
+        /// What is done when it fills.
+        policy: PolicyWords,
+    }
+
     /// Makes snapshots, all of one instant.
     struct SnapshotCreate {
         /// `VG/LV@SNAP` each.
         names: Vec<String>,
-        /// How they keep old content; dependent if not given.
+        /// The snapshot of which they are, `VG/LV@SNAP`, if they are not of the volume itself; only in a pool.
+        of: Option<String>,
+        /// How they keep old content; dependent if not given. In a pool every snapshot is thin.
         mode: Option<SnapshotMode>,
         /// Bytes in a chunk, chosen with the first snapshot of a volume; 64 KiB if not given.
         chunk_size: Option<String>,

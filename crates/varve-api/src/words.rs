@@ -77,6 +77,8 @@ words! {
         Linear = "linear",
         /// Round robin over several disks.
         Striped = "striped",
+        /// In a pool, block by block as it is written.
+        Thin = "thin",
         /// Several copies.
         Mirror = "mirror",
         /// Divided over a power of two of disks, with parity.
@@ -109,6 +111,8 @@ words! {
         Dependent = "dependent",
         /// Every snapshot keeps all of its own.
         Independent = "independent",
+        /// A snapshot of a thin volume: it shares blocks with it, and is like it in everything.
+        Thin = "thin",
     }
 
     /// What becomes of a write that needs a copy for which there is no room.

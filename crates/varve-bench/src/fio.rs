@@ -65,7 +65,6 @@ impl Job<'_> {
             format!("--iodepth={}", work.depth),
             format!("--numjobs={}", work.connections),
             format!("--size={share}"),
-            "--norandommap=1".to_owned(),
             "--randrepeat=1".to_owned(),
             "--randseed=20060810".to_owned(),
             "--allow_file_create=0".to_owned(),
@@ -74,6 +73,7 @@ impl Job<'_> {
             arguments.push(format!("--offset_increment={share}"));
         }
         if let Some(duration) = self.duration {
+            arguments.extend(["--norandommap=1".to_owned()]);
             arguments.extend(["--time_based=1".to_owned(), format!("--runtime={}ms", duration.as_millis())]);
         }
         match self.endpoint {

@@ -25,7 +25,7 @@ mod watch;
 mod work;
 
 use clap::{Parser, Subcommand};
-use options::Options;
+use options::{Medium, Options};
 use sheet::Sheet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -54,7 +54,9 @@ enum Verb {
     Snapshots(Options),
     /// What each layer costs.
     Layers(Options),
-    /// All three, and the page.
+    /// Thin volumes beside thick ones.
+    Thin(Options),
+    /// All of them, and the page.
     All(Options),
     /// Only the page and its pictures, from the figures.
     Render,
@@ -73,9 +75,11 @@ fn main() -> ExitCode {
 impl Verb {
     fn is_quick(&self) -> bool {
         match self {
-            Verb::Nbd(options) | Verb::Snapshots(options) | Verb::Layers(options) | Verb::All(options) => {
-                options.is_quick()
-            }
+            Verb::Nbd(options)
+            | Verb::Snapshots(options)
+            | Verb::Layers(options)
+            | Verb::Thin(options)
+            | Verb::All(options) => options.is_quick(),
             Verb::Render => false,
         }
     }
@@ -105,13 +109,20 @@ fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
         Verb::Nbd(options) => nbd(options, sheet),
         Verb::Snapshots(options) => tables::snapshots::measure(options, sheet),
         Verb::Layers(options) => tables::layers::measure(options, sheet),
+        Verb::Thin(options) => thin(options, sheet),
         Verb::All(options) => {
             tables::layers::measure(options, sheet)?;
             tables::snapshots::measure(options, sheet)?;
+            thin(options, sheet)?;
             nbd(options, sheet)
         }
         Verb::Render => Ok(()),
     }
+}
+
+fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let media = [Medium::Memory, Medium::DiskDirect].into_iter().filter(|medium| options.has(*medium));
+    media.into_iter().try_for_each(|medium| tables::thin::measure(options, medium, sheet))
 }
 
 fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {

@@ -8,6 +8,7 @@ mod management;
 mod nbd;
 mod snapshots;
 mod summary;
+mod thin;
 
 use crate::machine::Machine;
 use crate::results::Results;
@@ -43,6 +44,7 @@ fn text(results: &Results) -> String {
     text.push_str(&distance::text(results));
     text.push_str(&cache::text(results));
     text.push_str(&management::text(results));
+    text.push_str(&thin::text(results));
     text.push_str(&layers::text(results));
     text.push_str(TAIL);
     text
@@ -68,6 +70,7 @@ target/release/varve-bench nbd --media memory     # one part: memory, disk-direc
 target/release/varve-bench nbd --only 'random'    # loads by name; the other rows stay
 target/release/varve-bench snapshots              # all of it, about twelve minutes
 target/release/varve-bench snapshots --only 'model disk'   # one part: cost, distance, cache, management, first touches
+target/release/varve-bench thin                   # thin volumes beside thick ones
 target/release/varve-bench layers
 target/release/varve-bench render                 # this page and its pictures from docs/plots/results.json
 ```

@@ -27,6 +27,37 @@ pub(crate) struct Results {
     /// Creating and removing, one part a world.
     #[serde(default)]
     pub(crate) management: Vec<ManagementPart>,
+    /// Thin volumes beside thick ones, one part a medium.
+    #[serde(default)]
+    pub(crate) thin: Vec<ThinPart>,
+}
+
+/// Thin volumes beside thick ones on one medium.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ThinPart {
+    /// `memory`, `disk, direct`.
+    pub(crate) world: String,
+    /// What that is, in a sentence.
+    pub(crate) description: String,
+    /// Where it was measured.
+    pub(crate) machine: Machine,
+    /// The loads.
+    pub(crate) rows: Vec<ThinRow>,
+}
+
+/// One load in one state of the thin volume.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ThinRow {
+    /// The state of the thin volume: `fresh`, `written`, `after a snapshot`.
+    pub(crate) state: String,
+    /// The load.
+    pub(crate) work: Work,
+    /// The ratio that is wanted, at least.
+    pub(crate) goal: f64,
+    /// Bytes a second on the thin volume, one a round.
+    pub(crate) thin: Vec<f64>,
+    /// Bytes a second on the thick volume, written in full and without a snapshot, one a round.
+    pub(crate) thick: Vec<f64>,
 }
 
 /// NBD servers on one medium.
@@ -339,6 +370,11 @@ impl Results {
             .and_then(|()| fs::write(&beside, text))
             .and_then(|()| fs::rename(&beside, path))
             .map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Puts `part` where an older one of the same medium was, or at the end.
+    pub(crate) fn put_thin(&mut self, part: &ThinPart) {
+        put(&mut self.thin, |old| old.world == part.world, part.clone());
     }
 
     /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.

@@ -11,6 +11,7 @@ pub(crate) mod management_daemon;
 pub(crate) mod nbd;
 pub(crate) mod snapshots;
 pub(crate) mod stage;
+pub(crate) mod thin;
 
 use crate::first_touch::Load;
 use crate::results::{SnapshotPoint, SnapshotSeries};

@@ -6,6 +6,7 @@ use crate::server::Server;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The volume group of every measurement.
 const GROUP: &str = "bench";
@@ -77,6 +78,28 @@ impl Varve {
     /// Makes a linear volume of `size` bytes.
     pub(crate) fn create_volume(&self, name: &str, size: u64) -> Result<(), String> {
         self.call(&["lv", "create", &volume(name), "--size", &size.to_string()]).map(drop)
+    }
+
+    /// Makes a pool of `size` bytes that keeps its size.
+    pub(crate) fn create_pool(&self, name: &str, size: u64) -> Result<(), String> {
+        let size = size.to_string();
+        self.call(&["pool", "create", &volume(name), "--size", &size, "--auto-extend", "off"]).map(drop)
+    }
+
+    /// Makes a thin volume of `size` bytes.
+    pub(crate) fn create_thin(&self, name: &str, pool: &str, size: u64) -> Result<(), String> {
+        let size = size.to_string();
+        self.call(&["lv", "create", &volume(name), "--pool", pool, "--size", &size]).map(drop)
+    }
+
+    /// Ends the export of a thin volume and removes it; waits until its space has come back.
+    pub(crate) fn remove_thin(&self, name: &str, pool: &str) -> Result<(), String> {
+        self.call(&["export", "remove", &volume(name), "--yes"])?;
+        self.call(&["lv", "remove", &volume(name), "--yes"])?;
+        while self.call(&["pool", "show", &volume(pool)])?.get("removing") != Some(&json!(0)) {
+            crate::watch::pause(Duration::from_millis(5));
+        }
+        Ok(())
     }
 
     /// Takes a snapshot.

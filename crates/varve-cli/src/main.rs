@@ -48,8 +48,6 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Noun::Array(_) => Err(verbs::not_built("arrays with redundancy").help(
             "varve lv show VG/LV shows on which disks a volume lies; varve check PATH… verifies what it can",
         )),
-        Noun::Pool(_) => Err(verbs::not_built("thin pools")
-            .help("varve lv create VG/LV --size SIZE makes a volume that takes all of its space now")),
         noun => online(noun, cli.global),
     }
 }
@@ -67,6 +65,7 @@ fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
             Noun::Pv(verb) => verbs::physical(&session, verb).await,
             Noun::Vg(verb) => verbs::group(&session, verb).await,
             Noun::Lv(verb) => verbs::volume(&session, verb).await,
+            Noun::Pool(verb) => verbs::pool(&session, verb).await,
             Noun::Snap(verb) => verbs::snapshot(&session, verb).await,
             Noun::Export(verb) => verbs::export(&session, verb).await,
             Noun::Job(verb) => verbs::job(&session, verb).await,

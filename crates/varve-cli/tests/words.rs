@@ -142,10 +142,8 @@ fn what_is_not_built_says_so_and_exits_with_2() {
     for words in [
         &["array", "show", "data/x"][..],
         &["array", "replace", "data/x", "a", "b"],
-        &["pool", "create", "data/p", "--size", "1G"],
         &["lv", "create", "data/x", "--size", "1G", "--type", "mirror", "--copies", "2"],
         &["lv", "create", "data/x", "--size", "1G", "--type", "ddraid", "--order", "2"],
-        &["lv", "create", "data/x", "--size", "1G", "--pool", "p"],
         &["lv", "create", "data/x", "--image", "f", "--format", "qcow2"],
         &["lv", "create", "data/x", "--size", "1G", "--mapper", "unix:/s"],
         &["export", "create", "data/x", "--ublk"],

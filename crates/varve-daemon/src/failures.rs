@@ -6,6 +6,7 @@ use varve_block::IoError;
 use varve_export::fuse::FuseError;
 use varve_os::{OpenError, ShardGone};
 use varve_target::snapshot::StoreError;
+use varve_target::thin::PoolError;
 use varve_vg::create::CreateProblem;
 use varve_vg::names::NamesError;
 use varve_vg::size::SizeError;
@@ -156,6 +157,24 @@ pub(crate) fn create(path: &str, problem: &CreateProblem) -> Failure {
     };
     let word = if matches!(problem, CreateProblem::TooSmall(_)) { "too small: " } else { "" };
     Failure::new(code, format!("{path}: {word}{problem}")).help(help)
+}
+
+/// A thin pool that refuses.
+pub(crate) fn pool(what: &str, error: &PoolError) -> Failure {
+    let (code, help) = match error {
+        PoolError::Io(error) => return io(what, *error),
+        PoolError::NoSpace => (Code::PoolFull, "varve pool extend VG/POOL --size +SIZE"),
+        PoolError::NotFound => (Code::VolumeNotFound, "varve lv list"),
+        PoolError::Exists => (Code::VolumeExists, "choose another name"),
+        PoolError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
+        PoolError::Name => (Code::BadName, "varve explain V0008"),
+        PoolError::TooSmall(_) => (Code::BadVolumeSize, "make the pool larger"),
+        PoolError::Misfit(_) => (Code::BadVolumeSize, "varve explain V0306"),
+        PoolError::Format(_) | PoolError::Corrupt(_) => {
+            (Code::VolumeUnusable, "the daemon's log has the place")
+        }
+    };
+    Failure::new(code, format!("{what}: {error}")).help(help)
 }
 
 /// A snapshot store that refuses.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 use varve_api::{
-    DaemonStatus, Export, ExportState, Group, GroupState, LogicalVolume, SnapshotStore, Traffic,
+    DaemonStatus, Export, ExportState, Group, GroupState, LogicalVolume, Pool, SnapshotStore, Traffic,
 };
 use varve_block::ArenaUse;
 
@@ -11,6 +11,7 @@ pub(crate) struct Figures {
     pub(crate) status: DaemonStatus,
     pub(crate) groups: Vec<Group>,
     pub(crate) volumes: Vec<LogicalVolume>,
+    pub(crate) pools: Vec<Pool>,
     pub(crate) exports: Vec<Export>,
     pub(crate) arena: ArenaUse,
     pub(crate) jobs_running: u64,
@@ -28,7 +29,7 @@ struct Metric {
 pub(crate) fn render(figures: &Figures) -> String {
     let mut text = String::new();
     let metrics = program(figures).into_iter().chain(groups(figures)).chain(volumes(figures));
-    for metric in metrics.chain(exports(figures)) {
+    for metric in metrics.chain(pools(figures)).chain(exports(figures)) {
         let _ =
             writeln!(text, "# HELP {} {}\n# TYPE {} {}", metric.name, metric.help, metric.name, metric.kind);
         for (labels, value) in &metric.samples {
@@ -130,6 +131,38 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
     metrics
 }
 
+fn pools(figures: &Figures) -> Vec<Metric> {
+    let sample = |value: fn(&Pool) -> u64| {
+        figures.pools.iter().map(|pool| (labels(&[("pool", &pool.name)]), value(pool))).collect::<Vec<_>>()
+    };
+    let timeouts = Metric {
+        name: "varve_pool_timeouts_total",
+        help: "Writes that waited for space in vain.",
+        kind: "counter",
+        samples: sample(|pool| pool.timed_out),
+    };
+    vec![
+        gauge("varve_pool_bytes", "Size of the thin pool.", sample(|pool| pool.size)),
+        gauge(
+            "varve_pool_bytes_allocated",
+            "Bytes that volumes and their maps take.",
+            sample(|pool| pool.allocated),
+        ),
+        gauge("varve_pool_bytes_free", "Bytes that volumes may still take.", sample(|pool| pool.free)),
+        gauge(
+            "varve_pool_bytes_virtual",
+            "Sum of the sizes of its volumes and snapshots.",
+            sample(|pool| pool.virtual_size),
+        ),
+        gauge(
+            "varve_pool_paused",
+            "Whether writes wait for space in the pool.",
+            sample(|pool| u64::from(pool.paused)),
+        ),
+        timeouts,
+    ]
+}
+
 fn exports(figures: &Figures) -> Vec<Metric> {
     let label = |export: &Export| {
         labels(&[("export", &export.id), ("volume", &export.volume), ("door", export.door.word())])
@@ -213,8 +246,15 @@ mod tests {
             events: vec![],
         };
         let arena = ArenaUse { capacity: 10, in_use: 3, overflow: 0 };
-        let figures =
-            Figures { status, groups: vec![], volumes: vec![], exports: vec![], arena, jobs_running: 0 };
+        let figures = Figures {
+            status,
+            groups: vec![],
+            volumes: vec![],
+            pools: vec![],
+            exports: vec![],
+            arena,
+            jobs_running: 0,
+        };
         let text = render(&figures);
         let mut kind = String::new();
         for line in text.lines() {

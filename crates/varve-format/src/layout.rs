@@ -146,6 +146,7 @@ impl Layout {
 pub fn tables() -> Vec<&'static Layout> {
     let mut tables = vec![&crate::label::LAYOUT, &crate::slot::LAYOUT];
     tables.extend(crate::store::LAYOUTS);
+    tables.extend(crate::thin::LAYOUTS);
     tables
 }
 

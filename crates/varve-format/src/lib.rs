@@ -10,6 +10,7 @@ pub mod signature;
 pub mod slot;
 pub mod store;
 pub mod text;
+pub mod thin;
 
 pub use date::{format_date, parse_date};
 pub use label::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN};

@@ -17,6 +17,8 @@
 //! - T9. Sequence numbers begin at 1. Dates are dates.
 //! - T10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
 //! - T11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
+//! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
+//!   it, the pool itself knows.
 
 mod areas;
 mod check;
@@ -108,9 +110,11 @@ pub enum Kind {
     Linear,
     /// Stripes of `stripe_size` bytes, in turn on each area of a segment.
     Striped,
+    /// Its bytes are a thin pool, linear; volumes in it are the pool's own affair.
+    Pool,
 }
 
-/// A logical volume.
+/// A logical volume, or a thin pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogicalVolumeEntry {
@@ -133,7 +137,7 @@ pub struct LogicalVolumeEntry {
     pub extents: u64,
     /// Where its extents lie, in order.
     pub segments: Vec<Segment>,
-    /// What is done about exception stores that fill; the program's defaults if nothing was declared.
+    /// What is done about exception stores, or a pool, that fill; the program's defaults if nothing was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_policy: Option<StorePolicyEntry>,
     /// Where its dependent snapshots keep what it held before, if it has any.
@@ -145,6 +149,11 @@ pub struct LogicalVolumeEntry {
 }
 
 impl LogicalVolumeEntry {
+    /// Whether it is a thin pool.
+    pub fn is_pool(&self) -> bool {
+        self.kind == Kind::Pool
+    }
+
     /// All exception stores of the volume.
     pub fn stores(&self) -> impl Iterator<Item = &StoreEntry> {
         self.store.iter().chain(&self.independent_stores)

@@ -1,4 +1,4 @@
-//! The mapping layer: linear, striped, snapshot, zero, error.
+//! The mapping layer: linear, striped, snapshot, thin, zero, error.
 //!
 //! A target is a device made of other devices. Where a byte lies is a pure function of the target's geometry; what
 //! moves bytes beside it is short.
@@ -9,6 +9,7 @@ mod linear;
 pub mod pdata;
 pub mod snapshot;
 mod striped;
+pub mod thin;
 
 pub use constant::{ErrorTarget, ZeroTarget};
 pub use fan_out::{fan_out, flush_all};

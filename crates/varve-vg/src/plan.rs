@@ -45,6 +45,8 @@ pub enum Layout {
         /// Bytes of a stripe.
         stripe_size: u64,
     },
+    /// One run after the other, as a thin pool.
+    Pool,
 }
 
 /// Whose exceptions a store keeps.

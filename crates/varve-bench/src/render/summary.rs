@@ -1,6 +1,6 @@
 //! What holds and what misses, before any table.
 
-use crate::results::{ManagementPart, NbdPart, NbdRow, Results, SnapshotPart};
+use crate::results::{ManagementPart, NbdPart, NbdRow, Results, SnapshotPart, ThinPart};
 use crate::stats::{Summary, median};
 use crate::table::{Table, dash};
 use crate::verdict::{
@@ -24,6 +24,7 @@ pub(super) fn text(results: &Results) -> String {
     lines.extend(results.distances.iter().map(distance_line));
     lines.extend(cache_lines(results));
     lines.extend(results.management.iter().map(management_line));
+    lines.extend(results.thin.iter().map(thin_line));
     lines.extend(layer_line(results));
     let mut table = Table::new(&["goal", "where", "holds", "misses"]);
     for line in lines.iter().filter(|line| line.held + line.missed.len() > 0) {
@@ -138,6 +139,17 @@ fn cache_lines(results: &Results) -> Vec<Line> {
         bytes.judge(Goal::AtMost(METADATA_GOAL_BYTES), row.lasting_bytes(), &row.setting);
     }
     vec![work, bytes]
+}
+
+fn thin_line(part: &ThinPart) -> Line {
+    let mut line =
+        Line::new("thin volumes: at least their goal, as a ratio to a thick one".to_owned(), &part.world);
+    for row in &part.rows {
+        if let Some(ratio) = super::thin::judged(row) {
+            line.judge(Goal::AtLeast(row.goal), ratio.median, &super::thin::name(row));
+        }
+    }
+    line
 }
 
 fn management_line(part: &ManagementPart) -> Line {

@@ -4,7 +4,7 @@ use super::*;
 use crate::first_touch::{COUNTS, LOADS};
 use crate::results::{
     CachePart, CacheRow, Contender, CostPart, CostRow, Layer, LayerPart, ManagementPart, NbdPart, NbdRow,
-    Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, Touch,
+    Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, ThinPart, ThinRow, Touch,
 };
 use crate::tables::{cache, distance};
 use crate::work::Work;
@@ -79,7 +79,35 @@ fn invented() -> Results {
         distances: vec![distances()],
         caches: Some(caches()),
         management: vec![management()],
+        thin: vec![thin()],
     }
+}
+
+fn thin() -> ThinPart {
+    let row = |state: &str, goal, speed: f64| ThinRow {
+        state: state.to_owned(),
+        work: Work::random(true, 4, 32, 1),
+        goal,
+        thin: vec![speed; 3],
+        thick: vec![1e8; 3],
+    };
+    ThinPart {
+        world: "memory".to_owned(),
+        description: "invented".to_owned(),
+        machine: Machine::default(),
+        rows: vec![row("fresh space", 0.6, 0.7e8), row("written before", 0.95, 0.8e8)],
+    }
+}
+
+#[test]
+fn thin_volumes_are_compared_with_thick_ones() {
+    let page = text(&invented());
+    assert!(
+        page.contains("| thin volumes: at least their goal, as a ratio to a thick one | memory | 1 of 2 |"),
+        "{page}"
+    );
+    assert!(page.contains("random write 4 KiB QD32, written before: 0.800"), "{page}");
+    assert!(page.contains("0.700 (0.700 to 0.700)"), "{page}");
 }
 
 fn costs() -> CostPart {

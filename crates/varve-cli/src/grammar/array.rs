@@ -1,4 +1,4 @@
-//! `varve array` and `varve pool`: understood, and not built yet.
+//! `varve array`: understood, and not built yet.
 
 use super::OfflineWords;
 use clap::Subcommand;
@@ -15,10 +15,4 @@ pub(crate) enum ArrayVerb {
     Replace(OfflineWords),
     /// Take a member out (not built yet).
     Fail(OfflineWords),
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum PoolVerb {
-    /// Make a thin pool (not built yet).
-    Create(OfflineWords),
 }

@@ -7,16 +7,18 @@ mod group;
 mod job;
 mod offline;
 mod physical;
+mod pool;
 mod snapshot;
 mod volume;
 
-pub(crate) use array::{ArrayVerb, PoolVerb};
+pub(crate) use array::ArrayVerb;
 pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
 pub(crate) use export::ExportVerb;
 pub(crate) use group::GroupVerb;
 pub(crate) use job::JobVerb;
 pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
 pub(crate) use physical::PhysicalVerb;
+pub(crate) use pool::{PoolPolicyOptions, PoolVerb};
 pub(crate) use snapshot::SnapVerb;
 pub(crate) use volume::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
 

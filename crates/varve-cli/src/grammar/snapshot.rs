@@ -11,8 +11,11 @@ pub(crate) enum SnapVerb {
         /// The snapshots' names.
         #[arg(required = true, value_name = "VG/LV@SNAP")]
         names: Vec<String>,
-        /// How they keep old content [default: dependent].
-        #[arg(long, value_name = "dependent|independent")]
+        /// Of this snapshot, instead of the volume as it is now; in a pool.
+        #[arg(long, value_name = "VG/LV@SNAP")]
+        of: Option<String>,
+        /// How they keep old content [default: dependent; in a pool they are thin].
+        #[arg(long, value_name = "dependent|independent|thin")]
         mode: Option<SnapshotMode>,
         /// Bytes in a chunk; chosen with a volume's first snapshot [default: 64K].
         #[arg(long, value_name = "SIZE")]

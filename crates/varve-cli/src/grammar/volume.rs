@@ -134,7 +134,7 @@ pub(crate) struct VolumeCreateOptions {
     /// Ddraid: data, rotate or verify.
     #[arg(long, value_name = "POLICY")]
     pub(crate) read_policy: Option<String>,
-    /// Thin: the pool that it takes its space from.
+    /// Thin: the pool that it takes its space from, as it is written; POOL, or VG/POOL.
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: Option<String>,
     /// A disk image as a volume.

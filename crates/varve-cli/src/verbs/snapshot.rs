@@ -16,8 +16,9 @@ use varve_api::{
 /// Carries out a verb of snapshots.
 pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer, Failure> {
     match verb {
-        SnapVerb::Create { names, mode, chunk_size, read_only, change } => {
-            let request = SnapshotCreate { names, mode, chunk_size, read_only, ..SnapshotCreate::default() };
+        SnapVerb::Create { names, of, mode, chunk_size, read_only, change } => {
+            let request =
+                SnapshotCreate { names, of, mode, chunk_size, read_only, ..SnapshotCreate::default() };
             let call = post("/v1/snapshots", &request, change.dry_run);
             session.change(call, |made: &Vec<Snapshot>| names_of("made", made)).await
         }

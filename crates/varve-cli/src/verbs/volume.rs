@@ -10,7 +10,7 @@ use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
     Code, Empty, Failure, Layout, LogicalVolume, PolicyWords, Remove, Rename, Resize, SnapshotPolicy,
-    SnapshotStore, VolumeChange, VolumeCreate, WhenFull,
+    SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
 };
 
 /// Carries out a verb of volumes.
@@ -81,6 +81,9 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         return Err(not_built(kind).help(instead));
     }
     let striped = options.layout == LayoutChoice::Striped;
+    if striped && options.pool.is_some() {
+        return Err(Failure::new(Code::Usage, "a thin volume lies in its pool, in no stripes of its own"));
+    }
     if !striped && (options.stripes.is_some() || options.stripe_size.is_some()) {
         return Err(Failure::new(Code::Usage, "--stripes and --stripe-size belong to --type striped"));
     }
@@ -88,6 +91,7 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
     Ok(VolumeCreate {
         name: options.name.clone(),
         size,
+        pool: options.pool.clone(),
         layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
         stripes: options.stripes,
         stripe_size: options.stripe_size.clone(),
@@ -109,9 +113,7 @@ fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static
         "make a volume of the image's size, export it through NBD, and copy: qemu-img convert -n";
     const SAFE: &str =
         "without redundancy: varve lv create VG/LV --size SIZE, on disks that are redundant themselves";
-    if options.pool.is_some() {
-        Some(("thin volumes", LINEAR))
-    } else if options.image.is_some() || options.format.is_some() {
+    if options.image.is_some() || options.format.is_some() {
         Some(("disk images as volumes", COPY))
     } else if options.mapper.is_some() {
         Some(("delegated mapping", LINEAR))
@@ -145,8 +147,9 @@ fn table(volumes: &[LogicalVolume]) -> String {
             size(volume.size),
             volume.state.to_string(),
             volume.snapshots.to_string(),
-            match stores(volume).count() {
-                0 => "-".to_owned(),
+            match (&volume.thin, stores(volume).count()) {
+                (Some(thin), _) => format!("{} mapped", size(thin.mapped)),
+                (None, 0) => "-".to_owned(),
                 _ => size(stores(volume).map(|store| store.used).sum()),
             },
             or_dash(&volume.exports.join(" ")),
@@ -184,7 +187,7 @@ fn policy_text(policy: &SnapshotPolicy) -> String {
 }
 
 /// `60 s`, `1500 ms`.
-fn milliseconds(ms: u64) -> String {
+pub(super) fn milliseconds(ms: u64) -> String {
     if ms.is_multiple_of(1000) { format!("{} s", ms / 1000) } else { format!("{ms} ms") }
 }
 
@@ -200,6 +203,9 @@ fn show(volume: &LogicalVolume) -> String {
         Some(reason) => format!("{}: {reason}", volume.state),
         None => volume.state.to_string(),
     };
+    if let Some(thin) = &volume.thin {
+        return show_thin(volume, thin, state);
+    }
     let store = volume.snapshot_store.as_ref().map_or("-".to_owned(), store_text);
     let independent: Vec<String> = volume.independent_stores.iter().map(store_text).collect();
     let traffic = &volume.traffic;
@@ -225,4 +231,25 @@ fn show(volume: &LogicalVolume) -> String {
         table.row(vec![size(segment.offset), size(segment.length), segment.areas.join(" ")]);
     }
     format!("{head}\n{}", table.render(""))
+}
+
+fn show_thin(volume: &LogicalVolume, thin: &ThinUse, state: String) -> String {
+    let traffic = &volume.traffic;
+    pairs(&[
+        ("volume", volume.name.clone()),
+        ("id", volume.id.clone()),
+        ("layout", format!("thin, in {}", thin.pool)),
+        ("size", format!("{} ({} bytes)", size(volume.size), volume.size)),
+        ("mapped", size(thin.mapped)),
+        ("exclusive", size(thin.exclusive)),
+        ("shared", size(thin.shared)),
+        ("state", state),
+        ("created", date(volume.created)),
+        ("shard", volume.shard.to_string()),
+        ("snapshots", volume.snapshots.to_string()),
+        ("exports", or_dash(&volume.exports.join(" "))),
+        ("read", format!("{} in {} requests", size(traffic.read_bytes), traffic.reads)),
+        ("written", format!("{} in {} requests", size(traffic.write_bytes), traffic.writes)),
+        ("errors", traffic.errors.to_string()),
+    ])
 }

@@ -148,7 +148,7 @@ impl World {
 
     /// Everything that the lists show, and the bytes of the disks that describe it.
     pub(crate) fn everything(&self, disks: &[&str]) -> (Vec<Value>, Vec<Vec<u8>>) {
-        let lists = ["pv list", "vg list", "lv list", "snap list", "export list", "job list"];
+        let lists = ["pv list", "vg list", "lv list", "pool list", "snap list", "export list", "job list"];
         let shown = lists.iter().map(|words| self.data(words)).collect();
         let head = |disk: &&str| {
             let bytes = std::fs::read(self.path(disk)).expect("a disk");

@@ -33,6 +33,7 @@ impl Control {
             });
         }
         join_all(activations).await;
+        self.settle_names(group).await;
     }
 
     /// Takes one volume into use on `shard`.
@@ -53,6 +54,9 @@ impl Control {
         let shard = self.place(group, volume.id);
         let activated = self.activate(group, volume, &shard).await;
         self.settle_home(group, volume.id, activated.clone().err());
+        if volume.is_pool() && activated.is_ok() {
+            self.look_at_pool(group, volume.id).await?;
+        }
         activated
     }
 
@@ -78,6 +82,7 @@ impl Control {
         ended.await.map_err(failures::gone)??;
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);
+            known.thin.remove(&volume);
         }
         Ok(())
     }
@@ -90,7 +95,8 @@ impl Control {
             }
             let (table, stores) = tables(&known.group, volume)?;
             let (control, policy) = (self.shards[0].clone(), volume.store_policy.unwrap_or_default());
-            Ok(Recipe { id: volume.id, table, stores, policy, disks: self.disk_files(known), control })
+            let (is_pool, disks) = (volume.is_pool(), self.disk_files(known));
+            Ok(Recipe { id: volume.id, is_pool, table, stores, policy, disks, control })
         })?
     }
 
@@ -132,17 +138,16 @@ impl Control {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             let volumes: Vec<Uuid> = known.group.logical_volumes().iter().map(|volume| volume.id).collect();
             known.homes.retain(|volume, _| volumes.contains(volume));
+            known.thin.retain(|pool, _| volumes.contains(pool));
         }
     }
 
     /// Refuses a change to a group of which a volume is exported or busy.
     pub(super) fn refuse_if_used(&self, group: Uuid) -> Result<(), Failure> {
         let names: Vec<(Uuid, VolumeName)> = self.with_group(group, |known| {
-            let name = |volume: &LogicalVolume| {
-                let group = known.group.name().to_owned();
-                (volume.id, VolumeName { group, volume: volume.name.clone(), snapshot: None })
-            };
-            known.group.logical_volumes().iter().map(name).collect()
+            let group = known.group.name();
+            let name = |(id, volume)| (id, VolumeName { group: group.to_owned(), volume, snapshot: None });
+            known.volumes().into_iter().map(name).collect()
         })?;
         names.iter().try_for_each(|(volume, name)| {
             self.refuse_if_busy(*volume)?;
@@ -171,6 +176,9 @@ impl Control {
 
     /// A volume as its group says it is now.
     pub(super) fn refreshed(&self, located: &Located) -> Result<LogicalVolume, Failure> {
+        if located.thin.is_some() {
+            return Ok(located.volume.clone());
+        }
         self.with_group(located.group, |known| {
             let volumes = known.group.logical_volumes();
             volumes.iter().find(|volume| volume.id == located.volume.id).cloned()

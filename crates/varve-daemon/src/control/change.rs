@@ -7,7 +7,7 @@
 
 use super::Control;
 use crate::failures;
-use crate::shard::open_store::LEVELS;
+use crate::shard::growth::LEVELS;
 use futures_util::lock::MutexGuard;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Plan as ShownPlan};

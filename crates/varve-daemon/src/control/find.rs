@@ -4,6 +4,7 @@ use super::Control;
 use super::groups::KnownGroup;
 use crate::failures;
 use crate::shard::here;
+use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_os::{ShardContext, ShardHandle};
@@ -22,12 +23,19 @@ pub(super) struct Located {
     pub(super) home: ShardHandle,
     /// Why it cannot be used, if it cannot.
     pub(super) unusable: Option<Failure>,
+    /// What its pool says of it, if it is thin. Then its group says nothing.
+    pub(super) thin: Option<ThinVolume>,
 }
 
 impl Located {
     /// Bytes of the volume.
     pub(super) fn size(&self) -> u64 {
-        self.volume.extents * self.extent_size
+        self.thin.as_ref().map_or(self.volume.extents * self.extent_size, |thin| thin.bytes)
+    }
+
+    /// The pool of a thin volume.
+    pub(super) fn pool(&self) -> Uuid {
+        self.thin.as_ref().map_or(self.volume.id, |thin| thin.pool)
     }
 
     /// The volume, if it can be used.
@@ -91,10 +99,32 @@ impl Control {
                 )
                 .help(format!("varve lv list {}", name.group))
             };
-            let volume = known.group.lv(&name.volume).cloned().ok_or_else(missing)?;
-            let home = known.homes.get(&volume.id).expect("every volume of a known group has a home");
-            let (home, unusable) = (home.shard.clone(), home.unusable.clone());
-            Ok(Located { group, extent_size: known.group.extent_size(), volume, home, unusable })
+            match known.group.lv(&name.volume) {
+                Some(volume) if volume.is_pool() => {
+                    let pool = format!("{}/{}", name.group, name.volume);
+                    Err(Failure::new(Code::IsPool, format!("{pool} is a pool"))
+                        .help(format!("varve pool show {pool}")))
+                }
+                Some(volume) => Ok(located(known, group, volume.clone(), None)),
+                None => {
+                    let thin = known.thin_volumes().find(|thin| thin.name == name.volume);
+                    let thin = thin.ok_or_else(missing)?;
+                    Ok(located(known, group, super::thin::entry(thin), Some(thin.clone())))
+                }
+            }
+        })?
+    }
+
+    /// The pool with this name, whether it can be used or not.
+    pub(super) fn find_pool(&self, name: &VolumeName) -> Result<Located, Failure> {
+        let group = self.find_group(&name.group)?;
+        self.with_group(group, |known| {
+            let volume = known.group.lv(&name.volume).filter(|volume| volume.is_pool());
+            let volume = volume.cloned().ok_or_else(|| {
+                let message = format!("there is no pool {}/{}", name.group, name.volume);
+                Failure::new(Code::PoolNotFound, message).help("varve pool list")
+            })?;
+            Ok(located(known, group, volume, None))
         })?
     }
 
@@ -106,15 +136,20 @@ impl Control {
     /// Group and name of the volume with this identity.
     pub(super) fn name_of(&self, volume: Uuid) -> Option<(String, String)> {
         self.groups.borrow().values().find_map(|known| {
-            let volumes = known.group.logical_volumes();
-            let found = volumes.iter().find(|entry| entry.id == volume)?;
-            Some((known.group.name().to_owned(), found.name.clone()))
+            let volumes = known.group.logical_volumes().iter().map(|entry| (entry.id, &entry.name));
+            let thin = known.thin_volumes().map(|thin| (thin.id, &thin.name));
+            let found = volumes.chain(thin).find(|(id, _)| *id == volume)?;
+            Some((known.group.name().to_owned(), found.1.clone()))
         })
     }
 
     /// The shard on which the volume with this identity lives.
     pub(super) fn home_of(&self, volume: Uuid) -> Option<ShardHandle> {
-        self.groups.borrow().values().find_map(|known| Some(known.homes.get(&volume)?.shard.clone()))
+        self.groups.borrow().values().find_map(|known| {
+            let thin = known.thin_volumes().find(|thin| thin.id == volume);
+            let home = known.homes.get(&thin.map_or(volume, |thin| thin.pool))?;
+            Some(home.shard.clone())
+        })
     }
 
     /// Refuses the name of a snapshot that there is not.
@@ -130,4 +165,12 @@ impl Control {
         let help = format!("varve snap list {}/{}", name.group, name.volume);
         Err(Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}")).help(help))
     }
+}
+
+/// A volume, pool or thin volume with its home.
+fn located(known: &KnownGroup, group: Uuid, volume: LogicalVolume, thin: Option<ThinVolume>) -> Located {
+    let place = thin.as_ref().map_or(volume.id, |thin| thin.pool);
+    let home = known.homes.get(&place).expect("every volume of a known group has a home");
+    let (home, unusable) = (home.shard.clone(), home.unusable.clone());
+    Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin }
 }

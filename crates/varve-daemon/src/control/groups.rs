@@ -4,6 +4,7 @@ use super::Control;
 use super::change::shown;
 use super::disks::Search;
 use crate::failures;
+use crate::shard::thin::ThinVolume;
 use std::collections::BTreeMap;
 use std::path::Path;
 use uuid::Uuid;
@@ -32,6 +33,8 @@ pub(super) struct KnownGroup {
     pub(super) stale: Vec<String>,
     /// Where each of its volumes is served.
     pub(super) homes: BTreeMap<Uuid, Home>,
+    /// What its pools said last of their volumes.
+    pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
 }
 
 /// Where a volume is served.
@@ -52,6 +55,7 @@ impl KnownGroup {
             paths: BTreeMap::new(),
             stale: Vec::new(),
             homes: BTreeMap::new(),
+            thin: BTreeMap::new(),
         };
         known.learn(open);
         known
@@ -223,12 +227,17 @@ impl Control {
         let _turn = self.turn().await?;
         let id = self.find_group(name)?;
         let _commits = self.commits().await;
-        let volumes = self.with_group(id, |known| names_of_volumes(&known.group))?;
+        let (volumes, pools) = self.with_group(id, |known| {
+            let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
+            (names_of_volumes(known), pools.map(|pool| format!("{name}/{}", pool.name)).collect::<Vec<_>>())
+        })?;
         if !volumes.is_empty() {
             let message = format!("group {name} is not empty: it holds {}", few(&volumes));
-            return Err(
-                Failure::new(Code::GroupNotEmpty, message).help(format!("varve lv remove {}", volumes[0]))
-            );
+            let help = match volumes.iter().find(|volume| !pools.contains(volume)) {
+                Some(volume) => format!("varve lv remove {volume}"),
+                None => format!("varve pool remove {}", volumes[0]),
+            };
+            return Err(Failure::new(Code::GroupNotEmpty, message).help(help));
         }
         if request.dry_run {
             return Ok(Changed::Planned(Plan::of_steps(vec![format!(
@@ -410,14 +419,15 @@ impl Control {
             free: usage.free,
             sequence: known.group.entry().sequence,
             physical_volumes: self.disks_of(known),
-            volumes: names_of_volumes(&known.group),
+            volumes: names_of_volumes(known),
         }
     }
 }
 
-fn names_of_volumes(group: &Group) -> Vec<String> {
-    let mut names: Vec<String> =
-        group.logical_volumes().iter().map(|volume| format!("{}/{}", group.name(), volume.name)).collect();
+fn names_of_volumes(known: &KnownGroup) -> Vec<String> {
+    let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
+    let all = known.volumes().into_iter().map(|(_, name)| name).chain(pools.map(|pool| pool.name.clone()));
+    let mut names: Vec<String> = all.map(|name| format!("{}/{name}", known.group.name())).collect();
     names.sort();
     names
 }

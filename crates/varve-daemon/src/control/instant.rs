@@ -60,7 +60,12 @@ impl Control {
             let (go, may_go) = oneshot::channel();
             let (volume, names, stores) =
                 (batch.located.volume.id, batch.names.clone(), batch.stores.clone());
+            let of = batch.of.clone();
             outcomes.push(batch.located.home.run(async move |_: ShardContext| {
+                if let Some(thin) = here().family(volume).filter(|family| family.is_thin()) {
+                    let made = thin.make_thin_snapshots(&names, of.as_deref(), read_only, (ready, may_go));
+                    return made.await.map_err(|error| (error, 0));
+                }
                 make_of_one(volume, &names, &stores, read_only, ready, may_go).await
             }));
             frozen.push(is_ready);

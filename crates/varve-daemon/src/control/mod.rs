@@ -19,6 +19,7 @@ mod groups;
 mod instant;
 mod jobs;
 mod policy;
+mod pools;
 mod removal;
 mod rescan;
 mod rollback;
@@ -27,6 +28,7 @@ mod snapshots;
 mod stale;
 mod start;
 mod store;
+mod thin;
 mod volumes;
 
 pub use change::shown as shown_plan;
@@ -193,6 +195,7 @@ impl Control {
             status: self.status(),
             groups: self.list_groups(),
             volumes: self.list_volumes(None).await?,
+            pools: self.list_pools(None).await?,
             exports: self.list_exports().await?,
             arena: self.context.arena().usage(),
             jobs_running: self.jobs.list().iter().filter(|job| running(job)).count() as u64,

@@ -2,11 +2,12 @@
 
 use super::Control;
 use super::change::shown;
+use super::find::Located;
 use super::volumes::volume_name;
 use crate::failures;
 use crate::shard::here;
 use varve_api::{
-    AutoExtend, Changed, Code, Failure, LogicalVolume as ShownVolume, PolicyWords, SnapshotPolicy,
+    AutoExtend, Changed, Code, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, SnapshotPolicy,
     VolumeChange, WhenFull as ShownWhenFull,
 };
 use varve_os::ShardContext;
@@ -47,28 +48,50 @@ impl Control {
         let _turn = self.turn().await?;
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
+        if located.thin.is_some() {
+            return Err(Failure::new(
+                Code::Usage,
+                format!("what {name} does without space, its pool declares"),
+            )
+            .help("varve pool change VG/POOL"));
+        }
         if request.snapshot_policy == PolicyWords::default() {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--when-full, --pause-timeout or --auto-extend"));
         }
         let policy = changed(located.volume.store_policy.unwrap_or_default(), &request.snapshot_policy)?;
+        match self.declare(&located, policy, request.dry_run).await? {
+            Some(plan) => Ok(Changed::Planned(plan)),
+            None => self.show_volume(text).await.map(Changed::Done),
+        }
+    }
+
+    /// Declares a policy for a volume or a pool; with `dry_run` only the plan of it.
+    pub(super) async fn declare(
+        &self,
+        located: &Located,
+        policy: StorePolicy,
+        dry_run: bool,
+    ) -> Result<Option<Plan>, Failure> {
+        let (id, volume) = (located.volume.id, located.volume.name.clone());
         let commits = self.commits().await;
-        let change = Change::SetStorePolicy { volume: name.volume.clone(), policy };
-        let words = format!("snapshot policy of {} changed", name.volume);
-        let planned = commits.plan(located.group, change, &words)?;
-        if request.dry_run {
-            return Ok(Changed::Planned(shown(&planned)));
+        let words = format!("policy of {volume} changed");
+        let planned = commits.plan(located.group, Change::SetStorePolicy { volume, policy }, &words)?;
+        if dry_run {
+            return Ok(Some(shown(&planned)));
         }
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        let id = located.volume.id;
         let told = located.home.run(async move |_: ShardContext| {
             if let Some(family) = here().family(id) {
                 family.set_policy(policy);
             }
+            if let Some(pool) = here().pool(id) {
+                pool.set_policy(policy);
+            }
         });
         told.await.map_err(failures::gone)?;
-        self.show_volume(text).await.map(Changed::Done)
+        Ok(None)
     }
 }
 

@@ -101,11 +101,9 @@ impl Control {
             let frees = frees.map_err(|error| failures::store(&batch.volume.to_string(), &error))?;
             plan.steps
                 .extend(snapshots.iter().map(|facts| format!("would remove {}", batch.full(&facts.name))));
-            plan.steps.push(format!(
-                "would free {} in the snapshot store of {}",
-                format_size(frees),
-                batch.volume
-            ));
+            let place = if batch.located.thin.is_some() { "pool" } else { "snapshot store" };
+            let size = format_size(frees);
+            plan.steps.push(format!("would free {size} in the {place} of {}", batch.volume));
             plan.bytes_freed += frees;
             for store in self.emptied(&batch.located, snapshots).await? {
                 plan.steps.push(format!(
@@ -150,7 +148,7 @@ impl Control {
                         batch.names.push(name);
                     }
                 }),
-                None => batches.push(Batch { located, volume, names, stores: Vec::new() }),
+                None => batches.push(Batch { located, volume, names, stores: Vec::new(), of: None }),
             }
         }
         Ok(batches)

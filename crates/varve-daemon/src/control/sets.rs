@@ -76,8 +76,10 @@ impl Control {
                 let after = numbers.map(|facts| facts.target.number).max().unwrap_or(0);
                 SetMember { volume: volume.id, store, after, names }
             };
-            let members: Vec<SetMember> = match (batch.stores.as_slice(), &volume.store) {
-                ([], Some(shared)) => vec![member(shared.id, batch.names.clone())],
+            let pool = batch.located.thin.as_ref().map(|thin| thin.pool);
+            let shared = volume.store.as_ref().map(|store| store.id).or(pool);
+            let members: Vec<SetMember> = match (batch.stores.as_slice(), shared) {
+                ([], Some(shared)) => vec![member(shared, batch.names.clone())],
                 (own, _) => {
                     let pairs = own.iter().zip(&batch.names);
                     pairs.map(|(store, name)| member(*store, vec![name.clone()])).collect()

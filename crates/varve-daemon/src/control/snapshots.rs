@@ -24,6 +24,8 @@ pub(super) struct Batch {
     pub(super) names: Vec<String>,
     /// The stores of the snapshots, one each, if they are independent.
     pub(super) stores: Vec<Uuid>,
+    /// The snapshot of which they are, if not of the volume itself.
+    pub(super) of: Option<String>,
 }
 
 impl Batch {
@@ -60,13 +62,14 @@ impl Control {
         let _turn = self.turn().await?;
         let kind = match request.mode {
             Some(SnapshotMode::Independent) => StoreKind::Independent,
-            Some(SnapshotMode::Dependent) | None => StoreKind::Dependent,
+            Some(SnapshotMode::Dependent | SnapshotMode::Thin) | None => StoreKind::Dependent,
         };
         let chunk_size = request.chunk_size.as_deref().map(chunk_size).transpose()?;
         let mut batches = self.batches(&request.names)?;
         if !request.dry_run {
             self.settle_sets().await;
         }
+        self.set_sources(&mut batches, &request).await?;
         for batch in &batches {
             self.refuse_names_of_sets(batch)?;
             self.check_new(batch, chunk_size.filter(|_| kind == StoreKind::Dependent)).await?;
@@ -97,6 +100,30 @@ impl Control {
         Ok(Changed::Done(made))
     }
 
+    /// What only snapshots in pools know, and what only others do.
+    async fn set_sources(&self, batches: &mut [Batch], request: &SnapshotCreate) -> Result<(), Failure> {
+        let of = request.of.as_deref().map(snapshot_name).transpose()?;
+        for batch in batches {
+            let is_thin = batch.located.thin.is_some();
+            if is_thin && request.chunk_size.is_some() {
+                let message = format!("{} is thin: its snapshots have no chunks", batch.volume);
+                return Err(Failure::new(Code::BadChunkSize, message).help("leave --chunk-size out"));
+            }
+            if !is_thin && (of.is_some() || request.mode == Some(SnapshotMode::Thin)) {
+                let message = format!("{} is in no pool: its snapshots are of itself", batch.volume);
+                return Err(Failure::new(Code::Usage, message).help("varve lv create VG/LV --pool POOL"));
+            }
+            let Some(of) = &of else { continue };
+            if (VolumeName { snapshot: None, ..of.clone() }) != batch.volume {
+                let message = format!("{of} is no snapshot of {}", batch.volume);
+                return Err(Failure::new(Code::Usage, message).help("varve snap list"));
+            }
+            self.check_snapshot(&batch.located, of).await?;
+            batch.of.clone_from(&of.snapshot);
+        }
+        Ok(())
+    }
+
     /// Gives every volume that needs one a store, and every independent snapshot one of its own.
     async fn make_stores(
         &self,
@@ -106,6 +133,7 @@ impl Control {
     ) -> Result<(), Failure> {
         for batch in batches {
             match kind {
+                _ if batch.located.thin.is_some() => {}
                 StoreKind::Dependent if batch.located.volume.store.is_some() => {}
                 StoreKind::Dependent => {
                     self.make_store(&batch.located, chunk_size, kind).await?;
@@ -184,7 +212,8 @@ impl Control {
                 Some(batch) => batch.names.push(snapshot),
                 None => {
                     let located = self.find_volume(&volume)?;
-                    batches.push(Batch { located, volume, names: vec![snapshot], stores: Vec::new() });
+                    let (names, stores) = (vec![snapshot], Vec::new());
+                    batches.push(Batch { located, volume, names, stores, of: None });
                 }
             }
         }
@@ -218,6 +247,7 @@ impl Control {
         let mut plan = Plan::of_steps(Vec::new());
         for batch in batches {
             let stores = match kind {
+                _ if batch.located.thin.is_some() => 0,
                 StoreKind::Dependent => usize::from(batch.located.volume.store.is_none()),
                 StoreKind::Independent => batch.names.len(),
             };
@@ -242,8 +272,9 @@ impl Control {
 
     pub(super) async fn shown_snapshots(&self, volume: &VolumeName, located: &Located) -> Vec<Snapshot> {
         let id = located.volume.id;
-        let counted = located.home.run(async move |_: ShardContext| {
-            here().family(id).map(|family| family.snapshots_counted()).unwrap_or_default()
+        let counted = located.home.run(async move |_: ShardContext| match here().family(id) {
+            Some(family) => family.snapshots_counted().await,
+            None => Vec::new(),
         });
         let facts = counted.await.unwrap_or_default();
         facts.into_iter().map(|facts| self.shown_snapshot(volume, facts)).collect()
@@ -259,6 +290,7 @@ impl Control {
             used: facts.used,
             created: facts.created,
             mode: match facts.kind {
+                _ if facts.is_thin => SnapshotMode::Thin,
                 StoreKind::Dependent => SnapshotMode::Dependent,
                 StoreKind::Independent => SnapshotMode::Independent,
             },
@@ -275,12 +307,9 @@ impl Control {
         let mut names: Vec<VolumeName> = groups
             .values()
             .flat_map(|known| {
-                let group = known.group.name();
-                known.group.logical_volumes().iter().map(move |volume| VolumeName {
-                    group: group.to_owned(),
-                    volume: volume.name.clone(),
-                    snapshot: None,
-                })
+                let group = known.group.name().to_owned();
+                let name = move |(_, volume)| VolumeName { group: group.clone(), volume, snapshot: None };
+                known.volumes().into_iter().map(name)
             })
             .collect();
         names.sort();

@@ -140,6 +140,12 @@ impl Control {
                         tracing::error!(%volume, %failure, "a volume could not be made durable");
                     }
                 }
+                let pools: Vec<Uuid> = here().pools.borrow().keys().copied().collect();
+                for pool in pools {
+                    if let Err(failure) = family::deactivate(pool).await {
+                        tracing::error!(%pool, %failure, "a pool could not be made durable");
+                    }
+                }
             });
             let _ = flushed.await;
         }

@@ -29,7 +29,7 @@ const STEP_MIN: u64 = 64 * MIB;
 /// How long to wait before asking again whether writes still wait for space.
 const PAUSED: Duration = Duration::from_millis(500);
 
-/// Extends a snapshot store of a volume. Asked for by the volume's shard.
+/// Extends a snapshot store of a volume; or, if both are one, a pool. Asked for by the volume's shard.
 pub(crate) async fn extend_store(volume: Uuid, store: Uuid) -> Result<(), Failure> {
     match current() {
         Some(control) => control.extend_store(volume, store).await,
@@ -108,16 +108,31 @@ impl Control {
         let commits = self.commits().await;
         let (group, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;
-        let extents = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
+        let is_itself = entry.is_pool() && volume == store;
+        let own = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
+        let extents = if is_itself { entry.extents } else { own };
         let free = before.usage().free;
         if free == 0 {
-            return Err(no_space(before.name()));
+            return Err(match is_itself {
+                true => {
+                    Failure::new(Code::NoSpaceInGroup, format!("group {} has no free extents", before.name()))
+                        .help(format!("varve vg extend {} PATH…", before.name()))
+                }
+                false => no_space(before.name()),
+            });
         }
         let percent = entry.store_policy.unwrap_or_default().extend_by_percent;
         let step = u128::from(before.bytes(extents)) * u128::from(percent) / 100;
         let by = u64::try_from(step).unwrap_or(u64::MAX).max(STEP_MIN).min(free);
-        let change = Change::ExtendStore { volume: entry.name.clone(), store, by };
-        let words = format!("snapshot store of {} extended by {}", self.subject(volume), format_size(by));
+        let (subject, size) = (self.subject(volume), format_size(by));
+        let (change, words) = if is_itself {
+            let size_argument = SizeArgument { relative: true, amount: Amount::Bytes(by) };
+            let change = Change::ExtendVolume { name: entry.name.clone(), size: size_argument };
+            (change, format!("pool {subject} extended by {size}"))
+        } else {
+            let change = Change::ExtendStore { volume: entry.name.clone(), store, by };
+            (change, format!("snapshot store of {subject} extended by {size}"))
+        };
         commits.make(group, change, &words).await?;
         drop(commits);
         self.grow_on_shard(volume, store).await
@@ -172,6 +187,9 @@ impl Control {
         let recipe = self.recipe(group, &entry)?;
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let grown = self.home_of(volume).ok_or_else(missing)?.run(async move |_: ShardContext| {
+            if let Some(pool) = here().pool(volume) {
+                return pool.grown(&recipe.table, &recipe.disks);
+            }
             match (here().family(volume), recipe.stores.iter().find(|known| known.id == store)) {
                 (Some(family), Some(known)) => family.grow_store(store, &known.table, &recipe.disks),
                 _ => Ok(()),
@@ -190,6 +208,9 @@ impl Control {
             let told = home.run(async move |_: ShardContext| {
                 if let Some(family) = here().family(volume) {
                     family.group_has_space();
+                }
+                if let Some(pool) = here().pool(volume) {
+                    pool.group_has_space();
                 }
             });
             self.context.spawner().spawn(async move {

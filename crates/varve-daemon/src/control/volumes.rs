@@ -6,6 +6,7 @@ use super::Control;
 use super::activate::tables;
 use super::change::{Commits, joined, shown};
 use super::find::Located;
+use super::groups::KnownGroup;
 use super::policy::{changed, shown_policy};
 use crate::failures;
 use crate::shard::family::{self, FamilyFacts};
@@ -13,7 +14,7 @@ use crate::shard::here;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
-    Resize, Segment, SnapshotStore, VolumeCreate, VolumeState,
+    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate, VolumeState,
 };
 use varve_block::{Extent, KIB};
 use varve_os::ShardContext;
@@ -30,7 +31,7 @@ impl Control {
         let names: Vec<VolumeName> = {
             let groups = self.groups.borrow();
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
-            wanted.flat_map(|(id, known)| names(*id, &known.group)).collect()
+            wanted.flat_map(|(id, known)| names(*id, known)).collect()
         };
         let mut volumes = Vec::with_capacity(names.len());
         for name in names {
@@ -52,10 +53,14 @@ impl Control {
     pub(crate) async fn create_volume(&self, request: VolumeCreate) -> Result<Changed<ShownVolume>, Failure> {
         let _turn = self.turn().await?;
         let name = volume_name(&request.name)?;
+        if let Some(pool) = &request.pool {
+            return self.create_thin(&request, &name, pool).await;
+        }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let layout = layout(&request)?;
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         let group = self.find_group(&name.group)?;
+        self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
         let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout, policy };
         let words = format!("lv create {name} --size {}", request.size);
@@ -83,6 +88,9 @@ impl Control {
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
+        if located.thin.is_some() && name.snapshot.is_none() {
+            return self.resize_thin(&name, &located, &request, true).await;
+        }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         if name.snapshot.is_some() {
             return self.extend_store_of(&name, &located, size, request.dry_run).await;
@@ -111,6 +119,10 @@ impl Control {
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
+        if located.thin.is_some() {
+            self.refuse_if_exported(&VolumeName { snapshot: None, ..name.clone() }, false)?;
+            return self.resize_thin(&name, &located, &request, false).await;
+        }
         let size = reduced(&request.size, located.size())?;
         self.refuse_if_exported(&name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
@@ -143,6 +155,10 @@ impl Control {
         if to.group != name.group {
             return Err(Failure::new(Code::Usage, "a volume stays in its group; only its own name changes"));
         }
+        if located.thin.is_some() {
+            return self.rename_thin(&name, &to, &located, request.dry_run).await;
+        }
+        self.refuse_thin_name(located.group, &to.volume)?;
         let commits = self.commits().await;
         let change = Change::RenameVolume { from: name.volume.clone(), to: to.volume.clone() };
         let planned = commits.plan(located.group, change, &format!("lv rename {name} {}", to.volume))?;
@@ -163,6 +179,9 @@ impl Control {
         self.refuse_if_busy(located.volume.id)?;
         self.refuse_if_exported(&name, true)?;
         self.refuse_snapshots(&located, &name, Code::VolumeHasSnapshots).await?;
+        if located.thin.is_some() {
+            return self.remove_thin(&name, &located, &request).await;
+        }
         let remove = Change::RemoveVolume { name: name.volume.clone() };
         let words = format!("lv remove {name}");
         if request.dry_run {
@@ -277,15 +296,13 @@ impl Control {
     /// A volume as it is shown.
     async fn shown_volume(&self, located: &Located) -> ShownVolume {
         let volume = located.volume.id;
-        let facts = located.home.run(async move |_: ShardContext| {
-            here().family(volume).map(|family| family.facts()).unwrap_or_default()
+        let facts = located.home.run(async move |_: ShardContext| match here().family(volume) {
+            Some(family) => family.facts().await,
+            None => FamilyFacts::default(),
         });
         let facts = facts.await.unwrap_or_default();
         let exports = self.exports_of_family(located.volume.id);
-        let shown = self.with_group(located.group, |known| {
-            let areas = |segment: &varve_vg::model::Segment| shown_areas(known, segment);
-            shown_volume(located, known.group.name(), &facts, &areas)
-        });
+        let shown = self.with_group(located.group, |known| shown_volume(located, known, &facts));
         let mut shown = shown.expect("a located volume has a group");
         shown.exports = exports;
         shown
@@ -301,7 +318,19 @@ impl Control {
     }
 }
 
-fn shown_areas(known: &super::groups::KnownGroup, segment: &varve_vg::model::Segment) -> Vec<String> {
+/// Where a volume or pool lies.
+pub(super) fn shown_segments(known: &KnownGroup, volume: &LogicalVolume) -> Vec<Segment> {
+    let mut offset = 0;
+    let segments = volume.segments.iter().map(|segment| {
+        let length = known.group.bytes(segment.extents());
+        let shown = Segment { offset, length, areas: shown_areas(known, segment) };
+        offset += length;
+        shown
+    });
+    segments.collect()
+}
+
+fn shown_areas(known: &KnownGroup, segment: &varve_vg::model::Segment) -> Vec<String> {
     let place = |area: &varve_vg::model::Area| {
         let Some(disk) = known.group.pv(area.pv) else { return area.to_string() };
         let path = known.paths.get(&disk.id).unwrap_or(&disk.path);
@@ -310,21 +339,10 @@ fn shown_areas(known: &super::groups::KnownGroup, segment: &varve_vg::model::Seg
     segment.areas.iter().map(place).collect()
 }
 
-fn shown_volume(
-    located: &Located,
-    group: &str,
-    facts: &FamilyFacts,
-    areas: &dyn Fn(&varve_vg::model::Segment) -> Vec<String>,
-) -> ShownVolume {
-    let volume = &located.volume;
-    let mut offset = 0;
-    let segments = volume.segments.iter().map(|segment| {
-        let length = segment.extents() * located.extent_size;
-        let shown = Segment { offset, length, areas: areas(segment) };
-        offset += length;
-        shown
-    });
-    let segments: Vec<Segment> = segments.collect();
+fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> ShownVolume {
+    let (volume, group) = (&located.volume, known.group.name());
+    let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
+    let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
     let stripes = volume.segments.last().map_or(1, |segment| segment.areas.len());
     let shown_store = |store: &Store| match facts.stores.iter().find(|facts| facts.id == store.id) {
         Some(facts) => SnapshotStore {
@@ -348,7 +366,11 @@ fn shown_volume(
         name: format!("{group}/{}", volume.name),
         id: volume.id.to_string(),
         group: group.to_owned(),
-        layout: if volume.kind == Kind::Striped { ShownLayout::Striped } else { ShownLayout::Linear },
+        layout: match volume.kind {
+            _ if located.thin.is_some() => ShownLayout::Thin,
+            Kind::Striped => ShownLayout::Striped,
+            Kind::Linear | Kind::Pool => ShownLayout::Linear,
+        },
         stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
         stripe_size: volume.stripe_size.unwrap_or(0),
         size: located.size(),
@@ -360,20 +382,22 @@ fn shown_volume(
         snapshot_store: volume.store.as_ref().map(shown_store),
         independent_stores: volume.independent_stores.iter().map(shown_store).collect(),
         snapshot_policy: shown_policy(volume.store_policy.unwrap_or_default()),
+        thin: facts.thin.zip(pool).map(|(thin, pool)| ThinUse {
+            pool,
+            mapped: thin.mapped,
+            exclusive: thin.exclusive,
+            shared: thin.shared,
+        }),
         exports: Vec::new(),
-        segments,
+        segments: shown_segments(known, volume),
         traffic: facts.traffic.clone(),
     }
 }
 
-fn names(id: Uuid, group: &Group) -> Vec<VolumeName> {
+fn names(id: Uuid, known: &KnownGroup) -> Vec<VolumeName> {
     // The identity finds the group even if another one has the same name.
-    let name = |volume: &LogicalVolume| VolumeName {
-        group: id.to_string(),
-        volume: volume.name.clone(),
-        snapshot: None,
-    };
-    group.logical_volumes().iter().map(name).collect()
+    let name = |(_, volume)| VolumeName { group: id.to_string(), volume, snapshot: None };
+    known.volumes().into_iter().map(name).collect()
 }
 
 /// `VG/LV`.
@@ -401,7 +425,7 @@ fn layout(request: &VolumeCreate) -> Result<Layout, Failure> {
 }
 
 /// The size that `--size SIZE` or `--size -SIZE` leaves of `now`.
-fn reduced(text: &str, now: u64) -> Result<u64, Failure> {
+pub(super) fn reduced(text: &str, now: u64) -> Result<u64, Failure> {
     let bytes =
         parse_size(text.strip_prefix('-').unwrap_or(text)).map_err(|error| failures::bad_size(&error))?;
     if !text.starts_with('-') {

@@ -4,6 +4,7 @@ mod exports;
 mod groups;
 mod jobs;
 mod physical;
+mod pools;
 mod program;
 mod reply;
 mod snapshots;
@@ -28,6 +29,7 @@ fn routes() -> OpenApiRouter<ControlHandle> {
         .merge(physical::routes())
         .merge(groups::routes())
         .merge(volumes::routes())
+        .merge(pools::routes())
         .merge(snapshots::routes())
         .merge(exports::routes())
         .merge(jobs::routes())

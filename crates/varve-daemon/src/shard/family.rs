@@ -14,6 +14,7 @@
 
 use super::here;
 use super::open_store::{OpenStore, StoreFacts};
+use super::thin::{self, Thin, ThinFacts};
 use super::traffic::{Counters, counted};
 use crate::failures;
 use std::cell::{Cell, RefCell};
@@ -25,6 +26,7 @@ use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, Extent, GIB, IoError, MIB, Switch, ZeroOptions, widen};
 use varve_os::{DiskFile, ShardContext, ShardHandle};
 use varve_target::snapshot::{FormatOptions, SnapshotStore, StoreOptions, side_by_side};
+use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
 use varve_vg::activate::build;
 use varve_vg::model::{PvName, StorePolicy};
@@ -38,6 +40,8 @@ pub(crate) type Disks = BTreeMap<PvName, Arc<DiskFile>>;
 pub(crate) struct Recipe {
     /// The volume.
     pub(crate) id: Uuid,
+    /// Whether it is a thin pool.
+    pub(crate) is_pool: bool,
     /// Where its bytes lie.
     pub(crate) table: Table,
     /// Its snapshot stores.
@@ -73,6 +77,8 @@ pub(crate) struct Family {
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
     /// Devices of snapshots in use, by their stores and numbers (F1).
     pub(super) views: RefCell<BTreeMap<(Uuid, u64), Device>>,
+    /// Where it is in its pool, if it is a thin volume.
+    pub(super) thin: Option<Thin>,
 }
 
 /// What a volume is like now.
@@ -81,10 +87,14 @@ pub(crate) struct FamilyFacts {
     pub(crate) traffic: Traffic,
     pub(crate) snapshots: u32,
     pub(crate) stores: Vec<StoreFacts>,
+    pub(crate) thin: Option<ThinFacts>,
 }
 
 /// Takes a volume into use on this shard.
 pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
+    if recipe.is_pool {
+        return thin::activate(context, recipe).await;
+    }
     let base = device_of(context, &recipe.table, &recipe.disks)?;
     let family = Rc::new(Family {
         id: recipe.id,
@@ -96,6 +106,7 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
         base: RefCell::new(base),
         stores: RefCell::default(),
         views: RefCell::default(),
+        thin: None,
     });
     for store in &recipe.stores {
         if let Err(failure) = family.open_store(store, &recipe.disks).await {
@@ -111,6 +122,10 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
 
 /// Lets go of a volume; everything that was acknowledged is durable afterwards.
 pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
+    let pool = here().pools.borrow_mut().remove(&volume);
+    if let Some(pool) = pool {
+        return thin::deactivate(&pool).await;
+    }
     let family = here().families.borrow_mut().remove(&volume);
     match family {
         Some(family) => {
@@ -123,7 +138,7 @@ pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
 }
 
 /// The device of a table on this shard.
-fn device_of(context: &ShardContext, table: &Table, disks: &Disks) -> Result<Device, Failure> {
+pub(super) fn device_of(context: &ShardContext, table: &Table, disks: &Disks) -> Result<Device, Failure> {
     let devices = disks.iter().map(|(name, file)| (*name, context.disk(file))).collect();
     build(table, &devices).map_err(|error| failures::io("the volume's disks", error))
 }
@@ -186,6 +201,50 @@ pub(crate) async fn format_store(
 }
 
 impl Family {
+    /// A thin volume, served through `base`.
+    pub(super) fn thin(
+        id: Uuid,
+        thin: Thin,
+        base: Device,
+        context: &ShardContext,
+        control: &ShardHandle,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            id,
+            context: context.clone(),
+            counters: Counters::default(),
+            control: control.clone(),
+            policy: Cell::new(StorePolicy::default()),
+            top: Switch::new(base.clone()),
+            base: RefCell::new(base),
+            stores: RefCell::default(),
+            views: RefCell::default(),
+            thin: Some(thin),
+        })
+    }
+
+    /// Changes a thin volume as a whole by `change`, between two requests.
+    pub(super) async fn change_thin<T, E>(
+        &self,
+        change: impl AsyncFnOnce(&Thin) -> Result<T, E>,
+        failed: impl Fn(PoolError) -> E,
+    ) -> Result<T, E> {
+        let thin = self.thin.as_ref().expect("only a thin volume is changed so");
+        let suspended = self.top.suspend().await;
+        let changed = change(thin).await;
+        // Even what failed may have changed its size.
+        let base = thin.device().map_err(failed)?;
+        self.base.replace(base.clone());
+        suspended.replace(counted(widen(base, self.context.arena()), self.counters.clone()));
+        changed
+    }
+
+    /// Gives a thin volume another size.
+    pub(crate) async fn resize_thin(&self, bytes: u64) -> Result<(), Failure> {
+        let failed = |error| failures::pool("the volume", &error);
+        self.change_thin(async |thin: &Thin| thin.resize(bytes).await.map_err(failed), failed).await
+    }
+
     /// What goes below the switch now.
     fn below(&self) -> Result<Device, Failure> {
         let stores: Vec<Rc<SnapshotStore>> =
@@ -201,7 +260,7 @@ impl Family {
     }
 
     /// Leads the switch to what is below it now, between two requests.
-    async fn turn_top(&self) -> Result<(), Failure> {
+    pub(super) async fn turn_top(&self) -> Result<(), Failure> {
         let suspended = self.top.suspend().await;
         suspended.replace(self.below()?);
         Ok(())
@@ -223,6 +282,11 @@ impl Family {
             StoreKind::Independent => stores.push(open),
         }
         Ok(())
+    }
+
+    /// Bytes of the volume.
+    pub(super) fn size(&self) -> u64 {
+        self.base.borrow().shape().size
     }
 
     /// Ends what works in the background.
@@ -307,13 +371,17 @@ impl Family {
     }
 
     /// What the volume is like now.
-    pub(crate) fn facts(&self) -> FamilyFacts {
+    pub(crate) async fn facts(&self) -> FamilyFacts {
+        let thin = match &self.thin {
+            Some(thin) => Some(thin.facts().await),
+            None => None,
+        };
         let stores = self.stores.borrow();
-        let count = stores.iter().map(|open| open.store.list().len()).sum::<usize>();
         FamilyFacts {
             traffic: self.counters.now(),
-            snapshots: u32::try_from(count).unwrap_or(u32::MAX),
+            snapshots: u32::try_from(self.snapshots().len()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
+            thin,
         }
     }
 

@@ -7,14 +7,18 @@
 mod bell;
 pub(crate) mod crowd;
 pub(crate) mod family;
+pub(crate) mod growth;
 pub(crate) mod nbd;
+pub(crate) mod open_pool;
 pub(crate) mod open_store;
 mod patient;
 pub(crate) mod states;
+pub(crate) mod thin;
 pub(crate) mod traffic;
 
 use family::Family;
 use nbd::NbdSocket;
+use open_pool::OpenPool;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -25,6 +29,8 @@ use uuid::Uuid;
 pub(crate) struct Here {
     /// Volumes, by identity.
     pub(crate) families: RefCell<BTreeMap<Uuid, Rc<Family>>>,
+    /// Thin pools, by identity.
+    pub(crate) pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
     /// Listening NBD sockets, by address.
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
 }
@@ -42,6 +48,11 @@ impl Here {
     /// The volume, if it is active on this shard.
     pub(crate) fn family(&self, volume: Uuid) -> Option<Rc<Family>> {
         self.families.borrow().get(&volume).cloned()
+    }
+
+    /// The pool, if it is active on this shard.
+    pub(crate) fn pool(&self, pool: Uuid) -> Option<Rc<OpenPool>> {
+        self.pools.borrow().get(&pool).cloned()
     }
 
     /// The socket that listens at `address`, if it is one of this shard.

@@ -1,15 +1,11 @@
 //! An exception store in use: it grows before it is full, its owner hears of what happens to it, and what removed
 //! snapshots leave behind is given back in small doses.
 //!
-//! Invariants:
-//! - Y1. At most one request for growth of a store is under way; who comes meanwhile shares its result.
-//! - Y2. What the volume declares for a full store is done only when the store cannot grow; until then changes wait.
-//! - Y3. The background gets at most a tenth of the shard's time.
+//! Invariant Y3: the background gets at most a tenth of the shard's time. How a store grows is in `growth.rs`.
 
-use super::bell::Bell;
+use super::growth::{Growth, Vessel, Words};
 use crate::control;
-use futures_util::future::{AbortHandle, Either, abortable, select};
-use futures_util::lock::Mutex;
+use futures_util::future::{AbortHandle, LocalBoxFuture, abortable};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
@@ -18,18 +14,7 @@ use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreEvent, Usage};
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
-use varve_vg::size::format_size;
 
-/// How long a store waits before it asks for growth again after there was none, with changes waiting and without.
-const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(20)];
-/// How long changes that waited get to try again before it is asked whether they still wait.
-const TURN: Duration = Duration::from_millis(1);
-/// How long it listens for the next thing when there is nothing to ask for.
-const IDLE: Duration = Duration::from_secs(3600);
-/// The least time that a change waits while its store is being extended.
-const GROWTH_MIN: Duration = Duration::from_secs(60);
-/// A store that cannot grow is told of when so much of it is taken, in percent.
-pub(crate) const LEVELS: [u64; 3] = [80, 90, 95];
 /// Entries of a dose.
 const DOSE_ENTRIES: usize = 512;
 /// The least rest after a dose.
@@ -48,17 +33,9 @@ pub(crate) struct OpenStore {
     volume: Uuid,
     context: ShardContext,
     control: ShardHandle,
-    policy: Cell<StorePolicy>,
-    growing: Mutex<()>,
-    /// The group had no space for it when it last asked.
-    is_stuck: Cell<bool>,
-    bell: Bell,
+    growth: Rc<Growth<SnapshotStore>>,
     sweeping: Cell<bool>,
-    /// Whether it was told that changes wait.
-    pause_told: Cell<bool>,
-    timeout_told: Cell<bool>,
     dropped: Cell<u64>,
-    timed_out: Cell<u64>,
     tasks: RefCell<Vec<AbortHandle>>,
     sweeper: RefCell<Option<AbortHandle>>,
 }
@@ -86,6 +63,7 @@ impl OpenStore {
         policy: StorePolicy,
     ) -> Rc<Self> {
         let (volume, control) = owner;
+        let growth = Growth::new(Rc::clone(&store), volume, id, control.clone(), context, policy);
         let open = Rc::new(Self {
             id,
             kind,
@@ -93,20 +71,13 @@ impl OpenStore {
             volume,
             context: context.clone(),
             control,
-            policy: Cell::new(policy),
-            growing: Mutex::new(()),
-            is_stuck: Cell::new(false),
-            bell: Bell::default(),
+            growth,
             sweeping: Cell::new(false),
-            pause_told: Cell::new(false),
-            timeout_told: Cell::new(false),
             dropped: Cell::new(0),
-            timed_out: Cell::new(0),
             tasks: RefCell::default(),
             sweeper: RefCell::default(),
         });
-        open.apply_policy();
-        let tasks = vec![open.work(Rc::clone(&open).watch()), open.work(Rc::clone(&open).listen())];
+        let tasks = vec![open.work(Rc::clone(&open.growth).watch()), open.work(Rc::clone(&open).listen())];
         open.tasks.replace(tasks);
         if !open.store.removals().is_empty() {
             open.sweep_on();
@@ -137,134 +108,32 @@ impl OpenStore {
             chunk_size: self.store.chunk_size(),
             is_paused: self.store.is_paused(),
             dropped: self.dropped.get(),
-            timed_out: self.timed_out.get(),
+            timed_out: self.growth.timed_out(),
         }
     }
 
     /// The volume declares something else from now on.
     pub(super) fn set_policy(&self, policy: StorePolicy) {
-        self.policy.set(policy);
-        self.group_has_space();
+        self.growth.set_policy(policy);
     }
 
     /// The group has more free space than before.
     pub(super) fn group_has_space(&self) {
-        self.is_stuck.set(false);
-        self.apply_policy();
-        self.bell.ring();
-    }
-
-    /// Y2.
-    fn apply_policy(&self) {
-        let policy = self.policy.get();
-        let timeout = Duration::from_millis(policy.pause_timeout_ms);
-        let declared = match policy.when_full {
-            WhenFull::Pause => FullPolicy::Pause { timeout },
-            WhenFull::DropOldest => FullPolicy::DropOldest,
-            WhenFull::Error => FullPolicy::Error,
-        };
-        let may_grow = policy.extend_at_percent.is_some() && !self.is_stuck.get();
-        let growing = FullPolicy::Pause { timeout: timeout.max(GROWTH_MIN) };
-        self.store.set_full_policy(if may_grow { growing } else { declared });
+        self.growth.group_has_space();
     }
 
     /// Has the store made larger than `seen` bytes, if it may grow. Whether it is.
     pub(crate) async fn grow(&self, seen: u64) -> bool {
-        if self.policy.get().extend_at_percent.is_none() {
-            return self.store.usage().size > seen;
-        }
-        let _turn = self.growing.lock().await;
-        if self.store.usage().size > seen {
-            return true; // Y1: somebody else has asked
-        }
-        let (volume, store) = (self.volume, self.id);
-        let asked = self.control.run(async move |_: ShardContext| control::extend_store(volume, store).await);
-        let grown = match asked.await {
-            Ok(Ok(())) => self.store.usage().size > seen,
-            Ok(Err(failure)) => {
-                if !self.is_stuck.get() {
-                    tracing::warn!(%volume, %failure, "a snapshot store could not be extended");
-                }
-                false
-            }
-            Err(_) => false,
-        };
-        self.is_stuck.set(!grown);
-        self.apply_policy();
-        grown
-    }
-
-    /// Has the store grow when it runs low or changes wait, and tells when it cannot.
-    async fn watch(self: Rc<Self>) {
-        let (mut told, clock) = (0, self.context.clock());
-        loop {
-            let (usage, policy) = (self.store.usage(), self.policy.get());
-            let percent = usage.percent();
-            let due = policy.extend_at_percent.is_some_and(|at| percent >= at || self.store.is_paused());
-            if due && self.grow(usage.size).await {
-                clock.sleep(TURN).await;
-                continue;
-            }
-            told = self.tell_level(usage, told).await;
-            if self.store.is_paused() && !self.pause_told.replace(true) {
-                self.tell(format!("writes that need a copy wait for space, {}", self.obstacle())).await;
-            }
-            let next = LEVELS.into_iter().chain(policy.extend_at_percent).filter(|level| *level > percent);
-            let filled = self.store.filled(next.min().unwrap_or(u64::MAX));
-            let retry = match (due, self.store.is_paused()) {
-                (true, true) => RETRY[0],
-                (true, false) => RETRY[1],
-                (false, _) => IDLE,
-            };
-            let changed = select(Box::pin(filled), Box::pin(self.bell.heard()));
-            let _: Either<_, _> = select(changed, clock.sleep(retry)).await;
-        }
-    }
-
-    /// Tells of a level that the store has reached and cannot leave by growing; which one was told last.
-    async fn tell_level(&self, usage: Usage, told: u64) -> u64 {
-        /// A level counts as left when so much less is taken.
-        const MARGIN: u64 = 3;
-        let percent = usage.percent();
-        let reached = LEVELS.into_iter().filter(|level| *level <= percent).max().unwrap_or(0);
-        if reached <= told {
-            return if percent + MARGIN < told { reached } else { told };
-        }
-        self.tell(format!(
-            "{percent} % of its snapshot store of {} are taken, {}",
-            format_size(usage.size),
-            self.obstacle()
-        ))
-        .await;
-        reached
-    }
-
-    /// Why the store does not grow.
-    fn obstacle(&self) -> &'static str {
-        match self.policy.get().extend_at_percent {
-            Some(_) => "and the group has no more for it: varve vg extend VG PATH…",
-            None => "and automatic extension is off: varve lv change VG/LV --auto-extend 80%:20%",
-        }
+        self.growth.grow(seen).await
     }
 
     /// Passes on what the store says happened to it.
     async fn listen(self: Rc<Self>) {
         loop {
             match self.store.next_event().await {
-                StoreEvent::Paused => self.bell.ring(),
-                StoreEvent::Resumed => {
-                    self.timeout_told.set(false);
-                    if self.pause_told.take() {
-                        self.tell("writes that waited for space go on".to_owned()).await;
-                    }
-                }
-                StoreEvent::TimedOut => {
-                    self.timed_out.set(self.timed_out.get() + 1);
-                    if self.timeout_told.replace(true) {
-                        continue; // many fail together
-                    }
-                    self.tell("a write that needed a copy waited in vain and failed".to_owned()).await;
-                }
+                StoreEvent::Paused => self.growth.paused(),
+                StoreEvent::Resumed => self.growth.resumed().await,
+                StoreEvent::TimedOut => self.growth.waited_in_vain().await,
                 StoreEvent::Dropped(snapshot) => {
                     self.dropped.set(self.dropped.get() + 1);
                     self.sweep_on();
@@ -276,12 +145,6 @@ impl OpenStore {
                 }
             }
         }
-    }
-
-    async fn tell(&self, message: String) {
-        let volume = self.volume;
-        let told = self.control.run(async move |_: ShardContext| control::tell(volume, &message));
-        let _ = told.await;
     }
 
     /// Gives back, bit by bit, what removed snapshots leave behind. The first dose is taken at once.
@@ -316,5 +179,41 @@ impl OpenStore {
     /// Takes a dose; whether there is more to do.
     async fn dose(&self) -> bool {
         self.store.reclaim(DOSE_ENTRIES)
+    }
+}
+
+impl Vessel for SnapshotStore {
+    fn size(&self) -> u64 {
+        self.usage().size
+    }
+
+    fn percent(&self) -> u64 {
+        self.usage().percent()
+    }
+
+    fn is_paused(&self) -> bool {
+        SnapshotStore::is_paused(self)
+    }
+
+    fn declare(&self, when_full: WhenFull, timeout: Duration) {
+        self.set_full_policy(match when_full {
+            WhenFull::Pause => FullPolicy::Pause { timeout },
+            WhenFull::DropOldest => FullPolicy::DropOldest,
+            WhenFull::Error => FullPolicy::Error,
+        });
+    }
+
+    fn filled(&self, percent: u64) -> LocalBoxFuture<'_, ()> {
+        Box::pin(async move {
+            SnapshotStore::filled(self, percent).await;
+        })
+    }
+
+    fn words(&self) -> Words {
+        Words {
+            vessel: "its snapshot store",
+            changes: "writes that need a copy",
+            command: "varve lv change VG/LV",
+        }
     }
 }

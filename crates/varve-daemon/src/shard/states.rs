@@ -3,6 +3,7 @@
 use super::family::Family;
 use super::open_store::OpenStore;
 use super::patient::patient;
+use super::thin::{Thin, store_error};
 use crate::jobs::Progress;
 use std::rc::Rc;
 use std::time::Duration;
@@ -28,6 +29,8 @@ pub(crate) struct SnapshotFacts {
     /// Whether the volume is being rolled back to it.
     pub(crate) is_merging: bool,
     pub(crate) kind: StoreKind,
+    /// Whether it is in a pool; then its kind means nothing.
+    pub(crate) is_thin: bool,
     pub(crate) target: Target,
 }
 
@@ -61,11 +64,20 @@ impl Family {
 
     /// Whether there is a snapshot called `name`.
     pub(crate) fn has_snapshot(&self, name: &str) -> bool {
-        self.find(name).is_ok()
+        match &self.thin {
+            Some(thin) => thin.find(name).is_ok(),
+            None => self.find(name).is_ok(),
+        }
     }
 
     /// The device of a snapshot.
     pub(super) fn view(&self, name: &str) -> Result<Device, StoreError> {
+        if let Some(thin) = &self.thin {
+            let (target, device) = thin.view(name)?;
+            let view = || widen(device, self.context.arena());
+            let key = (target.store, target.number);
+            return Ok(self.views.borrow_mut().entry(key).or_insert_with(view).clone());
+        }
         let (open, number) = self.find(name)?;
         if let Some(device) = self.views.borrow().get(&(open.id, number)) {
             return Ok(device.clone());
@@ -77,6 +89,9 @@ impl Family {
 
     /// All snapshots, the oldest first. How much they use is not counted: that takes time.
     pub(crate) fn snapshots(&self) -> Vec<SnapshotFacts> {
+        if let Some(thin) = &self.thin {
+            return thin.snapshots();
+        }
         let mut all = Vec::new();
         for open in self.stores.borrow().iter() {
             let rollback = open.store.rollback_status().map(|status| status.snapshot);
@@ -89,6 +104,7 @@ impl Family {
                 held: descriptor.held,
                 is_merging: rollback == Some(descriptor.id),
                 kind: open.kind,
+                is_thin: false,
                 target: Target { store: open.id, number: descriptor.id },
             }));
         }
@@ -97,8 +113,14 @@ impl Family {
     }
 
     /// All snapshots, the oldest first, and how much they use.
-    pub(crate) fn snapshots_counted(&self) -> Vec<SnapshotFacts> {
+    pub(crate) async fn snapshots_counted(&self) -> Vec<SnapshotFacts> {
         let mut all = self.snapshots();
+        if let Some(thin) = &self.thin {
+            for facts in &mut all {
+                facts.used = thin.holding(facts.target.number).await.exclusive;
+            }
+            return all;
+        }
         for open in self.stores.borrow().iter() {
             let bytes = open.store.snapshot_bytes();
             for facts in all.iter_mut().filter(|facts| facts.target.store == open.id) {
@@ -111,6 +133,9 @@ impl Family {
 
     /// Protects a snapshot against removal, or ends that.
     pub(crate) async fn hold_snapshot(&self, name: &str, held: bool) -> Result<(), StoreError> {
+        if let Some(thin) = &self.thin {
+            return thin.hold(name, held).await;
+        }
         let (open, number) = self.find(name)?;
         let read_only = open.store.descriptor(number)?.read_only;
         loop {
@@ -125,6 +150,9 @@ impl Family {
     /// The extents in which a snapshot differs from another one, or from the volume; and whether none of them is
     /// there without need.
     pub(crate) async fn diff(&self, from: &str, to: Option<&str>) -> Result<(Vec<Extent>, bool), StoreError> {
+        if let Some(thin) = &self.thin {
+            return thin.diff(from, to).await.map(|extents| (extents, true));
+        }
         let (open, from) = self.find(from)?;
         let Some(to) = to else { return open.store.diff(from, None).map(|extents| (extents, true)) };
         let (other, to) = self.find(to)?;
@@ -148,6 +176,13 @@ impl Family {
         name: Option<&str>,
         progress: &varve_target::snapshot::Progress,
     ) -> Result<(), StoreError> {
+        if self.thin.is_some() {
+            // It is done in one commit: there is never one to be finished.
+            return match name {
+                Some(name) => self.roll_back_thin(name).await,
+                None => Ok(()),
+            };
+        }
         let (open, number) = match name {
             Some(name) => self.find(name).map(|(open, number)| (open, Some(number)))?,
             None => {
@@ -175,8 +210,18 @@ impl Family {
         }
     }
 
+    async fn roll_back_thin(&self, name: &str) -> Result<(), StoreError> {
+        let bytes = self.size();
+        self.change_thin(async |thin: &Thin| thin.roll_back(name, bytes).await, store_error).await
+    }
+
     /// Removes a snapshot, as far as anybody can see; its space comes back bit by bit.
     pub(crate) async fn remove_snapshot(&self, target: Target) -> Result<(), StoreError> {
+        if let Some(thin) = &self.thin {
+            thin.remove_snapshot(target.number).await?;
+            self.views.borrow_mut().remove(&(target.store, target.number));
+            return Ok(());
+        }
         let open = self.open(target.store).ok_or(StoreError::NotFound)?;
         loop {
             let seen = open.store.usage().size;
@@ -195,6 +240,12 @@ impl Family {
     /// How many bytes come back to the stores when all of `targets` are removed.
     pub(crate) async fn removals_free(&self, targets: &[Target]) -> Result<u64, StoreError> {
         let mut bytes = 0;
+        if let Some(thin) = &self.thin {
+            for target in targets {
+                bytes += thin.holding(target.number).await.exclusive;
+            }
+            return Ok(bytes);
+        }
         let stores = self.stores.borrow().clone();
         for open in stores {
             let own = targets.iter().filter(|target| target.store == open.id);
@@ -222,10 +273,9 @@ impl Family {
         loop {
             let (mut done, mut is_over) = (before, true);
             for (target, size) in targets {
-                let removals = self.open(target.store).map(|open| open.store.removals()).unwrap_or_default();
-                let removal = removals.into_iter().find(|removal| removal.snapshot.id == target.number);
-                is_over &= removal.is_none();
-                done += removal.map_or(*size, |removal| removal.done);
+                let left = self.removed(*target, *size);
+                is_over &= left.is_none();
+                done += left.unwrap_or(*size);
             }
             progress.report_done(done);
             if is_over {
@@ -233,6 +283,17 @@ impl Family {
             }
             clock.sleep(TICK).await;
         }
+    }
+}
+
+impl Family {
+    /// How many bytes of `size` of a removed snapshot are settled; none when all are.
+    fn removed(&self, target: Target, size: u64) -> Option<u64> {
+        if let Some(thin) = &self.thin {
+            return thin.removed(target.number, size);
+        }
+        let removals = self.open(target.store).map(|open| open.store.removals()).unwrap_or_default();
+        removals.into_iter().find(|removal| removal.snapshot.id == target.number).map(|removal| removal.done)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Area, Description, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, PhysicalVolumeEntry,
-    PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry, TEXT_VERSION,
+    PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry, TEXT_VERSION, WhenFull,
 };
 use crate::name::{NameError, check_name};
 use std::collections::{HashMap, HashSet};
@@ -75,7 +75,7 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// T6 to T8, T10 or T11.
+    /// T6 to T8 or T10 to T12.
     #[error("{place}: {problem}")]
     Shape {
         /// The volume, store or set.
@@ -89,7 +89,7 @@ pub enum TextError {
 }
 
 impl Description {
-    /// Whether T1 to T11 hold; else the first that does not.
+    /// Whether T1 to T12 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -202,15 +202,16 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
     Ok(())
 }
 
-/// T6 to T8, T10.
+/// T6 to T8, T10, T12.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if !agree(lv.extents, &lv.segments) {
         return problem("`extents` is not the sum of its segments");
     }
     match (lv.kind, lv.stripe_size) {
-        (Kind::Linear, None) if lv.segments.iter().all(is_linear) => {}
+        (Kind::Linear | Kind::Pool, None) if lv.segments.iter().all(is_linear) => {}
         (Kind::Linear, _) => return problem("a linear volume has segments of one area and no stripe_size"),
+        (Kind::Pool, _) => return problem("a pool has segments of one area and no stripe_size"),
         (Kind::Striped, Some(size)) if size.is_power_of_two() && (4 * KIB..=extent_size).contains(&size) => {}
         (Kind::Striped, _) => {
             return problem("stripe_size must be a power of two from 4 KiB to the extent size");
@@ -226,6 +227,10 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
         return problem(
             "store_policy: extend_at_percent is 1 to 99, extend_by_percent 1 to 1000, pause_timeout_ms at most a year",
         );
+    }
+    let drops = lv.store_policy.is_some_and(|policy| policy.when_full == WhenFull::DropOldest);
+    if lv.is_pool() && (lv.read_only || drops || lv.stores().next().is_some()) {
+        return problem("a pool is writable, has no exception store and drops no snapshots");
     }
     lv.stores().try_for_each(|store| check_store(lv, store))
 }

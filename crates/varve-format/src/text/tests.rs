@@ -171,6 +171,17 @@ const BREAKAGES: &[Breakage] = &[
     ("T10", |d| policy(d).extend_at_percent = Some(100), "vm1: store_policy: "),
     ("T10", |d| policy(d).extend_by_percent = 0, "vm1: store_policy: "),
     ("T10", |d| policy(d).pause_timeout_ms = u64::MAX, "vm1: store_policy: "),
+    ("T12", |d| d.logical_volumes[0].kind = Kind::Pool, "vm1: a pool is writable, has no exception store"),
+    ("T12", |d| d.logical_volumes[1].kind = Kind::Pool, "fast: a pool has segments of one area"),
+    (
+        "T12",
+        |d| {
+            d.logical_volumes[0].store = None;
+            d.logical_volumes[0].kind = Kind::Pool;
+            policy(d).when_full = WhenFull::DropOldest;
+        },
+        "vm1: a pool is writable, has no exception store and drops no snapshots",
+    ),
     ("T5", |d| add_independent(d, 49, 9), "extent 50 of pv0 belongs to the exception store"),
     ("T1", |d| add_independent(d, 35, 3), "two things have the id"),
     ("T1", |d| set(d).id = Uuid::from_u128(4), "two things have the id"),

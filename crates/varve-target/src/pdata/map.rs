@@ -201,6 +201,20 @@ impl Map {
         Ok((Commit { frozen }, capture()))
     }
 
+    /// As [`Map::freeze`], if `prepare`, an attempt, says at that very instant that everything is as it should be.
+    pub async fn freeze_when<T>(
+        &self,
+        mut prepare: impl FnMut(&mut Pages) -> Result<Option<T>, Stop>,
+    ) -> Result<Option<(Commit, T)>, MapError> {
+        self.run(|pages| {
+            if let Some(wanted) = pages.missing_for_commit() {
+                return Err(Stop::Missing(wanted));
+            }
+            Ok(prepare(pages)?.map(|prepared| (Commit { frozen: pages.freeze() }, prepared)))
+        })
+        .await
+    }
+
     /// Writes everything that a commit consists of, except the superblock. Nothing is durable before a flush.
     pub async fn write(&self, commit: &Commit) -> Result<(), MapError> {
         self.write_nodes(&commit.frozen.nodes).await?;

@@ -17,6 +17,7 @@
 //! - T4. A dirty node stays in memory until it is written.
 
 mod cache;
+mod edit;
 mod exceptions;
 mod map;
 mod pages;
@@ -25,6 +26,7 @@ mod space;
 mod tree;
 
 pub use cache::CacheUse;
+pub use edit::{Alone, Gone, Sharing, Span};
 pub use exceptions::Exceptions;
 pub use map::{Commit, Map, MapError, MapOptions};
 pub use pages::{Pages, Stop, Wanted};

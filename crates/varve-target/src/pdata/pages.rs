@@ -128,7 +128,7 @@ impl Pages {
     pub(super) fn reserve(&mut self, count: usize) -> Result<(), Stop> {
         while self.reserved.len() < count {
             let wanted = (count - self.reserved.len()) as u64;
-            let run = self.space.take(wanted).map_err(missing_page)?.ok_or(Stop::Full)?;
+            let run = self.space.take_for_nodes(wanted).map_err(missing_page)?.ok_or(Stop::Full)?;
             // Handed out from the back, so that a growing tree lies in order.
             self.reserved.splice(0..0, (run.0..run.0 + run.1).rev());
         }
@@ -218,7 +218,7 @@ impl Pages {
         let generation = self.generation;
         self.generation += 1;
         let images = self.space.freeze(generation);
-        let free = self.space.free() + self.space.reclaimable();
+        let free = self.space.free() + self.space.reclaimable() + self.space.loose_blocks();
         Frozen { generation, nodes: self.cache.dirty(), images, free, places: self.space.places().to_vec() }
     }
 
@@ -237,6 +237,76 @@ impl Pages {
 
     pub(super) fn grow(&mut self, end: u64) {
         self.space.grow(end);
+    }
+}
+
+impl Pages {
+    /// Nodes are looked for from `block` on, away from data.
+    pub fn place_nodes_from(&mut self, block: u64) {
+        self.space.place_nodes_from(block);
+    }
+
+    /// Takes a run of at most `limit` blocks for content to which nothing leads yet, until [`Pages::settle`]: at
+    /// `hint` if that is free; else `slot` blocks within a free unit of `unit` blocks; else anywhere.
+    pub fn take_loose(&mut self, hint: Option<u64>, unit: u64, slot: u64, limit: u64) -> Result<Run, Stop> {
+        let limit = limit.min(self.free_blocks());
+        if limit == 0 {
+            return Err(Stop::Full);
+        }
+        if let Some(hint) = hint
+            && let Some(run) = self.space.take_at(hint, limit).map_err(missing_page)?
+        {
+            return Ok(run);
+        }
+        if let Some(run) = self.space.take_in_unit(unit, slot, limit).map_err(missing_page)? {
+            return Ok(run);
+        }
+        self.space.take_loose(limit).map_err(missing_page)?.ok_or(Stop::Full)
+    }
+
+    /// Takes just these blocks, which a log says are in use, until [`Pages::settle`]. `false` if one of them is in use
+    /// already, or is not in the store.
+    pub fn claim_loose(&mut self, run: Run) -> Result<bool, Stop> {
+        self.space.claim_loose(run).map_err(missing_page)
+    }
+
+    /// From now on something leads to these blocks, which were taken loose.
+    pub fn settle(&mut self, run: Run) {
+        self.space.settle(run);
+    }
+
+    /// Gives back blocks that were taken loose and to which nothing will lead.
+    pub fn untake_loose(&mut self, run: Run) {
+        self.space.untake_loose(run);
+    }
+
+    /// Frees blocks at once, against T2; for tests that prove that this is noticed.
+    #[doc(hidden)]
+    pub fn free_at_once(&mut self, run: Run) {
+        self.space.untake(run);
+    }
+
+    /// From now on no node made so far is changed in place, as if a transaction had ended: what a clone needs.
+    /// Returns the generation of the newest of them.
+    pub fn fence(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation - 1
+    }
+
+    /// Blocks that data may take once everything is free that was given up.
+    pub fn free_blocks_after_commit(&self) -> u64 {
+        (self.space.free() + self.space.reclaimable()).saturating_sub(self.floor)
+    }
+
+    /// Free blocks, those included that only the map itself may use.
+    pub fn free_blocks_for_nodes(&self) -> u64 {
+        self.space.free() + self.reserved.len() as u64
+    }
+
+    /// Every run that is marked as in use and to which nothing leads.
+    pub fn unreachable_runs(&self) -> Vec<Run> {
+        let reserved = self.reserved.iter().map(|block| (*block, 1));
+        self.space.unreachable_runs().into_iter().chain(reserved).collect()
     }
 }
 

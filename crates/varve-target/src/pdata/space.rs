@@ -7,6 +7,9 @@
 //! Invariants:
 //! - F1. A block that was given up is marked as in use until the commit of that transaction is durable (T2).
 //! - F2. A block is handed out only while its mark says that it is free.
+//! - F3. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
+
+mod loose;
 
 use std::collections::{BTreeMap, BTreeSet};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
@@ -31,6 +34,12 @@ pub(super) struct Space {
     freezing: Vec<Run>,
     /// Where the next search begins.
     next: u64,
+    /// Where the next search for nodes begins, if it is not where that for data does.
+    next_node: Option<u64>,
+    /// Taken for content to which nothing leads yet: first block and number (F3).
+    loose: BTreeMap<u64, u64>,
+    /// No whole unit was found free since space came back last.
+    no_unit: bool,
     /// Blocks not in use, and not given up either.
     free: u64,
 }
@@ -57,6 +66,9 @@ impl Space {
             freed: Vec::new(),
             freezing: Vec::new(),
             next: 0,
+            next_node: None,
+            loose: BTreeMap::new(),
+            no_unit: false,
             free,
         }
     }
@@ -163,6 +175,7 @@ impl Space {
             let (group, index) = self.locate(block);
             images.get_mut(&group).expect("the pages of what was given up are written").set(index, false);
         }
+        self.free_loose(&mut images);
         images.into_iter().map(|(group, page)| self.image(group, page, generation)).collect()
     }
 
@@ -190,6 +203,7 @@ impl Space {
         assert!(end >= self.end);
         let (old_groups, old_end) = (self.groups(), self.end);
         self.end = end;
+        self.no_unit = false;
         self.free += end - old_end;
         for group in old_groups..self.groups() {
             self.free -= PAGE_PLACES.min(self.group_length(group));
@@ -222,6 +236,7 @@ impl Space {
             let (group, index) = self.locate(block);
             self.held(group).set(index, used);
         }
+        self.no_unit &= used;
         self.free = if used { self.free - run.1 } else { self.free + run.1 };
     }
 

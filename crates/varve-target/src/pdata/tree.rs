@@ -26,9 +26,9 @@ pub struct Leaf {
 
 /// A step from a branch to a child.
 #[derive(Clone, Copy)]
-struct Step {
-    address: u64,
-    index: usize,
+pub(super) struct Step {
+    pub(super) address: u64,
+    pub(super) index: usize,
 }
 
 /// What a change below gives its parent to do.
@@ -126,7 +126,7 @@ impl Tree {
     }
 
     /// The nodes from the root to the leaf where `key` lies or would lie.
-    fn path(self, pages: &mut Pages, key: Key) -> Result<Vec<Step>, Stop> {
+    pub(super) fn path(self, pages: &mut Pages, key: Key) -> Result<Vec<Step>, Stop> {
         let mut path = Vec::new();
         let mut address = self.root;
         while address != 0 {
@@ -191,7 +191,7 @@ struct Shadowed {
 }
 
 /// The child whose range `key` lies in: the last that begins at or before it.
-fn child_of(children: &[(Key, u64)], key: Key) -> usize {
+pub(super) fn child_of(children: &[(Key, u64)], key: Key) -> usize {
     children.partition_point(|child| child.0 <= key).saturating_sub(1)
 }
 
@@ -246,14 +246,14 @@ fn insert_child(pages: &mut Pages, step: Step, key: Key, child: u64) -> Grown {
     Grown::Split(split_key, pages.create(level, Entries::Branch(upper)))
 }
 
-fn children(pages: &mut Pages, address: u64) -> &mut Vec<(Key, u64)> {
+pub(super) fn children(pages: &mut Pages, address: u64) -> &mut Vec<(Key, u64)> {
     match &mut pages.change(address).entries {
         Entries::Branch(children) => children,
         Entries::Leaf(_) => unreachable!("N3: a step leads from a branch"),
     }
 }
 
-fn level_of(pages: &mut Pages, address: u64) -> u32 {
+pub(super) fn level_of(pages: &mut Pages, address: u64) -> u32 {
     pages.node(address).expect("T3: the path of a change is in memory").level
 }
 

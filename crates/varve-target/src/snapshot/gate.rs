@@ -8,7 +8,7 @@ use std::task::{Poll, Waker};
 
 /// A gate that counts who is inside. Cloning shares it.
 #[derive(Clone, Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     inner: Rc<GateInner>,
 }
 
@@ -21,18 +21,18 @@ struct GateInner {
 }
 
 /// Somebody inside; leaves on drop.
-pub(super) struct Inside(Rc<GateInner>);
+pub(crate) struct Inside(Rc<GateInner>);
 
 /// A closed gate; opens on drop.
-pub(super) struct Closed(Rc<GateInner>);
+pub(crate) struct Closed(Rc<GateInner>);
 
 impl Gate {
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.inner.closed.get() == 0
     }
 
     /// Goes in if the gate is open.
-    pub(super) fn try_enter(&self) -> Option<Inside> {
+    pub(crate) fn try_enter(&self) -> Option<Inside> {
         if !self.is_open() {
             return None;
         }
@@ -41,7 +41,7 @@ impl Gate {
     }
 
     /// Goes in when the gate is open.
-    pub(super) async fn enter(&self) -> Inside {
+    pub(crate) async fn enter(&self) -> Inside {
         poll_fn(|context| match self.try_enter() {
             Some(inside) => Poll::Ready(inside),
             None => {
@@ -53,18 +53,18 @@ impl Gate {
     }
 
     /// Closes the gate at once. It may be closed by several.
-    pub(super) fn close(&self) -> Closed {
+    pub(crate) fn close(&self) -> Closed {
         self.inner.closed.set(self.inner.closed.get() + 1);
         Closed(Rc::clone(&self.inner))
     }
 
     /// Whether nobody is inside.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.inner.inside.get() == 0
     }
 
     /// Waits until nobody is inside.
-    pub(super) async fn drained(&self) {
+    pub(crate) async fn drained(&self) {
         poll_fn(|context| {
             if self.inner.inside.get() == 0 {
                 return Poll::Ready(());
@@ -97,7 +97,7 @@ impl Drop for Closed {
 
 /// A bound on bytes in use. First come, first served. Cloning shares it.
 #[derive(Clone)]
-pub(super) struct Budget {
+pub(crate) struct Budget {
     inner: Rc<BudgetInner>,
 }
 
@@ -109,7 +109,7 @@ struct BudgetInner {
 }
 
 /// Bytes of a budget; given back on drop.
-pub(super) struct Spent {
+pub(crate) struct Spent {
     budget: Rc<BudgetInner>,
     bytes: u64,
 }
@@ -121,7 +121,7 @@ struct Turn {
 }
 
 impl Budget {
-    pub(super) fn new(bytes: u64) -> Self {
+    pub(crate) fn new(bytes: u64) -> Self {
         let inner = BudgetInner {
             whole: bytes,
             free: Cell::new(bytes),
@@ -132,7 +132,7 @@ impl Budget {
     }
 
     /// Waits for `bytes`, which must not be more than the whole budget.
-    pub(super) async fn spend(&self, bytes: u64) -> Spent {
+    pub(crate) async fn spend(&self, bytes: u64) -> Spent {
         assert!(bytes <= self.inner.whole, "{bytes} bytes will never be free");
         let number = self.inner.next_turn.replace(self.inner.next_turn.get() + 1);
         self.inner.queue.borrow_mut().push_back((number, None));

@@ -39,7 +39,7 @@ mod checkpoint;
 mod contents;
 mod diff;
 mod full;
-mod gate;
+pub(crate) mod gate;
 mod independent;
 mod log;
 mod manage;

@@ -3,7 +3,7 @@
 use super::volumes::no_space;
 use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
-use crate::model::{Kind, LogicalVolume, Segment, SnapshotSet, Store, StorePolicy};
+use crate::model::{Kind, LogicalVolume, Segment, SnapshotSet, Store, StorePolicy, WhenFull};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -19,6 +19,9 @@ impl Draft<'_> {
         let lv = self.lv(volume)?.clone();
         if kind == StoreKind::Dependent && lv.store.is_some() {
             return Err(self.has_store(volume));
+        }
+        if lv.is_pool() {
+            return Err(PlanError::Layout("a pool has no snapshots: its volumes have"));
         }
         if !chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&chunk_size) {
             return Err(PlanError::Layout("a chunk is a power of two from 4 KiB to 1 MiB"));
@@ -93,8 +96,12 @@ impl Draft<'_> {
     }
 
     pub(super) fn set_store_policy(&mut self, volume: &str, policy: StorePolicy) -> Result<(), PlanError> {
-        self.lv(volume)?.store_policy = declared(policy);
-        self.step(policy_text(&self.full(volume), policy));
+        let lv = self.lv(volume)?;
+        let kind = lv.kind;
+        refuse_unfit(kind, policy)?;
+        lv.store_policy = declared(policy);
+        let step = policy_text(&self.full(volume), kind, policy);
+        self.step(step);
         Ok(())
     }
 
@@ -138,15 +145,25 @@ pub(super) fn declared(policy: StorePolicy) -> Option<StorePolicy> {
     (policy != StorePolicy::default()).then_some(policy)
 }
 
-/// What a policy lets the volume `full` do.
-pub(super) fn policy_text(full: &str, policy: StorePolicy) -> String {
+/// A pool has no snapshots to drop for a write.
+pub(super) fn refuse_unfit(kind: Kind, policy: StorePolicy) -> Result<(), PlanError> {
+    if kind == Kind::Pool && policy.when_full == WhenFull::DropOldest {
+        return Err(PlanError::Layout("a pool drops no snapshots when it is full"));
+    }
+    Ok(())
+}
+
+/// What a policy lets the volume or pool `full` do.
+pub(super) fn policy_text(full: &str, kind: Kind, policy: StorePolicy) -> String {
     let growth = match policy.extend_at_percent {
         Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
         None => "off".to_owned(),
     };
     format!(
-        "let {full} do this when its exception store is full: {:?}, pauses of at most {} ms; extension {growth}",
-        policy.when_full, policy.pause_timeout_ms
+        "let {full} do this when {} is full: {:?}, pauses of at most {} ms; extension {growth}",
+        if kind == Kind::Pool { "it" } else { "its exception store" },
+        policy.when_full,
+        policy.pause_timeout_ms
     )
 }
 

@@ -401,3 +401,40 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
+    let before = group(&[100]);
+    let create = |name: &str| Change::CreateVolume {
+        name: name.into(),
+        id: Uuid::from_u128(0x4000),
+        size: SizeArgument::bytes(10 * MIB4),
+        layout: Layout::Pool,
+        policy: StorePolicy::default(),
+    };
+    let plan = planned(&before, create("thin")).expect("possible");
+    assert!(plan.steps[0].starts_with("create thin pool data/thin of 40.0 MiB"), "{:?}", plan.steps);
+    let made_pool = plan.after;
+    assert!(made_pool.lv("thin").is_some_and(LogicalVolume::is_pool));
+    let text = made_pool.text();
+    assert_eq!(Group::from_text(&text).as_ref(), Ok(&made_pool), "it is written and read");
+    // One name, whatever it is of.
+    assert_eq!(refusal(&made_pool, linear("thin", 1)).0, ErrorKind::Exists);
+    let larger = made(&made_pool, extend("thin", "+40M"));
+    assert_eq!(larger.lv("thin").map(|lv| (lv.extents, lv.kind)), Some((20, Kind::Pool)));
+    let smaller = Change::ReduceVolume { name: "thin".into(), size: MIB4 };
+    assert!(refusal(&larger, smaller).1.contains("a pool does not shrink"));
+    let store = Change::CreateStore {
+        volume: "thin".into(),
+        id: Uuid::from_u128(0x5000),
+        size: MIB4,
+        chunk_size: 65536,
+        kind: StoreKind::Dependent,
+    };
+    assert!(refusal(&larger, store).1.contains("a pool has no snapshots"));
+    let drops = StorePolicy { when_full: crate::model::WhenFull::DropOldest, ..StorePolicy::default() };
+    let policy = Change::SetStorePolicy { volume: "thin".into(), policy: drops };
+    assert!(refusal(&larger, policy).1.contains("a pool drops no snapshots"));
+    let gone = planned(&larger, Change::RemoveVolume { name: "thin".into() }).expect("possible");
+    assert!(gone.steps[0].contains("all volumes in it") && gone.bytes_freed == 20 * MIB4);
+}

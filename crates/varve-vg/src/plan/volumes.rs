@@ -1,6 +1,6 @@
 //! Plans that concern volumes.
 
-use super::stores::{declared, policy_text};
+use super::stores::{declared, policy_text, refuse_unfit};
 use super::{Draft, Layout, PlanError, places, whole_rows};
 use crate::allocate::{FreeMap, Shortage, append, append_linear, cut};
 use crate::model::{Group, Kind, LogicalVolume, Segment, StorePolicy};
@@ -26,6 +26,7 @@ impl Draft<'_> {
         let (name, id) = identity;
         self.check_new_name(&name)?;
         let (kind, stripes, stripe_size) = self.check_layout(layout)?;
+        refuse_unfit(kind, policy)?;
         let mut lv = LogicalVolume {
             name,
             id,
@@ -44,11 +45,12 @@ impl Draft<'_> {
         let what = match layout {
             Layout::Linear => "linear volume".to_owned(),
             Layout::Striped { .. } => format!("striped volume ({stripes} stripes)"),
+            Layout::Pool => "thin pool".to_owned(),
         };
         let (full, size, places) = (self.full(&lv.name), self.size_text(lv.extents), place_text(&lv));
         self.step(format!("create {what} {full} of {size} ({} extents: {places})", lv.extents));
         if lv.store_policy.is_some() {
-            self.step(policy_text(&full, policy));
+            self.step(policy_text(&full, kind, policy));
         }
         self.description.logical_volumes.push(lv);
         Ok(())
@@ -80,6 +82,9 @@ impl Draft<'_> {
 
     pub(super) fn reduce_volume(&mut self, name: &str, size: u64) -> Result<(), PlanError> {
         let mut lv = self.lv(name)?.clone();
+        if lv.is_pool() {
+            return Err(PlanError::Layout("a pool does not shrink"));
+        }
         if lv.stores().next().is_some() {
             return Err(self.has_store(name));
         }
@@ -118,7 +123,8 @@ impl Draft<'_> {
         self.description.logical_volumes.retain(|other| other.id != lv.id);
         assert_eq!(self.description.logical_volumes.len() + 1, count, "P2: one volume goes");
         let (full, size) = (self.full(name), self.size_text(lv.extents));
-        self.step(format!("remove {full} and all its data ({size})"));
+        let what = if lv.is_pool() { "all volumes in it" } else { "all its data" };
+        self.step(format!("remove {full} and {what} ({size})"));
         Ok(())
     }
 
@@ -130,7 +136,7 @@ impl Draft<'_> {
         let last = lv.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();
         let shortage = |shortage| no_space(&group, extents, stripes, shortage);
         match lv.kind {
-            Kind::Linear => {
+            Kind::Linear | Kind::Pool => {
                 let areas = free.take_linear(extents, last.first().copied()).map_err(shortage)?;
                 append_linear(&mut lv.segments, areas);
             }
@@ -171,8 +177,10 @@ impl Draft<'_> {
     }
 
     fn check_layout(&self, layout: Layout) -> Result<(Kind, u64, Option<u64>), PlanError> {
-        let Layout::Striped { stripes, stripe_size } = layout else {
-            return Ok((Kind::Linear, 1, None));
+        let (stripes, stripe_size) = match layout {
+            Layout::Linear => return Ok((Kind::Linear, 1, None)),
+            Layout::Pool => return Ok((Kind::Pool, 1, None)),
+            Layout::Striped { stripes, stripe_size } => (stripes, stripe_size),
         };
         if !(2..=STRIPES_MAX).contains(&stripes) {
             return Err(PlanError::Layout("a striped volume has 2 to 128 stripes"));

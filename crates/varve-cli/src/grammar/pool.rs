@@ -1,0 +1,88 @@
+//! `varve pool`: the verbs of thin pools.
+
+use super::{Change, Destroy};
+use clap::{Args, Subcommand};
+use varve_api::WhenFull;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum PoolVerb {
+    /// Make a thin pool.
+    Create(Box<PoolCreateOptions>),
+    /// List thin pools.
+    #[command(visible_alias = "ls")]
+    List {
+        /// Only those of this group.
+        #[arg(value_name = "VG")]
+        group: Option<String>,
+    },
+    /// Show a pool and where it lies.
+    Show {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+    },
+    /// Make a pool larger while it is in use.
+    Extend {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        /// The new size, or +SIZE more.
+        #[arg(long, value_name = "[+]SIZE", allow_hyphen_values = true)]
+        size: String,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Change what a pool does when it fills.
+    #[command(name = "change")]
+    Declare {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        #[command(flatten)]
+        policy: PoolPolicyOptions,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Remove a pool that holds no volume.
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        #[command(flatten)]
+        destroy: Destroy,
+    },
+}
+
+/// What a pool does when it fills.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PoolPolicyOptions {
+    /// What becomes of a write that needs space when the pool is full and the group too: it waits, or it fails
+    /// [default: pause].
+    #[arg(long, value_name = "pause|error")]
+    pub(crate) when_full: Option<WhenFull>,
+    /// How long such a write waits at most: 500ms, 60s, 5m, 1h [default: 60s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) pause_timeout: Option<String>,
+    /// When the pool is extended from the group, and by how much of its size [default: 80%:20%].
+    #[arg(long, value_name = "FILL%:GROWTH%|off")]
+    pub(crate) auto_extend: Option<String>,
+}
+
+/// What `varve pool create` takes.
+#[derive(Args, Debug)]
+pub(crate) struct PoolCreateOptions {
+    /// The pool's name.
+    #[arg(value_name = "VG/POOL")]
+    pub(crate) name: String,
+    /// Its size, rounded up to whole extents; 50%FREE takes half of the group's free space.
+    #[arg(long, allow_hyphen_values = true)]
+    pub(crate) size: String,
+    /// Bytes in a block, in which space is laid out; it is shared and freed in units of 4K [default: 64K].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) block_size: Option<String>,
+    #[command(flatten)]
+    pub(crate) policy: PoolPolicyOptions,
+    #[command(flatten)]
+    pub(crate) change: Change,
+}

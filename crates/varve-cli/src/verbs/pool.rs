@@ -1,0 +1,142 @@
+//! `varve pool`, carried out.
+
+use super::volume::milliseconds;
+use crate::answer::Answer;
+use crate::client::segment;
+use crate::grammar::{PoolPolicyOptions, PoolVerb};
+use crate::session::{Call, Session};
+use crate::table::{Table, pairs};
+use crate::units::{date, size};
+use hyper::Method;
+use varve_api::{
+    Empty, Failure, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Resize, SnapshotPolicy, WhenFull,
+};
+
+/// Carries out a verb of thin pools.
+pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Failure> {
+    match verb {
+        PoolVerb::Create(options) => {
+            let request = PoolCreate {
+                name: options.name,
+                size: options.size,
+                block_size: options.block_size,
+                policy: words(options.policy),
+                ..PoolCreate::default()
+            };
+            let (path, dry_run) = ("/v1/pools".to_owned(), options.change.dry_run);
+            let call = Call { method: Method::POST, path, request: &request, dry_run };
+            session.change(call, |made: &Pool| format!("made {} of {}", made.name, size(made.size))).await
+        }
+        PoolVerb::List { group } => {
+            let query = group.map(|group| format!("?group={}", segment(&group))).unwrap_or_default();
+            let pools: Vec<Pool> = session.get(&format!("/v1/pools{query}")).await?;
+            Ok(Answer::new(&pools, table(&pools)))
+        }
+        PoolVerb::Show { name } => {
+            let pool: Pool = session.get(&url(&name, "")).await?;
+            Ok(Answer::new(&pool, show(&pool)))
+        }
+        PoolVerb::Extend { name, size: wanted, change } => {
+            let request = Resize { size: wanted, ..Resize::default() };
+            let call = post(&name, "/extend", &request, change.dry_run);
+            session.change(call, |now: &Pool| format!("{} now has {}", now.name, size(now.size))).await
+        }
+        PoolVerb::Declare { name, policy, change } => {
+            let request = PoolChange { policy: words(policy), ..PoolChange::default() };
+            let call = post(&name, "/change", &request, change.dry_run);
+            session.change(call, |now: &Pool| format!("{}: {}", now.name, policy_text(&now.policy))).await
+        }
+        PoolVerb::Remove { name, destroy } => {
+            let request = Remove::default();
+            let (path, dry_run) = (url(&name, ""), destroy.dry_run);
+            let call = Call { method: Method::DELETE, path, request: &request, dry_run };
+            session.consent(&format!("pool remove {name}"), &call, destroy).await?;
+            session.change(call, |_: &Empty| format!("removed {name}")).await
+        }
+    }
+}
+
+fn url(name: &str, verb: &str) -> String {
+    format!("/v1/pools/{}{verb}", segment(name))
+}
+
+fn post<'a, R>(name: &str, verb: &str, request: &'a R, dry_run: bool) -> Call<'a, R> {
+    Call { method: Method::POST, path: url(name, verb), request, dry_run }
+}
+
+fn state(pool: &Pool) -> String {
+    match (&pool.reason, pool.paused) {
+        (Some(reason), _) => format!("{}: {reason}", pool.state),
+        (None, true) => "WRITES WAIT FOR SPACE".to_owned(),
+        (None, false) => pool.state.to_string(),
+    }
+}
+
+fn table(pools: &[Pool]) -> String {
+    let mut table = Table::new(&[
+        "POOL",
+        "SIZE>",
+        "ALLOCATED>",
+        "FULL>",
+        "VIRTUAL>",
+        "RATIO>",
+        "VOLUMES>",
+        "SNAPSHOTS>",
+        "STATE",
+    ]);
+    for pool in pools {
+        table.row(vec![
+            pool.name.clone(),
+            size(pool.size),
+            size(pool.allocated),
+            format!("{} %", pool.percent),
+            size(pool.virtual_size),
+            format!("{:.2}", pool.ratio),
+            pool.volumes.to_string(),
+            pool.snapshots.to_string(),
+            state(pool),
+        ]);
+    }
+    table.render("no pools; varve pool create VG/POOL --size SIZE")
+}
+
+fn words(options: PoolPolicyOptions) -> PolicyWords {
+    let PoolPolicyOptions { when_full, pause_timeout, auto_extend } = options;
+    PolicyWords { when_full, pause_timeout, auto_extend }
+}
+
+fn policy_text(policy: &SnapshotPolicy) -> String {
+    let growth = match policy.auto_extend {
+        Some(extend) => format!("at {} % full it grows by {} %", extend.at_percent, extend.by_percent),
+        None => "it does not grow by itself".to_owned(),
+    };
+    let full = match policy.when_full {
+        WhenFull::Pause => format!("writes wait up to {}", milliseconds(policy.pause_timeout_ms)),
+        WhenFull::DropOldest | WhenFull::Error => "writes fail".to_owned(),
+    };
+    format!("{growth}; when it cannot, {full}")
+}
+
+fn show(pool: &Pool) -> String {
+    let head = pairs(&[
+        ("pool", pool.name.clone()),
+        ("id", pool.id.clone()),
+        ("size", format!("{} ({} bytes)", size(pool.size), pool.size)),
+        ("block size", size(pool.block_size)),
+        ("allocated", format!("{} ({} %)", size(pool.allocated), pool.percent)),
+        ("free", size(pool.free)),
+        ("virtual", format!("{}, {:.2} times the size", size(pool.virtual_size), pool.ratio)),
+        ("volumes", pool.volumes.to_string()),
+        ("snapshots", pool.snapshots.to_string()),
+        ("being removed", pool.removing.to_string()),
+        ("state", state(pool)),
+        ("created", date(pool.created)),
+        ("shard", pool.shard.to_string()),
+        ("when full", policy_text(&pool.policy)),
+    ]);
+    let mut table = Table::new(&["FROM>", "LENGTH>", "LIES ON"]);
+    for segment in &pool.segments {
+        table.row(vec![size(segment.offset), size(segment.length), segment.areas.join(" ")]);
+    }
+    format!("{head}\n{}", table.render(""))
+}

@@ -1,0 +1,228 @@
+//! Thin pools: made, listed, extended, changed, removed.
+//!
+//! Whoever makes a pool larger or changes its policy does not wait for the turn for changes: others may have it who wait
+//! for writes that wait for this (P1 of `store.rs`).
+
+use super::Control;
+use super::change::shown;
+use super::find::Located;
+use super::policy::{changed, shown_policy};
+use super::volumes::{shown_segments, volume_name};
+use crate::failures;
+use crate::shard::open_pool::PoolFacts;
+use crate::shard::thin;
+use uuid::Uuid;
+use varve_api::{
+    Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Resize,
+    VolumeState, WhenFull,
+};
+use varve_block::{KIB, MIB};
+use varve_vg::Change;
+use varve_vg::model::StorePolicy;
+use varve_vg::names::VolumeName;
+use varve_vg::plan::Layout;
+use varve_vg::size::{SizeArgument, parse_size};
+
+impl Control {
+    /// All pools, or those of one group.
+    pub(crate) async fn list_pools(&self, group: Option<&str>) -> Result<Vec<ShownPool>, Failure> {
+        let only = group.map(|group| self.find_group(group)).transpose()?;
+        let names: Vec<VolumeName> = {
+            let groups = self.groups.borrow();
+            let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
+            let name = |id: &Uuid, pool: &varve_vg::model::LogicalVolume| VolumeName {
+                group: id.to_string(),
+                volume: pool.name.clone(),
+                snapshot: None,
+            };
+            let pools = wanted.flat_map(|(id, known)| {
+                let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
+                pools.map(move |pool| name(id, pool))
+            });
+            pools.collect()
+        };
+        let mut pools = Vec::with_capacity(names.len());
+        for name in names {
+            if let Ok(located) = self.find_pool(&name) {
+                pools.push(self.shown_pool(&located).await?);
+            }
+        }
+        pools.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(pools)
+    }
+
+    /// One pool.
+    pub(crate) async fn show_pool(&self, text: &str) -> Result<ShownPool, Failure> {
+        self.shown_pool(&self.find_pool(&volume_name(text)?)?).await
+    }
+
+    /// Makes a pool.
+    pub(crate) async fn create_pool(&self, request: PoolCreate) -> Result<Changed<ShownPool>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(&request.name)?;
+        let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
+        let block_size = request.block_size.as_deref().map_or(Ok(64 * KIB), block_size)?;
+        let policy = pool_policy(StorePolicy::default(), &request.policy)?;
+        let group = self.find_group(&name.group)?;
+        self.refuse_thin_name(group, &name.volume)?;
+        let id = self.new_id();
+        let change =
+            Change::CreateVolume { name: name.volume.clone(), id, size, layout: Layout::Pool, policy };
+        let commits = self.commits().await;
+        let planned = commits.plan(group, change, &format!("pool create {name} --size {}", request.size))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this pool");
+        let (table, _) = super::activate::tables(&planned.after, &volume)?;
+        let disks = self.with_group(group, |known| self.disk_files(known))?;
+        thin::format(&self.context, &table, &disks, id, block_size).await?;
+        commits.commit(group, planned, Vec::new()).await?;
+        drop(commits);
+        self.activate_new(group, &volume).await?;
+        self.show_pool(&request.name).await.map(Changed::Done)
+    }
+
+    /// Makes a pool larger while it is in use.
+    pub(crate) async fn extend_pool(
+        &self,
+        text: &str,
+        request: Resize,
+    ) -> Result<Changed<ShownPool>, Failure> {
+        let name = volume_name(text)?;
+        let located = self.find_pool(&name)?.usable()?;
+        let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
+        let change = Change::ExtendVolume { name: name.volume.clone(), size };
+        let commits = self.commits().await;
+        let words = format!("pool extend {name} --size {}", request.size);
+        let planned = commits.plan(located.group, change, &words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.grow_on_shard(located.volume.id, located.volume.id).await?;
+        self.show_pool(text).await.map(Changed::Done)
+    }
+
+    /// Changes what a pool declares.
+    pub(crate) async fn change_pool(
+        &self,
+        text: &str,
+        request: PoolChange,
+    ) -> Result<Changed<ShownPool>, Failure> {
+        let name = volume_name(text)?;
+        let located = self.find_pool(&name)?;
+        if request.policy == PolicyWords::default() {
+            return Err(Failure::new(Code::Usage, "nothing to change is named")
+                .help("--when-full, --pause-timeout or --auto-extend"));
+        }
+        let policy = pool_policy(located.volume.store_policy.unwrap_or_default(), &request.policy)?;
+        match self.declare(&located, policy, request.dry_run).await? {
+            Some(plan) => Ok(Changed::Planned(plan)),
+            None => self.show_pool(text).await.map(Changed::Done),
+        }
+    }
+
+    /// Removes a pool in which there is no volume.
+    pub(crate) async fn remove_pool(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(text)?;
+        let located = self.find_pool(&name)?;
+        let id = located.volume.id;
+        // What cannot be opened cannot be asked: whoever removes it knows that.
+        if located.unusable.is_none() {
+            self.look_at_pool(located.group, id).await?;
+        }
+        let volumes: Vec<String> = self.with_group(located.group, |known| {
+            let own = known.thin_volumes().filter(|thin| thin.pool == id);
+            own.map(|thin| format!("{}/{}", name.group, thin.name)).collect()
+        })?;
+        if let Some(first) = volumes.first() {
+            let message = format!("{name} holds volumes: {}", super::groups::few(&volumes));
+            return Err(Failure::new(Code::PoolNotEmpty, message).help(format!("varve lv remove {first}")));
+        }
+        let commits = self.commits().await;
+        let remove = Change::RemoveVolume { name: name.volume.clone() };
+        let planned = commits.plan(located.group, remove, &format!("pool remove {name}"))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        self.deactivate(located.group, id, &located.home).await?;
+        let committed = commits.commit(located.group, planned, Vec::new()).await;
+        drop(commits);
+        if committed.is_err() {
+            self.activate_group(located.group).await;
+        }
+        committed.map(|()| Changed::Done(Empty {}))
+    }
+
+    async fn shown_pool(&self, located: &Located) -> Result<ShownPool, Failure> {
+        let volume = &located.volume;
+        let facts = match &located.unusable {
+            None => self.look_at_pool(located.group, volume.id).await?,
+            Some(_) => PoolFacts { size: located.size(), ..PoolFacts::default() },
+        };
+        self.with_group(located.group, |known| {
+            let group = known.group.name().to_owned();
+            ShownPool {
+                name: format!("{group}/{}", volume.name),
+                id: volume.id.to_string(),
+                group,
+                size: facts.size,
+                block_size: facts.block_size,
+                allocated: facts.allocated,
+                free: facts.free,
+                percent: facts.percent,
+                virtual_size: facts.virtual_bytes,
+                ratio: ratio(facts.virtual_bytes, facts.size),
+                state: if located.unusable.is_none() { VolumeState::Active } else { VolumeState::Unusable },
+                reason: located.unusable.as_ref().map(|failure| failure.message.clone()),
+                created: volume.created.0,
+                shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),
+                volumes: facts.volumes,
+                snapshots: facts.snapshots,
+                removing: facts.removing,
+                paused: facts.is_paused,
+                timed_out: facts.timed_out,
+                policy: shown_policy(volume.store_policy.unwrap_or_default()),
+                segments: shown_segments(known, volume),
+            }
+        })
+    }
+}
+
+/// How often `size` is promised, to two digits.
+#[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+fn ratio(promised: u64, size: u64) -> f64 {
+    (promised as f64 / size.max(1) as f64 * 100.0).round() / 100.0
+}
+
+fn pool_policy(before: StorePolicy, words: &PolicyWords) -> Result<StorePolicy, Failure> {
+    if words.when_full == Some(WhenFull::DropOldest) {
+        return Err(Failure::new(Code::Usage, "a pool drops no snapshots when it is full")
+            .help("--when-full pause, or error"));
+    }
+    changed(before, words)
+}
+
+fn block_size(text: &str) -> Result<u64, Failure> {
+    let size = parse_size(text).map_err(|error| failures::bad_size(&error))?;
+    if size.is_power_of_two() && (4 * KIB..=MIB).contains(&size) {
+        return Ok(size);
+    }
+    Err(Failure::new(Code::BadChunkSize, format!("{text} is no block size: a power of two from 4K to 1M"))
+        .help("leave --block-size out for 64K"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_commitment_is_told_to_two_digits() {
+        assert!((ratio(10 << 30, 4 << 30) - 2.5).abs() < 1e-9);
+        assert!((ratio(1, 3) - 0.33).abs() < 1e-9);
+        assert!(ratio(0, 0).abs() < 1e-9);
+    }
+}

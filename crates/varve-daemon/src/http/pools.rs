@@ -1,0 +1,83 @@
+//! Routes of thin pools.
+#![allow(unused_qualifications, reason = "the path macro qualifies the types of query parameters")]
+
+use super::reply::{Body, Data, Reply};
+use crate::control::ControlHandle;
+use axum::extract::{Path, Query, State};
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use varve_api::{Changed, Empty, Envelope, Pool, PoolChange, PoolCreate, Remove, Resize};
+
+pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
+    OpenApiRouter::new()
+        .routes(routes!(list_pools, create_pool))
+        .routes(routes!(show_pool, remove_pool))
+        .routes(routes!(extend_pool))
+        .routes(routes!(change_pool))
+}
+
+/// Which pools are listed.
+#[derive(Deserialize, IntoParams)]
+struct InGroup {
+    /// Only those of this group.
+    group: Option<String>,
+}
+
+/// List thin pools.
+#[utoipa::path(get, path = "/v1/pools", tag = "pools", params(InGroup),
+    responses((status = 200, body = Envelope<Vec<Pool>>)))]
+async fn list_pools(State(control): State<ControlHandle>, Query(query): Query<InGroup>) -> Reply<Vec<Pool>> {
+    Ok(Data(control.call(async move |control| control.list_pools(query.group.as_deref()).await).await?))
+}
+
+/// Make a thin pool.
+#[utoipa::path(post, path = "/v1/pools", tag = "pools", request_body = PoolCreate,
+    responses((status = 200, body = Envelope<Changed<Pool>>)))]
+async fn create_pool(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PoolCreate>,
+) -> Reply<Changed<Pool>> {
+    Ok(Data(control.call(async move |control| control.create_pool(request).await).await?))
+}
+
+/// Show a pool and where it lies.
+#[utoipa::path(get, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    responses((status = 200, body = Envelope<Pool>)))]
+async fn show_pool(State(control): State<ControlHandle>, Path(pool): Path<String>) -> Reply<Pool> {
+    Ok(Data(control.call(async move |control| control.show_pool(&pool).await).await?))
+}
+
+/// Remove a pool that holds no volume.
+#[utoipa::path(delete, path = "/v1/pools/{pool}", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    request_body = Remove, responses((status = 200, body = Envelope<Changed<Empty>>)))]
+async fn remove_pool(
+    State(control): State<ControlHandle>,
+    Path(pool): Path<String>,
+    Body(request): Body<Remove>,
+) -> Reply<Changed<Empty>> {
+    Ok(Data(control.call(async move |control| control.remove_pool(&pool, request).await).await?))
+}
+
+/// Make a pool larger while it is in use.
+#[utoipa::path(post, path = "/v1/pools/{pool}/extend", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    request_body = Resize, responses((status = 200, body = Envelope<Changed<Pool>>)))]
+async fn extend_pool(
+    State(control): State<ControlHandle>,
+    Path(pool): Path<String>,
+    Body(request): Body<Resize>,
+) -> Reply<Changed<Pool>> {
+    Ok(Data(control.call(async move |control| control.extend_pool(&pool, request).await).await?))
+}
+
+/// Change what a pool does when it fills.
+#[utoipa::path(post, path = "/v1/pools/{pool}/change", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    request_body = PoolChange, responses((status = 200, body = Envelope<Changed<Pool>>)))]
+async fn change_pool(
+    State(control): State<ControlHandle>,
+    Path(pool): Path<String>,
+    Body(request): Body<PoolChange>,
+) -> Reply<Changed<Pool>> {
+    Ok(Data(control.call(async move |control| control.change_pool(&pool, request).await).await?))
+}

@@ -1,0 +1,214 @@
+//! A thin pool in use: it commits what waits too long, grows before it is full, and gives removed volumes' space back in
+//! small doses.
+//!
+//! Invariant Y3: the background gets at most a tenth of the shard's time. How a pool grows is in `growth.rs`.
+
+use super::family::{Disks, device_of};
+use super::growth::{Growth, Vessel, Words};
+use crate::failures;
+use futures_util::future::{AbortHandle, LocalBoxFuture, abortable};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_os::{ShardContext, ShardHandle};
+use varve_target::thin::{Pool, PoolEvent, VolumeFlags, VolumeInfo, WhenFull as PoolWhenFull};
+use varve_vg::model::{StorePolicy, WhenFull};
+use varve_vg::table::Table;
+
+/// Leaves, or larger parts that others hold too, of a dose.
+const DOSE_STEPS: u64 = 8;
+/// The least rest after a dose.
+const REST_MIN: Duration = Duration::from_micros(200);
+/// Doses rest so many times as long as they took (Y3).
+const REST_FACTOR: u32 = 9;
+
+/// A pool in use. It works in the background until it is closed.
+pub(crate) struct OpenPool {
+    /// Its id in the group.
+    pub(crate) id: Uuid,
+    /// The pool itself.
+    pub(crate) pool: Rc<Pool>,
+    growth: Rc<Growth<Pool>>,
+    context: ShardContext,
+    sweeping: Cell<bool>,
+    tasks: RefCell<Vec<AbortHandle>>,
+    sweeper: RefCell<Option<AbortHandle>>,
+}
+
+/// What a pool is like now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PoolFacts {
+    pub(crate) size: u64,
+    pub(crate) block_size: u64,
+    pub(crate) allocated: u64,
+    pub(crate) free: u64,
+    pub(crate) percent: u64,
+    pub(crate) virtual_bytes: u64,
+    pub(crate) volumes: u32,
+    pub(crate) snapshots: u32,
+    pub(crate) removing: u32,
+    pub(crate) is_paused: bool,
+    pub(crate) timed_out: u64,
+}
+
+impl OpenPool {
+    /// `pool`, kept from now on.
+    pub(super) fn new(
+        id: Uuid,
+        pool: Rc<Pool>,
+        control: ShardHandle,
+        context: &ShardContext,
+        policy: StorePolicy,
+    ) -> Rc<Self> {
+        let growth = Growth::new(Rc::clone(&pool), id, id, control, context, policy);
+        let open = Rc::new(Self {
+            id,
+            pool,
+            growth,
+            context: context.clone(),
+            sweeping: Cell::new(false),
+            tasks: RefCell::default(),
+            sweeper: RefCell::default(),
+        });
+        let growing = open.work(Rc::clone(&open.growth).watch());
+        let tasks = vec![
+            growing,
+            open.work(Rc::clone(&open).listen()),
+            open.work(Rc::clone(&open).keep_committing()),
+        ];
+        open.tasks.replace(tasks);
+        open.sweep();
+        open
+    }
+
+    /// Works no more; lets go of the pool as soon as nobody else holds it.
+    pub(super) fn close(&self) {
+        self.tasks.take().iter().chain(&self.sweeper.take()).for_each(AbortHandle::abort);
+    }
+
+    fn work(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
+        let (task, handle) = abortable(task);
+        self.context.spawner().spawn(async move {
+            let _ = task.await;
+        });
+        handle
+    }
+
+    /// What it is like now.
+    pub(crate) fn facts(&self) -> PoolFacts {
+        let usage = self.pool.usage();
+        let free = usage.free + usage.returning;
+        let list = self.pool.list();
+        let removing = |volume: &&VolumeInfo| volume.flags.has(VolumeFlags::REMOVING);
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let snapshots = list.iter().filter(|volume| volume.name.contains('@')).count();
+        let leaving = list.iter().filter(removing).count();
+        PoolFacts {
+            size: usage.size,
+            block_size: self.pool.block_size(),
+            allocated: usage.size.saturating_sub(usage.reserve + free),
+            free,
+            percent: self.pool.percent(),
+            virtual_bytes: usage.virtual_bytes,
+            volumes: count(list.len() - snapshots - leaving),
+            snapshots: count(snapshots),
+            removing: count(leaving),
+            is_paused: self.pool.is_paused(),
+            timed_out: self.growth.timed_out(),
+        }
+    }
+
+    /// Something else is declared for it from now on.
+    pub(crate) fn set_policy(&self, policy: StorePolicy) {
+        self.growth.set_policy(policy);
+    }
+
+    /// The group has more free space than before.
+    pub(crate) fn group_has_space(&self) {
+        self.growth.group_has_space();
+    }
+
+    /// It lies where `table` says now, which is more than before.
+    pub(crate) fn grown(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
+        let device = device_of(&self.context, table, disks)?;
+        self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
+        self.growth.group_has_space();
+        Ok(())
+    }
+
+    /// Commits what waits too long, until that fails; then the pool takes no changes any more.
+    async fn keep_committing(self: Rc<Self>) {
+        let error = self.pool.keep_committing().await;
+        let remedy = "it takes no changes until the daemon is started again, on disks that work";
+        self.growth.tell(format!("a commit failed ({error}): {remedy}")).await;
+    }
+
+    /// Passes on what the pool says happened to it.
+    async fn listen(self: Rc<Self>) {
+        loop {
+            match self.pool.next_event().await {
+                PoolEvent::Paused => self.growth.paused(),
+                PoolEvent::Resumed => self.growth.resumed().await,
+                PoolEvent::TimedOut => self.growth.waited_in_vain().await,
+            }
+        }
+    }
+
+    /// Gives back, bit by bit, what removed volumes held.
+    pub(super) fn sweep(self: &Rc<Self>) {
+        if self.sweeping.replace(true) {
+            return;
+        }
+        let open = Rc::clone(self);
+        let sweeper = self.work(async move {
+            let clock = open.context.clock();
+            loop {
+                let begun = clock.now();
+                match open.pool.remove_some(DOSE_STEPS).await {
+                    Ok(removal) if removal.volumes > 0 => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::warn!(pool = %open.id, %error, "removed volumes are not given back now");
+                        break;
+                    }
+                }
+                let spent = clock.now().since(begun);
+                clock.sleep((spent * REST_FACTOR).max(REST_MIN)).await; // Y3
+            }
+            open.sweeping.set(false);
+        });
+        self.sweeper.replace(Some(sweeper));
+    }
+}
+
+impl Vessel for Pool {
+    fn size(&self) -> u64 {
+        self.usage().size
+    }
+
+    fn percent(&self) -> u64 {
+        Pool::percent(self)
+    }
+
+    fn is_paused(&self) -> bool {
+        Pool::is_paused(self)
+    }
+
+    fn declare(&self, when_full: WhenFull, timeout: Duration) {
+        self.set_when_full(match when_full {
+            WhenFull::Pause => PoolWhenFull::Pause { timeout },
+            // T11: no group declares that a pool drops anything.
+            WhenFull::DropOldest | WhenFull::Error => PoolWhenFull::Error,
+        });
+    }
+
+    fn filled(&self, percent: u64) -> LocalBoxFuture<'_, ()> {
+        Box::pin(Pool::filled(self, percent))
+    }
+
+    fn words(&self) -> Words {
+        Words { vessel: "the pool", changes: "writes", command: "varve pool change VG/POOL" }
+    }
+}

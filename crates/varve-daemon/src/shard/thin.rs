@@ -1,0 +1,350 @@
+//! Thin volumes and their snapshots on the shard of their pool: the same questions and changes as for other volumes, put
+//! to the pool.
+//!
+//! Invariants:
+//! - N1. A snapshot of volume N is called `N@NAME` in the pool; a volume's name has no `@`.
+//! - N2. The identity of a volume of a pool is the pool's plus the volume's number.
+
+use super::family::{Family, Recipe, device_of};
+use super::here;
+use super::open_pool::{OpenPool, PoolFacts};
+use super::states::{SnapshotFacts, Target};
+use crate::failures;
+use futures_channel::oneshot;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Device, Extent, IoError};
+use varve_os::ShardContext;
+use varve_target::snapshot::StoreError;
+use varve_target::thin::{
+    Holding, NewVolume, Pool, PoolError, PoolFormat, PoolOptions, VolumeFlags, VolumeInfo,
+};
+use varve_vg::StoreKind;
+use varve_vg::table::Table;
+
+/// N2.
+pub(crate) fn volume_id(pool: Uuid, number: u64) -> Uuid {
+    Uuid::from_u128(pool.as_u128().wrapping_add(u128::from(number)))
+}
+
+/// A volume of a pool, as the control knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ThinVolume {
+    pub(crate) id: Uuid,
+    pub(crate) pool: Uuid,
+    pub(crate) number: u64,
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) created: u64,
+}
+
+/// Where a thin volume is.
+pub(super) struct Thin {
+    pub(super) open: Rc<OpenPool>,
+    pub(super) number: u64,
+}
+
+/// What a thin volume holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ThinFacts {
+    pub(crate) mapped: u64,
+    pub(crate) exclusive: u64,
+    pub(crate) shared: u64,
+}
+
+/// Makes a pool where `table` says, in which nothing is.
+pub(crate) async fn format(
+    context: &ShardContext,
+    table: &Table,
+    disks: &super::family::Disks,
+    id: Uuid,
+    block_size: u64,
+) -> Result<(), Failure> {
+    let device = device_of(context, table, disks)?;
+    let format = PoolFormat { block_size, ..PoolFormat::new(id) };
+    Pool::format(&device, &context.arena(), format).await.map_err(|error| failures::pool("the pool", &error))
+}
+
+/// Takes a pool and its volumes into use on this shard.
+pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
+    let device = device_of(context, &recipe.table, &recipe.disks)?;
+    let opened = Pool::open(device, context.arena(), context.clock(), PoolOptions::default()).await;
+    let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
+    if pool.id() != recipe.id {
+        let message = "another pool lies where this one should be";
+        return Err(Failure::new(Code::VolumeUnusable, message).help("varve vg history VG"));
+    }
+    let open = OpenPool::new(recipe.id, pool, recipe.control.clone(), context, recipe.policy);
+    here().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
+    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
+        enter(&open, recipe, context, volume.id).await?;
+    }
+    Ok(())
+}
+
+/// Serves one volume of a pool from now on.
+async fn enter(
+    open: &Rc<OpenPool>,
+    recipe: &Recipe,
+    context: &ShardContext,
+    number: u64,
+) -> Result<(), Failure> {
+    let base = open.pool.volume(number).map_err(|error| failures::pool("the volume", &error))?;
+    let thin = Thin { open: Rc::clone(open), number };
+    let family = Family::thin(volume_id(open.id, number), thin, base, context, &recipe.control);
+    family.turn_top().await?;
+    let replaced = here().families.borrow_mut().insert(volume_id(open.id, number), family);
+    assert!(replaced.is_none(), "N2: a volume is served once");
+    Ok(())
+}
+
+/// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
+pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
+    let members: Vec<Rc<Family>> = {
+        let here = here();
+        let mut families = here.families.borrow_mut();
+        let own = |family: &Rc<Family>| family.thin.as_ref().is_some_and(|thin| thin.open.id == open.id);
+        families.extract_if(.., |_, family| own(family)).map(|(_, family)| family).collect()
+    };
+    let mut outcome = Ok(());
+    for family in members {
+        let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
+        outcome = outcome.and(flushed);
+    }
+    // What is in the log need not be done again at the next start; without room for that it is.
+    let settled = match open.pool.checkpoint().await {
+        Err(PoolError::NoSpace) => open.pool.commit().await,
+        other => other,
+    };
+    open.close();
+    outcome.and(settled.map_err(|error| failures::pool("the last commit", &error)))
+}
+
+fn is_volume(volume: &VolumeInfo) -> bool {
+    !volume.flags.has(VolumeFlags::REMOVING) && !volume.name.contains('@') // N1
+}
+
+/// A pool on this shard.
+fn pool(id: Uuid) -> Result<Rc<OpenPool>, Failure> {
+    let found = here().pools.borrow().get(&id).cloned();
+    found.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the pool is not active").help("varve pool list"))
+}
+
+/// What a pool is like now, and its volumes.
+pub(crate) fn look(id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
+    let open = pool(id)?;
+    let volumes = open.pool.list().into_iter().filter(is_volume).map(|volume| ThinVolume {
+        id: volume_id(id, volume.id),
+        pool: id,
+        number: volume.id,
+        name: volume.name,
+        bytes: volume.bytes,
+        created: volume.created,
+    });
+    Ok((open.facts(), volumes.collect()))
+}
+
+/// Makes a volume in a pool and serves it.
+pub(crate) async fn create(
+    context: &ShardContext,
+    recipe: &Recipe,
+    name: &str,
+    bytes: u64,
+) -> Result<(), Failure> {
+    let open = pool(recipe.id)?;
+    let new = NewVolume { name: name.to_owned(), bytes, over_origin: false };
+    let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
+    enter(&open, recipe, context, number).await
+}
+
+/// Gives a volume of a pool another name.
+pub(crate) async fn rename(id: Uuid, number: u64, name: &str) -> Result<(), Failure> {
+    pool(id)?.pool.rename(number, name).await.map_err(|error| failures::pool(name, &error))
+}
+
+/// Removes a volume of a pool, as far as anybody can see; its space comes back bit by bit.
+pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
+    let open = pool(id)?;
+    let family = here().families.borrow_mut().remove(&volume_id(id, number));
+    if let Some(family) = family {
+        let _ = family.flush().await; // nobody needs what it holds
+    }
+    open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
+    open.sweep();
+    Ok(())
+}
+
+impl Thin {
+    fn pool(&self) -> &Rc<Pool> {
+        &self.open.pool
+    }
+
+    /// N1.
+    fn full(&self, name: &str) -> String {
+        format!("{}@{name}", self.number)
+    }
+
+    /// The volume as it is now.
+    pub(super) fn device(&self) -> Result<Device, PoolError> {
+        self.pool().volume(self.number)
+    }
+
+    /// The number of the snapshot called `name`, and its device.
+    pub(super) fn view(&self, name: &str) -> Result<(Target, Device), StoreError> {
+        let number = self.find(name)?;
+        let device = self.pool().volume(number).map_err(store_error)?;
+        Ok((Target { store: self.open.id, number }, device))
+    }
+
+    pub(super) fn find(&self, name: &str) -> Result<u64, StoreError> {
+        let full = self.full(name);
+        let list = self.pool().list();
+        let found = list.iter().find(|volume| volume.name == full);
+        found.map(|volume| volume.id).ok_or(StoreError::NotFound)
+    }
+
+    /// All snapshots, the oldest first.
+    pub(super) fn snapshots(&self) -> Vec<SnapshotFacts> {
+        let prefix = self.full("");
+        let facts = |volume: VolumeInfo| {
+            Some(SnapshotFacts {
+                name: volume.name.strip_prefix(&prefix)?.to_owned(),
+                created: volume.created,
+                size: volume.bytes,
+                used: 0,
+                read_only: volume.flags.has(VolumeFlags::READ_ONLY),
+                held: volume.flags.has(VolumeFlags::HELD),
+                is_merging: false,
+                kind: StoreKind::Dependent,
+                is_thin: true,
+                target: Target { store: self.open.id, number: volume.id },
+            })
+        };
+        self.pool().list().into_iter().filter_map(facts).collect()
+    }
+
+    /// What a volume or snapshot of the pool holds; nothing if that cannot be found out now.
+    pub(super) async fn holding(&self, number: u64) -> Holding {
+        self.pool().holding(number).await.unwrap_or_default()
+    }
+
+    /// What the volume holds.
+    pub(super) async fn facts(&self) -> ThinFacts {
+        let holding = self.holding(self.number).await;
+        let Holding { exclusive, shared } = holding;
+        ThinFacts { mapped: exclusive + shared, exclusive, shared }
+    }
+
+    pub(super) async fn hold(&self, name: &str, held: bool) -> Result<(), StoreError> {
+        let number = self.find(name)?;
+        let list = self.pool().list();
+        let known = list.iter().find(|volume| volume.id == number).ok_or(StoreError::NotFound)?;
+        let read_only = known.flags.has(VolumeFlags::READ_ONLY);
+        self.pool().set_flags(number, read_only, held).await.map_err(store_error)
+    }
+
+    pub(super) async fn diff(&self, from: &str, to: Option<&str>) -> Result<Vec<Extent>, StoreError> {
+        let from = self.find(from)?;
+        let to = to.map_or(Ok(self.number), |to| self.find(to))?;
+        if from == to {
+            return Ok(Vec::new());
+        }
+        self.pool().diff(from, to).await.map_err(store_error)
+    }
+
+    /// The volume becomes what the snapshot shows, in its own size.
+    pub(super) async fn roll_back(&self, name: &str, bytes: u64) -> Result<(), StoreError> {
+        let number = self.find(name)?;
+        self.pool().roll_back(self.number, number).await.map_err(store_error)?;
+        let device = self.device().map_err(store_error)?;
+        if device.shape().size != bytes {
+            self.pool().resize(self.number, bytes).await.map_err(store_error)?;
+        }
+        self.open.sweep();
+        Ok(())
+    }
+
+    pub(super) async fn resize(&self, bytes: u64) -> Result<(), PoolError> {
+        self.pool().resize(self.number, bytes).await
+    }
+
+    pub(super) async fn remove_snapshot(&self, number: u64) -> Result<(), StoreError> {
+        self.pool().remove(number).await.map_err(store_error)?;
+        self.open.sweep();
+        Ok(())
+    }
+
+    /// How far the removal of a snapshot is, in bytes of `size`; none when it is over.
+    pub(super) fn removed(&self, number: u64, size: u64) -> Option<u64> {
+        let list = self.pool().list();
+        let found = list.iter().find(|volume| volume.id == number);
+        found.map(|volume| volume.removed_bytes.min(size))
+    }
+
+    /// Makes snapshots of the volume, or of its snapshot `of`, when all volumes of the command are frozen: all or none.
+    async fn make_snapshots(
+        &self,
+        names: &[String],
+        of: Option<&str>,
+        read_only: bool,
+        turns: (oneshot::Sender<bool>, oneshot::Receiver<bool>),
+    ) -> Result<(), StoreError> {
+        let (ready, may_go) = turns;
+        let source = of.map_or(Ok(self.number), |of| self.find(of))?;
+        let frozen = self.pool().freeze(source).await.map_err(store_error)?;
+        let _ = ready.send(true);
+        if may_go.await != Ok(true) {
+            return Err(StoreError::Busy);
+        }
+        let (mut made, mut refused) = (Vec::new(), None);
+        for name in names {
+            match frozen.snapshot(&self.full(name), read_only) {
+                Ok(number) => made.push(number),
+                Err(error) => refused = refused.or(Some(store_error(error))),
+            }
+        }
+        drop(frozen);
+        let committed = self.pool().commit().await.map_err(store_error);
+        let Some(error) = refused.or(committed.err()) else { return Ok(()) };
+        for number in made {
+            let _ = self.remove_snapshot(number).await; // S2 of `instant.rs`
+        }
+        Err(error)
+    }
+}
+
+impl Family {
+    /// Whether it is a thin volume.
+    pub(crate) fn is_thin(&self) -> bool {
+        self.thin.is_some()
+    }
+
+    /// Makes snapshots of a thin volume, as [`Thin::make_snapshots`].
+    pub(crate) async fn make_thin_snapshots(
+        &self,
+        names: &[String],
+        of: Option<&str>,
+        read_only: bool,
+        turns: (oneshot::Sender<bool>, oneshot::Receiver<bool>),
+    ) -> Result<(), StoreError> {
+        let thin = self.thin.as_ref().ok_or(StoreError::NotFound)?;
+        thin.make_snapshots(names, of, read_only, turns).await
+    }
+}
+
+/// The error of a pool in the words of snapshots.
+pub(super) fn store_error(error: PoolError) -> StoreError {
+    match error {
+        PoolError::Io(error) => StoreError::Io(error),
+        PoolError::NoSpace | PoolError::TooSmall(_) => StoreError::NoSpace,
+        PoolError::NotFound => StoreError::NotFound,
+        PoolError::Exists => StoreError::Exists,
+        PoolError::Held => StoreError::Held,
+        PoolError::Name => StoreError::Name,
+        PoolError::Misfit(_) | PoolError::Format(_) | PoolError::Corrupt(_) => {
+            tracing::error!(%error, "a pool refuses");
+            StoreError::Io(IoError::Corrupt)
+        }
+    }
+}

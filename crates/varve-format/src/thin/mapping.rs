@@ -1,0 +1,164 @@
+//! What the maps of a pool hold: where a run of a volume's parts lies, and how many hold a run of blocks.
+//!
+//! Invariants:
+//! - M1. A run has at least one part, and neither its end nor the end of its place overflows.
+//! - M2. The place 0 (a superblock lies there) means zeros that were written: there is no data.
+//! - M3. A count of holders is only kept when there is more than one.
+
+use super::{PoolFormatError, require};
+use crate::layout::{Field, Layout};
+use crate::pdata::node::{Key, Value};
+
+const START: Field = Field::new(0, 16, "start", "the key: first part of 4 KiB of the volume");
+const PLACE: Field = Field::new(16, 6, "place", "block of the pool where it lies; 0 for written zeros");
+const COUNT: Field = Field::new(22, 4, "count", "number of parts, one behind the other in both");
+const BIRTH: Field = Field::new(26, 6, "birth", "generation in which it was mapped, or an older one");
+
+/// The byte table of a mapping: the key of a map's entry, and its value.
+pub const MAPPING_LAYOUT: Layout = Layout::new(
+    "Thin pool: mapping",
+    "Where a run of a volume's parts lies. The entry of a leaf of a volume's map.",
+    32,
+    &[START, PLACE, COUNT, BIRTH],
+);
+
+const FIRST: Field = Field::new(0, 16, "first", "the key: first block of the pool");
+const BLOCKS: Field = Field::new(16, 8, "blocks", "number of blocks");
+const OTHERS: Field = Field::new(24, 8, "others", "how many hold each of them besides one");
+
+/// The byte table of a count of holders.
+pub const SHARE_LAYOUT: Layout = Layout::new(
+    "Thin pool: share",
+    "How many hold a run of blocks, of data or of nodes, if several do. The entry of a leaf of the map of shares.",
+    32,
+    &[FIRST, BLOCKS, OTHERS],
+);
+
+/// Highest number that six bytes hold.
+const SIX_BYTES_MAX: u64 = (1 << 48) - 1;
+
+/// Where a run of parts lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// First part of the volume.
+    pub start: u64,
+    /// Number of parts.
+    pub count: u64,
+    /// First block of the pool; 0 for zeros (M2).
+    pub place: u64,
+    /// When it was mapped.
+    pub birth: u64,
+}
+
+impl Mapping {
+    /// The longest run.
+    pub const COUNT_MAX: u64 = u32::MAX as u64;
+
+    /// The first part behind the run.
+    pub const fn end(&self) -> u64 {
+        self.start + self.count
+    }
+
+    /// The key of the entry.
+    pub fn key(&self) -> Key {
+        Key::from(self.start)
+    }
+
+    /// The value of the entry.
+    pub fn value(&self) -> Value {
+        assert!(self.check().is_ok(), "M1: {self:?}");
+        let mut value = [0; 16];
+        value[..6].copy_from_slice(&self.place.to_le_bytes()[..6]);
+        value[6..10].copy_from_slice(&self.count.to_le_bytes()[..4]);
+        value[10..].copy_from_slice(&self.birth.to_le_bytes()[..6]);
+        value
+    }
+
+    /// The mapping that an entry holds.
+    pub fn decode(key: Key, value: &Value) -> Result<Mapping, PoolFormatError> {
+        let start = u64::try_from(key).map_err(|_| PoolFormatError::Invalid("M1: a part beyond all ends"))?;
+        let (place, count, birth) = (number(&value[..6]), number(&value[6..10]), number(&value[10..]));
+        let mapping = Mapping { start, count, place, birth };
+        mapping.check()?;
+        Ok(mapping)
+    }
+
+    fn check(&self) -> Result<(), PoolFormatError> {
+        let fits = self.start.checked_add(self.count).is_some() && self.place + self.count <= SIX_BYTES_MAX;
+        require((1..=Self::COUNT_MAX).contains(&self.count) && fits, "M1: a run")?;
+        require(self.birth <= SIX_BYTES_MAX, "M1: a birth")
+    }
+}
+
+/// How many hold a run of blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// First block.
+    pub first: u64,
+    /// Number of blocks.
+    pub blocks: u64,
+    /// How many hold them, besides one (M3).
+    pub others: u64,
+}
+
+impl Share {
+    /// The first block behind the run.
+    pub const fn end(&self) -> u64 {
+        self.first + self.blocks
+    }
+
+    /// The key of the entry.
+    pub fn key(&self) -> Key {
+        Key::from(self.first)
+    }
+
+    /// The value of the entry.
+    pub fn value(&self) -> Value {
+        assert!(self.blocks > 0 && self.others > 0, "M3: {self:?}");
+        let mut value = [0; 16];
+        value[..8].copy_from_slice(&self.blocks.to_le_bytes());
+        value[8..].copy_from_slice(&self.others.to_le_bytes());
+        value
+    }
+
+    /// The share that an entry holds.
+    pub fn decode(key: Key, value: &Value) -> Result<Share, PoolFormatError> {
+        let first =
+            u64::try_from(key).map_err(|_| PoolFormatError::Invalid("M1: a block beyond all ends"))?;
+        let share = Share { first, blocks: number(&value[..8]), others: number(&value[8..]) };
+        require(share.first.checked_add(share.blocks).is_some(), "M1: a run")?;
+        require(share.blocks > 0 && share.others > 0, "M3: a share of nothing")?;
+        Ok(share)
+    }
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn golden_bytes() {
+        let mapping = Mapping { start: 1, count: 0x0302, place: 0x0605, birth: 0x0908 };
+        assert_eq!(mapping.value(), [5, 6, 0, 0, 0, 0, 2, 3, 0, 0, 8, 9, 0, 0, 0, 0]);
+        let share = Share { first: 1, blocks: 0x0302, others: 4 };
+        assert_eq!(share.value(), [2, 3, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_decoded_is_what_was_stored_or_refused(key: u64, value: [u8; 16]) {
+            let key = Key::from(key);
+            if let Ok(mapping) = Mapping::decode(key, &value) {
+                prop_assert_eq!((mapping.key(), mapping.value()), (key, value));
+            }
+            if let Ok(share) = Share::decode(key, &value) {
+                prop_assert_eq!((share.key(), share.value()), (key, value));
+            }
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! The superblock of a thin pool: the roots of the last checkpoint and where the log goes on from there.
+//!
+//! Two slots of the same size, one behind the other from block 0 on. Number `n` lies in slot `n % 2` and is written only
+//! when everything that it names is durable; the higher number counts. A slot is a power of two of blocks, so that the
+//! second one is found even when the first is torn. The byte table is [`SUPERBLOCK_LAYOUT`].
+//!
+//! Invariants:
+//! - B1. The checksum covers the whole slot, with its own address and its number.
+//! - B2. The address is the slot of the number.
+//! - B3. The block size is a power of two between [`BLOCK_SIZE_MIN`] and [`BLOCK_SIZE_MAX`].
+//! - B4. The ring follows the slots, and the head of the log lies in it or at its end.
+
+use super::{POOL_VERSION, PoolFormatError, SIZE, checksum_without, require};
+use crate::layout::{Field, Layout};
+use crate::pdata::space_page::{GROUP_BLOCKS, Place, pack_places, unpack_places};
+use uuid::Uuid;
+
+/// The smallest block of a pool.
+pub const BLOCK_SIZE_MIN: u64 = super::PART_SIZE;
+/// The largest block of a pool.
+pub const BLOCK_SIZE_MAX: u64 = 1 << 20;
+/// The largest slot, in blocks of 4 KiB: places of two million groups, more than 240 TiB.
+pub const SLOT_BLOCKS_MAX: u64 = 128;
+
+const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTP";
+
+const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `TP`");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const CHECKSUM: Field = Field::new(12, 4, "checksum", "CRC32C of the whole slot with this field zero");
+const ADDRESS: Field = Field::new(16, 8, "address", "first block of 4 KiB of this slot");
+const NUMBER: Field = Field::new(24, 8, "number", "number of times that a superblock was written");
+const POOL: Field = Field::new(32, 16, "pool", "UUID of this pool");
+const BLOCK_SIZE: Field = Field::new(48, 8, "block_size", "bytes of a block, in which space is laid out");
+const SLOT_BLOCKS: Field = Field::new(56, 8, "slot_blocks", "blocks of 4 KiB of a slot, a power of two");
+const LOG_BLOCKS: Field = Field::new(64, 8, "log_blocks", "blocks of the ring of the log, behind the slots");
+const END_BLOCK: Field = Field::new(72, 8, "end_block", "number of the first block behind the pool");
+const GENERATION: Field = Field::new(80, 8, "generation", "transaction that the checkpoint ended");
+const FREE_BLOCKS: Field = Field::new(88, 8, "free_blocks", "blocks not in use");
+const SHARES: Field = Field::new(96, 8, "shares", "root of the map of shares; 0 for an empty one");
+const VOLUMES: Field = Field::new(104, 8, "volumes", "root of the map of volumes; 0 for an empty one");
+const HEAD: Field = Field::new(112, 8, "head", "where the next record lies, in blocks from the ring's start");
+const SEQUENCE: Field = Field::new(120, 8, "sequence", "the number of that record");
+const NEXT_VOLUME: Field = Field::new(128, 8, "next_volume", "the id that no volume has had yet");
+const RESERVED: Field = Field::new(136, 120, "reserved", "zero");
+const PLACES: Field = Field::new(
+    256,
+    3840,
+    "places",
+    "which place of each group of the space map counts, two bits a group; goes on to the slot's end",
+);
+
+/// The byte table of a superblock.
+pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
+    "Thin pool: superblock",
+    "The roots of the last checkpoint and where the log goes on. In two slots from block 0 on.",
+    SIZE,
+    &[
+        MAGIC,
+        VERSION,
+        CHECKSUM,
+        ADDRESS,
+        NUMBER,
+        POOL,
+        BLOCK_SIZE,
+        SLOT_BLOCKS,
+        LOG_BLOCKS,
+        END_BLOCK,
+        GENERATION,
+        FREE_BLOCKS,
+        SHARES,
+        VOLUMES,
+        HEAD,
+        SEQUENCE,
+        NEXT_VOLUME,
+        RESERVED,
+        PLACES,
+    ],
+);
+const _: () = assert!(SUPERBLOCK_LAYOUT.size == 4096);
+
+/// What a superblock says. Places are numbers of blocks of 4 KiB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Number of times that a superblock was written; the higher of two counts.
+    pub number: u64,
+    /// This pool.
+    pub pool: Uuid,
+    /// Bytes of a block of the pool.
+    pub block_size: u64,
+    /// Blocks of a slot.
+    pub slot_blocks: u64,
+    /// Blocks of the log's ring.
+    pub log_blocks: u64,
+    /// The first block behind the pool.
+    pub end_block: u64,
+    /// The transaction that the checkpoint ended.
+    pub generation: u64,
+    /// Blocks not in use.
+    pub free_blocks: u64,
+    /// Root of the map of shares.
+    pub shares: u64,
+    /// Root of the map of volumes.
+    pub volumes: u64,
+    /// Where the next record of the log lies, counted from the ring's start.
+    pub head: u64,
+    /// The number of that record.
+    pub sequence: u64,
+    /// The id that no volume has had yet.
+    pub next_volume: u64,
+    /// Which place of each group of the space map counts.
+    pub places: Vec<Place>,
+}
+
+/// Blocks of a slot that has room for the places of a pool sixteen times as large as one of `end_block` blocks.
+pub fn slot_blocks_for(end_block: u64) -> u64 {
+    let bytes = PLACES.offset as u64 + end_block.div_ceil(GROUP_BLOCKS) * 4 + 1;
+    bytes.div_ceil(SIZE as u64).next_power_of_two().min(SLOT_BLOCKS_MAX)
+}
+
+impl Superblock {
+    /// First block of the slot in which this number lies.
+    pub const fn slot(&self) -> u64 {
+        self.number % 2 * self.slot_blocks
+    }
+
+    /// First block of the ring.
+    pub const fn ring(&self) -> u64 {
+        2 * self.slot_blocks
+    }
+
+    /// First block of the groups of the space map.
+    pub const fn base_block(&self) -> u64 {
+        self.ring() + self.log_blocks
+    }
+
+    /// Whether a slot has room for the places of a pool that ends at `end_block`.
+    pub const fn has_room_for(&self, end_block: u64) -> bool {
+        let groups = end_block.saturating_sub(self.base_block()).div_ceil(GROUP_BLOCKS);
+        groups.div_ceil(4) <= self.slot_blocks * SIZE as u64 - PLACES.offset as u64
+    }
+
+    /// Whether B3 and B4 hold; else which does not.
+    pub fn check(&self) -> Result<(), PoolFormatError> {
+        let size = self.block_size;
+        require(
+            (BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&size) && size.is_power_of_two(),
+            "B3: block size",
+        )?;
+        let slot = self.slot_blocks;
+        require((1..=SLOT_BLOCKS_MAX).contains(&slot) && slot.is_power_of_two(), "B4: the slots")?;
+        require(self.log_blocks > 0 && self.log_blocks < 1 << 32, "B4: the ring")?;
+        require(
+            self.head <= self.log_blocks && self.base_block() < self.end_block,
+            "B4: the head of the log",
+        )?;
+        require(self.has_room_for(self.end_block), "a slot has no room for the places of all groups")?;
+        require(!self.pool.is_nil() && self.next_volume > 0, "an id is nil")
+    }
+
+    /// The bytes of the whole slot. Panics if [`Superblock::check`] fails.
+    pub fn encode(&self, slot: &mut [u8]) {
+        assert_eq!(self.check(), Ok(()), "B3, B4: {self:?}");
+        assert_eq!(slot.len() as u64, self.slot_blocks * SIZE as u64);
+        slot.fill(0);
+        MAGIC.put(slot, MAGIC_VALUE);
+        VERSION.put_u32(slot, POOL_VERSION);
+        POOL.put_uuid(slot, self.pool);
+        for (field, value) in self.numbers() {
+            field.put_u64(slot, value);
+        }
+        let places = pack_places(&self.places);
+        slot[PLACES.offset..PLACES.offset + places.len()].copy_from_slice(&places);
+        let checksum = checksum_without(slot, CHECKSUM);
+        CHECKSUM.put_u32(slot, checksum);
+    }
+
+    fn numbers(&self) -> [(Field, u64); 13] {
+        [
+            (ADDRESS, self.slot()),
+            (NUMBER, self.number),
+            (BLOCK_SIZE, self.block_size),
+            (SLOT_BLOCKS, self.slot_blocks),
+            (LOG_BLOCKS, self.log_blocks),
+            (END_BLOCK, self.end_block),
+            (GENERATION, self.generation),
+            (FREE_BLOCKS, self.free_blocks),
+            (SHARES, self.shares),
+            (VOLUMES, self.volumes),
+            (HEAD, self.head),
+            (SEQUENCE, self.sequence),
+            (NEXT_VOLUME, self.next_volume),
+        ]
+    }
+
+    /// How many blocks the slot has whose first block is `block`, if it may be one that begins at `address`.
+    pub fn slot_length(block: &[u8], address: u64) -> Option<u64> {
+        let length = SLOT_BLOCKS.u64(block);
+        let sound = MAGIC.bytes(block) == MAGIC_VALUE && ADDRESS.u64(block) == address;
+        (sound && (1..=SLOT_BLOCKS_MAX).contains(&length)).then_some(length)
+    }
+
+    /// The superblock in `slot`, all of it, which was read from block `address` on.
+    pub fn decode(slot: &[u8], address: u64) -> Result<Superblock, PoolFormatError> {
+        if MAGIC.bytes(slot) != MAGIC_VALUE {
+            return Err(PoolFormatError::Absent);
+        }
+        if CHECKSUM.u32(slot) != checksum_without(slot, CHECKSUM) {
+            return Err(PoolFormatError::Checksum);
+        }
+        if VERSION.u32(slot) != POOL_VERSION {
+            return Err(PoolFormatError::Newer(VERSION.u32(slot)));
+        }
+        require(RESERVED.is_zero(slot), "reserved bytes are not zero")?;
+        let mut superblock = Superblock {
+            number: NUMBER.u64(slot),
+            pool: POOL.uuid(slot),
+            block_size: BLOCK_SIZE.u64(slot),
+            slot_blocks: SLOT_BLOCKS.u64(slot),
+            log_blocks: LOG_BLOCKS.u64(slot),
+            end_block: END_BLOCK.u64(slot),
+            generation: GENERATION.u64(slot),
+            free_blocks: FREE_BLOCKS.u64(slot),
+            shares: SHARES.u64(slot),
+            volumes: VOLUMES.u64(slot),
+            head: HEAD.u64(slot),
+            sequence: SEQUENCE.u64(slot),
+            next_volume: NEXT_VOLUME.u64(slot),
+            places: Vec::new(),
+        };
+        superblock.check()?;
+        let sound = slot.len() as u64 == superblock.slot_blocks * SIZE as u64;
+        require(sound && ADDRESS.u64(slot) == address && superblock.slot() == address, "B2: the address")?;
+        let places = unpack_places(&slot[PLACES.offset..])
+            .map_err(|_| PoolFormatError::Invalid("a place that is neither of two"))?;
+        let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
+        let groups = usize::try_from(groups).map_err(|_| PoolFormatError::Invalid("too many groups"))?;
+        superblock.places = places.into_iter().take(groups).collect();
+        Ok(superblock)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Superblock {
+        Superblock {
+            number: 3,
+            pool: Uuid::from_u128(0x0102),
+            block_size: 65536,
+            slot_blocks: 2,
+            log_blocks: 16,
+            end_block: 100_000,
+            generation: 7,
+            free_blocks: 8,
+            shares: 9,
+            volumes: 10,
+            head: 11,
+            sequence: 12,
+            next_volume: 13,
+            places: vec![Place::First, Place::Never, Place::Second, Place::Never],
+        }
+    }
+
+    fn bytes(superblock: &Superblock) -> Vec<u8> {
+        let mut slot = vec![0xff; usize::try_from(superblock.slot_blocks).expect("small") * SIZE];
+        superblock.encode(&mut slot);
+        slot
+    }
+
+    #[test]
+    fn golden_bytes_and_round_trip() {
+        let slot = bytes(&sample());
+        assert_eq!(&slot[..8], MAGIC_VALUE);
+        assert_eq!(
+            (slot[16], slot[24], slot[47], slot[80], slot[112], slot[256]),
+            (2, 3, 2, 7, 11, 0b10_0001)
+        );
+        assert_eq!(Superblock::slot_length(&slot[..SIZE], 2), Some(2));
+        assert_eq!(Superblock::decode(&slot, 2), Ok(sample()));
+    }
+
+    #[test]
+    fn every_single_bit_of_damage_is_refused() {
+        let slot = bytes(&sample());
+        for bit in 0..slot.len() * 8 {
+            let mut damaged = slot.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&damaged, 2).is_err(), "B1: bit {bit}");
+        }
+        assert!(Superblock::decode(&slot, 0).is_err(), "B2");
+    }
+
+    #[test]
+    fn slots_have_room_to_grow_into() {
+        assert_eq!(slot_blocks_for(1000), 1);
+        for end_block in [1000, 1 << 28, 1 << 31] {
+            let slot_blocks = slot_blocks_for(end_block);
+            let superblock = Superblock { slot_blocks, end_block: end_block * 16, ..sample() };
+            assert!(superblock.has_room_for(superblock.end_block), "{end_block}");
+        }
+    }
+}

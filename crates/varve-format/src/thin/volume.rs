@@ -1,0 +1,174 @@
+//! A volume of a pool in the map of volumes: a few entries of 16 bytes, of which only those that change are written.
+//!
+//! Invariants:
+//! - V1. The entries of a volume are 0 to 3 and as many of the name as it is long; none is missing.
+//! - V2. A volume that is being removed has no name.
+
+use super::{PoolFormatError, require};
+use crate::layout::{Field, Layout};
+use crate::pdata::node::{Key, Value};
+
+const ROOT: Field = Field::new(0, 8, "root", "entry 0: root of the volume's map; 0 for an empty one");
+const SINCE: Field = Field::new(8, 8, "since", "entry 0: generation of the newest node that others may hold");
+const BYTES: Field = Field::new(16, 8, "bytes", "entry 1: size");
+const MAPPED: Field = Field::new(24, 8, "mapped", "entry 1: number of parts that are mapped to data");
+const FLAGS: Field =
+    Field::new(32, 4, "flags", "entry 2: 1 read-only, 2 being removed, 4 lies over an origin, 8 held");
+const NAME_LENGTH: Field = Field::new(36, 4, "name_length", "entry 2: bytes of the name");
+const SOURCE: Field = Field::new(40, 8, "source", "entry 2: id of the volume that it was cloned from, or 0");
+const CREATED: Field = Field::new(48, 8, "created", "entry 3: seconds since 1970-01-01 00:00 UTC");
+const RESERVED: Field = Field::new(56, 8, "reserved", "entry 3: zero");
+const NAME: Field = Field::new(64, 16, "name", "entries from 16 on: the name, 16 bytes each, then zeros");
+
+/// The byte table of a volume.
+pub const VOLUME_LAYOUT: Layout = Layout::new(
+    "Thin pool: volume",
+    "Values of a volume's entries in the map of volumes, one behind the other. The key has the volume's id in its \
+     upper 8 bytes and the number of the entry in the lower ones.",
+    80,
+    &[ROOT, SINCE, BYTES, MAPPED, FLAGS, NAME_LENGTH, SOURCE, CREATED, RESERVED, NAME],
+);
+
+const FIRST_OF_NAME: u64 = 16;
+const NAME_LENGTH_MAX: usize = 255;
+
+/// The key of entry `number` of a volume.
+pub const fn volume_key(volume: u64, number: u64) -> Key {
+    (volume as Key) << 64 | number as Key
+}
+
+/// What a volume is, bit by bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct VolumeFlags(pub u32);
+
+impl VolumeFlags {
+    /// It may not be written.
+    pub const READ_ONLY: u32 = 1;
+    /// It is being removed.
+    pub const REMOVING: u32 = 2;
+    /// What it does not hold is another device's.
+    pub const ORIGIN: u32 = 4;
+    /// It may not be removed.
+    pub const HELD: u32 = 8;
+
+    /// Whether all bits of `flag` are set.
+    pub const fn has(self, flag: u32) -> bool {
+        self.0 & flag == flag
+    }
+
+    /// With the bits of `flag` set or not.
+    #[must_use]
+    pub const fn with(self, flag: u32, set: bool) -> VolumeFlags {
+        VolumeFlags(if set { self.0 | flag } else { self.0 & !flag })
+    }
+}
+
+/// A volume as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeRows {
+    /// Its id.
+    pub volume: u64,
+    /// Root of its map.
+    pub root: u64,
+    /// Generation of the newest node that another volume may hold too.
+    pub since: u64,
+    /// Size.
+    pub bytes: u64,
+    /// Parts mapped to data.
+    pub mapped: u64,
+    /// What it is.
+    pub flags: VolumeFlags,
+    /// The volume that it was cloned from.
+    pub source: u64,
+    /// When it was created.
+    pub created: u64,
+    /// Its name; empty while it is being removed.
+    pub name: String,
+}
+
+impl VolumeRows {
+    /// The entries of the volume.
+    pub fn encode(&self) -> Vec<(Key, Value)> {
+        let mut bytes = vec![0; NAME.offset + self.name.len().next_multiple_of(16)];
+        for (field, number) in
+            [(ROOT, self.root), (SINCE, self.since), (BYTES, self.bytes), (MAPPED, self.mapped)]
+        {
+            field.put_u64(&mut bytes, number);
+        }
+        FLAGS.put_u32(&mut bytes, self.flags.0);
+        NAME_LENGTH.put_u32(&mut bytes, u32::try_from(self.name.len()).expect("a name is short"));
+        SOURCE.put_u64(&mut bytes, self.source);
+        CREATED.put_u64(&mut bytes, self.created);
+        bytes[NAME.offset..NAME.offset + self.name.len()].copy_from_slice(self.name.as_bytes());
+        let entry = |(index, value): (u64, &[u8])| {
+            let number = if index < 4 { index } else { index - 4 + FIRST_OF_NAME };
+            (volume_key(self.volume, number), value.try_into().expect("16 bytes"))
+        };
+        (0..).zip(bytes.chunks_exact(16)).map(entry).collect()
+    }
+
+    /// The volume whose entries these are, in order.
+    pub fn decode(volume: u64, entries: &[(Key, Value)]) -> Result<VolumeRows, PoolFormatError> {
+        let mut bytes = Vec::with_capacity(entries.len() * 16);
+        for (index, (key, value)) in (0_u64..).zip(entries) {
+            let number = if index < 4 { index } else { index - 4 + FIRST_OF_NAME };
+            require(*key == volume_key(volume, number), "V1: an entry is missing")?;
+            bytes.extend_from_slice(value);
+        }
+        require(entries.len() >= 4, "V1: an entry is missing")?;
+        let length = NAME_LENGTH.u32(&bytes) as usize;
+        require(length <= NAME_LENGTH_MAX, "V1: the length of the name")?;
+        require(bytes.len() == NAME.offset + length.next_multiple_of(16), "V1: the length of the name")?;
+        let (name, padding) = bytes[NAME.offset..].split_at(length);
+        require(
+            RESERVED.is_zero(&bytes) && padding.iter().all(|byte| *byte == 0),
+            "reserved bytes are not zero",
+        )?;
+        let name = String::from_utf8(name.to_vec()).map_err(|_| PoolFormatError::Invalid("a name"))?;
+        let flags = VolumeFlags(FLAGS.u32(&bytes));
+        require(flags.0 < 16, "a flag that there is not")?;
+        require(flags.has(VolumeFlags::REMOVING) == name.is_empty(), "V2: the name of a volume")?;
+        Ok(VolumeRows {
+            volume,
+            root: ROOT.u64(&bytes),
+            since: SINCE.u64(&bytes),
+            bytes: BYTES.u64(&bytes),
+            mapped: MAPPED.u64(&bytes),
+            flags,
+            source: SOURCE.u64(&bytes),
+            created: CREATED.u64(&bytes),
+            name,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn volumes_survive_the_round_trip_and_gaps_are_refused() {
+        let rows = VolumeRows {
+            volume: 7,
+            root: 1,
+            since: 2,
+            bytes: 3 << 40,
+            mapped: 4,
+            flags: VolumeFlags(VolumeFlags::READ_ONLY),
+            source: 5,
+            created: 6,
+            name: "a name of more than sixteen bytes".into(),
+        };
+        let entries = rows.encode();
+        assert_eq!(entries.len(), 7);
+        assert_eq!(entries[0], (7 << 64, [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(entries[4].0, (7 << 64) + 16);
+        assert_eq!(VolumeRows::decode(7, &entries), Ok(rows));
+        for missing in 0..entries.len() {
+            let mut entries = entries.clone();
+            entries.remove(missing);
+            assert!(VolumeRows::decode(7, &entries).is_err(), "V1: entry {missing}");
+        }
+        assert!(VolumeRows::decode(8, &entries).is_err());
+    }
+}

@@ -1,0 +1,339 @@
+//! Trees that share nodes: a clone is a second root, and a change copies what the two share.
+//!
+//! A clone costs nothing but a count: one more tree holds the root. Counts go down the tree only where one of the trees
+//! is changed: who copies a node that several hold lets go of the old one and becomes one more holder of each of its
+//! children (Rodeh, "B-trees, shadowing, and clones", ACM TOS 2008; `dm-thin` and btrfs do the same). The owner of
+//! the trees keeps the counts and hands them in as [`Sharing`].
+//!
+//! All changes are of one leaf: its entries are replaced by others as a whole. The owner takes care that what an entry
+//! stands for ends before the next leaf begins ([`Span::end`]); so every question and every change is about one leaf.
+//!
+//! Invariants: T1 to T4 of the module, and
+//! - X1. A node that others hold too is neither changed nor given up, only let go of.
+//! - X2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
+//! - X3. Everything that a change needs to know is read and every block set aside before anything is changed (T3, G1).
+
+use super::pages::{Pages, Stop};
+use super::tree::{Step, Tree, child_of, children, level_of};
+use std::rc::Rc;
+use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
+
+/// Who else holds the nodes of a tree and what its entries stand for.
+pub trait Sharing {
+    /// The generation of the newest node that another tree may hold too (X2).
+    fn since(&self) -> u64;
+    /// How many other trees, or nodes of them, hold the node in `block`.
+    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop>;
+    /// One more holds the node in `block`.
+    fn hold(&self, block: u64);
+    /// One less holds the node in `block`, which others hold too.
+    fn let_go(&self, block: u64);
+    /// One more leaf has this entry.
+    fn hold_entry(&self, key: Key, value: &Value);
+}
+
+/// Of a tree that is never cloned.
+pub struct Alone;
+
+impl Sharing for Alone {
+    fn since(&self) -> u64 {
+        0
+    }
+    fn others(&self, _: &mut Pages, _: u64) -> Result<u64, Stop> {
+        Ok(0)
+    }
+    fn hold(&self, _: u64) {
+        unreachable!("X2: nobody else holds a node")
+    }
+    fn let_go(&self, _: u64) {
+        unreachable!("X2: nobody else holds a node")
+    }
+    fn hold_entry(&self, _: Key, _: &Value) {
+        unreachable!("X2: nobody else holds a node")
+    }
+}
+
+/// The leaf where a key lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Block of the leaf; 0 for an empty tree.
+    pub block: u64,
+    /// The smallest key that it may contain.
+    pub first: Key,
+    /// The smallest key that the next leaf may contain; `None` for the last leaf.
+    pub end: Option<Key>,
+    /// All of its entries.
+    pub entries: Vec<(Key, Value)>,
+}
+
+/// What has left a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Gone {
+    /// Something that others hold still: what it stands for has not changed.
+    Shared,
+    /// A leaf of this tree alone: nobody holds what these entries stand for any more, as far as this tree goes.
+    Own(Vec<(Key, Value)>),
+}
+
+impl Tree {
+    /// The leaf where `key` lies or would lie.
+    pub fn span(self, pages: &mut Pages, key: Key) -> Result<Span, Stop> {
+        let mut span = Span { block: self.root, first: 0, end: None, entries: Vec::new() };
+        while span.block != 0 {
+            let node = pages.node(span.block)?;
+            match &node.entries {
+                Entries::Branch(children) => {
+                    let index = child_of(children, key);
+                    span.first = if index == 0 { span.first } else { children[index].0 };
+                    span.end = children.get(index + 1).map(|child| child.0).or(span.end);
+                    span.block = children[index].1;
+                }
+                Entries::Leaf(entries) => {
+                    span.entries.clone_from(entries);
+                    break;
+                }
+            }
+        }
+        Ok(span)
+    }
+
+    /// Whether others hold the leaf of `key`, or something on the way to it.
+    pub fn is_shared(self, pages: &mut Pages, sharing: &dyn Sharing, key: Key) -> Result<bool, Stop> {
+        let path = self.path(pages, key)?;
+        Ok(first_shared(pages, sharing, &path)? < path.len())
+    }
+
+    /// Replaces all entries of the leaf of `key`. Values of entries that stay the same stay held as they were; the
+    /// caller settles the rest.
+    pub fn edit(
+        &mut self,
+        pages: &mut Pages,
+        sharing: &dyn Sharing,
+        key: Key,
+        entries: Vec<(Key, Value)>,
+    ) -> Result<(), Stop> {
+        assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "N2: keys rise");
+        let path = self.path(pages, key)?;
+        let shared = first_shared(pages, sharing, &path)?;
+        pages.reserve(path.len() * 2 + entries.len() / (LEAF_CAPACITY / 2) + 2)?; // X3
+        let Some(leaf) = self.own(pages, sharing, &path, shared) else {
+            self.plant(pages, &entries);
+            return Ok(());
+        };
+        if entries.is_empty() {
+            pages.release(leaf.address);
+            self.unlink(pages, key, path.len() - 1);
+            return Ok(());
+        }
+        let mut leaves = cut_into_leaves(pages, leaf.address, entries).into_iter();
+        let first = leaves.next().expect("there are entries");
+        pages.change(leaf.address).entries = Entries::Leaf(first);
+        let grown: Vec<_> =
+            leaves.map(|entries| (entries[0].0, pages.create(0, Entries::Leaf(entries)))).collect();
+        self.grow(pages, key, path.len() - 1, grown);
+        Ok(())
+    }
+
+    /// Takes the leaf of `key` out of the tree as a whole.
+    pub fn drop_leaf(
+        &mut self,
+        pages: &mut Pages,
+        sharing: &dyn Sharing,
+        key: Key,
+    ) -> Result<Option<Gone>, Stop> {
+        let path = self.path(pages, key)?;
+        let Some(depth) = path.len().checked_sub(1) else { return Ok(None) };
+        self.drop_at(pages, sharing, key, &path, depth).map(Some)
+    }
+
+    /// Takes out of the tree what others hold too and lies highest on the way to `key`; if there is nothing, the leaf.
+    /// Says too where what is left behind it begins; `None` if there is nothing behind it.
+    pub fn drop_highest(
+        &mut self,
+        pages: &mut Pages,
+        sharing: &dyn Sharing,
+        key: Key,
+    ) -> Result<Option<(Gone, Option<Key>)>, Stop> {
+        let path = self.path(pages, key)?;
+        let Some(leaf) = path.len().checked_sub(1) else { return Ok(None) };
+        let depth = first_shared(pages, sharing, &path)?.min(leaf);
+        let mut end = None;
+        for step in &path[..depth] {
+            if let Entries::Branch(children) = &pages.node(step.address)?.entries {
+                end = children.get(step.index + 1).map(|child| child.0).or(end);
+            }
+        }
+        Ok(Some((self.drop_at(pages, sharing, key, &path, depth)?, end)))
+    }
+
+    fn drop_at(
+        &mut self,
+        pages: &mut Pages,
+        sharing: &dyn Sharing,
+        key: Key,
+        path: &[Step],
+        depth: usize,
+    ) -> Result<Gone, Stop> {
+        let shared = first_shared(pages, sharing, path)?;
+        let dropped = pages.node(path[depth].address)?;
+        pages.reserve(path.len() * 2)?; // X3
+        self.own(pages, sharing, &path[..depth], shared);
+        let gone = if shared <= depth {
+            sharing.let_go(dropped.address);
+            Gone::Shared
+        } else {
+            pages.release(dropped.address);
+            match &dropped.entries {
+                Entries::Leaf(entries) => Gone::Own(entries.clone()),
+                Entries::Branch(_) => unreachable!("only a leaf is taken out that nobody else holds"),
+            }
+        };
+        self.unlink(pages, key, depth);
+        Ok(gone)
+    }
+
+    /// The first leaves of an empty tree.
+    fn plant(&mut self, pages: &mut Pages, entries: &[(Key, Value)]) {
+        let leaves: Vec<_> = entries
+            .chunks(LEAF_CAPACITY)
+            .map(|entries| (entries[0].0, pages.create(0, Entries::Leaf(entries.to_vec()))))
+            .collect();
+        assert!(leaves.len() <= BRANCH_CAPACITY, "one change is not that large");
+        self.root = match leaves[..] {
+            [] => 0,
+            [(_, leaf)] => leaf,
+            _ => pages.create(1, Entries::Branch(leaves)),
+        };
+    }
+
+    /// Makes every node of `path` one of this transaction and of this tree alone; `shared` is the index of the first
+    /// that others hold too. Where the last of them is now.
+    fn own(
+        &mut self,
+        pages: &mut Pages,
+        sharing: &dyn Sharing,
+        path: &[Step],
+        shared: usize,
+    ) -> Option<Step> {
+        let mut parent: Option<Step> = None;
+        for (depth, step) in path.iter().enumerate() {
+            let address = if depth < shared {
+                pages.shadow(step.address)
+            } else {
+                copy_shared(pages, sharing, step.address)
+            };
+            if address != step.address {
+                match parent {
+                    None => self.root = address,
+                    Some(parent) => children(pages, parent.address)[parent.index].1 = address,
+                }
+            }
+            parent = Some(Step { address, index: step.index });
+        }
+        parent
+    }
+
+    /// Takes the child at `depth` on the way to `key`, which is gone, out of its parent, and parents that become empty.
+    fn unlink(&mut self, pages: &mut Pages, key: Key, depth: usize) {
+        assert!(self.root != 0, "there was something");
+        let parents = self.branches(pages, key, depth);
+        for step in parents.into_iter().rev() {
+            let entries = children(pages, step.address);
+            let (first_key, _) = entries.remove(step.index);
+            if let Some(first) = entries.first_mut() {
+                if step.index == 0 {
+                    first.0 = first_key; // N4
+                }
+                return self.lower_root(pages);
+            }
+            pages.release(step.address);
+        }
+        self.root = 0;
+    }
+
+    /// Enters `grown` behind the child at `depth` on the way to `key`.
+    fn grow(&mut self, pages: &mut Pages, key: Key, depth: usize, mut grown: Vec<(Key, u64)>) {
+        for step in self.branches(pages, key, depth).into_iter().rev() {
+            if grown.is_empty() {
+                return;
+            }
+            let entries = children(pages, step.address);
+            let at_end = step.index + 1 == entries.len();
+            entries.splice(step.index + 1..step.index + 1, grown.drain(..));
+            if entries.len() > BRANCH_CAPACITY {
+                let upper = entries.split_off(if at_end { BRANCH_CAPACITY } else { BRANCH_CAPACITY / 2 });
+                let (upper_key, level) = (upper[0].0, level_of(pages, step.address));
+                grown.push((upper_key, pages.create(level, Entries::Branch(upper))));
+            }
+        }
+        if !grown.is_empty() {
+            let level = level_of(pages, self.root) + 1;
+            assert!(level <= LEVEL_MAX, "a tree is never that high");
+            grown.insert(0, (0, self.root));
+            self.root = pages.create(level, Entries::Branch(grown));
+        }
+    }
+
+    /// The first `depth` branches on the way to `key`, all of them owned and in memory.
+    fn branches(self, pages: &mut Pages, key: Key, depth: usize) -> Vec<Step> {
+        let mut steps = Vec::with_capacity(depth);
+        let mut address = self.root;
+        for _ in 0..depth {
+            let node = pages.node(address).expect("T3: the path of a change is in memory");
+            let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
+            let index = child_of(children, key);
+            steps.push(Step { address, index });
+            address = children[index].1;
+        }
+        steps
+    }
+
+    /// A root of this transaction with one child makes way for it.
+    fn lower_root(&mut self, pages: &mut Pages) {
+        while let Ok(node) = pages.node(self.root) {
+            let Entries::Branch(children) = &node.entries else { return };
+            if children.len() > 1 || node.generation != pages.generation() {
+                return;
+            }
+            pages.release(self.root);
+            self.root = children[0].1;
+        }
+    }
+}
+
+/// The index of the first node of `path` that others hold too; everything below it is shared with them.
+fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Step]) -> Result<usize, Stop> {
+    for (depth, step) in path.iter().enumerate() {
+        let generation = pages.node(step.address)?.generation;
+        if generation <= sharing.since() && sharing.others(pages, step.address)? > 0 {
+            return Ok(depth);
+        }
+    }
+    Ok(path.len())
+}
+
+/// X1: a copy of a node that others hold too.
+fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, address: u64) -> u64 {
+    assert!(sharing.since() > 0, "X1: nothing is shared before the first clone");
+    let node: Rc<Node> = pages.node(address).expect("T3: the path of a change is in memory");
+    match &node.entries {
+        Entries::Branch(children) => children.iter().for_each(|child| sharing.hold(child.1)),
+        Entries::Leaf(entries) => entries.iter().for_each(|(key, value)| sharing.hold_entry(*key, value)),
+    }
+    sharing.let_go(address);
+    pages.create(node.level, node.entries.clone())
+}
+
+/// The entries of the leaf in `address`, changed, in as many leaves as they need: full ones if they grew at their end.
+fn cut_into_leaves(pages: &mut Pages, address: u64, entries: Vec<(Key, Value)>) -> Vec<Vec<(Key, Value)>> {
+    if entries.len() <= LEAF_CAPACITY {
+        return vec![entries];
+    }
+    let node = pages.node(address).expect("T3: the path of a change is in memory");
+    let Entries::Leaf(old) = &node.entries else { unreachable!("N3: a path ends in a leaf") };
+    let kept = old.iter().zip(&entries).take_while(|(old, new)| old.0 == new.0).count();
+    let at_end = kept + 1 >= old.len();
+    let count = entries.len().div_ceil(LEAF_CAPACITY);
+    let length = if at_end { LEAF_CAPACITY } else { entries.len().div_ceil(count) };
+    entries.chunks(length).map(<[_]>::to_vec).collect()
+}

@@ -1,0 +1,204 @@
+//! Checkpoints: everything in the maps becomes durable, the log begins anew, and freed blocks become free.
+//!
+//! The one who leads writes them (C1). What they capture is one instant at which counts and volumes are in the maps; so
+//! their changes are put there first, and again if others came meanwhile.
+
+use super::volume::Volume;
+use super::{Pool, Sabotage, index, io_error};
+use crate::pdata::{MapError, Pages, Stop, Tree};
+use std::rc::Rc;
+use varve_block::{Durability, IoError};
+use varve_format::pdata::node::{Key, Value};
+use varve_format::thin::{PART_SIZE, Superblock, volume_key};
+
+impl Pool {
+    /// T8: so few blocks are left for nodes that those given up should become free.
+    pub(super) fn is_metadata_tight(&self) -> bool {
+        let pages = self.map.pages();
+        pages.free_blocks_for_nodes() < self.floor_blocks() / 2 && pages.reclaimable_blocks() > 0
+    }
+
+    pub(super) fn floor_blocks(&self) -> u64 {
+        super::recover::floor_blocks(self.end_block.get())
+    }
+
+    /// Writes a checkpoint. `NoSpace` says that nothing has begun; after any other error the pool has failed.
+    pub(super) async fn write_checkpoint(&self) -> Result<(), IoError> {
+        self.hand_over().await;
+        let (commit, superblock) = loop {
+            self.settle_maps().await.map_err(|error| self.failure(error))?;
+            let capture = |_: &mut Pages| {
+                if !self.are_maps_settled() {
+                    return Ok(None);
+                }
+                self.shares.commit_begins();
+                drop(self.commits.begin());
+                Ok(Some((self.superblock(), self.tickets.mark())))
+            };
+            let frozen = self.map.freeze_when(capture).await.map_err(|error| self.failure(error))?;
+            if let Some(frozen) = frozen {
+                break frozen;
+            }
+        };
+        let (mut superblock, mark) = superblock;
+        (superblock.generation, superblock.free_blocks) = (commit.generation(), commit.free_blocks());
+        superblock.places = commit.places().to_vec();
+        if let Err(error) = self.write_frozen(&commit, &superblock).await {
+            self.fail(error);
+            return Err(error);
+        }
+        self.number.set(superblock.number);
+        {
+            // Nothing is logged while a checkpoint is written (C1): it needs none of the records before.
+            let mut ring = self.commits.ring.borrow_mut();
+            assert_eq!(ring.sequence, superblock.sequence, "C1");
+            ring.live.clear();
+        }
+        *self.handover.borrow_mut() = Some((commit, mark));
+        self.try_hand_over();
+        self.shares.commit_ended();
+        self.commits.end();
+        Ok(())
+    }
+
+    async fn write_frozen(
+        &self,
+        commit: &crate::pdata::Commit,
+        superblock: &Superblock,
+    ) -> Result<(), IoError> {
+        assert_eq!(superblock.generation, commit.generation(), "the superblock is of this checkpoint");
+        self.map.write(commit).await.map_err(io_error)?;
+        let device = self.device();
+        if !self.sabotaged(Sabotage::MetadataBeforeData) {
+            device.flush().await?; // T1
+        }
+        let mut slot = self.arena.take(index(superblock.slot_blocks * PART_SIZE));
+        superblock.encode(&mut slot);
+        device.write(superblock.slot() * PART_SIZE, slot.freeze(), Durability::Durable).await?;
+        Ok(())
+    }
+
+    /// What a superblock says of this instant; the rest is the commit's.
+    fn superblock(&self) -> Superblock {
+        let ring = self.commits.ring.borrow();
+        Superblock {
+            number: self.number.get() + 1,
+            pool: self.id,
+            block_size: self.layout.block_size,
+            slot_blocks: self.layout.slot_blocks,
+            log_blocks: self.layout.log_blocks,
+            end_block: self.end_block.get(),
+            generation: 0,
+            free_blocks: 0,
+            shares: self.shares.root().root,
+            volumes: self.table.get().root,
+            head: ring.head,
+            sequence: ring.sequence,
+            next_volume: self.next_volume.get(),
+            places: Vec::new(),
+        }
+    }
+
+    /// An error before anything has begun: only one of the device or of damage is the end.
+    fn failure(&self, error: MapError) -> IoError {
+        let error = io_error(error);
+        if error != IoError::NoSpace {
+            self.fail(error);
+        }
+        error
+    }
+
+    /// Whether the maps say what is in memory (H3).
+    fn are_maps_settled(&self) -> bool {
+        let clean = |volume: &Rc<Volume>| !volume.dirty.get();
+        self.shares.differences() == 0
+            && self.forgotten.borrow().is_empty()
+            && self.volumes.borrow().values().all(clean)
+    }
+
+    /// Puts counts and volumes into their maps.
+    async fn settle_maps(&self) -> Result<(), MapError> {
+        while self.map.run(|pages| self.shares.attempt_fold(pages)).await? {}
+        let dirty: Vec<_> =
+            self.volumes.borrow().values().filter(|volume| volume.dirty.get()).cloned().collect();
+        for volume in dirty {
+            volume.dirty.set(false);
+            if let Err(error) = self.write_rows(&volume).await {
+                volume.dirty.set(true);
+                return Err(error);
+            }
+        }
+        let forgotten = self.forgotten.borrow().clone();
+        for id in forgotten {
+            self.remove_rows(id, 0).await?;
+            self.forgotten.borrow_mut().remove(&id);
+        }
+        Ok(())
+    }
+
+    async fn write_rows(&self, volume: &Volume) -> Result<(), MapError> {
+        let rows = volume.rows().encode();
+        assert!(rows.len() >= 4, "V1");
+        let last = rows.last().expect("V1: a volume has entries").0;
+        for (key, value) in rows {
+            self.change_table(|tree, pages| put(tree, pages, key, value)).await?;
+        }
+        self.remove_rows(volume.id, last as u64 + 1).await
+    }
+
+    /// Removes the entries of a volume from number `from` on.
+    async fn remove_rows(&self, volume: u64, from: u64) -> Result<(), MapError> {
+        let (start, end) = (volume_key(volume, from), volume_key(volume, u64::MAX));
+        loop {
+            let next = self.map.run(|pages| self.table.get().ceiling(pages, start)).await?;
+            let Some((key, _)) = next.filter(|(key, _)| *key <= end) else { return Ok(()) };
+            self.change_table(|tree, pages| tree.remove(pages, key).map(drop)).await?;
+        }
+    }
+
+    async fn change_table(
+        &self,
+        change: impl Fn(&mut Tree, &mut Pages) -> Result<(), Stop>,
+    ) -> Result<(), MapError> {
+        self.map
+            .run(|pages| {
+                let mut tree = self.table.get();
+                change(&mut tree, pages)?;
+                self.table.set(tree);
+                Ok(())
+            })
+            .await
+    }
+
+    /// T5: waits for those who were under way at the last checkpoint, then makes free what it freed.
+    pub(super) async fn hand_over(&self) {
+        let mark = self.handover.borrow().as_ref().map(|(_, mark)| *mark);
+        if let Some(mark) = mark {
+            self.tickets.ended(mark).await;
+            self.try_hand_over();
+        }
+    }
+
+    /// T5: makes free what the last checkpoint freed, if nobody of before is under way.
+    pub(super) fn try_hand_over(&self) -> bool {
+        let mut handover = self.handover.borrow_mut();
+        let ended = |mark: u64| self.tickets.have_ended(mark) || self.sabotaged(Sabotage::ForgetReaders);
+        if handover.as_ref().is_none_or(|(_, mark)| !ended(*mark)) {
+            return false;
+        }
+        if let Some((commit, _)) = handover.take() {
+            self.map.committed(commit);
+            if self.map.pages().free_blocks() > 0 {
+                self.room.came();
+            }
+        }
+        true
+    }
+}
+
+fn put(tree: &mut Tree, pages: &mut Pages, key: Key, value: Value) -> Result<(), Stop> {
+    if tree.get(pages, key)? != Some(value) {
+        tree.insert(pages, key, value)?;
+    }
+    Ok(())
+}

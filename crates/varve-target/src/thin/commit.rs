@@ -1,0 +1,319 @@
+//! Commits: who waits for one, the changes that the next one will carry, and the ring in which their records lie.
+//!
+//! Everybody who needs a commit waits for one that begins after now. One of them leads; when his has ended, one of those
+//! who came meanwhile leads the next, for all of them.
+//!
+//! Invariants: T1 to T3 of the module, and
+//! - C1. One leads at a time; everything in a commit and a checkpoint is his.
+//! - C2. A record never lies over one that the last durable superblock needs.
+
+use super::{Pool, PoolError, Sabotage, index};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+use varve_block::{Durability, IoError, Moment};
+use varve_format::thin::{Change, Mapping, PART_SIZE, RECORD_BLOCKS_MAX, Record, change_length};
+
+/// So many bytes of changes are not left to wait for somebody who asks.
+const PENDING_BYTES_MAX: usize = 128 << 10;
+/// So many counts of holders are not left in memory (H3).
+const DIFFERENCES_MAX: usize = 16 << 10;
+
+/// What there is to know about commits.
+pub(super) struct Commits {
+    pub(super) pending: RefCell<Pending>,
+    pub(super) ring: RefCell<Ring>,
+    /// Commits that have begun, and that have ended.
+    begun: Cell<u64>,
+    done: Cell<u64>,
+    leading: Cell<bool>,
+    wants_checkpoint: Cell<bool>,
+    waiting: RefCell<Vec<Waker>>,
+    /// How often something has changed.
+    changes: Cell<u64>,
+}
+
+/// What has changed since the last commit.
+#[derive(Default)]
+pub(super) struct Pending {
+    changes: Vec<Change>,
+    bytes: usize,
+    /// When the first of them was made.
+    since: Option<Moment>,
+}
+
+/// The ring of the log.
+pub(super) struct Ring {
+    /// First block of the pool that is part of it.
+    pub(super) first: u64,
+    pub(super) blocks: u64,
+    /// Where the next record lies if there is room, counted from `first`.
+    pub(super) head: u64,
+    /// The number of the next record.
+    pub(super) sequence: u64,
+    /// Records that the last durable superblock needs: where and how long.
+    pub(super) live: VecDeque<(u64, u64)>,
+}
+
+impl Ring {
+    /// Where a record of `blocks` blocks goes (C2).
+    fn place(&self, blocks: u64) -> Option<u64> {
+        assert!((1..=self.record_blocks_max()).contains(&blocks), "L2: a record of {blocks} blocks");
+        [self.head, 0].into_iter().find(|start| {
+            let end = start + blocks;
+            end <= self.blocks
+                && !self.live.iter().any(|(other, length)| *other < end && *start < other + length)
+        })
+    }
+
+    fn live_blocks(&self) -> u64 {
+        self.live.iter().map(|(_, length)| length).sum()
+    }
+
+    /// The longest record: two of them, and what a wrap wastes, always fit.
+    pub(super) fn record_blocks_max(&self) -> u64 {
+        (self.blocks / 4).clamp(1, RECORD_BLOCKS_MAX)
+    }
+
+    /// Whether there may be no room for records of so many bytes in all.
+    fn is_tight(&self, bytes: usize) -> bool {
+        let longest = self.record_blocks_max();
+        // A change may not fit into the rest of a record.
+        let records = bytes / (Record::capacity(longest) - 512) + 1;
+        self.live_blocks() + (records as u64 + 1) * longest > self.blocks
+    }
+}
+
+impl Pending {
+    /// Adds a change; goes on with the last one if it can.
+    fn push(&mut self, change: Change) {
+        match (self.changes.last_mut(), &change) {
+            (
+                Some(Change::Map { volume, start, count, place }),
+                Change::Map { volume: other, start: next, count: more, place: behind },
+            ) if volume == other
+                && *start + *count == *next
+                && *place + *count == *behind
+                && *count + *more <= Mapping::COUNT_MAX =>
+            {
+                *count += more;
+            }
+            (
+                Some(Change::Unmap { volume, end, .. }),
+                Change::Unmap { volume: other, start: next, end: last },
+            ) if volume == other && end == next => *end = *last,
+            _ => {
+                self.bytes += change_length(&change);
+                self.changes.push(change);
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl Commits {
+    pub(super) fn new(ring: Ring) -> Self {
+        Self {
+            pending: RefCell::default(),
+            ring: RefCell::new(ring),
+            begun: Cell::new(0),
+            done: Cell::new(0),
+            leading: Cell::new(false),
+            wants_checkpoint: Cell::new(false),
+            waiting: RefCell::default(),
+            changes: Cell::new(0),
+        }
+    }
+
+    /// How often something has changed since the pool was opened.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
+    /// A commit begins with everything that has changed up to this instant.
+    pub(super) fn begin(&self) -> Vec<Change> {
+        assert_eq!(self.begun.get(), self.done.get(), "C1: one commit at a time");
+        self.begun.set(self.begun.get() + 1);
+        std::mem::take(&mut *self.pending.borrow_mut()).changes
+    }
+
+    /// Everything that has begun is durable.
+    pub(super) fn end(&self) {
+        assert!(self.begun.get() > self.done.get(), "C1: what ends has begun");
+        self.done.set(self.begun.get());
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether a change that was acknowledged may not be durable yet.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.pending.borrow().is_empty() || self.begun.get() != self.done.get()
+    }
+}
+
+impl Pool {
+    /// Something has changed, in this very instant.
+    pub(super) fn log(&self, change: Change) {
+        self.commits.changes.set(self.commits.changes.get() + 1);
+        let mut pending = self.commits.pending.borrow_mut();
+        pending.since.get_or_insert_with(|| self.clock.now());
+        pending.push(change);
+    }
+
+    /// Makes durable everything that was acknowledged before (T2).
+    pub async fn commit(&self) -> Result<(), PoolError> {
+        Ok(self.join_commit(false).await?)
+    }
+
+    /// As [`Pool::commit`], and begins the log anew: what was freed before is free then.
+    pub async fn checkpoint(&self) -> Result<(), PoolError> {
+        Ok(self.join_commit(true).await?)
+    }
+
+    pub(super) async fn join_commit(&self, checkpoint: bool) -> Result<(), IoError> {
+        let commits = &self.commits;
+        let target = commits.begun.get() + 1;
+        if checkpoint {
+            commits.wants_checkpoint.set(true);
+        }
+        loop {
+            self.is_sound()?;
+            if commits.done.get() >= target {
+                return Ok(());
+            }
+            if !commits.leading.replace(true) {
+                let outcome = self.lead().await;
+                commits.leading.set(false);
+                commits.waiting.take().into_iter().for_each(Waker::wake);
+                outcome?;
+                continue;
+            }
+            self.somebody_leads(target).await;
+        }
+    }
+
+    async fn somebody_leads(&self, target: u64) {
+        let commits = &self.commits;
+        poll_fn(|context| {
+            let over = commits.done.get() >= target || !commits.leading.get() || self.failed.get().is_some();
+            if over {
+                return Poll::Ready(());
+            }
+            commits.waiting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// C1: one commit, with a checkpoint if it is time for one.
+    async fn lead(&self) -> Result<(), IoError> {
+        let asked = self.commits.wants_checkpoint.replace(false);
+        if asked || self.is_log_tight() || self.wants_checkpoint() {
+            match self.write_checkpoint().await {
+                // Nothing has begun: without a checkpoint nothing is lost, unless the log has no room.
+                Err(IoError::NoSpace) if !self.is_log_tight() => {}
+                outcome => return outcome,
+            }
+        }
+        self.shares.commit_begins();
+        let changes = self.commits.begin();
+        let outcome = self.append(changes).await;
+        if let Err(error) = outcome {
+            self.fail(error);
+        }
+        self.shares.commit_ended();
+        self.commits.end();
+        outcome
+    }
+
+    fn is_log_tight(&self) -> bool {
+        self.commits.ring.borrow().is_tight(self.commits.pending.borrow().bytes)
+    }
+
+    fn wants_checkpoint(&self) -> bool {
+        let is_log_long = {
+            let ring = self.commits.ring.borrow();
+            ring.live_blocks() * 2 > ring.blocks
+        };
+        let is_cache_dirty = self.map.pages().wants_commit();
+        let are_counts_many = self.shares.differences() > DIFFERENCES_MAX;
+        is_log_long || is_cache_dirty || are_counts_many || self.is_metadata_tight()
+    }
+
+    /// Flushes the data and writes the records that make it part of the volumes (T1, T3).
+    async fn append(&self, changes: Vec<Change>) -> Result<(), IoError> {
+        let device = self.device();
+        if changes.is_empty() || !self.sabotaged(Sabotage::MetadataBeforeData) {
+            device.flush().await?; // T1
+        }
+        let longest = self.commits.ring.borrow().record_blocks_max();
+        let mut changes = changes.into_iter().peekable();
+        while changes.peek().is_some() {
+            let (mut length, mut some) = (0, Vec::new());
+            while let Some(change) =
+                changes.next_if(|change| length + change_length(change) <= Record::capacity(longest))
+            {
+                length += change_length(&change);
+                some.push(change);
+            }
+            self.append_record(some).await?;
+        }
+        Ok(())
+    }
+
+    async fn append_record(&self, changes: Vec<Change>) -> Result<(), IoError> {
+        let (sequence, first) = {
+            let ring = self.commits.ring.borrow();
+            (ring.sequence, ring.first)
+        };
+        assert!(!changes.is_empty(), "L2: a record says something");
+        let record = Record { sequence, pool: self.store_id(), changes };
+        let blocks = record.blocks();
+        let start =
+            self.commits.ring.borrow().place(blocks).expect("C2: a tight ring gets a checkpoint first");
+        let mut bytes = self.arena.take(index(blocks * PART_SIZE));
+        record.encode(&mut bytes);
+        self.device().write((first + start) * PART_SIZE, bytes.freeze(), Durability::Durable).await?; // T3
+        let mut ring = self.commits.ring.borrow_mut();
+        assert_eq!(ring.sequence, sequence, "T3: one record at a time");
+        ring.live.push_back((start, blocks));
+        ring.head = start + blocks;
+        ring.sequence += 1;
+        Ok(())
+    }
+
+    /// Nothing is changed any more: what is on the disk is not known.
+    pub(super) fn fail(&self, error: IoError) {
+        tracing::error!(%error, "a commit of the pool failed; it is not changed any more");
+        self.failed.set(Some(error));
+        self.commits.waiting.take().into_iter().for_each(Waker::wake);
+        self.room.came();
+    }
+
+    /// First half of the pool's id, which all of its metadata carries.
+    pub(super) fn store_id(&self) -> u64 {
+        self.id.as_u64_pair().0
+    }
+
+    /// Whether what waits for a commit has waited long enough, or is enough.
+    pub(super) fn is_commit_due(&self) -> bool {
+        let pending = self.commits.pending.borrow();
+        let since = |since: Moment| self.clock.now().since(since) >= self.options.commit_interval;
+        !self.commits.leading.get() && (pending.since.is_some_and(since) || pending.bytes > PENDING_BYTES_MAX)
+    }
+
+    /// Commits what waits too long, for ever; to be run by the pool's owner. Ends with the error that ends the pool.
+    pub async fn keep_committing(&self) -> PoolError {
+        loop {
+            self.clock.sleep(self.options.commit_interval).await;
+            if self.is_commit_due()
+                && let Err(error) = self.join_commit(false).await
+            {
+                return error.into();
+            }
+        }
+    }
+}

@@ -1,0 +1,305 @@
+//! The front of a volume: what its client reads, writes, zeroes and discards.
+//!
+//! A write to parts that the volume does not own alone goes to fresh blocks; only when it is done the parts are mapped to
+//! them. So nothing is ever read, copied or zeroed first, and what is not written is not there.
+
+use super::full::Attempt;
+use super::mapping::Target;
+use super::runs::Segment;
+use super::volume::Volume;
+use super::{Pool, Sabotage, index, io_error};
+use crate::fan_out::{fan_out, join_pieces};
+use crate::pdata::{MapError, Pages};
+use std::rc::Rc;
+use varve_block::{
+    Access, Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io,
+    IoError, Outcome, Shape, StatusFuture, StatusRun, ZeroOptions,
+};
+use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
+
+/// A volume as a device.
+pub(super) struct Front {
+    pub(super) pool: Rc<Pool>,
+    pub(super) volume: Rc<Volume>,
+    pub(super) shape: Shape,
+}
+
+/// A run of parts of a write, and where it goes.
+struct Piece {
+    start: u64,
+    count: u64,
+    place: u64,
+    fresh: bool,
+}
+
+fn parts(extent: Extent) -> (u64, u64) {
+    assert!(extent.is_aligned(PART_SIZE), "D2: {extent:?}");
+    (extent.offset / PART_SIZE, extent.end() / PART_SIZE)
+}
+
+impl Front {
+    pub(super) fn new(pool: Rc<Pool>, volume: Rc<Volume>) -> Self {
+        let read_only = volume.has(VolumeFlags::READ_ONLY);
+        let shape = Shape {
+            optimal_size: u32::try_from(pool.block_size()).expect("a block is at most 1 MiB"),
+            access: if read_only { Access::ReadOnly } else { Access::ReadWrite },
+            discard: true,
+            fast_zero: true,
+            ..Shape::new(volume.bytes.get(), PART_SIZE as u32)
+        };
+        Self { pool, volume, shape }
+    }
+
+    fn is_gone(&self) -> bool {
+        self.volume.has(VolumeFlags::REMOVING)
+    }
+
+    async fn read(&self, offset: u64, buffer: Buffer) -> Outcome {
+        if self.is_gone() {
+            return Err(IoError::Gone);
+        }
+        let ticket = self.pool.tickets.take();
+        let (from, to) = parts(Extent::new(offset, buffer.len() as u64));
+        let resolve = |pages: &mut Pages| self.pool.attempt_resolve(pages, &self.volume, from, to);
+        let segments = self.pool.map.run(resolve).await.map_err(io_error)?;
+        let (device, origin) = (self.pool.device(), self.volume.origin.borrow().clone());
+        let (mut rest, mut pieces) = (buffer, Vec::with_capacity(segments.len()));
+        for segment in segments {
+            let after = rest.split_off(index(segment.count * PART_SIZE));
+            let piece = std::mem::replace(&mut rest, after);
+            pieces.push(read_segment(&device, origin.as_ref(), segment, piece)?);
+        }
+        let outcome = join_pieces(pieces).await;
+        drop(ticket);
+        outcome
+    }
+
+    async fn write(&self, offset: u64, data: Bytes, durability: Durability) -> Outcome {
+        let mut attempt = Attempt::default();
+        let (from, to) = parts(Extent::new(offset, data.len() as u64));
+        loop {
+            self.pool.is_sound()?;
+            self.pool.keep_metadata_room().await?;
+            self.pool.begin_attempt(&mut attempt);
+            let inside = self.volume.gate.enter().await;
+            if self.is_gone() {
+                return Err(IoError::Gone);
+            }
+            let ticket = self.pool.tickets.take();
+            let plan = |pages: &mut Pages| self.pool.attempt_plan(pages, &self.volume, from, to);
+            let targets = self.pool.map.run(plan).await.map_err(io_error)?;
+            match self.place(&targets).await {
+                Ok(pieces) => {
+                    let written = self.write_pieces(from, &data, durability, &pieces).await;
+                    drop((ticket, inside)); // U1, and a checkpoint waits for tickets
+                    return self.finish(written?, durability).await;
+                }
+                Err(MapError::Full) => {
+                    drop((ticket, inside)); // U1
+                    self.pool.make_room(&mut attempt).await?;
+                }
+                Err(error) => return Err(io_error(error)),
+            }
+        }
+    }
+
+    /// Takes blocks for what needs some: all or none.
+    async fn place(&self, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, MapError> {
+        let mut pieces = Vec::with_capacity(targets.len());
+        for (start, count, target) in targets {
+            let (mut start, mut count, mut hint) = match target {
+                Target::Own(place) => {
+                    pieces.push(Piece { start: *start, count: *count, place: *place, fresh: false });
+                    continue;
+                }
+                Target::Fresh(hint) => (*start, *count, hint.place),
+            };
+            let unit = self.pool.unit();
+            while count > 0 {
+                let take = |pages: &mut Pages| pages.take_loose(hint, unit, start % unit, count);
+                let run = match self.pool.map.run(take).await {
+                    Ok(run) => run,
+                    Err(error) => {
+                        self.untake(&pieces);
+                        return Err(error);
+                    }
+                };
+                pieces.push(Piece { start, count: run.1, place: run.0, fresh: true });
+                (start, count, hint) = (start + run.1, count - run.1, Some(run.0 + run.1));
+            }
+        }
+        self.pool.notify_space();
+        Ok(pieces)
+    }
+
+    fn untake(&self, pieces: &[Piece]) {
+        let mut pages = self.pool.map.pages();
+        let fresh = pieces.iter().filter(|piece| piece.fresh);
+        fresh.for_each(|piece| pages.untake_loose((piece.place, piece.count)));
+    }
+
+    /// Writes the data and maps what is fresh (T1). Whether there is still something to commit for a durable write.
+    async fn write_pieces(
+        &self,
+        from: u64,
+        data: &Bytes,
+        durability: Durability,
+        pieces: &[Piece],
+    ) -> Result<bool, IoError> {
+        let behind = pieces.iter().any(|piece| piece.fresh) || self.pool.commits.is_behind();
+        let below = if behind { Durability::Volatile } else { durability };
+        let count: u64 = pieces.iter().map(|piece| piece.count).sum();
+        assert_eq!(count * PART_SIZE, data.len() as u64, "every part is written once");
+        let device = self.pool.device();
+        let writes = pieces.iter().map(|piece| {
+            let at = index((piece.start - from) * PART_SIZE);
+            let data = data.slice(at, index(piece.count * PART_SIZE));
+            (&device, Io::Write { offset: piece.place * PART_SIZE, data, durability: below })
+        });
+        if let Err(error) = fan_out(writes).await {
+            self.untake(pieces);
+            return Err(error);
+        }
+        for (number, piece) in pieces.iter().enumerate().filter(|(_, piece)| piece.fresh) {
+            let Piece { start, count, place, .. } = *piece;
+            let mapped = self.pool.map(&self.volume, Mapping { start, count, place, birth: 0 }).await;
+            if let Err((error, rest)) = mapped {
+                self.pool.map.pages().untake_loose((rest.place, rest.count));
+                self.untake(&pieces[number + 1..]);
+                return Err(io_error(error));
+            }
+        }
+        Ok(behind)
+    }
+
+    /// T2: what a durable change still needs; and the commit that is due in any case.
+    async fn finish(&self, behind: bool, durability: Durability) -> Outcome {
+        let sabotaged = self.pool.sabotaged(Sabotage::DurableBeforeCommit);
+        let needed = behind && durability == Durability::Durable && !sabotaged;
+        if needed {
+            self.pool.join_commit(false).await?;
+        } else if self.pool.is_commit_due() {
+            // Nobody asked for it: if it fails, the next one who needs it is told.
+            let _ = self.pool.join_commit(false).await;
+        }
+        Ok(Buffer::empty())
+    }
+
+    /// Makes parts read as zeros, without any data.
+    async fn zero(&self, extent: Extent, options: ZeroOptions) -> Outcome {
+        let (from, to) = parts(extent);
+        self.clear(from, to).await?;
+        self.finish(true, options.durability).await
+    }
+
+    /// A hint: what cannot be done is left.
+    async fn discard(&self, extent: Extent) -> Outcome {
+        let (from, to) = parts(extent);
+        match self.clear(from, to).await {
+            Ok(()) | Err(IoError::NoSpace) => self.finish(true, Durability::Volatile).await,
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn clear(&self, from: u64, to: u64) -> Result<(), IoError> {
+        let mut at = from;
+        while at < to {
+            self.pool.is_sound()?;
+            self.pool.keep_metadata_room().await?;
+            let _inside = self.volume.gate.enter().await;
+            if self.is_gone() {
+                return Err(IoError::Gone);
+            }
+            let _ticket = self.pool.tickets.take();
+            if self.volume.has(VolumeFlags::ORIGIN) {
+                let count = (to - at).min(Mapping::COUNT_MAX);
+                let zeros = Mapping { start: at, count, place: 0, birth: 0 };
+                self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| io_error(error))?;
+                at += count;
+            } else {
+                at = self.pool.unmap_some(&self.volume, at, to).await.map_err(io_error)?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Outcome {
+        if self.pool.commits.is_behind() {
+            self.pool.join_commit(false).await?; // T2
+            return Ok(Buffer::empty());
+        }
+        self.pool.is_sound()?;
+        self.pool.device().flush().await
+    }
+
+    async fn allocation(&self, extent: Extent) -> Result<Vec<StatusRun>, IoError> {
+        let _ticket = self.pool.tickets.take();
+        let whole = extent.align_out(PART_SIZE);
+        // One leaf at most, so that the answer is short.
+        let (from, to) = parts(whole);
+        let resolve = |pages: &mut Pages| self.pool.attempt_resolve_some(pages, &self.volume, from, to);
+        let segments = self.pool.map.run(resolve).await.map_err(io_error)?;
+        let has_origin = self.volume.has(VolumeFlags::ORIGIN);
+        let mut runs: Vec<StatusRun> = Vec::new();
+        for segment in segments {
+            let here = Extent::new(segment.start * PART_SIZE, segment.count * PART_SIZE);
+            let Some(part) = here.intersect(extent) else { continue };
+            let allocation = match segment.mapping {
+                Some(mapping) if mapping.place != 0 => Allocation::Data,
+                None if has_origin => Allocation::Data,
+                _ => Allocation::Hole,
+            };
+            match runs.last_mut() {
+                Some(last) if last.allocation == allocation => last.length += part.length,
+                _ => runs.push(StatusRun { length: part.length, allocation }),
+            }
+        }
+        Ok(runs)
+    }
+}
+
+/// Reads one run: from the pool, as zeros without any request, or from below (T6).
+fn read_segment<'a>(
+    device: &'a Device,
+    origin: Option<&'a Device>,
+    segment: Segment,
+    mut buffer: Buffer,
+) -> Result<Completion<'a>, IoError> {
+    let offset = segment.start * PART_SIZE;
+    assert_eq!(segment.count * PART_SIZE, buffer.len() as u64, "every part is read once");
+    match (segment.mapping, origin) {
+        (Some(mapping), _) if mapping.place != 0 => Ok(device.read(mapping.place * PART_SIZE, buffer)),
+        (None, Some(origin)) if offset < origin.shape().size => {
+            let here = index((origin.shape().size - offset).min(buffer.len() as u64));
+            let mut behind = buffer.split_off(here);
+            behind.fill(0);
+            Ok(join_pieces(vec![origin.read(offset, buffer), Completion::ready(Ok(behind))]))
+        }
+        _ => {
+            buffer.fill(0);
+            Ok(Completion::ready(Ok(buffer)))
+        }
+    }
+}
+
+impl BlockDevice for Front {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            Io::Read { offset, buffer } => Completion::pending(self.read(offset, buffer)),
+            Io::Write { offset, data, durability } => {
+                Completion::pending(self.write(offset, data, durability))
+            }
+            Io::Zero { extent, options } => Completion::pending(self.zero(extent, options)),
+            Io::Discard { extent } => Completion::pending(self.discard(extent)),
+            Io::Flush => Completion::pending(self.flush()),
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        Box::pin(self.allocation(extent))
+    }
+}

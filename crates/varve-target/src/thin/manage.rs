@@ -1,0 +1,460 @@
+//! Creating, cloning, rolling back, removing and naming volumes; what there is and how much of it is used.
+//!
+//! Each of these is one change: made in memory in one instant, logged in the same, and committed before it is answered.
+
+use super::device::Front;
+use super::volume::Volume;
+use super::{Pool, PoolError};
+use crate::pdata::{Pages, Tree};
+use std::rc::Rc;
+use varve_block::{Device, Extent, LockMode, is_aligned};
+use varve_format::thin::{Change, PART_SIZE, VolumeFlags, VolumeRows};
+use varve_format::{NAME_LENGTH_MAX as OWN_NAME_LENGTH_MAX, check_name};
+
+/// The longest name in a pool, in bytes: a number, `@` and a name.
+const NAME_LENGTH_MAX: usize = OWN_NAME_LENGTH_MAX + 21;
+
+/// A volume to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewVolume {
+    /// Its name, unlike all others in the pool: one that a volume may have, or `NUMBER@NAME` for a snapshot of the volume
+    /// with this number.
+    pub name: String,
+    /// Its size, a multiple of 4 KiB.
+    pub bytes: u64,
+    /// Whether another device shows where nothing was written; see [`Pool::set_origin`].
+    pub over_origin: bool,
+}
+
+/// A volume as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its id, never given twice.
+    pub id: u64,
+    /// Its name; empty while it is being removed.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes of it that have space in the pool, shared or not.
+    pub mapped_bytes: u64,
+    /// What it is.
+    pub flags: VolumeFlags,
+    /// The volume that it was cloned from; 0 for none.
+    pub source: u64,
+    /// When it was created, in seconds since 1970.
+    pub created: u64,
+    /// Of one that is being removed: bytes of it that are settled, from its start on, as of this boot.
+    pub removed_bytes: u64,
+}
+
+/// How full a pool is, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// All of it.
+    pub size: u64,
+    /// What data may take now.
+    pub free: u64,
+    /// What was given up and comes back with the next checkpoint.
+    pub returning: u64,
+    /// What only metadata may take.
+    pub reserve: u64,
+    /// The sum of the sizes of all volumes.
+    pub virtual_bytes: u64,
+}
+
+impl Pool {
+    /// The turn to do something to a volume as a whole.
+    pub(super) async fn manage(&self, id: u64) -> varve_block::RangeGuard {
+        self.managing.lock(Extent::new(id, 1), LockMode::Exclusive).await
+    }
+
+    fn check_new_name(&self, name: &str) -> Result<(), PoolError> {
+        check_volume_name(name)?;
+        let volumes = self.volumes.borrow();
+        let taken = volumes.values().any(|volume| *volume.name.borrow() == name);
+        if taken { Err(PoolError::Exists) } else { Ok(()) }
+    }
+
+    fn new_id(&self) -> u64 {
+        self.next_volume.get()
+    }
+
+    /// Makes `change` and logs it, in this instant.
+    pub(super) fn make(&self, change: Change) -> Result<(), PoolError> {
+        self.is_sound()?;
+        self.apply(&mut self.map.pages(), &change)?;
+        self.log(change);
+        Ok(())
+    }
+
+    /// Creates an empty volume; its id.
+    pub async fn create(&self, new: &NewVolume) -> Result<u64, PoolError> {
+        self.check_new_name(&new.name)?;
+        if !is_aligned(new.bytes, PART_SIZE) || new.bytes > 1 << 60 || new.bytes == 0 {
+            return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
+        }
+        let volume = self.new_id();
+        let flags = VolumeFlags::default().with(VolumeFlags::ORIGIN, new.over_origin).0;
+        let created = self.clock.date().0;
+        self.make(Change::Create { volume, bytes: new.bytes, created, flags, name: new.name.clone() })?;
+        self.commit().await?;
+        Ok(volume)
+    }
+
+    /// Creates a snapshot of `source`, with all that it holds at one instant; its id. Writes to the source wait for those
+    /// before them to end, no longer.
+    pub async fn snapshot(&self, source: u64, name: &str, read_only: bool) -> Result<u64, PoolError> {
+        let pending = self.freeze(source).await?;
+        let volume = pending.snapshot(name, read_only)?;
+        drop(pending);
+        self.commit().await?;
+        Ok(volume)
+    }
+
+    /// Holds back changes to `source` and waits until none is under way. What is cloned before this is dropped holds
+    /// one and the same instant; a commit makes it durable.
+    pub async fn freeze(&self, source: u64) -> Result<FrozenVolume<'_>, PoolError> {
+        let managing = self.manage(source).await;
+        let volume = self.find(source)?;
+        let closed = volume.gate.close();
+        volume.gate.drained().await; // T7
+        Ok(FrozenVolume { pool: self, volume, _closed: closed, _managing: managing })
+    }
+
+    /// `volume` becomes what `source` holds; every other volume stays as it is. What it held is removed in the background.
+    pub async fn roll_back(&self, volume: u64, source: u64) -> Result<(), PoolError> {
+        {
+            if volume == source {
+                return Err(PoolError::Misfit("a volume is what it is already"));
+            }
+            let _first = self.manage(volume.min(source)).await;
+            let _second = self.manage(volume.max(source)).await;
+            let (target, other) = (self.find(volume)?, self.find(source)?);
+            if target.has(VolumeFlags::ORIGIN) != other.has(VolumeFlags::ORIGIN) {
+                return Err(PoolError::Misfit(
+                    "one of the volumes lies over an origin and the other does not",
+                ));
+            }
+            let (closed, also) = (target.gate.close(), other.gate.close());
+            target.gate.drained().await;
+            other.gate.drained().await;
+            self.make(Change::RollBack { volume, source, rest: self.new_id() })?;
+            drop((closed, also));
+        }
+        self.commit().await
+    }
+
+    /// Gives up everything that `volume` holds, at once, whatever its size.
+    pub async fn empty(&self, volume: u64) -> Result<(), PoolError> {
+        {
+            let _managing = self.manage(volume).await;
+            let target = self.find(volume)?;
+            if target.has(VolumeFlags::ORIGIN) {
+                return Err(PoolError::Misfit("the volume lies over an origin"));
+            }
+            let closed = target.gate.close();
+            target.gate.drained().await;
+            self.make(Change::Empty { volume, rest: self.new_id() })?;
+            drop(closed);
+        }
+        self.commit().await
+    }
+
+    /// Removes a volume: it is gone at once, and its space comes back in the background ([`Pool::remove_some`]).
+    pub async fn remove(&self, id: u64) -> Result<(), PoolError> {
+        {
+            let _managing = self.manage(id).await;
+            let volume = self.find(id)?;
+            if volume.has(VolumeFlags::HELD) {
+                return Err(PoolError::Held);
+            }
+            let closed = volume.gate.close();
+            volume.gate.drained().await;
+            self.make(Change::Remove { volume: id })?;
+            drop(closed);
+        }
+        self.commit().await
+    }
+
+    /// Gives a volume another size; what lies behind the new end is given up.
+    pub async fn resize(&self, id: u64, bytes: u64) -> Result<(), PoolError> {
+        let _managing = self.manage(id).await;
+        let volume = self.find(id)?;
+        if !is_aligned(bytes, PART_SIZE) || bytes > 1 << 60 || bytes == 0 {
+            return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
+        }
+        let (closed, parts) = (volume.gate.close(), volume.parts());
+        volume.gate.drained().await;
+        let mut at = bytes / PART_SIZE;
+        self.make(Change::Resize { volume: id, bytes })?;
+        while at < parts {
+            self.keep_metadata_room().await?;
+            let _ticket = self.tickets.take();
+            at = self.unmap_some(&volume, at, parts).await?;
+        }
+        drop(closed);
+        self.commit().await
+    }
+
+    /// Sets whether a volume may not be written, and whether it may not be removed. Devices of before keep their shape.
+    pub async fn set_flags(&self, id: u64, read_only: bool, held: bool) -> Result<(), PoolError> {
+        let _managing = self.manage(id).await;
+        let flags = self.find(id)?.flags.get();
+        let flags = flags.with(VolumeFlags::READ_ONLY, read_only).with(VolumeFlags::HELD, held);
+        self.make(Change::SetFlags { volume: id, flags: flags.0 })?;
+        self.commit().await
+    }
+
+    /// Whether a volume or snapshot may be called `name` now.
+    pub fn may_be_called(&self, name: &str) -> Result<(), PoolError> {
+        self.check_new_name(name)
+    }
+
+    /// Gives a volume another name.
+    pub async fn rename(&self, id: u64, name: &str) -> Result<(), PoolError> {
+        let _managing = self.manage(id).await;
+        self.find(id)?;
+        self.check_new_name(name)?;
+        self.make(Change::Rename { volume: id, name: name.to_owned() })?;
+        self.commit().await
+    }
+
+    /// What shows where nothing was ever written in a volume that lies over an origin; it is never changed.
+    pub fn set_origin(&self, id: u64, origin: Device) -> Result<(), PoolError> {
+        let volume = self.find(id)?;
+        let shape = origin.shape();
+        let fits = shape.block_size <= PART_SIZE as u32 && is_aligned(shape.size, PART_SIZE);
+        if !volume.has(VolumeFlags::ORIGIN) || !fits {
+            return Err(PoolError::Misfit("the volume does not lie over such an origin"));
+        }
+        *volume.origin.borrow_mut() = Some(origin);
+        Ok(())
+    }
+
+    /// A volume as a device, of its present size.
+    pub fn volume(self: &Rc<Self>, id: u64) -> Result<Device, PoolError> {
+        let volume = self.find(id)?;
+        if volume.has(VolumeFlags::ORIGIN) && volume.origin.borrow().is_none() {
+            return Err(PoolError::Misfit("the volume's origin is not there"));
+        }
+        Ok(Device::new(Front::new(Rc::clone(self), volume)))
+    }
+
+    /// All volumes, those included that are being removed, in the order of their creation.
+    pub fn list(&self) -> Vec<VolumeInfo> {
+        let info = |volume: &Rc<Volume>| VolumeInfo {
+            id: volume.id,
+            name: volume.name.borrow().clone(),
+            bytes: volume.bytes.get(),
+            mapped_bytes: volume.mapped.get() * PART_SIZE,
+            flags: volume.flags.get(),
+            source: volume.source,
+            created: volume.created,
+            removed_bytes: volume.removed.get().min(volume.parts()) * PART_SIZE,
+        };
+        self.volumes.borrow().values().map(info).collect()
+    }
+
+    /// How full the pool is.
+    pub fn usage(&self) -> PoolUsage {
+        let volumes = self.volumes.borrow();
+        let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
+        let virtual_bytes = alive.fold(0_u64, |sum, volume| sum.saturating_add(volume.bytes.get()));
+        let pages = self.map.pages();
+        PoolUsage {
+            size: self.end_block.get() * PART_SIZE,
+            free: pages.free_blocks() * PART_SIZE,
+            returning: pages.reclaimable_blocks() * PART_SIZE,
+            reserve: self.floor_blocks() * PART_SIZE,
+            virtual_bytes,
+        }
+    }
+
+    /// The pool's device has become larger.
+    pub fn grown(&self, device: Device) -> Result<(), PoolError> {
+        let end_block = device.shape().size / PART_SIZE;
+        if end_block < self.end_block.get() {
+            return Err(PoolError::Misfit("a pool does not shrink"));
+        }
+        *self.device.borrow_mut() = device;
+        self.grow_to(end_block)
+    }
+
+    pub(super) fn grow_to(&self, end_block: u64) -> Result<(), PoolError> {
+        let groups = end_block.div_ceil(varve_format::pdata::space_page::GROUP_BLOCKS);
+        if groups.div_ceil(4) > self.layout.slot_blocks * PART_SIZE - 256 {
+            return Err(PoolError::Misfit("the superblock has no room for a pool of that size"));
+        }
+        self.map.grow(self.device(), end_block);
+        self.end_block.set(end_block);
+        self.room.came();
+        Ok(())
+    }
+
+    pub(super) fn known(&self, id: u64) -> Result<Rc<Volume>, PoolError> {
+        let volume = self.volumes.borrow().get(&id).cloned();
+        volume.ok_or(PoolError::Corrupt("the log speaks of a volume that there is not"))
+    }
+
+    /// Makes a change that is not about single parts.
+    pub(super) fn apply(&self, pages: &mut Pages, change: &Change) -> Result<(), PoolError> {
+        match change {
+            Change::Create { volume, bytes, created, flags, name } => {
+                let flags = VolumeFlags(*flags);
+                let rows =
+                    VolumeRows { bytes: *bytes, created: *created, flags, ..empty_rows(*volume, name) };
+                self.enter(rows);
+            }
+            Change::Clone { volume, source, created, flags, name } => {
+                let source = self.known(*source)?;
+                let (root, mapped) = (self.share(pages, &source), source.mapped.get());
+                let inherited = source.flags.get().0 & VolumeFlags::ORIGIN;
+                let rows = VolumeRows {
+                    root,
+                    since: source.since.get(),
+                    bytes: source.bytes.get(),
+                    mapped,
+                    flags: VolumeFlags(*flags | inherited),
+                    source: source.id,
+                    created: *created,
+                    ..empty_rows(*volume, name)
+                };
+                let clone = self.enter(rows);
+                clone.origin.borrow_mut().clone_from(&source.origin.borrow());
+            }
+            Change::RollBack { volume, source, rest } => {
+                let (volume, source) = (self.known(*volume)?, self.known(*source)?);
+                let root = self.share(pages, &source);
+                self.put_aside(&volume, *rest);
+                volume.set_tree(Tree { root });
+                volume.since.set(source.since.get());
+                volume.mapped.set(source.mapped.get());
+                volume.bytes.set(source.bytes.get());
+            }
+            Change::Empty { volume, rest } => {
+                let volume = self.known(*volume)?;
+                self.put_aside(&volume, *rest);
+                volume.set_tree(Tree::EMPTY);
+                volume.mapped.set(0);
+            }
+            Change::Remove { volume } => {
+                let volume = self.known(*volume)?;
+                let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
+                volume.flags.set(flags.with(VolumeFlags::HELD, false));
+                volume.name.borrow_mut().clear();
+                volume.dirty.set(true);
+            }
+            Change::Forget { volume } => {
+                if self.known(*volume)?.tree.get() != Tree::EMPTY {
+                    return Err(PoolError::Corrupt("a volume is forgotten that holds something"));
+                }
+                self.volumes.borrow_mut().remove(volume);
+                self.holdings.borrow_mut().remove(volume);
+                self.forgotten.borrow_mut().insert(*volume);
+            }
+            other => self.apply_property(other)?,
+        }
+        Ok(())
+    }
+
+    fn apply_property(&self, change: &Change) -> Result<(), PoolError> {
+        let volume = match change {
+            Change::Resize { volume, bytes } => {
+                let volume = self.known(*volume)?;
+                volume.bytes.set(*bytes);
+                volume
+            }
+            Change::SetFlags { volume, flags } => {
+                let volume = self.known(*volume)?;
+                volume.flags.set(VolumeFlags(*flags));
+                volume
+            }
+            Change::Rename { volume, name } => {
+                let volume = self.known(*volume)?;
+                volume.name.borrow_mut().clone_from(name);
+                volume
+            }
+            _ => return Err(PoolError::Corrupt("a change of parts where there should be none")),
+        };
+        volume.dirty.set(true);
+        Ok(())
+    }
+
+    fn enter(&self, rows: VolumeRows) -> Rc<Volume> {
+        self.next_volume.set(self.next_volume.get().max(rows.volume + 1));
+        let volume = Rc::new(Volume::from_rows(rows, true));
+        let before = self.volumes.borrow_mut().insert(volume.id, Rc::clone(&volume));
+        assert!(before.is_none(), "an id is never given twice");
+        volume
+    }
+
+    /// T7: one more volume holds what `source` holds now; the root.
+    fn share(&self, pages: &mut Pages, source: &Volume) -> u64 {
+        source.since.set(pages.fence());
+        source.dirty.set(true);
+        let root = source.tree.get().root;
+        assert!(source.since.get() < pages.generation(), "T7: what is made from now on is nobody else's");
+        if root != 0 {
+            self.shares.hold(root, 1);
+        }
+        root
+    }
+
+    /// What `volume` holds is `rest`'s from now on, which is being removed.
+    fn put_aside(&self, volume: &Volume, rest: u64) {
+        assert_ne!(volume.id, rest, "the rest is another volume");
+        let flags = VolumeFlags(VolumeFlags::REMOVING);
+        let rows = VolumeRows { flags, name: String::new(), volume: rest, ..volume.rows() };
+        self.enter(rows);
+    }
+}
+
+/// A name, or the number of a volume, `@` and a name: a snapshot of that volume, however often it is renamed.
+fn check_volume_name(name: &str) -> Result<(), PoolError> {
+    let own = match name.split_once('@') {
+        Some((number, own)) if is_number(number) => own,
+        _ => name,
+    };
+    let fits = name.len() <= NAME_LENGTH_MAX;
+    check_name(own).ok().filter(|()| fits).ok_or(PoolError::Name)
+}
+
+/// Whether `text` is a volume's number as it is written.
+fn is_number(text: &str) -> bool {
+    text.parse::<u64>().is_ok_and(|number| number.to_string() == text)
+}
+
+fn empty_rows(volume: u64, name: &str) -> VolumeRows {
+    VolumeRows {
+        volume,
+        root: 0,
+        since: 0,
+        bytes: 0,
+        mapped: 0,
+        flags: VolumeFlags::default(),
+        source: 0,
+        created: 0,
+        name: name.to_owned(),
+    }
+}
+
+/// A volume to which no change is under way; goes on when dropped.
+pub struct FrozenVolume<'a> {
+    pool: &'a Pool,
+    volume: Rc<Volume>,
+    _closed: crate::snapshot::gate::Closed,
+    _managing: varve_block::RangeGuard,
+}
+
+impl FrozenVolume<'_> {
+    /// Clones the volume as it is; the clone's id. It is durable after the next [`Pool::commit`].
+    pub fn snapshot(&self, name: &str, read_only: bool) -> Result<u64, PoolError> {
+        let pool = self.pool;
+        pool.check_new_name(name)?;
+        let id = pool.new_id();
+        let flags = VolumeFlags::default().with(VolumeFlags::READ_ONLY, read_only).0;
+        let (source, created) = (self.volume.id, pool.clock.date().0);
+        pool.make(Change::Clone { volume: id, source, created, flags, name: name.to_owned() })?;
+        Ok(id)
+    }
+}

@@ -1,0 +1,258 @@
+//! Questions to and changes of a volume's map, as attempts over the blocks in memory; each is about one leaf.
+//!
+//! Every change is logged where it is made, in the same instant: the log says the same things in the same order.
+
+use super::runs::{Segment, before, replace, segments, within};
+use super::volume::{Lately, Volume};
+use super::{Pool, Sabotage};
+use crate::pdata::{Gone, MapError, Pages, Stop};
+use varve_format::pdata::node::Key;
+use varve_format::thin::{Change, Mapping};
+
+/// Where fresh blocks for some parts should lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hint {
+    /// Directly behind, or where the neighbours in the same block of the pool leave room.
+    pub(super) place: Option<u64>,
+}
+
+/// What becomes of a write to some parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// The blocks are the volume's own: in place.
+    Own(u64),
+    /// Fresh blocks are needed.
+    Fresh(Hint),
+}
+
+impl Pool {
+    /// What the parts from `from` to `to` are.
+    pub(super) fn attempt_resolve(
+        &self,
+        pages: &mut Pages,
+        volume: &Volume,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Segment>, Stop> {
+        assert!(from < to, "something is asked");
+        let (mut found, mut at) = (Vec::new(), from);
+        while at < to {
+            let span = volume.tree.get().span(pages, Key::from(at))?;
+            let end = leaf_end(span.end).min(to);
+            segments(&span.entries, at, end, &mut found);
+            at = end;
+        }
+        Ok(found)
+    }
+
+    /// As [`Pool::attempt_resolve`], for as much as the leaf of `from` knows.
+    pub(super) fn attempt_resolve_some(
+        &self,
+        pages: &mut Pages,
+        volume: &Volume,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<Segment>, Stop> {
+        let span = volume.tree.get().span(pages, Key::from(from))?;
+        let mut found = Vec::new();
+        segments(&span.entries, from, leaf_end(span.end).min(to), &mut found);
+        Ok(found)
+    }
+
+    /// Where a write to the parts from `from` to `to` goes: runs of parts, in order.
+    pub(super) fn attempt_plan(
+        &self,
+        pages: &mut Pages,
+        volume: &Volume,
+        from: u64,
+        to: u64,
+    ) -> Result<Vec<(u64, u64, Target)>, Stop> {
+        assert!(from < to, "something is written");
+        let (mut targets, mut at) = (Vec::new(), from);
+        while at < to {
+            let span = volume.tree.get().span(pages, Key::from(at))?;
+            let end = leaf_end(span.end).min(to);
+            let mut found = Vec::new();
+            segments(&span.entries, at, end, &mut found);
+            for segment in found {
+                match segment.mapping {
+                    Some(mapping) if mapping.place != 0 => {
+                        self.plan_mapped(pages, volume, mapping, &mut targets)?;
+                    }
+                    _ => {
+                        push(&mut targets, segment.start, segment.count, Target::Fresh(Hint { place: None }));
+                    }
+                }
+            }
+            for (start, _, target) in &mut targets {
+                if let Target::Fresh(hint) = target
+                    && *start >= at
+                {
+                    hint.place = self.hint(volume, before(&span.entries, *start), *start);
+                }
+            }
+            at = end;
+        }
+        Ok(targets)
+    }
+
+    /// T4: in place where the volume alone holds the blocks.
+    fn plan_mapped(
+        &self,
+        pages: &mut Pages,
+        volume: &Volume,
+        mapping: Mapping,
+        targets: &mut Vec<(u64, u64, Target)>,
+    ) -> Result<(), Stop> {
+        assert!(mapping.place != 0, "M2: zeros lie nowhere");
+        let held = volume.held(&self.shares);
+        if mapping.birth > held.since || self.sabotaged(Sabotage::OverwriteShared) {
+            push(targets, mapping.start, mapping.count, Target::Own(mapping.place));
+            return Ok(());
+        }
+        let fresh = Target::Fresh(Hint { place: None });
+        if volume.tree.get().is_shared(pages, &Lately(held), mapping.key())? {
+            push(targets, mapping.start, mapping.count, fresh);
+            return Ok(());
+        }
+        for piece in self.shares.pieces(pages, mapping.place, mapping.count)? {
+            let start = mapping.start + (piece.first - mapping.place);
+            let shared = piece.others > 0 || self.shares.were_shared_lately(piece.first, piece.blocks);
+            let target = if shared { fresh } else { Target::Own(piece.first) };
+            push(targets, start, piece.blocks, target);
+        }
+        Ok(())
+    }
+
+    /// Behind the run before, if that is the volume's own and follows or lies in the same block of the volume.
+    fn hint(&self, volume: &Volume, before: Option<Mapping>, start: u64) -> Option<u64> {
+        let before = before.filter(|run| run.place != 0 && run.birth > volume.since.get())?;
+        let near = before.end() == start || (before.end() - 1) / self.unit() == start / self.unit();
+        near.then(|| before.place + (start - before.start))
+    }
+
+    /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken loose. Where the rest begins.
+    pub(super) fn attempt_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares));
+        let span = tree.span(pages, new.key())?;
+        let end = leaf_end(span.end).min(new.end());
+        assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
+        assert!(pages.generation() > held.since, "X2: what is mapped now is nobody else's");
+        let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
+        let (entries, replaced) = replace(&span.entries, (new.start, end), Some(new), held.since);
+        for old in &replaced {
+            held.require(pages, old)?;
+        }
+        tree.edit(pages, &held, new.key(), entries)?;
+        volume.set_tree(tree);
+        let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+        replaced.iter().for_each(|old| held.release(pages, old, at_once));
+        if new.place != 0 {
+            pages.settle((new.place, new.count));
+        }
+        let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
+        volume.count(if new.place == 0 { 0 } else { new.count }, gone);
+        Ok(end)
+    }
+
+    /// Unmaps what is mapped from `from` to `to` in the leaf of `from`. Where the next leaf begins, and whether anything
+    /// was unmapped.
+    pub(super) fn attempt_unmap(
+        &self,
+        pages: &mut Pages,
+        volume: &Volume,
+        from: u64,
+        to: u64,
+    ) -> Result<(u64, bool), Stop> {
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares));
+        assert!(from < to, "something is unmapped");
+        let span = tree.span(pages, Key::from(from))?;
+        let end = leaf_end(span.end).min(to);
+        let gone: Vec<_> = within(&span.entries, from, end).collect();
+        if gone.is_empty() {
+            return Ok((end, false));
+        }
+        let whole = gone.len() == span.entries.len()
+            && gone.iter().map(|run| run.count).sum::<u64>()
+                == span.entries.iter().map(|entry| super::runs::decode(entry).count).sum::<u64>();
+        let shared = tree.is_shared(pages, &held, Key::from(from))?;
+        if !(whole && shared) {
+            for old in &gone {
+                held.require(pages, old)?;
+            }
+        }
+        let mut released = true;
+        if whole {
+            let dropped = tree.drop_leaf(pages, &held, Key::from(from))?;
+            released = matches!(dropped, Some(Gone::Own(_)));
+        } else {
+            let (entries, _) = replace(&span.entries, (from, end), None, held.since);
+            tree.edit(pages, &held, Key::from(from), entries)?;
+        }
+        volume.set_tree(tree);
+        if released {
+            let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+            gone.iter().for_each(|old| held.release(pages, old, at_once));
+        }
+        volume.count(0, gone.iter().filter(|old| old.place != 0).map(|old| old.count).sum());
+        Ok((end, true))
+    }
+
+    /// Maps `new`, all of it, and logs it; if that fails, says what is not mapped.
+    pub(super) async fn map(&self, volume: &Volume, new: Mapping) -> Result<(), (MapError, Mapping)> {
+        let mut rest = new;
+        while rest.count > 0 {
+            let attempt = |pages: &mut Pages| {
+                let end = self.attempt_map(pages, volume, rest)?;
+                let Mapping { start, place, .. } = rest;
+                let volume = volume.id;
+                self.log(if place == 0 {
+                    Change::Zero { volume, start, end }
+                } else {
+                    Change::Map { volume, start, count: end - start, place }
+                });
+                Ok(end)
+            };
+            let end = self.map.run(attempt).await.map_err(|error| (error, rest))?;
+            let place = if rest.place == 0 { 0 } else { rest.place + (end - rest.start) };
+            rest = Mapping { start: end, count: rest.end() - end, place, ..rest };
+        }
+        Ok(())
+    }
+
+    /// Unmaps everything from `from` to `to` that one leaf holds, and logs it; where to go on.
+    pub(super) async fn unmap_some(&self, volume: &Volume, from: u64, to: u64) -> Result<u64, MapError> {
+        let attempt = |pages: &mut Pages| {
+            let (end, changed) = self.attempt_unmap(pages, volume, from, to)?;
+            if changed {
+                self.log(Change::Unmap { volume: volume.id, start: from, end });
+            }
+            Ok(end)
+        };
+        self.map.run(attempt).await
+    }
+}
+
+/// The first part that the next leaf may hold.
+pub(super) fn leaf_end(end: Option<Key>) -> u64 {
+    end.and_then(|end| u64::try_from(end).ok()).unwrap_or(u64::MAX)
+}
+
+/// Adds a run, as part of the one before if it goes on.
+fn push(targets: &mut Vec<(u64, u64, Target)>, start: u64, count: u64, target: Target) {
+    assert!(count > 0, "a run has parts");
+    if let Some((last_start, last_count, last)) = targets.last_mut()
+        && *last_start + *last_count == start
+    {
+        let goes_on = match (*last, target) {
+            (Target::Own(one), Target::Own(two)) => one + *last_count == two,
+            (Target::Fresh(_), Target::Fresh(_)) => true,
+            _ => false,
+        };
+        if goes_on {
+            *last_count += count;
+            return;
+        }
+    }
+    targets.push((start, count, target));
+}

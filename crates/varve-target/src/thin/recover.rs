@@ -1,0 +1,340 @@
+//! Making a pool and opening one: the newer superblock, the volumes, and what the log says has happened since.
+//!
+//! Invariants:
+//! - O1. Blocks that a record maps are claimed before anything is replayed: no node is put there.
+//! - O2. Replay makes the same changes in the same order by the same functions as when they were made.
+//! - O3. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
+
+use super::commit::{Commits, Ring};
+use super::full::Room;
+use super::shares::Shares;
+use super::tickets::Tickets;
+use super::volume::Volume;
+use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
+use crate::pdata::{Map, MapOptions, Pages, Tree};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+use varve_block::{Arena, Clock, Device, Durability, IoError, KIB, MIB, RangeLock};
+use varve_format::thin::{
+    BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, Record, SLOT_BLOCKS_MAX,
+    Superblock, VolumeRows, slot_blocks_for, volume_key,
+};
+
+/// What a pool is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolFormat {
+    /// The id of the pool; not nil.
+    pub id: Uuid,
+    /// Bytes of a block: space is laid out in such units, and shared in units of 4 KiB. A power of two between 4 KiB
+    /// and 1 MiB.
+    pub block_size: u64,
+    /// Bytes of the log's ring; none for what suits the size.
+    pub log_bytes: Option<u64>,
+}
+
+impl PoolFormat {
+    /// With blocks of 64 KiB.
+    pub fn new(id: Uuid) -> Self {
+        Self { id, block_size: 64 * KIB, log_bytes: None }
+    }
+}
+
+/// The smallest ring of the log.
+const LOG_BLOCKS_MIN: u64 = 8;
+/// The smallest space behind the ring.
+const SPACE_BLOCKS_MIN: u64 = 192;
+
+/// T8: blocks that only nodes may take, in a pool that ends at `end_block`.
+pub(super) fn floor_blocks(end_block: u64) -> u64 {
+    (end_block / 32).clamp(64, 64 << 10)
+}
+
+impl Pool {
+    /// Makes a pool of `device`, on which nothing is kept.
+    pub async fn format(device: &Device, arena: &Arena, format: PoolFormat) -> Result<(), PoolError> {
+        let size = format.block_size;
+        if !(BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&size) || !size.is_power_of_two() {
+            return Err(PoolError::Misfit("a block is a power of two between 4 KiB and 1 MiB"));
+        }
+        let end_block = device.shape().size / PART_SIZE;
+        let log_blocks = match format.log_bytes {
+            Some(bytes) => (bytes / PART_SIZE).clamp(LOG_BLOCKS_MIN, 1 << 20),
+            None => (end_block / 64).clamp(LOG_BLOCKS_MIN, 16 * MIB / PART_SIZE),
+        };
+        let slot_blocks = slot_blocks_for(end_block);
+        let least = 2 * slot_blocks + log_blocks + SPACE_BLOCKS_MIN;
+        if end_block < least {
+            return Err(PoolError::TooSmall(least * PART_SIZE));
+        }
+        let base = 2 * slot_blocks + log_blocks;
+        let superblock = Superblock {
+            number: 1,
+            pool: format.id,
+            block_size: size,
+            slot_blocks,
+            log_blocks,
+            end_block,
+            generation: 0,
+            free_blocks: MapOptions::fresh(0, base, end_block).free_blocks,
+            shares: 0,
+            volumes: 0,
+            head: 0,
+            sequence: 1,
+            next_volume: 1,
+            places: Vec::new(),
+        };
+        let mut slot = arena.take(index(slot_blocks * PART_SIZE));
+        superblock.encode(&mut slot);
+        let empty = arena.take_zeroed(index((slot_blocks + log_blocks) * PART_SIZE));
+        // The other slot, and the ring: a pool that was here before must not shine through.
+        let (other, ring) = empty.freeze().split_at(index(slot_blocks * PART_SIZE));
+        device.write(0, other, Durability::Volatile).await?;
+        device.write(superblock.ring() * PART_SIZE, ring, Durability::Volatile).await?;
+        device.flush().await?;
+        device.write(superblock.slot() * PART_SIZE, slot.freeze(), Durability::Durable).await?;
+        Ok(())
+    }
+
+    /// Opens the pool on `device`.
+    pub async fn open(
+        device: Device,
+        arena: Arena,
+        clock: Clock,
+        options: PoolOptions,
+    ) -> Result<Rc<Pool>, PoolError> {
+        let superblock = read_superblock(&device, &arena).await?;
+        if device.shape().size / PART_SIZE < superblock.end_block {
+            return Err(PoolError::Misfit("the device is smaller than the pool on it"));
+        }
+        let pool = Rc::new(Pool::build(device, arena, clock, options, &superblock));
+        let end_block = pool.device().shape().size / PART_SIZE;
+        if end_block > superblock.end_block {
+            // The log may speak of what has come since the checkpoint.
+            pool.grow_to(end_block)?;
+        }
+        pool.load_volumes().await?;
+        pool.replay().await?;
+        pool.device().flush().await?; // O3
+        pool.shares.commit_begins();
+        pool.shares.commit_ended(); // H4: what was read is what a crash would leave
+        Ok(pool)
+    }
+
+    fn build(
+        device: Device,
+        arena: Arena,
+        clock: Clock,
+        options: PoolOptions,
+        superblock: &Superblock,
+    ) -> Pool {
+        assert_eq!(superblock.check(), Ok(()), "B3, B4");
+        let store = superblock.pool.as_u64_pair().0;
+        let (base, end) = (superblock.base_block(), superblock.end_block);
+        let map_options = MapOptions {
+            generation: superblock.generation,
+            free_blocks: superblock.free_blocks,
+            places: superblock.places.clone(),
+            floor_blocks: floor_blocks(end),
+            cache_bytes: options.cache_bytes,
+            policy: options.policy,
+            ..MapOptions::fresh(store, base, end)
+        };
+        let map = Map::open(device.clone(), arena.clone(), &map_options);
+        map.pages().place_nodes_from(base + (end - base) / 8 * 7);
+        let ring = Ring {
+            first: superblock.ring(),
+            blocks: superblock.log_blocks,
+            head: superblock.head,
+            sequence: superblock.sequence,
+            live: VecDeque::new(),
+        };
+        let layout = Layout {
+            block_size: superblock.block_size,
+            slot_blocks: superblock.slot_blocks,
+            log_blocks: superblock.log_blocks,
+        };
+        let tickets = Tickets::default();
+        Pool {
+            id: superblock.pool,
+            arena,
+            clock,
+            options,
+            layout,
+            device: RefCell::new(device),
+            map,
+            shares: Shares::open(Tree { root: superblock.shares }, tickets.clone(), options.sabotage),
+            table: Cell::new(Tree { root: superblock.volumes }),
+            volumes: RefCell::new(BTreeMap::new()),
+            forgotten: RefCell::new(BTreeSet::new()),
+            next_volume: Cell::new(superblock.next_volume),
+            number: Cell::new(superblock.number),
+            end_block: Cell::new(end),
+            commits: Commits::new(ring),
+            tickets,
+            handover: RefCell::new(None),
+            managing: RangeLock::new(),
+            room: Room::new(options.when_full),
+            holdings: RefCell::default(),
+            failed: Cell::new(None),
+        }
+    }
+
+    async fn load_volumes(&self) -> Result<(), PoolError> {
+        let mut from = volume_key(0, 0);
+        let (mut entries, mut more) = (Vec::new(), true);
+        while more {
+            let leaf = self.map.run(|pages| self.table.get().leaf(pages, from)).await?;
+            entries.extend(leaf.entries);
+            more = leaf.next.is_some();
+            from = leaf.next.unwrap_or(from);
+        }
+        for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
+            let id = (rows[0].0 >> 64) as u64;
+            let rows = VolumeRows::decode(id, rows).map_err(PoolError::Format)?;
+            self.volumes.borrow_mut().insert(id, Rc::new(Volume::from_rows(rows, false)));
+        }
+        Ok(())
+    }
+
+    /// Does again what the log says was done since the checkpoint.
+    async fn replay(&self) -> Result<(), PoolError> {
+        let records = self.read_log().await?;
+        for change in records.iter().flat_map(|(record, _)| &record.changes) {
+            if let Change::Map { count, place, .. } = change {
+                let claimed = self.map.run(|pages| pages.claim_loose((*place, *count))).await?; // O1
+                if !claimed {
+                    return Err(PoolError::Corrupt("the log maps a block that is in use"));
+                }
+            }
+        }
+        for (record, start) in records {
+            for change in &record.changes {
+                self.redo(change).await?;
+            }
+            {
+                let mut ring = self.commits.ring.borrow_mut();
+                ring.live.push_back((start, record.blocks()));
+                (ring.head, ring.sequence) = (start + record.blocks(), record.sequence + 1);
+            }
+            self.relieve().await?;
+        }
+        Ok(())
+    }
+
+    /// A checkpoint between two records, if memory or blocks for nodes run out.
+    async fn relieve(&self) -> Result<(), PoolError> {
+        let is_cache_dirty = self.map.pages().wants_commit();
+        if is_cache_dirty || self.is_metadata_tight() {
+            match self.write_checkpoint().await {
+                Ok(()) | Err(IoError::NoSpace) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The records since the checkpoint, and where each begins in the ring.
+    async fn read_log(&self) -> Result<Vec<(Record, u64)>, PoolError> {
+        let (mut records, mut head, mut sequence) = {
+            let ring = self.commits.ring.borrow();
+            (Vec::new(), ring.head, ring.sequence)
+        };
+        'next: loop {
+            for start in [head, 0] {
+                if let Some(record) = self.read_record(start, sequence).await? {
+                    (head, sequence) = (start + record.blocks(), sequence + 1);
+                    records.push((record, start));
+                    continue 'next;
+                }
+            }
+            return Ok(records);
+        }
+    }
+
+    /// The record with this number, if it lies there whole.
+    async fn read_record(&self, start: u64, sequence: u64) -> Result<Option<Record>, PoolError> {
+        let (first, blocks) = {
+            let ring = self.commits.ring.borrow();
+            (ring.first, ring.blocks)
+        };
+        if start >= blocks {
+            return Ok(None);
+        }
+        let device = self.device();
+        let place = (first + start) * PART_SIZE;
+        let block = device.read(place, self.arena.take(index(PART_SIZE))).await?;
+        let length = Record::length(&block, sequence, self.store_id());
+        let Some(length) = length.filter(|length| start + length <= blocks) else { return Ok(None) };
+        let bytes = device.read(place, self.arena.take(index(length * PART_SIZE))).await?;
+        match Record::decode(&bytes) {
+            Ok(record) => Ok(Some(record)),
+            // A record that a crash cut short: the last one, and nobody was told of it (T3).
+            Err(PoolFormatError::Checksum) => Ok(None),
+            Err(error) => Err(PoolError::Format(error)),
+        }
+    }
+
+    /// O2: makes a change again.
+    async fn redo(&self, change: &Change) -> Result<(), PoolError> {
+        match change {
+            Change::Map { volume, start, count, place } => {
+                self.remap(*volume, Mapping { start: *start, count: *count, place: *place, birth: 0 }).await
+            }
+            Change::Zero { volume, start, end } => {
+                let (mut at, end) = (*start, *end);
+                while at < end {
+                    let count = (end - at).min(Mapping::COUNT_MAX);
+                    self.remap(*volume, Mapping { start: at, count, place: 0, birth: 0 }).await?;
+                    at += count;
+                }
+                Ok(())
+            }
+            Change::Unmap { volume, start, end } => {
+                let volume = self.known(*volume)?;
+                let mut at = *start;
+                while at < *end {
+                    at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, *end)).await?.0;
+                }
+                Ok(())
+            }
+            other => self.apply(&mut self.map.pages(), other),
+        }
+    }
+
+    async fn remap(&self, volume: u64, new: Mapping) -> Result<(), PoolError> {
+        assert!(new.count > 0, "M1: {new:?}");
+        let volume = self.known(volume)?;
+        let mut rest = new;
+        while rest.count > 0 {
+            let end = self.map.run(|pages: &mut Pages| self.attempt_map(pages, &volume, rest)).await?;
+            let place = if rest.place == 0 { 0 } else { rest.place + (end - rest.start) };
+            rest = Mapping { start: end, count: rest.end() - end, place, ..rest };
+        }
+        Ok(())
+    }
+}
+
+/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells.
+async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
+    let mut found: Result<Superblock, PoolFormatError> = Err(PoolFormatError::Absent);
+    let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
+    let second = lengths.take_while(|length| *length <= SLOT_BLOCKS_MAX);
+    for address in std::iter::once(0).chain(second) {
+        if (address + 1) * PART_SIZE > device.shape().size {
+            break;
+        }
+        let block = device.read(address * PART_SIZE, arena.take(index(PART_SIZE))).await?;
+        let Some(length) = Superblock::slot_length(&block, address) else { continue };
+        if (address + length) * PART_SIZE > device.shape().size {
+            continue;
+        }
+        let slot = device.read(address * PART_SIZE, arena.take(index(length * PART_SIZE))).await?;
+        found = match (found, Superblock::decode(&slot, address)) {
+            (Ok(one), Ok(two)) => Ok(if one.number > two.number { one } else { two }),
+            (Ok(one), Err(_)) => Ok(one),
+            (Err(_), other) => other,
+        };
+    }
+    found.map_err(PoolError::Format)
+}

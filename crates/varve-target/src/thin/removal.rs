@@ -1,0 +1,83 @@
+//! The removal of what volumes held, in doses: what others hold still is let go of as a whole, the rest leaf by leaf.
+//!
+//! A dose is a change of the volume's map like any other; so a removal goes on after a crash where the last commit left
+//! it, and costs in proportion to what the volume held alone.
+
+use super::mapping::leaf_end;
+use super::volume::Volume;
+use super::{Pool, PoolError, Sabotage, runs};
+use crate::pdata::{Gone, Pages, Stop, Tree};
+use std::rc::Rc;
+use varve_format::pdata::node::Key;
+use varve_format::thin::{Change, VolumeFlags};
+
+/// How far removals are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// Volumes that are still being removed.
+    pub volumes: usize,
+    /// Leaves, or larger parts that others hold too, that this dose took out.
+    pub steps: u64,
+    /// Runs that this dose took out of leaves that nobody else holds.
+    pub runs: u64,
+}
+
+impl Pool {
+    /// Removes a little: at most `steps` leaves, or larger parts that others hold too. To be called again until no volume
+    /// is left to remove.
+    pub async fn remove_some(&self, steps: u64) -> Result<Removal, PoolError> {
+        let mut removal = Removal::default();
+        for _ in 0..steps {
+            self.is_sound()?;
+            self.keep_metadata_room().await?;
+            let Some(volume) = self.next_to_remove() else { break };
+            let _ticket = self.tickets.take();
+            let runs = self.map.run(|pages| self.attempt_remove(pages, &volume)).await?;
+            removal.steps += 1;
+            removal.runs += runs;
+        }
+        removal.volumes = self.count_removing();
+        Ok(removal)
+    }
+
+    fn next_to_remove(&self) -> Option<Rc<Volume>> {
+        let volumes = self.volumes.borrow();
+        volumes.values().find(|volume| volume.has(VolumeFlags::REMOVING)).cloned()
+    }
+
+    fn count_removing(&self) -> usize {
+        self.volumes.borrow().values().filter(|volume| volume.has(VolumeFlags::REMOVING)).count()
+    }
+
+    /// Takes one leaf or shared part out, or forgets a volume that holds nothing any more. The number of runs released.
+    fn attempt_remove(&self, pages: &mut Pages, volume: &Volume) -> Result<u64, Stop> {
+        if !volume.has(VolumeFlags::REMOVING) || !self.volumes.borrow().contains_key(&volume.id) {
+            return Ok(0); // Somebody else has done it.
+        }
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares));
+        if tree == Tree::EMPTY {
+            let forget = Change::Forget { volume: volume.id };
+            self.apply(pages, &forget).expect("a volume that is being removed is there and empty");
+            self.log(forget);
+            return Ok(0);
+        }
+        if !tree.is_shared(pages, &held, 0)? {
+            for entry in &tree.span(pages, 0)?.entries {
+                held.require(pages, &runs::decode(entry))?;
+            }
+        }
+        let dropped = tree.drop_highest(pages, &held, 0)?;
+        let (gone, end): (Gone, Option<Key>) = dropped.expect("the tree has a root");
+        assert!(end.is_some() || tree == Tree::EMPTY, "what is left lies behind what is gone");
+        volume.set_tree(tree);
+        volume.removed.set(leaf_end(end));
+        let mut released = 0;
+        if let Gone::Own(entries) = gone {
+            let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
+            entries.iter().for_each(|entry| held.release(pages, &runs::decode(entry), at_once));
+            released = entries.len() as u64;
+        }
+        self.log(Change::Unmap { volume: volume.id, start: 0, end: leaf_end(end) });
+        Ok(released)
+    }
+}

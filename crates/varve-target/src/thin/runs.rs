@@ -1,0 +1,151 @@
+//! The entries of one leaf of a volume's map as runs of parts: looked up, cut, replaced and joined. Nothing is awaited.
+//!
+//! Invariants:
+//! - R1. Runs do not overlap, and none reaches into the next leaf.
+//! - R2. Runs are joined only if they follow each other in the volume and in the pool and are both older than the
+//!   last clone or both younger; the older birth stays.
+
+use varve_format::pdata::node::{Key, Value};
+use varve_format::thin::Mapping;
+
+/// What some parts of a volume are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Segment {
+    /// First part.
+    pub(super) start: u64,
+    /// Number of parts.
+    pub(super) count: u64,
+    /// The run that says so, cut to these parts; none for a hole.
+    pub(super) mapping: Option<Mapping>,
+}
+
+pub(super) fn decode(entry: &(Key, Value)) -> Mapping {
+    Mapping::decode(entry.0, &entry.1).expect("what the map holds was encoded, and its checksum is sound")
+}
+
+/// The part of `mapping` from `from` to `to`, if there is any.
+pub(super) fn clip(mapping: Mapping, from: u64, to: u64) -> Option<Mapping> {
+    assert!(from <= to && mapping.count > 0, "R1: {mapping:?} from {from} to {to}");
+    let (start, end) = (mapping.start.max(from), mapping.end().min(to));
+    if start >= end {
+        return None;
+    }
+    let place = if mapping.place == 0 { 0 } else { mapping.place + (start - mapping.start) };
+    Some(Mapping { start, count: end - start, place, ..mapping })
+}
+
+/// The runs of `entries` that have parts from `from` to `to`, cut to them.
+pub(super) fn within(entries: &[(Key, Value)], from: u64, to: u64) -> impl Iterator<Item = Mapping> {
+    let first = entries.partition_point(|entry| entry.0 <= Key::from(from)).saturating_sub(1);
+    let after = entries[first..].iter().take_while(move |entry| entry.0 < Key::from(to));
+    after.filter_map(move |entry| clip(decode(entry), from, to))
+}
+
+/// What the parts from `from` to `to` are, in order and without a gap.
+pub(super) fn segments(entries: &[(Key, Value)], from: u64, to: u64, found: &mut Vec<Segment>) {
+    assert!(from < to, "something is asked");
+    let mut at = from;
+    for mapping in within(entries, from, to) {
+        if at < mapping.start {
+            found.push(Segment { start: at, count: mapping.start - at, mapping: None });
+        }
+        found.push(Segment { start: mapping.start, count: mapping.count, mapping: Some(mapping) });
+        at = mapping.end();
+    }
+    if at < to {
+        found.push(Segment { start: at, count: to - at, mapping: None });
+    }
+}
+
+/// The run that ends at or before `start` and is nearest to it.
+pub(super) fn before(entries: &[(Key, Value)], start: u64) -> Option<Mapping> {
+    let index = entries.partition_point(|entry| entry.0 < Key::from(start));
+    index.checked_sub(1).map(|index| decode(&entries[index]))
+}
+
+/// R2: both as one run.
+fn joined(one: Mapping, two: Mapping, since: u64) -> Option<Mapping> {
+    assert!(one.end() <= two.start, "R1: {one:?} before {two:?}");
+    let follows = if one.place == 0 { two.place == 0 } else { one.place + one.count == two.place };
+    let alike = (one.birth > since) == (two.birth > since);
+    let fits = one.count + two.count <= Mapping::COUNT_MAX;
+    let birth = one.birth.min(two.birth);
+    (one.end() == two.start && follows && alike && fits).then_some(Mapping {
+        count: one.count + two.count,
+        birth,
+        ..one
+    })
+}
+
+/// The entries with `new` in place of what they say of the parts from `from` to `to`, and what that was.
+pub(super) fn replace(
+    entries: &[(Key, Value)],
+    (from, to): (u64, u64),
+    new: Option<Mapping>,
+    since: u64,
+) -> (Vec<(Key, Value)>, Vec<Mapping>) {
+    assert!(new.is_none_or(|new| new.start >= from && new.end() <= to), "R1: {new:?} in {from}..{to}");
+    let removed: Vec<_> = within(entries, from, to).collect();
+    let first = entries.partition_point(|entry| entry.0 < Key::from(from));
+    let end = entries.partition_point(|entry| entry.0 < Key::from(to));
+    let left = first.checked_sub(1).map(|index| decode(&entries[index]));
+    // The run that reaches over `to` began before it: it is the last one before `end`.
+    let over = end.checked_sub(1).map(|index| decode(&entries[index])).filter(|run| run.end() > to);
+    let mut kept = entries[..first.saturating_sub(1)].to_vec();
+    let right = over.and_then(|run| clip(run, to, run.end()));
+    let next = entries.get(end).map(decode);
+    let mut last: Option<Mapping> = None;
+    let middle = [left.and_then(|run| clip(run, 0, from)), new, right, next];
+    for run in middle.into_iter().flatten() {
+        last = match last.map(|last| (last, joined(last, run, since))) {
+            Some((_, Some(joined))) => Some(joined),
+            Some((last, None)) => {
+                kept.push((last.key(), last.value()));
+                Some(run)
+            }
+            None => Some(run),
+        };
+    }
+    kept.extend(last.map(|last| (last.key(), last.value())));
+    kept.extend(entries.iter().skip(end + 1));
+    (kept, removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    proptest! {
+        #[test]
+        fn runs_say_what_an_array_says(changes in prop::collection::vec((0_u64..60, 1_u64..20, 0_u64..4), 1..40)) {
+            let mut entries = Vec::new();
+            let mut model: BTreeMap<u64, u64> = BTreeMap::new();
+            for (number, (start, count, kind)) in changes.into_iter().enumerate() {
+                let place = if kind == 1 { 0 } else { 1000 * number as u64 + 7 };
+                let place = if kind == 3 { 500 + start } else { place };
+                let new = (kind > 0).then_some(Mapping { start, count, place, birth: number as u64 });
+                let (now, removed) = replace(&entries, (start, start + count), new, 20);
+                let expected: Vec<_> = model.range(start..start + count).map(|(at, place)| (*at, *place)).collect();
+                let flat = |run: &Mapping| {
+                    let run = *run;
+                    (0..run.count).map(move |at| (run.start + at, if run.place == 0 { 0 } else { run.place + at })).collect::<Vec<_>>()
+                };
+                prop_assert_eq!(removed.iter().flat_map(flat).collect::<Vec<_>>(), expected);
+                for at in start..start + count {
+                    model.remove(&at);
+                }
+                model.extend(new.iter().flat_map(flat));
+                let all: Vec<_> = now.iter().map(decode).collect();
+                prop_assert_eq!(all.iter().flat_map(flat).collect::<BTreeMap<_, _>>(), model.clone());
+                prop_assert!(all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "R1");
+                prop_assert!(all.windows(2).all(|pair| joined(pair[0], pair[1], 20).is_none()), "R2");
+                let mut found = Vec::new();
+                segments(&now, 0, 100, &mut found);
+                prop_assert_eq!(found.iter().map(|segment| segment.count).sum::<u64>(), 100);
+                entries = now;
+            }
+        }
+    }
+}

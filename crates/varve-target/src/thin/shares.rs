@@ -1,0 +1,277 @@
+//! How many hold a block, where it is more than one: nodes of the maps and data alike.
+//!
+//! Counts lie in a map of runs of blocks. A change of them is a difference in memory first, added to what the map says,
+//! and goes into the map, a leaf at a time, before a checkpoint. So counting never needs a block that is not in
+//! memory; only the question whether somebody holds a block alone does.
+//!
+//! Invariants:
+//! - H1. What the map and the difference say together is never below zero.
+//! - H2. No run of the map reaches into the next leaf.
+//! - H3. At a checkpoint there is no difference.
+//! - H4. A block that somebody has let go of counts as shared until a commit is durable that began after that, and until
+//!   every request has ended that began before that commit: after a crash before it he holds the block still, and one
+//!   of his reads may be on its way to it.
+
+use super::Sabotage;
+use super::tickets::Tickets;
+use crate::pdata::{Alone, Pages, Stop, Tree};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use varve_format::pdata::node::{Key, Value};
+use varve_format::thin::Share;
+
+/// Runs of blocks and a number for each: first, length, number.
+type Numbers = BTreeMap<u64, (u64, i64)>;
+
+/// The most differences that go into the map at once.
+const FOLD_MAX: usize = 256;
+/// With more batches than these, the oldest two become one.
+const BATCHES_MAX: usize = 8;
+
+/// What was let go of between the beginnings of two commits (H4).
+struct Batch {
+    runs: Numbers,
+    /// Who began before may still read it.
+    mark: u64,
+    /// Whether the commit has ended.
+    durable: bool,
+}
+
+/// What was let go of, and by whom it may be held or read still (H4).
+#[derive(Default)]
+struct Lately {
+    /// Since the last commit began.
+    now: Numbers,
+    /// Before it, the oldest first.
+    before: VecDeque<Batch>,
+}
+
+pub(super) struct Shares {
+    root: Cell<Tree>,
+    difference: RefCell<Numbers>,
+    lately: RefCell<Lately>,
+    tickets: Tickets,
+    /// A fault for tests that prove that this is noticed.
+    sabotage: Option<Sabotage>,
+}
+
+impl Shares {
+    pub(super) fn open(root: Tree, tickets: Tickets, sabotage: Option<Sabotage>) -> Self {
+        let root = Cell::new(root);
+        Self { root, difference: RefCell::default(), lately: RefCell::default(), tickets, sabotage }
+    }
+
+    pub(super) fn root(&self) -> Tree {
+        self.root.get()
+    }
+
+    /// Number of runs of which the map does not know yet.
+    pub(super) fn differences(&self) -> usize {
+        self.difference.borrow().len()
+    }
+
+    pub(super) fn hold(&self, first: u64, blocks: u64) {
+        assert!(first > 0, "a superblock is never shared");
+        add(&mut self.difference.borrow_mut(), first, blocks, 1);
+    }
+
+    pub(super) fn let_go(&self, first: u64, blocks: u64) {
+        assert!(first > 0, "a superblock is never shared");
+        add(&mut self.difference.borrow_mut(), first, blocks, -1);
+        add(&mut self.lately.borrow_mut().now, first, blocks, 1);
+    }
+
+    /// Whether somebody let go of one of the blocks, and may hold it again after a crash or read it now (H4).
+    pub(super) fn were_shared_lately(&self, first: u64, blocks: u64) -> bool {
+        assert!(blocks > 0, "some block is asked about");
+        self.retire();
+        let reaches = |numbers: &Numbers| {
+            let last = numbers.range(..first + blocks).next_back();
+            last.is_some_and(|(start, (length, _))| start + length > first)
+        };
+        let lately = self.lately.borrow();
+        let reached = reaches(&lately.now) || lately.before.iter().any(|batch| reaches(&batch.runs));
+        reached && self.sabotage != Some(Sabotage::OverwriteSharedLately)
+    }
+
+    /// A commit begins.
+    pub(super) fn commit_begins(&self) {
+        let lately = &mut *self.lately.borrow_mut();
+        assert!(lately.before.iter().all(|batch| batch.durable), "C1: one commit at a time");
+        if !lately.now.is_empty() {
+            let runs = std::mem::take(&mut lately.now);
+            lately.before.push_back(Batch { runs, mark: self.tickets.mark(), durable: false });
+        }
+    }
+
+    /// The commit that had begun is durable.
+    pub(super) fn commit_ended(&self) {
+        self.lately.borrow_mut().before.iter_mut().for_each(|batch| batch.durable = true);
+        self.retire();
+        let lately = &mut *self.lately.borrow_mut();
+        if lately.before.len() > BATCHES_MAX
+            && let Some(oldest) = lately.before.pop_front()
+            && let Some(next) = lately.before.front_mut()
+        {
+            for (first, (blocks, number)) in oldest.runs {
+                add(&mut next.runs, first, blocks, number);
+            }
+        }
+    }
+
+    /// Forgets what nobody can hold or read any more.
+    fn retire(&self) {
+        let before = &mut self.lately.borrow_mut().before;
+        assert!(before.len() <= BATCHES_MAX + 1, "old ones become one");
+        let forgets = self.sabotage == Some(Sabotage::ForgetReaders);
+        while before
+            .front()
+            .is_some_and(|batch| batch.durable && (forgets || self.tickets.have_ended(batch.mark)))
+        {
+            before.pop_front();
+        }
+    }
+
+    /// How many others hold `block`.
+    pub(super) fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
+        Ok(self.pieces(pages, block, 1)?[0].others)
+    }
+
+    /// How many others hold each of these blocks, in runs.
+    pub(super) fn pieces(&self, pages: &mut Pages, first: u64, blocks: u64) -> Result<Vec<Share>, Stop> {
+        assert!(blocks > 0, "some block is asked about");
+        let end = first + blocks;
+        let mut numbers = Numbers::new();
+        let (mut at, tree) = (first, self.root.get());
+        loop {
+            let span = tree.span(pages, Key::from(at))?;
+            let from = span.entries.partition_point(|entry| entry.0 <= Key::from(at)).saturating_sub(1);
+            for share in span.entries[from..].iter().map(decode).take_while(|share| share.first < end) {
+                let (start, stop) = (share.first.max(first), share.end().min(end));
+                if start < stop {
+                    numbers.insert(start, (stop - start, signed(share.others)));
+                }
+            }
+            match span.end.and_then(|end| u64::try_from(end).ok()).filter(|next| *next < end) {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        let difference = self.difference.borrow();
+        let before = difference.range(..first).next_back().into_iter();
+        for (start, (length, number)) in before.chain(difference.range(first..end)) {
+            let (from, to) = ((*start).max(first), (start + length).min(end));
+            if from < to {
+                add(&mut numbers, from, to - from, *number);
+            }
+        }
+        Ok(fill(&numbers, first, end))
+    }
+
+    /// Puts the differences of one leaf into the map; `false` if there is none left.
+    pub(super) fn attempt_fold(&self, pages: &mut Pages) -> Result<bool, Stop> {
+        let mut difference = self.difference.borrow_mut();
+        let Some(first) = difference.keys().next().copied() else { return Ok(false) };
+        let mut tree = self.root.get();
+        let span = tree.span(pages, Key::from(first))?;
+        let end = span.end.and_then(|end| u64::try_from(end).ok()).unwrap_or(u64::MAX);
+        let mut numbers: Numbers = span
+            .entries
+            .iter()
+            .map(decode)
+            .map(|share| (share.first, (share.blocks, signed(share.others))))
+            .collect();
+        cut(&mut difference, end); // H2
+        let folded: Vec<_> =
+            difference.range(..end).take(FOLD_MAX).map(|(first, run)| (*first, *run)).collect();
+        for (first, (length, number)) in &folded {
+            add(&mut numbers, *first, *length, *number);
+        }
+        tree.edit(pages, &Alone, Key::from(first), entries(&numbers))?;
+        self.root.set(tree);
+        for (first, _) in &folded {
+            difference.remove(first);
+        }
+        Ok(true)
+    }
+}
+
+fn decode(entry: &(Key, Value)) -> Share {
+    Share::decode(entry.0, &entry.1).expect("what the map holds was encoded, and its checksum is sound")
+}
+
+fn signed(others: u64) -> i64 {
+    i64::try_from(others).expect("volumes are counted")
+}
+
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).expect("H1: nobody lets go of what he does not hold")
+}
+
+/// Makes a run begin at `at` if one reaches over it.
+fn cut(numbers: &mut Numbers, at: u64) {
+    let Some((first, (length, number))) = numbers.range(..at).next_back().map(|(first, run)| (*first, *run))
+    else {
+        return;
+    };
+    if first + length > at {
+        numbers.insert(first, (at - first, number));
+        numbers.insert(at, (first + length - at, number));
+    }
+}
+
+/// Adds `number` to that of each of the blocks.
+fn add(numbers: &mut Numbers, first: u64, blocks: u64, number: i64) {
+    assert!(blocks > 0 && number != 0, "something changes");
+    let end = first + blocks;
+    cut(numbers, first);
+    cut(numbers, end);
+    let there: Vec<_> = numbers.range(first..end).map(|(first, run)| (*first, *run)).collect();
+    let mut at = first;
+    for (start, (length, old)) in there {
+        if at < start {
+            numbers.insert(at, (start - at, number));
+        }
+        if old + number == 0 {
+            numbers.remove(&start);
+        } else {
+            numbers.insert(start, (length, old + number));
+        }
+        at = start + length;
+    }
+    if at < end {
+        numbers.insert(at, (end - at, number));
+    }
+}
+
+/// The numbers of all blocks from `first` to `end`, those included that have none.
+fn fill(numbers: &Numbers, first: u64, end: u64) -> Vec<Share> {
+    assert!(numbers.keys().next().is_none_or(|start| *start >= first), "only what was asked");
+    let (mut at, mut pieces) = (first, Vec::new());
+    for (start, (length, number)) in numbers {
+        if at < *start {
+            pieces.push(Share { first: at, blocks: start - at, others: 0 });
+        }
+        pieces.push(Share { first: *start, blocks: *length, others: unsigned(*number) });
+        at = start + length;
+    }
+    if at < end {
+        pieces.push(Share { first: at, blocks: end - at, others: 0 });
+    }
+    pieces
+}
+
+/// The entries of a leaf; neighbours with the same number are one run.
+fn entries(numbers: &Numbers) -> Vec<(Key, Value)> {
+    let mut shares: Vec<Share> = Vec::with_capacity(numbers.len());
+    for (first, (blocks, number)) in numbers {
+        let share = Share { first: *first, blocks: *blocks, others: unsigned(*number) };
+        match shares.last_mut() {
+            Some(last) if last.end() == share.first && last.others == share.others => {
+                last.blocks += share.blocks;
+            }
+            _ => shares.push(share),
+        }
+    }
+    shares.iter().map(|share| (share.key(), share.value())).collect()
+}

@@ -1,0 +1,184 @@
+//! A volume of a pool in memory: its root, its size, who it is, and who may hold its nodes too.
+
+use super::shares::Shares;
+use crate::pdata::{Pages, Sharing, Stop, Tree};
+use crate::snapshot::gate::Gate;
+use std::cell::{Cell, RefCell};
+use varve_block::Device;
+use varve_format::pdata::node::{Key, Value};
+use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags, VolumeRows};
+
+/// A volume.
+pub(super) struct Volume {
+    pub(super) id: u64,
+    pub(super) name: RefCell<String>,
+    pub(super) bytes: Cell<u64>,
+    pub(super) tree: Cell<Tree>,
+    /// Generation of the newest node or block that another volume may hold too (T7).
+    pub(super) since: Cell<u64>,
+    /// Parts mapped to data.
+    pub(super) mapped: Cell<u64>,
+    pub(super) flags: Cell<VolumeFlags>,
+    pub(super) source: u64,
+    pub(super) created: u64,
+    /// Whether the map of volumes says something else.
+    pub(super) dirty: Cell<bool>,
+    /// Changes by its client; closed while it is cloned or rolled back.
+    pub(super) gate: Gate,
+    /// What shows where nothing is mapped, if the flags say that there is such a thing.
+    pub(super) origin: RefCell<Option<Device>>,
+    /// Of one that is being removed: the first part that is not settled.
+    pub(super) removed: Cell<u64>,
+}
+
+impl Volume {
+    pub(super) fn from_rows(rows: VolumeRows, dirty: bool) -> Self {
+        Self {
+            id: rows.volume,
+            name: RefCell::new(rows.name),
+            bytes: Cell::new(rows.bytes),
+            tree: Cell::new(Tree { root: rows.root }),
+            since: Cell::new(rows.since),
+            mapped: Cell::new(rows.mapped),
+            flags: Cell::new(rows.flags),
+            source: rows.source,
+            created: rows.created,
+            dirty: Cell::new(dirty),
+            gate: Gate::default(),
+            origin: RefCell::new(None),
+            removed: Cell::new(0),
+        }
+    }
+
+    pub(super) fn rows(&self) -> VolumeRows {
+        VolumeRows {
+            volume: self.id,
+            root: self.tree.get().root,
+            since: self.since.get(),
+            bytes: self.bytes.get(),
+            mapped: self.mapped.get(),
+            flags: self.flags.get(),
+            source: self.source,
+            created: self.created,
+            name: self.name.borrow().clone(),
+        }
+    }
+
+    pub(super) fn has(&self, flag: u32) -> bool {
+        self.flags.get().has(flag)
+    }
+
+    /// Number of parts.
+    pub(super) fn parts(&self) -> u64 {
+        self.bytes.get() / PART_SIZE
+    }
+
+    /// The map is another one now.
+    pub(super) fn set_tree(&self, tree: Tree) {
+        self.tree.set(tree);
+        self.dirty.set(true);
+    }
+
+    /// Counts parts that were mapped to data, and others that no longer are.
+    pub(super) fn count(&self, mapped: u64, unmapped: u64) {
+        let count = (self.mapped.get() + mapped).checked_sub(unmapped);
+        self.mapped.set(count.expect("what is unmapped was mapped"));
+        self.dirty.set(true);
+    }
+
+    /// Who else holds what it holds.
+    pub(super) fn held<'a>(&self, shares: &'a Shares) -> Held<'a> {
+        Held { shares, since: self.since.get() }
+    }
+}
+
+/// Who holds the nodes and blocks of a volume.
+pub(super) struct Held<'a> {
+    pub(super) shares: &'a Shares,
+    pub(super) since: u64,
+}
+
+impl Sharing for Held<'_> {
+    fn since(&self) -> u64 {
+        self.since
+    }
+
+    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
+        self.shares.others(pages, block)
+    }
+
+    fn hold(&self, block: u64) {
+        self.shares.hold(block, 1);
+    }
+
+    fn let_go(&self, block: u64) {
+        self.shares.let_go(block, 1);
+    }
+
+    fn hold_entry(&self, key: Key, value: &Value) {
+        let mapping = super::runs::decode(&(key, *value));
+        assert!(mapping.birth <= self.since, "X2: what is shared is older than the last clone");
+        if mapping.place != 0 {
+            self.shares.hold(mapping.place, mapping.count);
+        }
+    }
+}
+
+/// As [`Held`], for those who ask whether they may overwrite: what was shared at the last commit still is (H4).
+pub(super) struct Lately<'a>(pub(super) Held<'a>);
+
+impl Sharing for Lately<'_> {
+    fn since(&self) -> u64 {
+        self.0.since
+    }
+
+    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
+        let lately = u64::from(self.0.shares.were_shared_lately(block, 1));
+        Ok(self.0.others(pages, block)? + lately)
+    }
+
+    fn hold(&self, _: u64) {
+        unreachable!("it is only asked");
+    }
+
+    fn let_go(&self, _: u64) {
+        unreachable!("it is only asked");
+    }
+
+    fn hold_entry(&self, _: Key, _: &Value) {
+        unreachable!("it is only asked");
+    }
+}
+
+impl Held<'_> {
+    /// Makes sure that [`Held::release`] can tell at once.
+    pub(super) fn require(&self, pages: &mut Pages, mapping: &Mapping) -> Result<(), Stop> {
+        if mapping.place != 0 && mapping.birth <= self.since {
+            self.shares.pieces(pages, mapping.place, mapping.count)?;
+        }
+        Ok(())
+    }
+
+    /// The volume no longer holds the blocks of `mapping`; gives up those that nobody else holds. `at_once` is a fault
+    /// for tests (T5).
+    pub(super) fn release(&self, pages: &mut Pages, mapping: &Mapping, at_once: bool) {
+        assert!(mapping.count > 0, "M1: {mapping:?}");
+        if mapping.place == 0 {
+            return;
+        }
+        if mapping.birth > self.since {
+            return give_up(pages, (mapping.place, mapping.count), at_once); // X2
+        }
+        let pieces = self.shares.pieces(pages, mapping.place, mapping.count);
+        for piece in pieces.expect("what a change needs to know was read before it") {
+            match piece.others {
+                0 => give_up(pages, (piece.first, piece.blocks), at_once),
+                _ => self.shares.let_go(piece.first, piece.blocks),
+            }
+        }
+    }
+}
+
+fn give_up(pages: &mut Pages, run: (u64, u64), at_once: bool) {
+    if at_once { pages.free_at_once(run) } else { pages.give_up(run) }
+}

@@ -1,0 +1,523 @@
+//! A host with a thin pool on a simulated disk, and the model of what each of its volumes may hold: plain arrays.
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{Device, Durability, Extent, IoError, KIB};
+use varve_sim::{Client, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World};
+use varve_target::Linear;
+use varve_target::thin::{
+    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull,
+};
+
+const POOL_SIZE_MAX: u64 = 10 << 20;
+const VOLUMES_MAX: usize = 12;
+
+/// A volume as the model knows it.
+struct Known {
+    id: u64,
+    oracle: SharedOracle,
+    read_only: bool,
+}
+
+/// What was under way when the crash came.
+enum Doubt {
+    Create(String, Known),
+    Remove(String),
+    /// The volume, what it was rolled back to, and what it was before.
+    RollBack(String, String, Box<Oracle>),
+}
+
+struct Model {
+    /// An empty volume, the root of the family.
+    nothing: Oracle,
+    volumes: BTreeMap<String, Known>,
+    doubts: Vec<Doubt>,
+    count: u16,
+    pool_size: u64,
+}
+
+pub(crate) struct Host {
+    world: World,
+    disk: SimDisk,
+    options: PoolOptions,
+    /// Whether the disk fails now and then while clients are at work.
+    faulty: bool,
+    stall: u32,
+    model: RefCell<Model>,
+}
+
+impl Host {
+    /// A host whose sizes and settings follow from `seed`.
+    pub(crate) fn new(seed: u64, faulty: bool, sabotage: Option<Sabotage>) -> Host {
+        let world = World::new(seed);
+        let mut random = world.random();
+        let pool_size = *random.pick(&[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB]);
+        let options = PoolOptions {
+            cache_bytes: *random.pick(&[0, 1 << 20]),
+            commit_interval: Duration::from_millis(*random.pick(&[1, 5, 1000])),
+            when_full: *random
+                .pick(&[WhenFull::Error, WhenFull::Pause { timeout: Duration::from_millis(2) }]),
+            sabotage,
+            ..PoolOptions::default()
+        };
+        let model = Model {
+            nothing: Oracle::new(1, 0),
+            volumes: BTreeMap::new(),
+            doubts: Vec::new(),
+            count: 1,
+            pool_size,
+        };
+        // Now and then a request takes so long that whole checkpoints pass by it.
+        let stall = *random.pick(&[0, 10_000, 50_000]);
+        let disk = SimDisk::new(POOL_SIZE_MAX);
+        let host = Host { disk, options, faulty, stall, model: RefCell::new(model), world };
+        let format = PoolFormat {
+            block_size: *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 64 * KIB]),
+            log_bytes: Some(*random.pick(&[32 * KIB, 64 * KIB, 128 * KIB])),
+            ..PoolFormat::new(Uuid::from_u128((u128::from(seed) + 1) << 64))
+        };
+        let (device, arena) = (host.device(), host.world.arena());
+        host.world.run(async { Pool::format(&device, &arena, format).await }).expect("no faults");
+        host.let_fail(false);
+        host
+    }
+
+    pub(crate) fn world(&self) -> &World {
+        &self.world
+    }
+
+    fn device(&self) -> Device {
+        let size = self.model.borrow().pool_size;
+        Device::new(Linear::new(vec![(size, self.disk.device(&self.world), 0)]))
+    }
+
+    /// Repairs the disk, and lets it fail from now on, or not.
+    pub(crate) fn let_fail(&self, enabled: bool) {
+        let rate = if enabled && self.faulty { 4000 } else { 0 };
+        let plan = FaultPlan {
+            stall: self.stall,
+            latent: rate / 2,
+            write_error: rate,
+            flush_error: rate,
+            ..FaultPlan::default()
+        };
+        self.disk.repair();
+        self.disk.set_faults(plan, FaultBudget::unlimited());
+    }
+
+    /// The crash has come. What was not committed may be gone, with the process too: only the pool knew of it.
+    pub(crate) fn crashed(&self) {
+        let mut model = self.model.borrow_mut();
+        for known in model.volumes.values() {
+            known.oracle.borrow_mut().crashed();
+        }
+        for doubt in &mut model.doubts {
+            match doubt {
+                Doubt::Create(_, known) => known.oracle.borrow_mut().crashed(),
+                Doubt::RollBack(_, _, before) => before.crashed(),
+                Doubt::Remove(_) => {}
+            }
+        }
+    }
+
+    /// Opens the pool and settles what the last crash left in doubt.
+    pub(crate) async fn boot(&self) -> Boot<'_> {
+        self.let_fail(false);
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        let pool = Pool::open(device, arena, clock, self.options).await.expect("a pool can always be opened");
+        let boot = Boot { host: self, pool, full: Cell::new(false), ended: Cell::new(false) };
+        boot.settle_doubts().await;
+        boot
+    }
+}
+
+/// The host, running.
+pub(crate) struct Boot<'a> {
+    host: &'a Host,
+    pool: Rc<Pool>,
+    /// Whether a request was told that there is no space.
+    full: Cell<bool>,
+    /// Something failed half way: what is true now only the next boot can tell.
+    pub(crate) ended: Cell<bool>,
+}
+
+impl Boot<'_> {
+    fn listed(&self) -> BTreeMap<String, u64> {
+        let alive = self.pool.list().into_iter().filter(|volume| !volume.flags.has(VolumeFlags::REMOVING));
+        alive.map(|volume| (volume.name, volume.id)).collect()
+    }
+
+    async fn settle_doubts(&self) {
+        let listed = self.listed();
+        let doubts = std::mem::take(&mut self.host.model.borrow_mut().doubts);
+        for doubt in doubts {
+            match doubt {
+                Doubt::Create(name, known) => {
+                    if let Some(id) = listed.get(&name) {
+                        let known = Known { id: *id, ..known };
+                        self.host.model.borrow_mut().volumes.insert(name, known);
+                    }
+                }
+                Doubt::Remove(name) => {
+                    if !listed.contains_key(&name) {
+                        self.host.model.borrow_mut().volumes.remove(&name);
+                    }
+                }
+                Doubt::RollBack(name, source, before) => {
+                    let same = self.content(&name).await == self.content(&source).await;
+                    let model = self.host.model.borrow();
+                    let mut oracle = model.volumes[&name].oracle.borrow_mut();
+                    if same {
+                        oracle.restore(&model.volumes[&source].oracle.borrow());
+                    } else {
+                        oracle.restore(&before);
+                    }
+                }
+            }
+        }
+        let model = self.host.model.borrow();
+        for volume in self.pool.list() {
+            // A volume that was about to grow has grown, or not.
+            let Some(known) = model.volumes.get(&volume.name) else { continue };
+            let mut oracle = known.oracle.borrow_mut();
+            let size = oracle.size().max(volume.bytes);
+            oracle.grow(size);
+        }
+        let known: BTreeMap<String, u64> =
+            model.volumes.iter().map(|(name, known)| (name.clone(), known.id)).collect();
+        assert_eq!(listed, known, "every acknowledged volume exists, and no other");
+    }
+
+    fn volume(&self, name: &str) -> Device {
+        self.pool.volume(self.id(name)).expect("known volumes exist")
+    }
+
+    fn id(&self, name: &str) -> u64 {
+        self.host.model.borrow().volumes[name].id
+    }
+
+    fn client(&self, name: &str) -> Client {
+        let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
+        Client::new(self.volume(name), self.host.world.arena(), oracle)
+    }
+
+    async fn content(&self, name: &str) -> Vec<u8> {
+        let device = self.volume(name);
+        let length = usize::try_from(device.shape().size).expect("small");
+        device.read(0, self.host.world.arena().take(length)).await.expect("no faults").to_vec()
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.host.model.borrow().volumes.keys().cloned().collect()
+    }
+
+    /// Reads and checks everything.
+    pub(crate) async fn verify(&self) {
+        for name in self.names() {
+            self.client(&name).verify().await.expect("no faults");
+        }
+    }
+
+    /// Asserts that the books balance.
+    pub(crate) async fn check(&self) {
+        let report = self.pool.check().await.expect("no faults");
+        assert!(report.errors.is_empty(), "{:#?}", report.errors);
+    }
+
+    /// One round: clients of some volumes, beside something that happens to volumes.
+    pub(crate) async fn round(&self, random: &mut Random) {
+        let names = self.names();
+        let count = if names.is_empty() { 0 } else { random.below(4) };
+        let busy: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
+        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork()];
+        let [first, second, third, fourth] = &mut choices;
+        futures_util::join!(
+            self.exercise_one(busy.first(), first),
+            self.exercise_one(busy.get(1), second),
+            self.exercise_one(busy.get(2), third),
+            self.manage(fourth, &busy),
+        );
+        if !self.host.faulty && random.chance(1, 6) {
+            self.check().await;
+        }
+    }
+
+    async fn exercise_one(&self, name: Option<&String>, random: &mut Random) {
+        if let Some(name) = name {
+            self.exercise(self.client(name), random).await;
+        }
+    }
+
+    /// A full pool and a read-only volume are no reason to stop.
+    fn tolerate(&self, result: Option<Result<(), IoError>>) {
+        match result {
+            None | Some(Ok(()) | Err(IoError::ReadOnly)) => {}
+            Some(Err(IoError::NoSpace)) => self.full.set(true),
+            Some(Err(IoError::Medium)) if self.host.faulty => {}
+            Some(Err(error)) => panic!("no faults: {error}"),
+        }
+    }
+
+    /// Whether `outcome` is an error that may come; then what was done stays in doubt until the next boot.
+    fn is_fault<T>(&self, outcome: &Result<T, PoolError>) -> bool {
+        let fault = self.host.faulty && matches!(outcome, Err(PoolError::Io(_)));
+        self.ended.set(self.ended.get() || fault);
+        fault
+    }
+
+    /// Random requests, several at a time.
+    async fn exercise(&self, client: Client, random: &mut Random) {
+        let mix = Mix {
+            depth: usize::try_from(random.between(1, 7)).expect("small"),
+            length_max: *random.pick(&[4 * KIB, 16 * KIB, 100 * KIB]),
+            zeros: random.below(3),
+            discards: random.below(3),
+            ..Mix::default()
+        };
+        let mut under_way = FuturesUnordered::new();
+        for _ in 0..random.between(1, 20) {
+            let mut choices = random.fork();
+            let client = client.clone();
+            under_way.push(async move { client.step(&mix, &mut choices).await });
+            if under_way.len() == mix.depth {
+                self.tolerate(under_way.next().await);
+            }
+        }
+        while let Some(result) = under_way.next().await {
+            self.tolerate(Some(result));
+        }
+    }
+
+    async fn manage(&self, random: &mut Random, busy: &[String]) {
+        let pause = Duration::from_micros(random.below(1500));
+        self.host.world.clock().sleep(pause).await;
+        let idle: Vec<String> = self.names().into_iter().filter(|name| !busy.contains(name)).collect();
+        let room = self.names().len() < VOLUMES_MAX;
+        match random.below(18) {
+            0..=1 if room => self.create(random).await,
+            2..=6 if room && !self.names().is_empty() => self.snapshot(random).await,
+            7..=8 if !idle.is_empty() => self.remove(random.pick::<String>(&idle)).await,
+            9 if idle.len() > 1 => self.roll_back(&idle, random).await,
+            10 if !idle.is_empty() => self.empty(random.pick::<String>(&idle)).await,
+            11 if !idle.is_empty() => self.grow_volume(random.pick::<String>(&idle), random.fork()).await,
+            12 => self.grow_pool(random),
+            13 => {
+                let written = self.pool.checkpoint().await;
+                assert!(self.is_fault(&written) || written.is_ok(), "in a full pool too: {written:?}");
+            }
+            14..=15 => {
+                let removal = self.pool.remove_some(random.between(1, 6)).await;
+                assert!(
+                    self.is_fault(&removal) || removal.is_ok(),
+                    "removals go on in a full pool: {removal:?}"
+                );
+            }
+            16 if !busy.is_empty() => self.look(random.pick::<String>(busy), &self.names(), random).await,
+            17 if !idle.is_empty() => self.look(random.pick::<String>(&idle), &self.names(), random).await,
+            _ if self.names().is_empty() => self.create(random).await,
+            _ => {}
+        }
+    }
+
+    /// Questions that walk through maps while clients are at work.
+    async fn look(&self, name: &str, names: &[String], random: &mut Random) {
+        let id = self.id(name);
+        let holding = self.pool.holding(id).await;
+        if self.is_fault(&holding) {
+            return;
+        }
+        let holding = holding.expect("it is there");
+        let mapped =
+            self.pool.list().into_iter().find(|volume| volume.id == id).expect("it is there").mapped_bytes;
+        assert_eq!(holding.exclusive + holding.shared, mapped, "{holding:?}");
+        let other = self.id(random.pick::<String>(names));
+        let differing = self.pool.diff(id, other).await;
+        if self.is_fault(&differing) {
+            return;
+        }
+        let differing = differing.expect("both are there");
+        assert!(id != other || differing.is_empty(), "nothing differs from itself: {differing:?}");
+    }
+
+    fn new_name(&self) -> (String, u16) {
+        let mut model = self.host.model.borrow_mut();
+        model.count += 1;
+        (format!("v{}", model.count), model.count)
+    }
+
+    fn enter(&self, name: &str, known: Known) {
+        self.host.model.borrow_mut().volumes.insert(name.to_owned(), known);
+    }
+
+    fn resolve(&self, settled: impl Fn(&Doubt) -> bool) -> Option<Doubt> {
+        let mut model = self.host.model.borrow_mut();
+        let index = model.doubts.iter().position(settled)?;
+        Some(model.doubts.remove(index))
+    }
+
+    async fn create(&self, random: &mut Random) {
+        let (name, number) = self.new_name();
+        let bytes = random.between(1, 130) * 4 * KIB;
+        let mut oracle = self.host.model.borrow().nothing.snapshot(number);
+        oracle.grow(bytes);
+        let new = NewVolume { name: name.clone(), bytes, over_origin: false };
+        let oracle = Rc::new(RefCell::new(oracle));
+        // The id is not known before: it is looked up when the doubt is settled.
+        let creating = self.pool.create(&new);
+        let doubt =
+            Doubt::Create(name.clone(), Known { id: 0, oracle: Rc::clone(&oracle), read_only: false });
+        self.host.model.borrow_mut().doubts.push(doubt);
+        let created = creating.await;
+        if self.is_fault(&created) {
+            return;
+        }
+        let id = created.expect("there is always space for this");
+        assert!(self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name)).is_some());
+        self.enter(&name, Known { id, oracle, read_only: false });
+    }
+
+    async fn snapshot(&self, random: &mut Random) {
+        let names = self.names();
+        let source = random.pick(&names).clone();
+        let read_only = random.chance(1, 5);
+        let frozen = self.pool.freeze(self.id(&source)).await.expect("it is there");
+        let mut refused = false;
+        let mut made = Vec::new();
+        // Several clones of one instant are alike.
+        for _ in 0..random.between(1, 3) {
+            let (name, number) = self.new_name();
+            let mut oracle = {
+                let model = self.host.model.borrow();
+                model.volumes[&source].oracle.borrow().snapshot(number)
+            };
+            // If it is there after a crash, it is there with all of its content.
+            let flush = oracle.flush_started();
+            oracle.flush_finished(flush);
+            let oracle = Rc::new(RefCell::new(oracle));
+            let cloned = frozen.snapshot(&name, read_only);
+            if self.is_fault(&cloned) {
+                refused = true;
+                break;
+            }
+            let id = cloned.expect("a new name");
+            let known = Known { id, oracle: Rc::clone(&oracle), read_only };
+            self.host.model.borrow_mut().doubts.push(Doubt::Create(name.clone(), known));
+            made.push(name);
+        }
+        let oracle = Rc::clone(&self.host.model.borrow().volumes[&source].oracle);
+        let token = oracle.borrow_mut().flush_started();
+        drop(frozen);
+        let committed = self.pool.commit().await;
+        if self.is_fault(&committed) || refused {
+            return;
+        }
+        committed.expect("there is always space for this");
+        oracle.borrow_mut().flush_finished(token);
+        for name in made {
+            let doubt = self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name));
+            let Some(Doubt::Create(_, known)) = doubt else { panic!("it was in doubt") };
+            self.enter(&name, known);
+        }
+    }
+
+    async fn remove(&self, name: &str) {
+        self.host.model.borrow_mut().doubts.push(Doubt::Remove(name.to_owned()));
+        let removed = self.pool.remove(self.id(name)).await;
+        if self.is_fault(&removed) {
+            return;
+        }
+        removed.expect("a removal works in a full pool too");
+        assert!(self.resolve(|doubt| matches!(doubt, Doubt::Remove(other) if other == name)).is_some());
+        self.host.model.borrow_mut().volumes.remove(name);
+    }
+
+    async fn roll_back(&self, idle: &[String], random: &mut Random) {
+        let (name, source) = (random.pick(idle).clone(), random.pick(idle).clone());
+        if name == source || self.host.model.borrow().volumes[&name].read_only {
+            return;
+        }
+        let (id, other) = (self.id(&name), self.id(&source));
+        {
+            let mut model = self.host.model.borrow_mut();
+            let before = model.volumes[&name].oracle.borrow().snapshot(1);
+            model.doubts.push(Doubt::RollBack(name.clone(), source.clone(), Box::new(before)));
+        }
+        let rolled_back = self.pool.roll_back(id, other).await;
+        if self.is_fault(&rolled_back) {
+            return;
+        }
+        rolled_back.expect("there is always space for this");
+        assert!(self.resolve(|doubt| matches!(doubt, Doubt::RollBack(..))).is_some());
+        let model = self.host.model.borrow();
+        let mut target = model.volumes[&name].oracle.borrow_mut();
+        target.restore(&model.volumes[&source].oracle.borrow());
+        for mut oracle in [target, model.volumes[&source].oracle.borrow_mut()] {
+            let flush = oracle.flush_started();
+            oracle.flush_finished(flush);
+        }
+    }
+
+    async fn empty(&self, name: &str) {
+        let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
+        let whole = Extent::new(0, oracle.borrow().size());
+        let token = oracle.borrow_mut().zero_started(whole);
+        let emptied = self.pool.empty(self.id(name)).await;
+        if self.is_fault(&emptied) {
+            return oracle.borrow_mut().write_failed(token);
+        }
+        emptied.expect("there is always space for this");
+        oracle.borrow_mut().write_finished(token, Durability::Durable);
+    }
+
+    async fn grow_volume(&self, name: &str, mut random: Random) {
+        let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
+        let size = oracle.borrow().size() + random.between(1, 4) * 4 * KIB;
+        // It may have grown when a crash comes, or not: then the client asks.
+        let resized = self.pool.resize(self.id(name), size).await;
+        if self.is_fault(&resized) {
+            return;
+        }
+        resized.expect("there is always space for this");
+        oracle.borrow_mut().grow(size);
+    }
+
+    fn grow_pool(&self, random: &mut Random) {
+        {
+            let mut model = self.host.model.borrow_mut();
+            model.pool_size = (model.pool_size + random.between(1, 60) * 4 * KIB).min(POOL_SIZE_MAX);
+        }
+        self.pool.grown(self.host.device()).expect("it grows");
+    }
+
+    /// Writes until the pool is full, then sees that what must go on goes on.
+    pub(crate) async fn fill(&self, random: &mut Random) {
+        self.full.set(false);
+        for name in self.names() {
+            let client = self.client(&name);
+            let extent = self.volume(&name).shape().extent();
+            for (_, piece) in extent.pieces(32 * KIB) {
+                self.tolerate(Some(client.write(piece, Durability::Volatile).await));
+                if self.full.get() {
+                    break;
+                }
+            }
+        }
+        if !self.full.get() {
+            return;
+        }
+        for name in self.names() {
+            let client = self.client(&name);
+            client.flush().await.expect("a flush works in a full pool");
+            let size = self.volume(&name).shape().size;
+            let at = random.below(size / (4 * KIB)) * 4 * KIB;
+            self.tolerate(Some(client.discard(Extent::new(at, 4 * KIB)).await));
+        }
+        let idle = self.names();
+        self.remove(random.pick::<String>(&idle)).await;
+        while self.pool.remove_some(3).await.expect("removals go on in a full pool").volumes > 0 {}
+    }
+}

@@ -1,0 +1,90 @@
+//! Thin pools in the simulated world: random histories, a crash at any moment, everything read and compared.
+
+mod host;
+
+use host::Host;
+use std::io::Write;
+use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
+use varve_target::thin::Sabotage;
+
+/// One history: some boots, each ended by a crash or not; after each everything is read and checked.
+fn history(seed: u64, faulty: bool, sabotage: Option<Sabotage>) {
+    let host = Host::new(seed, faulty, sabotage);
+    let mut random = host.world().random();
+    for _ in 0..random.between(2, 5) {
+        let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
+        let spread = *random.pick(&[30, 200, 900]);
+        host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
+        let mut choices = random.fork();
+        let ran = host.world().run_until_crash(async {
+            let boot = host.boot().await;
+            host.let_fail(true);
+            for _ in 0..choices.between(1, 7) {
+                boot.round(&mut choices).await;
+                if boot.ended.get() {
+                    return;
+                }
+            }
+            if !faulty && choices.chance(1, 5) {
+                boot.fill(&mut choices).await;
+            }
+        });
+        if !ran.crashed() {
+            // The daemon ends without a word.
+            host.world().crash(CrashKind::Process);
+        }
+        host.crashed();
+        host.world().run(async {
+            let boot = host.boot().await;
+            boot.check().await;
+            boot.verify().await;
+        });
+        // Nothing was written, so nothing can be lost by ending this boot in any way.
+        host.world().crash(CrashKind::Power);
+        host.crashed();
+    }
+}
+
+#[test]
+fn every_volume_survives_every_crash() {
+    run_seeds(test_name!("every_volume_survives_every_crash"), 1500, |seed| history(seed, false, None));
+}
+
+#[test]
+fn failing_disks_cost_requests_but_no_content() {
+    run_seeds(test_name!("failing_disks_cost_requests_but_no_content"), 800, |seed| {
+        history(seed, true, None);
+    });
+}
+
+/// With how many of 150 histories a fault is noticed.
+fn noticed(sabotage: Sabotage) -> u64 {
+    let noticed = caught(150, |seed| history(seed, false, Some(sabotage)));
+    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 150 histories");
+    noticed
+}
+
+#[test]
+fn metadata_committed_before_data_is_noticed() {
+    assert!(noticed(Sabotage::MetadataBeforeData) > 0);
+}
+
+#[test]
+fn a_durable_write_that_ends_before_the_commit_is_noticed() {
+    assert!(noticed(Sabotage::DurableBeforeCommit) > 0);
+}
+
+#[test]
+fn a_block_used_again_in_the_transaction_that_freed_it_is_noticed() {
+    assert!(noticed(Sabotage::ReuseAtOnce) > 0);
+}
+
+#[test]
+fn a_shared_block_overwritten_in_place_is_noticed() {
+    assert!(noticed(Sabotage::OverwriteShared) > 0);
+}
+
+#[test]
+fn a_block_overwritten_in_place_that_a_crash_would_share_again_is_noticed() {
+    assert!(noticed(Sabotage::OverwriteSharedLately) > 0);
+}

@@ -1,0 +1,438 @@
+//! Thin pools case by case: the corruptions and complaints that others had, and what each of them must not be here.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{Arena, Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
+use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
+use varve_target::Linear;
+use varve_target::thin::{
+    Holding, NewVolume, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage, Uuid, WhenFull,
+};
+
+const PART: u64 = 4 * KIB;
+
+async fn fresh(device: Device, world: &World) -> Rc<Pool> {
+    let arena = world.arena();
+    Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
+    open(device, world).await
+}
+
+async fn open(device: Device, world: &World) -> Rc<Pool> {
+    open_with(device, world, None).await
+}
+
+async fn open_with(device: Device, world: &World, sabotage: Option<Sabotage>) -> Rc<Pool> {
+    let options = PoolOptions { sabotage, ..PoolOptions::default() };
+    let opened = Pool::open(device, world.arena(), world.clock(), options).await;
+    opened.expect("a pool can always be opened")
+}
+
+async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
+    let new = NewVolume { name: name.into(), bytes, over_origin: false };
+    let id = pool.create(&new).await.expect("there is space");
+    (id, pool.volume(id).expect("just created"))
+}
+
+async fn write(device: &Device, arena: &Arena, extent: Extent, byte: u8) -> Result<(), IoError> {
+    let mut data = arena.take(usize::try_from(extent.length).expect("small"));
+    data.fill(byte);
+    device.write(extent.offset, data.freeze(), Durability::Volatile).await.map(drop)
+}
+
+async fn read(device: &Device, arena: &Arena, extent: Extent) -> Vec<u8> {
+    let buffer = arena.take(usize::try_from(extent.length).expect("small"));
+    device.read(extent.offset, buffer).await.expect("no faults").to_vec()
+}
+
+/// The pool is as its books say.
+async fn sound(pool: &Pool) {
+    let report = pool.check().await.expect("no faults");
+    assert!(report.errors.is_empty(), "{:#?}", report.errors);
+}
+
+async fn remove_all(pool: &Pool) {
+    while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
+    pool.checkpoint().await.expect("no faults");
+    pool.checkpoint().await.expect("no faults");
+}
+
+#[test]
+fn what_a_new_block_does_not_cover_never_shows_what_another_volume_wrote() {
+    let world = World::new(1);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (old, device) = volume(&pool, "old", 2 * MIB).await;
+        for (_, piece) in Extent::new(0, 2 * MIB).pieces(64 * KIB) {
+            write(&device, &arena, piece, 0xee).await.expect("there is space");
+        }
+        pool.remove(old).await.expect("it is there");
+        remove_all(&pool).await;
+        let (_, device) = volume(&pool, "new", 2 * MIB).await;
+        for (_, piece) in Extent::new(0, 2 * MIB).pieces(64 * KIB) {
+            write(&device, &arena, Extent::new(piece.offset + PART, PART), 1).await.expect("there is space");
+        }
+        let content = read(&device, &arena, Extent::new(0, 2 * MIB)).await;
+        let expected = |at: usize| u8::from(at as u64 % (64 * KIB) / PART == 1);
+        assert!((0..content.len()).all(|at| content[at] == expected(at)), "T6");
+        sound(&pool).await;
+    });
+}
+
+/// Kernel commit 694cfe7f31db (2019): metadata was committed whose data was still in the disk's cache.
+#[test]
+fn data_reaches_the_disk_before_the_metadata_that_leads_to_it() {
+    let crashes = for_each_crash_point(3, |world| {
+        let disk = SimDisk::new(4 * MIB);
+        let (flushed, arena) = (Cell::new(false), world.arena());
+        let _crashed = world.run_until_crash(async {
+            let pool = fresh(disk.device(world), world).await;
+            let (_, device) = volume(&pool, "v", MIB).await;
+            write(&device, &arena, Extent::new(0, 64 * KIB), 7).await.expect("there is space");
+            device.flush().await.expect("no faults");
+            flushed.set(true);
+        });
+        world.run(async {
+            let (device, arena) = (disk.device(world), world.arena());
+            let opened = Pool::open(device, arena.clone(), world.clock(), PoolOptions::default()).await;
+            let Ok(pool) = opened else { return assert!(!flushed.get(), "the pool was made") };
+            let Some(info) = pool.list().pop() else { return assert!(!flushed.get(), "it was created") };
+            let device = pool.volume(info.id).expect("listed");
+            let content = read(&device, &arena, Extent::new(0, 64 * KIB)).await;
+            let all = |byte| content.iter().all(|found| *found == byte);
+            assert!(all(7) || (!flushed.get() && all(0)), "T1");
+        });
+    });
+    assert!(crashes > 10, "{crashes}");
+}
+
+/// Kernel commit 4ae280b4ee (2019): a durable write of a whole new block ended before the metadata was committed.
+#[test]
+fn a_durable_write_of_a_new_block_survives_the_crash_after_it() {
+    for_each_crash_point(5, |world| {
+        let disk = SimDisk::new(4 * MIB);
+        let (done, arena) = (Cell::new(0_u64), world.arena());
+        let _crashed = world.run_until_crash(async {
+            let pool = fresh(disk.device(world), world).await;
+            let (_, device) = volume(&pool, "v", MIB).await;
+            for block in 0..4 {
+                let data = arena.copy(&[9; 64 << 10]);
+                device.write(block * 64 * KIB, data, Durability::Durable).await.expect("no faults");
+                done.set(block + 1);
+            }
+        });
+        world.run(async {
+            let (device, arena) = (disk.device(world), world.arena());
+            let opened = Pool::open(device, arena.clone(), world.clock(), PoolOptions::default()).await;
+            let Ok(pool) = opened else { return assert_eq!(done.get(), 0) };
+            let Some(info) = pool.list().pop() else { return assert_eq!(done.get(), 0) };
+            let device = pool.volume(info.id).expect("listed");
+            let content = read(&device, &arena, Extent::new(0, done.get() * 64 * KIB)).await;
+            assert!(content.iter().all(|byte| *byte == 9), "T2");
+        });
+    });
+}
+
+#[test]
+fn a_full_pool_refuses_new_space_and_nothing_else_and_comes_back() {
+    let world = World::new(2);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (id, device) = volume(&pool, "v", 64 * MIB).await;
+        let mut written = 0;
+        while write(&device, &arena, Extent::new(written, 64 * KIB), 1).await.is_ok() {
+            written += 64 * KIB;
+        }
+        assert!(written > 3 * MIB, "{written} bytes");
+        let refused = write(&device, &arena, Extent::new(32 * MIB, 64 * KIB), 1).await;
+        assert_eq!(refused, Err(IoError::NoSpace));
+        write(&device, &arena, Extent::new(0, written), 2).await.expect("overwrites go on");
+        device.flush().await.expect("commits go on");
+        pool.snapshot(id, "s", false).await.expect("a snapshot needs no space");
+        let refused = write(&device, &arena, Extent::new(0, 64 * KIB), 3).await;
+        assert_eq!(refused, Err(IoError::NoSpace), "what a snapshot holds is not overwritten");
+        let snapshot = pool.list().pop().expect("there are two").id;
+        pool.remove(snapshot).await.expect("removals go on");
+        remove_all(&pool).await;
+        write(&device, &arena, Extent::new(0, 64 * KIB), 3).await.expect("nobody else holds it any more");
+        for (_, piece) in Extent::new(0, MIB).pieces(64 * KIB) {
+            device.discard(piece).await.expect("trims go on");
+        }
+        write(&device, &arena, Extent::new(32 * MIB, 512 * KIB), 4).await.expect("the space is back");
+        let zero = ZeroOptions::default();
+        device.zero(Extent::new(40 * MIB, 8 * MIB), zero).await.expect("zeros take no space");
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn snapshots_of_snapshots_are_alike_and_go_in_any_order() {
+    let world = World::new(3);
+    let disk = SimDisk::new(16 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let empty = pool.usage().free;
+        let (first, _) = volume(&pool, "v0", MIB).await;
+        let mut ids = vec![first];
+        for depth in 0..40_u64 {
+            let device = pool.volume(ids[ids.len() - 1]).expect("it is there");
+            let extent = Extent::new(depth * 20 * KIB / PART * PART, 3 * PART);
+            write(&device, &arena, extent, u8::try_from(depth + 1).expect("small")).await.expect("space");
+            let last = *ids.last().expect("there is one");
+            ids.push(pool.snapshot(last, &format!("v{}", depth + 1), false).await.expect("space"));
+        }
+        sound(&pool).await;
+        // Each holds what was written up to it, whoever else is gone by then.
+        let mut random = world.random();
+        let mut order: Vec<u64> = (0..ids.len() as u64).collect();
+        random.shuffle(&mut order);
+        for number in order {
+            let device = pool.volume(ids[usize::try_from(number).expect("small")]).expect("it is there");
+            for depth in 0..40_u64 {
+                let at = Extent::new(depth * 20 * KIB / PART * PART, PART);
+                let expected = if depth <= number { u8::try_from(depth + 1).expect("small") } else { 0 };
+                assert_eq!(read(&device, &arena, at).await[0], expected, "volume {number} at {depth}");
+            }
+            pool.remove(ids[usize::try_from(number).expect("small")]).await.expect("it is there");
+            pool.remove_some(3).await.expect("no faults");
+        }
+        remove_all(&pool).await;
+        sound(&pool).await;
+        assert_eq!(pool.list(), [], "nothing is left");
+        assert!(pool.usage().free + 4 * PART >= empty, "all space is back: {:?}", pool.usage());
+    });
+}
+
+#[test]
+fn a_small_write_to_a_shared_block_takes_one_part_and_what_is_exclusive_is_known() {
+    let world = World::new(4);
+    let disk = SimDisk::new(16 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (id, device) = volume(&pool, "v", 4 * MIB).await;
+        for (_, piece) in Extent::new(0, 4 * MIB).pieces(MIB) {
+            write(&device, &arena, piece, 1).await.expect("space");
+        }
+        assert_eq!(pool.exclusive(id).await, Ok((4 * MIB, 0)));
+        let snapshot = pool.snapshot(id, "s", true).await.expect("space");
+        assert_eq!(pool.exclusive(id).await, Ok((0, 4 * MIB)));
+        write(&device, &arena, Extent::new(MIB, PART), 2).await.expect("space");
+        write(&device, &arena, Extent::new(3 * MIB, 2 * PART), 2).await.expect("space");
+        assert_eq!(pool.exclusive(id).await, Ok((3 * PART, 4 * MIB - 3 * PART)));
+        assert_eq!(pool.exclusive(snapshot).await, Ok((3 * PART, 4 * MIB - 3 * PART)));
+        let differing = vec![Extent::new(MIB, PART), Extent::new(3 * MIB, 2 * PART)];
+        assert_eq!(pool.diff(id, snapshot).await, Ok(differing));
+        assert_eq!(pool.diff(id, id).await, Ok(Vec::new()));
+        pool.roll_back(id, snapshot).await.expect("space");
+        assert_eq!(pool.diff(id, snapshot).await, Ok(Vec::new()));
+        assert!(read(&device, &arena, Extent::new(0, 4 * MIB)).await.iter().all(|byte| *byte == 1));
+        remove_all(&pool).await;
+        sound(&pool).await;
+        assert_eq!(pool.exclusive(snapshot).await, Ok((0, 4 * MIB)));
+    });
+}
+
+#[test]
+fn a_volume_over_an_origin_shows_it_until_it_is_written_zeroed_or_discarded() {
+    let world = World::new(5);
+    let (disk, below) = (SimDisk::new(4 * MIB), SimDisk::new(512 * KIB));
+    world.run(async {
+        let (origin, arena) = (below.device(&world), world.arena());
+        write(&origin, &arena, Extent::new(0, 512 * KIB), 5).await.expect("no faults");
+        let pool = fresh(disk.device(&world), &world).await;
+        let new = NewVolume { name: "v".into(), bytes: MIB, over_origin: true };
+        let id = pool.create(&new).await.expect("space");
+        assert!(matches!(pool.volume(id), Err(PoolError::Misfit(_))), "not without its origin");
+        pool.set_origin(id, origin).expect("it fits");
+        let device = pool.volume(id).expect("it is there");
+        write(&device, &arena, Extent::new(PART, PART), 6).await.expect("space");
+        device.zero(Extent::new(2 * PART, PART), ZeroOptions::default()).await.expect("space");
+        device.discard(Extent::new(4 * PART, PART)).await.expect("space");
+        let snapshot = pool.snapshot(id, "s", true).await.expect("space");
+        for device in [device, pool.volume(snapshot).expect("it has the same origin")] {
+            let content = read(&device, &arena, Extent::new(0, MIB)).await;
+            let at = |part: usize| content[part * 4096];
+            assert_eq!(
+                [at(0), at(1), at(2), at(3), at(4), at(5), at(127), at(128)],
+                [5, 6, 0, 5, 0, 5, 5, 0]
+            );
+        }
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn what_is_acknowledged_is_committed_after_a_second_though_nobody_asks() {
+    let world = World::new(6);
+    let disk = SimDisk::new(4 * MIB);
+    let arena = world.arena();
+    world.schedule_crash(CrashAt::Time(varve_block::Moment(5_000_000_000)));
+    let _crashed = world.run_until_crash(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let (_, device) = volume(&pool, "v", MIB).await;
+        write(&device, &arena, Extent::new(0, 64 * KIB), 7).await.expect("space");
+        pool.keep_committing().await;
+    });
+    world.run(async {
+        let pool = open(disk.device(&world), &world).await;
+        let device = pool.volume(pool.list()[0].id).expect("listed");
+        assert!(read(&device, &arena, Extent::new(0, 64 * KIB)).await.iter().all(|byte| *byte == 7));
+        sound(&pool).await;
+    });
+}
+
+/// What is read while others change things: more than the reserve of the pool, which is never filled.
+const READ: Extent = Extent { offset: 0, length: MIB };
+
+/// A pool with a volume of which so much is 1s.
+async fn with_volume(disk: &SimDisk, world: &World, sabotage: Option<Sabotage>) -> (Rc<Pool>, u64, Device) {
+    let pool = fresh(disk.device(world), world).await;
+    drop(pool);
+    let pool = open_with(disk.device(world), world, sabotage).await;
+    let (id, device) = volume(&pool, "v", 4 * MIB).await;
+    write(&device, &world.arena(), READ, 1).await.expect("space");
+    device.flush().await.expect("no faults");
+    (pool, id, device)
+}
+
+fn disk_without_instant_answers(size: u64) -> SimDisk {
+    SimDisk::with(DiskOptions { instant: false, ..DiskOptions::sized(size) })
+}
+
+/// Begins a read that the disk answers half a minute later, does `meanwhile`, and returns what was
+/// read.
+async fn read_slowly(
+    disk: &SimDisk,
+    world: &World,
+    device: &Device,
+    meanwhile: impl Future<Output = ()>,
+) -> Vec<u8> {
+    let (arena, clock) = (world.arena(), world.clock());
+    let slow = FaultPlan { stall: 1_000_000, ..FaultPlan::default() };
+    disk.set_faults(slow, FaultBudget::new(1, 1));
+    let others = async {
+        clock.sleep(Duration::from_millis(1)).await;
+        meanwhile.await;
+    };
+    futures_util::join!(read(device, &arena, READ), others).0
+}
+
+/// A snapshot overwrites in place what its origin has let go of; a read of the origin is on its way there.
+fn read_while_the_other_overwrites(sabotage: Option<Sabotage>) -> Vec<u8> {
+    let world = World::new(8);
+    let disk = disk_without_instant_answers(4 * MIB);
+    world.run(async {
+        let (pool, id, device) = with_volume(&disk, &world, sabotage).await;
+        let snapshot = pool.snapshot(id, "s", false).await.expect("space");
+        let other = pool.volume(snapshot).expect("just created");
+        read_slowly(&disk, &world, &device, async {
+            device.discard(READ).await.expect("no faults");
+            device.flush().await.expect("no faults");
+            write(&other, &world.arena(), READ, 2).await.expect("space");
+        })
+        .await
+    })
+}
+
+#[test]
+fn a_read_never_sees_what_another_volume_writes_where_it_found_its_own() {
+    let alike = |content: &[u8], byte| content.iter().all(|found| *found == byte);
+    assert!(alike(&read_while_the_other_overwrites(None), 1), "T4");
+    let sabotaged = read_while_the_other_overwrites(Some(Sabotage::ForgetReaders));
+    assert!(alike(&sabotaged, 2), "the fault is noticed");
+}
+
+/// Blocks are given up and taken again by another volume; a read is on its way to them.
+fn read_while_another_takes_the_blocks(sabotage: Option<Sabotage>) -> Vec<u8> {
+    let world = World::new(9);
+    let disk = disk_without_instant_answers(4 * MIB);
+    world.run(async {
+        let (pool, _, device) = with_volume(&disk, &world, sabotage).await;
+        let (_, other) = volume(&pool, "w", 4 * MIB).await;
+        read_slowly(&disk, &world, &device, async {
+            device.discard(READ).await.expect("no faults");
+            pool.checkpoint().await.expect("no faults");
+            for (_, piece) in Extent::new(0, 4 * MIB).pieces(64 * KIB) {
+                let _full = write(&other, &world.arena(), piece, 2).await;
+            }
+        })
+        .await
+    })
+}
+
+#[test]
+fn a_block_is_not_taken_again_while_it_is_read() {
+    let alike = |content: &[u8], byte| content.iter().all(|found| *found == byte);
+    assert!(alike(&read_while_another_takes_the_blocks(None), 1), "T5");
+    let sabotaged = read_while_another_takes_the_blocks(Some(Sabotage::ForgetReaders));
+    assert!(!alike(&sabotaged, 1), "the fault is noticed");
+}
+
+#[test]
+fn a_write_to_a_full_pool_waits_until_its_owner_has_made_it_larger() {
+    let world = World::new(11);
+    let disk = SimDisk::new(8 * MIB);
+    world.run(async {
+        let part = |bytes| Device::new(Linear::new(vec![(bytes, disk.device(&world), 0)]));
+        let (pool, arena) = (fresh(part(2 * MIB), &world).await, world.arena());
+        let (_, device) = volume(&pool, "one", 4 * MIB).await;
+        assert!(pool.percent() < 20, "{}", pool.percent());
+        // The owner hears of it before a write fails.
+        let owner = async {
+            pool.filled(80).await;
+            assert!(!pool.is_paused() && pool.percent() >= 80);
+            assert_eq!(pool.next_event().await, PoolEvent::Paused);
+            pool.grown(part(6 * MIB)).expect("it grows");
+            assert_eq!(pool.next_event().await, PoolEvent::Resumed);
+        };
+        pool.set_when_full(WhenFull::Pause { timeout: Duration::from_secs(60) });
+        let writes = async {
+            for (_, piece) in Extent::new(0, 4 * MIB).pieces(64 * KIB) {
+                write(&device, &arena, piece, 1).await.expect("it waits for room");
+            }
+        };
+        futures_util::join!(owner, writes);
+        let (_, other) = volume(&pool, "two", 4 * MIB).await;
+        pool.set_when_full(WhenFull::Error);
+        let mut refused = None;
+        for (_, piece) in Extent::new(0, 4 * MIB).pieces(64 * KIB) {
+            refused = refused.or(write(&other, &arena, piece, 2).await.err());
+        }
+        assert_eq!(refused, Some(IoError::NoSpace));
+        pool.set_when_full(WhenFull::Pause { timeout: Duration::from_millis(5) });
+        let vain = write(&other, &arena, Extent::new(4 * MIB - 64 * KIB, 64 * KIB), 2).await;
+        assert_eq!(vain, Err(IoError::NoSpace));
+        let told = [pool.next_event().await, pool.next_event().await, pool.next_event().await];
+        assert_eq!(told, [PoolEvent::Paused, PoolEvent::TimedOut, PoolEvent::Resumed]);
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn snapshots_are_called_after_the_number_of_their_volume() {
+    let world = World::new(12);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (one, device) = volume(&pool, "one", 2 * MIB).await;
+        write(&device, &arena, Extent::new(0, MIB), 1).await.expect("there is space");
+        assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: MIB, shared: 0 }));
+        let long = format!("{}@{}", u64::MAX, "x".repeat(127));
+        for name in ["1@before", "0@0", long.as_str()] {
+            pool.snapshot(one, name, false).await.expect(name);
+        }
+        for wrong in ["01@x", "+1@x", "one@x", "@x", "1@", "1@a@b", "1@.x"] {
+            assert_eq!(pool.snapshot(one, wrong, false).await, Err(PoolError::Name), "{wrong}");
+        }
+        assert_eq!(pool.snapshot(one, "1@before", false).await, Err(PoolError::Exists));
+        write(&device, &arena, Extent::new(0, 64 * KIB), 2).await.expect("there is space");
+        assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: 64 * KIB, shared: MIB - 64 * KIB }));
+        pool.checkpoint().await.expect("no faults");
+        drop((device, pool));
+        let pool = open(disk.device(&world), &world).await;
+        assert!(pool.list().iter().any(|volume| volume.name == long), "it is read again");
+        sound(&pool).await;
+    });
+}
