@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_os::{ShardContext, ShardHandle};
-use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreEvent, Usage};
+use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, Usage};
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
 use varve_vg::size::format_size;
@@ -315,6 +315,13 @@ impl OpenStore {
 
     /// Takes a dose; whether there is more to do.
     async fn dose(&self) -> bool {
-        self.store.reclaim(DOSE_ENTRIES)
+        match self.store.reclaim(DOSE_ENTRIES).await {
+            Ok(more) => more,
+            Err(StoreError::NoSpace) => true, // Later: room comes with the next checkpoint, or when the store grows.
+            Err(error) => {
+                tracing::error!(%error, "what removed snapshots leave behind cannot be given back");
+                false
+            }
+        }
     }
 }

@@ -5,8 +5,8 @@
 //! - K2. With nothing dirty or pinned there are at most `budget` nodes.
 //! - K3. Nodes are given up only when one is read or written, never in the middle of an attempt (T3).
 
-use super::policy::{Policy, PolicyKind};
-use std::collections::{BTreeSet, HashMap};
+use super::policy::{BlockMap, Policy, PolicyKind};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_format::pdata::PDATA_BLOCK;
 use varve_format::pdata::node::Node;
@@ -25,22 +25,22 @@ pub struct CacheUse {
 }
 
 pub(super) struct Cache {
-    nodes: HashMap<u64, Rc<Node>>,
+    nodes: BlockMap<Rc<Node>>,
     dirty: BTreeSet<u64>,
-    pins: HashMap<u64, u32>,
+    pins: BlockMap<u32>,
     policy: Box<dyn Policy>,
     budget: usize,
     usage: CacheUse,
 }
 
 impl Cache {
-    /// At most `budget_bytes` of nodes; a few are always allowed, or no path would fit.
+    /// At most `budget_bytes` of nodes. However few: what an attempt has read stays until it ends (K1).
     pub(super) fn new(budget_bytes: u64, policy: PolicyKind) -> Self {
-        let budget = usize::try_from(budget_bytes / PDATA_BLOCK as u64).unwrap_or(usize::MAX).max(16);
+        let budget = usize::try_from(budget_bytes / PDATA_BLOCK as u64).unwrap_or(usize::MAX).max(2);
         Self {
-            nodes: HashMap::new(),
+            nodes: BlockMap::default(),
             dirty: BTreeSet::new(),
-            pins: HashMap::new(),
+            pins: BlockMap::default(),
             policy: policy.build(),
             budget,
             usage: CacheUse::default(),
@@ -126,8 +126,8 @@ impl Cache {
         }
     }
 
-    /// Gives up nodes beyond the budget, `newest` last. Not called while an attempt runs (K3).
-    fn shrink(&mut self, newest: u64) {
+    /// Gives up nodes beyond the budget, but not `newest`. Not called while an attempt runs (K3).
+    pub(super) fn shrink(&mut self, newest: u64) {
         while self.nodes.len() > self.budget {
             let (dirty, pins) = (&self.dirty, &self.pins);
             let may_go =

@@ -2,13 +2,13 @@
 
 use super::pages::{Frozen, Pages, Stop, Wanted};
 use super::policy::PolicyKind;
-use super::space::Space;
-use futures_util::future::try_join_all;
+use super::space::{Space, fresh_blocks};
+use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, Device, Durability, IoError};
 use varve_format::pdata::node::Node;
-use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
+use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
@@ -52,6 +52,8 @@ pub struct MapOptions {
     pub free_blocks: u64,
     /// Where the pages of the space map lay at the last commit, by group.
     pub places: Vec<Place>,
+    /// Nodes of all maps at the last commit.
+    pub nodes: u64,
     /// Free blocks that only the map itself may use, so that deletes and commits go on when data finds no room.
     pub floor_blocks: u64,
     /// Bytes of nodes in memory.
@@ -70,18 +72,12 @@ impl MapOptions {
             end_block,
             free_blocks: fresh_blocks(base_block, end_block),
             places: Vec::new(),
+            nodes: 0,
             floor_blocks: 64,
             cache_bytes: 64 << 20,
             policy: PolicyKind::default(),
         }
     }
-}
-
-/// Blocks of a fresh store that are free: all but the places of the space map's pages.
-fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
-    let total = end_block - base_block;
-    let (whole, rest) = (total / GROUP_BLOCKS, total % GROUP_BLOCKS);
-    total - whole * PAGE_PLACES - rest.min(PAGE_PLACES)
 }
 
 /// The maps of one store, all in one space.
@@ -106,6 +102,14 @@ impl Commit {
     pub fn free_blocks(&self) -> u64 {
         self.frozen.free
     }
+    /// Number of the first block behind the store, as the space map knows it.
+    pub fn end_block(&self) -> u64 {
+        self.frozen.end
+    }
+    /// Nodes of all maps; goes into the superblock.
+    pub fn nodes(&self) -> u64 {
+        self.frozen.node_count
+    }
     /// Where the pages of the space map lie once it is committed; goes into the superblock.
     pub fn places(&self) -> &[Place] {
         &self.frozen.places
@@ -118,9 +122,7 @@ impl Map {
         let places = options.places.clone();
         let (base, end) = (options.base_block, options.end_block);
         let space = Space::new(options.store, base, end, options.free_blocks, places);
-        let cache = (options.cache_bytes, options.policy);
-        let pages = Pages::new(options.store, options.generation + 1, cache, space, options.floor_blocks);
-        Self { pages: RefCell::new(pages), device: RefCell::new(device), arena }
+        Self { pages: RefCell::new(Pages::new(options, space)), device: RefCell::new(device), arena }
     }
 
     /// What can be asked and changed without waiting.
@@ -134,6 +136,7 @@ impl Map {
         mut attempt: impl FnMut(&mut Pages) -> Result<T, Stop>,
     ) -> Result<T, MapError> {
         let mut pins = Vec::new();
+        let mut _in_use = None;
         loop {
             let result = attempt(&mut self.pages.borrow_mut());
             match result {
@@ -142,6 +145,8 @@ impl Map {
                 Err(Stop::Missing(wanted)) => {
                     // What was read for this attempt stays until it ends, or a small cache would never let it end.
                     pins.push(Pin::new(self, wanted));
+                    // T5: the block that is read now is not used for something else meanwhile.
+                    _in_use = Some(self.pages.borrow().in_use());
                     self.load(wanted).await?;
                 }
             }
@@ -160,8 +165,11 @@ impl Map {
                 pages.admit_node(node);
             }
             Wanted::Page(group) => {
-                let found = self.load_page(group).await?;
-                self.pages.borrow_mut().admit_page(group, found);
+                let found = self.load_page(group).await;
+                // Once it is in memory, read by somebody else, its places are written in turn: what was read is stale.
+                if !self.pages.borrow().is_loaded(wanted) {
+                    self.pages.borrow_mut().admit_page(group, found?);
+                }
             }
         }
         assert!(self.pages.borrow().is_loaded(wanted), "what was read is in memory");
@@ -188,17 +196,20 @@ impl Map {
         Ok(device.read(address * BLOCK, self.arena.take(PDATA_BLOCK)).await?)
     }
 
-    /// Ends the transaction under way; `capture` sees the maps at that very instant, for the superblock.
-    pub async fn freeze<T>(&self, capture: impl FnOnce() -> T) -> Result<(Commit, T), MapError> {
-        loop {
-            let missing = self.pages.borrow().missing_for_commit();
-            match missing {
-                Some(wanted) => self.load(wanted).await?,
-                None => break,
+    /// Ends the transaction under way. `prepare`, an attempt, makes the last changes and says what the superblock
+    /// must know of that very instant.
+    pub async fn freeze<T>(
+        &self,
+        mut prepare: impl FnMut(&mut Pages) -> Result<T, Stop>,
+    ) -> Result<(Commit, T), MapError> {
+        let attempt = |pages: &mut Pages| {
+            if let Some(wanted) = pages.missing_for_commit() {
+                return Err(Stop::Missing(wanted));
             }
-        }
-        let frozen = self.pages.borrow_mut().freeze();
-        Ok((Commit { frozen }, capture()))
+            let prepared = prepare(pages)?;
+            Ok((Commit { frozen: pages.freeze() }, prepared))
+        };
+        self.run(attempt).await
     }
 
     /// Writes everything that a commit consists of, except the superblock. Nothing is durable before a flush.
@@ -236,6 +247,7 @@ impl Map {
         self.write_blocks(writes.collect()).await?;
         let mut pages = self.pages.borrow_mut();
         nodes.iter().for_each(|node| pages.written(node));
+        pages.shrink();
         Ok(())
     }
 
@@ -244,7 +256,8 @@ impl Map {
         let writes = writes
             .into_iter()
             .map(|(address, buffer)| device.write(address * BLOCK, buffer.freeze(), Durability::Volatile));
-        try_join_all(writes).await?;
+        // All of them to their end: what is still on its way may not be written again, or its place reused.
+        join_all(writes).await.into_iter().try_for_each(|outcome| outcome.map(drop))?;
         Ok(())
     }
 

@@ -15,9 +15,11 @@
 //! - T2. A block that a transaction gives up is reused only after the commit of that transaction is durable.
 //! - T3. An attempt that stops has changed nothing.
 //! - T4. A dirty node stays in memory until it is written.
+//! - T5. And only when nobody reads it any more who found it while a map still led to it (`space.rs`, F3).
+//! - T6. Nodes are written by one at a time: a commit or a write-back. The owner sees to that.
 
 mod cache;
-mod exceptions;
+mod cursor;
 mod map;
 mod pages;
 mod policy;
@@ -25,11 +27,12 @@ mod space;
 mod tree;
 
 pub use cache::CacheUse;
-pub use exceptions::Exceptions;
+pub use cursor::Cursor;
 pub use map::{Commit, Map, MapError, MapOptions};
-pub use pages::{Pages, Stop, Wanted};
+pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;
+pub use space::{InUse, Side};
 pub use tree::{Leaf, Tree};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

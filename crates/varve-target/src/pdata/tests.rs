@@ -36,7 +36,7 @@ impl BlockDevice for Memory {
 const BLOCKS: u64 = 3000;
 
 /// So many blocks of memory as a device.
-pub(super) fn memory(blocks: u64) -> Device {
+pub(crate) fn memory(blocks: u64) -> Device {
     let length = usize::try_from(blocks * 4096).expect("small");
     Device::new(Memory { content: RefCell::new(vec![0; length]) })
 }
@@ -46,6 +46,7 @@ struct Committed {
     tree: Tree,
     generation: u64,
     free_blocks: u64,
+    nodes: u64,
     places: Vec<Place>,
 }
 
@@ -59,8 +60,16 @@ struct Store {
 }
 
 fn options(committed: &Committed, policy: PolicyKind, cache_bytes: u64) -> MapOptions {
-    let Committed { generation, free_blocks, places, .. } = committed.clone();
-    MapOptions { generation, free_blocks, places, policy, cache_bytes, ..MapOptions::fresh(9, 2, BLOCKS) }
+    let Committed { generation, free_blocks, nodes, places, .. } = committed.clone();
+    MapOptions {
+        generation,
+        free_blocks,
+        nodes,
+        places,
+        policy,
+        cache_bytes,
+        ..MapOptions::fresh(9, 2, BLOCKS)
+    }
 }
 
 impl Store {
@@ -68,7 +77,8 @@ impl Store {
         let memory = Memory { content: RefCell::new(vec![0; BLOCKS as usize * 4096]) };
         let (device, arena) = (Device::from_rc(Rc::new(memory)), Arena::heap(1 << 20));
         let free_blocks = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
-        let committed = Committed { tree: Tree::EMPTY, generation: 0, free_blocks, places: Vec::new() };
+        let committed =
+            Committed { tree: Tree::EMPTY, generation: 0, free_blocks, nodes: 0, places: Vec::new() };
         let map = Map::open(device.clone(), arena.clone(), &options(&committed, policy, cache_bytes));
         Self { device, arena, map, tree: Tree::EMPTY, committed }
     }
@@ -102,10 +112,16 @@ impl Store {
     }
 
     fn commit(&mut self) {
-        let (commit, tree) = block_on(self.map.freeze(|| self.tree)).expect("pages can be read");
+        let (commit, tree) = block_on(self.map.freeze(|_| Ok(self.tree))).expect("pages can be read");
         block_on(self.map.write(&commit)).expect("memory does not fail");
         let (generation, free_blocks) = (commit.generation(), commit.free_blocks());
-        self.committed = Committed { tree, generation, free_blocks, places: commit.places().to_vec() };
+        self.committed = Committed {
+            tree,
+            generation,
+            free_blocks,
+            nodes: commit.nodes(),
+            places: commit.places().to_vec(),
+        };
         self.map.committed(commit);
     }
 
@@ -217,6 +233,7 @@ proptest! {
         let (reached, marked) = store.used();
         prop_assert!(marked >= reached, "every node is marked");
         store.commit();
+        prop_assert_eq!(store.map.pages().nodes(), reached, "nodes are counted");
         store.commit();
         prop_assert_eq!(store.used(), (reached, reached), "after two commits nothing is marked that is not reached");
     }
