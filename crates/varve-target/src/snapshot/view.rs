@@ -5,7 +5,7 @@ use super::map::{Run, Source, report};
 use super::removal::DOSE_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index};
 use crate::fan_out::join_pieces;
-use crate::pdata::{InUse, Room};
+use crate::pdata::Room;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
