@@ -11,8 +11,10 @@ use varve_format::pdata::node::Key;
 use varve_format::store::ZEROS;
 
 const CHUNK: u64 = 4 * PART_SIZE;
-const PARTS: u64 = 24;
-const BLOCKS: u64 = 4000;
+/// Parts of an origin whose map is one leaf, and of one whose map has many.
+const FEW_PARTS: u64 = 24;
+const MANY_PARTS: u64 = 2400;
+const BLOCKS: u64 = 40_000;
 
 fn parts(first: u64, count: u64) -> Extent {
     Extent::new(first * PART_SIZE, count * PART_SIZE)
@@ -41,6 +43,8 @@ enum Step {
     /// Preserve the missing of these parts for the newest snapshot, as a write to the origin does; at places that go
     /// on from the last ones, or elsewhere.
     Change(u64, u64, bool),
+    /// The same for so many single parts, from the first on, at this distance from each other.
+    Scatter(u64, u64, u64),
     Write(usize, u64, u64, bool),
     Remove(usize),
     /// Look at so many entries of a snapshot that is leaving.
@@ -49,23 +53,25 @@ enum Step {
     Commit,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let range = (0..PARTS, 1..PARTS);
-    let step = prop_oneof![
-        2 => Just(Step::Create),
+fn step(parts: u64) -> impl Strategy<Value = Step> {
+    let range = (0..parts, 1..parts);
+    prop_oneof![
+        4 => Just(Step::Create),
+        3 => (0..parts, 1..12_u64, 1..parts).prop_map(|(first, gap, count)| Step::Scatter(first, gap, count)),
         6 => (range.clone(), any::<bool>()).prop_map(|((first, count), near)| Step::Change(first, count, near)),
         3 => (any::<usize>(), range, any::<bool>())
             .prop_map(|(which, (first, count), zeros)| Step::Write(which, first, count, zeros)),
-        1 => any::<usize>().prop_map(Step::Remove),
+        2 => any::<usize>().prop_map(Step::Remove),
         2 => (1..4_usize).prop_map(Step::Reclaim),
+        2 => (4..400_usize).prop_map(Step::Reclaim),
         1 => Just(Step::Commit),
-    ];
-    prop::collection::vec(step, 1..50)
+    ]
 }
 
 /// What every part of the origin and of each snapshot holds, and what the store holds at each place.
 #[derive(Default)]
 struct Model {
+    parts: u64,
     origin: Vec<u64>,
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// Snapshots that were removed, and the key at which their entries are looked at next.
@@ -76,6 +82,10 @@ struct Model {
 }
 
 impl Model {
+    fn new(parts: u64) -> Self {
+        Self { parts, origin: (1..=parts).collect(), next_value: 100_000, ..Self::default() }
+    }
+
     /// Space for `values`; the first byte of it.
     fn allocate(&mut self, map: &Map, values: &[u64], near: bool) -> u64 {
         let gap = if near { 0 } else { 1 };
@@ -106,11 +116,15 @@ impl Model {
                 self.snapshots.insert(self.next_snapshot, self.origin.clone());
             }
             Step::Change(first, count, near) => {
-                self.change(map, parts(first, count.min(PARTS - first)), near);
+                self.change(map, parts(first, count.min(self.parts - first)), near);
+            }
+            Step::Scatter(first, gap, count) => {
+                let scattered = (first..self.parts).step_by(gap as usize).take(count as usize);
+                scattered.for_each(|part| self.change(map, parts(part, 1), false));
             }
             Step::Write(which, first, count, zeros) => {
                 let Some(snapshot) = chosen(which, &self.snapshots) else { return };
-                let extent = parts(first, count.min(PARTS - first));
+                let extent = parts(first, count.min(self.parts - first));
                 let count = extent.length / PART_SIZE;
                 let values: Vec<u64> = (0..count).map(|_| if zeros { 0 } else { self.fresh() }).collect();
                 let place = if zeros { ZEROS } else { self.allocate(map, &values, false) };
@@ -148,7 +162,7 @@ impl Model {
                 let old = self.origin[range].to_vec();
                 let place = self.allocate(map, &old, near);
                 let mapping = Mapping { snapshot: newest, extent, place };
-                let heir = || Some((newest, PARTS * PART_SIZE));
+                let heir = || Some((newest, self.parts * PART_SIZE));
                 block_on(map.keep(mapping, Room::Ordinary, heir)).expect("there is room");
             }
             assert_eq!(block_on(map.missing(newest, extent)), Ok(vec![]));
@@ -159,7 +173,7 @@ impl Model {
     }
 
     fn reclaim(&mut self, map: &Map, snapshot: u64, from: Key, entries: usize) {
-        let heir = self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, PARTS * PART_SIZE));
+        let heir = self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, self.parts * PART_SIZE));
         let owned = || map.bytes().values().map(|bytes| bytes.preserved + bytes.written).sum::<u64>();
         let (frees, before) = (block_on(map.frees(snapshot, heir)).expect("readable"), owned());
         let reclaimed = block_on(map.reclaim(snapshot, || heir, from, entries));
@@ -193,7 +207,7 @@ impl Model {
         self.store.retain(|place, _| places.contains(place));
         assert_eq!(self.store.len(), places.len(), "nothing is kept that was not stored");
         for (snapshot, content) in &self.snapshots {
-            let (runs, _) = block_on(map.resolve(*snapshot, parts(0, PARTS))).expect("readable");
+            let (runs, _) = block_on(map.resolve(*snapshot, parts(0, self.parts))).expect("readable");
             for run in runs {
                 for (_, part) in run.extent.pieces(PART_SIZE) {
                     let index = (part.offset / PART_SIZE) as usize;
@@ -232,23 +246,44 @@ impl Model {
     }
 }
 
+/// Runs `steps` and then gives everything back, comparing with the model after every `often` steps.
+fn compare(parts: u64, steps: &[Step], often: usize) {
+    let mut model = Model::new(parts);
+    let map = new_map(0);
+    for (number, step) in steps.iter().enumerate() {
+        model.run(&map, step);
+        if number % often == 0 {
+            model.check(&map);
+        }
+    }
+    for round in 0..100_000 {
+        if model.leaving.is_empty() {
+            break;
+        }
+        model.run(&map, &Step::Reclaim(1 + round % 300));
+    }
+    assert!(model.leaving.is_empty(), "a walk ends");
+    let left = all(&map, false).into_iter().chain(all(&map, true));
+    assert!(
+        left.into_iter().all(|mapping| model.snapshots.contains_key(&mapping.snapshot)),
+        "L1: nothing is left"
+    );
+    model.check(&map);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn every_snapshot_reads_what_it_should_and_no_space_is_lost(steps in steps()) {
-        let mut model = Model { origin: (1..=PARTS).collect(), next_value: 1000, ..Model::default() };
-        let map = new_map(0);
-        for step in &steps {
-            model.run(&map, step);
-            model.check(&map);
-        }
-        for _ in 0..10_000 {
-            model.run(&map, &Step::Reclaim(1));
-        }
-        assert!(model.leaving.is_empty(), "a walk ends");
-        let left = all(&map, false).into_iter().chain(all(&map, true));
-        assert!(left.into_iter().all(|mapping| model.snapshots.contains_key(&mapping.snapshot)), "L1: nothing is left");
-        model.check(&map);
+    fn every_snapshot_reads_what_it_should_and_no_space_is_lost(steps in prop::collection::vec(step(FEW_PARTS), 1..50)) {
+        compare(FEW_PARTS, &steps, 1);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn the_same_holds_for_maps_of_many_leaves(steps in prop::collection::vec(step(MANY_PARTS), 20..80)) {
+        compare(MANY_PARTS, &steps, 5);
     }
 }
 
