@@ -46,7 +46,7 @@ pub(super) const ENTRIES: u64 = 1 << 20;
 /// How long the load runs without a removal.
 pub(super) const ALONE: Duration = Duration::from_secs(3);
 /// Entries of a dose.
-const DOSE_ENTRIES: usize = 512;
+const DOSE_ENTRIES: usize = 128;
 /// The least rest after a dose.
 const REST_MIN: Duration = Duration::from_micros(200);
 /// A rest is so many times as long as the dose before it.

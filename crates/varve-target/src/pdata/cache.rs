@@ -27,6 +27,8 @@ pub struct CacheUse {
 pub(super) struct Cache {
     nodes: BlockMap<Rc<Node>>,
     dirty: BTreeSet<u64>,
+    /// Where [`Cache::dirty_in_turn`] goes on.
+    next_dirty: u64,
     pins: BlockMap<u32>,
     policy: Box<dyn Policy>,
     budget: usize,
@@ -40,6 +42,7 @@ impl Cache {
         Self {
             nodes: BlockMap::default(),
             dirty: BTreeSet::new(),
+            next_dirty: 0,
             pins: BlockMap::default(),
             policy: policy.build(),
             budget,
@@ -104,6 +107,17 @@ impl Cache {
     /// The dirty nodes in order of address, shared.
     pub(super) fn dirty(&self) -> Vec<Rc<Node>> {
         self.dirty.iter().map(|address| Rc::clone(&self.nodes[address])).collect()
+    }
+
+    /// At most `limit` dirty nodes in order of address, from where the last ones ended, shared.
+    pub(super) fn dirty_in_turn(&mut self, limit: usize) -> Vec<Rc<Node>> {
+        if self.dirty.range(self.next_dirty..).next().is_none() {
+            self.next_dirty = 0;
+        }
+        let addresses = self.dirty.range(self.next_dirty..).take(limit);
+        let some: Vec<_> = addresses.map(|address| Rc::clone(&self.nodes[address])).collect();
+        self.next_dirty = some.last().map_or(0, |node| node.address + 1);
+        some
     }
 
     /// `node` is on the disk as it is here; if it was changed since, it stays dirty.

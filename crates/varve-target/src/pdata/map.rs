@@ -3,7 +3,7 @@
 use super::pages::{Frozen, Pages, Stop, Wanted};
 use super::policy::PolicyKind;
 use super::space::{Space, fresh_blocks};
-use futures_util::future::join_all;
+use futures_util::{StreamExt, stream};
 use std::cell::RefCell;
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, Device, Durability, IoError};
@@ -12,8 +12,21 @@ use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
-/// Longest single write of a commit, in blocks.
-const WRITE_BLOCKS_MAX: usize = 256;
+/// The pace of a commit: others wait for it.
+const COMMITTING: Pace = Pace { blocks: 64, writes: 8 };
+/// The pace of a write-back: others wait for the processor meanwhile.
+const WRITING_BACK: Pace = Pace { blocks: 16, writes: 2 };
+/// Most nodes of a write-back.
+const WRITE_BACK_MAX: usize = 256;
+
+/// How fast blocks are written.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// Longest single write, in blocks.
+    blocks: usize,
+    /// Writes that are on their way at once; each is made up only when its turn comes, so that others get theirs.
+    writes: usize,
+}
 
 /// Why a map could not be read or changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -214,13 +227,13 @@ impl Map {
 
     /// Writes everything that a commit consists of, except the superblock. Nothing is durable before a flush.
     pub async fn write(&self, commit: &Commit) -> Result<(), MapError> {
-        self.write_nodes(&commit.frozen.nodes).await?;
-        let images = commit.frozen.images.iter().map(|image| {
+        self.write_nodes(&commit.frozen.nodes, COMMITTING).await?;
+        let images = commit.frozen.images.iter().map(async |image| {
             let mut block = self.arena.take(PDATA_BLOCK);
             image.page.encode(&mut block, image.address);
-            (image.address, block)
+            self.write_blocks(image.address, block).await
         });
-        self.write_blocks(images.collect()).await
+        in_turn(images, COMMITTING.writes).await
     }
 
     /// The superblock that names the commit's roots is durable.
@@ -229,35 +242,35 @@ impl Map {
         drop(commit);
     }
 
-    /// Writes the dirty nodes where they will stay, so that the cache may give them up before the commit.
+    /// Writes some dirty nodes where they will stay, so that the cache may give them up before the commit. Goes on where
+    /// it ended the last time.
     pub async fn write_back(&self) -> Result<(), MapError> {
-        let dirty = self.pages.borrow().dirty();
-        self.write_nodes(&dirty).await
+        let dirty = self.pages.borrow_mut().dirty_in_turn(WRITE_BACK_MAX);
+        self.write_nodes(&dirty, WRITING_BACK).await
     }
 
-    async fn write_nodes(&self, nodes: &[Rc<Node>]) -> Result<(), MapError> {
+    async fn write_nodes(&self, nodes: &[Rc<Node>], pace: Pace) -> Result<(), MapError> {
         let runs = nodes.chunk_by(|one, two| one.address + 1 == two.address);
-        let writes = runs.flat_map(|run| run.chunks(WRITE_BLOCKS_MAX)).map(|run| {
-            let mut buffer = self.arena.take(run.len() * PDATA_BLOCK);
-            for (block, node) in buffer.chunks_exact_mut(PDATA_BLOCK).zip(run) {
-                node.encode(block);
-            }
-            (run[0].address, buffer)
-        });
-        self.write_blocks(writes.collect()).await?;
+        let runs = runs.flat_map(|run| run.chunks(pace.blocks)).map(|run| self.write_run(run));
+        in_turn(runs, pace.writes).await
+    }
+
+    /// Writes nodes that lie one behind the other.
+    async fn write_run(&self, run: &[Rc<Node>]) -> Result<(), MapError> {
+        let mut buffer = self.arena.take(run.len() * PDATA_BLOCK);
+        for (block, node) in buffer.chunks_exact_mut(PDATA_BLOCK).zip(run) {
+            node.encode(block);
+        }
+        self.write_blocks(run[0].address, buffer).await?;
         let mut pages = self.pages.borrow_mut();
-        nodes.iter().for_each(|node| pages.written(node));
+        run.iter().for_each(|node| pages.written(node));
         pages.shrink();
         Ok(())
     }
 
-    async fn write_blocks(&self, writes: Vec<(u64, Buffer)>) -> Result<(), MapError> {
+    async fn write_blocks(&self, address: u64, buffer: Buffer) -> Result<(), MapError> {
         let device = self.device.borrow().clone();
-        let writes = writes
-            .into_iter()
-            .map(|(address, buffer)| device.write(address * BLOCK, buffer.freeze(), Durability::Volatile));
-        // All of them to their end: what is still on its way may not be written again, or its place reused.
-        join_all(writes).await.into_iter().try_for_each(|outcome| outcome.map(drop))?;
+        device.write(address * BLOCK, buffer.freeze(), Durability::Volatile).await?;
         Ok(())
     }
 
@@ -267,6 +280,20 @@ impl Map {
         self.device.replace(device);
         self.pages.borrow_mut().grow(end_block);
     }
+}
+
+/// Carries out `writes`, so many at once, all of them to their end: what is still on its way may not be written again,
+/// nor its place used for something else. The first error.
+async fn in_turn(
+    writes: impl Iterator<Item = impl Future<Output = Result<(), MapError>>>,
+    at_once: usize,
+) -> Result<(), MapError> {
+    let mut writes = stream::iter(writes).buffer_unordered(at_once);
+    let mut outcome = Ok(());
+    while let Some(written) = writes.next().await {
+        outcome = outcome.and(written);
+    }
+    outcome
 }
 
 fn damaged(block: u64, error: BlockError) -> MapError {

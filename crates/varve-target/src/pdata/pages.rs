@@ -375,9 +375,9 @@ impl Pages {
         }
     }
 
-    /// The nodes not yet written, in order of address.
-    pub(super) fn dirty(&self) -> Vec<Rc<Node>> {
-        self.cache.dirty()
+    /// Some of the nodes not yet written, in order of address, from where the last ones ended.
+    pub(super) fn dirty_in_turn(&mut self, limit: usize) -> Vec<Rc<Node>> {
+        self.cache.dirty_in_turn(limit)
     }
 
     pub(super) fn written(&mut self, node: &Rc<Node>) {

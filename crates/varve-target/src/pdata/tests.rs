@@ -106,7 +106,7 @@ impl Store {
     }
 
     fn relieve(&self) {
-        if self.map.pages().wants_commit() {
+        while self.map.pages().wants_commit() {
             block_on(self.map.write_back()).expect("memory does not fail");
         }
     }

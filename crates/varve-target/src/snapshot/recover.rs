@@ -400,7 +400,7 @@ impl Loaded {
         }
         self.log.blocks.push(Extent::new(block.address, PART_SIZE));
         (self.log.sequence, self.log.next) = (block.sequence + 1, block.next);
-        if self.write_back && self.blocks.pages().wants_commit() {
+        while self.write_back && self.blocks.pages().wants_commit() {
             self.blocks.write_back().await.map_err(report)?;
         }
         Ok(())
