@@ -147,6 +147,7 @@ impl Cache {
             let may_go =
                 |address: u64| address != newest && !dirty.contains(&address) && !pins.contains_key(&address);
             let Some(victim) = self.policy.victim(&may_go) else { return };
+            assert!(!self.dirty.contains(&victim), "K1");
             self.nodes.remove(&victim);
         }
     }

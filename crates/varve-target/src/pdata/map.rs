@@ -4,28 +4,42 @@ use super::pages::{Frozen, Pages, Stop, Wanted};
 use super::policy::PolicyKind;
 use super::space::{Space, fresh_blocks};
 use futures_util::{StreamExt, stream};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{Arena, Buffer, Device, Durability, IoError};
+use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, LockMode, RangeLock};
 use varve_format::pdata::node::Node;
 use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
-/// The pace of a commit: others wait for it.
-const COMMITTING: Pace = Pace { blocks: 64, writes: 8 };
-/// The pace of a write-back: others wait for the processor meanwhile.
-const WRITING_BACK: Pace = Pace { blocks: 16, writes: 2 };
 /// Most nodes of a write-back.
 const WRITE_BACK_MAX: usize = 256;
 
 /// How fast blocks are written.
-#[derive(Clone, Copy)]
-struct Pace {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// Somebody waits for it.
+    Prompt,
+    /// Nobody does, and requests that come meanwhile shall hardly notice.
+    Gentle,
+}
+
+impl Pace {
     /// Longest single write, in blocks.
-    blocks: usize,
+    fn blocks(self) -> usize {
+        match self {
+            Pace::Prompt => 32,
+            Pace::Gentle => 8,
+        }
+    }
+
     /// Writes that are on their way at once; each is made up only when its turn comes, so that others get theirs.
-    writes: usize,
+    fn writes(self) -> usize {
+        match self {
+            Pace::Prompt => 8,
+            Pace::Gentle => 1,
+        }
+    }
 }
 
 /// Why a map could not be read or changed.
@@ -98,6 +112,12 @@ pub struct Map {
     pages: RefCell<Pages>,
     device: RefCell<Device>,
     arena: Arena,
+    /// Held by whoever reads a node, on its number (T7).
+    node_reads: RangeLock,
+    /// Held by whoever reads a page, on the number of its group (T7).
+    page_reads: RangeLock,
+    /// Whether nodes are being written (T6).
+    writes_nodes: Cell<bool>,
 }
 
 /// A transaction that ended and is being written.
@@ -135,7 +155,14 @@ impl Map {
         let places = options.places.clone();
         let (base, end) = (options.base_block, options.end_block);
         let space = Space::new(options.store, base, end, options.free_blocks, places);
-        Self { pages: RefCell::new(Pages::new(options, space)), device: RefCell::new(device), arena }
+        Self {
+            pages: RefCell::new(Pages::new(options, space)),
+            device: RefCell::new(device),
+            arena,
+            node_reads: RangeLock::new(),
+            page_reads: RangeLock::new(),
+            writes_nodes: Cell::new(false),
+        }
     }
 
     /// What can be asked and changed without waiting.
@@ -166,7 +193,18 @@ impl Map {
         }
     }
 
+    /// Makes sure that `wanted` was read; by whom does not matter.
     async fn load(&self, wanted: Wanted) -> Result<(), MapError> {
+        let (reads, number) = match wanted {
+            Wanted::Node(address) => (&self.node_reads, address),
+            Wanted::Page(group) => (&self.page_reads, group),
+        };
+        let own = Extent::new(number, 1);
+        let Some(_alone) = reads.try_lock(own, LockMode::Exclusive) else {
+            // When whoever reads it has done so, the attempt may want something else.
+            drop(reads.lock(own, LockMode::Exclusive).await);
+            return Ok(());
+        };
         match wanted {
             Wanted::Node(address) => {
                 let block = self.read(address).await?;
@@ -175,17 +213,16 @@ impl Map {
                 if node.store != pages.store() {
                     return Err(damaged(address, BlockError::Invalid("a node of another store")));
                 }
+                assert!(!pages.is_loaded(wanted), "T7");
                 pages.admit_node(node);
             }
             Wanted::Page(group) => {
-                let found = self.load_page(group).await;
-                // Once it is in memory, read by somebody else, its places are written in turn: what was read is stale.
-                if !self.pages.borrow().is_loaded(wanted) {
-                    self.pages.borrow_mut().admit_page(group, found?);
-                }
+                let found = self.load_page(group).await?;
+                let mut pages = self.pages.borrow_mut();
+                assert!(!pages.is_loaded(wanted), "T7");
+                pages.admit_page(group, found);
             }
         }
-        assert!(self.pages.borrow().is_loaded(wanted), "what was read is in memory");
         Ok(())
     }
 
@@ -227,13 +264,13 @@ impl Map {
 
     /// Writes everything that a commit consists of, except the superblock. Nothing is durable before a flush.
     pub async fn write(&self, commit: &Commit) -> Result<(), MapError> {
-        self.write_nodes(&commit.frozen.nodes, COMMITTING).await?;
+        self.write_nodes(&commit.frozen.nodes, Pace::Prompt).await?;
         let images = commit.frozen.images.iter().map(async |image| {
             let mut block = self.arena.take(PDATA_BLOCK);
             image.page.encode(&mut block, image.address);
             self.write_blocks(image.address, block).await
         });
-        in_turn(images, COMMITTING.writes).await
+        in_turn(images, Pace::Prompt.writes()).await
     }
 
     /// The superblock that names the commit's roots is durable.
@@ -244,15 +281,18 @@ impl Map {
 
     /// Writes some dirty nodes where they will stay, so that the cache may give them up before the commit. Goes on where
     /// it ended the last time.
-    pub async fn write_back(&self) -> Result<(), MapError> {
+    pub async fn write_back(&self, pace: Pace) -> Result<(), MapError> {
         let dirty = self.pages.borrow_mut().dirty_in_turn(WRITE_BACK_MAX);
-        self.write_nodes(&dirty, WRITING_BACK).await
+        self.write_nodes(&dirty, pace).await
     }
 
     async fn write_nodes(&self, nodes: &[Rc<Node>], pace: Pace) -> Result<(), MapError> {
         let runs = nodes.chunk_by(|one, two| one.address + 1 == two.address);
-        let runs = runs.flat_map(|run| run.chunks(pace.blocks)).map(|run| self.write_run(run));
-        in_turn(runs, pace.writes).await
+        let runs = runs.flat_map(|run| run.chunks(pace.blocks())).map(|run| self.write_run(run));
+        assert!(!self.writes_nodes.replace(true), "T6: nodes are written by one at a time");
+        let outcome = in_turn(runs, pace.writes()).await;
+        self.writes_nodes.set(false);
+        outcome
     }
 
     /// Writes nodes that lie one behind the other.

@@ -17,6 +17,8 @@
 //! - T4. A dirty node stays in memory until it is written.
 //! - T5. And only when nobody reads it any more who found it while a map still led to it (`space.rs`, F3).
 //! - T6. Nodes are written by one at a time: a commit or a write-back. The owner sees to that.
+//! - T7. A block is read by one at a time, and only while it is not in memory. So nobody changes and writes it meanwhile,
+//!   and what is read is what the map leads to.
 
 mod cache;
 mod cursor;
@@ -28,7 +30,7 @@ mod tree;
 
 pub use cache::CacheUse;
 pub use cursor::Cursor;
-pub use map::{Commit, Map, MapError, MapOptions};
+pub use map::{Commit, Map, MapError, MapOptions, Pace};
 pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;
 pub use space::{InUse, Side};

@@ -107,7 +107,7 @@ impl Store {
 
     fn relieve(&self) {
         while self.map.pages().wants_commit() {
-            block_on(self.map.write_back()).expect("memory does not fail");
+            block_on(self.map.write_back(Pace::Prompt)).expect("memory does not fail");
         }
     }
 

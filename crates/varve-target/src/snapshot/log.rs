@@ -7,7 +7,7 @@ use super::batch::{Lead, Turn, Work};
 use super::contents::apply;
 use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, extent_of, index};
 use crate::fan_out::fan_out;
-use crate::pdata::Room;
+use crate::pdata::{Pace, Room};
 use std::collections::VecDeque;
 use varve_block::{Buffer, Durability, Extent, Io, IoError, LockMode};
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, Mapping, PART_SIZE, data_checksum};
@@ -153,7 +153,7 @@ impl SnapshotStore {
             self.failed.set(Some(error));
             return Err(error);
         }
-        let adopted = self.adopt(record.block).await;
+        let adopted = self.adopt(record.block).await; // S8
         if let Err(error) = adopted {
             tracing::error!(store = %self.id, %error, "what the log says cannot be entered into the maps");
             self.failed.set(Some(error));
@@ -189,12 +189,13 @@ impl SnapshotStore {
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
         // S9
-        let nodes = self.blocks_for_nodes(units.len(), wanted);
+        let nodes = self.blocks_for_nodes(&self.blocks.pages(), units.len(), wanted);
         self.blocks.pages().promise(nodes);
         let own = Extent::new(start, PART_SIZE);
-        let mut places = self.take_for_record(own.end() / PART_SIZE, wanted / PART_SIZE).await?;
+        let mut places =
+            self.take_for_record(own.end() / PART_SIZE, wanted / PART_SIZE, Room::Ordinary).await?;
         let behind = places.last().map_or(own.end() / PART_SIZE, |(first, count)| first + count);
-        let next = match self.take_for_record(behind, 1).await {
+        let next = match self.take_for_record(behind, 1, Room::All).await {
             Ok(next) => next.first().copied(),
             Err(error) => {
                 self.untake(places);
@@ -322,7 +323,7 @@ impl SnapshotStore {
                 _ => IoError::Corrupt,
             })?;
             match entry {
-                Entry::Preserved { .. } => self.relieve().await,
+                Entry::Preserved { .. } => self.relieve(Pace::Prompt).await,
                 Entry::Removed(id) => {
                     self.state.borrow_mut().unlogged.retain(|mapping| mapping.snapshot != *id);
                 }

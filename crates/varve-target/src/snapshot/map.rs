@@ -299,6 +299,7 @@ impl Map {
         let end = leaf.entries.len().min(start.saturating_add(entries));
         let key_at = |index: usize| leaf.entries.get(index).map(|entry| entry.0).or(leaf.next);
         let swept = preserved.sweep(&leaf.entries, start..end, leaving, heir);
+        assert!((start..=end).contains(&swept.end), "L2: a step leads on, and not too far");
         if swept.changed {
             preserved.tree.replace_leaf(pages, leaf.entries[0].0, swept.entries, Room::Ordinary)?;
             let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();

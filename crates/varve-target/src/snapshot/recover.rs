@@ -18,7 +18,7 @@ use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, blocks_of, index,
     usable_size,
 };
-use crate::pdata::{self, MapOptions, PolicyKind, Room, Side};
+use crate::pdata::{self, MapOptions, Pace, PolicyKind, Room, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
@@ -401,7 +401,7 @@ impl Loaded {
         self.log.blocks.push(Extent::new(block.address, PART_SIZE));
         (self.log.sequence, self.log.next) = (block.sequence + 1, block.next);
         while self.write_back && self.blocks.pages().wants_commit() {
-            self.blocks.write_back().await.map_err(report)?;
+            self.blocks.write_back(Pace::Prompt).await.map_err(report)?;
         }
         Ok(())
     }

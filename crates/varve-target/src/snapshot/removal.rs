@@ -16,7 +16,7 @@
 use super::batch::Work;
 use super::map::report;
 use super::{SnapshotStore, StoreError};
-use crate::pdata::MapError;
+use crate::pdata::{MapError, Pace};
 use std::future::poll_fn;
 use std::task::Poll;
 use varve_block::IoError;
@@ -77,7 +77,7 @@ impl SnapshotStore {
                 }
                 Err(error) => return Err(report(error).into()),
             }
-            self.relieve().await;
+            self.relieve(Pace::Gentle).await;
         }
         Ok(!self.contents.borrow().leaving.is_empty())
     }
@@ -118,7 +118,7 @@ impl SnapshotStore {
                 Err(MapError::Full) => return Ok(()),
                 Err(error) => return Err(report(error)),
             }
-            self.relieve().await;
+            self.relieve(Pace::Prompt).await;
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::SnapshotStore;
 use super::map::report;
-use crate::pdata::{MapError, Pages, Room, Side};
+use crate::pdata::{MapError, Pace, Pages, Room, Side};
 use varve_block::{Extent, IoError, LockMode, RangeGuard};
 use varve_format::store::PART_SIZE;
 
@@ -25,15 +25,21 @@ fn node_blocks(pages: &Pages, steps: u64) -> u64 {
 
 impl SnapshotStore {
     /// Blocks for the nodes that `entries` mappings of `bytes` bytes in all will change.
-    pub(super) fn blocks_for_nodes(&self, entries: usize, bytes: u64) -> u64 {
+    pub(super) fn blocks_for_nodes(&self, pages: &Pages, entries: usize, bytes: u64) -> u64 {
         let chunks = bytes / self.map.chunk_size() + entries as u64;
-        node_blocks(&self.blocks.pages(), 2 * chunks)
+        node_blocks(pages, 2 * chunks)
     }
 
     /// Bytes that data may take, if that adds at most `entries` mappings of `bytes` bytes in all to the maps.
     pub(super) fn available(&self, entries: usize, bytes: u64) -> u64 {
-        let nodes = self.blocks_for_nodes(entries, bytes);
-        self.blocks.pages().room(Room::Ordinary).saturating_sub(nodes) * PART_SIZE
+        self.available_of(&self.blocks.pages(), entries, bytes)
+    }
+
+    /// As [`SnapshotStore::available`], within an attempt: whoever takes space asks in the same moment, for others take
+    /// some while it waits for a page.
+    pub(super) fn available_of(&self, pages: &Pages, entries: usize, bytes: u64) -> u64 {
+        let nodes = self.blocks_for_nodes(pages, entries, bytes);
+        pages.room(Room::Ordinary).saturating_sub(nodes) * PART_SIZE
     }
 
     /// Keeps the blocks that the next checkpoint needs; to be called when its table gets longer or
@@ -55,12 +61,18 @@ impl SnapshotStore {
         gain > 0 || !self.contents.borrow().leaving.is_empty()
     }
 
-    /// Takes the runs for the content of a record and the block of the record behind it: as few as there are, and all
-    /// of them or what there is. The first one begins at `behind` if that is free.
-    pub(super) async fn take_for_record(&self, behind: u64, blocks: u64) -> Result<Vec<(u64, u64)>, IoError> {
+    /// Takes runs for the content of a record, or the block of the record behind it: as few as there are, and all of
+    /// them or what is free for `room`. The first one begins at `behind` if that is free.
+    pub(super) async fn take_for_record(
+        &self,
+        behind: u64,
+        blocks: u64,
+        room: Room,
+    ) -> Result<Vec<(u64, u64)>, IoError> {
         let (mut runs, mut left): (Vec<(u64, u64)>, u64) = (Vec::new(), blocks);
         while left > 0 {
             let taken = self.blocks.run(|pages| {
+                let left = left.min(pages.room(room));
                 let first = if runs.is_empty() { pages.take_at(behind, left)? } else { (behind, 0) };
                 if first.1 > 0 { Ok(first) } else { pages.take_on(Side::Near, left) }
             });
@@ -80,12 +92,12 @@ impl SnapshotStore {
     }
 
     /// Writes nodes where they will stay when many are dirty, so that the cache can give them up.
-    pub(super) async fn relieve(&self) {
+    pub(super) async fn relieve(&self, pace: Pace) {
         if !self.blocks.pages().wants_commit() {
             return;
         }
         let _writing = self.write_nodes_alone().await;
-        if let Err(error) = self.blocks.write_back().await.map_err(report) {
+        if let Err(error) = self.blocks.write_back(pace).await.map_err(report) {
             // They stay in memory, and the next checkpoint tells.
             tracing::warn!(store = %self.id, %error, "nodes cannot be written back");
         }

@@ -5,7 +5,7 @@ use super::map::{Run, Source, report};
 use super::removal::DOSE_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index};
 use crate::fan_out::join_pieces;
-use crate::pdata::Room;
+use crate::pdata::{Pace, Pages, Room, Stop};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -98,12 +98,11 @@ impl SnapshotStore {
                 return Err(error);
             }
             self.blocks.pages().reclaim();
-            let wanted = length.min(self.available(1, length)) / PART_SIZE;
-            let taken = match wanted {
-                0 => Err(IoError::NoSpace),
-                _ => self.blocks.run(|pages| pages.take_loose(wanted)).await.map_err(report),
+            let take = |pages: &mut Pages| match length.min(self.available_of(pages, 1, length)) / PART_SIZE {
+                0 => Err(Stop::Full),
+                wanted => pages.take_loose(wanted),
             };
-            match taken {
+            match self.blocks.run(take).await.map_err(report) {
                 Ok(run) => {
                     self.notify_space();
                     return Ok(extent_of(run));
@@ -151,7 +150,7 @@ impl SnapshotStore {
             }
             return Err(error);
         }
-        self.relieve().await;
+        self.relieve(Pace::Prompt).await;
         Ok(())
     }
 
