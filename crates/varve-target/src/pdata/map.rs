@@ -6,7 +6,7 @@ use super::space::{Space, fresh_blocks};
 use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, LockMode, RangeLock};
+use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, LockMode, RangeGuard, RangeLock};
 use varve_format::pdata::node::Node;
 use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
@@ -113,9 +113,9 @@ pub struct Map {
     device: RefCell<Device>,
     arena: Arena,
     /// Held by whoever reads a node, on its number (T7).
-    node_reads: RangeLock,
+    node_turns: RangeLock,
     /// Held by whoever reads a page, on the number of its group (T7).
-    page_reads: RangeLock,
+    page_turns: RangeLock,
     /// Whether nodes are being written (T6).
     writes_nodes: Cell<bool>,
 }
@@ -159,8 +159,8 @@ impl Map {
             pages: RefCell::new(Pages::new(options, space)),
             device: RefCell::new(device),
             arena,
-            node_reads: RangeLock::new(),
-            page_reads: RangeLock::new(),
+            node_turns: RangeLock::new(),
+            page_turns: RangeLock::new(),
             writes_nodes: Cell::new(false),
         }
     }
@@ -177,6 +177,7 @@ impl Map {
     ) -> Result<T, MapError> {
         let mut pins = Vec::new();
         let mut _in_use = None;
+        let mut turn: Option<(Wanted, RangeGuard)> = None;
         loop {
             let result = attempt(&mut self.pages.borrow_mut());
             match result {
@@ -187,24 +188,33 @@ impl Map {
                     pins.push(Pin::new(self, wanted));
                     // T5: the block that is read now is not used for something else meanwhile.
                     _in_use = Some(self.pages.borrow().in_use());
-                    self.load(wanted).await?;
+                    // Nobody waits for a turn while he has another.
+                    let mine = turn.take().filter(|(known, _)| *known == wanted);
+                    match self.turn(wanted, mine).await {
+                        (guard, true) => turn = Some((wanted, guard)),
+                        (_guard, false) => self.load(wanted).await?,
+                    }
                 }
             }
         }
     }
 
-    /// Makes sure that `wanted` was read; by whom does not matter.
-    async fn load(&self, wanted: Wanted) -> Result<(), MapError> {
-        let (reads, number) = match wanted {
-            Wanted::Node(address) => (&self.node_reads, address),
-            Wanted::Page(group) => (&self.page_reads, group),
+    /// T7: the turn to read `wanted`, unless it is `mine` already; and whether it had to be waited for. Then the attempt
+    /// is made again first: somebody else may have read it, or it is not wanted any more.
+    async fn turn(&self, wanted: Wanted, mine: Option<(Wanted, RangeGuard)>) -> (RangeGuard, bool) {
+        let (turns, number) = match wanted {
+            Wanted::Node(address) => (&self.node_turns, address),
+            Wanted::Page(group) => (&self.page_turns, group),
         };
         let own = Extent::new(number, 1);
-        let Some(_alone) = reads.try_lock(own, LockMode::Exclusive) else {
-            // When whoever reads it has done so, the attempt may want something else.
-            drop(reads.lock(own, LockMode::Exclusive).await);
-            return Ok(());
-        };
+        match mine.map(|(_, guard)| guard).or_else(|| turns.try_lock(own, LockMode::Exclusive)) {
+            Some(guard) => (guard, false),
+            None => (turns.lock(own, LockMode::Exclusive).await, true),
+        }
+    }
+
+    /// Reads `wanted`. The caller has the turn.
+    async fn load(&self, wanted: Wanted) -> Result<(), MapError> {
         match wanted {
             Wanted::Node(address) => {
                 let block = self.read(address).await?;

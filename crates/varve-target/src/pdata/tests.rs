@@ -3,10 +3,12 @@
 use super::*;
 use futures_executor::block_on;
 use proptest::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::rc::Rc;
-use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Io, Shape};
+use std::task::Poll;
+use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Io, IoError, Shape};
 use varve_format::pdata::node::Value;
 use varve_format::pdata::space_page::Place;
 
@@ -282,4 +284,54 @@ fn damage_is_named_by_block() {
     store.reopen(PolicyKind::Sieve, 1 << 20);
     let found = block_on(store.map.run(|pages| store.tree.get(pages, 1)));
     assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == root), "{found:?}");
+}
+
+/// Memory whose reads take a while, and may fail.
+struct Slow {
+    memory: Device,
+    reads: Rc<Cell<u32>>,
+    fails: Rc<Cell<bool>>,
+}
+
+impl BlockDevice for Slow {
+    fn shape(&self) -> Shape {
+        self.memory.shape()
+    }
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let io = io.into_io();
+        if !matches!(io, Io::Read { .. }) {
+            return self.memory.submit(io);
+        }
+        self.reads.set(self.reads.get() + 1);
+        Completion::pending(async move {
+            let mut turns = 3;
+            poll_fn(|context| {
+                turns -= 1;
+                context.waker().wake_by_ref();
+                if turns == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            if self.fails.get() { Err(IoError::Medium) } else { self.memory.submit(io).await }
+        })
+    }
+}
+
+#[test]
+fn what_many_want_is_read_once_and_fails_for_each_alone() {
+    let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+    (0..300u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
+    store.commit();
+    let (reads, fails) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
+    let memory = store.device.clone();
+    store.device = Device::new(Slow { memory, reads: Rc::clone(&reads), fails: Rc::clone(&fails) });
+    store.reopen(PolicyKind::Sieve, 1 << 20);
+    let ask = || {
+        let get = |_| store.map.run(|pages| store.tree.get(pages, 7));
+        block_on(futures_util::future::join_all((0..5).map(get)))
+    };
+    assert!(ask().into_iter().all(|found| found == Err(MapError::Io(IoError::Medium))));
+    assert_eq!(reads.replace(0), 5, "T7: each had its turn");
+    fails.set(false);
+    assert!(ask().into_iter().all(|found| found == Ok(Some(value(7)))));
+    assert_eq!(reads.get(), 2, "T7: the root and a leaf");
 }
