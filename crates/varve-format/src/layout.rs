@@ -146,6 +146,7 @@ impl Layout {
 pub fn tables() -> Vec<&'static Layout> {
     let mut tables = vec![&crate::label::LAYOUT, &crate::slot::LAYOUT];
     tables.extend(crate::store::LAYOUTS);
+    tables.extend(crate::pdata::LAYOUTS);
     tables.extend(crate::thin::LAYOUTS);
     tables
 }
@@ -182,6 +183,18 @@ A physical volume holds, from its first byte on:
 A slot lies at a multiple of 4 KiB in the ring, directly behind the one before it, or at the ring's start when there is
 no room; it is never longer than a third of the ring, so that writing a new one never touches the newest. The
 description itself is text (TOML); `crates/varve-format/src/text.rs` says what it may hold.
+
+An exception store is a device of its own, in blocks of 4 KiB:
+
+| blocks | what |
+|---:|---|
+| 0, 1 | superblock, two slots written in turn |
+| 2 + n x 32256 | space map of the blocks from here on, two places written in turn |
+| all others | where they are needed: nodes of the two maps (preserved, written), the table of snapshots, records of the \
+log, content |
+
+The superblock leads to the roots of the maps, to the table and to the place of the next record of the log. What the log
+says is newer than the maps and the table; a record is an entry block, with the preserved content as a rule behind it.
 ";
 
 #[cfg(test)]

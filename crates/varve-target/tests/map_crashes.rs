@@ -34,7 +34,8 @@ struct Owner {
     arena: Arena,
 }
 
-/// One slot: generation, root, free blocks, places (one group), and their sum to tell a torn one.
+/// One slot: generation, root, free blocks, places (one group) with the number of nodes above them, and their sum to
+/// tell a torn one.
 fn encode(arena: &Arena, fields: [u64; 4]) -> varve_block::Bytes {
     let mut block = arena.take_zeroed(BLOCK);
     let sum = fields.iter().fold(0x5eed, |sum: u64, field| sum.rotate_left(9) ^ field.wrapping_mul(31));
@@ -61,10 +62,17 @@ impl Owner {
             newest = decode(&block).filter(|found| found[0] > newest[0]).unwrap_or(newest);
         }
         let [generation, root, free_blocks, places] = newest;
-        let places = unpack_places(&[u8::try_from(places).expect("one group")]).expect("sound");
+        let nodes = places >> 8;
+        let places = unpack_places(&[places as u8]).expect("sound");
         let places = places[..1].to_vec();
-        let options =
-            MapOptions { generation, free_blocks, places, cache_bytes, ..MapOptions::fresh(3, 2, BLOCKS) };
+        let options = MapOptions {
+            generation,
+            free_blocks,
+            nodes,
+            places,
+            cache_bytes,
+            ..MapOptions::fresh(3, 2, BLOCKS)
+        };
         let map = Map::open(device.clone(), arena.clone(), &options);
         Owner { map, tree: Tree { root }, generation, device, arena }
     }
@@ -97,12 +105,12 @@ impl Owner {
     }
 
     async fn commit(&mut self, fault: Fault) {
-        let (commit, tree) = self.map.freeze(|| self.tree).await.expect("sound");
+        let (commit, tree) = self.map.freeze(|_| Ok(self.tree)).await.expect("sound");
         self.map.write(&commit).await.expect("no faults");
         if fault != Fault::NoFlush {
             self.device.flush().await.expect("no faults");
         }
-        let places = u64::from(pack_places(commit.places())[0]);
+        let places = u64::from(pack_places(commit.places())[0]) | commit.nodes() << 8;
         let fields = [commit.generation(), tree.root, commit.free_blocks(), places];
         let slot = if fault == Fault::OneSlot { 0 } else { commit.generation() % 2 };
         self.generation = commit.generation();

@@ -12,7 +12,8 @@ use crate::tables::stage::{Plan, Stores, Surroundings, Volume, store_for};
 use std::rc::Rc;
 use varve_block::{Device, GIB, KIB, MIB};
 use varve_sim::{Load, ModelDisk, Random, World, measure};
-use varve_target::snapshot::StoreOptions;
+use varve_target::pdata::PolicyKind;
+use varve_target::snapshot::{MetadataOrder, StoreOptions};
 
 /// Figure 5.
 pub(crate) const ORIGIN_SEQUENTIAL: &str = "5: origin, sequential write";
@@ -45,6 +46,9 @@ pub(crate) const LOADS: [&str; 8] = [
 pub(crate) const SEQUENTIAL: [&str; 4] =
     [ORIGIN_SEQUENTIAL, SNAPSHOT_SEQUENTIAL, FIVE_INDEPENDENT, FIVE_DEPENDENT];
 
+/// Bytes of metadata in memory for each GiB of the origin, as in the paper.
+const BUDGET_A_GIB: u64 = 8 * KIB;
+
 /// How much is read and written.
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -64,9 +68,21 @@ struct Setting {
 }
 
 /// The settings; those that are compared with come before those that are compared.
-fn settings(_sizes: Sizes) -> Vec<Setting> {
-    let name = "all in memory, logged".to_owned();
-    vec![Setting { name, unbounded: None, options: StoreOptions::default() }]
+fn settings(sizes: Sizes) -> Vec<Setting> {
+    let mut all = Vec::new();
+    for (metadata, order) in
+        [(MetadataOrder::Logged, "logged"), (MetadataOrder::WriteThrough, "write-through")]
+    {
+        let options = StoreOptions { metadata, ..StoreOptions::default() };
+        let whole = format!("all in memory, {order}");
+        all.push(Setting { name: whole.clone(), unbounded: None, options });
+        for policy in PolicyKind::ALL {
+            let cache_bytes = sizes.origin / GIB * BUDGET_A_GIB;
+            let (name, unbounded) = (format!("{}, {order}", policy.name()), Some(whole.clone()));
+            all.push(Setting { name, unbounded, options: StoreOptions { cache_bytes, policy, ..options } });
+        }
+    }
+    all
 }
 
 /// Measures all settings; each row is kept as soon as it is there.

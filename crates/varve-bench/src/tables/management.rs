@@ -46,7 +46,7 @@ pub(super) const ENTRIES: u64 = 1 << 20;
 /// How long the load runs without a removal.
 pub(super) const ALONE: Duration = Duration::from_secs(3);
 /// Entries of a dose.
-const DOSE_ENTRIES: usize = 512;
+const DOSE_ENTRIES: usize = 128;
 /// The least rest after a dose.
 const REST_MIN: Duration = Duration::from_micros(200);
 /// A rest is so many times as long as the dose before it.
@@ -185,7 +185,7 @@ async fn create_and_remove(
             let began = around.clock.now();
             store.begin_removal(id).await.map_err(|error| error.to_string())?;
             removed.push(ms(began));
-            reclaim(&store, &around).await;
+            reclaim(&store, &around).await?;
         }
         Ok::<_, String>((created, removed))
     });
@@ -322,7 +322,7 @@ async fn delete(
         let ms = || around.clock.now().since(began).as_secs_f64() * 1e3;
         store.begin_removal(id).await.map_err(|error| error.to_string())?;
         let begun_ms = ms();
-        reclaim(&store, &around).await;
+        reclaim(&store, &around).await?;
         Ok::<_, String>((begun_ms, ms()))
     });
     let beside = write(&stop).await?;
@@ -331,11 +331,11 @@ async fn delete(
 }
 
 /// Gives back in doses what removed snapshots alone had, with the rests that the daemon takes.
-async fn reclaim(store: &Rc<SnapshotStore>, around: &Surroundings) {
+async fn reclaim(store: &Rc<SnapshotStore>, around: &Surroundings) -> Result<(), String> {
     loop {
         let began = around.clock.now();
-        if !store.reclaim(DOSE_ENTRIES) {
-            return;
+        if !store.reclaim(DOSE_ENTRIES).await.map_err(|error| error.to_string())? {
+            return Ok(());
         }
         let spent = around.clock.now().since(began);
         around.clock.sleep((spent * REST_FACTOR).max(REST_MIN)).await;

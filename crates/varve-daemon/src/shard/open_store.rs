@@ -11,16 +11,29 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_os::{ShardContext, ShardHandle};
-use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreEvent, Usage};
+use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, Usage};
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
 
 /// Entries of a dose.
-const DOSE_ENTRIES: usize = 512;
+const DOSE_ENTRIES: usize = 128;
 /// The least rest after a dose.
 const REST_MIN: Duration = Duration::from_micros(200);
 /// Doses rest so many times as long as they took (Y3).
 const REST_FACTOR: u32 = 9;
+/// How long it rests when a dose found no room.
+const REST_FULL: Duration = Duration::from_millis(100);
+
+/// How a dose ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Dose {
+    /// There is more to do.
+    More,
+    /// There is, but no room for it now: that comes with the end of requests, with a checkpoint, or when the store grows.
+    NoRoom,
+    /// There is nothing to do any more, or nothing that can be done.
+    Done,
+}
 
 /// A store in use. It works in the background until it is closed.
 pub(crate) struct OpenStore {
@@ -149,7 +162,7 @@ impl OpenStore {
 
     /// Gives back, bit by bit, what removed snapshots leave behind. The first dose is taken at once.
     pub(super) async fn sweep(self: &Rc<Self>) {
-        if self.sweeping.get() || !self.dose().await {
+        if self.sweeping.get() || self.dose().await == Dose::Done {
             return;
         }
         self.sweep_on();
@@ -165,20 +178,30 @@ impl OpenStore {
             let clock = open.context.clock();
             loop {
                 let begun = clock.now();
-                if !open.dose().await {
-                    break;
-                }
+                let least = match open.dose().await {
+                    Dose::More => REST_MIN,
+                    Dose::NoRoom => REST_FULL,
+                    Dose::Done => break,
+                };
                 let spent = clock.now().since(begun);
-                clock.sleep((spent * REST_FACTOR).max(REST_MIN)).await; // Y3
+                clock.sleep((spent * REST_FACTOR).max(least)).await; // Y3
             }
             open.sweeping.set(false);
         });
         self.sweeper.replace(Some(sweeper));
     }
 
-    /// Takes a dose; whether there is more to do.
-    async fn dose(&self) -> bool {
-        self.store.reclaim(DOSE_ENTRIES)
+    /// Takes a dose.
+    async fn dose(&self) -> Dose {
+        match self.store.reclaim(DOSE_ENTRIES).await {
+            Ok(true) => Dose::More,
+            Ok(false) => Dose::Done,
+            Err(StoreError::NoSpace) => Dose::NoRoom,
+            Err(error) => {
+                tracing::error!(%error, "what removed snapshots leave behind cannot be given back");
+                Dose::Done
+            }
+        }
     }
 }
 

@@ -154,13 +154,13 @@ impl Family {
             return thin.diff(from, to).await.map(|extents| (extents, true));
         }
         let (open, from) = self.find(from)?;
-        let Some(to) = to else { return open.store.diff(from, None).map(|extents| (extents, true)) };
+        let Some(to) = to else { return Ok((open.store.diff(from, None).await?, true)) };
         let (other, to) = self.find(to)?;
         if other.id == open.id {
-            return open.store.diff(from, Some(to)).map(|extents| (extents, true));
+            return Ok((open.store.diff(from, Some(to)).await?, true));
         }
         // Their stores know nothing of each other, but both know the volume.
-        let (one, two) = (open.store.diff(from, None)?, other.store.diff(to, None)?);
+        let (one, two) = (open.store.diff(from, None).await?, other.store.diff(to, None).await?);
         Ok((union(one, two), false))
     }
 
@@ -249,7 +249,7 @@ impl Family {
         let stores = self.stores.borrow().clone();
         for open in stores {
             let own = targets.iter().filter(|target| target.store == open.id);
-            bytes += open.store.removals_free(&own.map(|target| target.number).collect::<Vec<u64>>())?;
+            bytes += open.store.removals_free(&own.map(|target| target.number).collect::<Vec<u64>>()).await?;
         }
         Ok(bytes)
     }

@@ -1,10 +1,10 @@
-//! A block of entries: one record of an exception store's log, or one link of its checkpoint's chain.
+//! A block of entries: one record of an exception store's log, or one link of its table of snapshots.
 //!
 //! Invariants:
 //! - B1. The checksum covers the whole block, with its own address and its generation.
 //! - B2. A log record's generation is that of the superblock from which it is reached; records are numbered without
 //!   a gap; the reader compares both with what it expects, so that a stale record is never taken for a new one.
-//! - B3. `next` is a whole block behind the superblock's slots; 0 only at the end of a checkpoint.
+//! - B3. `next` is a whole block behind the superblock's slots; 0 only at the end of a table.
 //! - B4. The entries fill `entry_bytes` exactly; what follows them is zero.
 
 use super::entry::Entry;
@@ -14,10 +14,10 @@ use uuid::Uuid;
 use varve_block::is_aligned;
 
 const MAGIC_LOG: &[u8; 8] = b"VARVE\xffSL";
-const MAGIC_CHECKPOINT: &[u8; 8] = b"VARVE\xffSC";
+const MAGIC_TABLE: &[u8; 8] = b"VARVE\xffST";
 
-const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SL` for the log, `SC` for a checkpoint");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SL` for the log, `ST` for the table");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 2");
 const ENTRY_BYTES: Field = Field::new(12, 4, "entry_bytes", "bytes of all entries");
 const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "of the superblock that leads here");
@@ -31,7 +31,7 @@ const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes bef
 /// The byte table of an entry block.
 pub const BLOCK_LAYOUT: Layout = Layout::new(
     "Exception store: entry block",
-    "A record of the log, or a link of a checkpoint's chain. Anywhere in the store.",
+    "A record of the log, or a link of the chain that is the table of snapshots. Anywhere in the store.",
     SIZE,
     &[MAGIC, VERSION, ENTRY_BYTES, ADDRESS, GENERATION, STORE, SEQUENCE, NEXT, ENTRIES, CHECKSUM],
 );
@@ -45,15 +45,15 @@ pub const ENTRY_CAPACITY: usize = ENTRIES.size;
 pub enum BlockKind {
     /// The log.
     Log,
-    /// A checkpoint.
-    Checkpoint,
+    /// The table of snapshots.
+    Table,
 }
 
 impl BlockKind {
     const fn magic(self) -> &'static [u8; 8] {
         match self {
             BlockKind::Log => MAGIC_LOG,
-            BlockKind::Checkpoint => MAGIC_CHECKPOINT,
+            BlockKind::Table => MAGIC_TABLE,
         }
     }
 }
@@ -71,7 +71,7 @@ pub struct EntryBlock {
     pub address: u64,
     /// The record's number, or the index in the chain.
     pub sequence: u64,
-    /// Where the next block lies; 0 at the end of a checkpoint.
+    /// Where the next block lies; 0 at the end of a table.
     pub next: u64,
     /// What happened, in order.
     pub entries: Vec<Entry>,
@@ -81,7 +81,7 @@ impl EntryBlock {
     /// Whether B3 holds.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         let place = |address: u64| address >= FIRST_ADDRESS && is_aligned(address, PART_SIZE);
-        let end = self.kind == BlockKind::Checkpoint && self.next == 0;
+        let end = self.kind == BlockKind::Table && self.next == 0;
         if !place(self.address) || !(end || place(self.next)) {
             return Err(StoreFormatError::Invalid("B3: the next block"));
         }
@@ -123,7 +123,7 @@ impl EntryBlock {
         }
         match VERSION.u32(block) {
             STORE_VERSION => {}
-            version => return Err(StoreFormatError::Newer(version)),
+            version => return Err(StoreFormatError::Version(version)),
         }
         if ADDRESS.u64(block) != address {
             return Err(StoreFormatError::Misplaced(ADDRESS.u64(block)));

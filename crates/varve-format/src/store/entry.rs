@@ -1,4 +1,4 @@
-//! One thing that happened in an exception store: the unit of its log and of its checkpoints.
+//! One thing that happened in an exception store: the unit of its log and of its table of snapshots.
 //!
 //! Entries stand one behind the other in an [`super::EntryBlock`]. Each begins with its kind and its length, a
 //! multiple of 8, so that a reader finds the next; a kind or a length that it does not know is refused.
@@ -7,7 +7,7 @@
 //! - E1. A mapping covers whole parts, at least one, and at most [`PIECE_LENGTH_MAX`] bytes unless it is zeros; what
 //!   was restored are whole parts, at least one.
 //! - E2. A mapping's place is a whole block behind the superblock's slots, or [`ZEROS`] for a written one.
-//! - E3. A snapshot's id is not 0.
+//! - E3. A snapshot's id is not 0 and has 32 bits.
 //! - E4. Flags, paddings and reserved bytes that have no meaning are zero.
 //! - E5. The boundary of a rollback is an id that its snapshot is older than.
 
@@ -30,6 +30,7 @@ const REMOVED: u16 = 4;
 const FLAGS: u16 = 5;
 const ROLLBACK_BEGUN: u16 = 6;
 const ROLLBACK_ENDED: u16 = 7;
+const BYTES_KEPT: u16 = 8;
 const RESTORED: u16 = 9;
 
 const FLAG_READ_ONLY: u32 = 1;
@@ -37,7 +38,7 @@ const FLAG_HELD: u32 = 2;
 
 const KIND: Field = Field::new(0, 2, "kind", "what happened");
 const LENGTH: Field = Field::new(2, 2, "length", "bytes of this entry");
-const CHECKSUM: Field = Field::new(4, 4, "checksum", "CRC32C of the preserved data in a log; else zero");
+const CHECKSUM: Field = Field::new(4, 4, "checksum", "CRC32C of the preserved data; zero if written");
 const SNAPSHOT: Field = Field::new(8, 8, "snapshot", "its id");
 const OFFSET: Field = Field::new(16, 8, "offset", "first byte in the origin or the snapshot");
 const BYTES: Field = Field::new(24, 8, "bytes", "how many bytes");
@@ -56,6 +57,10 @@ const FLAGS_VALUE: Field = Field::new(16, 4, "flags", "1: read-only; 2: held; al
 const FLAGS_RESERVED: Field = Field::new(20, 4, "reserved_2", "zero");
 const FLAGS_SIZE: usize = 24;
 const SNAPSHOT_SIZE: usize = 16;
+
+const BYTES_PRESERVED: Field = Field::new(16, 8, "preserved", "bytes that are preserved for it");
+const BYTES_WRITTEN: Field = Field::new(24, 8, "written", "bytes that were written to it");
+const BYTES_SIZE: usize = 32;
 
 const BOUNDARY: Field = Field::new(
     16,
@@ -108,6 +113,15 @@ pub const SNAPSHOT_LAYOUT: Layout = Layout::new(
     SNAPSHOT_SIZE,
     &[KIND, LENGTH, RESERVED, SNAPSHOT],
 );
+/// The byte table of a snapshot's share of the store.
+pub const BYTES_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, bytes (8)",
+    "How much of the store belongs to a snapshot. In an entry block of the table only.",
+    BYTES_SIZE,
+    &[KIND, LENGTH, RESERVED, SNAPSHOT, BYTES_PRESERVED, BYTES_WRITTEN],
+);
+/// Bytes of an entry that says what is restored.
+pub const RESTORED_LENGTH: usize = RESTORED_SIZE;
 const _: () = assert!(PIECE_SIZE.is_multiple_of(8) && CREATE_HEAD.is_multiple_of(8));
 const _: () = assert!(FLAGS_SIZE.is_multiple_of(8) && SNAPSHOT_SIZE.is_multiple_of(8));
 const _: () = assert!(ROLLBACK_SIZE.is_multiple_of(8) && RESTORED_SIZE.is_multiple_of(8));
@@ -140,6 +154,13 @@ pub struct Descriptor {
     pub held: bool,
 }
 
+impl Descriptor {
+    /// Bytes of the entry that creates it.
+    pub fn entry_length(&self) -> usize {
+        CREATE_HEAD + self.name.len().next_multiple_of(8)
+    }
+}
+
 /// One thing that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -147,7 +168,7 @@ pub enum Entry {
     Preserved {
         /// What, and where to.
         mapping: Mapping,
-        /// CRC32C of the data, in a log; 0 in a checkpoint.
+        /// CRC32C of the data.
         checksum: u32,
     },
     /// A snapshot was written.
@@ -181,6 +202,15 @@ pub enum Entry {
     },
     /// The rollback to that snapshot is complete.
     RollbackEnded(u64),
+    /// How much of the store belongs to a snapshot; in the table, not in the log.
+    Bytes {
+        /// Its id.
+        snapshot: u64,
+        /// Bytes that are preserved for it.
+        preserved: u64,
+        /// Bytes that were written to it.
+        written: u64,
+    },
 }
 
 impl Entry {
@@ -188,10 +218,11 @@ impl Entry {
     pub fn length(&self) -> usize {
         match self {
             Entry::Preserved { .. } | Entry::Written(_) => PIECE_SIZE,
-            Entry::Created(descriptor) => CREATE_HEAD + descriptor.name.len().next_multiple_of(8),
+            Entry::Created(descriptor) => descriptor.entry_length(),
             Entry::Flags { .. } => FLAGS_SIZE,
             Entry::RollbackBegun { .. } => ROLLBACK_SIZE,
             Entry::Restored { .. } => RESTORED_SIZE,
+            Entry::Bytes { .. } => BYTES_SIZE,
             Entry::Removed(_) | Entry::RollbackEnded(_) => SNAPSHOT_SIZE,
         }
     }
@@ -206,6 +237,7 @@ impl Entry {
             Entry::RollbackBegun { .. } => ROLLBACK_BEGUN,
             Entry::Restored { .. } => RESTORED,
             Entry::RollbackEnded(_) => ROLLBACK_ENDED,
+            Entry::Bytes { .. } => BYTES_KEPT,
         }
     }
 
@@ -215,15 +247,16 @@ impl Entry {
             Entry::Created(descriptor) => descriptor.id,
             Entry::Flags { snapshot, .. }
             | Entry::RollbackBegun { snapshot, .. }
-            | Entry::Restored { snapshot, .. } => *snapshot,
+            | Entry::Restored { snapshot, .. }
+            | Entry::Bytes { snapshot, .. } => *snapshot,
             Entry::Removed(id) | Entry::RollbackEnded(id) => *id,
         }
     }
 
     /// Whether E1 to E3 and E5 hold; else which does not.
     pub fn check(&self) -> Result<(), StoreFormatError> {
-        if self.snapshot() == 0 {
-            return Err(StoreFormatError::Invalid("E3: a snapshot's id is 0"));
+        if self.snapshot() == 0 || self.snapshot() > u64::from(u32::MAX) {
+            return Err(StoreFormatError::Invalid("E3: the id of a snapshot"));
         }
         let (mapping, zeros_allowed) = match self {
             Entry::Preserved { mapping, .. } => (mapping, false),
@@ -282,6 +315,10 @@ impl Entry {
                 OFFSET.put_u64(bytes, extent.offset);
                 BYTES.put_u64(bytes, extent.length);
             }
+            Entry::Bytes { preserved, written, .. } => {
+                BYTES_PRESERVED.put_u64(bytes, *preserved);
+                BYTES_WRITTEN.put_u64(bytes, *written);
+            }
             Entry::Removed(_) | Entry::RollbackEnded(_) => {}
         }
     }
@@ -299,6 +336,7 @@ impl Entry {
             FLAGS => FLAGS_SIZE,
             ROLLBACK_BEGUN => ROLLBACK_SIZE,
             RESTORED => RESTORED_SIZE,
+            BYTES_KEPT => BYTES_SIZE,
             REMOVED | ROLLBACK_ENDED => SNAPSHOT_SIZE,
             _ => return Err(StoreFormatError::Invalid("an entry of an unknown kind")),
         };
@@ -319,6 +357,10 @@ impl Entry {
                     return Err(StoreFormatError::Invalid("E4: reserved bytes are not zero"));
                 }
                 Entry::Flags { snapshot, read_only, held }
+            }
+            BYTES_KEPT => {
+                let (preserved, written) = (BYTES_PRESERVED.u64(bytes), BYTES_WRITTEN.u64(bytes));
+                Entry::Bytes { snapshot, preserved, written }
             }
             REMOVED => Entry::Removed(snapshot),
             ROLLBACK_BEGUN => Entry::RollbackBegun { snapshot, boundary: BOUNDARY.u64(bytes) },

@@ -1,10 +1,10 @@
 //! The exception store: what dependent snapshots of one origin share, as it lies on its device.
 //!
-//! The store is a log. Each record is one [`EntryBlock`] that says what happened (a [`Entry`] each: old content was
-//! preserved for a snapshot, a snapshot was written, created, removed, …) and where the next record will lie; the
-//! data that the entries speak of lies wherever they say, as a rule directly behind the block. A checkpoint is the
-//! same log, compacted: a chain of blocks with the entries that are still true. The [`Superblock`], in two slots,
-//! says where the newest checkpoint begins and where the log goes on from there.
+//! The store is a log in front of two maps. Each record of the log is one [`EntryBlock`] that says what happened (a
+//! [`Entry`] each: old content was preserved for a snapshot, a snapshot was written, created, removed, …) and where the
+//! next record will lie; the data that the entries speak of lies wherever they say, as a rule directly behind the
+//! block. A checkpoint brings the maps (`pdata`) and the table of snapshots up to what the log says. The
+//! [`Superblock`], in two slots, says where they lie and where the log goes on from there.
 
 mod block;
 mod entry;
@@ -12,10 +12,13 @@ mod superblock;
 
 pub use block::{BLOCK_LAYOUT, BlockKind, ENTRY_CAPACITY, EntryBlock};
 pub use entry::{
-    CREATE_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping, PIECE_LAYOUT,
-    PIECE_LENGTH_MAX, RESTORED_LAYOUT, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT, ZEROS,
+    BYTES_LAYOUT, CREATE_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping, PIECE_LAYOUT,
+    PIECE_LENGTH_MAX, RESTORED_LAYOUT, RESTORED_LENGTH, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT, ZEROS,
 };
-pub use superblock::{CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, SLOT_ADDRESSES, SUPERBLOCK_LAYOUT, Superblock};
+pub use superblock::{
+    CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, FIRST_BLOCK, Roots, SLOT_ADDRESSES, STORE_SIZE_MAX, SUPERBLOCK_LAYOUT,
+    Superblock,
+};
 pub use uuid::Uuid;
 
 use crate::layout::Layout;
@@ -23,14 +26,14 @@ use crate::layout::Layout;
 /// Bytes of every metadata block of a store, and the unit in which content is preserved.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const STORE_VERSION: u32 = 1;
+pub const STORE_VERSION: u32 = 2;
 /// The first byte that is neither of the superblock's slots.
 pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a store, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 8] = [
+pub const LAYOUTS: [&Layout; 9] = [
     &SUPERBLOCK_LAYOUT,
     &BLOCK_LAYOUT,
     &PIECE_LAYOUT,
@@ -39,6 +42,7 @@ pub const LAYOUTS: [&Layout; 8] = [
     &ROLLBACK_LAYOUT,
     &RESTORED_LAYOUT,
     &SNAPSHOT_LAYOUT,
+    &BYTES_LAYOUT,
 ];
 
 /// The checksum of preserved data, as an entry of the log carries it.
@@ -52,9 +56,9 @@ pub enum StoreFormatError {
     /// Something else lies there, or nothing.
     #[error("there is no block of an exception store")]
     Absent,
-    /// A block of a version that this program does not know.
-    #[error("the block has version {0}; this program knows version {STORE_VERSION} and older")]
-    Newer(u32),
+    /// A block of another version.
+    #[error("the block has version {0}; this program knows version {STORE_VERSION} only")]
+    Version(u32),
     /// A block whose bytes have changed.
     #[error("the block is damaged: its checksum is wrong")]
     Checksum,

@@ -1,4 +1,4 @@
-//! The superblock of an exception store: where its newest checkpoint begins and where the log goes on.
+//! The superblock of an exception store: where its maps and its table of snapshots lie and where the log goes on.
 //!
 //! Two slots, at 0 and at 4 KiB. Generation `g` lies in slot `g % 2` and is written only when everything that it
 //! points to is durable, so that one of them is whole at any moment; the higher generation counts.
@@ -7,10 +7,12 @@
 //! - B1. The checksum covers the whole block, with its own address and its generation.
 //! - B2. The address is the slot of the generation.
 //! - B3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
-//! - B4. The checkpoint, if there is one, and the log begin behind the slots, at whole blocks.
+//! - B4. The table, if there is one, the roots, if there are any, and the log lie behind the slots, in the store.
+//! - B5. Which place of the space map's page counts is known for every group of the store, and for no other.
 
 use super::{FIRST_ADDRESS, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
 use crate::layout::{Field, Layout};
+use crate::pdata::space_page::{GROUP_BLOCKS, Place, pack_places, unpack_places};
 use uuid::Uuid;
 use varve_block::is_aligned;
 
@@ -24,25 +26,40 @@ pub const CHUNK_SIZE_MAX: u64 = 1 << 20;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffSS";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SS`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 2");
 const RESERVED_1: Field = Field::new(12, 4, "reserved_1", "zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "number of times that a superblock was written");
 const STORE: Field = Field::new(32, 16, "store", "UUID of this exception store");
 const CHUNK_SIZE: Field = Field::new(48, 8, "chunk_size", "bytes of a chunk, the unit of the map");
 const STORE_SIZE: Field = Field::new(56, 8, "store_size", "bytes of the store when this was written");
-const CHECKPOINT: Field = Field::new(64, 8, "checkpoint", "first block of the checkpoint; 0 for none");
-const CHECKPOINT_BLOCKS: Field = Field::new(72, 8, "checkpoint_blocks", "blocks of the checkpoint");
+const TABLE: Field = Field::new(64, 8, "table", "first block of the table of snapshots; 0 for none");
+const TABLE_BLOCKS: Field = Field::new(72, 8, "table_blocks", "blocks of the table");
 const LOG: Field = Field::new(80, 8, "log", "where the next record of the log will lie");
 const SEQUENCE: Field = Field::new(88, 8, "sequence", "the number of that record");
 const NEXT_SNAPSHOT: Field = Field::new(96, 8, "next_snapshot", "the id that no snapshot has had yet");
-const RESERVED_2: Field = Field::new(104, 3988, "reserved_2", "zero");
+const PRESERVED: Field =
+    Field::new(104, 8, "preserved", "number of the root's block of what was preserved; 0 for an empty map");
+const WRITTEN: Field = Field::new(
+    112,
+    8,
+    "written",
+    "number of the root's block of what was written to snapshots; 0 for an empty map",
+);
+const NODES: Field = Field::new(120, 8, "nodes", "number of nodes of both maps");
+const FREE: Field = Field::new(128, 8, "free", "number of blocks that are not in use");
+const PLACES: Field = Field::new(
+    136,
+    3956,
+    "places",
+    "two bits a group, lowest first: which place of its space map page counts, 0 none",
+);
 const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes before it");
 
 /// The byte table of a superblock.
 pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
     "Exception store: superblock",
-    "Says where the newest checkpoint begins and where the log goes on. At 0 and at 4 KiB.",
+    "Says where maps and table lie and where the log goes on. At 0 and at 4 KiB.",
     SIZE,
     &[
         MAGIC,
@@ -53,19 +70,37 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         STORE,
         CHUNK_SIZE,
         STORE_SIZE,
-        CHECKPOINT,
-        CHECKPOINT_BLOCKS,
+        TABLE,
+        TABLE_BLOCKS,
         LOG,
         SEQUENCE,
         NEXT_SNAPSHOT,
-        RESERVED_2,
+        PRESERVED,
+        WRITTEN,
+        NODES,
+        FREE,
+        PLACES,
         CHECKSUM,
     ],
 );
 const _: () = assert!(SUPERBLOCK_LAYOUT.size == 4096 && CHECKSUM.end() == SIZE);
 
+/// The number of the first block behind the slots, where the space map's groups begin.
+pub const FIRST_BLOCK: u64 = FIRST_ADDRESS / PART_SIZE;
+/// Bytes of the largest store: as many groups as a superblock has places for.
+pub const STORE_SIZE_MAX: u64 = (FIRST_BLOCK + PLACES.size as u64 * 4 * GROUP_BLOCKS) * PART_SIZE;
+
+/// The roots of the maps: numbers of blocks, 0 for an empty map.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Roots {
+    /// Of what was preserved for snapshots.
+    pub preserved: u64,
+    /// Of what was written to snapshots.
+    pub written: u64,
+}
+
 /// What a superblock says. Addresses are bytes in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Number of times that a superblock was written; the higher of two counts.
     pub generation: u64,
@@ -75,16 +110,29 @@ pub struct Superblock {
     pub chunk_size: u64,
     /// Bytes of the store when this was written.
     pub store_size: u64,
-    /// First block of the checkpoint, 0 if there is none.
-    pub checkpoint: u64,
+    /// First block of the table of snapshots, 0 if there is none.
+    pub table: u64,
     /// Number of its blocks.
-    pub checkpoint_blocks: u64,
+    pub table_blocks: u64,
     /// Where the next record of the log will lie.
     pub log: u64,
     /// The number of that record.
     pub sequence: u64,
     /// The id that no snapshot has had yet; ids start at 1.
     pub next_snapshot: u64,
+    /// The maps.
+    pub roots: Roots,
+    /// Number of their nodes.
+    pub nodes: u64,
+    /// Number of blocks that are not in use.
+    pub free_blocks: u64,
+    /// Where the pages of the space map lie, one for each group.
+    pub places: Vec<Place>,
+}
+
+/// The number of groups of the space map of a store of `size` bytes.
+fn groups(size: u64) -> u64 {
+    (size / PART_SIZE).saturating_sub(FIRST_BLOCK).div_ceil(GROUP_BLOCKS)
 }
 
 impl Superblock {
@@ -93,21 +141,32 @@ impl Superblock {
         SLOT_ADDRESSES[(self.generation % 2) as usize]
     }
 
-    /// Whether B3 and B4 hold; else which does not.
+    /// Whether B3 to B5 hold; else which does not.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         let sound = (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size);
         if !sound || !self.chunk_size.is_power_of_two() {
             return Err(StoreFormatError::Invalid("B3: the chunk size"));
         }
         let place = |address: u64| address >= FIRST_ADDRESS && is_aligned(address, PART_SIZE);
-        let none = self.checkpoint == 0 && self.checkpoint_blocks == 0;
-        if !none && (!place(self.checkpoint) || self.checkpoint_blocks == 0) {
-            return Err(StoreFormatError::Invalid("B4: the checkpoint"));
+        let none = self.table == 0 && self.table_blocks == 0;
+        if !none && (!place(self.table) || self.table_blocks == 0) {
+            return Err(StoreFormatError::Invalid("B4: the table of snapshots"));
+        }
+        let blocks = self.store_size / PART_SIZE;
+        let root = |block: u64| block == 0 || (FIRST_BLOCK..blocks).contains(&block);
+        if !root(self.roots.preserved) || !root(self.roots.written) {
+            return Err(StoreFormatError::Invalid("B4: the root of a map"));
+        }
+        if self.nodes > blocks || self.free_blocks > blocks {
+            return Err(StoreFormatError::Invalid("B4: more blocks than there are"));
+        }
+        if self.store_size > STORE_SIZE_MAX || self.places.len() as u64 != groups(self.store_size) {
+            return Err(StoreFormatError::Invalid("B5: the places of the space map"));
         }
         if !place(self.log) || !is_aligned(self.store_size, PART_SIZE) || self.log >= self.store_size {
             return Err(StoreFormatError::Invalid("B4: the log"));
         }
-        if self.store.is_nil() || self.next_snapshot == 0 {
+        if self.store.is_nil() || self.next_snapshot == 0 || self.next_snapshot > 1 << 32 {
             return Err(StoreFormatError::Invalid("an id is nil"));
         }
         Ok(())
@@ -115,7 +174,7 @@ impl Superblock {
 
     /// The superblock's bytes, for its own slot. Panics if [`Superblock::check`] fails.
     pub fn encode(&self) -> Vec<u8> {
-        assert!(self.check().is_ok(), "B3, B4: {self:?}");
+        assert!(self.check().is_ok(), "B3 to B5: {self:?}");
         let mut block = vec![0; SIZE];
         MAGIC.put(&mut block, MAGIC_VALUE);
         VERSION.put_u32(&mut block, STORE_VERSION);
@@ -124,11 +183,17 @@ impl Superblock {
         STORE.put_uuid(&mut block, self.store);
         CHUNK_SIZE.put_u64(&mut block, self.chunk_size);
         STORE_SIZE.put_u64(&mut block, self.store_size);
-        CHECKPOINT.put_u64(&mut block, self.checkpoint);
-        CHECKPOINT_BLOCKS.put_u64(&mut block, self.checkpoint_blocks);
+        TABLE.put_u64(&mut block, self.table);
+        TABLE_BLOCKS.put_u64(&mut block, self.table_blocks);
         LOG.put_u64(&mut block, self.log);
         SEQUENCE.put_u64(&mut block, self.sequence);
         NEXT_SNAPSHOT.put_u64(&mut block, self.next_snapshot);
+        PRESERVED.put_u64(&mut block, self.roots.preserved);
+        WRITTEN.put_u64(&mut block, self.roots.written);
+        NODES.put_u64(&mut block, self.nodes);
+        FREE.put_u64(&mut block, self.free_blocks);
+        let places = pack_places(&self.places);
+        block[PLACES.offset..PLACES.offset + places.len()].copy_from_slice(&places);
         CHECKSUM.seal(&mut block);
         block
     }
@@ -144,9 +209,9 @@ impl Superblock {
         }
         match VERSION.u32(block) {
             STORE_VERSION => {}
-            version => return Err(StoreFormatError::Newer(version)),
+            version => return Err(StoreFormatError::Version(version)),
         }
-        if !RESERVED_1.is_zero(block) || !RESERVED_2.is_zero(block) {
+        if !RESERVED_1.is_zero(block) {
             return Err(StoreFormatError::Invalid("reserved bytes are not zero"));
         }
         let superblock = Superblock {
@@ -154,11 +219,15 @@ impl Superblock {
             store: STORE.uuid(block),
             chunk_size: CHUNK_SIZE.u64(block),
             store_size: STORE_SIZE.u64(block),
-            checkpoint: CHECKPOINT.u64(block),
-            checkpoint_blocks: CHECKPOINT_BLOCKS.u64(block),
+            table: TABLE.u64(block),
+            table_blocks: TABLE_BLOCKS.u64(block),
             log: LOG.u64(block),
             sequence: SEQUENCE.u64(block),
             next_snapshot: NEXT_SNAPSHOT.u64(block),
+            roots: Roots { preserved: PRESERVED.u64(block), written: WRITTEN.u64(block) },
+            nodes: NODES.u64(block),
+            free_blocks: FREE.u64(block),
+            places: decode_places(PLACES.bytes(block), groups(STORE_SIZE.u64(block)))?,
         };
         // B2
         if ADDRESS.u64(block) != address || superblock.address() != address {
@@ -167,6 +236,17 @@ impl Superblock {
         superblock.check()?;
         Ok(superblock)
     }
+}
+
+/// B5: one place for each of `groups` groups, and nothing behind them.
+fn decode_places(bytes: &[u8], groups: u64) -> Result<Vec<Place>, StoreFormatError> {
+    let invalid = StoreFormatError::Invalid("B5: the places of the space map");
+    let mut places = unpack_places(bytes).map_err(|_| invalid)?;
+    let groups = usize::try_from(groups).ok().filter(|groups| *groups <= places.len()).ok_or(invalid)?;
+    if places.split_off(groups).iter().any(|place| *place != Place::Never) {
+        return Err(invalid);
+    }
+    Ok(places)
 }
 
 #[cfg(test)]
@@ -180,11 +260,25 @@ mod tests {
             store: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
             chunk_size: 65_536,
             store_size: 1 << 30,
-            checkpoint: 0x10_0000,
-            checkpoint_blocks: 3,
+            table: 0x10_0000,
+            table_blocks: 3,
             log: 0x2000,
             sequence: 9,
             next_snapshot: 17,
+            roots: Roots { preserved: 0x11, written: 0x12 },
+            nodes: 5,
+            free_blocks: 0x0203,
+            places: vec![
+                Place::First,
+                Place::Second,
+                Place::Never,
+                Place::Never,
+                Place::First,
+                Place::Never,
+                Place::Never,
+                Place::Never,
+                Place::Second,
+            ],
         }
     }
 
@@ -192,7 +286,7 @@ mod tests {
     fn golden_bytes() {
         let mut expected = vec![0; SIZE];
         expected[..8].copy_from_slice(b"VARVE\xffSS");
-        expected[8] = 1;
+        expected[8] = 2;
         expected[17] = 0x10;
         expected[24] = 7;
         expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -203,10 +297,13 @@ mod tests {
         expected[81] = 0x20;
         expected[88] = 9;
         expected[96] = 17;
+        (expected[104], expected[112], expected[120]) = (0x11, 0x12, 5);
+        expected[128..130].copy_from_slice(&[3, 2]);
+        expected[136..139].copy_from_slice(&[0b1001, 1, 2]);
         expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
         assert!(sample().encode() == expected, "the layout has changed");
     }
-    const GOLDEN_CHECKSUM: [u8; 4] = [0xb2, 0xa2, 0x75, 0xf6];
+    const GOLDEN_CHECKSUM: [u8; 4] = [0xfe, 0xad, 0xef, 0x63];
 
     #[test]
     fn every_single_bit_of_damage_is_refused() {
@@ -229,9 +326,15 @@ mod tests {
             (CHUNK_SIZE, 2048),
             (CHUNK_SIZE, 65_537),
             (CHUNK_SIZE, 1 << 21),
-            (CHECKPOINT, 0),
-            (CHECKPOINT, 4096),
-            (CHECKPOINT_BLOCKS, 0),
+            (TABLE, 0),
+            (TABLE, 4096),
+            (TABLE_BLOCKS, 0),
+            (PRESERVED, 1),
+            (WRITTEN, 1 << 18),
+            (NODES, 1 << 19),
+            (FREE, 1 << 19),
+            (STORE_SIZE, 1 << 20),
+            (STORE_SIZE, 1 << 50),
             (LOG, 0),
             (LOG, 8193),
             (LOG, 1 << 30),
@@ -254,17 +357,22 @@ mod tests {
     proptest! {
         #[test]
         fn superblocks_survive_the_round_trip(
-            generation: u64, store in 1..=u128::MAX, shift in 12_u32..=20, blocks in 3_u64..(1 << 40),
-            checkpoint in 0_u64..(1 << 40), log in 2_u64.., sequence: u64, next_snapshot in 1_u64..
+            generation: u64, store in 1..=u128::MAX, shift in 12_u32..=20, blocks in 3_u64..STORE_SIZE_MAX / PART_SIZE,
+            table in 0_u64..(1 << 40), log in 2_u64.., sequence: u64, next_snapshot in 1_u64..1 << 32, free: u64,
         ) {
+            let store_size = blocks * PART_SIZE;
+            let place = |group: u64| if group % 3 == free % 3 { Place::First } else { Place::Second };
             let superblock = Superblock {
-                generation, sequence, next_snapshot,
+                generation, sequence, next_snapshot, store_size,
                 store: Uuid::from_u128(store),
                 chunk_size: 1 << shift,
-                store_size: blocks * PART_SIZE,
-                checkpoint: if checkpoint < 2 { 0 } else { checkpoint * PART_SIZE },
-                checkpoint_blocks: if checkpoint < 2 { 0 } else { checkpoint },
+                table: if table < 2 { 0 } else { table * PART_SIZE },
+                table_blocks: if table < 2 { 0 } else { table },
                 log: (2 + log % (blocks - 2)) * PART_SIZE,
+                roots: Roots { preserved: 2 + log % (blocks - 2), written: 0 },
+                nodes: free % blocks,
+                free_blocks: free % blocks,
+                places: (0..groups(store_size)).map(place).collect(),
             };
             prop_assert_eq!(Superblock::decode(&superblock.encode(), superblock.address()), Ok(superblock));
         }

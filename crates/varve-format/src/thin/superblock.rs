@@ -41,7 +41,8 @@ const VOLUMES: Field = Field::new(104, 8, "volumes", "root of the map of volumes
 const HEAD: Field = Field::new(112, 8, "head", "where the next record lies, in blocks from the ring's start");
 const SEQUENCE: Field = Field::new(120, 8, "sequence", "the number of that record");
 const NEXT_VOLUME: Field = Field::new(128, 8, "next_volume", "the id that no volume has had yet");
-const RESERVED: Field = Field::new(136, 120, "reserved", "zero");
+const NODES: Field = Field::new(136, 8, "nodes", "number of nodes of all maps");
+const RESERVED: Field = Field::new(144, 112, "reserved", "zero");
 const PLACES: Field = Field::new(
     256,
     3840,
@@ -72,6 +73,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         HEAD,
         SEQUENCE,
         NEXT_VOLUME,
+        NODES,
         RESERVED,
         PLACES,
     ],
@@ -107,6 +109,8 @@ pub struct Superblock {
     pub sequence: u64,
     /// The id that no volume has had yet.
     pub next_volume: u64,
+    /// Nodes of all maps.
+    pub nodes: u64,
     /// Which place of each group of the space map counts.
     pub places: Vec<Place>,
 }
@@ -174,7 +178,7 @@ impl Superblock {
         CHECKSUM.put_u32(slot, checksum);
     }
 
-    fn numbers(&self) -> [(Field, u64); 13] {
+    fn numbers(&self) -> [(Field, u64); 14] {
         [
             (ADDRESS, self.slot()),
             (NUMBER, self.number),
@@ -189,6 +193,7 @@ impl Superblock {
             (HEAD, self.head),
             (SEQUENCE, self.sequence),
             (NEXT_VOLUME, self.next_volume),
+            (NODES, self.nodes),
         ]
     }
 
@@ -225,6 +230,7 @@ impl Superblock {
             head: HEAD.u64(slot),
             sequence: SEQUENCE.u64(slot),
             next_volume: NEXT_VOLUME.u64(slot),
+            nodes: NODES.u64(slot),
             places: Vec::new(),
         };
         superblock.check()?;
@@ -258,6 +264,7 @@ mod tests {
             head: 11,
             sequence: 12,
             next_volume: 13,
+            nodes: 14,
             places: vec![Place::First, Place::Never, Place::Second, Place::Never],
         }
     }

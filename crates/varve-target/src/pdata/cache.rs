@@ -5,8 +5,8 @@
 //! - K2. With nothing dirty or pinned there are at most `budget` nodes.
 //! - K3. Nodes are given up only when one is read or written, never in the middle of an attempt (T3).
 
-use super::policy::{Policy, PolicyKind};
-use std::collections::{BTreeSet, HashMap};
+use super::policy::{BlockMap, Policy, PolicyKind};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_format::pdata::PDATA_BLOCK;
 use varve_format::pdata::node::Node;
@@ -25,22 +25,25 @@ pub struct CacheUse {
 }
 
 pub(super) struct Cache {
-    nodes: HashMap<u64, Rc<Node>>,
+    nodes: BlockMap<Rc<Node>>,
     dirty: BTreeSet<u64>,
-    pins: HashMap<u64, u32>,
+    /// Where [`Cache::dirty_in_turn`] goes on.
+    next_dirty: u64,
+    pins: BlockMap<u32>,
     policy: Box<dyn Policy>,
     budget: usize,
     usage: CacheUse,
 }
 
 impl Cache {
-    /// At most `budget_bytes` of nodes; a few are always allowed, or no path would fit.
+    /// At most `budget_bytes` of nodes. However few: what an attempt has read stays until it ends (K1).
     pub(super) fn new(budget_bytes: u64, policy: PolicyKind) -> Self {
-        let budget = usize::try_from(budget_bytes / PDATA_BLOCK as u64).unwrap_or(usize::MAX).max(16);
+        let budget = usize::try_from(budget_bytes / PDATA_BLOCK as u64).unwrap_or(usize::MAX).max(2);
         Self {
-            nodes: HashMap::new(),
+            nodes: BlockMap::default(),
             dirty: BTreeSet::new(),
-            pins: HashMap::new(),
+            next_dirty: 0,
+            pins: BlockMap::default(),
             policy: policy.build(),
             budget,
             usage: CacheUse::default(),
@@ -106,6 +109,17 @@ impl Cache {
         self.dirty.iter().map(|address| Rc::clone(&self.nodes[address])).collect()
     }
 
+    /// At most `limit` dirty nodes in order of address, from where the last ones ended, shared.
+    pub(super) fn dirty_in_turn(&mut self, limit: usize) -> Vec<Rc<Node>> {
+        if self.dirty.range(self.next_dirty..).next().is_none() {
+            self.next_dirty = 0;
+        }
+        let addresses = self.dirty.range(self.next_dirty..).take(limit);
+        let some: Vec<_> = addresses.map(|address| Rc::clone(&self.nodes[address])).collect();
+        self.next_dirty = some.last().map_or(0, |node| node.address + 1);
+        some
+    }
+
     /// `node` is on the disk as it is here; if it was changed since, it stays dirty.
     pub(super) fn written(&mut self, node: &Rc<Node>) {
         if self.nodes.get(&node.address).is_some_and(|now| Rc::ptr_eq(now, node)) {
@@ -126,13 +140,14 @@ impl Cache {
         }
     }
 
-    /// Gives up nodes beyond the budget, `newest` last. Not called while an attempt runs (K3).
-    fn shrink(&mut self, newest: u64) {
+    /// Gives up nodes beyond the budget, but not `newest`. Not called while an attempt runs (K3).
+    pub(super) fn shrink(&mut self, newest: u64) {
         while self.nodes.len() > self.budget {
             let (dirty, pins) = (&self.dirty, &self.pins);
             let may_go =
                 |address: u64| address != newest && !dirty.contains(&address) && !pins.contains_key(&address);
             let Some(victim) = self.policy.victim(&may_go) else { return };
+            assert!(!self.dirty.contains(&victim), "K1");
             self.nodes.remove(&victim);
         }
     }

@@ -13,7 +13,7 @@
 //! - X2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
 //! - X3. Everything that a change needs to know is read and every block set aside before anything is changed (T3, G1).
 
-use super::pages::{Pages, Stop};
+use super::pages::{Pages, Room, Stop};
 use super::tree::{Step, Tree, child_of, children, level_of};
 use std::rc::Rc;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
@@ -115,7 +115,7 @@ impl Tree {
         assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "N2: keys rise");
         let path = self.path(pages, key)?;
         let shared = first_shared(pages, sharing, &path)?;
-        pages.reserve(path.len() * 2 + entries.len() / (LEAF_CAPACITY / 2) + 2)?; // X3
+        pages.reserve(path.len() * 2 + entries.len() / (LEAF_CAPACITY / 2) + 2, Room::All)?; // X3
         let Some(leaf) = self.own(pages, sharing, &path, shared) else {
             self.plant(pages, &entries);
             return Ok(());
@@ -176,7 +176,7 @@ impl Tree {
     ) -> Result<Gone, Stop> {
         let shared = first_shared(pages, sharing, path)?;
         let dropped = pages.node(path[depth].address)?;
-        pages.reserve(path.len() * 2)?; // X3
+        pages.reserve(path.len() * 2, Room::All)?; // X3
         self.own(pages, sharing, &path[..depth], shared);
         let gone = if shared <= depth {
             sharing.let_go(dropped.address);

@@ -2,18 +2,45 @@
 
 use super::pages::{Frozen, Pages, Stop, Wanted};
 use super::policy::PolicyKind;
-use super::space::Space;
-use futures_util::future::try_join_all;
-use std::cell::RefCell;
+use super::space::{Space, fresh_blocks};
+use futures_util::{StreamExt, stream};
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{Arena, Buffer, Device, Durability, IoError};
+use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, LockMode, RangeGuard, RangeLock};
 use varve_format::pdata::node::Node;
-use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
+use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
-/// Longest single write of a commit, in blocks.
-const WRITE_BLOCKS_MAX: usize = 256;
+/// Most nodes of a write-back.
+const WRITE_BACK_MAX: usize = 256;
+
+/// How fast blocks are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pace {
+    /// Somebody waits for it.
+    Prompt,
+    /// Nobody does, and requests that come meanwhile shall hardly notice.
+    Gentle,
+}
+
+impl Pace {
+    /// Longest single write, in blocks.
+    fn blocks(self) -> usize {
+        match self {
+            Pace::Prompt => 32,
+            Pace::Gentle => 8,
+        }
+    }
+
+    /// Writes that are on their way at once; each is made up only when its turn comes, so that others get theirs.
+    fn writes(self) -> usize {
+        match self {
+            Pace::Prompt => 8,
+            Pace::Gentle => 1,
+        }
+    }
+}
 
 /// Why a map could not be read or changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +79,8 @@ pub struct MapOptions {
     pub free_blocks: u64,
     /// Where the pages of the space map lay at the last commit, by group.
     pub places: Vec<Place>,
+    /// Nodes of all maps at the last commit.
+    pub nodes: u64,
     /// Free blocks that only the map itself may use, so that deletes and commits go on when data finds no room.
     pub floor_blocks: u64,
     /// Bytes of nodes in memory.
@@ -70,6 +99,7 @@ impl MapOptions {
             end_block,
             free_blocks: fresh_blocks(base_block, end_block),
             places: Vec::new(),
+            nodes: 0,
             floor_blocks: 64,
             cache_bytes: 64 << 20,
             policy: PolicyKind::default(),
@@ -77,18 +107,17 @@ impl MapOptions {
     }
 }
 
-/// Blocks of a fresh store that are free: all but the places of the space map's pages.
-fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
-    let total = end_block - base_block;
-    let (whole, rest) = (total / GROUP_BLOCKS, total % GROUP_BLOCKS);
-    total - whole * PAGE_PLACES - rest.min(PAGE_PLACES)
-}
-
 /// The maps of one store, all in one space.
 pub struct Map {
     pages: RefCell<Pages>,
     device: RefCell<Device>,
     arena: Arena,
+    /// Held by whoever reads a node, on its number (T7).
+    node_turns: RangeLock,
+    /// Held by whoever reads a page, on the number of its group (T7).
+    page_turns: RangeLock,
+    /// Whether nodes are being written (T6).
+    writes_nodes: Cell<bool>,
 }
 
 /// A transaction that ended and is being written.
@@ -106,6 +135,14 @@ impl Commit {
     pub fn free_blocks(&self) -> u64 {
         self.frozen.free
     }
+    /// Number of the first block behind the store, as the space map knows it.
+    pub fn end_block(&self) -> u64 {
+        self.frozen.end
+    }
+    /// Nodes of all maps; goes into the superblock.
+    pub fn nodes(&self) -> u64 {
+        self.frozen.node_count
+    }
     /// Where the pages of the space map lie once it is committed; goes into the superblock.
     pub fn places(&self) -> &[Place] {
         &self.frozen.places
@@ -118,9 +155,14 @@ impl Map {
         let places = options.places.clone();
         let (base, end) = (options.base_block, options.end_block);
         let space = Space::new(options.store, base, end, options.free_blocks, places);
-        let cache = (options.cache_bytes, options.policy);
-        let pages = Pages::new(options.store, options.generation + 1, cache, space, options.floor_blocks);
-        Self { pages: RefCell::new(pages), device: RefCell::new(device), arena }
+        Self {
+            pages: RefCell::new(Pages::new(options, space)),
+            device: RefCell::new(device),
+            arena,
+            node_turns: RangeLock::new(),
+            page_turns: RangeLock::new(),
+            writes_nodes: Cell::new(false),
+        }
     }
 
     /// What can be asked and changed without waiting.
@@ -134,6 +176,8 @@ impl Map {
         mut attempt: impl FnMut(&mut Pages) -> Result<T, Stop>,
     ) -> Result<T, MapError> {
         let mut pins = Vec::new();
+        let mut _in_use = None;
+        let mut turn: Option<(Wanted, RangeGuard)> = None;
         loop {
             let result = attempt(&mut self.pages.borrow_mut());
             match result {
@@ -142,12 +186,34 @@ impl Map {
                 Err(Stop::Missing(wanted)) => {
                     // What was read for this attempt stays until it ends, or a small cache would never let it end.
                     pins.push(Pin::new(self, wanted));
-                    self.load(wanted).await?;
+                    // T5: the block that is read now is not used for something else meanwhile.
+                    _in_use = Some(self.pages.borrow().in_use());
+                    // Nobody waits for a turn while he has another.
+                    let mine = turn.take().filter(|(known, _)| *known == wanted);
+                    match self.turn(wanted, mine).await {
+                        (guard, true) => turn = Some((wanted, guard)),
+                        (_guard, false) => self.load(wanted).await?,
+                    }
                 }
             }
         }
     }
 
+    /// T7: the turn to read `wanted`, unless it is `mine` already; and whether it had to be waited for. Then the attempt
+    /// is made again first: somebody else may have read it, or it is not wanted any more.
+    async fn turn(&self, wanted: Wanted, mine: Option<(Wanted, RangeGuard)>) -> (RangeGuard, bool) {
+        let (turns, number) = match wanted {
+            Wanted::Node(address) => (&self.node_turns, address),
+            Wanted::Page(group) => (&self.page_turns, group),
+        };
+        let own = Extent::new(number, 1);
+        match mine.map(|(_, guard)| guard).or_else(|| turns.try_lock(own, LockMode::Exclusive)) {
+            Some(guard) => (guard, false),
+            None => (turns.lock(own, LockMode::Exclusive).await, true),
+        }
+    }
+
+    /// Reads `wanted`. The caller has the turn.
     async fn load(&self, wanted: Wanted) -> Result<(), MapError> {
         match wanted {
             Wanted::Node(address) => {
@@ -157,14 +223,16 @@ impl Map {
                 if node.store != pages.store() {
                     return Err(damaged(address, BlockError::Invalid("a node of another store")));
                 }
+                assert!(!pages.is_loaded(wanted), "T7");
                 pages.admit_node(node);
             }
             Wanted::Page(group) => {
                 let found = self.load_page(group).await?;
-                self.pages.borrow_mut().admit_page(group, found);
+                let mut pages = self.pages.borrow_mut();
+                assert!(!pages.is_loaded(wanted), "T7");
+                pages.admit_page(group, found);
             }
         }
-        assert!(self.pages.borrow().is_loaded(wanted), "what was read is in memory");
         Ok(())
     }
 
@@ -188,20 +256,17 @@ impl Map {
         Ok(device.read(address * BLOCK, self.arena.take(PDATA_BLOCK)).await?)
     }
 
-    /// Ends the transaction under way; `capture` sees the maps at that very instant, for the superblock.
-    pub async fn freeze<T>(&self, capture: impl FnOnce() -> T) -> Result<(Commit, T), MapError> {
-        loop {
-            let missing = self.pages.borrow().missing_for_commit();
-            match missing {
-                Some(wanted) => self.load(wanted).await?,
-                None => break,
-            }
-        }
-        let frozen = self.pages.borrow_mut().freeze();
-        Ok((Commit { frozen }, capture()))
+    /// Ends the transaction under way. `prepare`, an attempt, makes the last changes and says what the superblock
+    /// must know of that very instant.
+    pub async fn freeze<T>(
+        &self,
+        mut prepare: impl FnMut(&mut Pages) -> Result<T, Stop>,
+    ) -> Result<(Commit, T), MapError> {
+        let frozen = self.freeze_when(|pages| prepare(pages).map(Some)).await?;
+        Ok(frozen.expect("it was to be frozen whatever came"))
     }
 
-    /// As [`Map::freeze`], if `prepare`, an attempt, says at that very instant that everything is as it should be.
+    /// As [`Map::freeze`], if `prepare` says at that very instant that everything is as it should be.
     pub async fn freeze_when<T>(
         &self,
         mut prepare: impl FnMut(&mut Pages) -> Result<Option<T>, Stop>,
@@ -217,13 +282,13 @@ impl Map {
 
     /// Writes everything that a commit consists of, except the superblock. Nothing is durable before a flush.
     pub async fn write(&self, commit: &Commit) -> Result<(), MapError> {
-        self.write_nodes(&commit.frozen.nodes).await?;
-        let images = commit.frozen.images.iter().map(|image| {
+        self.write_nodes(&commit.frozen.nodes, Pace::Prompt).await?;
+        let images = commit.frozen.images.iter().map(async |image| {
             let mut block = self.arena.take(PDATA_BLOCK);
             image.page.encode(&mut block, image.address);
-            (image.address, block)
+            self.write_blocks(image.address, block).await
         });
-        self.write_blocks(images.collect()).await
+        in_turn(images, Pace::Prompt.writes()).await
     }
 
     /// The superblock that names the commit's roots is durable.
@@ -232,33 +297,38 @@ impl Map {
         drop(commit);
     }
 
-    /// Writes the dirty nodes where they will stay, so that the cache may give them up before the commit.
-    pub async fn write_back(&self) -> Result<(), MapError> {
-        let dirty = self.pages.borrow().dirty();
-        self.write_nodes(&dirty).await
+    /// Writes some dirty nodes where they will stay, so that the cache may give them up before the commit. Goes on where
+    /// it ended the last time.
+    pub async fn write_back(&self, pace: Pace) -> Result<(), MapError> {
+        let dirty = self.pages.borrow_mut().dirty_in_turn(WRITE_BACK_MAX);
+        self.write_nodes(&dirty, pace).await
     }
 
-    async fn write_nodes(&self, nodes: &[Rc<Node>]) -> Result<(), MapError> {
+    async fn write_nodes(&self, nodes: &[Rc<Node>], pace: Pace) -> Result<(), MapError> {
         let runs = nodes.chunk_by(|one, two| one.address + 1 == two.address);
-        let writes = runs.flat_map(|run| run.chunks(WRITE_BLOCKS_MAX)).map(|run| {
-            let mut buffer = self.arena.take(run.len() * PDATA_BLOCK);
-            for (block, node) in buffer.chunks_exact_mut(PDATA_BLOCK).zip(run) {
-                node.encode(block);
-            }
-            (run[0].address, buffer)
-        });
-        self.write_blocks(writes.collect()).await?;
+        let runs = runs.flat_map(|run| run.chunks(pace.blocks())).map(|run| self.write_run(run));
+        assert!(!self.writes_nodes.replace(true), "T6: nodes are written by one at a time");
+        let outcome = in_turn(runs, pace.writes()).await;
+        self.writes_nodes.set(false);
+        outcome
+    }
+
+    /// Writes nodes that lie one behind the other.
+    async fn write_run(&self, run: &[Rc<Node>]) -> Result<(), MapError> {
+        let mut buffer = self.arena.take(run.len() * PDATA_BLOCK);
+        for (block, node) in buffer.chunks_exact_mut(PDATA_BLOCK).zip(run) {
+            node.encode(block);
+        }
+        self.write_blocks(run[0].address, buffer).await?;
         let mut pages = self.pages.borrow_mut();
-        nodes.iter().for_each(|node| pages.written(node));
+        run.iter().for_each(|node| pages.written(node));
+        pages.shrink();
         Ok(())
     }
 
-    async fn write_blocks(&self, writes: Vec<(u64, Buffer)>) -> Result<(), MapError> {
+    async fn write_blocks(&self, address: u64, buffer: Buffer) -> Result<(), MapError> {
         let device = self.device.borrow().clone();
-        let writes = writes
-            .into_iter()
-            .map(|(address, buffer)| device.write(address * BLOCK, buffer.freeze(), Durability::Volatile));
-        try_join_all(writes).await?;
+        device.write(address * BLOCK, buffer.freeze(), Durability::Volatile).await?;
         Ok(())
     }
 
@@ -268,6 +338,20 @@ impl Map {
         self.device.replace(device);
         self.pages.borrow_mut().grow(end_block);
     }
+}
+
+/// Carries out `writes`, so many at once, all of them to their end: what is still on its way may not be written again,
+/// nor its place used for something else. The first error.
+async fn in_turn(
+    writes: impl Iterator<Item = impl Future<Output = Result<(), MapError>>>,
+    at_once: usize,
+) -> Result<(), MapError> {
+    let mut writes = stream::iter(writes).buffer_unordered(at_once);
+    let mut outcome = Ok(());
+    while let Some(written) = writes.next().await {
+        outcome = outcome.and(written);
+    }
+    outcome
 }
 
 fn damaged(block: u64, error: BlockError) -> MapError {

@@ -15,10 +15,14 @@
 //! - T2. A block that a transaction gives up is reused only after the commit of that transaction is durable.
 //! - T3. An attempt that stops has changed nothing.
 //! - T4. A dirty node stays in memory until it is written.
+//! - T5. And only when nobody reads it any more who found it while a map still led to it (`space.rs`, F3).
+//! - T6. Nodes are written by one at a time: a commit or a write-back. The owner sees to that.
+//! - T7. A block is read by one at a time, and only while it is not in memory. So nobody changes and writes it meanwhile,
+//!   and what is read is what the map leads to.
 
 mod cache;
+mod cursor;
 mod edit;
-mod exceptions;
 mod map;
 mod pages;
 mod policy;
@@ -26,12 +30,13 @@ mod space;
 mod tree;
 
 pub use cache::CacheUse;
+pub use cursor::Cursor;
 pub use edit::{Alone, Gone, Sharing, Span};
-pub use exceptions::Exceptions;
-pub use map::{Commit, Map, MapError, MapOptions};
-pub use pages::{Pages, Stop, Wanted};
+pub use map::{Commit, Map, MapError, MapOptions, Pace};
+pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;
+pub use space::{InUse, Side};
 pub use tree::{Leaf, Tree};
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

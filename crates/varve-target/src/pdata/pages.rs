@@ -4,8 +4,8 @@
 //! - G1. A change first reserves every block that it may need, so that it cannot stop half way (T3).
 
 use super::cache::{Cache, CacheUse};
-use super::policy::PolicyKind;
-use super::space::{PageImage, Run, Space};
+use super::map::MapOptions;
+use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
@@ -28,6 +28,15 @@ pub enum Stop {
     Full,
 }
 
+/// Whom free blocks are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    /// Everybody's changes: what was promised and what a commit needs stays.
+    Ordinary,
+    /// What must not fail: a change to which blocks were promised, a commit, and what a log says after a crash.
+    All,
+}
+
 /// The blocks in memory and the transaction under way.
 pub struct Pages {
     store: u64,
@@ -36,8 +45,14 @@ pub struct Pages {
     space: Space,
     /// Free blocks set aside for the change that is about to be made.
     reserved: Vec<u64>,
-    /// Free blocks that only the map itself may use.
+    /// Free blocks that data may not take.
     floor: u64,
+    /// Free blocks that no change may take, for the next commit.
+    commit_blocks: u64,
+    /// Free blocks that only the one to whom they were promised may take.
+    promised: u64,
+    /// Nodes of all maps.
+    nodes: u64,
 }
 
 /// What a commit writes.
@@ -46,18 +61,24 @@ pub(super) struct Frozen {
     pub(super) nodes: Vec<Rc<Node>>,
     pub(super) images: Vec<PageImage>,
     pub(super) free: u64,
+    pub(super) node_count: u64,
+    pub(super) end: u64,
     pub(super) places: Vec<Place>,
 }
 
 impl Pages {
-    pub(super) fn new(
-        store: u64,
-        generation: u64,
-        cache: (u64, PolicyKind),
-        space: Space,
-        floor: u64,
-    ) -> Self {
-        Self { store, generation, cache: Cache::new(cache.0, cache.1), space, reserved: Vec::new(), floor }
+    pub(super) fn new(options: &MapOptions, space: Space) -> Self {
+        Self {
+            store: options.store,
+            generation: options.generation + 1,
+            cache: Cache::new(options.cache_bytes, options.policy),
+            space,
+            reserved: Vec::new(),
+            floor: options.floor_blocks,
+            commit_blocks: 0,
+            promised: 0,
+            nodes: options.nodes,
+        }
     }
 
     /// The transaction under way.
@@ -75,7 +96,7 @@ impl Pages {
         self.cache.usage()
     }
 
-    /// Whether so many nodes are dirty that a commit is due.
+    /// Whether so many nodes are dirty that they should be written where they will stay, or committed.
     pub fn wants_commit(&self) -> bool {
         self.cache.usage().dirty as usize > self.cache.budget() / 2
     }
@@ -83,6 +104,35 @@ impl Pages {
     /// Blocks that data may take now.
     pub fn free_blocks(&self) -> u64 {
         self.space.free().saturating_sub(self.floor)
+    }
+
+    /// Free blocks that are for `room`.
+    pub fn room(&self, room: Room) -> u64 {
+        let kept = match room {
+            Room::Ordinary => self.commit_blocks + self.promised,
+            Room::All => 0,
+        };
+        self.space.free().saturating_sub(kept)
+    }
+
+    /// Keeps `blocks` free blocks for the next commit.
+    pub fn keep_for_commit(&mut self, blocks: u64) {
+        self.commit_blocks = blocks;
+    }
+
+    /// Free blocks that are kept for the next commit.
+    pub fn kept_for_commit(&self) -> u64 {
+        self.commit_blocks
+    }
+
+    /// Promises `blocks` free blocks to whoever changes with [`Room::All`], in place of what was promised before.
+    pub fn promise(&mut self, blocks: u64) {
+        self.promised = blocks;
+    }
+
+    /// Nodes of all maps in the store.
+    pub fn nodes(&self) -> u64 {
+        self.nodes
     }
 
     /// Blocks that were given up and become free with the next commits.
@@ -103,20 +153,104 @@ impl Pages {
     /// Takes a run of at most `limit` blocks for data.
     pub fn take(&mut self, limit: u64) -> Result<Run, Stop> {
         let limit = limit.min(self.free_blocks());
+        self.take_on(Side::Near, limit)
+    }
+
+    /// Takes a run of at most `limit` blocks, which the caller has found to be free, on one side of the store.
+    pub fn take_on(&mut self, side: Side, limit: u64) -> Result<Run, Stop> {
         if limit == 0 {
             return Err(Stop::Full);
         }
-        self.space.take(limit).map_err(missing_page)?.ok_or(Stop::Full)
+        self.space.take(limit, side).map_err(missing_page)?.ok_or(Stop::Full)
     }
 
-    /// Marks blocks as in use that a log, replayed, says are.
-    pub fn claim(&mut self, run: Run) -> Result<(), Stop> {
+    /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is not free.
+    pub fn take_at(&mut self, block: u64, limit: u64) -> Result<Run, Stop> {
+        self.space.take_at(block, limit).map_err(missing_page)
+    }
+
+    /// Takes `count` blocks in as few runs as there are, for a commit: all or none.
+    pub fn take_for_commit(&mut self, count: u64) -> Result<Vec<Run>, Stop> {
+        let (mut runs, mut left) = (Vec::new(), count);
+        // What was set aside for nodes is not needed any more in this transaction.
+        std::mem::take(&mut self.reserved).into_iter().for_each(|block| self.space.untake((block, 1)));
+        while left > 0 {
+            match self.take_on(Side::Far, left) {
+                Ok(run) => {
+                    left -= run.1;
+                    runs.push(run);
+                }
+                Err(stop) => {
+                    runs.into_iter().for_each(|run| self.space.untake(run)); // T3
+                    return Err(stop);
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Takes a run for content to which nothing leads yet: a crash frees it, until [`Pages::settle`].
+    pub fn take_loose(&mut self, limit: u64) -> Result<Run, Stop> {
+        let run = self.take_on(Side::Far, limit)?;
+        self.space.loosen(run);
+        Ok(run)
+    }
+
+    /// From now on something leads to these blocks, which were taken loose.
+    pub fn settle(&mut self, run: Run) {
+        self.space.settle(run);
+    }
+
+    /// Gives back blocks that were taken a moment ago and are not used at all.
+    pub fn untake(&mut self, run: Run) {
+        self.space.untake(run);
+    }
+
+    /// Marks blocks as in use that a log, replayed, says are. `Ok(false)` if one of them is already, or is not there.
+    pub fn claim(&mut self, run: Run) -> Result<bool, Stop> {
         self.space.claim(run).map_err(missing_page)
     }
 
-    /// Gives up blocks of data; they are free once this transaction is committed (T2).
+    /// Gives up blocks of data; they are free once this transaction is committed (T2) and nobody who may have found
+    /// them before reads them any more (T5).
     pub fn give_up(&mut self, run: Run) {
         self.space.give_up(run);
+    }
+
+    /// Gives up blocks that no request reads: they are free once this transaction is committed (T2).
+    pub fn give_up_unread(&mut self, run: Run) {
+        self.space.give_up_unread(run);
+    }
+
+    /// Makes sure that the pages are in memory that say whether these blocks are in use.
+    pub fn require(&self, run: Run) -> Result<(), Stop> {
+        self.space.require(run).map_err(missing_page)
+    }
+
+    /// To be held by whoever reads blocks that a map leads to now (T5).
+    pub fn in_use(&self) -> InUse {
+        self.space.in_use()
+    }
+
+    /// Makes free what nobody reads any more (T5).
+    pub fn reclaim(&mut self) {
+        self.space.reclaim();
+    }
+
+    /// Blocks that are marked as in use and to which nothing leads.
+    pub fn unreachable_blocks(&self) -> u64 {
+        self.reserved.len() as u64 + self.space.reclaimable() + self.space.loose_blocks()
+    }
+
+    /// Where searches on the near side go on.
+    pub fn go_on_at(&mut self, block: u64) {
+        self.space.go_on_at(block);
+    }
+
+    /// Uses space again at once, against T2; for tests that prove that this is noticed.
+    #[doc(hidden)]
+    pub fn reuse_at_once(&mut self) {
+        self.space.reuse_at_once = true;
     }
 
     /// Whether a block is in use.
@@ -125,19 +259,33 @@ impl Pages {
     }
 
     /// G1: sets aside `count` blocks for nodes.
-    pub(super) fn reserve(&mut self, count: usize) -> Result<(), Stop> {
+    pub(super) fn reserve(&mut self, count: usize, room: Room) -> Result<(), Stop> {
         while self.reserved.len() < count {
             let wanted = (count - self.reserved.len()) as u64;
-            let run = self.space.take_for_nodes(wanted).map_err(missing_page)?.ok_or(Stop::Full)?;
+            if self.room(room) < wanted {
+                return Err(Stop::Full);
+            }
+            let run = self.space.take(wanted, Side::Far).map_err(missing_page)?.ok_or(Stop::Full)?;
             // Handed out from the back, so that a growing tree lies in order.
             self.reserved.splice(0..0, (run.0..run.0 + run.1).rev());
         }
         Ok(())
     }
 
+    /// Whether a block is set aside.
+    pub(super) fn has_reserve(&self) -> bool {
+        !self.reserved.is_empty()
+    }
+
+    /// Whether a node was made in this transaction.
+    pub(super) fn is_new(&self, node: &Node) -> bool {
+        node.generation == self.generation
+    }
+
     /// A new node in a reserved block; its address.
     pub(super) fn create(&mut self, level: u32, entries: Entries) -> u64 {
         let address = self.reserved.pop().expect("G1: blocks were reserved for this change");
+        self.nodes += 1;
         self.cache.admit_dirty(Node {
             address,
             generation: self.generation,
@@ -166,15 +314,13 @@ impl Pages {
         node
     }
 
-    /// A node that is no longer part of the map. One of this transaction is free at once.
+    /// A node that is no longer part of the map. Even one of this transaction is free only with the next commit: it may
+    /// have been written and given up by the cache, and somebody may be reading it (T5).
     pub(super) fn release(&mut self, address: u64) {
-        let node = self.cache.get(address).expect("T3: the path of a change is in memory");
+        assert!(self.cache.contains(address), "T3: the path of a change is in memory");
         self.cache.forget(address);
-        if node.generation == self.generation {
-            self.reserved.push(address);
-        } else {
-            self.space.give_up((address, 1));
-        }
+        self.nodes -= 1;
+        self.space.give_up((address, 1));
     }
 
     pub(super) fn is_loaded(&self, wanted: Wanted) -> bool {
@@ -218,13 +364,20 @@ impl Pages {
         let generation = self.generation;
         self.generation += 1;
         let images = self.space.freeze(generation);
-        let free = self.space.free() + self.space.reclaimable() + self.space.loose_blocks();
-        Frozen { generation, nodes: self.cache.dirty(), images, free, places: self.space.places().to_vec() }
+        Frozen {
+            generation,
+            nodes: self.cache.dirty(),
+            images,
+            free: self.space.free_after_commit(),
+            node_count: self.nodes,
+            end: self.space.end(),
+            places: self.space.places().to_vec(),
+        }
     }
 
-    /// The nodes not yet written, in order of address.
-    pub(super) fn dirty(&self) -> Vec<Rc<Node>> {
-        self.cache.dirty()
+    /// Some of the nodes not yet written, in order of address, from where the last ones ended.
+    pub(super) fn dirty_in_turn(&mut self, limit: usize) -> Vec<Rc<Node>> {
+        self.cache.dirty_in_turn(limit)
     }
 
     pub(super) fn written(&mut self, node: &Rc<Node>) {
@@ -235,49 +388,56 @@ impl Pages {
         self.space.committed();
     }
 
+    /// Gives up nodes beyond the budget, if any are clean.
+    pub(super) fn shrink(&mut self) {
+        self.cache.shrink(0);
+    }
+
     pub(super) fn grow(&mut self, end: u64) {
         self.space.grow(end);
     }
 }
 
 impl Pages {
-    /// Nodes are looked for from `block` on, away from data.
-    pub fn place_nodes_from(&mut self, block: u64) {
-        self.space.place_nodes_from(block);
-    }
-
     /// Takes a run of at most `limit` blocks for content to which nothing leads yet, until [`Pages::settle`]: at
     /// `hint` if that is free; else `slot` blocks within a free unit of `unit` blocks; else anywhere.
-    pub fn take_loose(&mut self, hint: Option<u64>, unit: u64, slot: u64, limit: u64) -> Result<Run, Stop> {
+    pub fn take_loose_near(
+        &mut self,
+        hint: Option<u64>,
+        unit: u64,
+        slot: u64,
+        limit: u64,
+    ) -> Result<Run, Stop> {
         let limit = limit.min(self.free_blocks());
         if limit == 0 {
             return Err(Stop::Full);
         }
         if let Some(hint) = hint
-            && let Some(run) = self.space.take_at(hint, limit).map_err(missing_page)?
+            && let Some(run) = self.space.take_loose_at(hint, limit).map_err(missing_page)?
         {
             return Ok(run);
         }
         if let Some(run) = self.space.take_in_unit(unit, slot, limit).map_err(missing_page)? {
             return Ok(run);
         }
-        self.space.take_loose(limit).map_err(missing_page)?.ok_or(Stop::Full)
+        let run = self.take_on(Side::Near, limit)?;
+        self.space.loosen(run);
+        Ok(run)
     }
 
-    /// Takes just these blocks, which a log says are in use, until [`Pages::settle`]. `false` if one of them is in use
-    /// already, or is not in the store.
+    /// As [`Pages::claim`], for blocks that are loose until [`Pages::settle`].
     pub fn claim_loose(&mut self, run: Run) -> Result<bool, Stop> {
-        self.space.claim_loose(run).map_err(missing_page)
-    }
-
-    /// From now on something leads to these blocks, which were taken loose.
-    pub fn settle(&mut self, run: Run) {
-        self.space.settle(run);
+        let claimed = self.claim(run)?;
+        if claimed {
+            self.space.loosen(run);
+        }
+        Ok(claimed)
     }
 
     /// Gives back blocks that were taken loose and to which nothing will lead.
     pub fn untake_loose(&mut self, run: Run) {
-        self.space.untake_loose(run);
+        self.space.settle(run);
+        self.space.untake(run);
     }
 
     /// Frees blocks at once, against T2; for tests that prove that this is noticed.

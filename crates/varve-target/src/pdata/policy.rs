@@ -5,6 +5,28 @@
 //! until it finds one that is clear. A scan of nodes that are touched once cannot push out those touched often.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A table by block number.
+pub(super) type BlockMap<V> = HashMap<u64, V, BuildHasherDefault<BlockHasher>>;
+
+/// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4) of one number: nobody chooses block numbers to
+/// make them collide, and every request looks up a few.
+#[derive(Default)]
+pub(super) struct BlockHasher(u64);
+
+impl Hasher for BlockHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
+    }
+    fn write_u64(&mut self, number: u64) {
+        // The upper bits of the product are the good ones; the table uses lower and upper ones.
+        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+}
 
 /// The policies by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -67,7 +89,7 @@ pub(super) trait Policy {
 struct RoundRobin {
     slots: Vec<Option<u64>>,
     free: Vec<usize>,
-    places: HashMap<u64, usize>,
+    places: BlockMap<usize>,
     hand: usize,
 }
 
@@ -103,7 +125,7 @@ impl Policy for RoundRobin {
 #[derive(Default)]
 struct Fifo {
     queue: VecDeque<(u64, u64)>,
-    present: HashMap<u64, u64>,
+    present: BlockMap<u64>,
     stamp: u64,
 }
 
@@ -136,7 +158,7 @@ impl Policy for Fifo {
 /// Nodes in order of their last use.
 #[derive(Default)]
 struct Lru {
-    stamps: HashMap<u64, u64>,
+    stamps: BlockMap<u64>,
     order: BTreeMap<u64, u64>,
     stamp: u64,
 }
@@ -168,7 +190,7 @@ impl Policy for Lru {
 struct Sieve {
     /// Arrival stamp to address and whether it was used since the hand passed.
     queue: BTreeMap<u64, (u64, bool)>,
-    stamps: HashMap<u64, u64>,
+    stamps: BlockMap<u64>,
     stamp: u64,
     hand: u64,
 }

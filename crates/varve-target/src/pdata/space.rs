@@ -4,18 +4,59 @@
 //! of a group's two places counts is said by the superblock, never guessed from what lies there: a commit that a crash
 //! cut short leaves pages behind that look like those of a later one.
 //!
+//! Two rules keep a block from being used again too early, and they must hold together. F1 is about crashes: the last
+//! commit, and the log behind it, lead to the block. F3 is about requests under way: one that found the block in a map
+//! may still be reading it, and a commit does not wait for requests. So a commit *hands over* what it freed: on the
+//! disk it is free with that commit, in memory it goes on waiting until everybody who was reading at that moment has
+//! ended. Nobody waits in turn: a commit never waits for a request, and a request that finds no room is told so.
+//! Pages that are written while blocks wait say that these are free, as a crash would make them.
+//!
 //! Invariants:
 //! - F1. A block that was given up is marked as in use until the commit of that transaction is durable (T2).
 //! - F2. A block is handed out only while its mark says that it is free.
-//! - F3. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
+//! - F3. And only when nobody reads it any more who was reading when that commit became durable (T5).
+//! - F4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
 
 mod loose;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
 
 /// A run of blocks: first and number.
 pub(super) type Run = (u64, u64);
+
+/// How many free runs of a group are looked at for one that is long enough.
+const SEARCH_RUNS: usize = 16;
+
+/// Where blocks are looked for, so that what is written in sequence is not interrupted by other things.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Side {
+    /// From the beginning of the store on: a log and its content.
+    Near,
+    /// From the middle of the store on: everything else.
+    Far,
+}
+
+/// Keeps the blocks that maps lead to now from being used for something else (F3).
+pub struct InUse {
+    _users: Rc<()>,
+}
+
+/// What is given up and by whom it may be read.
+#[derive(Default)]
+struct GivenUp {
+    /// Blocks that somebody may be reading.
+    read: Vec<Run>,
+    /// Blocks that nobody reads.
+    unread: Vec<Run>,
+}
+
+impl GivenUp {
+    fn runs(&self) -> impl Iterator<Item = &Run> {
+        self.read.iter().chain(&self.unread)
+    }
+}
 
 pub(super) struct Space {
     store: u64,
@@ -29,19 +70,23 @@ pub(super) struct Space {
     /// Which place of each group counts.
     places: Vec<Place>,
     /// Given up in this transaction.
-    freed: Vec<Run>,
+    freed: GivenUp,
     /// Given up in the transaction that is being committed.
-    freezing: Vec<Run>,
-    /// Where the next search begins.
-    next: u64,
-    /// Where the next search for nodes begins, if it is not where that for data does.
-    next_node: Option<u64>,
-    /// Taken for content to which nothing leads yet: first block and number (F3).
+    freezing: GivenUp,
+    /// Free on the disk, but not before those have ended who were reading then (F3).
+    waiting: Vec<(Weak<()>, Vec<Run>)>,
+    /// Held by everybody who reads.
+    users: Rc<()>,
+    /// Taken for content to which nothing leads yet: first block and number (F4).
     loose: BTreeMap<u64, u64>,
-    /// No whole unit was found free since space came back last.
-    no_unit: bool,
+    /// Where the next search begins on the near and on the far side.
+    next: [u64; 2],
     /// Blocks not in use, and not given up either.
     free: u64,
+    /// No whole unit was found free since space came back last.
+    no_unit: bool,
+    /// Against F1 and F3, for tests that prove that this is noticed.
+    pub(super) reuse_at_once: bool,
 }
 
 /// What a commit writes of the space map: a page and the block where it goes.
@@ -63,13 +108,15 @@ impl Space {
             pages: BTreeMap::new(),
             changed: BTreeSet::new(),
             places,
-            freed: Vec::new(),
-            freezing: Vec::new(),
-            next: 0,
-            next_node: None,
+            freed: GivenUp::default(),
+            freezing: GivenUp::default(),
+            waiting: Vec::new(),
+            users: Rc::new(()),
             loose: BTreeMap::new(),
-            no_unit: false,
+            next: [base, base + (end - base) / 2],
             free,
+            no_unit: false,
+            reuse_at_once: false,
         }
     }
 
@@ -86,9 +133,20 @@ impl Space {
         self.free
     }
 
-    /// Blocks given up that a commit will make free.
+    /// Blocks given up that a commit, or the end of a request, will make free.
     pub(super) fn reclaimable(&self) -> u64 {
-        self.freed.iter().chain(&self.freezing).map(|run| run.1).sum()
+        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs);
+        self.freed.runs().chain(self.freezing.runs()).chain(waiting).map(|run| run.1).sum()
+    }
+
+    /// Blocks that are free on the disk once everything that was given up up to now is committed.
+    pub(super) fn free_after_commit(&self) -> u64 {
+        self.free + self.reclaimable() + self.loose_blocks()
+    }
+
+    /// Blocks taken for content to which nothing leads yet.
+    pub(super) fn loose_blocks(&self) -> u64 {
+        self.loose.values().sum()
     }
 
     /// The block where the page of `group` lies; `None` if it was never written.
@@ -116,66 +174,141 @@ impl Space {
         self.pages.entry(group).or_insert_with(|| found.unwrap_or_else(|| SpacePage::new(store, group)));
     }
 
-    /// Takes a run of at most `limit` free blocks, next to the last one taken if possible. `Err(group)` asks for
-    /// that group's page; `Ok(None)` says that there is no free block.
-    pub(super) fn take(&mut self, limit: u64) -> Result<Option<Run>, u64> {
+    /// Takes a run of at most `limit` free blocks, next to the last one taken on that side if possible. `Err(group)`
+    /// asks for that group's page; `Ok(None)` says that there is no free block.
+    pub(super) fn take(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
         assert!(limit > 0);
         if self.free == 0 {
             return Ok(None);
         }
-        let (start, groups) = (self.next.max(self.base), self.groups());
-        let first = ((start - self.base) / GROUP_BLOCKS).min(groups - 1);
+        let (start, groups) = (self.next[side as usize].clamp(self.base, self.end - 1), self.groups());
+        let first = (start - self.base) / GROUP_BLOCKS;
         for step in 0..=groups {
             let group = (first + step) % groups;
             let Some(page) = self.pages.get(&group) else { return Err(group) };
             let from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
-            if let Some((index, length)) = page.free_run(from, self.group_length(group), limit) {
+            if let Some((index, length)) = longest_near(page, from, self.group_length(group), limit) {
                 let run = (self.base + group * GROUP_BLOCKS + index, length);
                 self.mark(run, true);
-                self.next = run.0 + run.1;
+                self.next[side as usize] = run.0 + run.1;
                 return Ok(Some(run));
             }
         }
         Ok(None)
     }
 
-    /// Marks blocks that a log says are in use. `Err(group)` asks for a page.
-    pub(super) fn claim(&mut self, run: Run) -> Result<(), u64> {
-        self.require(run)?;
-        self.mark(run, true);
-        Ok(())
+    /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is in use or not there.
+    pub(super) fn take_at(&mut self, block: u64, limit: u64) -> Result<Run, u64> {
+        let nothing = (block, 0);
+        if limit == 0 || !(self.base..self.end).contains(&block) {
+            return Ok(nothing);
+        }
+        let (group, index) = self.locate(block);
+        let Some(page) = self.pages.get(&group) else { return Err(group) };
+        let found = page.free_run(index, self.group_length(group), limit);
+        let Some((_, length)) = found.filter(|(first, _)| *first == index) else { return Ok(nothing) };
+        self.mark((block, length), true);
+        self.next[Side::Near as usize] = block + length;
+        Ok((block, length))
     }
 
-    /// Gives blocks back that were taken in this transaction and that no commit knows.
+    /// Marks blocks that a log says are in use. `Err(group)` asks for a page; `Ok(false)` says that one of them is in
+    /// use already, or not there.
+    pub(super) fn claim(&mut self, run: Run) -> Result<bool, u64> {
+        let end = run.0.checked_add(run.1);
+        if run.0 < self.base || run.1 == 0 || end.is_none_or(|end| end > self.end) {
+            return Ok(false);
+        }
+        self.require(run)?;
+        let taken = (run.0..run.0 + run.1).any(|block| self.is_used(block) != Some(false));
+        if !taken {
+            self.mark(run, true);
+        }
+        Ok(!taken)
+    }
+
+    /// Gives blocks back that were taken in this transaction and that nothing leads to.
     pub(super) fn untake(&mut self, run: Run) {
         self.mark(run, false);
     }
 
-    /// Gives up blocks; they are free once this transaction is committed.
+    /// F4: nothing leads to these blocks yet.
+    pub(super) fn loosen(&mut self, run: Run) {
+        assert!(self.loose.insert(run.0, run.1).is_none(), "F4");
+    }
+
+    /// F4: from now on something leads to these blocks, or they are given up.
+    pub(super) fn settle(&mut self, run: Run) {
+        let (first, length) = self
+            .loose
+            .range(..=run.0)
+            .next_back()
+            .map(|(first, length)| (*first, *length))
+            .expect("F4: what is settled was loose");
+        let (end, run_end) = (first + length, run.0 + run.1);
+        assert!(run_end <= end, "F4: what is settled was loose");
+        self.loose.remove(&first);
+        if first < run.0 {
+            self.loose.insert(first, run.0 - first);
+        }
+        if run_end < end {
+            self.loose.insert(run_end, end - run_end);
+        }
+        self.changed.extend(self.groups_of(run));
+    }
+
+    /// Gives up blocks; they are free once this transaction is committed and nobody reads them any more (F1, F3).
     pub(super) fn give_up(&mut self, run: Run) {
-        self.freed.push(run);
+        if self.reuse_at_once {
+            return self.mark(run, false);
+        }
+        self.freed.read.push(run);
+    }
+
+    /// Gives up blocks that nobody reads; they are free once this transaction is committed (F1).
+    pub(super) fn give_up_unread(&mut self, run: Run) {
+        if self.reuse_at_once {
+            return self.mark(run, false);
+        }
+        self.freed.unread.push(run);
+    }
+
+    /// F3: to be held by whoever reads.
+    pub(super) fn in_use(&self) -> InUse {
+        InUse { _users: Rc::clone(&self.users) }
+    }
+
+    /// Where searches on the near side go on.
+    pub(super) fn go_on_at(&mut self, block: u64) {
+        self.next[Side::Near as usize] = block;
     }
 
     /// The group of the first page that a commit needs and that is not in memory.
     pub(super) fn missing_for_commit(&self) -> Option<u64> {
-        let runs = self.freed.iter();
+        let runs = self.freed.runs();
         runs.flat_map(|run| self.groups_of(*run)).find(|group| !self.is_loaded(*group))
     }
 
     /// Freezes this transaction: the pages as they will be once it is committed.
     pub(super) fn freeze(&mut self, generation: u64) -> Vec<PageImage> {
-        assert!(self.freezing.is_empty(), "F1: one commit at a time");
+        assert!(self.freezing.runs().next().is_none(), "F1: one commit at a time");
         assert_eq!(self.missing_for_commit(), None, "every page of a commit is in memory");
         self.freezing = std::mem::take(&mut self.freed);
         let mut groups = std::mem::take(&mut self.changed);
-        groups.extend(self.freezing.iter().flat_map(|run| self.groups_of(*run)));
+        groups.extend(self.freezing.runs().flat_map(|run| self.groups_of(*run)));
         let mut images: BTreeMap<u64, SpacePage> =
             groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
-        for block in self.freezing.iter().flat_map(|run| run.0..run.0 + run.1) {
-            let (group, index) = self.locate(block);
-            images.get_mut(&group).expect("the pages of what was given up are written").set(index, false);
+        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs).copied();
+        let loose = self.loose.iter().map(|(first, length)| (*first, *length));
+        for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
+            for block in run.0..run.0 + run.1 {
+                let (group, index) = self.locate(block);
+                // A group of which no page is written: its page on the disk says so already (F3, F4).
+                if let Some(page) = images.get_mut(&group) {
+                    page.set(index, false);
+                }
+            }
         }
-        self.free_loose(&mut images);
         images.into_iter().map(|(group, page)| self.image(group, page, generation)).collect()
     }
 
@@ -190,25 +323,32 @@ impl Space {
         PageImage { address: self.page_address(group).expect("it has a place now"), page }
     }
 
-    /// The frozen transaction is durable: what it gave up is free.
+    /// The frozen transaction is durable: what it gave up is free, or will be when those who read now have ended.
     pub(super) fn committed(&mut self) {
-        for run in std::mem::take(&mut self.freezing) {
-            // What was written says so already: the page has not changed.
-            self.set(run, false);
-        }
+        let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
+        // What was written says so already: the pages have not changed.
+        unread.into_iter().for_each(|run| self.set(run, false));
+        let users = std::mem::replace(&mut self.users, Rc::new(()));
+        self.waiting.push((Rc::downgrade(&users), read));
+        drop(users);
+        self.reclaim();
+    }
+
+    /// Makes free what nobody reads any more (F3).
+    pub(super) fn reclaim(&mut self) {
+        let (ended, waiting): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|(users, _)| users.strong_count() == 0);
+        self.waiting = waiting;
+        ended.into_iter().flat_map(|(_, runs)| runs).for_each(|run| self.set(run, false));
     }
 
     /// The store grew to `end` blocks.
     pub(super) fn grow(&mut self, end: u64) {
         assert!(end >= self.end);
-        let (old_groups, old_end) = (self.groups(), self.end);
+        self.free += fresh_blocks(self.base, end) - fresh_blocks(self.base, self.end);
         self.end = end;
         self.no_unit = false;
-        self.free += end - old_end;
-        for group in old_groups..self.groups() {
-            self.free -= PAGE_PLACES.min(self.group_length(group));
-            self.places.push(Place::Never);
-        }
+        self.places.resize(index(self.groups()), Place::Never);
     }
 
     /// The group of a block.
@@ -216,7 +356,7 @@ impl Space {
         self.locate(block).0
     }
 
-    fn require(&self, run: Run) -> Result<(), u64> {
+    pub(super) fn require(&self, run: Run) -> Result<(), u64> {
         match self.groups_of(run).find(|group| !self.is_loaded(*group)) {
             Some(group) => Err(group),
             None => Ok(()),
@@ -263,6 +403,29 @@ impl Space {
         let (group, index) = self.locate(block);
         self.pages.get(&group).map(|page| page.is_used(index))
     }
+}
+
+/// The first free run of a page from `from` on that is `limit` blocks long, of those near; else the longest of them.
+fn longest_near(page: &SpacePage, from: u64, end: u64, limit: u64) -> Option<Run> {
+    let (mut at, mut best): (u64, Option<Run>) = (from, None);
+    for _ in 0..SEARCH_RUNS {
+        let Some(run) = page.free_run(at, end, limit) else { break };
+        if best.is_none_or(|best| best.1 < run.1) {
+            best = Some(run);
+        }
+        if run.1 == limit {
+            break;
+        }
+        at = run.0 + run.1;
+    }
+    best
+}
+
+/// Blocks of a fresh store that are free: all but the places of the space map's pages.
+pub(super) fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
+    let total = end_block - base_block;
+    let (whole, rest) = (total / GROUP_BLOCKS, total % GROUP_BLOCKS);
+    total - whole * PAGE_PLACES - rest.min(PAGE_PLACES)
 }
 
 fn index(group: u64) -> usize {

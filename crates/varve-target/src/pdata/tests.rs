@@ -3,10 +3,12 @@
 use super::*;
 use futures_executor::block_on;
 use proptest::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::rc::Rc;
-use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Io, Shape};
+use std::task::Poll;
+use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Io, IoError, Shape};
 use varve_format::pdata::node::Value;
 use varve_format::pdata::space_page::Place;
 
@@ -36,7 +38,7 @@ impl BlockDevice for Memory {
 const BLOCKS: u64 = 3000;
 
 /// So many blocks of memory as a device.
-pub(super) fn memory(blocks: u64) -> Device {
+pub(crate) fn memory(blocks: u64) -> Device {
     let length = usize::try_from(blocks * 4096).expect("small");
     Device::new(Memory { content: RefCell::new(vec![0; length]) })
 }
@@ -46,6 +48,7 @@ struct Committed {
     tree: Tree,
     generation: u64,
     free_blocks: u64,
+    nodes: u64,
     places: Vec<Place>,
 }
 
@@ -59,8 +62,16 @@ struct Store {
 }
 
 fn options(committed: &Committed, policy: PolicyKind, cache_bytes: u64) -> MapOptions {
-    let Committed { generation, free_blocks, places, .. } = committed.clone();
-    MapOptions { generation, free_blocks, places, policy, cache_bytes, ..MapOptions::fresh(9, 2, BLOCKS) }
+    let Committed { generation, free_blocks, nodes, places, .. } = committed.clone();
+    MapOptions {
+        generation,
+        free_blocks,
+        nodes,
+        places,
+        policy,
+        cache_bytes,
+        ..MapOptions::fresh(9, 2, BLOCKS)
+    }
 }
 
 impl Store {
@@ -68,7 +79,8 @@ impl Store {
         let memory = Memory { content: RefCell::new(vec![0; BLOCKS as usize * 4096]) };
         let (device, arena) = (Device::from_rc(Rc::new(memory)), Arena::heap(1 << 20));
         let free_blocks = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
-        let committed = Committed { tree: Tree::EMPTY, generation: 0, free_blocks, places: Vec::new() };
+        let committed =
+            Committed { tree: Tree::EMPTY, generation: 0, free_blocks, nodes: 0, places: Vec::new() };
         let map = Map::open(device.clone(), arena.clone(), &options(&committed, policy, cache_bytes));
         Self { device, arena, map, tree: Tree::EMPTY, committed }
     }
@@ -96,16 +108,22 @@ impl Store {
     }
 
     fn relieve(&self) {
-        if self.map.pages().wants_commit() {
-            block_on(self.map.write_back()).expect("memory does not fail");
+        while self.map.pages().wants_commit() {
+            block_on(self.map.write_back(Pace::Prompt)).expect("memory does not fail");
         }
     }
 
     fn commit(&mut self) {
-        let (commit, tree) = block_on(self.map.freeze(|| self.tree)).expect("pages can be read");
+        let (commit, tree) = block_on(self.map.freeze(|_| Ok(self.tree))).expect("pages can be read");
         block_on(self.map.write(&commit)).expect("memory does not fail");
         let (generation, free_blocks) = (commit.generation(), commit.free_blocks());
-        self.committed = Committed { tree, generation, free_blocks, places: commit.places().to_vec() };
+        self.committed = Committed {
+            tree,
+            generation,
+            free_blocks,
+            nodes: commit.nodes(),
+            places: commit.places().to_vec(),
+        };
         self.map.committed(commit);
     }
 
@@ -217,6 +235,7 @@ proptest! {
         let (reached, marked) = store.used();
         prop_assert!(marked >= reached, "every node is marked");
         store.commit();
+        prop_assert_eq!(store.map.pages().nodes(), reached, "nodes are counted");
         store.commit();
         prop_assert_eq!(store.used(), (reached, reached), "after two commits nothing is marked that is not reached");
     }
@@ -265,4 +284,54 @@ fn damage_is_named_by_block() {
     store.reopen(PolicyKind::Sieve, 1 << 20);
     let found = block_on(store.map.run(|pages| store.tree.get(pages, 1)));
     assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == root), "{found:?}");
+}
+
+/// Memory whose reads take a while, and may fail.
+struct Slow {
+    memory: Device,
+    reads: Rc<Cell<u32>>,
+    fails: Rc<Cell<bool>>,
+}
+
+impl BlockDevice for Slow {
+    fn shape(&self) -> Shape {
+        self.memory.shape()
+    }
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let io = io.into_io();
+        if !matches!(io, Io::Read { .. }) {
+            return self.memory.submit(io);
+        }
+        self.reads.set(self.reads.get() + 1);
+        Completion::pending(async move {
+            let mut turns = 3;
+            poll_fn(|context| {
+                turns -= 1;
+                context.waker().wake_by_ref();
+                if turns == 0 { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            if self.fails.get() { Err(IoError::Medium) } else { self.memory.submit(io).await }
+        })
+    }
+}
+
+#[test]
+fn what_many_want_is_read_once_and_fails_for_each_alone() {
+    let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+    (0..300u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
+    store.commit();
+    let (reads, fails) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
+    let memory = store.device.clone();
+    store.device = Device::new(Slow { memory, reads: Rc::clone(&reads), fails: Rc::clone(&fails) });
+    store.reopen(PolicyKind::Sieve, 1 << 20);
+    let ask = || {
+        let get = |_| store.map.run(|pages| store.tree.get(pages, 7));
+        block_on(futures_util::future::join_all((0..5).map(get)))
+    };
+    assert!(ask().into_iter().all(|found| found == Err(MapError::Io(IoError::Medium))));
+    assert_eq!(reads.replace(0), 5, "T7: each had its turn");
+    fails.set(false);
+    assert!(ask().into_iter().all(|found| found == Ok(Some(value(7)))));
+    assert_eq!(reads.get(), 2, "T7: the root and a leaf");
 }

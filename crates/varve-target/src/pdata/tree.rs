@@ -2,11 +2,20 @@
 //!
 //! Rodeh, "B-trees, shadowing, and clones" (ACM TOS 2008) is the source of shadowing; the rules of splitting and
 //! merging are the usual ones, except that a leaf that overflows at its end is split there, so that keys that come
-//! in order leave full leaves behind.
+//! in order leave full leaves behind, and that a node is merged only with a neighbour that is in memory. So a change
+//! needs the paths of its keys and nothing else, and changing one key keeps the paths of the others in memory. A node
+//! that falls empty is taken out of its parent even if no neighbour is there.
+//!
+//! Invariants:
+//! - B1. Several keys are changed as one ([`Tree::patch`]): every path is in memory and every block is set aside
+//!   before the first of them changes (T3).
 
-use super::pages::{Pages, Stop};
+use super::pages::{Pages, Room, Stop};
 use std::rc::Rc;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
+
+/// Most keys that one patch changes.
+const PATCH_MAX: usize = 8;
 
 /// A map, named by its root. Copying it copies the name only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +75,22 @@ impl Tree {
 
     /// The entries at or after `key` of the leaf where `key` would lie, and where the next leaf begins.
     pub fn leaf(self, pages: &mut Pages, key: Key) -> Result<Leaf, Stop> {
+        let (leaf, next) = self.leaf_of(pages, key)?;
+        let Some(Entries::Leaf(entries)) = leaf.as_deref().map(|leaf| &leaf.entries) else {
+            return Ok(Leaf { entries: Vec::new(), next });
+        };
+        let start = entries.partition_point(|entry| entry.0 < key);
+        Ok(Leaf { entries: entries[start..].to_vec(), next })
+    }
+
+    /// The leaf where `key` lies or would lie, none in an empty map, and where the next leaf begins.
+    pub(super) fn leaf_of(
+        self,
+        pages: &mut Pages,
+        key: Key,
+    ) -> Result<(Option<Rc<Node>>, Option<Key>), Stop> {
         if self.root == 0 {
-            return Ok(Leaf { entries: Vec::new(), next: None });
+            return Ok((None, None));
         }
         let (mut address, mut next) = (self.root, None);
         loop {
@@ -78,25 +101,121 @@ impl Tree {
                     next = children.get(index + 1).map(|child| child.0).or(next);
                     address = children[index].1;
                 }
-                Entries::Leaf(entries) => {
-                    let start = entries.partition_point(|entry| entry.0 < key);
-                    return Ok(Leaf { entries: entries[start..].to_vec(), next });
-                }
+                Entries::Leaf(_) => return Ok((Some(node), next)),
             }
         }
     }
 
     /// Sets the value of `key`; the value it had.
     pub fn insert(&mut self, pages: &mut Pages, key: Key, value: Value) -> Result<Option<Value>, Stop> {
-        let path = self.path(pages, key)?;
-        // A copy and a split on every level, and a new root above.
-        pages.reserve(path.len() * 2 + 1)?;
+        let old = self.get(pages, key)?;
+        self.patch(pages, &[], &[(key, value)], Room::Ordinary)?;
+        Ok(old)
+    }
+
+    /// Removes `key`; the value it had.
+    pub fn remove(&mut self, pages: &mut Pages, key: Key) -> Result<Option<Value>, Stop> {
+        let old = self.get(pages, key)?;
+        if old.is_some() {
+            self.patch(pages, &[key], &[], Room::Ordinary)?;
+        }
+        Ok(old)
+    }
+
+    /// Sets the values of some keys and removes others, which are there: all of it or nothing (B1).
+    pub fn patch(
+        &mut self,
+        pages: &mut Pages,
+        removes: &[Key],
+        puts: &[(Key, Value)],
+        room: Room,
+    ) -> Result<(), Stop> {
+        assert!(removes.len() + puts.len() <= PATCH_MAX, "B1: {} and {}", removes.len(), puts.len());
+        let blocks = self.blocks_needed(pages, removes, puts)?;
+        pages.reserve(blocks, room)?;
+        // In this order: the leaf of a key that is set is not taken out because others fell empty.
+        puts.iter().for_each(|(key, value)| self.insert_now(pages, *key, *value));
+        removes.iter().for_each(|key| self.remove_now(pages, *key));
+        Ok(())
+    }
+
+    /// All entries of the leaf where `key` lies or would lie, and where the next leaf begins.
+    pub fn whole_leaf(self, pages: &mut Pages, key: Key) -> Result<Leaf, Stop> {
+        let (leaf, next) = self.leaf_of(pages, key)?;
+        let entries = match leaf.as_deref().map(|leaf| &leaf.entries) {
+            Some(Entries::Leaf(entries)) => entries.clone(),
+            _ => Vec::new(),
+        };
+        Ok(Leaf { entries, next })
+    }
+
+    /// Puts `entries` in place of those of the leaf that begins with the entry `first`: not more than there are, in
+    /// order, and none before `first` or beyond the leaf. All of it or nothing (B1).
+    pub fn replace_leaf(
+        &mut self,
+        pages: &mut Pages,
+        first: Key,
+        entries: Vec<(Key, Value)>,
+        room: Room,
+    ) -> Result<(), Stop> {
+        let blocks = self.blocks_needed(pages, &[first], &[])?;
+        pages.reserve(blocks, room)?;
+        assert!(entries.is_sorted_by_key(|entry| entry.0), "N2: entries are in order");
+        assert!(entries.first().is_none_or(|entry| entry.0 >= first), "N4: entries stay in their leaf");
+        let path = self.path_now(pages, first);
+        let leaf = self.shadow(pages, &path);
+        let Entries::Leaf(old) = &mut pages.change(leaf.address).entries else { unreachable!("N3") };
+        assert!(
+            old[0].0 == first && old.len() >= entries.len(),
+            "B1: the leaf is the one that was looked at"
+        );
+        *old = entries;
+        for step in self.steps(pages, first, leaf.depth).into_iter().rev() {
+            mend(pages, step);
+        }
+        self.lower(pages);
+        Ok(())
+    }
+
+    /// How many blocks a patch takes at most; asks for its paths.
+    fn blocks_needed(self, pages: &mut Pages, removes: &[Key], puts: &[(Key, Value)]) -> Result<usize, Stop> {
+        if self.root == 0 {
+            assert!(removes.is_empty(), "nothing can be removed from an empty map");
+            return Ok(1);
+        }
+        let mut seen: Vec<u64> = Vec::new();
+        let mut blocks = 0;
+        let keys = removes.iter().chain(puts.iter().map(|put| &put.0));
+        for (number, key) in keys.enumerate() {
+            let path = self.path(pages, *key)?;
+            if number < removes.len() {
+                blocks += path.len() - 1; // A neighbour on each level, to merge with.
+            }
+            for step in &path {
+                if seen.contains(&step.address) {
+                    continue;
+                }
+                seen.push(step.address);
+                let node = pages.node(step.address)?;
+                blocks += usize::from(!pages.is_new(&node));
+                if node.len() + PATCH_MAX > capacity(&node) && !puts.is_empty() {
+                    // A split, twice if the first was at the end, and a new root.
+                    blocks += 2 + usize::from(step.address == self.root);
+                }
+            }
+        }
+        Ok(blocks)
+    }
+
+    /// B1: inserts into nodes that are in memory, with blocks that were set aside.
+    fn insert_now(&mut self, pages: &mut Pages, key: Key, value: Value) {
         if self.root == 0 {
             self.root = pages.create(0, Entries::Leaf(vec![(key, value)]));
-            return Ok(None);
+            return;
         }
+        let path = self.path_now(pages, key);
         let leaf = self.shadow(pages, &path);
-        let (old, mut grown) = insert_into_leaf(pages, leaf.address, key, value);
+        let mut grown = insert_into_leaf(pages, leaf.address, key, value);
         for step in self.steps(pages, key, leaf.depth).into_iter().rev() {
             let Grown::Split(split_key, split) = grown else { break };
             grown = insert_child(pages, step, split_key, split);
@@ -106,23 +225,24 @@ impl Tree {
             assert!(level <= LEVEL_MAX, "a tree is never that high");
             self.root = pages.create(level, Entries::Branch(vec![(0, self.root), (split_key, split)]));
         }
-        Ok(old)
     }
 
-    /// Removes `key`; the value it had.
-    pub fn remove(&mut self, pages: &mut Pages, key: Key) -> Result<Option<Value>, Stop> {
-        let path = self.path(pages, key)?;
-        let Some(value) = self.get(pages, key)? else { return Ok(None) };
-        require_siblings(pages, &path)?;
-        pages.reserve(path.len() * 2)?;
+    /// B1: removes from nodes that are in memory.
+    fn remove_now(&mut self, pages: &mut Pages, key: Key) {
+        let path = self.path_now(pages, key);
         let leaf = self.shadow(pages, &path);
         let Entries::Leaf(entries) = &mut pages.change(leaf.address).entries else { unreachable!("N3") };
+        let count = entries.len();
         entries.retain(|entry| entry.0 != key);
+        assert_eq!(entries.len() + 1, count, "B1: what is removed is there");
         for step in self.steps(pages, key, leaf.depth).into_iter().rev() {
             mend(pages, step);
         }
         self.lower(pages);
-        Ok(Some(value))
+    }
+
+    fn path_now(self, pages: &mut Pages, key: Key) -> Vec<Step> {
+        self.path(pages, key).expect("B1: the paths of a change are in memory")
     }
 
     /// The nodes from the root to the leaf where `key` lies or would lie.
@@ -163,16 +283,17 @@ impl Tree {
 
     /// The `depth` branches on the way to `key`, all in memory.
     fn steps(self, pages: &mut Pages, key: Key, depth: usize) -> Vec<Step> {
-        let path = self.path(pages, key).expect("T3: the path of a change is in memory");
-        path.into_iter().take(depth).collect()
+        self.path_now(pages, key).into_iter().take(depth).collect()
     }
 
     /// Takes away roots that lead to one child only, and a leaf that is empty.
     fn lower(&mut self, pages: &mut Pages) {
         loop {
-            let node = pages.node(self.root).expect("T3: the root is in memory");
+            // The only child of a root that goes may be elsewhere: then it has entries.
+            let Ok(node) = pages.node(self.root) else { return };
             let next = match &node.entries {
                 Entries::Branch(children) if children.len() == 1 => children[0].1,
+                Entries::Branch(children) if children.is_empty() => 0,
                 Entries::Leaf(entries) if entries.is_empty() => 0,
                 _ => return,
             };
@@ -214,15 +335,18 @@ fn floor_in(pages: &mut Pages, address: u64, key: Key) -> Result<Option<(Key, Va
     }
 }
 
-fn insert_into_leaf(pages: &mut Pages, address: u64, key: Key, value: Value) -> (Option<Value>, Grown) {
+fn insert_into_leaf(pages: &mut Pages, address: u64, key: Key, value: Value) -> Grown {
     let Entries::Leaf(entries) = &mut pages.change(address).entries else { unreachable!("N3") };
     let at = match entries.binary_search_by_key(&key, |entry| entry.0) {
-        Ok(found) => return (Some(std::mem::replace(&mut entries[found].1, value)), Grown::Same),
+        Ok(found) => {
+            entries[found].1 = value;
+            return Grown::Same;
+        }
         Err(at) => at,
     };
     if entries.len() < LEAF_CAPACITY {
         entries.insert(at, (key, value));
-        return (None, Grown::Same);
+        return Grown::Same;
     }
     let mut upper = entries.split_off(if at == LEAF_CAPACITY { at } else { LEAF_CAPACITY / 2 });
     if at <= entries.len() && !upper.is_empty() {
@@ -231,7 +355,7 @@ fn insert_into_leaf(pages: &mut Pages, address: u64, key: Key, value: Value) -> 
         upper.insert(at - entries.len(), (key, value));
     }
     let split_key = upper[0].0;
-    (None, Grown::Split(split_key, pages.create(0, Entries::Leaf(upper))))
+    Grown::Split(split_key, pages.create(0, Entries::Leaf(upper)))
 }
 
 fn insert_child(pages: &mut Pages, step: Step, key: Key, child: u64) -> Grown {
@@ -264,46 +388,21 @@ fn capacity(node: &Node) -> usize {
     }
 }
 
-/// Whether a node is so small that it should be merged, one entry before it happens.
-fn may_underflow(node: &Node) -> bool {
-    node.len() <= capacity(node) / 4 + 1
-}
-
-/// The neighbour with which the child at `step` is merged: the left one if there is one.
-fn neighbour(count: usize, index: usize) -> Option<(usize, usize)> {
-    match (index, count) {
-        (_, 0 | 1) => None,
-        (0, _) => Some((0, 1)),
-        (index, _) => Some((index - 1, index)),
-    }
-}
-
-/// Makes sure that the neighbours are in memory of every node on `path` that may need them (T3).
-fn require_siblings(pages: &mut Pages, path: &[Step]) -> Result<(), Stop> {
-    for pair in path.windows(2) {
-        if !may_underflow(&*pages.node(pair[1].address)?) {
-            continue;
-        }
-        let parent = pages.node(pair[0].address)?;
-        let Entries::Branch(children) = &parent.entries else { unreachable!("N3") };
-        if let Some((left, right)) = neighbour(children.len(), pair[0].index) {
-            pages.node(children[left].1)?;
-            pages.node(children[right].1)?;
-        }
-    }
-    Ok(())
-}
-
-/// Merges the child at `step` with a neighbour if it is too small and both fit into one node; else, if it is empty
-/// or nearly so, shares their entries out.
+/// Merges the child at `step`, if it is too small, with a neighbour that is in memory if both fit into one node; else
+/// shares their entries out. An empty child without a neighbour is taken out.
 fn mend(pages: &mut Pages, step: Step) {
     let entries = children(pages, step.address).clone();
     let Some(index) = (step.index < entries.len()).then_some(step.index) else { return };
-    let child = pages.node(entries[index].1).expect("T3: the path of a change is in memory");
+    let child = pages.node(entries[index].1).expect("B1: the paths of a change are in memory");
     if child.len() > capacity(&child) / 4 {
         return;
     }
-    let Some((left, right)) = neighbour(entries.len(), index) else { return };
+    let Some((left, right)) = neighbours(pages, &entries, index) else {
+        if child.is_empty() {
+            unlink(pages, step.address, index);
+        }
+        return;
+    };
     let (left_node, right_node) = (sibling(pages, entries[left].1), sibling(pages, entries[right].1));
     let joined = join(&left_node, &right_node, entries[right].0);
     let target = pages.shadow(entries[left].1);
@@ -321,8 +420,30 @@ fn mend(pages: &mut Pages, step: Step) {
     children(pages, step.address)[right] = (key, other);
 }
 
+/// The child at `index` and a neighbour, the left one first, that may be changed without reading or taking a block.
+fn neighbours(pages: &mut Pages, entries: &[(Key, u64)], index: usize) -> Option<(usize, usize)> {
+    let pairs = [index.checked_sub(1).map(|left| (left, index)), Some((index, index + 1))];
+    pairs.into_iter().flatten().find(|(left, right)| {
+        let other = if *left == index { *right } else { *left };
+        let Some(node) = entries.get(other).and_then(|child| pages.node(child.1).ok()) else { return false };
+        pages.is_new(&node) || pages.has_reserve()
+    })
+}
+
+/// Takes the child at `index`, which is empty, out of its parent; the next one begins where it began (N4).
+fn unlink(pages: &mut Pages, parent: u64, index: usize) {
+    let entries = children(pages, parent);
+    let (key, address) = entries.remove(index);
+    if index == 0
+        && let Some(first) = entries.first_mut()
+    {
+        first.0 = key;
+    }
+    pages.release(address);
+}
+
 fn sibling(pages: &mut Pages, address: u64) -> Rc<Node> {
-    pages.node(address).expect("T3: the neighbours of a small node are in memory")
+    pages.node(address).expect("a neighbour was looked at before")
 }
 
 /// The entries of two neighbours; the second one's first child begins where its parent says.

@@ -1,35 +1,34 @@
-//! Checkpoints: the log, compacted, in fresh space, so that the old log and what was freed can be used again.
+//! Checkpoints: maps and table brought up to what the log says, so that the log and what was freed can be used again.
 //!
-//! Runs in the turn of a batch, so that no record is written meanwhile; reads, and changes that need no copy, go on.
-//! This first form writes the whole map each time; as it is due only after as many records as it has blocks, that
-//! at most doubles the blocks written for the log.
+//! Runs in the turn of a batch, so that no record is written meanwhile; reads, and changes that need no copy, go on,
+//! and so do changes of the maps: those belong to the next checkpoint already (T1).
 
-use super::{Sabotage, SnapshotStore, index};
+use super::{SnapshotStore, blocks_of, extent_of, index};
 use crate::fan_out::fan_out;
+use crate::pdata::{Commit, Pages, Stop};
 use varve_block::{Arena, Device, Durability, Extent, Io, IoError, KIB};
-use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, Mapping, PART_SIZE, Superblock};
+use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, PART_SIZE, Roots, Superblock, Uuid};
 
-/// The longest write of a checkpoint.
+/// The longest write of a table.
 const WRITE_BYTES: u64 = 512 * KIB;
 
-/// What a checkpoint covers.
+/// What a checkpoint says of one instant, besides the maps.
 struct Cut {
-    generation: u64,
+    roots: Roots,
     next_snapshot: u64,
-    blocks: Vec<EntryBlock>,
-    /// Where they go.
+    log: u64,
+    sequence: u64,
+    table: Vec<Vec<Entry>>,
+    /// Where the table goes.
     runs: Vec<Extent>,
-    /// Freed before, and not shown by these blocks.
-    freed: Vec<Extent>,
-    /// Logged by these blocks.
-    unlogged: Vec<Mapping>,
+    /// What was written to snapshots, and is in the maps.
+    unlogged: usize,
 }
 
 impl SnapshotStore {
     pub(super) fn checkpoint_is_due(&self) -> bool {
-        let state = self.state.borrow();
-        let blocks: u64 = state.checkpoint.iter().map(|extent| extent.length / PART_SIZE).sum();
-        self.failed.get().is_none() && state.log.blocks.len() as u64 >= self.options.log_records.max(blocks)
+        let records = self.state.borrow().log.blocks.len() as u64;
+        self.failed.get().is_none() && records >= self.options.log_records
     }
 
     /// Writes a checkpoint. Called only by a leader, or before anybody is served.
@@ -37,93 +36,99 @@ impl SnapshotStore {
         if let Some(error) = self.failed.get() {
             return Err(error);
         }
-        let cut = self.cut()?;
-        let superblock = self.superblock(&cut);
-        if let Err(error) = self.write_checkpoint(&cut, &superblock).await {
+        let _writing = self.write_nodes_alone().await;
+        let frozen = self.blocks.freeze(|pages| self.cut(pages)).await.map_err(super::map::report);
+        let (commit, cut) = match frozen {
+            Ok(frozen) => frozen,
+            Err(error) => return Err(error), // Nothing has changed.
+        };
+        if let Err(error) = self.write_checkpoint(&commit, &cut).await {
             tracing::error!(store = %self.id, %error, "the checkpoint cannot be written");
             self.failed.set(Some(error));
             return Err(error);
         }
         let mut state = self.state.borrow_mut();
-        assert_eq!(state.log.generation + 1, cut.generation, "one checkpoint at a time");
-        state.log.generation = cut.generation;
-        state.space.end_checkpoint(cut.freed);
-        // No request reads blocks of the log or of a checkpoint: they need not wait for any.
-        let blocks = std::mem::take(&mut state.log.blocks);
-        let old = std::mem::replace(&mut state.checkpoint, cut.runs);
-        blocks.into_iter().chain(old).for_each(|extent| state.space.add(extent));
+        assert_eq!(state.log.generation + 1, commit.generation(), "one checkpoint at a time");
+        state.log.generation = commit.generation();
+        self.blocks.committed(commit);
         Ok(())
     }
 
-    /// Decides what the checkpoint says, in one moment, and takes space for it.
-    fn cut(&self) -> Result<Cut, IoError> {
-        let mut guard = self.state.borrow_mut();
-        let state = &mut *guard;
-        let generation = state.log.generation + 1;
-        let packed = pack(state.contents.entries());
-        if self.sabotaged(Sabotage::ReuseAtOnce) {
-            let old = std::mem::take(&mut state.checkpoint).into_iter();
-            old.chain(std::mem::take(&mut state.log.blocks)).for_each(|extent| state.space.add(extent));
-        }
-        let mut left = packed.len() as u64 * PART_SIZE;
-        let mut runs: Vec<Extent> = Vec::new();
-        while left > 0 {
-            let Some(run) = state.space.take_back(left) else {
-                runs.into_iter().for_each(|run| state.space.add(run));
-                return Err(IoError::NoSpace);
-            };
-            left -= run.length;
-            runs.push(run);
-        }
-        let places: Vec<u64> =
-            runs.iter().flat_map(|run| run.pieces(PART_SIZE)).map(|(_, block)| block.offset).collect();
-        let block = |(position, entries): (usize, Vec<Entry>)| EntryBlock {
-            kind: BlockKind::Checkpoint,
-            store: self.id,
-            generation,
-            address: places[position],
-            sequence: position as u64,
-            next: places.get(position + 1).copied().unwrap_or(0),
-            entries,
-        };
+    /// Decides what the checkpoint says, in one moment: takes space for the table, gives up the old one and the log.
+    fn cut(&self, pages: &mut Pages) -> Result<Cut, Stop> {
+        let contents = self.contents.borrow();
+        let mut state = self.state.borrow_mut();
+        let table = pack(contents.table(&self.map.bytes()));
+        let old: Vec<Extent> = state.table.iter().chain(&state.log.blocks).copied().collect();
+        old.iter().try_for_each(|extent| pages.require(blocks_of(*extent)))?;
+        let runs = pages.take_for_commit(table.len() as u64)?;
+        old.into_iter().for_each(|extent| pages.give_up_unread(blocks_of(extent)));
+        let runs: Vec<Extent> = runs.into_iter().map(extent_of).collect();
+        state.table.clone_from(&runs);
+        state.log.blocks.clear();
         Ok(Cut {
-            generation,
-            next_snapshot: state.contents.next_snapshot,
-            blocks: packed.into_iter().enumerate().map(block).collect(),
+            roots: self.map.roots(),
+            next_snapshot: contents.next_snapshot,
+            log: state.log.next,
+            sequence: state.log.sequence,
+            table,
             runs,
-            freed: state.space.begin_checkpoint(),
-            unlogged: std::mem::take(&mut state.unlogged),
+            unlogged: std::mem::take(&mut state.unlogged).len(),
         })
     }
 
-    fn superblock(&self, cut: &Cut) -> Superblock {
-        let state = self.state.borrow();
-        Superblock {
-            generation: cut.generation,
-            store: self.id,
-            chunk_size: state.contents.map.chunk_size(),
-            store_size: super::usable_size(self.store_device().shape().size),
-            checkpoint: cut.blocks.first().map_or(0, |block| block.address),
-            checkpoint_blocks: cut.blocks.len() as u64,
-            log: state.log.next,
-            sequence: state.log.sequence,
-            next_snapshot: cut.next_snapshot,
-        }
-    }
-
-    async fn write_checkpoint(&self, cut: &Cut, superblock: &Superblock) -> Result<(), IoError> {
+    async fn write_checkpoint(&self, commit: &Commit, cut: &Cut) -> Result<(), IoError> {
         let device = self.store_device();
-        write_blocks(&device, &self.arena, &cut.blocks, &cut.runs).await?;
+        self.blocks.write(commit).await.map_err(super::map::report)?;
+        let blocks = chain(self.id, commit.generation(), &cut.table, &cut.runs);
+        write_blocks(&device, &self.arena, &blocks, &cut.runs).await?;
         // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
         device.flush().await?;
+        let superblock = Superblock {
+            generation: commit.generation(),
+            store: self.id,
+            chunk_size: self.map.chunk_size(),
+            store_size: commit.end_block() * PART_SIZE,
+            table: blocks.first().map_or(0, |block| block.address),
+            table_blocks: blocks.len() as u64,
+            log: cut.log,
+            sequence: cut.sequence,
+            next_snapshot: cut.next_snapshot,
+            roots: cut.roots,
+            nodes: commit.nodes(),
+            free_blocks: commit.free_blocks(),
+            places: commit.places().to_vec(),
+        };
         let bytes = self.arena.copy(&superblock.encode());
         device.write(superblock.address(), bytes, Durability::Durable).await?;
         tracing::debug!(
-            store = %self.id, generation = cut.generation, blocks = cut.blocks.len(),
-            written = cut.unlogged.len(), "checkpoint"
+            store = %self.id, generation = commit.generation(), nodes = commit.nodes(), table = blocks.len(),
+            written = cut.unlogged, "checkpoint"
         );
         Ok(())
     }
+}
+
+/// The blocks of a table of `entries`, in the places that `runs` give.
+pub(super) fn chain(
+    store: Uuid,
+    generation: u64,
+    entries: &[Vec<Entry>],
+    runs: &[Extent],
+) -> Vec<EntryBlock> {
+    let places: Vec<u64> =
+        runs.iter().flat_map(|run| run.pieces(PART_SIZE)).map(|(_, block)| block.offset).collect();
+    assert_eq!(places.len(), entries.len(), "every block has its place");
+    let block = |(position, entries): (usize, &Vec<Entry>)| EntryBlock {
+        kind: BlockKind::Table,
+        store,
+        generation,
+        address: places[position],
+        sequence: position as u64,
+        next: places.get(position + 1).copied().unwrap_or(0),
+        entries: entries.clone(),
+    };
+    entries.iter().enumerate().map(block).collect()
 }
 
 /// Writes `blocks` one behind the other to `runs`, which hold just as many. Nothing is durable before a flush.

@@ -1,4 +1,4 @@
-//! What a store's log says, applied: the snapshots that exist and the map of their content.
+//! The snapshots of a store, as its table and its log say; and what one entry does, to them or to the maps.
 //!
 //! One function applies an entry, whether it has just become durable or is replayed after a crash; so what is in
 //! memory and what the log says are the same by construction.
@@ -8,15 +8,16 @@
 //! - C2. Ids grow with time and none is used twice.
 
 use super::StoreError;
-use super::map::Map;
+use super::map::{Heir, Map, SnapshotBytes};
 use super::rollback::Rollback;
+use crate::pdata::Room;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use varve_block::Extent;
-use varve_format::store::{Descriptor, Entry};
+use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, RESTORED_LENGTH};
 
-/// What a log says.
+/// What a table and a log say besides the maps.
 pub(super) struct Contents {
-    pub map: Map,
     pub snapshots: BTreeMap<u64, Descriptor>,
     /// The snapshots that were removed and still have entries.
     pub leaving: BTreeMap<u64, Leaving>,
@@ -32,13 +33,42 @@ pub(super) struct Contents {
 pub(super) struct Leaving {
     pub descriptor: Descriptor,
     /// The first key of preserved content that was not looked at yet.
-    pub next: (u64, u64),
+    pub next: u128,
+}
+
+/// Applies `entry`, which is durable. What is no longer needed is given up.
+pub(super) async fn apply(
+    map: &Map,
+    contents: &RefCell<Contents>,
+    room: Room,
+    entry: &Entry,
+) -> Result<(), StoreError> {
+    match entry {
+        Entry::Preserved { mapping, .. } => {
+            // The snapshot may have been removed while the content was on its way: then an older one needs it.
+            map.keep(*mapping, room, || contents.borrow().heir(mapping.snapshot + 1)).await?;
+            Ok(())
+        }
+        Entry::Written(mapping) => {
+            if !contents.borrow().holds(mapping.snapshot, mapping.extent) {
+                return Err(StoreError::Corrupt(
+                    "C1: a snapshot that does not exist was written, or one beyond its end",
+                ));
+            }
+            map.write(*mapping, room, false, |_| ()).await.map_err(|(_, error)| error)?;
+            Ok(())
+        }
+        Entry::Bytes { snapshot, preserved, written } => {
+            map.set_bytes(*snapshot, SnapshotBytes { preserved: *preserved, written: *written });
+            Ok(())
+        }
+        _ => contents.borrow_mut().apply(entry),
+    }
 }
 
 impl Contents {
-    pub(super) fn new(chunk_size: u64, next_snapshot: u64) -> Self {
+    pub(super) fn new(next_snapshot: u64) -> Self {
         Self {
-            map: Map::new(chunk_size),
             snapshots: BTreeMap::new(),
             leaving: BTreeMap::new(),
             next_snapshot,
@@ -58,45 +88,26 @@ impl Contents {
     }
 
     /// The next snapshot older than `snapshot`, which gets what was preserved for that: its id and size.
-    pub(super) fn heir(&self, snapshot: u64) -> Option<(u64, u64)> {
+    pub(super) fn heir(&self, snapshot: u64) -> Heir {
         self.snapshots.range(..snapshot).next_back().map(|(id, descriptor)| (*id, descriptor.size))
     }
 
-    /// An upper bound for the number of entries that describe snapshots, or take as much room.
-    pub(super) fn descriptions(&self) -> usize {
-        /// What is restored is said in entries of 32 bytes: four of them are shorter than a description.
-        const MARKS_A_DESCRIPTION: usize = 4;
-        let marks = self.rollback.as_ref().map_or(0, |rollback| rollback.marks() / MARKS_A_DESCRIPTION + 2);
-        self.snapshots.len() + 2 * self.leaving.len() + marks
+    /// The most blocks that a table takes, if one more snapshot is made, or one more part is restored.
+    pub(super) fn table_blocks(&self) -> u64 {
+        // A removed snapshot has an entry more, and each has one for its bytes.
+        const OTHERS: usize = 64;
+        let all = self.snapshots.values().chain(self.leaving.values().map(|leaving| &leaving.descriptor));
+        let lengths = all.map(|descriptor| descriptor.entry_length() + OTHERS);
+        let marks = self.rollback.as_ref().map_or(0, |rollback| (rollback.marks() + 2) * RESTORED_LENGTH);
+        let bytes: usize = lengths.sum::<usize>() + marks + ENTRY_LENGTH_MAX + OTHERS;
+        bytes.div_ceil(ENTRY_CAPACITY - ENTRY_LENGTH_MAX) as u64
     }
 
-    /// Looks at up to `entries` entries of a snapshot that is leaving. Returns the bytes of the store that are no
-    /// longer needed.
-    pub(super) fn reclaim(&mut self, entries: usize) -> Vec<Extent> {
-        let Some((&id, leaving)) = self.leaving.first_key_value() else { return Vec::new() };
-        let heir = self.heir(id).filter(|_| !self.skip_hand_over);
-        let (freed, next) = self.map.reclaim(id, heir, leaving.next, entries);
-        match next {
-            Some(next) => self.leaving.get_mut(&id).expect("just found").next = next,
-            None => drop(self.leaving.remove(&id)),
-        }
-        freed
-    }
-
-    /// Applies one entry. Returns the bytes of the store that are no longer needed.
-    pub(super) fn apply(&mut self, entry: &Entry) -> Result<Vec<Extent>, StoreError> {
+    /// Applies an entry that concerns no map.
+    pub(super) fn apply(&mut self, entry: &Entry) -> Result<(), StoreError> {
         match entry {
-            Entry::Preserved { mapping, .. } => {
-                // The snapshot may have been removed while the content was on its way: then an older one needs it.
-                Ok(self.map.hand_over(*mapping, self.heir(mapping.snapshot.saturating_add(1))))
-            }
-            Entry::Written(mapping) => {
-                if !self.holds(mapping.snapshot, mapping.extent) {
-                    return Err(StoreError::Corrupt(
-                        "C1: a snapshot that does not exist was written, or one beyond its end",
-                    ));
-                }
-                Ok(self.map.insert_written(*mapping))
+            Entry::Preserved { .. } | Entry::Written(_) | Entry::Bytes { .. } => {
+                unreachable!("this entry concerns a map")
             }
             Entry::Created(descriptor) => {
                 let known = self.snapshots.get(&descriptor.id);
@@ -105,7 +116,7 @@ impl Contents {
                 }
                 self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
                 self.snapshots.insert(descriptor.id, descriptor.clone());
-                Ok(Vec::new())
+                Ok(())
             }
             Entry::Removed(id) => {
                 let descriptor = self.known(*id)?.clone();
@@ -115,14 +126,14 @@ impl Contents {
                     ));
                 }
                 self.snapshots.remove(id);
-                self.leaving.insert(*id, Leaving { descriptor, next: (0, 0) });
-                Ok(Vec::new())
+                self.leaving.insert(*id, Leaving { descriptor, next: 0 });
+                Ok(())
             }
             Entry::Flags { snapshot, read_only, held } => {
                 self.known(*snapshot)?;
                 let descriptor = self.snapshots.get_mut(snapshot).expect("just found");
                 (descriptor.read_only, descriptor.held) = (*read_only, *held);
-                Ok(Vec::new())
+                Ok(())
             }
             Entry::RollbackBegun { snapshot, boundary } => {
                 let size = self.known(*snapshot)?.size;
@@ -131,18 +142,18 @@ impl Contents {
                 }
                 self.next_snapshot = self.next_snapshot.max(*boundary); // C2
                 self.rollback = Some(Rollback::new(*snapshot, *boundary, size));
-                Ok(Vec::new())
+                Ok(())
             }
             Entry::Restored { snapshot, extent } => {
                 // Who restored it may come after the one who restored the last, and said that all is done.
                 if let Some(rollback) = self.rollback.as_mut().filter(|known| known.snapshot == *snapshot) {
                     rollback.restore(*extent);
                 }
-                Ok(Vec::new())
+                Ok(())
             }
             Entry::RollbackEnded(_) => {
                 self.rollback = None;
-                Ok(Vec::new())
+                Ok(())
             }
         }
     }
@@ -151,15 +162,21 @@ impl Contents {
         self.snapshots.get(&id).ok_or(StoreError::Corrupt("an entry names a snapshot that does not exist"))
     }
 
-    /// The shortest log that says the same.
-    pub(super) fn entries(&self) -> Vec<Entry> {
-        let (preserved, written) = self.map.mappings();
+    /// The table of snapshots, which have so many bytes.
+    pub(super) fn table(&self, bytes: &BTreeMap<u64, SnapshotBytes>) -> Vec<Entry> {
         let leaving = self.leaving.values().map(|leaving| &leaving.descriptor);
         let created = self.snapshots.values().chain(leaving).cloned().map(Entry::Created);
-        let preserved = preserved.into_iter().map(|mapping| Entry::Preserved { mapping, checksum: 0 });
-        let written = written.into_iter().map(Entry::Written);
+        let kept = |(snapshot, bytes): (&u64, &SnapshotBytes)| Entry::Bytes {
+            snapshot: *snapshot,
+            preserved: bytes.preserved,
+            written: bytes.written,
+        };
+        created.chain(bytes.iter().map(kept)).chain(self.endings()).collect()
+    }
+
+    /// What the table says behind everything else.
+    pub(super) fn endings(&self) -> impl Iterator<Item = Entry> {
         let removed = self.leaving.keys().map(|id| Entry::Removed(*id));
-        let rollback = self.rollback.iter().flat_map(Rollback::entries);
-        created.chain(preserved).chain(written).chain(removed).chain(rollback).collect()
+        removed.chain(self.rollback.iter().flat_map(Rollback::entries))
     }
 }

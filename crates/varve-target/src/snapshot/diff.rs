@@ -13,14 +13,17 @@ use super::rollback::ORIGIN;
 use super::{Sabotage, SnapshotStore, StoreError};
 use varve_block::Extent;
 
+/// How many bytes are compared as one.
+const PIECE_BYTES: u64 = 1 << 30;
+
 impl SnapshotStore {
     /// The extents, in order and as long as they can be, in which snapshot `from` differs from snapshot `to`, or from
     /// the origin if that is `None`. Exact but for content that was replaced by the same content (D1, D2). Where only
     /// the larger one has bytes they count as different.
     ///
-    /// The answer is true for one instant: that of the call. Takes time in proportion to what was preserved, not to
-    /// the size of the origin.
-    pub fn diff(&self, from: u64, to: Option<u64>) -> Result<Vec<Extent>, StoreError> {
+    /// What is written while this goes on may or may not be in the answer; everything that differed before is. Takes
+    /// time in proportion to what was preserved, not to the size of the origin.
+    pub async fn diff(&self, from: u64, to: Option<u64>) -> Result<Vec<Extent>, StoreError> {
         if to.is_none() && self.half_rolled_back.get() {
             return Err(StoreError::HalfRolledBack);
         }
@@ -32,27 +35,38 @@ impl SnapshotStore {
         let to = to.unwrap_or(ORIGIN);
         let (older, newer) = (from.min(to), from.max(to));
         let common = Extent::new(0, from_size.min(to_size));
-        let state = self.state.borrow();
-        let map = &state.contents.map;
-        let mut differing = Vec::new();
         let written = !self.sabotaged(Sabotage::DiffWithoutWritten);
-        let mut touched = map.touched(older, newer, written);
-        if let Some(rollback) = state.contents.rollback.as_ref().filter(|rollback| newer >= rollback.boundary)
-        {
-            // The newer one finds in parts that are not restored what the target does.
-            let target = rollback.snapshot;
-            touched.extend(map.touched(older.min(target), older.max(target), written));
-            touched.extend(map.touched(target, newer, written));
-        }
-        for chunk in touched {
-            let whole = Extent::new(chunk * map.chunk_size(), map.chunk_size());
-            let Some(extent) = whole.intersect(common) else { continue };
-            compare(&self.shown(older, extent), &self.shown(newer, extent), &mut differing);
+        let (mut differing, mut key, mut done) = (Vec::new(), Some(0), 0);
+        while let Some(from) = key {
+            let (oldest, writers) = self.concerned_by_diff(older, newer);
+            let writers = if written { writers } else { Vec::new() };
+            let window = self.map.touched(oldest..newer, &writers, from).await?;
+            for extent in window.touched.into_iter().filter_map(|extent| extent.intersect(common)) {
+                for (_, piece) in
+                    Extent::between(extent.offset.max(done), extent.end().max(done)).pieces(PIECE_BYTES)
+                {
+                    let (one, two) = self.shown_both(older, newer, piece).await?;
+                    compare(&one, &two, &mut differing);
+                }
+                done = done.max(extent.end());
+            }
+            key = window.next;
         }
         let all = Extent::new(0, from_size.max(to_size));
         push(&mut differing, Extent::between(common.end(), all.end()));
         assert!(differing.iter().all(|extent| all.contains(*extent)), "what differs is part of one of them");
         Ok(differing)
+    }
+
+    /// The oldest snapshot of which what was preserved can make `older` and `newer` differ, and those of which what
+    /// was written can.
+    fn concerned_by_diff(&self, older: u64, newer: u64) -> (u64, Vec<u64>) {
+        let contents = self.contents.borrow();
+        match contents.rollback.as_ref().filter(|rollback| newer >= rollback.boundary) {
+            // The newer one finds in parts that are not restored what the target does.
+            Some(rollback) => (older.min(rollback.snapshot), vec![older, newer, rollback.snapshot]),
+            None => (older, vec![older, newer]),
+        }
     }
 }
 

@@ -58,8 +58,18 @@ impl SideBySide {
         }
     }
 
-    fn needs_a_copy(&self, extent: Extent) -> bool {
-        self.stores.iter().any(|store| store.missing(extent).is_some())
+    /// Whether some store needs a copy, or may need one.
+    fn may_need_a_copy(&self, extent: Extent) -> bool {
+        self.stores.iter().any(|store| store.may_miss(extent))
+    }
+
+    async fn needs_a_copy(&self, extent: Extent) -> Result<bool, IoError> {
+        for store in &self.stores {
+            if store.missing(extent).await?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     async fn change(&self, io: Io, inside: Option<Vec<Inside>>) -> Outcome {
@@ -73,7 +83,7 @@ impl SideBySide {
             };
             if let Io::Zero { options, .. } = &io
                 && options.fast
-                && self.needs_a_copy(extent)
+                && self.needs_a_copy(extent).await?
             {
                 return Err(IoError::Unsupported);
             }
@@ -83,7 +93,7 @@ impl SideBySide {
             let copies = join_all(self.stores.iter().map(|store| store.preserve(extent))).await;
             match copies.iter().position(|copy| copy.is_err()) {
                 None => {
-                    assert!(!self.needs_a_copy(extent), "V1: every store has what it needs");
+                    assert!(!self.needs_a_copy(extent).await?, "V1: every store has what it needs");
                     return self.device.submit(io).await;
                 }
                 Some(store) if copies[store] == Err(IoError::NoSpace) => {
@@ -108,7 +118,7 @@ impl BlockDevice for SideBySide {
             Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => {}
         }
         let inside = self.try_enter();
-        if inside.is_none() || self.needs_a_copy(io.extent()) {
+        if inside.is_none() || self.may_need_a_copy(io.extent()) {
             return Completion::pending(self.change(io, inside));
         }
         self.device.submit(io).keeping(inside)

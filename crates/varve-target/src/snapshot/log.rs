@@ -4,18 +4,16 @@
 //! is space, for entries say where their data is; the record's block alone lies where the record before said.
 
 use super::batch::{Lead, Turn, Work};
-use super::space::Space;
-use super::{Sabotage, SnapshotStore, index, reserve_bytes};
+use super::contents::apply;
+use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, extent_of, index};
 use crate::fan_out::fan_out;
+use crate::pdata::{Pace, Room};
 use std::collections::VecDeque;
 use varve_block::{Buffer, Durability, Extent, Io, IoError, LockMode};
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, Mapping, PART_SIZE, data_checksum};
 
 /// Bytes of the entry of a mapping.
 const MAPPING_LENGTH: usize = 40;
-/// How many records without data may be written into the reserve before a checkpoint must give space back.
-const RECORDS_BELOW_RESERVE: u64 = 6;
-
 /// Something that has to get into the log.
 enum Unit {
     Entry {
@@ -66,8 +64,10 @@ impl SnapshotStore {
     async fn lead(&self, lead: Lead) {
         lead.all_read().await;
         let works = lead.batch.take_works();
-        let wants_checkpoint = works.iter().any(|work| matches!(work, Work::Checkpoint));
+        let through = self.options.metadata == MetadataOrder::WriteThrough;
+        let wants_checkpoint = through || works.iter().any(|work| matches!(work, Work::Checkpoint));
         let mut outcomes = self.commit(works).await;
+        self.blocks.pages().promise(0);
         if wants_checkpoint && let Err(error) = self.checkpoint().await {
             outcomes.iter_mut().filter(|outcome| outcome.is_ok()).for_each(|outcome| *outcome = Err(error));
         }
@@ -128,8 +128,9 @@ impl SnapshotStore {
         outcomes: &mut [Result<(), IoError>],
         tried_checkpoint: &mut bool,
     ) -> Result<(), IoError> {
-        if !self.has_room(units) && !std::mem::replace(tried_checkpoint, true) {
-            self.reclaim_all();
+        if !self.has_room(units) && (!*tried_checkpoint || !self.log_has_room()) {
+            *tried_checkpoint = true;
+            self.reclaim_all().await?;
             match self.checkpoint().await {
                 // What was written to snapshots is in the checkpoint, as it is now: logged again it could be stale.
                 Ok(()) => units.retain(|unit| !matches!(unit, Unit::Entry { entry: Entry::Written(_), .. })),
@@ -137,7 +138,10 @@ impl SnapshotStore {
                 Err(error) => return Err(error),
             }
         }
-        let record = self.plan(units, data)?;
+        if !self.log_has_room() {
+            return Err(IoError::NoSpace); // S9: the next checkpoint needs what is left.
+        }
+        let record = self.plan(units, data).await?;
         record.refused.iter().for_each(|member| outcomes[*member] = Err(IoError::NoSpace));
         if record.block.entries.is_empty() {
             self.unplan(&record);
@@ -149,7 +153,12 @@ impl SnapshotStore {
             self.failed.set(Some(error));
             return Err(error);
         }
-        self.adopt(record.block).await
+        let adopted = self.adopt(record.block).await; // S8
+        if let Err(error) = adopted {
+            tracing::error!(store = %self.id, %error, "what the log says cannot be entered into the maps");
+            self.failed.set(Some(error));
+        }
+        adopted
     }
 
     /// Flushes what was written to snapshots and says what the log must know of it (S4).
@@ -165,38 +174,49 @@ impl SnapshotStore {
 
     /// Whether there is space for all of `units`, or a checkpoint would not make any.
     fn has_room(&self, units: &VecDeque<Unit>) -> bool {
-        let state = self.state.borrow();
         let wanted: u64 = units.iter().map(Unit::bytes).sum();
-        let room = state.available(units.len(), wanted) >= wanted;
-        let reserve = reserve_bytes(state.contents.map.pieces(), state.contents.descriptions());
-        let log_room = state.space.free_bytes() + RECORDS_BELOW_RESERVE * PART_SIZE >= reserve;
-        let gain = state.space.pending_bytes() + state.log.blocks.len() as u64 * PART_SIZE;
-        (room && log_room) || (gain == 0 && state.contents.leaving.is_empty())
+        let room = self.available(units.len(), wanted) >= wanted;
+        (room && self.log_has_room()) || !self.checkpoint_gains()
     }
 
     /// Takes from `units` what fits into one record, and space for it.
-    fn plan(&self, units: &mut VecDeque<Unit>, data: &[Option<Buffer>]) -> Result<Record, IoError> {
-        let mut state = self.state.borrow_mut();
-        if state.space.free_bytes() < PART_SIZE {
+    async fn plan(&self, units: &mut VecDeque<Unit>, data: &[Option<Buffer>]) -> Result<Record, IoError> {
+        let (start, generation, sequence) = {
+            let log = &self.state.borrow().log;
+            (log.next, log.generation, log.sequence)
+        };
+        self.blocks.pages().reclaim();
+        let waiting: u64 = units.iter().map(Unit::bytes).sum();
+        let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
+        // S9
+        let nodes = self.blocks_for_nodes(&self.blocks.pages(), units.len(), wanted);
+        self.blocks.pages().promise(nodes);
+        let own = Extent::new(start, PART_SIZE);
+        let mut places =
+            self.take_for_record(own.end() / PART_SIZE, wanted / PART_SIZE, Room::Ordinary).await?;
+        let behind = places.last().map_or(own.end() / PART_SIZE, |(first, count)| first + count);
+        let next = match self.take_for_record(behind, 1, Room::All).await {
+            Ok(next) => next.first().copied(),
+            Err(error) => {
+                self.untake(places);
+                return Err(error);
+            }
+        };
+        let Some(next) = next else {
+            self.untake(places);
             return Err(IoError::NoSpace);
-        }
-        let wanted: u64 = units.iter().map(Unit::bytes).sum();
-        let available = state.available(units.len(), wanted);
-        let start = state.log.next;
-        let cursor = state.space.take_at(start + PART_SIZE, wanted.min(available));
-        let runs = vec![(Extent::new(start, PART_SIZE), Vec::new())];
+        };
+        places.reverse();
         let mut planner = Planner {
-            space: &mut state.space,
-            available,
-            cursor,
-            runs,
+            places,
+            cursor: Extent::default(),
+            runs: vec![(own, Vec::new())],
             entries: Vec::new(),
             entry_bytes: 0,
             refused: Vec::new(),
         };
         while let Some(unit) = units.pop_front() {
-            let left: u64 = units.iter().map(Unit::bytes).sum();
-            if let Some(rest) = planner.add(unit, left, data) {
+            if let Some(rest) = planner.add(unit, data) {
                 let full = planner.entry_bytes + rest.entry_length() > ENTRY_CAPACITY;
                 units.push_front(rest);
                 if full {
@@ -204,27 +224,33 @@ impl SnapshotStore {
                 }
             }
         }
-        let Planner { cursor, runs, entries, refused, .. } = planner;
-        state.space.add(cursor);
-        let end = runs.last().expect("the block's run is there").0.end();
-        let next = Some(state.space.take_at(end, PART_SIZE)).filter(|block| !block.is_empty());
-        let next = next.map(|block| block.offset).or_else(|| state.space.take_log_block());
+        let Planner { places, cursor, runs, entries, refused, .. } = planner;
+        self.untake(places);
+        if !cursor.is_empty() {
+            self.untake([super::blocks_of(cursor)]);
+        }
+        let next = extent_of(next).offset;
         let block = EntryBlock {
             kind: BlockKind::Log,
             store: self.id,
-            generation: state.log.generation,
+            generation,
             address: start,
-            sequence: state.log.sequence,
-            next: next.expect("a block was free and the reserve keeps data from taking it"),
+            sequence,
+            next,
             entries,
         };
         Ok(Record { block, runs, refused })
     }
 
+    fn untake(&self, places: impl IntoIterator<Item = (u64, u64)>) {
+        let mut pages = self.blocks.pages();
+        places.into_iter().for_each(|run| pages.untake(run));
+    }
+
     /// Gives back what an empty record took.
     fn unplan(&self, record: &Record) {
         assert_eq!(record.runs.len(), 1, "an empty record has no data");
-        self.state.borrow_mut().space.add(Extent::new(record.block.next, PART_SIZE));
+        self.untake([(record.block.next / PART_SIZE, 1)]);
     }
 
     /// Writes a record, durably.
@@ -290,11 +316,18 @@ impl SnapshotStore {
                 }
                 _ => None,
             };
-            let mut state = self.state.borrow_mut();
-            let freed = state.contents.apply(entry).map_err(|_| IoError::Corrupt)?;
-            state.space.release(freed);
-            if let Entry::Removed(id) = entry {
-                state.unlogged.retain(|mapping| mapping.snapshot != *id);
+            let applied = apply(&self.map, &self.contents, Room::All, entry).await;
+            applied.map_err(|error| match error {
+                StoreError::Io(error) => error,
+                StoreError::NoSpace => IoError::NoSpace,
+                _ => IoError::Corrupt,
+            })?;
+            match entry {
+                Entry::Preserved { .. } => self.relieve(Pace::Prompt).await,
+                Entry::Removed(id) => {
+                    self.state.borrow_mut().unlogged.retain(|mapping| mapping.snapshot != *id);
+                }
+                _ => self.keep_for_checkpoint(),
             }
         }
         Ok(())
@@ -302,11 +335,10 @@ impl SnapshotStore {
 }
 
 /// A record in the making.
-struct Planner<'a> {
-    space: &'a mut Space,
-    /// Bytes that data may still take.
-    available: u64,
-    /// Space that was taken and is not used yet.
+struct Planner {
+    /// Space that was taken for data and is not used yet, the next run last.
+    places: Vec<(u64, u64)>,
+    /// What is left of the run in use.
     cursor: Extent,
     runs: Vec<(Extent, Vec<Slice>)>,
     entries: Vec<Entry>,
@@ -314,9 +346,9 @@ struct Planner<'a> {
     refused: Vec<usize>,
 }
 
-impl Planner<'_> {
-    /// Adds `unit`, behind which `left` bytes of others wait. Returns what did not fit.
-    fn add(&mut self, unit: Unit, left: u64, data: &[Option<Buffer>]) -> Option<Unit> {
+impl Planner {
+    /// Adds `unit`. Returns what did not fit.
+    fn add(&mut self, unit: Unit, data: &[Option<Buffer>]) -> Option<Unit> {
         if self.entry_bytes + unit.entry_length() > ENTRY_CAPACITY {
             return Some(unit);
         }
@@ -328,8 +360,7 @@ impl Planner<'_> {
             }
             Unit::Copy { member, snapshot, extent, at } => {
                 if self.cursor.is_empty() {
-                    let wanted = (extent.length + left).min(self.available);
-                    self.cursor = self.space.take_front(wanted).unwrap_or_default();
+                    self.cursor = self.places.pop().map(extent_of).unwrap_or_default();
                 }
                 if self.cursor.is_empty() {
                     self.refused.push(member);
@@ -337,7 +368,7 @@ impl Planner<'_> {
                 }
                 let length = extent.length.min(self.cursor.length);
                 let (place, rest) = self.cursor.split_at(length);
-                (self.cursor, self.available) = (rest, self.available - length);
+                self.cursor = rest;
                 let (now, later) = extent.split_at(length);
                 assert!(length > 0 && place.length == length, "something is copied somewhere");
                 let slice = Slice { member, at, length: index(length) };

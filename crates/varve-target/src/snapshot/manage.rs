@@ -2,6 +2,7 @@
 
 use super::batch::{Ticket, Work};
 use super::{SnapshotBytes, SnapshotStore, StoreError, usable_size};
+use crate::pdata::Room;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -61,8 +62,10 @@ impl Frozen {
         let store = &self.store;
         assert!(store.changes.is_empty(), "S6: no change is under way");
         varve_format::check_name(&new.name).map_err(|_| StoreError::Name)?;
-        let mut state = store.state.borrow_mut();
-        let contents = &mut state.contents;
+        let mut contents = store.contents.borrow_mut();
+        if contents.next_snapshot > u64::from(u32::MAX) {
+            return Err(StoreError::Misfit("the origin has had as many snapshots as it can ever have")); // E3
+        }
         if contents.snapshots.values().any(|known| known.name == new.name) {
             return Err(StoreError::Exists);
         }
@@ -78,6 +81,8 @@ impl Frozen {
         assert!(contents.snapshots.keys().all(|known| *known < id), "C2: ids grow");
         let entry = Entry::Created(descriptor);
         contents.apply(&entry)?;
+        drop(contents);
+        store.keep_for_checkpoint();
         store.views.borrow_mut().insert(id, Rc::default());
         // Joined before any change can go on: the log says that the snapshot exists before it says what it keeps.
         let ticket = store.pipeline.join(Work::Entry(entry));
@@ -91,10 +96,8 @@ impl Pending {
         let Pending { store, ticket, id } = self;
         let outcome = store.settle(ticket).await;
         if outcome == Err(IoError::NoSpace) {
-            let mut state = store.state.borrow_mut();
             // Nothing was preserved for it that others need: it goes as any other does.
-            let freed = state.contents.apply(&Entry::Removed(id))?;
-            assert!(freed.is_empty(), "a removal frees nothing by itself");
+            store.contents.borrow_mut().apply(&Entry::Removed(id))?;
             store.views.borrow_mut().remove(&id);
         }
         // After any other error the log may say that the snapshot exists: so it does, and the origin is not changed
@@ -143,27 +146,31 @@ impl SnapshotStore {
 
     /// All snapshots, the oldest first.
     pub fn list(&self) -> Vec<Descriptor> {
-        self.state.borrow().contents.snapshots.values().cloned().collect()
+        self.contents.borrow().snapshots.values().cloned().collect()
     }
 
     /// What is known of a snapshot.
     pub fn descriptor(&self, id: u64) -> Result<Descriptor, StoreError> {
-        self.state.borrow().contents.snapshots.get(&id).cloned().ok_or(StoreError::NotFound)
+        self.contents.borrow().snapshots.get(&id).cloned().ok_or(StoreError::NotFound)
     }
 
-    /// How many bytes belong to each snapshot. Walks the map.
+    /// How many bytes belong to each snapshot, and to each removed one that still has some.
     pub fn snapshot_bytes(&self) -> BTreeMap<u64, SnapshotBytes> {
-        self.state.borrow().contents.map.bytes()
+        let mut bytes = self.map.bytes();
+        for id in self.contents.borrow().snapshots.keys() {
+            bytes.entry(*id).or_default();
+        }
+        bytes
     }
 
     /// How much of the store is used.
     pub fn usage(&self) -> Usage {
-        let state = self.state.borrow();
-        let log = state.log.blocks.len() as u64 * PART_SIZE;
+        let log = self.state.borrow().log.blocks.len() as u64;
+        let pages = self.blocks.pages();
         Usage {
-            size: usable_size(self.store.borrow().shape().size),
-            free: state.space.free_bytes(),
-            pending: state.space.pending_bytes() + log,
+            size: pages.end_block() * PART_SIZE,
+            free: pages.room(Room::All) * PART_SIZE,
+            pending: (pages.reclaimable_blocks() + log) * PART_SIZE,
         }
     }
 
@@ -205,8 +212,8 @@ impl SnapshotStore {
         if new < old {
             return Err(StoreError::Misfit("an exception store cannot shrink"));
         }
-        self.store.replace(device);
-        self.state.borrow_mut().space.add(Extent::between(old, new));
+        self.store.replace(device.clone());
+        self.blocks.grow(device, new / PART_SIZE);
         self.room.came();
         Ok(())
     }
@@ -218,7 +225,7 @@ impl SnapshotStore {
         if !size.is_multiple_of(PART_SIZE) {
             return Err(StoreError::Misfit("the origin is not made of whole parts of 4 KiB"));
         }
-        if self.state.borrow().contents.newest().is_some_and(|(_, newest)| newest > size) {
+        if self.contents.borrow().newest().is_some_and(|(_, newest)| newest > size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
         self.origin.replace(device);

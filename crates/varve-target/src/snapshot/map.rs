@@ -1,160 +1,36 @@
 //! The map of an exception store: which bytes of which snapshot lie where in the store.
 //!
-//! Two key spaces. What was *preserved* for snapshots is found by (chunk, snapshot), so that the content of snapshot
-//! S is the first entry at or after (chunk, S) that covers a part. What was *written* to a snapshot is found by
-//! (snapshot, chunk) and seen by nobody else. This first form keeps everything in memory; what it offers (look up,
-//! insert, remove a snapshot) is what a tree on disk will offer in its place.
+//! Two maps in one space. What was *preserved* for snapshots is found by (chunk, snapshot), so that the content of
+//! snapshot S is the first entry at or after (chunk, S) that covers a part. What was *written* to a snapshot is found
+//! by (snapshot, part) and seen by nobody else.
+//!
+//! Both lie in the persistent tree and are in memory as far as the cache has room for them. A question comes in two
+//! forms: an attempt, which answers at once if what it needs is in memory ([`Stop`] otherwise), and a method of the
+//! same name that loads what is missing, one node after the other, and asks again. Nothing is locked meanwhile. What
+//! an entry of the log does to the maps is a series of steps; each changes maps, marks of space and counts at once.
 //!
 //! Invariants:
-//! - P1. The pieces of an entry are sorted, do not overlap, lie in the entry's chunk and consist of whole parts.
-//! - P2. No byte of the store belongs to two pieces.
-//! - P3. An entry has at least one piece.
+//! - P1. What is preserved or written consists of whole parts.
+//! - P2. No block of the store belongs to two pieces of content.
+//! - P3. The bytes of a snapshot are counted with every step.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
-use varve_block::Extent;
-use varve_format::store::{Mapping, PART_SIZE, ZEROS};
+mod preserved;
+mod run;
+mod walk;
+mod written;
 
-/// Where a run of a snapshot's bytes is to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// In the store, from this byte on.
-    Store(u64),
-    /// Nowhere: they are zeros.
-    Zeros,
-    /// Not in this map: in the origin.
-    Below,
-}
+pub(super) use run::{Run, Source};
 
-/// A run of a snapshot's bytes with one source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub extent: Extent,
-    pub source: Source,
-}
-
-impl Run {
-    /// The part of the run that lies in `extent`, if any.
-    pub(super) fn clip(self, extent: Extent) -> Option<Run> {
-        let part = self.extent.intersect(extent)?;
-        let source = match self.source {
-            Source::Store(place) => Source::Store(place + (part.offset - self.extent.offset)),
-            other => other,
-        };
-        Some(Run { extent: part, source })
-    }
-
-    fn precedes(self, next: Run) -> bool {
-        let adjacent = match (self.source, next.source) {
-            (Source::Store(place), Source::Store(follower)) => place + self.extent.length == follower,
-            (mine, other) => mine == other,
-        };
-        adjacent && self.extent.end() == next.extent.offset
-    }
-}
-
-/// Appends `run`, as a continuation of the last one if it is one.
-fn push_run(runs: &mut Vec<Run>, run: Run) {
-    match runs.last_mut() {
-        Some(last) if last.precedes(run) => last.extent.length += run.extent.length,
-        _ => runs.push(run),
-    }
-}
-
-/// A run of bytes and their place in the store, or [`ZEROS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Piece {
-    extent: Extent,
-    place: u64,
-}
-
-impl Piece {
-    fn cut(self, extent: Extent) -> Option<Piece> {
-        let part = self.extent.intersect(extent)?;
-        let place = if self.place == ZEROS { ZEROS } else { self.place + (part.offset - self.extent.offset) };
-        Some(Piece { extent: part, place })
-    }
-
-    fn run(self) -> Run {
-        let source = if self.place == ZEROS { Source::Zeros } else { Source::Store(self.place) };
-        Run { extent: self.extent, source }
-    }
-
-    fn stored(self) -> Option<Extent> {
-        (self.place != ZEROS).then(|| Extent::new(self.place, self.extent.length))
-    }
-}
-
-/// The pieces of one entry.
-#[derive(Clone, Debug, Default)]
-struct Pieces(Vec<Piece>);
-
-impl Pieces {
-    /// The parts of `holes` that no piece covers; what covers the others is given to `found`.
-    fn fill(&self, holes: &[Extent], mut found: impl FnMut(Piece)) -> Vec<Extent> {
-        let mut left = Vec::new();
-        for hole in holes {
-            let mut at = hole.offset;
-            for piece in self.0.iter().filter_map(|piece| piece.cut(*hole)) {
-                if at < piece.extent.offset {
-                    left.push(Extent::between(at, piece.extent.offset));
-                }
-                found(piece);
-                at = piece.extent.end();
-            }
-            if at < hole.end() {
-                left.push(Extent::between(at, hole.end()));
-            }
-        }
-        left
-    }
-
-    /// Takes out what lies in `extent`.
-    fn take(&mut self, extent: Extent) -> Vec<Piece> {
-        let mut taken = Vec::new();
-        let mut kept = Vec::with_capacity(self.0.len() + 1);
-        for piece in self.0.drain(..) {
-            taken.extend(piece.cut(extent));
-            let before = Extent::new(0, extent.offset);
-            let after = Extent::between(extent.end(), u64::MAX);
-            kept.extend([before, after].into_iter().filter_map(|side| piece.cut(side)));
-        }
-        self.0 = kept;
-        taken
-    }
-
-    /// Inserts a piece where there is none.
-    fn put(&mut self, piece: Piece) {
-        let index = self.0.partition_point(|other| other.extent.offset < piece.extent.offset);
-        let before_ends = index == 0 || self.0[index - 1].extent.end() <= piece.extent.offset;
-        let after_begins = self.0.get(index).is_none_or(|next| piece.extent.end() <= next.extent.offset);
-        assert!(before_ends && after_begins, "P1: {piece:?} overlaps");
-        self.0.insert(index, piece);
-        // Join with the neighbours where data goes on too.
-        for left in [index, index.wrapping_sub(1)] {
-            let (Some(one), Some(two)) =
-                (self.0.get(left).copied(), self.0.get(left.wrapping_add(1)).copied())
-            else {
-                continue;
-            };
-            if one.run().precedes(two.run()) {
-                self.0[left].extent.length += two.extent.length;
-                self.0.remove(left + 1);
-            }
-        }
-    }
-}
-
-/// The map.
-pub(super) struct Map {
-    chunk_size: u64,
-    /// By (chunk, snapshot).
-    preserved: BTreeMap<(u64, u64), Pieces>,
-    /// By (snapshot, chunk).
-    written: BTreeMap<(u64, u64), Pieces>,
-    /// Number of pieces in both.
-    pieces: usize,
-}
+use crate::pdata::{self, InUse, MapError, Pages, Room, Stop, Tree};
+use preserved::Preserved;
+use run::{Found, push_run};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use varve_block::{Extent, IoError};
+use varve_format::pdata::written::NO_PLACE;
+use varve_format::store::{Mapping, PART_SIZE, Roots};
+use written::WrittenMap;
 
 /// How many bytes of the store belong to a snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,15 +41,42 @@ pub struct SnapshotBytes {
     pub written: u64,
 }
 
+/// A snapshot that gets what another one leaves behind: its id and its size.
+pub(super) type Heir = Option<(u64, u64)>;
+
+/// The maps of a store.
+pub(super) struct Map {
+    /// The blocks of the store.
+    blocks: Rc<pdata::Map>,
+    chunk_size: u64,
+    preserved: Cell<Preserved>,
+    written: Cell<WrittenMap>,
+    bytes: RefCell<BTreeMap<u64, SnapshotBytes>>,
+}
+
+/// Whose number of bytes changes, and how.
+#[derive(Clone, Copy)]
+enum Count {
+    Preserved(u32, i64),
+    Written(u32, i64),
+}
+
 impl Map {
-    pub(super) fn new(chunk_size: u64) -> Self {
+    pub(super) fn new(blocks: Rc<pdata::Map>, roots: Roots, chunk_size: u64) -> Self {
         assert!(chunk_size.is_power_of_two() && chunk_size >= PART_SIZE);
-        Self { chunk_size, preserved: BTreeMap::new(), written: BTreeMap::new(), pieces: 0 }
+        let parts = u32::try_from(chunk_size / PART_SIZE).expect("a chunk has few parts");
+        Self {
+            blocks,
+            chunk_size,
+            preserved: Cell::new(Preserved { tree: Tree { root: roots.preserved }, parts }),
+            written: Cell::new(WrittenMap { tree: Tree { root: roots.written } }),
+            bytes: RefCell::default(),
+        }
     }
 
-    /// An upper bound for the number of mappings that [`Map::mappings`] gives.
-    pub(super) fn pieces(&self) -> usize {
-        self.pieces
+    /// The roots as they are now, for a superblock.
+    pub(super) fn roots(&self) -> Roots {
+        Roots { preserved: self.preserved.get().tree.root, written: self.written.get().tree.root }
     }
 
     /// Bytes of a chunk.
@@ -183,261 +86,324 @@ impl Map {
 
     /// The parts of `extent` of which the origin's content must be preserved for `snapshot`, the newest one, before
     /// they change: those that nothing is preserved of since it was taken, be it for one that is leaving.
-    pub(super) fn missing(&self, snapshot: u64, extent: Extent) -> Vec<Extent> {
+    pub(super) fn try_missing(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, Stop> {
+        self.attempt_missing(&mut self.blocks.pages(), snapshot, extent)
+    }
+
+    /// As [`Map::try_missing`], loading what it needs.
+    pub(super) async fn missing(&self, snapshot: u64, extent: Extent) -> Result<Vec<Extent>, IoError> {
+        self.run(|pages| self.attempt_missing(pages, snapshot, extent)).await
+    }
+
+    pub(super) fn attempt_missing(
+        &self,
+        pages: &mut Pages,
+        snapshot: u64,
+        extent: Extent,
+    ) -> Result<Vec<Extent>, Stop> {
+        let (first, end) = parts_of(extent);
+        let found = self.preserved.get().find(pages, short(snapshot)..=u32::MAX, first, end)?;
         let mut missing: Vec<Extent> = Vec::new();
-        let mut add = |hole: Extent| match missing.last_mut() {
-            Some(last) if last.end() == hole.offset => last.length += hole.length,
-            _ => missing.push(hole),
-        };
-        for (chunk, part) in extent.pieces(self.chunk_size) {
-            let mut holes = vec![part];
-            for (_, pieces) in self.preserved.range((chunk, snapshot)..=(chunk, u64::MAX)) {
-                holes = pieces.fill(&holes, |_| {});
+        for hole in found.into_iter().filter(|found| found.place.is_none()).map(|hole| hole.run().extent) {
+            match missing.last_mut() {
+                Some(last) if last.end() == hole.offset => last.length += hole.length,
+                _ => missing.push(hole),
             }
-            holes.into_iter().for_each(&mut add);
         }
-        missing
+        Ok(missing)
+    }
+
+    /// Where the bytes of `extent` of `snapshot` are, in order, and what keeps them there while it is held.
+    pub(super) async fn resolve(&self, snapshot: u64, extent: Extent) -> Result<(Vec<Run>, InUse), IoError> {
+        self.run(|pages| Ok((self.attempt_resolve(pages, snapshot, extent)?, pages.in_use()))).await
     }
 
     /// Where the bytes of `extent` of `snapshot` are, in order.
-    pub(super) fn resolve(&self, snapshot: u64, extent: Extent) -> Vec<Run> {
-        self.resolve_with(extent, |chunk, fill| {
-            if let Some(pieces) = self.written.get(&(snapshot, chunk))
-                && fill(pieces).is_break()
-            {
-                return;
+    pub(super) fn attempt_resolve(
+        &self,
+        pages: &mut Pages,
+        snapshot: u64,
+        extent: Extent,
+    ) -> Result<Vec<Run>, Stop> {
+        let mut runs = Vec::new();
+        let (first, end) = parts_of(extent);
+        let Ok(snapshot) = u32::try_from(snapshot) else {
+            return Ok(vec![Run { extent, source: Source::Below }]); // The origin.
+        };
+        for own in self.written.get().find(pages, snapshot, first, end)? {
+            match own.place {
+                Some(_) => push_run(&mut runs, own.run()),
+                None => self
+                    .preserved
+                    .get()
+                    .find(pages, snapshot..=u32::MAX, own.first, own.end())?
+                    .into_iter()
+                    .for_each(|found| push_run(&mut runs, found.run())),
             }
-            for (_, pieces) in self.preserved.range((chunk, snapshot)..=(chunk, u64::MAX)) {
-                if fill(pieces).is_break() {
-                    return;
-                }
-            }
-        })
+        }
+        assert_eq!(
+            runs.iter().map(|run| run.extent.length).sum::<u64>(),
+            extent.length,
+            "P1: every byte has a source"
+        );
+        Ok(runs)
     }
 
     /// Where the bytes of `extent` are that were written to `snapshot`; [`Source::Below`] where it was not.
-    pub(super) fn resolve_written(&self, snapshot: u64, extent: Extent) -> Vec<Run> {
-        self.resolve_with(extent, |chunk, fill| {
-            if let Some(pieces) = self.written.get(&(snapshot, chunk)) {
-                let _ = fill(pieces);
-            }
-        })
-    }
-
-    /// A wrong [`Map::resolve`], for the tests of the oracle: what was written to a newer snapshot is taken for what
-    /// was preserved.
-    pub(super) fn resolve_confused(&self, snapshot: u64, extent: Extent) -> Vec<Run> {
-        self.resolve_with(extent, |chunk, fill| {
-            let own = self.written.range((snapshot, chunk)..);
-            let mut pieces: Vec<_> =
-                own.filter(|(key, _)| key.1 == chunk).map(|(key, pieces)| (key.0, 0, pieces)).collect();
-            let preserved = self.preserved.range((chunk, snapshot)..=(chunk, u64::MAX));
-            pieces.extend(preserved.map(|(key, pieces)| (key.1, 1, pieces)));
-            pieces.sort_by_key(|(snapshot, rank, _)| (*snapshot, *rank));
-            for (_, _, pieces) in pieces {
-                if fill(pieces).is_break() {
-                    return;
-                }
-            }
-        })
-    }
-
-    /// Resolves chunk by chunk: `search` offers the entries of a chunk, most important first, until nothing is left.
-    fn resolve_with(
-        &self,
-        extent: Extent,
-        search: impl Fn(u64, &mut dyn FnMut(&Pieces) -> ControlFlow<()>),
-    ) -> Vec<Run> {
+    pub(super) async fn resolve_written(&self, snapshot: u64, extent: Extent) -> Result<Vec<Run>, IoError> {
+        let (first, end) = parts_of(extent);
+        let found = self.run(|pages| self.written.get().find(pages, short(snapshot), first, end)).await?;
         let mut runs = Vec::new();
-        for (chunk, part) in extent.pieces(self.chunk_size) {
-            let mut holes = vec![part];
-            let mut found = Vec::new();
-            search(chunk, &mut |pieces| {
-                holes = pieces.fill(&holes, |piece| found.push(piece.run()));
-                if holes.is_empty() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-            });
-            found.extend(holes.into_iter().map(|extent| Run { extent, source: Source::Below }));
-            found.sort_by_key(|run| run.extent.offset);
-            let covered: u64 = found.iter().map(|run| run.extent.length).sum();
-            assert_eq!(covered, part.length, "P1: every byte has one source");
-            found.into_iter().for_each(|run| push_run(&mut runs, run));
-        }
-        runs
+        found.into_iter().for_each(|found| push_run(&mut runs, found.run()));
+        Ok(runs)
     }
 
-    /// Notes that the origin's content of `mapping`, which was preserved for `owner` or for its snapshot itself, the
-    /// same or an older one, is that snapshot's own. Parts that a snapshot from the one to the other has already stay
-    /// as they are (L3). Returns the bytes of the store that were not needed.
-    pub(super) fn insert_preserved(&mut self, mapping: Mapping, owner: u64) -> Vec<Extent> {
-        assert_ne!(mapping.place, ZEROS, "preserved content has a place");
-        assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.snapshot <= owner, "P1: {mapping:?}");
-        let whole = Piece { extent: mapping.extent, place: mapping.place };
-        let mut unused = Vec::new();
-        for (chunk, part) in mapping.extent.pieces(self.chunk_size) {
-            let (mut holes, mut covered) = (vec![part], Vec::new());
-            for (_, pieces) in self.preserved.range((chunk, mapping.snapshot)..=(chunk, owner)) {
-                holes = pieces.fill(&holes, |piece| covered.push(piece.extent));
-            }
-            unused.extend(covered.into_iter().filter_map(|extent| whole.cut(extent)?.stored()));
-            if holes.is_empty() {
-                continue; // P3
-            }
-            let pieces = self.preserved.entry((chunk, mapping.snapshot)).or_default();
-            self.pieces -= pieces.0.len();
-            holes.into_iter().filter_map(|hole| whole.cut(hole)).for_each(|piece| pieces.put(piece));
-            self.pieces += pieces.0.len();
-        }
-        unused
-    }
-
-    /// Notes that `mapping`'s snapshot was written. Returns the bytes of the store that are no longer needed.
-    pub(super) fn insert_written(&mut self, mapping: Mapping) -> Vec<Extent> {
-        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
-        let whole = Piece { extent: mapping.extent, place: mapping.place };
-        let mut freed = Vec::new();
-        for (chunk, part) in mapping.extent.pieces(self.chunk_size) {
-            let pieces = self.written.entry((mapping.snapshot, chunk)).or_default();
-            self.pieces -= pieces.0.len();
-            freed.extend(pieces.take(part).into_iter().filter_map(Piece::stored));
-            whole.cut(part).into_iter().for_each(|piece| pieces.put(piece));
-            self.pieces += pieces.0.len();
-        }
-        freed
-    }
-
-    /// Looks at up to `entries` entries, from `from` on, of `snapshot`, which is leaving. What was preserved for it
-    /// and `heir`, the next older snapshot and its size, still needs is handed over. Returns the bytes of the store
-    /// that are no longer needed, and where to go on, unless all is done.
-    pub(super) fn reclaim(
-        &mut self,
+    /// A wrong [`Map::attempt_resolve`], for the tests of the oracle: what was written to newer snapshots, `all`, is
+    /// taken for what was preserved.
+    pub(super) fn attempt_resolve_confused(
+        &self,
+        pages: &mut Pages,
+        all: impl Iterator<Item = u64>,
         snapshot: u64,
-        heir: Option<(u64, u64)>,
-        from: (u64, u64),
-        entries: usize,
-    ) -> (Vec<Extent>, Option<(u64, u64)>) {
-        assert!(entries > 0 && heir.is_none_or(|(heir, _)| heir < snapshot), "a dose leads on");
-        let mut freed = Vec::new();
-        let own = self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).take(entries);
-        let own: Vec<(u64, u64)> = own.map(|(key, _)| *key).collect();
-        for key in &own {
-            let pieces = self.written.remove(key).unwrap_or_default();
-            self.pieces -= pieces.0.len();
-            freed.extend(pieces.0.into_iter().filter_map(Piece::stored));
+        extent: Extent,
+    ) -> Result<Vec<Run>, Stop> {
+        let (first, end) = parts_of(extent);
+        let mut search = run::Search::new(first, end);
+        for id in all.filter(|id| *id >= snapshot).map(short) {
+            let own = self.written.get().find(pages, id, first, end)?;
+            let kept = self.preserved.get().find(pages, id..=id, first, end)?;
+            own.into_iter()
+                .chain(kept)
+                .filter(|found| found.place.is_some())
+                .for_each(|found| search.fill(found));
         }
-        if !own.is_empty() {
-            return (freed, Some(from));
+        let mut runs = Vec::new();
+        search.finish().into_iter().for_each(|found| push_run(&mut runs, found.run()));
+        Ok(runs)
+    }
+
+    /// Enters the content of `mapping`, which was preserved for its snapshot, for `heir`, the newest that is there and
+    /// not newer, as far as no snapshot between has it (L3). What is not needed is given up.
+    pub(super) async fn keep(
+        &self,
+        mapping: Mapping,
+        room: Room,
+        heir: impl Fn() -> Heir,
+    ) -> Result<(), IoError> {
+        assert!(mapping.extent.is_aligned(PART_SIZE) && mapping.place != NO_PLACE, "P1: {mapping:?}");
+        let (mut content, owner) = (content_of(mapping), short(mapping.snapshot));
+        while content.count > 0 {
+            let step = |pages: &mut Pages| {
+                let mut preserved = self.preserved.get();
+                let heir = heir().map(|(heir, size)| (short(heir), size / PART_SIZE));
+                let needed = heir.and_then(|(heir, size)| Some((heir, content.clip(0, size)?)));
+                let Some((heir, needed)) = needed else {
+                    give_up(pages, content);
+                    return Ok(content.count);
+                };
+                let step = preserved.insert(pages, room, heir..=owner.max(heir), needed)?;
+                if step.entered {
+                    self.count(Count::Preserved(heir, bytes(step.count)));
+                } else {
+                    give_up(pages, Found { count: step.count, ..content });
+                }
+                self.preserved.set(preserved);
+                Ok(step.count)
+            };
+            let done = self.run(step).await?;
+            content = behind(content, done);
         }
-        let keys: Vec<(u64, u64)> = self.preserved.range(from..).take(entries).map(|(key, _)| *key).collect();
-        let next = keys.last().map(|last| (last.0, last.1.saturating_add(1)));
-        for key in keys.into_iter().filter(|key| key.1 == snapshot) {
-            let pieces = self.preserved.remove(&key).unwrap_or_default();
-            self.pieces -= pieces.0.len();
-            for Piece { extent, place } in pieces.0 {
-                freed.extend(self.hand_over(Mapping { snapshot, extent, place }, heir));
+        Ok(())
+    }
+
+    /// Notes that `mapping`'s snapshot was written; `noted` is told of each step. What it had there is given up.
+    pub(super) async fn write(
+        &self,
+        mapping: Mapping,
+        room: Room,
+        loose: bool,
+        noted: impl Fn(Mapping),
+    ) -> Result<(), (Mapping, IoError)> {
+        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
+        let (mut content, snapshot) = (content_of(mapping), short(mapping.snapshot));
+        let mapping_of = |content: Found| Mapping {
+            snapshot: mapping.snapshot,
+            extent: run::extent_of(content.first, content.count),
+            place: content.place.unwrap_or(NO_PLACE) * PART_SIZE,
+        };
+        while content.count > 0 {
+            let step = |pages: &mut Pages| {
+                let mut written = self.written.get();
+                let old = written.insert(pages, room, snapshot, content)?;
+                let now = Found { count: old.count, ..content };
+                let stored = |found: Found| {
+                    if found.place.is_some_and(|place| place != NO_PLACE) { bytes(found.count) } else { 0 }
+                };
+                self.count(Count::Written(snapshot, stored(now) - stored(old)));
+                give_up(pages, old);
+                if loose && stored(now) > 0 {
+                    pages.settle((content.place.unwrap_or_default(), now.count));
+                }
+                self.written.set(written);
+                noted(mapping_of(now));
+                Ok(now.count)
+            };
+            match self.run(step).await {
+                Ok(done) => content = behind(content, done),
+                Err(error) => return Err((mapping_of(content), error)),
             }
         }
-        (freed, next)
+        Ok(())
     }
 
-    /// Gives `heir`, a snapshot and its size, what it needs of the content that was preserved by `mapping`. Returns
-    /// the bytes of the store that it does not need.
-    pub(super) fn hand_over(&mut self, mapping: Mapping, heir: Option<(u64, u64)>) -> Vec<Extent> {
-        let piece = Piece { extent: mapping.extent, place: mapping.place };
-        let Some((heir, size)) = heir else {
-            return piece.stored().into_iter().collect();
-        };
-        let inside = piece.cut(Extent::new(0, size));
-        let beyond = piece.cut(Extent::between(size, u64::MAX));
-        let mut freed: Vec<Extent> = beyond.and_then(Piece::stored).into_iter().collect();
-        if let Some(Piece { extent, place }) = inside {
-            freed.extend(self.insert_preserved(Mapping { snapshot: heir, extent, place }, mapping.snapshot));
-        }
-        freed
-    }
-
-    /// How many bytes of the store [`Map::reclaim`] would find to be no longer needed.
-    pub(super) fn frees(&self, snapshot: u64, heir: Option<(u64, u64)>) -> u64 {
-        let stored = |pieces: &Pieces| {
-            pieces.0.iter().filter_map(|piece| piece.stored()).map(|stored| stored.length).sum::<u64>()
-        };
-        let written =
-            self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).map(|(_, pieces)| stored(pieces));
-        let mut bytes: u64 = written.sum();
-        for (key, pieces) in self.preserved.iter().filter(|(key, _)| key.1 == snapshot) {
-            let needed = heir.map_or(0, |(heir, size)| {
-                let inside = Extent::new(0, size);
-                let mut holes: Vec<Extent> =
-                    pieces.0.iter().filter_map(|piece| piece.extent.intersect(inside)).collect();
-                for (_, older) in self.preserved.range((key.0, heir)..(key.0, snapshot)) {
-                    holes = older.fill(&holes, |_| {});
+    /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is leaving. What was preserved
+    /// for it and `heir` still needs is handed over, the rest given up. Returns how many entries it looked at, and the
+    /// key at which to go on, unless all is done.
+    pub(super) async fn reclaim(
+        &self,
+        snapshot: u64,
+        heir: impl Fn() -> Heir,
+        from: u128,
+        entries: usize,
+    ) -> Result<(usize, Option<u128>), MapError> {
+        assert!(entries > 0, "a dose leads on");
+        let leaving = short(snapshot);
+        self.blocks
+            .run(|pages| {
+                let mut written = self.written.get();
+                if let Some(own) = written.take_first(pages, Room::Ordinary, leaving)? {
+                    self.written.set(written);
+                    if own.place != Some(NO_PLACE) {
+                        self.count(Count::Written(leaving, -bytes(own.count)));
+                    }
+                    give_up(pages, own);
+                    return Ok((1, Some(from)));
                 }
-                holes.iter().map(|hole| hole.length).sum()
-            });
-            bytes += stored(pieces) - needed;
-        }
-        bytes
+                self.attempt_reclaim(pages, leaving, heir(), from, entries)
+            })
+            .await
     }
 
-    /// The chunks in which snapshots `older` and `newer` can differ: those preserved from the older one on and before
-    /// the newer one and, if `written`, those written to either.
-    pub(super) fn touched(&self, older: u64, newer: u64, written: bool) -> BTreeSet<u64> {
-        assert!(older <= newer, "snapshots are ordered by age");
-        let between = self.preserved.keys().filter(|key| (older..newer).contains(&key.1));
-        let mut chunks: BTreeSet<u64> = between.map(|key| key.0).collect();
-        for snapshot in [older, newer].into_iter().filter(|_| written) {
-            chunks.extend(self.written.range((snapshot, 0)..=(snapshot, u64::MAX)).map(|(key, _)| key.1));
+    fn attempt_reclaim(
+        &self,
+        pages: &mut Pages,
+        leaving: u32,
+        heir: Heir,
+        from: u128,
+        entries: usize,
+    ) -> Result<(usize, Option<u128>), Stop> {
+        let mut preserved = self.preserved.get();
+        let heir = heir.map(|(heir, size)| (short(heir), size / PART_SIZE));
+        let leaf = preserved.tree.whole_leaf(pages, from)?;
+        let start = leaf.entries.partition_point(|entry| entry.0 < from);
+        let end = leaf.entries.len().min(start.saturating_add(entries));
+        let key_at = |index: usize| leaf.entries.get(index).map(|entry| entry.0).or(leaf.next);
+        let swept = preserved.sweep(&leaf.entries, start..end, leaving, heir);
+        assert!((start..=end).contains(&swept.end), "L2: a step leads on, and not too far");
+        if swept.changed {
+            preserved.tree.replace_leaf(pages, leaf.entries[0].0, swept.entries, Room::Ordinary)?;
+            let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
+            self.count(Count::Preserved(leaving, -bytes(swept.handed_over + given_up)));
+            if let Some((heir, _)) = heir {
+                self.count(Count::Preserved(heir, bytes(swept.handed_over)));
+            }
+            swept.given_up.into_iter().for_each(|content| give_up(pages, content));
+            self.preserved.set(preserved);
         }
-        chunks
+        if swept.end > start || start == end {
+            return Ok(((swept.end - start).max(1), key_at(swept.end)));
+        }
+        // What the entries of its leaf do not tell.
+        let entry = preserved::decode(leaf.entries[start]);
+        let step = preserved.hand_over(pages, Room::Ordinary, entry, heir)?;
+        self.count(Count::Preserved(leaving, -bytes(step.count)));
+        match heir {
+            Some((heir, _)) if step.entered => self.count(Count::Preserved(heir, bytes(step.count))),
+            _ => give_up(pages, Found { count: step.count, ..preserved.of_entry(entry) }),
+        }
+        self.preserved.set(preserved);
+        Ok((1, Some(entry.key())))
     }
 
-    /// Everything in the map: what was preserved, then what was written, neighbours joined.
-    pub(super) fn mappings(&self) -> (Vec<Mapping>, Vec<Mapping>) {
-        let mut preserved: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
-        for ((_, snapshot), pieces) in &self.preserved {
-            let runs = preserved.entry(*snapshot).or_default();
-            pieces.0.iter().for_each(|piece| push_run(runs, piece.run()));
-        }
-        let mut written: BTreeMap<u64, Vec<Run>> = BTreeMap::new();
-        for ((snapshot, _), pieces) in &self.written {
-            let runs = written.entry(*snapshot).or_default();
-            pieces.0.iter().for_each(|piece| push_run(runs, piece.run()));
-        }
-        (to_mappings(preserved), to_mappings(written))
-    }
-
-    /// The bytes of the store that pieces take.
-    pub(super) fn places(&self) -> impl Iterator<Item = Extent> {
-        let all = self.preserved.values().chain(self.written.values());
-        all.flat_map(|pieces| pieces.0.iter().filter_map(|piece| piece.stored()))
-    }
-
-    /// The bytes of the store that belong to each snapshot.
-    pub(super) fn bytes(&self) -> BTreeMap<u64, SnapshotBytes> {
-        let mut bytes: BTreeMap<u64, SnapshotBytes> = BTreeMap::new();
-        let length = |pieces: &Pieces| {
-            pieces.0.iter().filter_map(|piece| piece.stored()).map(|stored| stored.length).sum::<u64>()
+    fn count(&self, count: Count) {
+        let mut all = self.bytes.borrow_mut();
+        let (id, number, change) = match count {
+            Count::Preserved(id, change) => {
+                (u64::from(id), &mut all.entry(u64::from(id)).or_default().preserved, change)
+            }
+            Count::Written(id, change) => {
+                (u64::from(id), &mut all.entry(u64::from(id)).or_default().written, change)
+            }
         };
-        for ((_, snapshot), pieces) in &self.preserved {
-            bytes.entry(*snapshot).or_default().preserved += length(pieces);
+        *number = number.checked_add_signed(change).expect("P3: nothing goes that was not counted");
+        if all.get(&id) == Some(&SnapshotBytes::default()) {
+            all.remove(&id);
         }
-        for ((snapshot, _), pieces) in &self.written {
-            bytes.entry(*snapshot).or_default().written += length(pieces);
-        }
-        bytes
+    }
+
+    /// The bytes of the store that belong to each snapshot (P3).
+    pub(super) fn bytes(&self) -> BTreeMap<u64, SnapshotBytes> {
+        self.bytes.borrow().clone()
+    }
+
+    /// What the table of snapshots says of a snapshot's bytes.
+    pub(super) fn set_bytes(&self, snapshot: u64, bytes: SnapshotBytes) {
+        self.bytes.borrow_mut().insert(snapshot, bytes);
+    }
+
+    /// Carries out an attempt, loading what it needs.
+    pub(super) async fn run<T>(
+        &self,
+        attempt: impl FnMut(&mut Pages) -> Result<T, Stop>,
+    ) -> Result<T, IoError> {
+        self.blocks.run(attempt).await.map_err(report)
     }
 }
 
-fn to_mappings(runs: BTreeMap<u64, Vec<Run>>) -> Vec<Mapping> {
-    let mapping = |snapshot, run: Run| {
-        let place = match run.source {
-            Source::Store(place) => place,
-            Source::Zeros | Source::Below => ZEROS,
-        };
-        Mapping { snapshot, extent: run.extent, place }
-    };
-    runs.into_iter()
-        .flat_map(|(snapshot, runs)| runs.into_iter().map(move |run| mapping(snapshot, run)))
-        .collect()
+/// What a request is told of an error; a person finds the block in the trace.
+pub(super) fn report(error: MapError) -> IoError {
+    match error {
+        MapError::Io(error) => error,
+        MapError::Full => IoError::NoSpace,
+        MapError::Damaged { block, error } => {
+            tracing::error!(block, %error, "a block of the exception store's maps is damaged");
+            IoError::Corrupt
+        }
+    }
+}
+
+/// Gives up the blocks of content, if it has any.
+fn give_up(pages: &mut Pages, content: Found) {
+    if let Some(place) = content.place.filter(|place| *place != NO_PLACE) {
+        pages.give_up((place, content.count));
+    }
+}
+
+fn content_of(mapping: Mapping) -> Found {
+    let (first, end) = parts_of(mapping.extent);
+    Found { first, count: end - first, place: Some(mapping.place / PART_SIZE) }
+}
+
+/// What lies behind the first `count` parts.
+fn behind(content: Found, count: u64) -> Found {
+    assert!((1..=content.count).contains(&count), "a step leads on");
+    let place = content.place.map(|place| run::advance(place, count));
+    Found { first: content.first + count, count: content.count - count, place }
+}
+
+/// The first part of an extent, and the first behind it.
+fn parts_of(extent: Extent) -> (u64, u64) {
+    assert!(extent.is_aligned(PART_SIZE), "P1: {extent:?}");
+    (extent.offset / PART_SIZE, extent.end() / PART_SIZE)
+}
+
+fn bytes(parts: u64) -> i64 {
+    i64::try_from(parts * PART_SIZE).expect("a store is shorter than that")
+}
+
+/// The id of a snapshot as the maps hold it.
+fn short(snapshot: u64) -> u32 {
+    u32::try_from(snapshot).expect("E3: ids have 32 bits")
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //!        origin front            snapshot views
 //!   write │      │ read          │ read / write
 //!         ▼      │               ▼
-//!   missing? ──► batch ─► log ─► map ──► store / zeros / origin
+//!   missing? ──► batch ─► log ─► maps ─► store / zeros / origin
 //!         │      │  (append, durable)          │
 //!         ▼      ▼                             ▼
 //!        the origin's device             the store's device
@@ -27,11 +27,16 @@
 //!   write is volatile and a crash shows the older content, whole. Overwrites of a snapshot's own parts go in place:
 //!   no checksum in the log covers them, for it was durable when it was logged.
 //! - S5. Space that is freed is used again only after the next checkpoint, and only when no request of before is
-//!   still under way (`space.rs`).
+//!   still under way (`pdata/space.rs`, F1 and F3).
 //! - S6. A snapshot that exists after a crash has exactly the content of its instant: the origin was flushed while
 //!   its gate was closed, before the snapshot's entry was logged.
 //! - S7. Lock order: a view's lock, then `copies` (who preserves), then `falls` (who reads the origin for a
-//!   snapshot). Nobody waits for an earlier one while holding a later one.
+//!   snapshot), then `writing` (who writes nodes). Nobody waits for an earlier one while holding a later one.
+//! - S8. The maps change in memory only after the record that says so is durable; nodes are written whenever that
+//!   suits, to places to which nothing durable leads before the next checkpoint. What a crash takes back of the maps
+//!   the log brings again.
+//! - S9. Blocks for the nodes that a record will change are promised before it is written, so that what is durable
+//!   can always be entered; blocks for the next checkpoint's table are never taken by anything else.
 
 mod batch;
 mod check;
@@ -48,7 +53,7 @@ mod origin;
 mod recover;
 mod removal;
 mod rollback;
-mod space;
+mod room;
 mod text;
 mod view;
 
@@ -63,17 +68,18 @@ pub use rollback::{Progress, RollbackStatus};
 pub use text::{dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
+use crate::pdata::{self, PolicyKind};
 use batch::Pipeline;
 use contents::Contents;
 use gate::{Budget, Gate};
-use space::Space;
+use map::Map;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::task::Waker;
 use varve_block::{Arena, Clock, Device, Extent, IoError, KIB, MIB, RangeLock, align_down};
-use varve_format::store::{Mapping, PART_SIZE};
+use varve_format::store::{Mapping, PART_SIZE, STORE_SIZE_MAX};
 
 /// How a store works; the defaults are meant for everybody.
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +88,14 @@ pub struct StoreOptions {
     pub batch_bytes: u64,
     /// The most old content that is held in memory at once, in bytes; at least `batch_bytes`.
     pub copy_bytes: u64,
-    /// After so many records of the log a checkpoint is written, or after as many as the checkpoint has blocks.
+    /// After so many records of the log a checkpoint is written.
     pub log_records: u64,
+    /// When the nodes of the maps are written.
+    pub metadata: MetadataOrder,
+    /// Bytes of nodes that are kept in memory.
+    pub cache_bytes: u64,
+    /// Which nodes are given up first.
+    pub policy: PolicyKind,
     /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
     /// ranges join and the memory for them stays bounded.
     pub restored_ranges: usize,
@@ -103,11 +115,39 @@ impl Default for StoreOptions {
             batch_bytes: 4 * MIB - 4 * KIB,
             copy_bytes: 16 * MIB,
             log_records: 2048,
+            metadata: MetadataOrder::Logged,
+            cache_bytes: 64 * MIB,
+            policy: PolicyKind::default(),
             restored_ranges: 16 << 10,
             low_space_percent: 80,
             full: FullPolicy::Error,
             sabotage: None,
         }
+    }
+}
+
+/// When the nodes of a store's maps are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MetadataOrder {
+    /// Later: a change counts when the log says so.
+    #[default]
+    Logged,
+    /// With every batch: a change counts when the maps on the disk say so.
+    WriteThrough,
+}
+
+impl MetadataOrder {
+    /// The name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            MetadataOrder::Logged => "logged",
+            MetadataOrder::WriteThrough => "write-through",
+        }
+    }
+
+    /// The order of that name.
+    pub fn from_name(name: &str) -> Option<MetadataOrder> {
+        [MetadataOrder::Logged, MetadataOrder::WriteThrough].into_iter().find(|order| order.name() == name)
     }
 }
 
@@ -202,6 +242,12 @@ pub struct SnapshotStore {
     /// The origin itself, below its front.
     origin: RefCell<Device>,
     store: RefCell<Device>,
+    /// The blocks of the store, and which of them are free.
+    blocks: Rc<pdata::Map>,
+    /// Which bytes of which snapshot lie where.
+    map: Map,
+    /// The snapshots that exist.
+    contents: RefCell<Contents>,
     state: RefCell<State>,
     pipeline: Pipeline,
     /// Changes of the origin.
@@ -211,6 +257,8 @@ pub struct SnapshotStore {
     copies: RangeLock,
     /// Held shared by snapshot reads of the origin, and exclusively while parts are entered into the map (S2).
     falls: RangeLock,
+    /// Held by whoever writes nodes of the maps (T6).
+    writing: RangeLock,
     views: RefCell<BTreeMap<u64, Rc<ViewState>>>,
     /// Held by whoever creates, removes or rolls back.
     managing: RangeLock,
@@ -227,13 +275,11 @@ pub struct SnapshotStore {
     has_siblings: Cell<bool>,
 }
 
-/// What the store knows, and where it lies.
+/// Where what the store knows lies, besides the maps.
 struct State {
-    contents: Contents,
-    space: Space,
     log: LogPosition,
-    /// Blocks of the present checkpoint.
-    checkpoint: Vec<Extent>,
+    /// Blocks of the table of snapshots.
+    table: Vec<Extent>,
     /// What was written to snapshots and is in the map, but not in the log (S4).
     unlogged: Vec<Mapping>,
 }
@@ -256,29 +302,6 @@ struct ViewState {
     gone: Cell<bool>,
 }
 
-/// Blocks that a change to the map of `pieces` pieces must leave for the next checkpoint and for logical records.
-fn reserve_bytes(pieces: usize, snapshots: usize) -> u64 {
-    /// Entries of a mapping that fit into a block.
-    const MAPPINGS_A_BLOCK: usize = varve_format::store::ENTRY_CAPACITY / 40;
-    /// Descriptions of snapshots that fit into a block, however long their names.
-    const SNAPSHOTS_A_BLOCK: usize =
-        varve_format::store::ENTRY_CAPACITY / varve_format::store::ENTRY_LENGTH_MAX - 1;
-    const SPARE_BLOCKS: usize = 8;
-    let blocks = pieces.div_ceil(MAPPINGS_A_BLOCK) + snapshots.div_ceil(SNAPSHOTS_A_BLOCK) + SPARE_BLOCKS;
-    blocks as u64 * PART_SIZE
-}
-
-impl State {
-    /// Bytes that data may take, if that adds at most `entries` mappings of `bytes` bytes in all to the map.
-    fn available(&self, entries: usize, bytes: u64) -> u64 {
-        let map = &self.contents.map;
-        let chunks = usize::try_from(bytes / map.chunk_size()).expect("chunks are counted in memory");
-        let pieces = map.pieces() + 2 * entries + chunks;
-        let reserve = reserve_bytes(pieces, self.contents.descriptions() + 1);
-        self.space.free_bytes().saturating_sub(reserve)
-    }
-}
-
 impl SnapshotStore {
     fn sabotaged(&self, fault: Sabotage) -> bool {
         self.options.sabotage == Some(fault)
@@ -294,7 +317,12 @@ impl SnapshotStore {
 
     /// Bytes of a chunk.
     pub fn chunk_size(&self) -> u64 {
-        self.state.borrow().contents.map.chunk_size()
+        self.map.chunk_size()
+    }
+
+    /// How the cache of the maps' nodes does.
+    pub fn cache_use(&self) -> pdata::CacheUse {
+        self.blocks.pages().cache_use()
     }
 
     /// The store's id.
@@ -303,9 +331,20 @@ impl SnapshotStore {
     }
 }
 
-/// The whole blocks of a store's device of `size` bytes.
+/// The bytes that a store uses of a device of `size` bytes: whole blocks, and not more than its space map can hold.
 fn usable_size(size: u64) -> u64 {
-    align_down(size, PART_SIZE)
+    align_down(size, PART_SIZE).min(STORE_SIZE_MAX)
+}
+
+/// A run of bytes of the store in blocks.
+fn blocks_of(extent: Extent) -> (u64, u64) {
+    assert!(extent.is_aligned(PART_SIZE), "space is counted in blocks: {extent:?}");
+    (extent.offset / PART_SIZE, extent.length / PART_SIZE)
+}
+
+/// Blocks of the store in bytes.
+fn extent_of((first, count): (u64, u64)) -> Extent {
+    Extent::new(first * PART_SIZE, count * PART_SIZE)
 }
 
 /// The length of something in memory.

@@ -29,13 +29,25 @@ impl SnapshotStore {
         Device::new(Origin { store: Rc::clone(self), device: self.origin_device() })
     }
 
+    /// For whom the parts of `extent` are preserved now, and which those are.
+    fn concerned(&self, extent: Extent) -> Option<(u64, Extent)> {
+        let (newest, size) = self.contents.borrow().newest()?;
+        Some((newest, extent.align_out(PART_SIZE).intersect(Extent::new(0, size))?))
+    }
+
+    /// Whether something of `extent` must be preserved before it may change, or that may be so: what it takes to know
+    /// is not in memory.
+    pub(super) fn may_miss(&self, extent: Extent) -> bool {
+        self.concerned(extent).is_some_and(|(newest, parts)| {
+            self.map.try_missing(newest, parts).map_or(true, |missing| !missing.is_empty())
+        })
+    }
+
     /// The runs of `extent` that must be preserved before it may change, and for whom.
-    pub(super) fn missing(&self, extent: Extent) -> Option<(u64, Vec<Extent>)> {
-        let state = self.state.borrow();
-        let (newest, size) = state.contents.newest()?;
-        let parts = extent.align_out(PART_SIZE).intersect(Extent::new(0, size))?;
-        let missing = state.contents.map.missing(newest, parts);
-        (!missing.is_empty()).then_some((newest, missing))
+    pub(super) async fn missing(&self, extent: Extent) -> Result<Option<(u64, Vec<Extent>)>, IoError> {
+        let Some((newest, parts)) = self.concerned(extent) else { return Ok(None) };
+        let missing = self.map.missing(newest, parts).await?;
+        Ok((!missing.is_empty()).then_some((newest, missing)))
     }
 
     /// Makes sure that the origin's content in `extent` is preserved for its snapshots. The caller is inside the
@@ -62,10 +74,10 @@ impl SnapshotStore {
         parts: Extent,
         between: &impl AsyncFn() -> Result<(), IoError>,
     ) -> Result<(), IoError> {
-        let Some((snapshot, missing)) = self.missing(parts) else { return Ok(()) };
+        let Some((snapshot, missing)) = self.missing(parts).await? else { return Ok(()) };
         self.preserve_runs(snapshot, missing, between).await?;
         // The snapshot may have been removed meanwhile: then an older one has got what it needs.
-        assert!(self.missing(parts).is_none(), "S1: {parts:?} is preserved");
+        assert!(self.missing(parts).await?.is_none(), "S1: {parts:?} is preserved");
         Ok(())
     }
 
@@ -170,7 +182,7 @@ impl Origin {
         let extent = io.extent();
         if let Io::Zero { options, .. } = io
             && options.fast
-            && (store.missing(extent).is_some() || !store.shows_device(extent))
+            && (!store.shows_device(extent) || store.missing(extent).await?.is_some())
         {
             return Err(IoError::Unsupported);
         }
@@ -215,7 +227,7 @@ impl BlockDevice for Origin {
         }
         let inside = store.changes.try_enter();
         let plain = !store.half_rolled_back.get() && store.shows_device(io.extent());
-        if inside.is_none() || !plain || store.missing(io.extent()).is_some() {
+        if inside.is_none() || !plain || store.may_miss(io.extent()) {
             return Completion::pending(self.change(io, inside));
         }
         // S2: everything is preserved, so nothing is in the way.

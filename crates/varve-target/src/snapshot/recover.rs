@@ -1,4 +1,5 @@
-//! Making a store, and opening it: the newest checkpoint is read, the log behind it replayed.
+//! Making a store, and opening it: superblock and table are read, the log behind them replayed; the maps are left
+//! where they are, but for the nodes that the log changes.
 //!
 //! Invariants:
 //! - R1. Before anything is believed the store is flushed: what a killed process left in a disk's cache and is read
@@ -7,20 +8,23 @@
 //!   had never been written; the change that it would have preserved for was never begun.
 //! - R3. A log whose end is followed by a record of a later generation means that the newest superblock was lost
 //!   after it counted; then nothing is served, for an old checkpoint would show freed space as content.
+//! - R4. Everything that the log leads to is marked as in use before its first entry is applied: nodes that are made
+//!   anew must not take its place.
 
-use super::contents::Contents;
+use super::contents::{Contents, apply};
 use super::gate::Budget;
-use super::space::Space;
+use super::map::{Map, report};
 use super::{
-    LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, reserve_bytes,
+    LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, blocks_of, index,
     usable_size,
 };
+use crate::pdata::{self, MapOptions, Pace, PolicyKind, Room, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, ZeroOptions};
+use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_format::store::{
-    BlockKind, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Entry, EntryBlock, FIRST_ADDRESS, PART_SIZE, SLOT_ADDRESSES,
-    StoreFormatError, Superblock, Uuid, data_checksum,
+    BlockKind, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Entry, EntryBlock, FIRST_ADDRESS, FIRST_BLOCK, PART_SIZE,
+    Roots, SLOT_ADDRESSES, StoreFormatError, Superblock, Uuid, ZEROS, data_checksum,
 };
 
 /// The smallest store: room for the superblocks, the reserve and a little data.
@@ -42,14 +46,36 @@ impl FormatOptions {
     }
 }
 
-/// A store as it was read.
+/// A store that was read and not written.
 pub(super) struct Loaded {
     pub superblock: Superblock,
-    pub contents: Contents,
-    pub checkpoint: Vec<Extent>,
+    pub contents: RefCell<Contents>,
+    pub blocks: Rc<pdata::Map>,
+    pub map: Map,
+    /// Blocks of the table.
+    pub table: Vec<Extent>,
     pub log: LogPosition,
-    /// Entries of the checkpoint and of the log.
+    /// Entries of the table and of the log.
     pub entries: u64,
+    /// Whether nodes may be written where they will stay, when many are dirty.
+    write_back: bool,
+}
+
+/// How a store is read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    pub cache_bytes: u64,
+    pub policy: PolicyKind,
+    pub sabotage: Option<Sabotage>,
+    /// Whether it may be written too.
+    pub write_back: bool,
+}
+
+impl Reading {
+    /// For those who only look.
+    pub(super) fn only() -> Self {
+        Self { cache_bytes: 64 * MIB, policy: PolicyKind::default(), sabotage: None, write_back: false }
+    }
 }
 
 impl SnapshotStore {
@@ -63,21 +89,32 @@ impl SnapshotStore {
         if !chunk_size.is_power_of_two() || !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
             return Err(StoreError::Misfit("the chunk size is a power of two from 4 KiB to 1 MiB"));
         }
+        // Neither slot may show anything of before.
+        let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+        device.zero(Extent::new(0, FIRST_ADDRESS), zeros).await?;
+        let blocks = empty_space(device, arena, options.id, 0, size);
+        let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(report)?;
+        let log = super::extent_of(log);
+        device.zero(log, zeros).await?;
+        device.flush().await?;
+        let (commit, ()) = blocks.freeze(|_| Ok(())).await.map_err(report)?;
+        blocks.write(&commit).await.map_err(report)?;
+        device.flush().await?;
         let superblock = Superblock {
-            generation: 1,
+            generation: commit.generation(),
             store: options.id,
             chunk_size,
             store_size: size,
-            checkpoint: 0,
-            checkpoint_blocks: 0,
-            log: FIRST_ADDRESS,
+            table: 0,
+            table_blocks: 0,
+            log: log.offset,
             sequence: 1,
             next_snapshot: 1,
+            roots: Roots::default(),
+            nodes: 0,
+            free_blocks: commit.free_blocks(),
+            places: commit.places().to_vec(),
         };
-        // Neither slot nor log may show anything of before.
-        let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
-        device.zero(Extent::new(0, FIRST_ADDRESS + PART_SIZE), zeros).await?;
-        device.flush().await?;
         let bytes = arena.copy(&superblock.encode());
         device.write(superblock.address(), bytes, Durability::Durable).await?;
         Ok(())
@@ -94,40 +131,38 @@ impl SnapshotStore {
     ) -> Result<Rc<SnapshotStore>, StoreError> {
         check_fit(&origin, &store, options)?;
         store.flush().await?; // R1
-        let mut loaded = load(&store, &arena, options.sabotage == Some(Sabotage::SkipHandOver)).await?;
-        if loaded.contents.newest().is_some_and(|(_, size)| size > origin.shape().size) {
+        let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
+        let reading = Reading { cache_bytes, policy, sabotage, write_back: true };
+        let loaded = load(&store, &arena, reading).await?;
+        if loaded.contents.borrow().newest().is_some_and(|(_, size)| size > origin.shape().size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
-        if loaded.contents.rollback.as_ref().is_some_and(|rollback| rollback.size > origin.shape().size) {
+        if loaded.contents.borrow().rollback.as_ref().is_some_and(|known| known.size > origin.shape().size) {
             return Err(StoreError::Misfit(
                 "the origin is smaller than the snapshot to which it is rolled back",
             ));
         }
-        let size = usable_size(store.shape().size);
-        let space = free_space(&loaded, size, options.sabotage == Some(Sabotage::ReuseAtOnce))?;
         let replayed = !loaded.log.blocks.is_empty();
-        loaded.contents.skip_hand_over = options.sabotage == Some(Sabotage::SkipHandOver);
-        let views = loaded.contents.snapshots.keys().map(|id| (*id, Rc::default())).collect();
-        let state = State {
-            contents: loaded.contents,
-            space,
-            log: loaded.log,
-            checkpoint: loaded.checkpoint,
-            unlogged: Vec::new(),
-        };
+        let views = loaded.contents.borrow().snapshots.keys().map(|id| (*id, Rc::default())).collect();
+        let Loaded { superblock, contents, blocks, map, table, log, .. } = loaded;
+        blocks.pages().go_on_at(log.next / PART_SIZE + 1);
         let opened = Rc::new(SnapshotStore {
-            id: loaded.superblock.store,
+            id: superblock.store,
             arena,
             clock,
             options,
             origin: RefCell::new(origin),
             store: RefCell::new(store),
-            state: RefCell::new(state),
+            blocks,
+            map,
+            contents,
+            state: RefCell::new(State { log, table, unlogged: Vec::new() }),
             pipeline: Pipeline::new(options.batch_bytes),
             changes: super::Gate::default(),
             copying: Budget::new(options.copy_bytes),
             copies: varve_block::RangeLock::new(),
             falls: varve_block::RangeLock::new(),
+            writing: varve_block::RangeLock::new(),
             views: RefCell::new(views),
             managing: varve_block::RangeLock::new(),
             restoring: varve_block::RangeLock::new(),
@@ -137,6 +172,7 @@ impl SnapshotStore {
             room: super::full::Room::new(options.full),
             has_siblings: Cell::new(false),
         });
+        opened.keep_for_checkpoint();
         if replayed {
             match opened.checkpoint().await {
                 Ok(()) | Err(IoError::NoSpace) => {}
@@ -168,23 +204,61 @@ fn check_fit(origin: &Device, store: &Device, options: StoreOptions) -> Result<(
     Ok(())
 }
 
-/// Reads the store: superblock, checkpoint, log.
-pub(super) async fn load(store: &Device, arena: &Arena, skip_hand_over: bool) -> Result<Loaded, StoreError> {
+/// The space of an empty store whose last checkpoint was `generation`.
+pub(super) fn empty_space(
+    device: &Device,
+    arena: &Arena,
+    id: Uuid,
+    generation: u64,
+    size: u64,
+) -> Rc<pdata::Map> {
+    let fresh = MapOptions::fresh(id.as_u64_pair().0, FIRST_BLOCK, size / PART_SIZE);
+    let options = MapOptions { generation, floor_blocks: 0, ..fresh };
+    Rc::new(pdata::Map::open(device.clone(), arena.clone(), &options))
+}
+
+/// Reads the store: superblock, table, log.
+pub(super) async fn load(store: &Device, arena: &Arena, reading: Reading) -> Result<Loaded, StoreError> {
     let superblock = newest_superblock(store, arena).await?;
     let size = usable_size(store.shape().size);
     if superblock.store_size > size {
         return Err(StoreError::Misfit("the exception store is shorter than it was"));
     }
-    let mut contents = Contents::new(superblock.chunk_size, superblock.next_snapshot);
-    contents.skip_hand_over = skip_hand_over;
+    let options = MapOptions {
+        generation: superblock.generation,
+        free_blocks: superblock.free_blocks,
+        places: superblock.places.clone(),
+        nodes: superblock.nodes,
+        floor_blocks: 0,
+        cache_bytes: reading.cache_bytes,
+        policy: reading.policy,
+        ..MapOptions::fresh(superblock.store.as_u64_pair().0, FIRST_BLOCK, superblock.store_size / PART_SIZE)
+    };
+    let blocks = Rc::new(pdata::Map::open(store.clone(), arena.clone(), &options));
+    blocks.grow(store.clone(), size / PART_SIZE);
+    if reading.sabotage == Some(Sabotage::ReuseAtOnce) {
+        blocks.pages().reuse_at_once();
+    }
+    let mut contents = Contents::new(superblock.next_snapshot);
+    contents.skip_hand_over = reading.sabotage == Some(Sabotage::SkipHandOver);
     let log = LogPosition {
         generation: superblock.generation,
         sequence: superblock.sequence,
         next: superblock.log,
         blocks: Vec::new(),
     };
-    let mut loaded = Loaded { superblock, contents, checkpoint: Vec::new(), log, entries: 0 };
-    loaded.read_checkpoint(store, arena).await?;
+    let map = Map::new(Rc::clone(&blocks), superblock.roots, superblock.chunk_size);
+    let mut loaded = Loaded {
+        superblock,
+        contents: RefCell::new(contents),
+        blocks,
+        map,
+        table: Vec::new(),
+        log,
+        entries: 0,
+        write_back: reading.write_back,
+    };
+    loaded.read_table(store, arena).await?;
     loaded.replay(store, arena).await?;
     Ok(loaded)
 }
@@ -202,12 +276,12 @@ pub(super) async fn newest_superblock(store: &Device, arena: &Arena) -> Result<S
     for address in SLOT_ADDRESSES {
         let block = read_block(store, arena, address).await?;
         match Superblock::decode(&block, address) {
-            Ok(found) if newest.is_none_or(|known| known.generation < found.generation) => {
+            Ok(found) if newest.as_ref().is_none_or(|known| known.generation < found.generation) => {
                 newest = Some(found);
             }
             Ok(_) => {}
-            Err(StoreFormatError::Newer(version)) => {
-                return Err(StoreError::Format(StoreFormatError::Newer(version)));
+            Err(StoreFormatError::Version(version)) => {
+                return Err(StoreError::Format(StoreFormatError::Version(version)));
             }
             Err(StoreFormatError::Absent) => {}
             Err(found) => error = found,
@@ -217,50 +291,67 @@ pub(super) async fn newest_superblock(store: &Device, arena: &Arena) -> Result<S
 }
 
 impl Loaded {
-    async fn read_checkpoint(&mut self, store: &Device, arena: &Arena) -> Result<(), StoreError> {
-        let mut address = self.superblock.checkpoint;
-        for position in 0..self.superblock.checkpoint_blocks {
+    async fn read_table(&mut self, store: &Device, arena: &Arena) -> Result<(), StoreError> {
+        let mut address = self.superblock.table;
+        for position in 0..self.superblock.table_blocks {
             let bytes = read_block(store, arena, address).await?;
-            let block =
-                EntryBlock::decode(&bytes, BlockKind::Checkpoint, address).map_err(StoreError::Format)?;
+            let block = EntryBlock::decode(&bytes, BlockKind::Table, address).map_err(StoreError::Format)?;
             let expected = (self.superblock.store, self.superblock.generation, position);
             if (block.store, block.generation, block.sequence) != expected {
-                return Err(StoreError::Corrupt("the checkpoint's chain leads to a block of another one"));
+                return Err(StoreError::Corrupt("the table's chain leads to a block of another one"));
             }
-            self.apply(&block.entries)?;
-            self.checkpoint.push(Extent::new(address, PART_SIZE));
+            for entry in &block.entries {
+                if matches!(entry, Entry::Preserved { .. } | Entry::Written(_)) {
+                    return Err(StoreError::Corrupt("the table of snapshots tells of content"));
+                }
+                self.apply(entry).await?;
+            }
+            self.table.push(Extent::new(address, PART_SIZE));
             address = block.next;
         }
-        if address != 0 && self.superblock.checkpoint_blocks > 0 {
-            return Err(StoreError::Corrupt("the checkpoint's chain is longer than it should be"));
+        if address != 0 && self.superblock.table_blocks > 0 {
+            return Err(StoreError::Corrupt("the table's chain is longer than it should be"));
         }
         Ok(())
     }
 
-    fn apply(&mut self, entries: &[Entry]) -> Result<(), StoreError> {
-        for entry in entries {
-            self.contents.apply(entry)?;
-            self.entries += 1;
-        }
+    async fn apply(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        apply(&self.map, &self.contents, Room::All, entry).await?;
+        self.entries += 1;
         Ok(())
+    }
+
+    /// Marks what an accepted entry or record leads to as in use: since the last checkpoint it is.
+    async fn claim(&self, extent: Extent) -> Result<(), StoreError> {
+        let run = blocks_of(extent);
+        match self.blocks.run(|pages| pages.claim(run)).await.map_err(report)? {
+            true => Ok(()),
+            false => Err(StoreError::Corrupt(
+                "two owners share a place in the exception store, or it has no such place",
+            )),
+        }
     }
 
     async fn replay(&mut self, store: &Device, arena: &Arena) -> Result<(), StoreError> {
-        let mut last: Option<EntryBlock> = None;
+        let mut records: Vec<EntryBlock> = Vec::new();
         loop {
-            let (address, sequence) = match &last {
+            let (address, sequence) = match records.last() {
                 Some(block) => (block.next, block.sequence + 1),
                 None => (self.log.next, self.log.sequence),
             };
             let Some(block) = self.next_record(store, arena, address, sequence).await? else { break };
-            if let Some(before) = last.replace(block) {
-                self.accept(&before)?;
-            }
+            records.push(block);
         }
-        if let Some(block) = last
-            && is_whole(&block, store, arena).await?
+        if let Some(last) = records.pop()
+            && is_whole(&last, store, arena).await?
         {
-            self.accept(&block)?;
+            records.push(last);
+        }
+        for record in &records {
+            self.claim_record(record).await?; // R4
+        }
+        for record in &records {
+            self.accept(record).await?;
         }
         Ok(())
     }
@@ -276,8 +367,8 @@ impl Loaded {
         let bytes = read_block(store, arena, address).await?;
         let block = match EntryBlock::decode(&bytes, BlockKind::Log, address) {
             Ok(block) => block,
-            Err(StoreFormatError::Newer(version)) => {
-                return Err(StoreError::Format(StoreFormatError::Newer(version)));
+            Err(StoreFormatError::Version(version)) => {
+                return Err(StoreError::Format(StoreFormatError::Version(version)));
             }
             Err(_) => return Ok(None),
         };
@@ -291,22 +382,35 @@ impl Loaded {
         Ok(expected.then_some(block))
     }
 
-    fn accept(&mut self, block: &EntryBlock) -> Result<(), StoreError> {
-        self.apply(&block.entries)?;
-        self.log.blocks.push(Extent::new(block.address, PART_SIZE));
-        (self.log.sequence, self.log.next) = (block.sequence + 1, block.next);
+    async fn claim_record(&self, block: &EntryBlock) -> Result<(), StoreError> {
+        self.claim(Extent::new(block.next, PART_SIZE)).await?;
+        for entry in &block.entries {
+            if let Entry::Preserved { mapping, .. } | Entry::Written(mapping) = entry
+                && mapping.place != ZEROS
+            {
+                self.claim(Extent::new(mapping.place, mapping.extent.length)).await?;
+            }
+        }
         Ok(())
     }
 
-    /// Everything in the store that belongs to somebody, in order of place.
-    pub(super) fn owned(&self) -> Vec<Extent> {
+    async fn accept(&mut self, block: &EntryBlock) -> Result<(), StoreError> {
+        for entry in &block.entries {
+            self.apply(entry).await?;
+        }
+        self.log.blocks.push(Extent::new(block.address, PART_SIZE));
+        (self.log.sequence, self.log.next) = (block.sequence + 1, block.next);
+        while self.write_back && self.blocks.pages().wants_commit() {
+            self.blocks.write_back(Pace::Prompt).await.map_err(report)?;
+        }
+        Ok(())
+    }
+
+    /// The blocks that belong to no map: superblocks, the table, the log.
+    pub(super) fn others(&self) -> Vec<Extent> {
         let slots = Extent::new(0, FIRST_ADDRESS);
         let next = Extent::new(self.log.next, PART_SIZE);
-        let mut owned = vec![slots, next];
-        owned.extend(self.checkpoint.iter().chain(&self.log.blocks).copied());
-        owned.extend(self.contents.map.places());
-        owned.sort_unstable();
-        owned
+        [slots, next].into_iter().chain(self.table.iter().chain(&self.log.blocks).copied()).collect()
     }
 }
 
@@ -324,32 +428,4 @@ async fn is_whole(block: &EntryBlock, store: &Device, arena: &Arena) -> Result<b
         }
     }
     Ok(true)
-}
-
-/// The free space of a store of `size` bytes: all that nobody owns.
-fn free_space(loaded: &Loaded, size: u64, reuse_at_once: bool) -> Result<Space, StoreError> {
-    let mut space = space_between(&loaded.owned(), size)?;
-    space.reuse_at_once = reuse_at_once;
-    if space.free_bytes() < reserve_bytes(0, 0) / 2 {
-        tracing::warn!(free = space.free_bytes(), "the exception store is almost full");
-    }
-    Ok(space)
-}
-
-/// What lies between the extents of `owned`, which are in order, in a store of `size` bytes.
-pub(super) fn space_between(owned: &[Extent], size: u64) -> Result<Space, StoreError> {
-    let mut space = Space::new();
-    let mut at = 0;
-    for extent in owned {
-        if extent.offset < at {
-            return Err(StoreError::Corrupt("two owners share a place in the exception store"));
-        }
-        space.add(Extent::between(at, extent.offset));
-        at = extent.end();
-    }
-    if at > size {
-        return Err(StoreError::Corrupt("content lies beyond the end of the exception store"));
-    }
-    space.add(Extent::between(at, size));
-    Ok(space)
 }

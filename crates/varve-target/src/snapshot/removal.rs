@@ -8,17 +8,22 @@
 //!
 //! Invariants:
 //! - L1. No entry is ever added for a snapshot that is leaving.
-//! - L2. A dose is a change between two awaits: every read sees all of it or nothing, and the same content.
+//! - L2. A dose consists of steps; a step is a change between two awaits: every read sees all of it or nothing, and the
+//!   same content.
 //! - L3. What is handed over never hides what lies between: the older snapshot gets only parts that no snapshot from
 //!   it up to the leaving one has.
 
+use super::batch::Work;
+use super::map::report;
 use super::{SnapshotStore, StoreError};
+use crate::pdata::{MapError, Pace};
 use std::future::poll_fn;
 use std::task::Poll;
+use varve_block::IoError;
 use varve_format::store::{Descriptor, Entry};
 
 /// How many entries [`SnapshotStore::remove`] looks at before it lets others go on.
-const DOSE_ENTRIES: usize = 1024;
+pub(super) const DOSE_ENTRIES: usize = 1024;
 
 /// A removal that has not given everything back yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,58 +58,120 @@ impl SnapshotStore {
 
     /// Looks at up to `entries` entries of the map and gives back what removed snapshots alone had. Whether there is
     /// more to do. To be called now and then, by whoever has the time; a restart continues what was removed before.
-    pub fn reclaim(&self, entries: usize) -> bool {
-        let mut state = self.state.borrow_mut(); // L2: nobody else has a turn before all of the dose is done.
-        let freed = state.contents.reclaim(entries);
-        state.space.release(freed);
-        !state.contents.leaving.is_empty()
+    pub async fn reclaim(&self, entries: usize) -> Result<bool, StoreError> {
+        let mut left = entries;
+        // The last quarter is left to the next dose: of a leaf it would be the beginning, and that leaf looked at twice.
+        while left > entries / 4 {
+            if let Some(error) = self.failed.get() {
+                return Err(error.into());
+            }
+            match self.reclaim_step(left).await {
+                Ok(None) => return Ok(false),
+                Ok(Some(looked)) => left = left.saturating_sub(looked),
+                Err(MapError::Full) => {
+                    // Nodes that are changed lie at new places until the next checkpoint.
+                    let ticket = self.pipeline.join(Work::Checkpoint);
+                    self.settle(ticket).await?;
+                    let again = self.reclaim_step(left).await.map_err(report)?;
+                    left = left.saturating_sub(again.unwrap_or(0));
+                }
+                Err(error) => return Err(report(error).into()),
+            }
+            self.relieve(Pace::Gentle).await;
+        }
+        Ok(!self.contents.borrow().leaving.is_empty())
     }
 
-    /// Gives back all that removed snapshots alone had, for want of space.
-    pub(super) fn reclaim_all(&self) {
-        while self.reclaim(usize::MAX) {}
+    /// One step of a dose that looks at up to `entries` entries: how many it looked at; none if nothing is leaving.
+    async fn reclaim_step(&self, entries: usize) -> Result<Option<usize>, MapError> {
+        let leaving =
+            self.contents.borrow().leaving.first_key_value().map(|(id, leaving)| (*id, leaving.next));
+        let Some((id, next)) = leaving else { return Ok(None) };
+        let heir = || {
+            let contents = self.contents.borrow();
+            contents.heir(id).filter(|_| !contents.skip_hand_over)
+        };
+        let (looked, next) = self.map.reclaim(id, heir, next, entries).await?;
+        let leaving = &mut self.contents.borrow_mut().leaving;
+        match (leaving.get_mut(&id), next) {
+            (Some(leaving), Some(next)) => leaving.next = leaving.next.max(next),
+            (Some(_), None) => drop(leaving.remove(&id)),
+            (None, _) => {} // Somebody else has come to the end.
+        }
+        Ok(Some(looked))
+    }
+
+    /// Gives back all that removed snapshots alone had, for want of space. Called only by a leader.
+    pub(super) async fn reclaim_all(&self) -> Result<(), IoError> {
+        let mut tried = false;
+        loop {
+            match self.reclaim_step(usize::MAX).await {
+                Ok(None) => return Ok(()),
+                Ok(Some(_)) => tried = false,
+                Err(MapError::Full) if !std::mem::replace(&mut tried, true) => {
+                    match self.checkpoint().await {
+                        Ok(()) => {}
+                        Err(IoError::NoSpace) => return Ok(()),
+                        Err(error) => return Err(error),
+                    }
+                }
+                Err(MapError::Full) => return Ok(()),
+                Err(error) => return Err(report(error)),
+            }
+            self.relieve(Pace::Prompt).await;
+        }
     }
 
     /// Removes a snapshot and gives its space back, letting others go on between.
     pub async fn remove(&self, id: u64) -> Result<(), StoreError> {
         self.begin_removal(id).await?;
-        while self.reclaim(DOSE_ENTRIES) {
-            let_others_go_on().await;
+        loop {
+            match self.reclaim(DOSE_ENTRIES).await {
+                Ok(true) => let_others_go_on().await,
+                // It is removed; if there is no room now, the rest comes back later.
+                Ok(false) | Err(StoreError::NoSpace) => return Ok(()),
+                Err(error) => return Err(error),
+            }
         }
-        Ok(())
     }
 
     /// The removals whose space has not all come back, the oldest snapshot first.
     pub fn removals(&self) -> Vec<Removal> {
-        let state = self.state.borrow();
-        let chunk_size = state.contents.map.chunk_size();
+        let chunk_size = self.map.chunk_size();
         let removal = |leaving: &super::contents::Leaving| Removal {
             snapshot: leaving.descriptor.clone(),
-            done: leaving.next.0.saturating_mul(chunk_size).min(leaving.descriptor.size),
+            done: chunk_of(leaving.next).saturating_mul(chunk_size).min(leaving.descriptor.size),
         };
-        state.contents.leaving.values().map(removal).collect()
+        self.contents.borrow().leaving.values().map(removal).collect()
     }
 
     /// How many bytes of the store the removal of snapshot `id` would set free. Walks the map.
-    pub fn removal_frees(&self, id: u64) -> Result<u64, StoreError> {
-        self.removals_free(&[id])
+    pub async fn removal_frees(&self, id: u64) -> Result<u64, StoreError> {
+        self.removals_free(&[id]).await
     }
 
     /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.
-    pub fn removals_free(&self, ids: &[u64]) -> Result<u64, StoreError> {
-        let contents = &self.state.borrow().contents;
+    pub async fn removals_free(&self, ids: &[u64]) -> Result<u64, StoreError> {
         let mut bytes = 0;
         for id in ids {
-            let mut older = contents.snapshots.range(..*id).rev();
-            let heir = older.find(|(older, _)| !ids.contains(older));
-            if !contents.snapshots.contains_key(id) {
-                return Err(StoreError::NotFound);
-            }
+            self.descriptor(*id)?;
+            let heir = {
+                let contents = self.contents.borrow();
+                let mut older = contents.snapshots.range(..*id).rev();
+                older
+                    .find(|(older, _)| !ids.contains(older))
+                    .map(|(heir, descriptor)| (*heir, descriptor.size))
+            };
             // What lies between the heir and this one is nearer to the heir, whether it goes too or not (L3).
-            bytes += contents.map.frees(*id, heir.map(|(heir, descriptor)| (*heir, descriptor.size)));
+            bytes += self.map.frees(*id, heir).await?;
         }
         Ok(bytes)
     }
+}
+
+/// The chunk of a key of preserved content.
+fn chunk_of(key: u128) -> u64 {
+    (key >> 64) as u64
 }
 
 /// Returns when everybody else who can go on has had a turn.

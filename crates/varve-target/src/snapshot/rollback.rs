@@ -39,6 +39,7 @@ pub(super) use serve::{ORIGIN, Overwriting};
 use super::batch::{Ticket, Work};
 use super::map::{Run, Source};
 use super::{Sabotage, SnapshotStore, StoreError, index};
+use crate::pdata::InUse;
 use futures_util::stream::{self, StreamExt};
 use ranges::Ranges;
 use std::cell::Cell;
@@ -142,7 +143,7 @@ impl SnapshotStore {
         self.changes.drained().await;
         view.gate.drained().await;
         self.flush_written().await?; // K2: a crash must not take back what the target shows now.
-        let boundary = self.state.borrow().contents.next_snapshot;
+        let boundary = self.contents.borrow().next_snapshot;
         match self.log_entry(Entry::RollbackBegun { snapshot: id, boundary }).await {
             Ok(()) => {}
             Err(IoError::NoSpace) => return Err(StoreError::NoSpace),
@@ -158,8 +159,8 @@ impl SnapshotStore {
 
     /// The rollback under way, if any.
     pub fn rollback_status(&self) -> Option<RollbackStatus> {
-        let state = self.state.borrow();
-        let Rollback { snapshot, size, restored, .. } = state.contents.rollback.as_ref()?;
+        let contents = self.contents.borrow();
+        let Rollback { snapshot, size, restored, .. } = contents.rollback.as_ref()?;
         Some(RollbackStatus { snapshot: *snapshot, done: restored.bytes().min(*size), total: *size })
     }
 
@@ -169,14 +170,14 @@ impl SnapshotStore {
     pub async fn continue_rollback(&self, bytes: u64) -> Result<bool, StoreError> {
         let _alone = self.restoring.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let Some(target) = self.target() else { return Ok(false) };
-        let Some(covers) = self.find_dose(bytes) else {
+        let Some(covers) = self.find_dose(bytes).await? else {
             self.end_rollback(target.0).await?;
             return Ok(false);
         };
         let view = self.view_state(target.0).ok_or(StoreError::Corrupt("K2: the target is there"))?;
         let _source = view.lock.lock(covers, LockMode::Shared).await; // K5
         let _copying = self.copies.lock(covers, LockMode::Exclusive).await;
-        let (pending, _) = self.unrestored(covers);
+        let (pending, _) = self.unrestored(covers).await?;
         if !pending.is_empty() {
             self.restore(&pending, Durability::Volatile).await?;
             self.origin_device().flush().await?; // K3
@@ -222,26 +223,25 @@ impl SnapshotStore {
 
     /// The first bytes that are not restored, as many as one dose should see to: a long stretch without a pending
     /// part, or up to `bytes` bytes of pending parts and what lies between. None if all is restored.
-    fn find_dose(&self, bytes: u64) -> Option<Extent> {
-        let (first, size) = {
-            let state = self.state.borrow();
-            let rollback = state.contents.rollback.as_ref()?;
-            (rollback.restored.first_gap(Extent::new(0, rollback.size))?, rollback.size)
-        };
+    async fn find_dose(&self, bytes: u64) -> Result<Option<Extent>, IoError> {
+        let gap = self.contents.borrow().rollback.as_ref().and_then(|rollback| {
+            Some((rollback.restored.first_gap(Extent::new(0, rollback.size))?, rollback.size))
+        });
+        let Some((first, size)) = gap else { return Ok(None) };
         let end = size.min(first + SEARCH_BYTES);
         let mut at = first;
         while at < end {
             let window = Extent::between(at, end.min(at + SPAN_BYTES));
-            let pending = self.unrestored(window).0;
+            let (pending, _) = self.unrestored(window).await?;
             if !pending.is_empty() && at == first {
-                return Some(Extent::between(first, behind(&pending, bytes).unwrap_or(window.end())));
+                return Ok(Some(Extent::between(first, behind(&pending, bytes).unwrap_or(window.end()))));
             }
             if !pending.is_empty() {
                 break;
             }
             at = window.end();
         }
-        Some(Extent::between(first, at))
+        Ok(Some(Extent::between(first, at)))
     }
 
     /// All is restored: says so.
@@ -258,10 +258,12 @@ impl SnapshotStore {
     async fn restore(&self, pending: &[Extent], durability: Durability) -> Result<(), IoError> {
         self.preserve_pending(pending).await?;
         let Some((target, _)) = self.target() else { return Ok(()) };
-        let runs: Vec<Run> = {
-            let map = &self.state.borrow().contents.map;
-            pending.iter().flat_map(|extent| map.resolve(target, *extent)).collect()
-        };
+        let (mut runs, mut in_use): (Vec<Run>, Vec<InUse>) = (Vec::new(), Vec::new());
+        for extent in pending {
+            let (found, guard) = self.map.resolve(target, *extent).await?;
+            runs.extend(found);
+            in_use.push(guard);
+        }
         let pieces = runs.into_iter().flat_map(|run| {
             let pieces: Vec<_> = run.extent.pieces(PIECE_BYTES).collect();
             pieces.into_iter().filter_map(move |(_, piece)| run.clip(piece))
@@ -274,7 +276,8 @@ impl SnapshotStore {
     async fn restore_piece(&self, piece: Run, durability: Durability) -> Result<(), IoError> {
         let Run { extent, source } = piece;
         let sabotaged = self.sabotaged(Sabotage::RestoreUnpreserved);
-        assert!(sabotaged || self.missing_before_boundary(extent).is_none(), "K4: {extent:?}");
+        let preserved = sabotaged || self.missing_before_boundary(extent).await?.is_none();
+        assert!(preserved, "K4: {extent:?}");
         let device = self.origin_device();
         match source {
             Source::Store(place) => {
@@ -300,8 +303,7 @@ impl SnapshotStore {
     fn join_marks(&self, extents: Vec<Extent>) -> Vec<Ticket> {
         let Some((snapshot, _)) = self.target() else { return Vec::new() };
         if self.sabotaged(Sabotage::SkipRestoredMark) {
-            let mut state = self.state.borrow_mut();
-            if let Some(rollback) = &mut state.contents.rollback {
+            if let Some(rollback) = &mut self.contents.borrow_mut().rollback {
                 extents.into_iter().for_each(|extent| rollback.restore(extent));
             }
             return Vec::new();
@@ -322,14 +324,12 @@ impl SnapshotStore {
     }
 
     fn requests(&self) -> u64 {
-        let state = self.state.borrow();
-        state.contents.rollback.as_ref().map_or(0, |rollback| rollback.requests.get())
+        self.contents.borrow().rollback.as_ref().map_or(0, |rollback| rollback.requests.get())
     }
 
     /// The target and the boundary.
     fn target(&self) -> Option<(u64, u64)> {
-        let state = self.state.borrow();
-        state.contents.rollback.as_ref().map(|rollback| (rollback.snapshot, rollback.boundary))
+        self.contents.borrow().rollback.as_ref().map(|rollback| (rollback.snapshot, rollback.boundary))
     }
 }
 

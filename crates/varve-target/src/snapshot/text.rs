@@ -19,31 +19,81 @@
 //! - X1. What is restored says the same as the text: nothing in it is dropped, whatever does not fit is an error.
 //! - X2. Metadata is restored to places that no content has.
 
-use super::checkpoint::{pack, write_blocks};
-use super::contents::Contents;
-use super::recover::{load, newest_superblock, space_between};
-use super::{StoreError, usable_size};
+use super::checkpoint::{chain, pack, write_blocks};
+use super::contents::{Contents, apply};
+use super::map::{Map, report};
+use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superblock};
+use super::{StoreError, blocks_of, extent_of, usable_size};
+use crate::pdata::{self, Room, Side};
+use std::cell::RefCell;
 use std::fmt::Write;
+use std::rc::Rc;
 use varve_block::{Arena, Device, Durability, Extent, UnixTime, ZeroOptions, is_aligned};
 use varve_format::store::{
-    BlockKind, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Descriptor, Entry, EntryBlock, FIRST_ADDRESS, Mapping,
-    PART_SIZE, Superblock, Uuid,
+    CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Descriptor, Entry, FIRST_ADDRESS, Mapping, PART_SIZE, Roots,
+    STORE_SIZE_MAX, Superblock, Uuid, ZEROS,
 };
 
 const TITLE: &str = "varve-exception-store 1";
 
+/// What the second line says.
+#[derive(Clone, Copy)]
+struct Head {
+    store: Uuid,
+    generation: u64,
+    chunk_size: u64,
+    store_size: u64,
+    next_snapshot: u64,
+}
+
 /// The metadata of the store on `device`, as text. Writes nothing.
 pub async fn dump_store(device: &Device, arena: &Arena) -> Result<String, StoreError> {
-    let loaded = load(device, arena, false).await?;
+    let loaded = load(device, arena, Reading::only()).await?;
     let Superblock { generation, store, chunk_size, store_size, .. } = loaded.superblock;
-    let next = loaded.contents.next_snapshot;
+    let next = loaded.contents.borrow().next_snapshot;
     let mut text = format!(
         "{TITLE}\nstore {store} generation {generation} chunk {chunk_size} size {store_size} next {next}\n"
     );
-    for entry in loaded.contents.entries() {
-        push_line(&mut text, &entry);
-    }
+    let created = loaded.contents.borrow().table(&Default::default());
+    created
+        .iter()
+        .filter(|entry| matches!(entry, Entry::Created(_)))
+        .for_each(|entry| push_line(&mut text, entry));
+    push_mappings(&mut text, &loaded, false).await?;
+    push_mappings(&mut text, &loaded, true).await?;
+    loaded.contents.borrow().endings().for_each(|entry| push_line(&mut text, &entry));
     Ok(text)
+}
+
+/// One of the maps, neighbours joined.
+async fn push_mappings(text: &mut String, loaded: &Loaded, written: bool) -> Result<(), StoreError> {
+    let entry = |mapping| match written {
+        true => Entry::Written(mapping),
+        false => Entry::Preserved { mapping, checksum: 0 },
+    };
+    let (mut last, mut from): (Option<Mapping>, Option<u128>) = (None, Some(0));
+    while let Some(key) = from {
+        let some = match written {
+            true => loaded.map.written_from(key).await?,
+            false => loaded.map.preserved_from(key).await?,
+        };
+        for mapping in some.0 {
+            match &mut last {
+                Some(last) if goes_on(last, &mapping) => last.extent.length += mapping.extent.length,
+                last => {
+                    last.replace(mapping).into_iter().for_each(|before| push_line(text, &entry(before)));
+                }
+            }
+        }
+        from = some.1;
+    }
+    last.into_iter().for_each(|mapping| push_line(text, &entry(mapping)));
+    Ok(())
+}
+
+fn goes_on(before: &Mapping, next: &Mapping) -> bool {
+    let place = if before.place == ZEROS { ZEROS } else { before.place + before.extent.length };
+    before.snapshot == next.snapshot && before.extent.end() == next.extent.offset && place == next.place
 }
 
 fn push_line(text: &mut String, entry: &Entry) {
@@ -63,7 +113,9 @@ fn push_line(text: &mut String, entry: &Entry) {
         Entry::Restored { snapshot, extent } => {
             format!("restored {snapshot} {} {}", extent.offset, extent.length)
         }
-        Entry::Flags { .. } | Entry::RollbackEnded(_) => unreachable!("the shortest log has none"),
+        Entry::Flags { .. } | Entry::RollbackEnded(_) | Entry::Bytes { .. } => {
+            unreachable!("the text has none")
+        }
     };
     writeln!(text, "{line}").expect("a string takes everything");
 }
@@ -71,56 +123,86 @@ fn push_line(text: &mut String, entry: &Entry) {
 /// Writes the metadata that `text` says to `device`, whose content lies where the text says, in place of any that
 /// was there. To be used on a copy: what was there is lost.
 pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result<(), StoreError> {
-    let (head, contents) = parse(text)?;
+    let (mut head, entries) = parse(text)?;
     let size = usable_size(device.shape().size);
     if head.store_size > size {
         return Err(StoreError::Misfit("the exception store is shorter than it was"));
     }
     let known = newest_superblock(device, arena).await.map_or(0, |superblock| superblock.generation);
-    let mut owned = vec![Extent::new(0, FIRST_ADDRESS)];
-    owned.extend(contents.map.places());
-    owned.sort_unstable();
-    let mut space = space_between(&owned, size)?; // X2
-    let generation = head.generation.max(known) + 1;
-    let packed = pack(contents.entries());
-    let mut places = Vec::new();
-    for _ in 0..=packed.len() {
-        places.push(space.take_back(PART_SIZE).ok_or(StoreError::NoSpace)?.offset);
+    head.generation = head.generation.max(known);
+    let blocks = empty_space(device, arena, head.store, head.generation, size);
+    let map = Map::new(Rc::clone(&blocks), Roots::default(), head.chunk_size);
+    let contents = RefCell::new(Contents::new(head.next_snapshot));
+    claim(&blocks, &entries).await?; // X2
+    for entry in &entries {
+        check(&contents.borrow(), head, entry)?;
+        apply(&map, &contents, Room::All, entry).await?;
+        if blocks.pages().reclaimable_blocks() > 0 {
+            return Err(StoreError::Misfit("the same part is named twice")); // X1
+        }
     }
-    let log = places.pop().expect("one more than the blocks");
-    let block = |(position, entries): (usize, Vec<Entry>)| EntryBlock {
-        kind: BlockKind::Checkpoint,
-        store: head.store,
-        generation,
-        address: places[position],
-        sequence: position as u64,
-        next: places.get(position + 1).copied().unwrap_or(0),
-        entries,
-    };
-    let blocks: Vec<EntryBlock> = packed.into_iter().enumerate().map(block).collect();
-    let superblock = Superblock {
-        generation,
-        store_size: size,
-        checkpoint: blocks.first().map_or(0, |block| block.address),
-        checkpoint_blocks: blocks.len() as u64,
-        log,
-        sequence: 1,
-        ..head
-    };
+    assert_eq!(contents.borrow().next_snapshot, head.next_snapshot, "X1");
+    let table = pack(contents.borrow().table(&map.bytes()));
+    write(device, arena, head, (&blocks, &map), table).await
+}
+
+/// X2: marks as in use where content lies.
+async fn claim(blocks: &pdata::Map, entries: &[Entry]) -> Result<(), StoreError> {
+    for entry in entries {
+        let (Entry::Preserved { mapping, .. } | Entry::Written(mapping)) = entry else { continue };
+        if mapping.place == ZEROS {
+            continue;
+        }
+        let run = blocks_of(Extent::new(mapping.place, mapping.extent.length));
+        if !blocks.run(|pages| pages.claim(run)).await.map_err(report)? {
+            return Err(StoreError::Misfit("content lies twice at one place, or where none can be"));
+        }
+    }
+    Ok(())
+}
+
+/// Writes everything but the content.
+async fn write(
+    device: &Device,
+    arena: &Arena,
+    head: Head,
+    (blocks, map): (&pdata::Map, &Map),
+    entries: Vec<Vec<Entry>>,
+) -> Result<(), StoreError> {
+    let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(report)?;
+    let frozen = blocks.freeze(|pages| pages.take_for_commit(entries.len() as u64)).await;
+    let (commit, runs) = frozen.map_err(report)?;
+    let (log, runs): (Extent, Vec<Extent>) = (extent_of(log), runs.into_iter().map(extent_of).collect());
+    let table = chain(head.store, commit.generation(), &entries, &runs);
     let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
-    for extent in [Extent::new(0, FIRST_ADDRESS), Extent::new(log, PART_SIZE)] {
+    for extent in [Extent::new(0, FIRST_ADDRESS), log] {
         device.zero(extent, zeros).await?;
     }
-    let runs: Vec<Extent> = places.iter().map(|place| Extent::new(*place, PART_SIZE)).collect();
-    write_blocks(device, arena, &blocks, &runs).await?;
+    blocks.write(&commit).await.map_err(report)?;
+    write_blocks(device, arena, &table, &runs).await?;
     device.flush().await?;
+    let superblock = Superblock {
+        generation: commit.generation(),
+        store: head.store,
+        chunk_size: head.chunk_size,
+        store_size: commit.end_block() * PART_SIZE,
+        table: table.first().map_or(0, |block| block.address),
+        table_blocks: table.len() as u64,
+        log: log.offset,
+        sequence: 1,
+        next_snapshot: head.next_snapshot,
+        roots: map.roots(),
+        nodes: commit.nodes(),
+        free_blocks: commit.free_blocks(),
+        places: commit.places().to_vec(),
+    };
     let bytes = arena.copy(&superblock.encode());
     device.write(superblock.address(), bytes, Durability::Durable).await?;
     Ok(())
 }
 
 /// The head and what follows it.
-fn parse(text: &str) -> Result<(Superblock, Contents), StoreError> {
+fn parse(text: &str) -> Result<(Head, Vec<Entry>), StoreError> {
     let mut lines = text.lines();
     if lines.next() != Some(TITLE) {
         return Err(StoreError::Misfit("this is not the text of an exception store"));
@@ -128,55 +210,55 @@ fn parse(text: &str) -> Result<(Superblock, Contents), StoreError> {
     let head = parse_head(lines.next().unwrap_or_default()).ok_or(StoreError::Misfit(
         "the second line of the text must be: store UUID generation N chunk N size N next N",
     ))?;
-    let mut contents = Contents::new(head.chunk_size, head.next_snapshot);
+    let mut entries = Vec::new();
     for line in lines.filter(|line| !line.trim().is_empty()) {
         let entry = parse_line(line).ok_or(StoreError::Misfit("a line of the text has an unknown form"))?;
         entry.check().map_err(StoreError::Format)?;
-        if let Entry::Created(descriptor) = &entry
-            && (descriptor.id >= head.next_snapshot || !is_aligned(descriptor.size, PART_SIZE))
-        {
-            return Err(StoreError::Misfit("a snapshot has an id that none has had yet, or an odd size"));
-        }
-        if let Entry::Preserved { mapping, .. } = &entry
-            && !contents.holds(mapping.snapshot, mapping.extent)
-        {
-            return Err(StoreError::Misfit(
-                "content is preserved for a snapshot that does not exist, or beyond its end",
-            ));
-        }
-        if let Entry::RollbackBegun { boundary, .. } = &entry
-            && *boundary > head.next_snapshot
-        {
-            return Err(StoreError::Misfit("the boundary of a rollback is an id that none has had yet"));
-        }
-        if !contents.apply(&entry)?.is_empty() {
-            return Err(StoreError::Misfit("the same part is named twice")); // X1
-        }
+        entries.push(entry);
     }
-    assert_eq!(contents.next_snapshot, head.next_snapshot, "X1");
-    Ok((head, contents))
+    Ok((head, entries))
 }
 
-fn parse_head(line: &str) -> Option<Superblock> {
+/// Whether an entry can follow those before it.
+fn check(contents: &Contents, head: Head, entry: &Entry) -> Result<(), StoreError> {
+    if let Entry::Created(descriptor) = entry
+        && (descriptor.id >= head.next_snapshot || !is_aligned(descriptor.size, PART_SIZE))
+    {
+        return Err(StoreError::Misfit("a snapshot has an id that none has had yet, or an odd size"));
+    }
+    if let Entry::Preserved { mapping, .. } = entry
+        && !contents.holds(mapping.snapshot, mapping.extent)
+    {
+        return Err(StoreError::Misfit(
+            "content is preserved for a snapshot that does not exist, or beyond its end",
+        ));
+    }
+    if let Entry::RollbackBegun { boundary, .. } = entry
+        && *boundary > head.next_snapshot
+    {
+        return Err(StoreError::Misfit("the boundary of a rollback is an id that none has had yet"));
+    }
+    Ok(())
+}
+
+fn parse_head(line: &str) -> Option<Head> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let ["store", store, "generation", generation, "chunk", chunk, "size", size, "next", next] = words[..]
     else {
         return None;
     };
-    let (chunk_size, store_size) = (chunk.parse().ok()?, size.parse().ok()?);
-    let superblock = Superblock {
+    let head = Head {
+        store: Uuid::parse_str(store).ok().filter(|store| !store.is_nil())?,
         generation: generation.parse().ok().filter(|generation| *generation < u64::MAX)?,
-        store: Uuid::parse_str(store).ok()?,
-        chunk_size,
-        store_size,
-        checkpoint: 0,
-        checkpoint_blocks: 0,
-        log: FIRST_ADDRESS,
-        sequence: 1,
-        next_snapshot: next.parse().ok()?,
+        chunk_size: chunk.parse().ok()?,
+        store_size: size.parse().ok()?,
+        next_snapshot: next.parse().ok().filter(|next| (1..=1 << 32).contains(next))?,
     };
-    let sound = (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) && superblock.check().is_ok();
-    sound.then_some(superblock)
+    let chunk =
+        (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&head.chunk_size) && head.chunk_size.is_power_of_two();
+    let size =
+        (SIZE_MIN..=STORE_SIZE_MAX).contains(&head.store_size) && is_aligned(head.store_size, PART_SIZE);
+    (chunk && size).then_some(head)
 }
 
 fn parse_line(line: &str) -> Option<Entry> {

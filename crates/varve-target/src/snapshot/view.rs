@@ -1,9 +1,11 @@
 //! A snapshot as a device: reads find the newest content that is old enough, writes go to space of its own.
 
 use super::batch::Work;
-use super::map::{Run, Source};
-use super::{SnapshotStore, StoreError, ViewState, index};
+use super::map::{Run, Source, report};
+use super::removal::DOSE_ENTRIES;
+use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index};
 use crate::fan_out::join_pieces;
+use crate::pdata::{Pace, Pages, Room, Stop};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -25,8 +27,8 @@ struct View {
 impl SnapshotStore {
     /// The snapshot `id`, for everybody's use. Its access is the present one; ask again after a change of flags.
     pub fn snapshot(self: &Rc<Self>, id: u64) -> Result<Device, StoreError> {
-        let state = self.state.borrow();
-        let descriptor = state.contents.snapshots.get(&id).ok_or(StoreError::NotFound)?;
+        let contents = self.contents.borrow();
+        let descriptor = contents.snapshots.get(&id).ok_or(StoreError::NotFound)?;
         let below = [self.origin_device().shape(), self.store_device().shape()];
         let block_size = below[0].block_size.max(below[1].block_size);
         let mut shape = Shape::new(descriptor.size, block_size);
@@ -46,14 +48,13 @@ impl SnapshotStore {
     pub(super) async fn read_snapshot(&self, id: u64, offset: u64, buffer: Buffer) -> Outcome {
         let extent = Extent::new(offset, buffer.len() as u64);
         let _held = self.hold_target(id, extent).await; // K5: before `falls`
-        let mut runs = self.shown(id, extent);
+        let (mut runs, mut _in_use) = self.shown(id, extent).await?;
         let mut _shared = None;
         if runs.iter().any(|run| run.source == Source::Below) {
             // S2: from now on nobody takes these parts of the origin away; look again, for we may have waited.
             _shared = Some(self.falls.lock(extent.align_out(PART_SIZE), LockMode::Shared).await);
-            runs = self.shown(id, extent);
+            (runs, _in_use) = self.shown(id, extent).await?;
         }
-        let _in_use = self.state.borrow().space.in_use();
         self.read_runs(&runs, buffer).await
     }
 
@@ -96,33 +97,68 @@ impl SnapshotStore {
             if let Some(error) = self.failed.get() {
                 return Err(error);
             }
-            {
-                let mut state = self.state.borrow_mut();
-                state.space.reclaim();
-                let wanted = length.min(state.available(1, length));
-                let found = (wanted > 0).then(|| state.space.take_back(wanted)).flatten();
-                if let Some(extent) = found {
-                    drop(state);
+            self.blocks.pages().reclaim();
+            let take = |pages: &mut Pages| match length.min(self.available_of(pages, 1, length)) / PART_SIZE {
+                0 => Err(Stop::Full),
+                wanted => pages.take_loose(wanted),
+            };
+            match self.blocks.run(take).await.map_err(report) {
+                Ok(run) => {
                     self.notify_space();
-                    return Ok(extent);
+                    return Ok(extent_of(run));
                 }
+                Err(IoError::NoSpace) => {}
+                Err(error) => return Err(error),
             }
             if last {
                 break;
             }
-            self.reclaim_all();
-            let ticket = self.pipeline.join(Work::Checkpoint);
-            self.settle(ticket).await?;
+            self.make_blocks_free().await?;
         }
         Err(IoError::NoSpace)
     }
 
-    fn note_written(&self, mapping: Mapping) {
-        let mut state = self.state.borrow_mut();
-        assert!(state.contents.holds(mapping.snapshot, mapping.extent), "C1: {mapping:?}");
-        let freed = state.contents.map.insert_written(mapping);
-        state.space.release(freed);
-        state.unlogged.push(mapping);
+    /// Gives back what removed snapshots had, and makes it free.
+    async fn make_blocks_free(&self) -> Result<(), IoError> {
+        let reclaimed = loop {
+            match self.reclaim(DOSE_ENTRIES).await {
+                Ok(true) => {}
+                Ok(false) | Err(StoreError::NoSpace) => break Ok(()),
+                Err(StoreError::Io(error)) => break Err(error),
+                Err(_) => break Err(IoError::Corrupt),
+            }
+        };
+        reclaimed?;
+        let ticket = self.pipeline.join(Work::Checkpoint);
+        self.settle(ticket).await
+    }
+
+    /// Notes what was written to a snapshot, or that it is zeros. Fails if there is no room for nodes; then nobody will
+    /// find what was not noted, and its blocks are given up.
+    async fn note_written(&self, mapping: Mapping) -> Result<(), IoError> {
+        assert!(self.contents.borrow().holds(mapping.snapshot, mapping.extent), "C1: {mapping:?}");
+        let noted = |mapping| self.state.borrow_mut().unlogged.push(mapping);
+        let mut left = mapping;
+        for last in [false, true] {
+            let Err((rest, error)) = self.map.write(left, Room::Ordinary, true, noted).await else { break };
+            left = rest;
+            if error == IoError::NoSpace && !last && self.make_blocks_free().await.is_ok() {
+                continue;
+            }
+            if left.place != ZEROS {
+                self.give_back(Extent::new(left.place, left.extent.length));
+            }
+            return Err(error);
+        }
+        self.relieve(Pace::Prompt).await;
+        Ok(())
+    }
+
+    /// Gives up blocks that were taken for content to which nothing leads.
+    fn give_back(&self, extent: Extent) {
+        let mut pages = self.blocks.pages();
+        pages.settle(blocks_of(extent));
+        pages.give_up(blocks_of(extent));
     }
 }
 
@@ -133,8 +169,7 @@ impl View {
         let parts = extent.align_out(PART_SIZE);
         let _alone = self.state.lock.lock(parts, LockMode::Exclusive).await;
         self.store.let_go(self.id, parts).await?;
-        let _in_use = self.store.state.borrow().space.in_use();
-        let runs = self.store.state.borrow().contents.map.resolve_written(self.id, parts);
+        let runs = self.store.map.resolve_written(self.id, parts).await?;
         let writes = runs.into_iter().map(|run| self.write_run(run, extent, &data));
         join_all(writes).await.into_iter().collect()
     }
@@ -155,11 +190,11 @@ impl View {
             let bytes = content.slice(index(at - whole.offset), index(place.length));
             let written = self.store.store_device().write(place.offset, bytes, Durability::Volatile).await;
             if let Err(error) = written {
-                self.store.state.borrow_mut().space.release([place]);
+                self.store.give_back(place);
                 return Err(error);
             }
             let extent = Extent::new(at, place.length);
-            self.store.note_written(Mapping { snapshot: self.id, extent, place: place.offset });
+            self.store.note_written(Mapping { snapshot: self.id, extent, place: place.offset }).await?;
             at = extent.end();
         }
         Ok(())
@@ -194,11 +229,10 @@ impl View {
         self.write_zeros(Extent::between(inner.end(), extent.end())).await?;
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
         self.store.let_go(self.id, inner).await?;
-        if self.store.state.borrow().available(1, inner.length) == 0 {
+        if self.store.available(1, inner.length) == 0 {
             return Err(IoError::NoSpace);
         }
-        self.store.note_written(Mapping { snapshot: self.id, extent: inner, place: ZEROS });
-        Ok(())
+        self.store.note_written(Mapping { snapshot: self.id, extent: inner, place: ZEROS }).await
     }
 
     async fn write_zeros(&self, extent: Extent) -> Result<(), IoError> {
@@ -210,24 +244,27 @@ impl View {
     }
 
     /// Gives up what was written to whole parts of `extent`; what was not stays as it is.
-    async fn discard(&self, extent: Extent) {
+    async fn discard(&self, extent: Extent) -> Result<(), IoError> {
         let inner = extent.align_in(PART_SIZE);
         if inner.is_empty() {
-            return;
+            return Ok(());
         }
         let _alone = self.state.lock.lock(inner, LockMode::Exclusive).await;
         if self.store.let_go(self.id, inner).await.is_err() {
-            return; // What is given up may stay.
+            return Ok(()); // What is given up may stay.
         }
-        let runs = self.store.state.borrow().contents.map.resolve_written(self.id, inner);
-        if self.store.state.borrow().available(runs.len(), inner.length) == 0 {
-            return; // What is given up need not be forgotten, and the map has no room to say so.
+        let runs = self.store.map.resolve_written(self.id, inner).await?;
+        if self.store.available(runs.len(), inner.length) == 0 {
+            return Ok(()); // What is given up need not be forgotten, and the map has no room to say so.
         }
         for run in runs {
             if matches!(run.source, Source::Store(_)) {
-                self.store.note_written(Mapping { snapshot: self.id, extent: run.extent, place: ZEROS });
+                self.store
+                    .note_written(Mapping { snapshot: self.id, extent: run.extent, place: ZEROS })
+                    .await?;
             }
         }
+        Ok(())
     }
 
     async fn carry_out(&self, io: Io) -> Outcome {
@@ -245,7 +282,7 @@ impl View {
             Io::Read { offset, buffer } => return self.store.read_snapshot(self.id, offset, buffer).await,
             Io::Write { offset, data, .. } => self.write(offset, data).await?,
             Io::Zero { extent, .. } => self.zero(extent).await?,
-            Io::Discard { extent } => self.discard(extent).await,
+            Io::Discard { extent } => self.discard(extent).await?,
             Io::Flush => self.store.flush_written().await?,
         }
         let many = self.store.state.borrow().unlogged.len() > UNLOGGED_MAX;

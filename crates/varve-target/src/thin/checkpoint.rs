@@ -42,7 +42,7 @@ impl Pool {
         };
         let (mut superblock, mark) = superblock;
         (superblock.generation, superblock.free_blocks) = (commit.generation(), commit.free_blocks());
-        superblock.places = commit.places().to_vec();
+        (superblock.nodes, superblock.places) = (commit.nodes(), commit.places().to_vec());
         if let Err(error) = self.write_frozen(&commit, &superblock).await {
             self.fail(error);
             return Err(error);
@@ -90,6 +90,7 @@ impl Pool {
             end_block: self.end_block.get(),
             generation: 0,
             free_blocks: 0,
+            nodes: 0,
             shares: self.shares.root().root,
             volumes: self.table.get().root,
             head: ring.head,

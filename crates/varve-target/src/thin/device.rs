@@ -116,7 +116,7 @@ impl Front {
             };
             let unit = self.pool.unit();
             while count > 0 {
-                let take = |pages: &mut Pages| pages.take_loose(hint, unit, start % unit, count);
+                let take = |pages: &mut Pages| pages.take_loose_near(hint, unit, start % unit, count);
                 let run = match self.pool.map.run(take).await {
                     Ok(run) => run,
                     Err(error) => {

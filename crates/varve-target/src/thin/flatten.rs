@@ -40,7 +40,7 @@ impl Pool {
             let (mut start, mut count) = (segment.start, segment.count);
             while count > 0 {
                 let unit = self.unit();
-                let take = |pages: &mut Pages| pages.take_loose(None, unit, start % unit, count);
+                let take = |pages: &mut Pages| pages.take_loose_near(None, unit, start % unit, count);
                 let (place, taken) = self.map.run(take).await?;
                 let buffer = self.arena.take(index(taken * PART_SIZE));
                 let copied = match origin.read(start * PART_SIZE, buffer).await {

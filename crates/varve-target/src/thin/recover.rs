@@ -77,6 +77,7 @@ impl Pool {
             end_block,
             generation: 0,
             free_blocks: MapOptions::fresh(0, base, end_block).free_blocks,
+            nodes: 0,
             shares: 0,
             volumes: 0,
             head: 0,
@@ -135,13 +136,13 @@ impl Pool {
             generation: superblock.generation,
             free_blocks: superblock.free_blocks,
             places: superblock.places.clone(),
+            nodes: superblock.nodes,
             floor_blocks: floor_blocks(end),
             cache_bytes: options.cache_bytes,
             policy: options.policy,
             ..MapOptions::fresh(store, base, end)
         };
         let map = Map::open(device.clone(), arena.clone(), &map_options);
-        map.pages().place_nodes_from(base + (end - base) / 8 * 7);
         let ring = Ring {
             first: superblock.ring(),
             blocks: superblock.log_blocks,

@@ -12,9 +12,10 @@ use varve_sim::{
     World,
 };
 use varve_target::Linear;
+use varve_target::pdata::PolicyKind;
 use varve_target::snapshot::{
-    FormatOptions, Frozen, FullPolicy, NewSnapshot, Sabotage, SnapshotStore, StoreError, StoreOptions, Uuid,
-    check_store,
+    FormatOptions, Frozen, FullPolicy, MetadataOrder, NewSnapshot, Sabotage, SnapshotStore, StoreError,
+    StoreOptions, Uuid, check_store,
 };
 
 const ORIGIN_SIZE_MAX: u64 = 320 * KIB;
@@ -101,6 +102,15 @@ impl Host {
         let store_size = *random.pick(&[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]);
         let options = StoreOptions {
             log_records: random.between(1, 30),
+            metadata: *random.pick(&[
+                MetadataOrder::Logged,
+                MetadataOrder::Logged,
+                MetadataOrder::Logged,
+                MetadataOrder::WriteThrough,
+            ]),
+            // Half of the histories have a cache that holds next to nothing: nodes are loaded and given up all the time.
+            cache_bytes: *random.pick(&[0, 64 << 20]),
+            policy: *random.pick(&PolicyKind::ALL),
             restored_ranges: *random.pick(&[2, 1 << 14]),
             low_space_percent: 60,
             full: *random.pick(&[
@@ -314,7 +324,7 @@ impl Boot<'_> {
         }
         for (from, to) in [(0, 2), (0, 1), (1, 2), (1, 0)] {
             let (one, two) = (&read[from], &read[to]);
-            let differing = self.store.diff(one.0.expect("a snapshot"), two.0).expect("listed");
+            let differing = self.store.diff(one.0.expect("a snapshot"), two.0).await.expect("listed");
             assert!(differing.windows(2).all(|pair| pair[0].end() < pair[1].offset), "in order and joined");
             let whole = Extent::new(0, one.1.len().max(two.1.len()) as u64);
             for (_, part) in whole.pieces(4 * KIB) {
@@ -329,7 +339,7 @@ impl Boot<'_> {
 
     /// Asserts that the store's books balance and that a walk finds what is in memory.
     pub(crate) async fn check(&self) {
-        self.store.verify();
+        self.store.verify().await.expect("no faults");
         let report = check_store(&self.host.store_device(), &self.host.world.arena()).await;
         let report = report.expect("a store that is in use is sound");
         assert_eq!(report.snapshots, self.store.list());
@@ -350,10 +360,22 @@ impl Boot<'_> {
         let restoring = self.restore_some(fifth);
         futures_util::join!(origin, one, two, other, restoring);
         if random.chance(2, 3) {
-            while self.store.reclaim(usize::try_from(random.between(1, 40)).expect("small")) {}
+            while self.reclaim(random.between(1, 40)).await {}
         }
         if random.chance(1, 12) {
             self.grow_origin(random);
+        }
+    }
+
+    /// A dose of what removals have left to do; whether there is more.
+    async fn reclaim(&self, entries: u64) -> bool {
+        match self.store.reclaim(usize::try_from(entries).expect("small")).await {
+            Ok(more) => more,
+            Err(StoreError::NoSpace) => false,
+            Err(error) => {
+                assert!(self.host.faulty, "no faults: {error}");
+                false
+            }
         }
     }
 
@@ -407,7 +429,7 @@ impl Boot<'_> {
         let pause = std::time::Duration::from_micros(random.below(1500));
         self.host.world.clock().sleep(pause).await;
         for _ in 0..random.below(4) {
-            self.store.reclaim(usize::try_from(random.between(1, 6)).expect("small"));
+            self.reclaim(random.between(1, 6)).await;
         }
         let free: Vec<String> = self.names().into_iter().filter(|name| !in_use.contains(name)).collect();
         if self.host.rollbacks.is_some() && !free.is_empty() && random.chance(1, 2) {

@@ -30,6 +30,7 @@ fn sample() -> EntryBlock {
             Entry::RollbackBegun { snapshot: 6, boundary: 9 },
             Entry::Restored { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
             Entry::RollbackEnded(6),
+            Entry::Bytes { snapshot: 6, preserved: 0x1000, written: 0x2000 },
         ],
     }
 }
@@ -44,8 +45,8 @@ fn bytes(block: &EntryBlock) -> Vec<u8> {
 fn golden_bytes() {
     let mut expected = vec![0; SIZE];
     expected[..8].copy_from_slice(b"VARVE\xffSL");
-    expected[8] = 1;
-    expected[12] = 248;
+    expected[8] = 2;
+    expected[12..14].copy_from_slice(&[24, 1]);
     expected[18] = 0x10;
     expected[24] = 3;
     expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -86,10 +87,14 @@ fn golden_bytes() {
     entries[225] = 0x20;
     entries[232..236].copy_from_slice(&[7, 0, 16, 0]);
     entries[240] = 6;
+    // Bytes.
+    entries[248..252].copy_from_slice(&[8, 0, 32, 0]);
+    entries[256] = 6;
+    (entries[265], entries[273]) = (0x10, 0x20);
     expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
     assert!(bytes(&sample()) == expected, "the layout has changed");
 }
-const GOLDEN_CHECKSUM: [u8; 4] = [0xa1, 0xc8, 0x31, 0x57];
+const GOLDEN_CHECKSUM: [u8; 4] = [0xee, 0xfa, 0x7d, 0x8e];
 
 #[test]
 fn every_single_bit_of_damage_is_refused() {
@@ -106,7 +111,7 @@ fn a_block_of_another_place_or_chain_is_refused() {
     let block = bytes(&sample());
     let elsewhere = EntryBlock::decode(&block, BlockKind::Log, 0x20_0000);
     assert_eq!(elsewhere, Err(StoreFormatError::Misplaced(0x10_0000)));
-    let other = EntryBlock::decode(&block, BlockKind::Checkpoint, 0x10_0000);
+    let other = EntryBlock::decode(&block, BlockKind::Table, 0x10_0000);
     assert_eq!(other, Err(StoreFormatError::Absent));
 }
 
@@ -114,12 +119,14 @@ fn a_block_of_another_place_or_chain_is_refused() {
 fn contradictions_are_refused_with_a_sound_checksum() {
     // (byte in the block, its new value)
     let cases: &[(usize, u8)] = &[
-        (8, 2),           // a newer version
-        (12, 240),        // entries cut off
-        (13, 1),          // and more than there are
+        (8, 3),           // a newer version
+        (8, 1),           // an older version
+        (12, 16),         // entries cut off
+        (13, 2),          // and more than there are
         (64, 99),         // an unknown kind
         (66, 48),         // a wrong length
         (72, 0),          // E3: snapshot 0
+        (76, 1),          // E3: an id of more than 32 bits
         (81, 1),          // E1: offset not whole
         (64 + 26, 0),     // E1: nothing
         (64 + 33, 1),     // E2: place not whole
@@ -148,40 +155,43 @@ fn contradictions_are_refused_with_a_sound_checksum() {
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {
-    let mapping = (1_u64.., 0_u64..1 << 40, 1_u64..256, 2_u64..1 << 40).prop_map(
+    let mapping = (1_u64..1 << 32, 0_u64..1 << 40, 1_u64..256, 2_u64..1 << 40).prop_map(
         |(snapshot, offset, length, place)| Mapping {
             snapshot,
             extent: Extent::new(offset * PART_SIZE, length * PART_SIZE),
             place: place * PART_SIZE,
         },
     );
-    let descriptor = (1_u64.., "[a-z0-9][a-z0-9.+-]{0,126}", any::<(u64, u64, bool, bool)>()).prop_map(
-        |(id, name, (created, size, read_only, held))| Descriptor {
+    let descriptor = (1_u64..1 << 32, "[a-z0-9][a-z0-9.+-]{0,126}", any::<(u64, u64, bool, bool)>())
+        .prop_map(|(id, name, (created, size, read_only, held))| Descriptor {
             id,
             name,
             created: UnixTime(created),
             size,
             read_only,
             held,
-        },
-    );
+        });
     prop_oneof![
         (mapping.clone(), any::<u32>())
             .prop_map(|(mapping, checksum)| Entry::Preserved { mapping, checksum }),
         mapping.prop_map(Entry::Written),
         descriptor.prop_map(Entry::Created),
-        (1_u64..).prop_map(Entry::Removed),
-        (1_u64.., any::<bool>(), any::<bool>()).prop_map(|(snapshot, read_only, held)| Entry::Flags {
+        (1_u64..1 << 32).prop_map(Entry::Removed),
+        (1_u64..1 << 32, any::<bool>(), any::<bool>()).prop_map(|(snapshot, read_only, held)| Entry::Flags {
             snapshot,
             read_only,
             held
         }),
-        (1_u64..u64::MAX).prop_map(|snapshot| Entry::RollbackBegun { snapshot, boundary: snapshot + 1 }),
-        (1_u64.., 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| Entry::Restored {
-            snapshot,
-            extent: Extent::new(first * PART_SIZE, count * PART_SIZE),
+        (1_u64..(1 << 32) - 1).prop_map(|snapshot| Entry::RollbackBegun { snapshot, boundary: snapshot + 1 }),
+        (1_u64..1 << 32, 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| {
+            Entry::Restored { snapshot, extent: Extent::new(first * PART_SIZE, count * PART_SIZE) }
         }),
-        (1_u64..).prop_map(Entry::RollbackEnded),
+        (1_u64..1 << 32).prop_map(Entry::RollbackEnded),
+        (1_u64..1 << 32, any::<(u64, u64)>()).prop_map(|(snapshot, (preserved, written))| Entry::Bytes {
+            snapshot,
+            preserved,
+            written
+        }),
     ]
 }
 
@@ -192,7 +202,7 @@ proptest! {
         entries in prop::collection::vec(any_entry(), 0..24),
     ) {
         let block = EntryBlock {
-            kind: if log { BlockKind::Log } else { BlockKind::Checkpoint },
+            kind: if log { BlockKind::Log } else { BlockKind::Table },
             store: Uuid::from_u128(store),
             generation, sequence, entries,
             address: ends.0 * PART_SIZE,

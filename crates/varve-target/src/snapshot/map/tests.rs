@@ -1,62 +1,104 @@
-//! The map against a plain model: an array of parts for every snapshot.
+//! The maps against a plain model: an array of parts for every snapshot; through a cache that holds next to nothing.
 
 use super::*;
+use crate::pdata::MapOptions;
+use crate::pdata::tests::memory;
+use futures_executor::block_on;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
+use varve_block::Arena;
+use varve_format::pdata::node::Key;
+use varve_format::store::ZEROS;
 
 const CHUNK: u64 = 4 * PART_SIZE;
-const PARTS: u64 = 12;
+/// Parts of an origin whose map is one leaf, and of one whose map has many.
+const FEW_PARTS: u64 = 24;
+const MANY_PARTS: u64 = 2400;
+const BLOCKS: u64 = 40_000;
 
 fn parts(first: u64, count: u64) -> Extent {
     Extent::new(first * PART_SIZE, count * PART_SIZE)
 }
 
+fn new_map(cache_bytes: u64) -> Map {
+    let options = MapOptions { cache_bytes, floor_blocks: 0, ..MapOptions::fresh(9, 2, BLOCKS) };
+    let blocks = pdata::Map::open(memory(BLOCKS), Arena::heap(1 << 20), &options);
+    Map::new(Rc::new(blocks), Roots::default(), CHUNK)
+}
+
+fn all(map: &Map, written: bool) -> Vec<Mapping> {
+    let (mut all, mut from): (Vec<Mapping>, Option<Key>) = (Vec::new(), Some(0));
+    while let Some(key) = from {
+        let some = if written { block_on(map.written_from(key)) } else { block_on(map.preserved_from(key)) };
+        let (mappings, next) = some.expect("memory does not fail");
+        all.extend(mappings);
+        from = next;
+    }
+    all
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Create,
-    /// Preserve the missing of these parts for the newest snapshot, as a write to the origin does.
-    Change(u64, u64),
+    /// Preserve the missing of these parts for the newest snapshot, as a write to the origin does; at places that go
+    /// on from the last ones, or elsewhere.
+    Change(u64, u64, bool),
+    /// The same for so many single parts, from the first on, at this distance from each other.
+    Scatter(u64, u64, u64),
     Write(usize, u64, u64, bool),
     Remove(usize),
     /// Look at so many entries of a snapshot that is leaving.
     Reclaim(usize),
+    /// End the transaction, so that nodes are copied from now on and clean ones given up.
+    Commit,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let range = (0..PARTS, 1..PARTS);
-    let step = prop_oneof![
-        2 => Just(Step::Create),
-        6 => range.clone().prop_map(|(first, count)| Step::Change(first, count)),
+fn step(parts: u64) -> impl Strategy<Value = Step> {
+    let range = (0..parts, 1..parts);
+    prop_oneof![
+        4 => Just(Step::Create),
+        3 => (0..parts, 1..12_u64, 1..parts).prop_map(|(first, gap, count)| Step::Scatter(first, gap, count)),
+        6 => (range.clone(), any::<bool>()).prop_map(|((first, count), near)| Step::Change(first, count, near)),
         3 => (any::<usize>(), range, any::<bool>())
             .prop_map(|(which, (first, count), zeros)| Step::Write(which, first, count, zeros)),
-        1 => any::<usize>().prop_map(Step::Remove),
+        2 => any::<usize>().prop_map(Step::Remove),
         2 => (1..4_usize).prop_map(Step::Reclaim),
-    ];
-    prop::collection::vec(step, 1..40)
+        2 => (4..400_usize).prop_map(Step::Reclaim),
+        1 => Just(Step::Commit),
+    ]
 }
 
 /// What every part of the origin and of each snapshot holds, and what the store holds at each place.
 #[derive(Default)]
 struct Model {
+    parts: u64,
     origin: Vec<u64>,
     snapshots: BTreeMap<u64, Vec<u64>>,
-    /// Snapshots that were removed, and where their entries are looked at next.
-    leaving: BTreeMap<u64, (u64, u64)>,
+    /// Snapshots that were removed, and the key at which their entries are looked at next.
+    leaving: BTreeMap<u64, Key>,
     store: HashMap<u64, u64>,
-    next_place: u64,
     next_value: u64,
     next_snapshot: u64,
 }
 
 impl Model {
-    fn allocate(&mut self, values: &[u64]) -> u64 {
-        let place = self.next_place;
-        for value in values {
-            self.store.insert(self.next_place, *value);
-            self.next_place += PART_SIZE;
+    fn new(parts: u64) -> Self {
+        Self { parts, origin: (1..=parts).collect(), next_value: 100_000, ..Self::default() }
+    }
+
+    /// Space for `values`; the first byte of it.
+    fn allocate(&mut self, map: &Map, values: &[u64], near: bool) -> u64 {
+        let gap = if near { 0 } else { 1 };
+        let wanted = values.len() as u64 + gap;
+        let run = block_on(map.blocks.run(|pages| pages.take_on(pdata::Side::Near, wanted))).expect("room");
+        assert_eq!(run.1, wanted, "there is room for all in one run");
+        if gap > 0 {
+            map.blocks.pages().untake((run.0, 1));
         }
-        self.next_place += PART_SIZE;
-        place
+        for (index, value) in values.iter().enumerate() {
+            self.store.insert(run.0 + gap + index as u64, *value);
+        }
+        (run.0 + gap) * PART_SIZE
     }
 
     fn fresh(&mut self) -> u64 {
@@ -64,13 +106,7 @@ impl Model {
         self.next_value
     }
 
-    fn free(&mut self, extents: Vec<Extent>) {
-        for (_, part) in extents.into_iter().flat_map(|extent| extent.pieces(PART_SIZE).collect::<Vec<_>>()) {
-            assert!(self.store.remove(&part.offset).is_some(), "freed twice: {part:?}");
-        }
-    }
-
-    fn run(&mut self, map: &mut Map, step: &Step) {
+    fn run(&mut self, map: &Map, step: &Step) {
         let chosen = |which: usize, snapshots: &BTreeMap<u64, Vec<u64>>| {
             snapshots.keys().nth(which % snapshots.len().max(1)).copied()
         };
@@ -79,74 +115,104 @@ impl Model {
                 self.next_snapshot += 1;
                 self.snapshots.insert(self.next_snapshot, self.origin.clone());
             }
-            Step::Change(first, count) => {
-                let extent = parts(first, count.min(PARTS - first));
-                if let Some(newest) = self.snapshots.keys().next_back().copied() {
-                    for extent in map.missing(newest, extent) {
-                        let range = (extent.offset / PART_SIZE) as usize..(extent.end() / PART_SIZE) as usize;
-                        let old = self.origin[range].to_vec();
-                        let place = self.allocate(&old);
-                        assert!(
-                            map.insert_preserved(Mapping { snapshot: newest, extent, place }, newest)
-                                .is_empty()
-                        );
-                    }
-                    assert!(map.missing(newest, extent).is_empty());
-                }
-                for part in extent.offset / PART_SIZE..extent.end() / PART_SIZE {
-                    self.origin[part as usize] = self.fresh();
-                }
+            Step::Change(first, count, near) => {
+                self.change(map, parts(first, count.min(self.parts - first)), near);
+            }
+            Step::Scatter(first, gap, count) => {
+                let scattered = (first..self.parts).step_by(gap as usize).take(count as usize);
+                scattered.for_each(|part| self.change(map, parts(part, 1), false));
             }
             Step::Write(which, first, count, zeros) => {
                 let Some(snapshot) = chosen(which, &self.snapshots) else { return };
-                let extent = parts(first, count.min(PARTS - first));
+                let extent = parts(first, count.min(self.parts - first));
                 let count = extent.length / PART_SIZE;
                 let values: Vec<u64> = (0..count).map(|_| if zeros { 0 } else { self.fresh() }).collect();
-                let place = if zeros { ZEROS } else { self.allocate(&values) };
-                let freed = map.insert_written(Mapping { snapshot, extent, place });
-                self.free(freed);
+                let place = if zeros { ZEROS } else { self.allocate(map, &values, false) };
+                let noted = Cell::new(0);
+                let mapping = Mapping { snapshot, extent, place };
+                let note = |mapping: Mapping| noted.set(noted.get() + mapping.extent.length);
+                block_on(map.write(mapping, Room::Ordinary, false, note)).expect("there is room");
+                assert_eq!(noted.get(), extent.length, "every step is told");
                 let content = self.snapshots.get_mut(&snapshot).expect("chosen");
                 content[first as usize..(first + count) as usize].copy_from_slice(&values);
             }
             Step::Remove(which) => {
                 let Some(snapshot) = chosen(which, &self.snapshots) else { return };
                 self.snapshots.remove(&snapshot);
-                self.leaving.insert(snapshot, (0, 0));
+                self.leaving.insert(snapshot, 0);
             }
             Step::Reclaim(entries) => {
                 // Any of them may go first (L3).
-                let Some((&snapshot, &from)) = self.leaving.iter().nth(entries % self.leaving.len().max(1))
-                else {
-                    return;
-                };
-                let heir =
-                    self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, PARTS * PART_SIZE));
-                let frees = map.frees(snapshot, heir);
-                let (freed, next) = map.reclaim(snapshot, heir, from, entries);
-                let bytes: u64 = freed.iter().map(|extent| extent.length).sum();
-                assert_eq!(map.frees(snapshot, heir) + bytes, frees, "what was foretold is freed");
-                self.free(freed);
-                match next {
-                    Some(next) => drop(self.leaving.insert(snapshot, next)),
-                    None => drop(self.leaving.remove(&snapshot)),
-                }
+                let leaving = self.leaving.iter().nth(entries % self.leaving.len().max(1));
+                let Some((&snapshot, &from)) = leaving else { return };
+                self.reclaim(map, snapshot, from, entries);
+            }
+            Step::Commit => {
+                let (commit, ()) = block_on(map.blocks.freeze(|_| Ok(()))).expect("memory does not fail");
+                block_on(map.blocks.write(&commit)).expect("memory does not fail");
+                map.blocks.committed(commit);
             }
         }
     }
 
-    fn check(&self, map: &Map) {
-        let mut places = BTreeSet::new();
-        for (_, part) in map.places().flat_map(|extent| extent.pieces(PART_SIZE).collect::<Vec<_>>()) {
-            assert!(places.insert(part.offset), "P2: {part:?}");
+    fn change(&mut self, map: &Map, extent: Extent, near: bool) {
+        if let Some(newest) = self.snapshots.keys().next_back().copied() {
+            for extent in block_on(map.missing(newest, extent)).expect("memory does not fail") {
+                let range = (extent.offset / PART_SIZE) as usize..(extent.end() / PART_SIZE) as usize;
+                let old = self.origin[range].to_vec();
+                let place = self.allocate(map, &old, near);
+                let mapping = Mapping { snapshot: newest, extent, place };
+                let heir = || Some((newest, self.parts * PART_SIZE));
+                block_on(map.keep(mapping, Room::Ordinary, heir)).expect("there is room");
+            }
+            assert_eq!(block_on(map.missing(newest, extent)), Ok(vec![]));
         }
-        let stored: BTreeSet<u64> = self.store.keys().copied().collect();
-        assert_eq!(places, stored, "nothing is lost, nothing is kept for nobody");
+        for part in extent.offset / PART_SIZE..extent.end() / PART_SIZE {
+            self.origin[part as usize] = self.fresh();
+        }
+    }
+
+    fn reclaim(&mut self, map: &Map, snapshot: u64, from: Key, entries: usize) {
+        let heir = self.snapshots.range(..snapshot).next_back().map(|(id, _)| (*id, self.parts * PART_SIZE));
+        let owned = || map.bytes().values().map(|bytes| bytes.preserved + bytes.written).sum::<u64>();
+        let (frees, before) = (block_on(map.frees(snapshot, heir)).expect("readable"), owned());
+        let reclaimed = block_on(map.reclaim(snapshot, || heir, from, entries));
+        let (looked, next) = reclaimed.expect("there is room");
+        assert!((1..=entries).contains(&looked), "a dose is bounded and leads on");
+        let left = block_on(map.frees(snapshot, heir)).expect("readable");
+        assert_eq!(left + (before - owned()), frees, "what was foretold is freed");
+        match next {
+            Some(next) => drop(self.leaving.insert(snapshot, next)),
+            None => drop(self.leaving.remove(&snapshot)),
+        }
+    }
+
+    fn check(&mut self, map: &Map) {
+        let mut places = BTreeSet::new();
+        let block_of = |part: Extent| part.offset / PART_SIZE;
+        let mut owned: BTreeMap<u64, u64> = BTreeMap::new();
+        for written in [false, true] {
+            for mapping in all(map, written).into_iter().filter(|mapping| mapping.place != ZEROS) {
+                *owned.entry(mapping.snapshot).or_default() += mapping.extent.length;
+                for (_, part) in Extent::new(mapping.place, mapping.extent.length).pieces(PART_SIZE) {
+                    assert!(places.insert(block_of(part)), "P2: {part:?}");
+                }
+            }
+        }
+        let counted = map.bytes().into_iter().map(|(id, bytes)| (id, bytes.preserved + bytes.written));
+        assert_eq!(counted.collect::<BTreeMap<_, _>>(), owned, "P3");
+        for place in &places {
+            assert_eq!(map.blocks.pages().is_used(*place), Ok(true), "content is marked");
+        }
+        self.store.retain(|place, _| places.contains(place));
+        assert_eq!(self.store.len(), places.len(), "nothing is kept that was not stored");
         for (snapshot, content) in &self.snapshots {
-            for run in map.resolve(*snapshot, parts(0, PARTS)) {
+            let (runs, _) = block_on(map.resolve(*snapshot, parts(0, self.parts))).expect("readable");
+            for run in runs {
                 for (_, part) in run.extent.pieces(PART_SIZE) {
                     let index = (part.offset / PART_SIZE) as usize;
                     let value = match run.clip(part).expect("inside").source {
-                        Source::Store(place) => self.store[&place],
+                        Source::Store(place) => self.store[&(place / PART_SIZE)],
                         Source::Zeros => 0,
                         Source::Below => self.origin[index],
                     };
@@ -154,54 +220,103 @@ impl Model {
                 }
             }
         }
-        let entries = map.preserved.values().chain(map.written.values());
-        assert!(entries.clone().all(|pieces| !pieces.0.is_empty()), "P3");
-        assert_eq!(entries.map(|pieces| pieces.0.len()).sum::<usize>(), map.pieces());
+        self.check_order(map);
+    }
+
+    /// R1, and that space is neither lost nor used twice.
+    fn check_order(&self, map: &Map) {
+        let mut from = Some(0);
+        let mut last: Option<Key> = None;
+        while let Some(key) = from {
+            let leaf = block_on(map.blocks.run(|pages| map.preserved.get().tree.leaf(pages, key)));
+            let leaf = leaf.expect("readable");
+            for entry in leaf.entries.into_iter().map(preserved::decode) {
+                assert!(last.is_none_or(|last| last < entry.key()), "R1: {entry:?}");
+                last = Some(entry.last_key());
+            }
+            from = leaf.next;
+        }
+        let blocks = RefCell::new(0);
+        let nodes = block_on(map.visit_blocks(|extent| *blocks.borrow_mut() += extent.length / PART_SIZE));
+        let pages = map.blocks.pages();
+        assert_eq!(nodes, Ok(pages.nodes()));
+        let free = pages.room(Room::All) + pages.unreachable_blocks();
+        let total = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
+        assert_eq!(total - free, blocks.into_inner(), "every block has an owner or is free, or will be");
     }
 }
 
-fn copy(map: &Map) -> Map {
-    let mut copy = Map::new(CHUNK);
-    let (preserved, written) = map.mappings();
-    preserved
-        .into_iter()
-        .for_each(|mapping| assert!(copy.insert_preserved(mapping, mapping.snapshot).is_empty()));
-    written.into_iter().for_each(|mapping| assert!(copy.insert_written(mapping).is_empty()));
-    copy
+/// Runs `steps` and then gives everything back, comparing with the model after every `often` steps.
+fn compare(parts: u64, steps: &[Step], often: usize) {
+    let mut model = Model::new(parts);
+    let map = new_map(0);
+    for (number, step) in steps.iter().enumerate() {
+        model.run(&map, step);
+        if number % often == 0 {
+            model.check(&map);
+        }
+    }
+    for round in 0..100_000 {
+        if model.leaving.is_empty() {
+            break;
+        }
+        model.run(&map, &Step::Reclaim(1 + round % 300));
+    }
+    assert!(model.leaving.is_empty(), "a walk ends");
+    let left = all(&map, false).into_iter().chain(all(&map, true));
+    assert!(
+        left.into_iter().all(|mapping| model.snapshots.contains_key(&mapping.snapshot)),
+        "L1: nothing is left"
+    );
+    model.check(&map);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn every_snapshot_reads_what_it_should_and_no_space_is_lost(steps in steps()) {
-        let mut model =
-            Model { origin: (1..=PARTS).collect(), next_place: 1 << 20, next_value: 1000, ..Model::default() };
-        let mut map = Map::new(CHUNK);
-        for step in &steps {
-            model.run(&mut map, step);
-            model.check(&map);
-        }
-        model.check(&copy(&map));
-        for _ in 0..10_000 {
-            model.run(&mut map, &Step::Reclaim(1));
-        }
-        assert!(model.leaving.is_empty(), "a walk ends");
-        let left = |(_, snapshot): &(u64, u64)| model.snapshots.contains_key(snapshot);
-        assert!(map.preserved.keys().all(left), "L1: and nothing of the removed is left");
-        model.check(&map);
+    fn every_snapshot_reads_what_it_should_and_no_space_is_lost(steps in prop::collection::vec(step(FEW_PARTS), 1..50)) {
+        compare(FEW_PARTS, &steps, 1);
     }
 }
 
-#[test]
-fn neighbours_become_one_run_and_one_mapping() {
-    let mut map = Map::new(CHUNK);
-    for part in [1, 0, 2, 5, 4, 3] {
-        let mapping = Mapping { snapshot: 1, extent: parts(part, 1), place: (100 + part) * PART_SIZE };
-        assert!(map.insert_preserved(mapping, 1).is_empty());
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 48, ..ProptestConfig::default() })]
+    #[test]
+    fn the_same_holds_for_maps_of_many_leaves(steps in prop::collection::vec(step(MANY_PARTS), 20..80)) {
+        compare(MANY_PARTS, &steps, 5);
     }
-    let whole = Run { extent: parts(0, 6), source: Source::Store(100 * PART_SIZE) };
-    assert_eq!(map.resolve(1, parts(0, 6)), [whole]);
-    assert_eq!(map.resolve(2, parts(0, 6)), [Run { extent: parts(0, 6), source: Source::Below }]);
-    assert_eq!(map.mappings().0.len(), 1);
-    assert_eq!(map.pieces(), 2, "one for each chunk");
+}
+
+fn keep(map: &Map, snapshot: u64, first: u64, count: u64, place: u64) {
+    let mapping = Mapping { snapshot, extent: parts(first, count), place: place * PART_SIZE };
+    let claimed = block_on(map.blocks.run(|pages| pages.claim((place, count))));
+    assert_eq!(claimed, Ok(true));
+    block_on(map.keep(mapping, Room::Ordinary, || Some((snapshot, 1 << 40)))).expect("there is room");
+}
+
+#[test]
+fn sequential_changes_are_one_entry_until_another_snapshot_cuts_them() {
+    let map = new_map(1 << 20);
+    for step in 0..25 {
+        keep(&map, 1, step * 40, 40, 500 + step * 40);
+    }
+    assert_eq!(all(&map, false).len(), 1, "a thousand parts, 32 bytes");
+    keep(&map, 2, 401, 1, 2000);
+    assert_eq!(all(&map, false).len(), 3, "R1: the entry that came between, and a run on each side");
+    let places = |snapshot| {
+        let (runs, _) = block_on(map.resolve(snapshot, parts(400, 2))).expect("readable");
+        runs.into_iter().map(|run| run.source).collect::<Vec<_>>()
+    };
+    assert_eq!(places(1), [Source::Store(900 * PART_SIZE)], "the first at or after");
+    assert_eq!(places(2), [Source::Below, Source::Store(2000 * PART_SIZE)]);
+}
+
+#[test]
+fn small_sequential_changes_become_one_entry_too() {
+    let map = new_map(1 << 20);
+    (0..400).for_each(|part| keep(&map, 1, part, 1, 500 + part));
+    assert_eq!(all(&map, false).len(), 1, "parts become chunks and chunks a run");
+    let whole = Run { extent: parts(0, 400), source: Source::Store(500 * PART_SIZE) };
+    assert_eq!(block_on(map.resolve(1, parts(0, 400))).expect("readable").0, [whole]);
+    assert_eq!(block_on(map.missing(2, parts(0, 400))), Ok(vec![parts(0, 400)]));
 }

@@ -1,6 +1,7 @@
 //! The origin in use while it is rolled back: what it shows, and how its parts are changed.
 
 use super::Rollback;
+use crate::pdata::{InUse, Pages, Stop};
 use crate::snapshot::map::{Run, Source};
 use crate::snapshot::{Sabotage, SnapshotStore};
 use varve_block::{
@@ -26,15 +27,36 @@ pub(in crate::snapshot) struct Overwriting {
 }
 
 impl SnapshotStore {
-    /// Where the bytes of `extent` of snapshot `id`, or of [`ORIGIN`], are found now (K1). [`Source::Below`] is the
-    /// origin's device.
-    pub(in crate::snapshot) fn shown(&self, id: u64, extent: Extent) -> Vec<Run> {
+    /// Where the bytes of `extent` of snapshot `id`, or of [`ORIGIN`], are found now (K1), and what keeps them there
+    /// while it is held. [`Source::Below`] is the origin's device.
+    pub(in crate::snapshot) async fn shown(
+        &self,
+        id: u64,
+        extent: Extent,
+    ) -> Result<(Vec<Run>, InUse), IoError> {
+        self.map.run(|pages| Ok((self.attempt_shown(pages, id, extent)?, pages.in_use()))).await
+    }
+
+    /// Where the bytes of `extent` of two snapshots are found, at one instant.
+    pub(in crate::snapshot) async fn shown_both(
+        &self,
+        one: u64,
+        two: u64,
+        extent: Extent,
+    ) -> Result<(Vec<Run>, Vec<Run>), IoError> {
+        let attempt = |pages: &mut Pages| {
+            Ok((self.attempt_shown(pages, one, extent)?, self.attempt_shown(pages, two, extent)?))
+        };
+        self.map.run(attempt).await
+    }
+
+    fn attempt_shown(&self, pages: &mut Pages, id: u64, extent: Extent) -> Result<Vec<Run>, Stop> {
         let parts = extent.align_out(PART_SIZE);
-        let contents = &self.state.borrow().contents;
+        let contents = self.contents.borrow();
         let runs = if self.sabotaged(Sabotage::WrittenAsPreserved) {
-            contents.map.resolve_confused(id, parts)
+            self.map.attempt_resolve_confused(pages, contents.snapshots.keys().copied(), id, parts)?
         } else {
-            contents.map.resolve(id, parts)
+            self.map.attempt_resolve(pages, id, parts)?
         };
         let mut shown = Vec::with_capacity(runs.len());
         let rollback = contents.rollback.as_ref().filter(|rollback| id >= rollback.boundary);
@@ -46,7 +68,7 @@ impl SnapshotStore {
             let mut at = run.extent.offset;
             for gap in rollback.unrestored(run.extent) {
                 push_below(&mut shown, Extent::between(at, gap.offset));
-                shown.extend(contents.map.resolve(rollback.snapshot, gap));
+                shown.extend(self.map.attempt_resolve(pages, rollback.snapshot, gap)?);
                 at = gap.end();
             }
             push_below(&mut shown, Extent::between(at, run.extent.end()));
@@ -54,13 +76,13 @@ impl SnapshotStore {
         let shown: Vec<Run> = shown.into_iter().filter_map(|run| run.clip(extent)).collect();
         let covered: u64 = shown.iter().map(|run| run.extent.length).sum();
         assert_eq!(covered, extent.length, "K1: every byte is somewhere");
-        shown
+        Ok(shown)
     }
 
     /// Whether all of `extent` of the origin is on its device.
     pub(in crate::snapshot) fn shows_device(&self, extent: Extent) -> bool {
-        let state = self.state.borrow();
-        let Some(rollback) = &state.contents.rollback else { return true };
+        let contents = self.contents.borrow();
+        let Some(rollback) = &contents.rollback else { return true };
         rollback.requests.set(rollback.requests.get().wrapping_add(1));
         rollback.unrestored(extent).is_empty()
     }
@@ -86,8 +108,7 @@ impl SnapshotStore {
     pub(in crate::snapshot) async fn read_origin(&self, offset: u64, buffer: Buffer) -> Outcome {
         let extent = Extent::new(offset, buffer.len() as u64);
         let _held = self.hold_target(ORIGIN, extent).await;
-        let runs = self.shown(ORIGIN, extent);
-        let _in_use = self.state.borrow().space.in_use();
+        let (runs, _in_use) = self.shown(ORIGIN, extent).await?;
         self.read_runs(&runs, buffer).await
     }
 
@@ -99,7 +120,7 @@ impl SnapshotStore {
     ) -> Result<Vec<StatusRun>, IoError> {
         let extent = Extent::new(extent.offset, extent.length.min(STATUS_BYTES));
         let mut answer = Vec::new();
-        for run in self.shown(id, extent) {
+        for run in self.shown(id, extent).await?.0 {
             let length = run.extent.length;
             match run.source {
                 Source::Store(_) => answer.push(StatusRun { length, allocation: Allocation::Data }),
@@ -119,32 +140,54 @@ impl SnapshotStore {
     }
 
     /// What of `extent` is not restored: what is pending, and what the target does not have either.
-    pub(super) fn unrestored(&self, extent: Extent) -> (Vec<Extent>, Vec<Extent>) {
-        let (mut pending, mut plain) = (Vec::new(), Vec::new());
-        let contents = &self.state.borrow().contents;
-        let Some(rollback) = &contents.rollback else { return (pending, plain) };
-        for gap in rollback.unrestored(extent) {
-            for run in contents.map.resolve(rollback.snapshot, gap) {
-                let kind = if run.source == Source::Below { &mut plain } else { &mut pending };
-                push(kind, run.extent);
-            }
-        }
+    pub(super) async fn unrestored(&self, extent: Extent) -> Result<(Vec<Extent>, Vec<Extent>), IoError> {
+        let (pending, plain) = self.map.run(|pages| self.attempt_unrestored(pages, extent)).await?;
         assert!(
             pending.iter().chain(&plain).all(|part| part.is_aligned(PART_SIZE)),
             "whole parts are restored"
         );
-        (pending, plain)
+        Ok((pending, plain))
+    }
+
+    fn attempt_unrestored(
+        &self,
+        pages: &mut Pages,
+        extent: Extent,
+    ) -> Result<(Vec<Extent>, Vec<Extent>), Stop> {
+        let (mut pending, mut plain) = (Vec::new(), Vec::new());
+        let contents = self.contents.borrow();
+        let Some(rollback) = &contents.rollback else { return Ok((pending, plain)) };
+        for gap in rollback.unrestored(extent) {
+            for run in self.map.attempt_resolve(pages, rollback.snapshot, gap)? {
+                let kind = if run.source == Source::Below { &mut plain } else { &mut pending };
+                push(kind, run.extent);
+            }
+        }
+        Ok((pending, plain))
     }
 
     /// What of `extent` must be preserved for the newest snapshot of before the boundary, and for which. The parts
     /// are pending, or the newest of after the boundary has none of them (K4).
-    pub(super) fn missing_before_boundary(&self, extent: Extent) -> Option<(u64, Vec<Extent>)> {
-        let contents = &self.state.borrow().contents;
-        let rollback = contents.rollback.as_ref()?;
-        let (newest, descriptor) = contents.snapshots.range(..rollback.boundary).next_back()?;
-        let inside = extent.intersect(Extent::new(0, descriptor.size))?;
-        let missing = contents.map.missing(*newest, inside);
-        (!missing.is_empty()).then_some((*newest, missing))
+    pub(super) async fn missing_before_boundary(
+        &self,
+        extent: Extent,
+    ) -> Result<Option<(u64, Vec<Extent>)>, IoError> {
+        self.map.run(|pages| self.attempt_missing_before_boundary(pages, extent)).await
+    }
+
+    fn attempt_missing_before_boundary(
+        &self,
+        pages: &mut Pages,
+        extent: Extent,
+    ) -> Result<Option<(u64, Vec<Extent>)>, Stop> {
+        let contents = self.contents.borrow();
+        let Some(rollback) = &contents.rollback else { return Ok(None) };
+        let Some((newest, descriptor)) = contents.snapshots.range(..rollback.boundary).next_back() else {
+            return Ok(None);
+        };
+        let Some(inside) = extent.intersect(Extent::new(0, descriptor.size)) else { return Ok(None) };
+        let missing = self.map.attempt_missing(pages, *newest, inside)?;
+        Ok((!missing.is_empty()).then_some((*newest, missing)))
     }
 
     /// Preserves `pending` parts for the snapshots of before the boundary (K4). The caller holds `copies`.
@@ -152,15 +195,18 @@ impl SnapshotStore {
         if self.sabotaged(Sabotage::RestoreUnpreserved) {
             return Ok(());
         }
-        let missing = || pending.iter().filter_map(|extent| self.missing_before_boundary(*extent));
         let mut snapshot = 0;
         let mut runs = Vec::new();
-        for (newest, missing) in missing() {
-            snapshot = newest;
-            runs.extend(missing);
+        for extent in pending {
+            if let Some((newest, missing)) = self.missing_before_boundary(*extent).await? {
+                snapshot = newest;
+                runs.extend(missing);
+            }
         }
         self.preserve_runs(snapshot, runs, &async || Ok(())).await?;
-        assert!(missing().next().is_none(), "K4: {pending:?} are preserved");
+        for extent in pending {
+            assert!(self.missing_before_boundary(*extent).await?.is_none(), "K4: {extent:?} is preserved");
+        }
         Ok(())
     }
 
@@ -174,7 +220,7 @@ impl SnapshotStore {
         let scope = self.scope(extent);
         let Some(source) = self.hold_target(ORIGIN, scope).await else { return Ok(None) };
         let copying = self.copies.lock(scope, LockMode::Exclusive).await;
-        let (pending, plain) = self.unrestored(scope);
+        let (pending, plain) = self.unrestored(scope).await?;
         if pending.is_empty() && plain.is_empty() {
             return Ok(None);
         }
@@ -182,8 +228,7 @@ impl SnapshotStore {
             return Err(error);
         }
         let since = self.target().map_or(ORIGIN, |(_, boundary)| boundary);
-        let newest_is_since =
-            self.state.borrow().contents.newest().is_some_and(|(newest, _)| newest >= since);
+        let newest_is_since = self.contents.borrow().newest().is_some_and(|(newest, _)| newest >= since);
         // K4: a snapshot of after the instant needs what the origin shows, so that goes to the device first.
         let whole = if newest_is_since { Extent::default() } else { extent.align_in(PART_SIZE) };
         let (replaced, kept) = divide(&pending, whole);
@@ -202,14 +247,14 @@ impl SnapshotStore {
 
     /// What a change of `extent` sees to while it is at it.
     fn scope(&self, extent: Extent) -> Extent {
-        let state = self.state.borrow();
+        let contents = self.contents.borrow();
         let parts = extent.align_out(PART_SIZE);
         let many = |rollback: &&Rollback| {
             rollback.marks() > self.options.restored_ranges && rollback.size > parts.offset
         };
-        match state.contents.rollback.as_ref().filter(many) {
+        match contents.rollback.as_ref().filter(many) {
             Some(rollback) => {
-                let region = parts.align_out(REGION_CHUNKS * state.contents.map.chunk_size());
+                let region = parts.align_out(REGION_CHUNKS * self.map.chunk_size());
                 Extent::between(region.offset, region.end().min(rollback.size).max(parts.end()))
             }
             None => parts,
@@ -253,7 +298,7 @@ impl SnapshotStore {
         if self.target().is_none_or(|(target, _)| target != id) {
             return Ok(()); // It has ended while we waited.
         }
-        let (pending, plain) = self.unrestored(parts);
+        let (pending, plain) = self.unrestored(parts).await?;
         self.restore(&pending, Durability::Durable).await?;
         self.mark(join(pending, plain)).await?;
         assert!(self.shows_device(parts), "K2: {parts:?} is restored");

@@ -1,0 +1,392 @@
+//! What was preserved for snapshots, on the persistent tree: (chunk, snapshot, part) -> place, runs compressed.
+//!
+//! Whole chunks that lie one behind the other in the store are one entry, however many: 32 bytes for a sequential
+//! change of any length. Smaller changes are an entry each, or less where they follow each other. Everything here is
+//! one attempt: it changes all that it has to, or nothing.
+//!
+//! Invariants:
+//! - R1. No key lies strictly between the first and the last key of a run. So the run that covers a chunk is found by
+//!   one look to the left, and a chunk within a run has no other entry.
+//! - R2. Content of a part and a snapshot is in the map once.
+
+use super::run::{Found, Search};
+use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
+use std::ops::{Range, RangeInclusive};
+use varve_format::pdata::exception::{Exception, exception_key};
+use varve_format::pdata::node::{Key, Value};
+
+/// The map of what was preserved, named by its root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Preserved {
+    pub tree: Tree,
+    /// Parts of a chunk.
+    pub parts: u32,
+}
+
+/// What a step of an insertion or a hand-over did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// How many parts it dealt with, from the first on.
+    pub count: u64,
+    /// Whether they are in the map now; else their blocks are not needed.
+    pub entered: bool,
+}
+
+/// What a sweep makes of a leaf.
+#[derive(Default)]
+pub(super) struct Swept {
+    /// How many of its entries were dealt with, or need nothing.
+    pub end: usize,
+    /// Whether anything has changed.
+    pub changed: bool,
+    pub entries: Vec<(Key, Value)>,
+    /// How many parts the heir has got.
+    pub handed_over: u64,
+    /// What nobody needs any more.
+    pub given_up: Vec<Found>,
+}
+
+/// Keys that are set and removed as one.
+#[derive(Default)]
+struct Patch {
+    removes: Vec<Key>,
+    puts: Vec<(Key, Value)>,
+}
+
+impl Patch {
+    fn put(&mut self, exception: Exception) {
+        let (key, value) = (exception.key(), exception.value());
+        self.puts.retain(|put| put.0 != key);
+        self.puts.push((key, value));
+    }
+}
+
+impl Preserved {
+    /// Where the parts from `first` to `end` are, as the first of `snapshots` finds them: the first content at or after
+    /// it, up to the last.
+    pub(super) fn find(
+        self,
+        pages: &mut Pages,
+        snapshots: RangeInclusive<u32>,
+        first: u64,
+        end: u64,
+    ) -> Result<Vec<Found>, Stop> {
+        let parts = u64::from(self.parts);
+        let mut found = Vec::new();
+        let mut at = first;
+        let start = exception_key(at / parts, *snapshots.start(), 0);
+        let mut cursor = Cursor::floor(self.tree, pages, start)?;
+        while at < end {
+            let chunk = at / parts;
+            let mut search = Search::new(at, end.min((chunk + 1) * parts));
+            let (until, run) = self.find_chunk(pages, &mut cursor, chunk, &snapshots, &mut search)?;
+            found.extend(search.finish());
+            at = end.min((chunk + 1) * parts);
+            // The chunks behind it of which the same is known.
+            let same = Found {
+                first: (chunk + 1) * parts,
+                count: until.saturating_mul(parts).min(end).saturating_sub((chunk + 1) * parts),
+                place: run.map(|run| run.place + (chunk + 1 - run.chunk) * parts),
+            };
+            if same.count > 0 {
+                found.push(same);
+                at = same.end();
+            }
+        }
+        Ok(found)
+    }
+
+    /// Fills `search`, which lies in `chunk`. Returns the first chunk of which nothing is known yet, and the run that
+    /// holds the chunks before it, if one does.
+    fn find_chunk(
+        self,
+        pages: &mut Pages,
+        cursor: &mut Cursor,
+        chunk: u64,
+        snapshots: &RangeInclusive<u32>,
+        search: &mut Search,
+    ) -> Result<(u64, Option<Exception>), Stop> {
+        let start = exception_key(chunk, *snapshots.start(), 0);
+        cursor.seek_floor(pages, start)?;
+        let mut run: Option<Exception> = None;
+        while let Some(entry) = cursor.entry().map(decode) {
+            let before = entry.key() < start;
+            if !before && (entry.chunk > chunk || entry.snapshot > *snapshots.end() || search.is_done()) {
+                break;
+            }
+            if chunk < entry.end() {
+                if entry.run > 1 {
+                    run = Some(entry); // R1: nothing else covers the chunks behind this one.
+                }
+                if snapshots.contains(&entry.snapshot) {
+                    search.fill(self.of_chunk(entry, chunk));
+                }
+            }
+            cursor.advance(pages)?;
+        }
+        if let Some(run) = run.filter(|run| chunk + 1 < run.end()) {
+            return Ok((run.end() - 1, Some(run).filter(|run| snapshots.contains(&run.snapshot))));
+        }
+        // Nothing lies between the last entry looked at and the next.
+        let next = cursor.entry().map(decode).map_or(u64::MAX, |entry| entry.chunk);
+        Ok((next, None))
+    }
+
+    /// What `entry` says of `chunk`.
+    fn of_chunk(self, entry: Exception, chunk: u64) -> Found {
+        let parts = u64::from(self.parts);
+        let first = chunk * parts + u64::from(entry.part);
+        let place = entry.place + (chunk - entry.chunk) * u64::from(entry.parts);
+        Found { first, count: u64::from(entry.parts), place: Some(place) }
+    }
+
+    /// The parts of an entry, all of them: they follow each other, and so do their places.
+    pub(super) fn of_entry(self, entry: Exception) -> Found {
+        let first = entry.chunk * u64::from(self.parts) + u64::from(entry.part);
+        Found { first, count: u64::from(entry.run) * u64::from(entry.parts), place: Some(entry.place) }
+    }
+
+    /// Enters the beginning of `content` for the first of `snapshots`, unless one of them has it already.
+    pub(super) fn insert(
+        &mut self,
+        pages: &mut Pages,
+        room: Room,
+        snapshots: RangeInclusive<u32>,
+        content: Found,
+    ) -> Result<Step, Stop> {
+        let first = self.first_of(pages, snapshots.clone(), content)?;
+        if first.place.is_some() {
+            return Ok(Step { count: first.count, entered: false }); // R2
+        }
+        let mut new = self.entry(*snapshots.start(), content, first.count);
+        if new.parts == self.parts {
+            let whole = u32::try_from(content.count / u64::from(self.parts)).unwrap_or(u32::MAX);
+            new.run = self.longest_run(pages, new, whole)?;
+        }
+        let mut patch = Patch::default();
+        self.enter(pages, new, &mut patch)?;
+        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        Ok(Step { count: self.of_entry(new).count, entered: true })
+    }
+
+    /// What the snapshots have of the first part of `content`, and of those behind it in its chunk that are alike.
+    fn first_of(
+        self,
+        pages: &mut Pages,
+        snapshots: RangeInclusive<u32>,
+        content: Found,
+    ) -> Result<Found, Stop> {
+        let parts = u64::from(self.parts);
+        let end = content.end().min((content.first / parts + 1) * parts);
+        let found = self.find(pages, snapshots, content.first, end)?;
+        Ok(*found.first().expect("what is looked for is found, or a hole"))
+    }
+
+    /// The entry of the first `count` parts of `content`, which lie in one chunk.
+    fn entry(self, snapshot: u32, content: Found, count: u64) -> Exception {
+        let parts = u64::from(self.parts);
+        let short = |number: u64| u32::try_from(number).expect("a chunk has few parts");
+        Exception {
+            chunk: content.first / parts,
+            snapshot,
+            part: short(content.first % parts),
+            place: content.place.expect("content has a place"),
+            run: 1,
+            parts: short(count),
+        }
+    }
+
+    /// How many whole chunks from that of `new` on, at most `wanted`, can be one run (R1).
+    fn longest_run(self, pages: &mut Pages, new: Exception, wanted: u32) -> Result<u32, Stop> {
+        let mut cursor = Cursor::floor(self.tree, pages, new.key())?;
+        if let Some(before) = cursor.entry().map(decode).filter(|before| before.key() < new.key()) {
+            if new.key() < before.last_key() {
+                return Ok(1); // Of a run that is about to be cut a part will lie behind.
+            }
+            cursor.advance(pages)?;
+        }
+        let Some(next) = cursor.entry().map(decode) else { return Ok(wanted) };
+        let free = u32::try_from(next.chunk.saturating_sub(new.chunk)).unwrap_or(u32::MAX);
+        Ok(wanted.min(free).max(1))
+    }
+
+    /// What has to be changed so that `new`, of which nothing is in the map, is.
+    fn enter(self, pages: &mut Pages, new: Exception, patch: &mut Patch) -> Result<(), Stop> {
+        let before = self.before(pages, new.key())?;
+        if let Some(run) = before.filter(|run| new.key() < run.last_key()) {
+            // R1: the key comes before the run's own key of its chunk, or behind it.
+            let own = exception_key(new.chunk, run.snapshot, 0);
+            let cut = if new.key() < own { new.chunk } else { new.chunk + 1 };
+            assert!(run.chunk < cut && cut < run.end(), "R1: both sides have chunks");
+            patch.put(tail(run, cut));
+            patch.put(Exception { run: length(run.chunk, cut), ..run });
+            patch.put(new);
+            return Ok(());
+        }
+        let Some((before, joined)) = before.and_then(|before| Some((before, self.join(before, new)?))) else {
+            patch.put(new);
+            return Ok(());
+        };
+        // Parts that have become a whole chunk may go on a run of whole chunks.
+        let grown = before.parts < self.parts && joined.parts == self.parts;
+        let elder = if grown { self.before(pages, before.key())? } else { None };
+        match elder.and_then(|elder| self.join(elder, joined)) {
+            Some(longer) => {
+                patch.removes.push(before.key());
+                patch.put(longer);
+            }
+            None => patch.put(joined),
+        }
+        Ok(())
+    }
+
+    /// The last entry before `key`.
+    fn before(self, pages: &mut Pages, key: Key) -> Result<Option<Exception>, Stop> {
+        let Some(key) = key.checked_sub(1) else { return Ok(None) };
+        Ok(self.tree.floor(pages, key)?.map(decode))
+    }
+
+    /// Both as one entry, if `new` goes on where `before` ends, in the origin and in the store.
+    fn join(self, before: Exception, new: Exception) -> Option<Exception> {
+        let (left, right) = (self.of_entry(before), self.of_entry(new));
+        let follows = before.snapshot == new.snapshot
+            && left.end() == right.first
+            && left.place.map(|place| place + left.count) == right.place;
+        if !follows {
+            return None;
+        }
+        if before.parts == self.parts && new.parts == self.parts {
+            return before.run.checked_add(new.run).map(|run| Exception { run, ..before });
+        }
+        let within = before.chunk == new.chunk && before.run == 1;
+        within.then(|| Exception { parts: before.parts + new.parts, ..before })
+    }
+
+    /// Hands the beginning of what `entry` keeps, for a snapshot that is leaving, to `heir`, if there is one and it
+    /// needs it: its id and the number of its parts.
+    pub(super) fn hand_over(
+        &mut self,
+        pages: &mut Pages,
+        room: Room,
+        entry: Exception,
+        heir: Option<(u32, u64)>,
+    ) -> Result<Step, Stop> {
+        let content = self.of_entry(entry);
+        let mut patch = Patch::default();
+        patch.removes.push(entry.key());
+        let needed = heir.and_then(|(heir, size)| Some((heir, content.clip(0, size)?)));
+        let Some((heir, needed)) = needed else {
+            self.tree.patch(pages, &patch.removes, &[], room)?;
+            return Ok(Step { count: content.count, entered: false });
+        };
+        assert!(heir < entry.snapshot, "an heir is older");
+        let first = self.first_of(pages, heir..=entry.snapshot - 1, needed)?;
+        let entered = first.place.is_none();
+        let mut count = first.count;
+        if entered {
+            let mut new = self.entry(heir, needed, count);
+            if new.parts == self.parts {
+                // R1: nothing lies between the run's keys, so nothing will between those of the heir.
+                new.run =
+                    u32::try_from(needed.count / u64::from(self.parts)).expect("no longer than the entry");
+                count = self.of_entry(new).count;
+            }
+            self.enter(pages, new, &mut patch)?;
+        }
+        self.leave(entry, count, &mut patch);
+        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        Ok(Step { count, entered })
+    }
+
+    /// What becomes of the entries of one leaf when `leaving` hands over to `heir` what it has in `looked` of them, or
+    /// in the first of these that can be dealt with without looking beyond the leaf. The heir: its id and its parts.
+    pub(super) fn sweep(
+        self,
+        leaf: &[(Key, Value)],
+        looked: Range<usize>,
+        leaving: u32,
+        heir: Option<(u32, u64)>,
+    ) -> Swept {
+        let mut swept = Swept { end: looked.end, ..Swept::default() };
+        let mut kept: Vec<Exception> = leaf[..looked.start].iter().copied().map(decode).collect();
+        for (index, entry) in leaf.iter().copied().map(decode).enumerate().take(looked.end).skip(looked.start)
+        {
+            if entry.snapshot != leaving {
+                kept.push(entry);
+                continue;
+            }
+            let content = self.of_entry(entry);
+            match heir.filter(|(_, size)| content.first < *size) {
+                None => {
+                    swept.given_up.push(content);
+                    swept.changed = true;
+                }
+                Some((heir, size)) if content.end() <= size && self.is_alone(&kept, entry, heir) => {
+                    swept.handed_over += content.count;
+                    swept.changed = true;
+                    let mut new = Exception { snapshot: heir, ..entry };
+                    while let Some(joined) = kept.last().and_then(|before| self.join(*before, new)) {
+                        kept.pop();
+                        new = joined;
+                    }
+                    kept.push(new);
+                }
+                Some(_) => {
+                    swept.end = index;
+                    break;
+                }
+            }
+        }
+        swept.entries = kept.iter().map(|entry| (entry.key(), entry.value())).collect();
+        swept.entries.extend(&leaf[swept.end..]);
+        swept
+    }
+
+    /// Whether the entries `before` it in its leaf show that no snapshot from `heir` on has anything of `entry`, and
+    /// that it stays in its leaf as the heir's.
+    fn is_alone(self, before: &[Exception], entry: Exception, heir: u32) -> bool {
+        for other in before.iter().rev() {
+            if other.end() <= entry.chunk {
+                return true; // R1: nothing before that reaches farther.
+            }
+            if other.snapshot > heir || (other.snapshot == heir && other.part + other.parts > entry.part) {
+                return false;
+            }
+            if other.snapshot < heir {
+                // R1: a run that covers the chunk, or another snapshot's entry, and neither is asked.
+                return true;
+            }
+        }
+        false
+    }
+
+    /// What is left of `entry` without its first `count` parts.
+    fn leave(self, entry: Exception, count: u64, patch: &mut Patch) {
+        let content = self.of_entry(entry);
+        let Some(mut left) = content.clip(content.first + count, content.end()) else { return };
+        let within = left.first % u64::from(self.parts);
+        if within != 0 {
+            let rest = left.count.min(u64::from(self.parts) - within);
+            patch.put(self.entry(entry.snapshot, left, rest));
+            let Some(behind) = left.clip(left.first + rest, left.end()) else { return };
+            left = behind;
+        }
+        let run = u32::try_from(left.count / u64::from(self.parts)).expect("no longer than the entry");
+        patch.put(Exception { run, ..self.entry(entry.snapshot, left, u64::from(self.parts)) });
+    }
+}
+
+pub(super) fn decode((key, value): (Key, Value)) -> Exception {
+    Exception::decode(key, value).expect("what the map holds was encoded, and its checksum is sound")
+}
+
+/// `run` from `chunk` on.
+fn tail(run: Exception, chunk: u64) -> Exception {
+    assert!((run.chunk..run.end()).contains(&chunk), "R1: the chunk is part of the run");
+    let place = run.place + (chunk - run.chunk) * u64::from(run.parts);
+    Exception { chunk, place, run: length(chunk, run.end()), ..run }
+}
+
+fn length(first: u64, end: u64) -> u32 {
+    u32::try_from(end - first).expect("a part of a run is no longer than the run")
+}

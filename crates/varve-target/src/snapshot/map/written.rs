@@ -1,0 +1,115 @@
+//! What was written to snapshots, on the persistent tree: (snapshot, part) -> place, parts that follow each other joined.
+//!
+//! Everything here is one attempt: it changes all that it has to, or nothing.
+//!
+//! Invariant W3: entries of one snapshot do not overlap.
+
+use super::run::{Found, advance};
+use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
+use varve_format::pdata::node::{Key, Value};
+use varve_format::pdata::written::{Written, written_key};
+
+/// The map of what was written, named by its root.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WrittenMap {
+    pub tree: Tree,
+}
+
+impl WrittenMap {
+    /// Where the parts from `first` to `end` of `snapshot` are that were written to it.
+    pub(super) fn find(
+        self,
+        pages: &mut Pages,
+        snapshot: u32,
+        first: u64,
+        end: u64,
+    ) -> Result<Vec<Found>, Stop> {
+        let mut found = Vec::new();
+        let mut at = first;
+        let mut cursor = Cursor::floor(self.tree, pages, written_key(snapshot, first))?;
+        while at < end {
+            let entry = cursor.entry().map(decode).filter(|entry| written_key(snapshot, end) > entry.key());
+            let Some(entry) = entry else { break };
+            if entry.snapshot == snapshot && at < entry.end() {
+                let content = of(entry);
+                let gap = Found { first: at, count: content.first.saturating_sub(at), place: None };
+                found.extend(Some(gap).filter(|gap| gap.count > 0));
+                found.extend(content.clip(at, end));
+                at = content.end().min(end);
+            }
+            cursor.advance(pages)?;
+        }
+        found.extend((at < end).then(|| Found { first: at, count: end - at, place: None }));
+        Ok(found)
+    }
+
+    /// Enters the beginning of `content`, which was written to `snapshot`, in place of what it had there. How many
+    /// parts that is, and where what it had lay.
+    pub(super) fn insert(
+        &mut self,
+        pages: &mut Pages,
+        room: Room,
+        snapshot: u32,
+        content: Found,
+    ) -> Result<Found, Stop> {
+        let old = self.find(pages, snapshot, content.first, content.end())?;
+        let old = *old.first().expect("what is looked for is found, or a hole");
+        let place = content.place.expect("content has a place");
+        let mut new = Written { snapshot, part: old.first, place, count: old.count };
+        let mut puts: Vec<(Key, Value)> = Vec::new();
+        let mut removes: Vec<Key> = Vec::new();
+        let mut before = match new.key().checked_sub(1) {
+            Some(key) => self.tree.floor(pages, key)?.map(decode),
+            None => None,
+        };
+        if old.place.is_some() {
+            let whole = self.tree.floor(pages, new.key())?.map(decode).expect("W3: what was found is there");
+            if whole.part < new.part {
+                let head = Written { count: new.part - whole.part, ..whole };
+                puts.push((head.key(), head.value()));
+                before = Some(head);
+            } else {
+                removes.push(whole.key());
+            }
+            if new.end() < whole.end() {
+                let place = advance(whole.place, new.end() - whole.part);
+                let rest = Written { part: new.end(), place, count: whole.end() - new.end(), ..whole };
+                puts.push((rest.key(), rest.value()));
+            }
+        }
+        if let Some(before) = before.filter(|before| goes_on(*before, new)) {
+            new = Written { count: before.count + new.count, ..before };
+        }
+        puts.retain(|put| put.0 != new.key());
+        removes.retain(|key| *key != new.key());
+        puts.push((new.key(), new.value()));
+        self.tree.patch(pages, &removes, &puts, room)?;
+        Ok(old)
+    }
+
+    /// Takes out the first entry of `snapshot`; `None` if there is none.
+    pub(super) fn take_first(
+        &mut self,
+        pages: &mut Pages,
+        room: Room,
+        snapshot: u32,
+    ) -> Result<Option<Found>, Stop> {
+        let first = Cursor::ceiling(self.tree, pages, written_key(snapshot, 0))?.entry().map(decode);
+        let Some(entry) = first.filter(|entry| entry.snapshot == snapshot) else { return Ok(None) };
+        self.tree.patch(pages, &[entry.key()], &[], room)?;
+        Ok(Some(of(entry)))
+    }
+}
+
+fn goes_on(before: Written, new: Written) -> bool {
+    let place = advance(before.place, before.count);
+    before.snapshot == new.snapshot && before.end() == new.part && place == new.place
+}
+
+pub(super) fn of(entry: Written) -> Found {
+    Found { first: entry.part, count: entry.count, place: Some(entry.place) }
+}
+
+pub(super) fn decode((key, value): (Key, Value)) -> Written {
+    Written::decode(key, value).expect("what the map holds was encoded, and its checksum is sound")
+}

@@ -1,0 +1,110 @@
+//! How much room there is in a store, and for whom.
+//!
+//! Whoever takes space leaves to others what they must be able to do: a checkpoint needs blocks for its table of
+//! snapshots, an entry without data a block of the log, and every change blocks for the nodes that it makes anew. So
+//! at 100 % full snapshots can still be removed, which is what makes room.
+
+use super::SnapshotStore;
+use super::map::report;
+use crate::pdata::{MapError, Pace, Pages, Room, Side};
+use varve_block::{Extent, IoError, LockMode, RangeGuard};
+use varve_format::store::PART_SIZE;
+
+/// Blocks of the log that are left to entries without data.
+const LOG_BLOCKS: u64 = 3;
+/// The least number of entries of a node above the leaves, as a rule.
+const FAN_OUT: u64 = 42;
+
+/// The most blocks that `steps` changes of a map take for nodes: copies of those on their paths, the same again
+/// for those that are full and split, and new ones.
+fn node_blocks(pages: &Pages, steps: u64) -> u64 {
+    let nodes = pages.nodes();
+    let height = u64::from(nodes.max(1).ilog(FAN_OUT)) + 2;
+    2 * nodes.min(steps * height) + steps / 32 + 3
+}
+
+impl SnapshotStore {
+    /// Blocks for the nodes that `entries` mappings of `bytes` bytes in all will change.
+    pub(super) fn blocks_for_nodes(&self, pages: &Pages, entries: usize, bytes: u64) -> u64 {
+        let chunks = bytes / self.map.chunk_size() + entries as u64;
+        node_blocks(pages, 2 * chunks)
+    }
+
+    /// Bytes that data may take, if that adds at most `entries` mappings of `bytes` bytes in all to the maps.
+    pub(super) fn available(&self, entries: usize, bytes: u64) -> u64 {
+        self.available_of(&self.blocks.pages(), entries, bytes)
+    }
+
+    /// As [`SnapshotStore::available`], within an attempt: whoever takes space asks in the same moment, for others take
+    /// some while it waits for a page.
+    pub(super) fn available_of(&self, pages: &Pages, entries: usize, bytes: u64) -> u64 {
+        let nodes = self.blocks_for_nodes(pages, entries, bytes);
+        pages.room(Room::Ordinary).saturating_sub(nodes) * PART_SIZE
+    }
+
+    /// Keeps the blocks that the next checkpoint needs; to be called when its table gets longer or
+    /// shorter (S9).
+    pub(super) fn keep_for_checkpoint(&self) {
+        let blocks = self.contents.borrow().table_blocks() + LOG_BLOCKS;
+        self.blocks.pages().keep_for_commit(blocks);
+    }
+
+    /// Whether an entry without data may be logged without a checkpoint first.
+    pub(super) fn log_has_room(&self) -> bool {
+        let pages = self.blocks.pages();
+        pages.room(Room::All) + LOG_BLOCKS > pages.kept_for_commit()
+    }
+
+    /// Whether a checkpoint would set anything free.
+    pub(super) fn checkpoint_gains(&self) -> bool {
+        let gain = self.blocks.pages().reclaimable_blocks() + self.state.borrow().log.blocks.len() as u64;
+        gain > 0 || !self.contents.borrow().leaving.is_empty()
+    }
+
+    /// Takes runs for the content of a record, or the block of the record behind it: as few as there are, and all of
+    /// them or what is free for `room`. The first one begins at `behind` if that is free.
+    pub(super) async fn take_for_record(
+        &self,
+        behind: u64,
+        blocks: u64,
+        room: Room,
+    ) -> Result<Vec<(u64, u64)>, IoError> {
+        let (mut runs, mut left): (Vec<(u64, u64)>, u64) = (Vec::new(), blocks);
+        while left > 0 {
+            let taken = self.blocks.run(|pages| {
+                let left = left.min(pages.room(room));
+                let first = if runs.is_empty() { pages.take_at(behind, left)? } else { (behind, 0) };
+                if first.1 > 0 { Ok(first) } else { pages.take_on(Side::Near, left) }
+            });
+            match taken.await {
+                Ok(run) => {
+                    left -= run.1;
+                    runs.push(run);
+                }
+                Err(MapError::Full) => break,
+                Err(error) => {
+                    runs.into_iter().for_each(|run| self.blocks.pages().untake(run));
+                    return Err(report(error));
+                }
+            }
+        }
+        Ok(runs)
+    }
+
+    /// Writes nodes where they will stay when many are dirty, so that the cache can give them up.
+    pub(super) async fn relieve(&self, pace: Pace) {
+        if !self.blocks.pages().wants_commit() {
+            return;
+        }
+        let _writing = self.write_nodes_alone().await;
+        if let Err(error) = self.blocks.write_back(pace).await.map_err(report) {
+            // They stay in memory, and the next checkpoint tells.
+            tracing::warn!(store = %self.id, %error, "nodes cannot be written back");
+        }
+    }
+
+    /// T6: the right to write nodes.
+    pub(super) async fn write_nodes_alone(&self) -> RangeGuard {
+        self.writing.lock(Extent::new(0, 1), LockMode::Exclusive).await
+    }
+}
