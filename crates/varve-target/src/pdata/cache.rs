@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - K1. A node that is dirty or pinned is not given up (T4).
-//! - K2. With nothing dirty or pinned there are at most `budget` nodes.
+//! - K2. With nothing dirty or pinned there are at most `budget` nodes, after as many searches as it takes.
 //! - K3. Nodes are given up only when one is read or written, never in the middle of an attempt (T3).
 
 use super::policy::{BlockMap, Policy, PolicyKind};

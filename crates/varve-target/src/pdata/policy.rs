@@ -7,6 +7,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
 
+/// So many nodes a policy looks at, at most, for one to give up. In a row of nodes that may not go, because they are not
+/// written yet, the search goes on the next time, and the cache holds a little more meanwhile: nobody waits for it.
+const SEARCH_MAX: usize = 256;
+
 /// A table by block number.
 pub(super) type BlockMap<V> = HashMap<u64, V, BuildHasherDefault<BlockHasher>>;
 
@@ -78,7 +82,8 @@ pub(super) trait Policy {
     fn insert(&mut self, address: u64);
     /// `address` was used.
     fn touch(&mut self, address: u64);
-    /// Which to give up, of those that `may_go`; it is forgotten at once.
+    /// Which to give up, of those that `may_go`; it is forgotten at once. Looks at [`SEARCH_MAX`] of them at most, and
+    /// at others the next time.
     fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64>;
     /// `address` is gone for another reason.
     fn remove(&mut self, address: u64);
@@ -104,7 +109,7 @@ impl Policy for RoundRobin {
     }
     fn touch(&mut self, _address: u64) {}
     fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
-        for _ in 0..self.slots.len() {
+        for _ in 0..self.slots.len().min(SEARCH_MAX) {
             self.hand = (self.hand + 1) % self.slots.len();
             if let Some(address) = self.slots[self.hand].filter(|address| may_go(*address)) {
                 self.remove(address);
@@ -137,7 +142,7 @@ impl Policy for Fifo {
     }
     fn touch(&mut self, _address: u64) {}
     fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
-        for _ in 0..self.queue.len() {
+        for _ in 0..self.queue.len().min(SEARCH_MAX) {
             let (address, stamp) = self.queue.pop_front()?;
             if self.present.get(&address) != Some(&stamp) {
                 continue;
@@ -174,9 +179,17 @@ impl Policy for Lru {
         self.insert(address);
     }
     fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
-        let address = self.order.values().copied().find(|address| may_go(*address))?;
-        self.remove(address);
-        Some(address)
+        for _ in 0..self.order.len().min(SEARCH_MAX) {
+            let (stamp, address) = self.order.pop_first()?;
+            if may_go(address) {
+                self.stamps.remove(&address);
+                return Some(address);
+            }
+            // It is not written yet, or somebody has it: that counts as a use.
+            assert_eq!(self.stamps.remove(&address), Some(stamp), "one place in the order");
+            self.insert(address);
+        }
+        None
     }
     fn remove(&mut self, address: u64) {
         if let Some(stamp) = self.stamps.remove(&address) {
@@ -208,7 +221,7 @@ impl Policy for Sieve {
     }
     fn victim(&mut self, may_go: &dyn Fn(u64) -> bool) -> Option<u64> {
         // Twice round: the first pass may only clear marks.
-        for _ in 0..self.queue.len() * 2 {
+        for _ in 0..(self.queue.len() * 2).min(SEARCH_MAX) {
             let next = self.queue.range(self.hand..).next().or_else(|| self.queue.iter().next());
             let (stamp, (address, used)) = next.map(|(stamp, entry)| (*stamp, *entry))?;
             self.hand = stamp + 1;
