@@ -40,6 +40,8 @@ need_root_and() {
 
 start_daemon() {
     mkdir -p "$work/state"
+    # What an earlier daemon said is no answer of this one.
+    : >"$work/daemon.out"
     "$varve_bin" daemon --state "$work/state" --socket "$VARVE_SOCKET" "${daemon_options[@]}" >"$work/daemon.out" 2>>"$work/daemon.log" &
     daemon_pid=$!
     local n
