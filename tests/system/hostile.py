@@ -20,14 +20,14 @@ def expect(what, condition):
 
 def served():
     """An honest client is still served."""
-    client = Client(path, export, timeout=10)
+    client = Client(path, export, timeout=60)
     client.read(0, 4096)
     client.close()
 
 
 def raw(data, read=True):
     """Sends bytes after the greeting and returns what comes until the server hangs up."""
-    sock = connect(path, 10)
+    sock = connect(path, 60)
     got = b""
     try:
         sock.sendall(data)
@@ -59,7 +59,7 @@ def lying_options():
 
 
 def lying_requests():
-    client = Client(path, export, timeout=10)
+    client = Client(path, export, timeout=60)
     size = client.size
     cases = [
         (READ, size, 4096), (READ, size - 1, 2), (READ, (1 << 64) - 1, 1), (READ, (1 << 64) - 4096, 4096),
@@ -76,13 +76,13 @@ def lying_requests():
         expect("a read of 4 GiB refused", False)
     except (NbdError, ConnectionError, OSError):
         pass
-    client = Client(path, export, timeout=10)
+    client = Client(path, export, timeout=60)
     client.sock.sendall(struct.pack(">IHHQQI", REQUEST_MAGIC, 0, WRITE, 1, 0, 0xFFFFFFFF))
     try:
         client.reply()
     except (ConnectionError, OSError):
         pass
-    client = Client(path, export, timeout=10)
+    client = Client(path, export, timeout=60)
     client.sock.sendall(os.urandom(4096))
     try:
         client.take(1)
@@ -93,14 +93,14 @@ def lying_requests():
 
 def stalls():
     """Connections that stop at every stage, held open while an honest client works."""
-    held = [connect(path, 10) for _ in range(60)]
+    held = [connect(path, 60) for _ in range(60)]
     for index in range(20):
-        client = Client(path, export, timeout=10)
+        client = Client(path, export, timeout=60)
         head = struct.pack(">IHHQQI", REQUEST_MAGIC, 0, WRITE, 1, 0, 1 << 20)
         client.sock.sendall(head[: index + 4] if index < 20 else head)
         held.append(client.sock)
     # Asks for much and never reads the answers.
-    greedy = Client(path, export, timeout=10)
+    greedy = Client(path, export, timeout=60)
     greedy.sock.settimeout(2)
     try:
         for cookie in range(4000):
@@ -117,7 +117,7 @@ def flood():
     def one():
         try:
             for _ in range(100):
-                connect(path, 10).close()
+                connect(path, 60).close()
         except OSError:
             pass
     threads = [threading.Thread(target=one) for _ in range(8)]

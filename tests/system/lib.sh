@@ -9,7 +9,7 @@ work=$(mktemp -d "${VARVE_TEST_DIR:-${TMPDIR:-/var/tmp}}/varve-test.XXXXXX")
 export VARVE_SOCKET=$work/varve.sock
 # What clients leave behind goes with the folder.
 cd "$work"
-daemon_pid='' passed=0 failed=0
+daemon_pid='' passed=0 failed=0 finished=''
 daemon_options=()
 
 [ -x "$varve_bin" ] || { echo "no $varve_bin: run 'cargo build -p varve-cli' first" >&2; exit 1; }
@@ -40,12 +40,12 @@ need_root_and() {
 
 start_daemon() {
     mkdir -p "$work/state"
-    # What an earlier daemon said is no answer of this one.
+    # Emptied here and not by the daemon's own shell, which may come to it only after the first look below.
     : >"$work/daemon.out"
     "$varve_bin" daemon --state "$work/state" --socket "$VARVE_SOCKET" "${daemon_options[@]}" >"$work/daemon.out" 2>>"$work/daemon.log" &
     daemon_pid=$!
     local n
-    for n in $(seq 200); do
+    for n in $(seq 1200); do
         if grep -q '^ready' "$work/daemon.out"; then return 0; fi
         kill -0 "$daemon_pid" 2>/dev/null || break
         sleep 0.05
@@ -62,11 +62,19 @@ kill_daemon() {
     kill -9 "$daemon_pid"; wait "$daemon_pid" 2>/dev/null || true; daemon_pid=''
 }
 uri_of() { printf 'nbd+unix:///?socket=%s' "$1"; }
+events() { varve status --json | jq -r '.data.events[] | .subject + ": " + .message'; }
+has_event() { # what, pattern
+    local n
+    for n in $(seq 1200); do if events | grep -qE -- "$2"; then pass "$1"; return; fi; sleep 0.05; done
+    fail "$1: no event /$2/"; events | tail -n 5
+}
 json() { jq -er "$1"; }
 loop_attach() { losetup -f --show --direct-io=on "$1"; }
 
 cleanup() {
     local at
+    # A command that was not to fail has: the checks behind it were not made.
+    if [ -z "$finished" ]; then echo "    FAIL  it ended early; the daemon's log ends:"; tail -n 40 "$work/daemon.log" 2>/dev/null | sed 's/^/    /' || true; fi
     for at in "$work"/mnt*; do if mountpoint -q "$at" 2>/dev/null; then umount -l "$at" || true; fi; done
     losetup -l -n -O NAME,BACK-FILE 2>/dev/null | awk -v w="$work/" 'index($2, w) == 1 { print $1 }' | xargs -r -n1 losetup -d || true
     if [ -n "$daemon_pid" ]; then kill "$daemon_pid" 2>/dev/null || true; wait "$daemon_pid" 2>/dev/null || true; fi
@@ -75,6 +83,7 @@ cleanup() {
 }
 trap cleanup EXIT
 finish() {
+    finished=1
     printf '    %s: %d passed, %d failed\n' "$(basename "$0")" "$passed" "$failed"
     if [ "$failed" != 0 ]; then echo "    --- the daemon's log ends:"; tail -n 20 "$work/daemon.log" 2>/dev/null | sed 's/^/    /'; fi
     [ "$failed" = 0 ]

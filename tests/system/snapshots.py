@@ -1,7 +1,7 @@
 """What the snapshot tests need beyond the command: scattered writes, comparisons of all bytes, latencies.
 
 snapshots.py scatter SOCKET EXPORT STEP SEED        writes 4 KiB at every STEP bytes; content depends on SEED and place
-snapshots.py load SOCKET EXPORT SECONDS SEED        random 4 KiB writes one after the other; prints latencies in ms
+snapshots.py load SOCKET EXPORT SECONDS SEED        random 4 KiB writes one after the other, until SIGTERM at most; prints latencies in ms
 snapshots.py pairs SOCKET_A SOCKET_B SECONDS        counts in both volumes, first in A, then in B; prints latencies
 snapshots.py counters SOCKET_A SOCKET_B             the two counters
 snapshots.py compare SOCKET_A SOCKET_B DIFF         all bytes compared; DIFF is the JSON of `snap diff`
@@ -11,6 +11,7 @@ snapshots.py remove SOCKET NAME…                    asks the daemon to remove;
 import http.client
 import json
 import random
+import signal
 import socket
 import struct
 import sys
@@ -50,8 +51,10 @@ def summary(latencies):
 def load(path, export, seconds, seed):
     client, rng = Client(path, export), random.Random(int(seed))
     end, latencies = time.time() + float(seconds), []
+    stopping = []
+    signal.signal(signal.SIGTERM, lambda *_: stopping.append(True))
     try:
-        while time.time() < end:
+        while time.time() < end and not stopping:
             at = rng.randrange(client.size // BLOCK) * BLOCK
             data = rng.randbytes(BLOCK)
             begun = time.perf_counter()

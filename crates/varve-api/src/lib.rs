@@ -20,8 +20,8 @@ pub use nouns::{
 };
 pub use requests::{
     ExportCreate, ExportRemove, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
-    PhysicalVolumeRemove, PhysicalVolumeScan, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotCreate,
-    SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
+    PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,

@@ -409,6 +409,7 @@ nouns! {
     }
 
     /// Something that a check found.
+    #[derive(Default)]
     struct Finding {
         /// Whether it is damage; else it is only worth knowing.
         pub damage: bool,
@@ -416,6 +417,15 @@ nouns! {
         pub structure: String,
         /// What is wrong with it.
         pub message: String,
+        /// The volume that is concerned: `VG/LV`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub volume: Option<String>,
+        /// The snapshot that is concerned: `VG/LV@SNAP`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub snapshot: Option<String>,
+        /// The bytes of it that are concerned.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub extents: Vec<ByteExtent>,
     }
 
     /// A disk that was checked.
@@ -440,5 +450,12 @@ nouns! {
         pub disks: Vec<CheckedDisk>,
         /// What was found about groups and volumes, beyond single disks.
         pub findings: Vec<Finding>,
+    }
+}
+
+impl Plan {
+    /// A plan that takes and frees nothing.
+    pub fn of_steps(steps: Vec<String>) -> Self {
+        Self { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
     }
 }

@@ -22,6 +22,19 @@ macro_rules! requests {
     };
 }
 
+/// What a command says of what is done when snapshot stores fill.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PolicyWords {
+    /// What becomes of writes for which the snapshots have no room; usually `pause`.
+    pub when_full: Option<WhenFull>,
+    /// How long they wait, such as `5m`; usually a minute.
+    pub pause_timeout: Option<String>,
+    /// When the stores grow and by how much: `80%:20%`, which is usual, or `off`.
+    pub auto_extend: Option<String>,
+}
+
 requests! {
     /// Labels disks.
     struct PhysicalVolumeCreate {
@@ -112,22 +125,14 @@ requests! {
         stripes: Option<u32>,
         /// Bytes on one disk before the next one's turn; 64 KiB if not given.
         stripe_size: Option<String>,
-        /// What becomes of writes for which its snapshots have no room; `pause` if not given.
-        when_full: Option<WhenFull>,
-        /// How long they wait, such as `60s`; a minute if not given.
-        pause_timeout: Option<String>,
-        /// When its snapshot stores grow and by how much: `80%:20%`, which is also meant if not given, or `off`.
-        auto_extend: Option<String>,
+        /// What is done when its snapshot stores fill; what is not given is as usual.
+        snapshot_policy: PolicyWords,
     }
 
     /// Changes what a volume declares; what is not given stays.
     struct VolumeChange {
-        /// What becomes of writes for which its snapshots have no room.
-        when_full: Option<WhenFull>,
-        /// How long they wait, such as `60s`.
-        pause_timeout: Option<String>,
-        /// When its snapshot stores grow and by how much: `80%:20%`, or `off`.
-        auto_extend: Option<String>,
+        /// What is done when its snapshot stores fill.
+        snapshot_policy: PolicyWords,
     }
 
     /// Grows or shrinks a volume.
@@ -144,22 +149,14 @@ requests! {
         size: String,
         /// Bytes in a block; 64 KiB if not given.
         block_size: Option<String>,
-        /// What becomes of writes for which it has no room: `pause`, which is meant if not given, or `error`.
-        when_full: Option<WhenFull>,
-        /// How long they wait, such as `60s`; a minute if not given.
-        pause_timeout: Option<String>,
-        /// When it grows and by how much: `80%:20%`, which is also meant if not given, or `off`.
-        auto_extend: Option<String>,
+        /// What is done when it fills; what is not given is as usual. It drops no snapshots.
+        policy: PolicyWords,
     }
 
     /// Changes what a pool declares; what is not given stays.
     struct PoolChange {
-        /// What becomes of writes for which it has no room: `pause` or `error`.
-        when_full: Option<WhenFull>,
-        /// How long they wait, such as `60s`.
-        pause_timeout: Option<String>,
-        /// When it grows and by how much: `80%:20%`, or `off`.
-        auto_extend: Option<String>,
+        /// What is done when it fills.
+        policy: PolicyWords,
     }
 
     /// Makes snapshots, all of one instant.

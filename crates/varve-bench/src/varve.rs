@@ -20,8 +20,8 @@ pub(crate) struct Varve {
 }
 
 impl Varve {
-    /// Starts the daemon with its state and sockets in `directory`.
-    pub(crate) fn start(program: &Path, directory: &Path) -> Result<Self, String> {
+    /// Starts the daemon with its state and sockets in `directory`, and makes `disk` the one disk of a group.
+    pub(crate) fn start(program: &Path, directory: &Path, disk: &Path, cache: Cache) -> Result<Self, String> {
         if !program.exists() {
             return Err(format!("{} is not built", program.display()));
         }
@@ -33,7 +33,9 @@ impl Varve {
         let mut server = Server::start(program, &arguments, &directory.join("varve.log"))?;
         server.wait_for_word("ready")?;
         let directory = directory.to_owned();
-        Ok(Self { program: program.to_owned(), directory, socket, server })
+        let varve = Self { program: program.to_owned(), directory, socket, server };
+        varve.create_group(disk, cache)?;
+        Ok(varve)
     }
 
     /// The daemon's process.
@@ -62,7 +64,7 @@ impl Varve {
     }
 
     /// Makes `file` the one disk of the group.
-    pub(crate) fn create_group(&self, file: &Path, cache: Cache) -> Result<(), String> {
+    fn create_group(&self, file: &Path, cache: Cache) -> Result<(), String> {
         let file = file.to_string_lossy();
         let cache = match cache {
             Cache::Buffered => "buffered",

@@ -172,6 +172,16 @@ impl<'a> Completion<'a> {
     pub fn pending(future: impl Future<Output = Outcome> + 'a) -> Self {
         Completion::Pending(Box::pin(future))
     }
+    /// The same request, with `kept` held until it is done.
+    pub fn keeping<T: 'a>(self, kept: T) -> Self {
+        match self {
+            Completion::Pending(future) => Completion::pending(async move {
+                let _kept = kept;
+                future.await
+            }),
+            ready @ Completion::Ready(_) => ready,
+        }
+    }
 }
 
 impl Future for Completion<'_> {

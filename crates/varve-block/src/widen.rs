@@ -106,13 +106,7 @@ impl BlockDevice for Widened {
             io if aligned && self.lock.is_idle() => {
                 // The common case: nobody merges, so the change only has to keep later merges out.
                 let guard = self.lock.try_lock(io.extent(), LockMode::Exclusive);
-                match self.device.submit(io) {
-                    Completion::Pending(future) => Completion::pending(async move {
-                        let _guard = guard;
-                        future.await
-                    }),
-                    ready @ Completion::Ready(_) => ready,
-                }
+                self.device.submit(io).keeping(guard)
             }
             io => Completion::pending(self.change(io)),
         }

@@ -116,6 +116,15 @@ impl Jobs {
         progress
     }
 
+    /// Says what keeps a running job from going on, or that nothing does any more.
+    pub(crate) fn say_trouble(&self, id: u64, trouble: Option<Failure>) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&id)
+            && !is_ended(entry)
+        {
+            entry.job.error = trouble; // J1
+        }
+    }
+
     /// Ends a job; those who wait for it go on.
     pub(crate) fn finish(&self, id: u64, result: Result<(), Failure>, now: u64) {
         let waiting = {
@@ -210,10 +219,14 @@ mod tests {
         );
         let mut waiting = jobs.ended("1").expect("it runs");
         assert!((&mut waiting).now_or_never().is_none());
+        jobs.say_trouble(1, Some(Failure::new(Code::MediumFailed, "a disk")));
+        assert_eq!(jobs.show("1").map(|job| job.error.is_some()), Ok(true));
         jobs.finish(1, Ok(()), 9);
+        jobs.say_trouble(1, Some(Failure::new(Code::MediumFailed, "a disk")));
         assert!(waiting.now_or_never().is_some());
         let job = jobs.show("1").expect("still shown");
         assert_eq!((job.state, job.done, job.ended), (JobState::Done, 10, Some(9)));
+        assert_eq!(job.error, None, "J1: what troubled it is over");
         progress.report(5, 5);
         assert_eq!(jobs.show("1"), Ok(job), "J1");
         assert!(jobs.ended("1").expect("known").now_or_never().is_some());

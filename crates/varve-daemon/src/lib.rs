@@ -8,6 +8,7 @@ mod config;
 mod control;
 mod events;
 mod failures;
+mod fault;
 mod http;
 mod jobs;
 mod log;
@@ -18,6 +19,7 @@ mod shard;
 mod state;
 
 pub use config::{Config, IoMode, LogForm};
+pub use control::shown_plan;
 pub use http::openapi_json;
 
 use control::ControlHandle;

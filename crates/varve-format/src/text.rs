@@ -16,7 +16,8 @@
 //! - T8. A chunk size is a power of two from 4 KiB to 1 MiB.
 //! - T9. Sequence numbers begin at 1. Dates are dates.
 //! - T10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
-//! - T11. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
+//! - T11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
+//! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows.
 
 mod areas;
@@ -53,6 +54,9 @@ pub struct Description {
     /// Its logical volumes.
     #[serde(default, rename = "logical_volume", skip_serializing_if = "Vec::is_empty")]
     pub logical_volumes: Vec<LogicalVolumeEntry>,
+    /// Snapshots that are being made together, and do not count before their set is gone from here.
+    #[serde(default, rename = "snapshot_set", skip_serializing_if = "Vec::is_empty")]
+    pub snapshot_sets: Vec<SnapshotSetEntry>,
 }
 
 /// The group itself.
@@ -210,6 +214,34 @@ pub struct StoreEntry {
     pub segments: Vec<Segment>,
 }
 
+/// Snapshots of one instant that are being made: all of them, or none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotSetEntry {
+    /// What it is.
+    pub id: Uuid,
+    /// The groups that have snapshots of it, if there are several. The first one decides: a set that does not stand in
+    /// its description any more counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<Uuid>,
+    /// The snapshots in this group.
+    pub members: Vec<SetMemberEntry>,
+}
+
+/// The snapshots of a set that lie in one exception store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetMemberEntry {
+    /// The volume.
+    pub volume: Uuid,
+    /// The store.
+    pub store: Uuid,
+    /// The number of the store's newest snapshot of before; those of the set have higher ones.
+    pub after: u64,
+    /// What the snapshots are called.
+    pub names: Vec<String>,
+}
+
 /// The text's version: always [`TEXT_VERSION`] here, because others are refused before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -219,13 +251,19 @@ impl Description {
     /// A description of nothing but `group`.
     pub fn new(group: GroupEntry) -> Self {
         let version = Version(TEXT_VERSION);
-        Self { version, group, physical_volumes: Vec::new(), logical_volumes: Vec::new() }
+        Self {
+            version,
+            group,
+            physical_volumes: Vec::new(),
+            logical_volumes: Vec::new(),
+            snapshot_sets: Vec::new(),
+        }
     }
 
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "T1 to T11: {checked:?}");
+        assert!(checked.is_ok(), "T1 to T12: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

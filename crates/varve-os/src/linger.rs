@@ -49,7 +49,11 @@ impl Linger {
 
     /// Learns from a sleep that began at `start`.
     pub(crate) fn slept_since(&mut self, start: Moment) {
-        let short = now().since(start) <= LONGEST;
+        self.learn(now().since(start));
+    }
+
+    fn learn(&mut self, slept: Duration) {
+        let short = slept <= LONGEST;
         self.span = if short { (self.span * 2).clamp(FIRST, LONGEST) } else { Duration::ZERO };
     }
 }
@@ -58,30 +62,30 @@ impl Linger {
 mod tests {
     use super::*;
 
-    fn slept(linger: &mut Linger, span: Duration) {
-        linger.slept_since(Moment(now().0.saturating_sub(span.as_nanos() as u64)));
-    }
-
     #[test]
     fn short_sleeps_lengthen_the_look_and_a_long_one_ends_it() {
         let mut linger = Linger::default();
         assert!(linger.is_idle());
-        slept(&mut linger, Duration::from_micros(1));
+        linger.learn(Duration::from_micros(1));
         assert_eq!(linger.span, FIRST);
-        (0..10).for_each(|_| slept(&mut linger, Duration::from_micros(1)));
+        (0..10).for_each(|_| linger.learn(Duration::from_micros(1)));
         assert_eq!(linger.span, LONGEST);
-        slept(&mut linger, LONGEST + Duration::from_millis(1));
+        linger.learn(LONGEST + Duration::from_nanos(1));
         assert!(linger.is_idle());
+        linger.slept_since(now());
+        linger.slept_since(Moment(now().0.saturating_sub(1_000_000)));
+        assert!(linger.is_idle(), "it looks at the clock");
     }
 
     #[test]
     fn a_look_ends_with_news_or_with_its_time() {
-        let linger = Linger { span: Duration::from_millis(1) };
+        let linger = Linger { span: Duration::from_secs(3600) };
         let mut glances = 0;
         assert!(linger.look(|| {
             glances += 1;
             glances == 100
         }));
+        let linger = Linger { span: Duration::from_millis(1) };
         let start = now();
         assert!(!linger.look(|| false));
         assert!(now().since(start) >= linger.span);

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 pub use varve_format::text::{
     Area, Description, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume,
-    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, StoreEntry as Store,
-    StorePolicyEntry as StorePolicy, TextError, WhenFull,
+    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, SetMemberEntry as SetMember,
+    SnapshotSetEntry as SnapshotSet, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
+    WhenFull,
 };
 
 /// A volume group.
@@ -77,6 +78,11 @@ impl Group {
     /// Its logical volumes.
     pub fn logical_volumes(&self) -> &[LogicalVolume] {
         &self.description.logical_volumes
+    }
+
+    /// Sets of snapshots that do not count yet.
+    pub fn snapshot_sets(&self) -> &[SnapshotSet] {
+        &self.description.snapshot_sets
     }
 
     /// The physical volume that the group calls `name`.

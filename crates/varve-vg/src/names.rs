@@ -68,6 +68,11 @@ impl VolumeName {
             Some(_) => Err(NamesError::Form { text: text.into(), wanted: "volume: write VG/LV" }),
         }
     }
+
+    /// The volume that a snapshot is of; a volume's own name.
+    pub fn origin(&self) -> VolumeName {
+        VolumeName { snapshot: None, ..self.clone() }
+    }
 }
 
 impl FromStr for VolumeName {

@@ -17,8 +17,10 @@ mod volumes;
 
 pub use error::{ErrorKind, PlanError};
 
-use crate::model::{Area, Description, Group, LogicalVolume, PhysicalVolume, PvName, StorePolicy};
-use crate::size::{Amount, SizeArgument, format_size};
+use crate::model::{
+    Area, Description, Group, LogicalVolume, PhysicalVolume, PvName, SnapshotSet, StorePolicy,
+};
+use crate::size::{Amount, SizeArgument, format_size, share};
 use uuid::Uuid;
 use varve_block::{UnixTime, align_down};
 
@@ -82,6 +84,8 @@ pub enum Change {
         size: SizeArgument,
         /// How it lies on its disks.
         layout: Layout,
+        /// What is done about its exception stores when they fill.
+        policy: StorePolicy,
     },
     /// Make a volume larger: by a relative size, or to an absolute one.
     ExtendVolume {
@@ -185,6 +189,16 @@ pub enum Change {
         /// What.
         policy: StorePolicy,
     },
+    /// Write down which snapshots are about to be made: until they are made they do not count.
+    BeginSnapshots {
+        /// Which; the set has a new id.
+        set: SnapshotSet,
+    },
+    /// A set of snapshots was made, or none of it is left.
+    EndSnapshots {
+        /// Which set.
+        set: Uuid,
+    },
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
         /// What the backup says.
@@ -221,8 +235,8 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         draft.check_complete()?;
     }
     match change {
-        Change::CreateVolume { name, id, size, layout } => {
-            draft.create_volume(name, id, size, layout, stamp.date)
+        Change::CreateVolume { name, id, size, layout, policy } => {
+            draft.create_volume((name, id), size, layout, policy, stamp.date)
         }
         Change::ExtendVolume { name, size } => draft.extend_volume(&name, size),
         Change::ReduceVolume { name, size } => draft.reduce_volume(&name, size),
@@ -242,6 +256,8 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
             draft.replace_store(&volume, store, size, (kept_as, kept_id), stamp.date)
         }
         Change::SetStorePolicy { volume, policy } => draft.set_store_policy(&volume, policy),
+        Change::BeginSnapshots { set } => draft.begin_snapshots(set),
+        Change::EndSnapshots { set } => draft.end_snapshots(set),
         Change::Restore { backup } => draft.restore(*backup),
     }?;
     draft.finish(stamp)
@@ -365,10 +381,7 @@ impl<'a> Draft<'a> {
     fn extents_asked(&self, amount: Amount, free: u64) -> u64 {
         match amount {
             Amount::Bytes(bytes) => self.extents_of(bytes),
-            Amount::PercentFree(percent) => {
-                let share = u128::from(free) * u128::from(percent) / 100;
-                u64::try_from(share).expect("a share of a number is not larger than it")
-            }
+            Amount::PercentFree(percent) => share(free, percent),
         }
     }
 

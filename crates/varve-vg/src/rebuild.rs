@@ -54,6 +54,7 @@ pub async fn rebuild(
     next.group.sequence = sequence + 1;
     next.group.changed = stamp.date;
     next.group.change.clone_from(&stamp.change);
+    next.snapshot_sets.clear(); // settled since, one way or the other
     for pv in &mut next.physical_volumes {
         pv.missing = false;
     }

@@ -18,6 +18,12 @@ pub enum Amount {
     PercentFree(u64),
 }
 
+/// The share of `amount` that is `percent`, 1 to 100, of it.
+pub fn share(amount: u64, percent: u64) -> u64 {
+    let share = u128::from(amount) * u128::from(percent) / 100;
+    u64::try_from(share).expect("a share of a number is not larger than it")
+}
+
 /// Why a size is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {

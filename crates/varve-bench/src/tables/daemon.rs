@@ -72,8 +72,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
     let place = Place::new(parent, disk)?;
     let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve(), place.path())?;
-    varve.create_group(&file, medium.cache())?;
+    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
     let mut subjects = Vec::new();
     for snapshots in COUNTS {
         subjects.push(Subject::make(&varve, size, snapshots)?);

@@ -67,8 +67,7 @@ fn creating(
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
     let place = Place::new(parent, disk)?;
     let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve(), place.path())?;
-    varve.create_group(&file, medium.cache())?;
+    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
     let mut subjects = Vec::new();
     for snapshots in COUNTS {
         subjects.push(Subject::make(&varve, size, snapshots)?);
@@ -108,8 +107,7 @@ fn deleting(
     let need = 2 * entries * BLOCK as u64 + 4 * REGION;
     let place = Place::new(options.directory(medium), need)?;
     let file = place.sparse("disk", size + need, &[])?;
-    let varve = Varve::start(&options.varve(), place.path())?;
-    varve.create_group(&file, medium.cache())?;
+    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
     varve.create_volume("origin", size)?;
     let mut client = Client::connect(&varve.export("origin")?)?;
     let fill = Load { name: "fill", block: 1 << 20, depth: 8, random: false };

@@ -98,8 +98,7 @@ fn runner(name: &str, role: Role, state: Result<Ready, String>) -> Runner {
 }
 
 fn varve(options: &Options, cache: Cache, place: &Place, file: &Path, size: u64) -> Result<Ready, String> {
-    let varve = Varve::start(&options.varve(), place.path())?;
-    varve.create_group(file, cache)?;
+    let varve = Varve::start(&options.varve(), place.path(), file, cache)?;
     varve.create_volume("volume", size)?;
     let endpoint = Endpoint::Nbd { uri: uri(&varve.export("volume")?) };
     fill(&endpoint, size)?;

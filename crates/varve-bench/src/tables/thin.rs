@@ -60,8 +60,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     let disk = 6 * region + 4 * GROUP_OVERHEAD;
     let place = Place::new(parent, disk)?;
     let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve(), place.path())?;
-    varve.create_group(&file, medium.cache())?;
+    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
     varve.create_volume("thick", region)?;
     varve.create_pool(POOL, 4 * region + GROUP_OVERHEAD)?;
     let thick = Endpoint::Nbd { uri: uri(&varve.export("thick")?) };

@@ -1,5 +1,6 @@
 //! `varve check`: labels, descriptions, snapshot stores and pools read and verified; nothing is written.
 
+use super::damage;
 use super::disks::with_disks;
 use super::stores::store_name;
 use crate::answer::Answer;
@@ -8,10 +9,10 @@ use std::path::PathBuf;
 use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
 use varve_block::{Access, Arena, IoError};
 use varve_os::ShardContext;
-use varve_target::snapshot::check_store;
+use varve_target::snapshot::{check_store, dump_store};
 use varve_target::thin::{Pool, PoolError, PoolOptions};
 use varve_vg::activate::build;
-use varve_vg::model::{LogicalVolume, Store};
+use varve_vg::model::{Kind, LogicalVolume, Store};
 use varve_vg::table::{Parts, store_table, table};
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
 
@@ -50,20 +51,23 @@ async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Res
         findings: Vec::new(),
     };
     for refused in &survey.refused {
-        check.findings.push(damage("description", format!("group {}: {}", refused.id, refused.problem)));
+        check.findings.push(damaged("description", format!("group {}: {}", refused.id, refused.problem)));
     }
     for open in &survey.groups {
         check.findings.extend(open.notes().iter().map(|note| noted(open, note)));
         for volume in open.group().logical_volumes() {
-            check.findings.extend(store_findings(open, volume, &arena).await);
+            check.findings.extend(absence(open, volume));
             if volume.is_pool() {
                 check.findings.extend(pool_findings(context, open, volume).await);
             }
+            for store in volume.stores() {
+                check.findings.extend(store_findings(open, volume, store, &arena).await);
+            }
         }
     }
-    let damaged = |finding: &Finding| finding.damage;
-    check.clean = !check.findings.iter().any(damaged)
-        && !check.disks.iter().flat_map(|disk| &disk.findings).any(damaged);
+    let is_damage = |finding: &Finding| finding.damage;
+    check.clean = !check.findings.iter().any(is_damage)
+        && !check.disks.iter().flat_map(|disk| &disk.findings).any(is_damage);
     Ok(check)
 }
 
@@ -82,7 +86,7 @@ fn checked(path: &str, survey: &Survey) -> CheckedDisk {
         DiskProblem::Read { path: other, .. } => other == path,
         DiskProblem::Duplicate { paths, .. } => paths.iter().any(|other| other == path),
     });
-    disk.findings = concerned.map(|problem| damage("label", problem.to_string())).collect();
+    disk.findings = concerned.map(|problem| damaged("label", problem.to_string())).collect();
     disk
 }
 
@@ -93,43 +97,62 @@ fn noted(open: &OpenGroup, note: &Note) -> Finding {
     };
     // The others are what a crash or an absence leaves behind; the next start of a daemon settles them.
     let is_damage = matches!(note, Note::Stale { .. });
-    Finding {
-        damage: is_damage,
-        structure: structure.to_owned(),
-        message: format!("group {}: {note}", open.group().name()),
-    }
+    let message = format!("group {}: {note}", open.group().name());
+    Finding { damage: is_damage, structure: structure.to_owned(), message, ..Finding::default() }
 }
 
-/// What the walks through a volume's snapshot stores find.
-async fn store_findings(open: &OpenGroup, volume: &LogicalVolume, arena: &Arena) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    for store in volume.stores() {
-        findings.push(store_finding(open, volume, store, arena).await);
+/// The bytes of a volume that lie on disks which are not here: worth knowing, and damage only if these do not come.
+fn absence(open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
+    let name = format!("{}/{}", open.group().name(), volume.name);
+    let absent = damage::absent(open, &volume.segments);
+    if absent.is_empty() {
+        return Vec::new();
     }
-    findings
+    let why = match volume.kind {
+        Kind::Linear | Kind::Pool => "lie on disks that are not here",
+        Kind::Striped => "lie in part on disks that are not here",
+    };
+    vec![damage::finding(false, &name, None, &absent, why)]
 }
 
-async fn store_finding(open: &OpenGroup, volume: &LogicalVolume, store: &Store, arena: &Arena) -> Finding {
+/// What the walk through a snapshot store finds.
+async fn store_findings(
+    open: &OpenGroup,
+    volume: &LogicalVolume,
+    store: &Store,
+    arena: &Arena,
+) -> Vec<Finding> {
+    const STORE: &str = "snapshot store";
     let name = store_name(open.group(), volume, store);
     let table = match store_table(open.group(), volume, store) {
         Ok(table) => table,
-        Err(incomplete) => return remark("snapshot store", format!("not checked: {incomplete}")),
+        Err(incomplete) => return vec![remark(STORE, format!("not checked: {incomplete}"))],
     };
     let device = match build(&table, &open.devices()) {
         Ok(device) => device,
-        Err(error) => return remark("snapshot store", format!("{name}: not checked: {error}")),
+        Err(error) => return vec![remark(STORE, format!("{name}: not checked: {error}"))],
     };
-    match check_store(&device, arena).await {
-        Ok(report) => {
-            let (snapshots, entries) = (report.snapshots.len(), report.entries);
-            let bytes = varve_vg::size::format_size(report.content_bytes);
-            remark(
-                "snapshot store",
-                format!("{name}: sound; {snapshots} snapshots, {entries} entries, {bytes} kept"),
-            )
-        }
-        Err(error) => damage("snapshot store", format!("{name}: {error}")),
+    let report = match check_store(&device, arena).await {
+        Ok(report) => report,
+        Err(error) => return vec![lost_store(open, volume, store, &error.to_string())],
+    };
+    let contents = match dump_store(&device, arena).await {
+        Ok(text) => damage::Contents::parse(&text),
+        Err(error) => return vec![lost_store(open, volume, store, &error.to_string())],
+    };
+    let unreadable = damage::unreadable(&device, &contents, arena).await;
+    if unreadable.is_empty() {
+        let (snapshots, entries) = (report.snapshots.len(), report.entries);
+        let bytes = varve_vg::size::format_size(report.content_bytes);
+        let sound = format!("{name}: sound; {snapshots} snapshots, {entries} entries, {bytes} kept");
+        return vec![remark(STORE, sound)];
     }
+    let volume = format!("{}/{}", open.group().name(), volume.name);
+    let finding = |loss: damage::Loss| {
+        let why = "their content in the snapshot store cannot be read";
+        damage::finding(true, &volume, loss.snapshot.as_deref(), &loss.extents, why)
+    };
+    contents.losses(&unreadable).into_iter().map(finding).collect()
 }
 
 /// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
@@ -152,7 +175,7 @@ async fn pool_findings(context: &ShardContext, open: &OpenGroup, volume: &Logica
             let remedy = "start the daemon on it and stop it again, then check";
             return vec![remark(POOL, format!("{name}: not checked: its log is long; {remedy}"))];
         }
-        Err(error) => return vec![damage(POOL, format!("{name}: {error}"))],
+        Err(error) => return vec![damaged(POOL, format!("{name}: {error}"))],
     };
     match pool.check().await {
         Ok(report) if report.errors.is_empty() => {
@@ -162,17 +185,34 @@ async fn pool_findings(context: &ShardContext, open: &OpenGroup, volume: &Logica
                 format!("{name}: sound; {volumes} volumes and snapshots, {runs} runs, {data} of data");
             vec![remark(POOL, message)]
         }
-        Ok(report) => report.errors.iter().map(|error| damage(POOL, format!("{name}: {error}"))).collect(),
-        Err(error) => vec![damage(POOL, format!("{name}: {error}"))],
+        Ok(report) => report.errors.iter().map(|error| damaged(POOL, format!("{name}: {error}"))).collect(),
+        Err(error) => vec![damaged(POOL, format!("{name}: {error}"))],
     }
 }
 
-fn damage(structure: &str, message: String) -> Finding {
-    Finding { damage: true, structure: structure.to_owned(), message }
+/// A store whose metadata cannot be believed: whose snapshots can be damaged, and what is not.
+fn lost_store(open: &OpenGroup, volume: &LogicalVolume, store: &Store, error: &str) -> Finding {
+    let (name, whose) =
+        (store_name(open.group(), volume, store), format!("{}/{}", open.group().name(), volume.name));
+    let whole = damage::whole(open, volume);
+    let which = match volume.store.as_ref().is_some_and(|shared| shared.id == store.id) {
+        true => "every dependent snapshot",
+        false => "its one independent snapshot",
+    };
+    let ranges = damage::ranges_text(&whole);
+    let message = format!(
+        "{name}: {error}; concerned is {which} of {whose}, {ranges}, and not {whose} itself, unless it was being rolled back"
+    );
+    let extents = damage::finding(true, &whose, None, &whole, "").extents;
+    Finding { volume: Some(whose), extents, ..damaged("snapshot store", message) }
+}
+
+fn damaged(structure: &str, message: String) -> Finding {
+    Finding { damage: true, structure: structure.to_owned(), message, ..Finding::default() }
 }
 
 fn remark(structure: &str, message: String) -> Finding {
-    Finding { damage: false, structure: structure.to_owned(), message }
+    Finding { damage: false, structure: structure.to_owned(), message, ..Finding::default() }
 }
 
 /// What a check found, for people.

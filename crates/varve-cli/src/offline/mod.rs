@@ -1,6 +1,7 @@
 //! Tools for disks that no daemon holds: they open devices themselves, locked.
 
 mod check;
+mod damage;
 mod disks;
 mod dump;
 mod new_store;
@@ -27,9 +28,4 @@ fn consent(what: &str, plan: &Plan, destroy: Destroy, json: bool) -> Result<(), 
         return Err(confirm::declined(what));
     }
     confirm::ask(what, plan)
-}
-
-/// A plan that takes and frees nothing in a group.
-fn plan_of(steps: Vec<String>) -> Plan {
-    Plan { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
 }

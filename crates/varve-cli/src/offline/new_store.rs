@@ -1,15 +1,15 @@
 //! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, from what it says itself or from a text.
 
+use super::consent;
 use super::disks::with_disks;
 use super::renew::{Renewed, Wish, renew};
-use super::{consent, plan_of};
 use crate::answer::Answer;
 use crate::grammar::Destroy;
 use crate::table;
 use crate::units::size;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use varve_api::{Code, Failure};
+use varve_api::{Code, Failure, Plan};
 use varve_block::Access;
 
 /// The first line of every text that `varve dump --store` prints.
@@ -65,7 +65,7 @@ fn carry_out(
 ) -> Result<Answer, Failure> {
     if !destroy.dry_run {
         let step = format!("would make a new copy of the snapshot store {store}, and keep the old one");
-        consent(&command, &plan_of(vec![step]), destroy, json)?;
+        consent(&command, &Plan::of_steps(vec![step]), destroy, json)?;
     }
     let access = if destroy.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let store = store.to_owned();

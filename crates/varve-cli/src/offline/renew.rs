@@ -7,13 +7,14 @@
 use super::stores::{find_store, store_device, store_name};
 use varve_api::{Code, Failure, Plan as ShownPlan};
 use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
+use varve_daemon::shown_plan;
 use varve_os::ShardContext;
 use varve_target::snapshot::{dump_store, restore_store};
 use varve_vg::activate::build;
 use varve_vg::model::{Group, LogicalVolume};
 use varve_vg::open::{Absent, CommitError};
 use varve_vg::table::store_table;
-use varve_vg::{Change, Disk, Plan, Stamp, plan, scan};
+use varve_vg::{Change, Disk, Stamp, plan, scan};
 
 /// What is to be done.
 pub(super) struct Wish {
@@ -69,7 +70,7 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     };
     let planned = plan(open.group(), change, &stamp).map_err(|error| commit(&CommitError::Plan(error)))?;
     if wish.dry_run {
-        return Ok(Renewed::Planned(shown(&planned)));
+        return Ok(Renewed::Planned(shown_plan(&planned)));
     }
     let after = planned.after.lv(&volume.name).expect("the plan keeps this volume");
     let renewed = after.stores().find(|renewed| renewed.id == store.id).expect("and its store");
@@ -120,15 +121,6 @@ fn kept_name(group: &Group, volume: &LogicalVolume) -> String {
     let name = |number: u32| format!("{}.store-{number}", volume.name);
     let free = (1..).find(|number| group.lv(&name(*number)).is_none());
     name(free.expect("a group has fewer volumes than there are numbers"))
-}
-
-fn shown(plan: &Plan) -> ShownPlan {
-    ShownPlan {
-        dry_run: true,
-        steps: plan.lines().collect(),
-        bytes_taken: plan.bytes_taken,
-        bytes_freed: plan.bytes_freed,
-    }
 }
 
 fn commit(error: &CommitError) -> Failure {

@@ -2,12 +2,12 @@
 
 use super::check::{exit, look, text};
 use super::disks::with_disks;
-use super::{consent, new_store, plan_of};
+use super::{consent, new_store};
 use crate::answer::Answer;
 use crate::grammar::RepairOptions;
 use crate::table;
 use std::path::PathBuf;
-use varve_api::{Code, Failure};
+use varve_api::{Code, Failure, Plan};
 use varve_block::{Access, IoError};
 use varve_os::ShardContext;
 use varve_vg::relabel::{FoundLabel, find_label, write_found};
@@ -31,7 +31,7 @@ pub(crate) fn repair(options: &RepairOptions, json: bool) -> Result<Answer, Fail
         let said = format!("{}\n{end}", text(&check));
         return Ok(Answer::new(&check, said).exit(exit(&check)));
     }
-    let plan = plan_of(steps);
+    let plan = Plan::of_steps(steps);
     if options.destroy.dry_run {
         return Ok(Answer::new(&plan, table::plan(&plan)));
     }

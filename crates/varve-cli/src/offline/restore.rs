@@ -1,11 +1,11 @@
 //! `varve restore` of groups: a group's description written back to disks that hold none any more.
 
 use super::disks::with_disks;
-use super::{consent, new_store, plan_of};
+use super::{consent, new_store};
 use crate::answer::Answer;
 use crate::grammar::RestoreOptions;
 use crate::table;
-use varve_api::{Backup, Code, Failure};
+use varve_api::{Backup, Code, Failure, Plan};
 use varve_block::Access;
 use varve_vg::model::Description;
 use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};
@@ -26,7 +26,7 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
         lost_disks(&wanted, disks, &context.arena()).await.map(drop)
     });
     lost?.map_err(|error| refused(&place, &error))?;
-    let plan = plan_of(steps(&backup, options));
+    let plan = Plan::of_steps(steps(&backup, options));
     if options.destroy.dry_run {
         return Ok(Answer::new(&plan, table::plan(&plan)));
     }

@@ -94,7 +94,7 @@ async fn backup(session: &Session, name: &str, file: &Path, dry_run: bool) -> Re
     if dry_run {
         let step =
             format!("would write the description of group {name}, {} bytes, to {place}", backup.text.len());
-        let would = Plan { dry_run: true, steps: vec![step], bytes_taken: 0, bytes_freed: 0 };
+        let would = Plan::of_steps(vec![step]);
         return Ok(Answer::new(&would, plan(&would)));
     }
     std::fs::write(file, &backup.text).map_err(|error| unusable(file, &error))?;

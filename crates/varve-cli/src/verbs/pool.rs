@@ -8,20 +8,19 @@ use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
-use varve_api::{Empty, Failure, Pool, PoolChange, PoolCreate, Remove, Resize, SnapshotPolicy, WhenFull};
+use varve_api::{
+    Empty, Failure, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Resize, SnapshotPolicy, WhenFull,
+};
 
 /// Carries out a verb of thin pools.
 pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Failure> {
     match verb {
         PoolVerb::Create(options) => {
-            let PoolPolicyOptions { when_full, pause_timeout, auto_extend } = options.policy;
             let request = PoolCreate {
                 name: options.name,
                 size: options.size,
                 block_size: options.block_size,
-                when_full,
-                pause_timeout,
-                auto_extend,
+                policy: words(options.policy),
                 ..PoolCreate::default()
             };
             let (path, dry_run) = ("/v1/pools".to_owned(), options.change.dry_run);
@@ -43,8 +42,7 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             session.change(call, |now: &Pool| format!("{} now has {}", now.name, size(now.size))).await
         }
         PoolVerb::Declare { name, policy, change } => {
-            let PoolPolicyOptions { when_full, pause_timeout, auto_extend } = policy;
-            let request = PoolChange { when_full, pause_timeout, auto_extend, ..PoolChange::default() };
+            let request = PoolChange { policy: words(policy), ..PoolChange::default() };
             let call = post(&name, "/change", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{}: {}", now.name, policy_text(&now.policy))).await
         }
@@ -56,6 +54,11 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             session.change(call, |_: &Empty| format!("removed {name}")).await
         }
     }
+}
+
+fn words(options: PoolPolicyOptions) -> PolicyWords {
+    let PoolPolicyOptions { when_full, pause_timeout, auto_extend } = options;
+    PolicyWords { when_full, pause_timeout, auto_extend }
 }
 
 fn url(name: &str, verb: &str) -> String {

@@ -9,8 +9,8 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Code, Empty, Failure, Layout, LogicalVolume, Remove, Rename, Resize, SnapshotPolicy, SnapshotStore,
-    ThinUse, VolumeChange, VolumeCreate, WhenFull,
+    Code, Empty, Failure, Layout, LogicalVolume, PolicyWords, Remove, Rename, Resize, SnapshotPolicy,
+    SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
 };
 
 /// Carries out a verb of volumes.
@@ -52,8 +52,7 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
                 .await
         }
         VolumeVerb::Declare { name, policy, change } => {
-            let PolicyOptions { when_full, pause_timeout, auto_extend } = policy;
-            let request = VolumeChange { when_full, pause_timeout, auto_extend, ..VolumeChange::default() };
+            let request = VolumeChange { snapshot_policy: words(&policy), ..VolumeChange::default() };
             let call = post(&name, "/change", &request, change.dry_run);
             session
                 .change(call, |now: &LogicalVolume| {
@@ -96,11 +95,14 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
         stripes: options.stripes,
         stripe_size: options.stripe_size.clone(),
-        when_full: options.policy.when_full,
-        pause_timeout: options.policy.pause_timeout.clone(),
-        auto_extend: options.policy.auto_extend.clone(),
+        snapshot_policy: words(&options.policy),
         ..VolumeCreate::default()
     })
+}
+
+fn words(options: &PolicyOptions) -> PolicyWords {
+    let PolicyOptions { when_full, pause_timeout, auto_extend } = options.clone();
+    PolicyWords { when_full, pause_timeout, auto_extend }
 }
 
 /// The kind of volume that is asked for and not built, and what to do instead.

@@ -61,8 +61,19 @@ impl World {
 
     /// Like [`World::start`], with more options.
     pub(crate) fn start_with(&mut self, options: &str) {
+        let command = self.command(&format!("daemon --state state --shards 2 {options}"));
+        self.spawn(command);
+    }
+
+    /// Starts a daemon that will die at `place`.
+    pub(crate) fn start_with_fault(&mut self, place: &str) {
+        let mut command = self.command("daemon --state state --shards 2");
+        command.env("VARVE_FAULT", place);
+        self.spawn(command);
+    }
+
+    fn spawn(&mut self, mut command: Command) {
         assert!(self.daemon.is_none());
-        let mut command = self.command(&format!("daemon --state state --shards 2 {options}"));
         let log =
             std::fs::OpenOptions::new().create(true).append(true).open(self.path("log")).expect("a log");
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("the daemon starts");
@@ -91,6 +102,12 @@ impl World {
         let mut child = self.daemon.take().expect("a daemon runs");
         child.kill().expect("it runs");
         child.wait().expect("it ends");
+    }
+
+    /// Waits until the daemon has died of itself.
+    pub(crate) fn wait_for_death(&mut self) {
+        let status = self.daemon.take().expect("a daemon runs").wait().expect("it ends");
+        assert_eq!(status.code(), None, "it is a signal: {status}");
     }
 
     /// Runs the command to its end.

@@ -7,5 +7,6 @@ mod pools;
 mod restarts;
 mod rules;
 mod service;
+mod sets;
 mod snapshots;
 mod verbs;

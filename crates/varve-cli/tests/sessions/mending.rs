@@ -171,3 +171,43 @@ fn two_groups_with_one_name_are_told_apart() {
     assert_eq!(world.data(&format!("vg rename {id} second"))["name"], "second");
     assert_eq!(world.data("vg show data")["name"], "data");
 }
+
+#[test]
+fn a_check_says_which_bytes_of_which_volume_are_concerned() {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 560M");
+    let placed = world.data("lv create data/b --size 600M"); // no disk has room for all of it
+    let parts = placed["segments"].as_array().expect("a list");
+    let on_second =
+        |part: &&serde_json::Value| part["areas"][0].as_str().is_some_and(|at| at.contains("/d2:"));
+    let part = parts.iter().find(on_second).expect("a part on the second disk");
+    let wanted = serde_json::json!([{"offset": part["offset"], "length": part["length"]}]);
+    assert_eq!(parts.len(), 2, "{placed}");
+    world.ok("snap create data/a@one");
+    assert_eq!(world.stop(), Some(0));
+    let alone = world.data("check d1");
+    let found = |check: &serde_json::Value, volume: &str| {
+        let findings = check["findings"].as_array().expect("a list");
+        findings.iter().find(|finding| finding["volume"] == volume).cloned()
+    };
+    let absent = found(&alone, "data/b").expect("half of it is missing");
+    assert_eq!(absent["extents"], wanted, "{absent}");
+    let text = absent["message"].as_str().expect("a text");
+    assert!(
+        text.starts_with("data/b, bytes ") && text.ends_with(" MiB: lie on disks that are not here"),
+        "{text}"
+    );
+    assert_eq!(found(&alone, "data/a"), None, "it is whole");
+    assert_eq!(world.data("check d1 d2")["clean"], true);
+    // Both superblocks of the store.
+    let description = world.ok("dump d1 d2");
+    let store = description.split("[logical_volume.store]").nth(1).expect("a store");
+    let place = store.split("segments = [\"pv").nth(1).expect("a place");
+    let (disk, rest) = place.split_once(':').expect("a disk");
+    let first: u64 = rest.split('+').next().expect("a number").parse().expect("a number");
+    overwrite(&world, ["d1", "d2"][usize::from(disk == "1")], (1 << 20) + first * (4 << 20), 8192);
+    let ended = world.run("check d1 d2");
+    assert_eq!(ended.exit, 7);
+    let said = "concerned is every dependent snapshot of data/a, bytes 0 B..560.0 MiB, and not data/a itself";
+    assert!(ended.stdout.contains(said), "{}", ended.stdout);
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 fn the_service_manager_is_told() {
     let mut world = World::new();
     let manager = UnixDatagram::bind(world.path("notify.sock")).expect("a socket");
-    manager.set_read_timeout(Some(Duration::from_secs(10))).expect("it is ours");
+    manager.set_read_timeout(Some(Duration::from_secs(120))).expect("it is ours");
     let told = || {
         let mut bytes = [0; 512];
         let length = manager.recv(&mut bytes).expect("a message in time");

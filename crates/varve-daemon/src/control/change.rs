@@ -97,7 +97,7 @@ fn level_reached(before: GroupUse, after: GroupUse) -> Option<u64> {
 }
 
 /// A plan, as people and programs are shown it.
-pub(super) fn shown(plan: &Plan) -> ShownPlan {
+pub fn shown(plan: &Plan) -> ShownPlan {
     ShownPlan {
         dry_run: true,
         steps: plan.lines().collect(),

@@ -40,10 +40,10 @@ impl Control {
 
 /// The second state of a comparison: `to`, or the volume of `from`.
 fn other_state(from: &VolumeName, to: Option<&str>) -> Result<VolumeName, Failure> {
-    let volume = VolumeName { snapshot: None, ..from.clone() };
+    let volume = from.origin();
     let Some(text) = to else { return Ok(volume) };
     let to: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
-    if (VolumeName { snapshot: None, ..to.clone() }) == volume {
+    if to.origin() == volume {
         return Ok(to);
     }
     let message = format!("{from} and {to} are states of two volumes: only states of one can be compared");

@@ -5,7 +5,6 @@
 //! - K2. A disk whose label another known disk carries is not taken into use.
 
 use super::Control;
-use super::exports::no_space_plan;
 use crate::failures;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -128,7 +127,7 @@ impl Control {
                 let (path, size) = (candidate.path.display(), format_size(candidate.file.size()));
                 format!("would label {path} ({size}) as a physical volume")
             };
-            return Ok(Changed::Planned(steps_plan(candidates.iter().map(step).collect())));
+            return Ok(Changed::Planned(Plan::of_steps(candidates.iter().map(step).collect())));
         }
         let paths: Vec<String> = request.paths.clone();
         self.label(candidates, request.overwrite).await?;
@@ -150,7 +149,7 @@ impl Control {
         let file = self.disks.borrow().get(&path).map(|known| Arc::clone(&known.file));
         if request.dry_run {
             let what = if file.is_some() { "wipe the label of" } else { "forget" };
-            return Ok(Changed::Planned(no_space_plan(format!("would {what} {}", path.display()))));
+            return Ok(Changed::Planned(Plan::of_steps(vec![format!("would {what} {}", path.display())])));
         }
         if let Some(file) = file {
             let disk = Disk { path: path.display().to_string(), device: self.context.disk(&file) };
@@ -284,7 +283,7 @@ impl Control {
         let remembered = self.remembered.borrow().disks.clone();
         for disk in remembered {
             let open = async || self.open_disk(&disk.path, options(disk.cache)).await;
-            match self.patiently(deadline, Code::DiskInUse, open).await {
+            match self.patiently(deadline, &[Code::DiskInUse], open).await {
                 Ok(file) => {
                     let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
                     let known = KnownDisk { file, cache: disk.cache, label, problem: None };
@@ -430,11 +429,6 @@ fn lost(path: String, failure: &Failure) -> PhysicalVolume {
     }
 }
 
-/// A plan that takes and frees nothing.
-pub(super) fn steps_plan(steps: Vec<String>) -> Plan {
-    Plan { dry_run: true, steps, bytes_taken: 0, bytes_freed: 0 }
-}
-
 /// What would be made, for `--size`.
 fn plan_files(paths: &[String], size: u64) -> Result<Plan, Failure> {
     for path in paths {
@@ -445,5 +439,5 @@ fn plan_files(paths: &[String], size: u64) -> Result<Plan, Failure> {
     }
     let step =
         |path: &String| format!("would make the sparse file {path} of {} and label it", format_size(size));
-    Ok(steps_plan(paths.iter().map(step).collect()))
+    Ok(Plan::of_steps(paths.iter().map(step).collect()))
 }

@@ -69,7 +69,7 @@ impl Control {
         if request.dry_run {
             let access = if request.read_only { ", read-only" } else { "" };
             let step = format!("would export {name} through {door} at {}{access}", address.text());
-            return Ok(Changed::Planned(no_space_plan(step)));
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         let id = self.next_export_id();
         let remembered = RememberedExport {
@@ -106,7 +106,7 @@ impl Control {
         if request.dry_run {
             let step =
                 format!("would end export {id} of {} with {} clients", export.volume, export.connections);
-            return Ok(Changed::Planned(no_space_plan(step)));
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         self.close_export(&id).await?;
         self.exports.borrow_mut().remove(&id);
@@ -152,7 +152,7 @@ impl Control {
             (Ok(Ok(address)), Ok(located)) => match self.check_snapshot(&located, &name).await {
                 Ok(()) => {
                     let open = async || self.open_export(&remembered, &name, &address, &located).await;
-                    self.patiently(deadline, Code::AddressInUse, open).await
+                    self.patiently(deadline, &[Code::AddressInUse, Code::DoorFailed], open).await
                 }
                 Err(failure) => Err(failure),
             },
@@ -364,9 +364,4 @@ fn parsed(remembered: &RememberedExport) -> Option<Address> {
 
 fn no_export(text: &str) -> Failure {
     Failure::new(Code::ExportNotFound, format!("there is no export {text:?}")).help("varve export list")
-}
-
-/// A plan that takes and frees nothing.
-pub(super) fn no_space_plan(step: String) -> Plan {
-    Plan { dry_run: true, steps: vec![step], bytes_taken: 0, bytes_freed: 0 }
 }

@@ -3,7 +3,6 @@
 use super::Control;
 use super::change::shown;
 use super::disks::Search;
-use super::exports::no_space_plan;
 use crate::failures;
 use crate::shard::thin::ThinVolume;
 use std::collections::BTreeMap;
@@ -11,7 +10,8 @@ use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
     Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupReduce,
-    GroupRestore, GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Remove, Rename,
+    GroupRestore, GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove,
+    Rename,
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_os::ShardHandle;
@@ -240,9 +240,9 @@ impl Control {
             return Err(Failure::new(Code::GroupNotEmpty, message).help(help));
         }
         if request.dry_run {
-            return Ok(Changed::Planned(no_space_plan(format!(
+            return Ok(Changed::Planned(Plan::of_steps(vec![format!(
                 "would give up group {name}; its disks stay labelled"
-            ))));
+            )])));
         }
         let missing = self.with_group(id, |known| !known.missing().is_empty())?;
         let open = self.groups.borrow_mut().get_mut(&id).and_then(|known| known.open.take());

@@ -143,6 +143,8 @@ async fn make_of_one(
     let opened = opened.ok_or_else(missing)?;
     let seen = opened.iter().map(|open| open.store.usage().size).sum();
     let failed = |error| (error, seen);
+    let clock = family.context.clock();
+    let before = clock.now();
     let mut frozen = Vec::with_capacity(opened.len());
     for open in &opened {
         frozen.push(open.store.freeze().await.map_err(failed)?);
@@ -161,6 +163,9 @@ async fn make_of_one(
         }
     }
     drop(frozen);
+    // Longer than any write has waited: it begins before the gates close.
+    let frozen_us = clock.now().since(before).as_micros();
+    tracing::debug!(%volume, frozen_us, "snapshots of one instant");
     let commit = async |(index, pending): (usize, Pending)| (index, pending.commit().await);
     let committed = join_all(pending.into_iter().map(commit)).await;
     let error = refused.or_else(|| committed.iter().find_map(|(_, outcome)| outcome.err()));

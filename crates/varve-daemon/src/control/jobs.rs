@@ -1,7 +1,7 @@
 //! Jobs of the control: started, remembered while they run, taken up again after a restart.
 //!
-//! Invariant B1: a volume is rolled back by at most one job, and other changes to it are refused meanwhile. Removals
-//! keep nobody from anything.
+//! Invariant B1: a volume is rolled back by at most one job. Meanwhile snapshots of it are made, held and removed as
+//! ever, except the one that it is rolled back to; other changes to it are refused. Removals keep nobody from anything.
 
 use super::Control;
 use crate::jobs::{NewJob, Progress};

@@ -23,6 +23,7 @@ mod pools;
 mod removal;
 mod rescan;
 mod rollback;
+mod sets;
 mod snapshots;
 mod stale;
 mod start;
@@ -30,6 +31,7 @@ mod store;
 mod thin;
 mod volumes;
 
+pub use change::shown as shown_plan;
 pub(crate) use store::{extend_store, snapshot_dropped, tell};
 
 use crate::config::Config;

@@ -5,53 +5,36 @@ use super::change::shown;
 use super::volumes::volume_name;
 use crate::failures;
 use crate::shard::here;
-use uuid::Uuid;
 use varve_api::{
-    AutoExtend, Changed, Code, Failure, LogicalVolume as ShownVolume, SnapshotPolicy, VolumeChange,
-    WhenFull as ShownWhenFull,
+    AutoExtend, Changed, Code, Failure, LogicalVolume as ShownVolume, PolicyWords, SnapshotPolicy,
+    VolumeChange, WhenFull as ShownWhenFull,
 };
 use varve_os::ShardContext;
+use varve_vg::Change;
 use varve_vg::model::{StorePolicy, WhenFull};
-use varve_vg::{Change, Plan};
 
-/// What a command says of a policy; what it does not say stays.
-#[derive(Clone, Debug, Default)]
-pub(super) struct PolicyWords {
-    pub(super) when_full: Option<ShownWhenFull>,
-    pub(super) pause_timeout: Option<String>,
-    pub(super) auto_extend: Option<String>,
-}
-
-impl PolicyWords {
-    /// Whether anything is said.
-    pub(super) fn are_given(&self) -> bool {
-        self.when_full.is_some() || self.pause_timeout.is_some() || self.auto_extend.is_some()
+/// `policy` with what `words` say; what they do not say stays.
+pub(super) fn changed(policy: StorePolicy, words: &PolicyWords) -> Result<StorePolicy, Failure> {
+    let mut policy = policy;
+    if let Some(when_full) = words.when_full {
+        policy.when_full = match when_full {
+            ShownWhenFull::Pause => WhenFull::Pause,
+            ShownWhenFull::DropOldest => WhenFull::DropOldest,
+            ShownWhenFull::Error => WhenFull::Error,
+        };
     }
-
-    /// `policy` with what is said.
-    pub(super) fn change(&self, policy: StorePolicy) -> Result<StorePolicy, Failure> {
-        let mut policy = policy;
-        if let Some(when_full) = self.when_full {
-            policy.when_full = match when_full {
-                ShownWhenFull::Pause => WhenFull::Pause,
-                ShownWhenFull::DropOldest => WhenFull::DropOldest,
-                ShownWhenFull::Error => WhenFull::Error,
-            };
-        }
-        if let Some(text) = &self.pause_timeout {
-            policy.pause_timeout_ms =
-                milliseconds(text).ok_or_else(|| bad("--pause-timeout", text, "60s"))?;
-        }
-        match self.auto_extend.as_deref() {
-            None => {}
-            Some("off") => policy.extend_at_percent = None,
-            Some(text) => {
-                let (at, by) = percents(text).ok_or_else(|| bad("--auto-extend", text, "80%:20%, or off"))?;
-                (policy.extend_at_percent, policy.extend_by_percent) = (Some(at), by);
-            }
-        }
-        Ok(policy)
+    if let Some(text) = &words.pause_timeout {
+        policy.pause_timeout_ms = milliseconds(text).ok_or_else(|| bad("--pause-timeout", text, "60s"))?;
     }
+    match words.auto_extend.as_deref() {
+        None => {}
+        Some("off") => policy.extend_at_percent = None,
+        Some(text) => {
+            let (at, by) = percents(text).ok_or_else(|| bad("--auto-extend", text, "80%:20%, or off"))?;
+            (policy.extend_at_percent, policy.extend_by_percent) = (Some(at), by);
+        }
+    }
+    Ok(policy)
 }
 
 impl Control {
@@ -71,52 +54,28 @@ impl Control {
             )
             .help("varve pool change VG/POOL"));
         }
-        let words = PolicyWords {
-            when_full: request.when_full,
-            pause_timeout: request.pause_timeout,
-            auto_extend: request.auto_extend,
-        };
-        if !words.are_given() {
+        if request.snapshot_policy == PolicyWords::default() {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--when-full, --pause-timeout or --auto-extend"));
         }
-        let policy = words.change(located.volume.store_policy.unwrap_or_default())?;
-        let planned = self.set_policy(located.group, &name.volume, policy, request.dry_run).await?;
-        match planned {
-            Some(plan) => Ok(Changed::Planned(shown(&plan))),
-            None => self.show_volume(text).await.map(Changed::Done),
-        }
-    }
-
-    /// Declares a policy for a volume; with `dry_run` only the plan of it.
-    pub(super) async fn set_policy(
-        &self,
-        group: Uuid,
-        volume: &str,
-        policy: StorePolicy,
-        dry_run: bool,
-    ) -> Result<Option<Plan>, Failure> {
+        let policy = changed(located.volume.store_policy.unwrap_or_default(), &request.snapshot_policy)?;
         let commits = self.commits().await;
-        let change = Change::SetStorePolicy { volume: volume.to_owned(), policy };
-        let planned = commits.plan(group, change, &format!("snapshot policy of {volume} changed"))?;
-        if dry_run {
-            return Ok(Some(planned));
+        let change = Change::SetStorePolicy { volume: name.volume.clone(), policy };
+        let words = format!("snapshot policy of {} changed", name.volume);
+        let planned = commits.plan(located.group, change, &words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
         }
-        let id = planned.after.lv(volume).expect("the plan keeps the volume").id;
-        commits.commit(group, planned, Vec::new()).await?;
+        commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        if let Some(home) = self.home_of(id) {
-            let told = home.run(async move |_: ShardContext| {
-                if let Some(family) = here().family(id) {
-                    family.set_policy(policy);
-                }
-                if let Some(pool) = here().pool(id) {
-                    pool.set_policy(policy);
-                }
-            });
-            told.await.map_err(failures::gone)?;
-        }
-        Ok(None)
+        let id = located.volume.id;
+        let told = located.home.run(async move |_: ShardContext| {
+            if let Some(family) = here().family(id) {
+                family.set_policy(policy);
+            }
+        });
+        told.await.map_err(failures::gone)?;
+        self.show_volume(text).await.map(Changed::Done)
     }
 }
 
@@ -180,18 +139,18 @@ mod tests {
     #[test]
     fn what_is_not_said_stays() {
         let words = PolicyWords { auto_extend: Some("off".into()), ..PolicyWords::default() };
-        let policy = words.change(StorePolicy::default()).expect("sound");
+        let policy = changed(StorePolicy::default(), &words).expect("sound");
         assert_eq!(policy, StorePolicy { extend_at_percent: None, ..StorePolicy::default() });
         let words = PolicyWords {
             when_full: Some(ShownWhenFull::DropOldest),
             pause_timeout: Some("2s".into()),
             auto_extend: Some("90%:10%".into()),
         };
-        let policy = words.change(policy).expect("sound");
+        let policy = changed(policy, &words).expect("sound");
         let shown = shown_policy(policy);
         assert_eq!((shown.when_full, shown.pause_timeout_ms), (ShownWhenFull::DropOldest, 2000));
         assert_eq!(shown.auto_extend, Some(AutoExtend { at_percent: 90, by_percent: 10 }));
         let words = PolicyWords { pause_timeout: Some("soon".into()), ..PolicyWords::default() };
-        assert_eq!(words.change(policy).map_err(|failure| failure.code), Err(Code::Usage));
+        assert_eq!(changed(policy, &words).map_err(|failure| failure.code), Err(Code::Usage));
     }
 }

@@ -6,17 +6,18 @@
 use super::Control;
 use super::change::shown;
 use super::find::Located;
-use super::policy::{PolicyWords, shown_policy};
+use super::policy::{changed, shown_policy};
 use super::volumes::{shown_segments, volume_name};
 use crate::failures;
 use crate::shard::open_pool::PoolFacts;
-use crate::shard::thin;
+use crate::shard::{here, thin};
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Empty, Failure, Pool as ShownPool, PoolChange, PoolCreate, Remove, Resize, VolumeState,
-    WhenFull,
+    Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Resize,
+    VolumeState,
 };
 use varve_block::{KIB, MIB};
+use varve_os::ShardContext;
 use varve_vg::Change;
 use varve_vg::model::StorePolicy;
 use varve_vg::names::VolumeName;
@@ -62,16 +63,12 @@ impl Control {
         let name = volume_name(&request.name)?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let block_size = request.block_size.as_deref().map_or(Ok(64 * KIB), block_size)?;
-        let words = PolicyWords {
-            when_full: request.when_full,
-            pause_timeout: request.pause_timeout,
-            auto_extend: request.auto_extend,
-        };
-        let policy = pool_policy(&words, StorePolicy::default())?;
+        let policy = changed(StorePolicy::default(), &request.policy)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
-        let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout: Layout::Pool };
+        let change =
+            Change::CreateVolume { name: name.volume.clone(), id, size, layout: Layout::Pool, policy };
         let commits = self.commits().await;
         let planned = commits.plan(group, change, &format!("pool create {name} --size {}", request.size))?;
         if request.dry_run {
@@ -84,9 +81,6 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.activate_new(group, &volume).await?;
-        if policy != StorePolicy::default() {
-            self.set_policy(group, &name.volume, policy, false).await?;
-        }
         self.show_pool(&request.name).await.map(Changed::Done)
     }
 
@@ -120,20 +114,27 @@ impl Control {
     ) -> Result<Changed<ShownPool>, Failure> {
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
-        let words = PolicyWords {
-            when_full: request.when_full,
-            pause_timeout: request.pause_timeout,
-            auto_extend: request.auto_extend,
-        };
-        if !words.are_given() {
+        if request.policy == PolicyWords::default() {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--when-full, --pause-timeout or --auto-extend"));
         }
-        let policy = pool_policy(&words, located.volume.store_policy.unwrap_or_default())?;
-        match self.set_policy(located.group, &name.volume, policy, request.dry_run).await? {
-            Some(plan) => Ok(Changed::Planned(shown(&plan))),
-            None => self.show_pool(text).await.map(Changed::Done),
+        let policy = changed(located.volume.store_policy.unwrap_or_default(), &request.policy)?;
+        let commits = self.commits().await;
+        let change = Change::SetStorePolicy { volume: name.volume.clone(), policy };
+        let planned = commits.plan(located.group, change, &format!("policy of pool {name} changed"))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
         }
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        let id = located.volume.id;
+        let told = located.home.run(async move |_: ShardContext| {
+            if let Some(pool) = here().pool(id) {
+                pool.set_policy(policy);
+            }
+        });
+        told.await.map_err(failures::gone)?;
+        self.show_pool(text).await.map(Changed::Done)
     }
 
     /// Removes a pool in which there is no volume.
@@ -208,14 +209,6 @@ impl Control {
 #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
 fn ratio(promised: u64, size: u64) -> f64 {
     (promised as f64 / size.max(1) as f64 * 100.0).round() / 100.0
-}
-
-fn pool_policy(words: &PolicyWords, before: StorePolicy) -> Result<StorePolicy, Failure> {
-    if words.when_full == Some(WhenFull::DropOldest) {
-        return Err(Failure::new(Code::Usage, "a pool drops no snapshots when it is full")
-            .help("--when-full pause, or error"));
-    }
-    words.change(before)
 }
 
 fn block_size(text: &str) -> Result<u64, Failure> {

@@ -5,7 +5,6 @@
 //!   has, and what was begun already is not begun again.
 //! - J2. A removal that was begun is finished even if nothing is remembered of it: its store knows.
 
-use super::exports::no_space_plan;
 use super::find::Located;
 use super::jobs::Started;
 use super::snapshots::{Batch, snapshot_name};
@@ -48,7 +47,6 @@ impl Control {
         let batches = self.ranges(&request.names).await?;
         let mut removable = Vec::with_capacity(batches.len());
         for batch in &batches {
-            self.refuse_if_busy(batch.located.volume.id)?;
             removable.push(self.removable(batch).await?);
         }
         if request.dry_run {
@@ -91,8 +89,7 @@ impl Control {
         batches: &[Batch],
         removable: &[Vec<SnapshotFacts>],
     ) -> Result<Plan, Failure> {
-        let mut plan = no_space_plan(String::new());
-        plan.steps.clear();
+        let mut plan = Plan::of_steps(Vec::new());
         for (batch, snapshots) in batches.iter().zip(removable) {
             let (volume, home) = (batch.located.volume.id, &batch.located.home);
             let targets: Vec<Target> = snapshots.iter().map(|facts| facts.target).collect();
@@ -167,6 +164,10 @@ impl Control {
             if facts.held {
                 return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
                     .help(format!("varve snap release {full}")));
+            }
+            if facts.is_merging {
+                let message = format!("the volume is being rolled back to {full}");
+                return Err(Failure::new(Code::SnapshotMergesNow, message).help("varve job list"));
             }
             self.refuse_if_exported(&snapshot_name(&full)?, false)?;
         }

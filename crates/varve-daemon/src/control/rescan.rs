@@ -4,9 +4,9 @@
 //! reason why it is not.
 
 use super::Control;
-use super::disks::{KnownDisk, options, read_label, steps_plan};
+use super::disks::{KnownDisk, options, read_label};
 use std::path::{Path, PathBuf};
-use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState};
+use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState, Plan};
 use varve_vg::size::format_size;
 
 impl Control {
@@ -47,11 +47,13 @@ impl Control {
         }
         if request.dry_run {
             let step = |(path, _): &(PathBuf, KnownDisk)| format!("would take {} into use", path.display());
-            let plan = steps_plan(found.iter().map(step).collect());
+            let plan = Plan::of_steps(found.iter().map(step).collect());
             return refused.map_or(Ok(Changed::Planned(plan)), Err);
         }
         self.save_or_warn().await;
         self.survey().await;
+        self.settle_sets().await;
+        self.resume_rollbacks().await;
         self.restore_exports(self.context.clock().now()).await;
         refused.map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)
     }

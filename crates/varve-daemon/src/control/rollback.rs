@@ -1,8 +1,10 @@
 //! The job that makes a volume's content that of a snapshot.
 //!
-//! Invariant J1: it can be taken up again after a restart; what was done already is not an error then.
+//! Invariants:
+//! - J1. It can be taken up again after a restart; what was done already is not an error then.
+//! - J2. A rollback that was begun is finished even if nothing is remembered of it: its store knows.
+//! - J3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
-use super::exports::no_space_plan;
 use super::find::Located;
 use super::jobs::Started;
 use super::snapshots::snapshot_name;
@@ -15,7 +17,7 @@ use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, Job, JobState, SnapshotRollback};
+use varve_api::{Changed, Code, Failure, Job, JobState, Plan, SnapshotRollback};
 use varve_os::ShardContext;
 use varve_target::snapshot::Progress;
 use varve_vg::names::VolumeName;
@@ -24,6 +26,8 @@ use varve_vg::names::VolumeName;
 const ROLLBACK: &str = "rollback";
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(2);
+/// How long a rollback rests after an error: at first, and at most.
+const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
 /// How long the command waits for a rollback that may be short.
 const SHORT: Duration = Duration::from_millis(500);
 
@@ -38,12 +42,11 @@ impl Control {
         self.check_snapshot(&located, &name).await?;
         self.refuse_siblings(&located, &name)?;
         if request.dry_run {
-            let origin = format!("{}/{}", name.group, name.volume);
-            let mut plan = no_space_plan(format!(
-                "would make {origin} what {name} shows; what was written since is lost"
-            ));
-            plan.steps.extend(self.clients_of(&name));
-            return Ok(Changed::Planned(plan));
+            let origin = name.origin();
+            let mut steps =
+                vec![format!("would make {origin} what {name} shows; what was written since is lost")];
+            steps.extend(self.clients_of(&name));
+            return Ok(Changed::Planned(Plan::of_steps(steps)));
         }
         let started = self.start_job(ROLLBACK, &request.name, "bytes", &[located.volume.id]).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
@@ -59,7 +62,7 @@ impl Control {
         if self.refreshed(located)?.stores().count() <= 1 {
             return Ok(());
         }
-        let origin = format!("{}/{}", name.group, name.volume);
+        let origin = name.origin();
         let message = format!("{origin} has independent snapshots, and cannot be rolled back beside them");
         let help = format!("varve snap list {origin} shows them; remove all but {name}, or copy {name} back");
         Err(Failure::new(Code::RollbackBesideIndependent, message).help(help))
@@ -67,17 +70,67 @@ impl Control {
 
     /// Rolls back to `snapshot`, or finishes the rollback that is under way.
     fn spawn_rollback(&self, snapshot: Option<String>, located: &Located, started: &Started) {
-        let spawner = self.context.spawner();
-        let (volume, id, progress) = (located.volume.id, started.id, Arc::clone(&started.progress));
-        let work = located.home.run(async move |context: ShardContext| {
-            roll_back(&context, volume, snapshot.as_deref(), &progress).await
-        });
-        spawner.spawn(async move {
-            let result = work.await.map_err(failures::gone).and_then(|done| done);
-            if let Some(control) = current() {
-                control.finish_job(id, result).await;
+        let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
+        let progress = Arc::clone(&started.progress);
+        self.context.spawner().spawn(async move {
+            let (mut snapshot, mut rest) = (snapshot, REST[0]);
+            loop {
+                let (name, progress) = (snapshot.take(), Arc::clone(&progress));
+                let work = home.run(async move |context: ShardContext| {
+                    roll_back(&context, volume, name.as_deref(), &progress).await
+                });
+                let result = work.await.map_err(failures::gone).and_then(|done| done);
+                let Some(control) = current() else { return };
+                match result {
+                    Err(failure) if control.may_go_on(volume, &failure).await => {
+                        control.rest(id, volume, failure, rest).await;
+                    }
+                    result => return control.finish_job(id, result).await,
+                }
+                rest = (2 * rest).min(REST[1]);
             }
         });
+    }
+
+    /// J3: whether a rollback that met an error was begun and can be tried again. One whose log failed cannot before
+    /// the log is read anew.
+    async fn may_go_on(&self, volume: Uuid, failure: &Failure) -> bool {
+        if matches!(failure.code, Code::VolumeUnusable | Code::Stopping) {
+            return false;
+        }
+        let Some(home) = self.home_of(volume) else { return false };
+        let asked = home.run(async move |_: ShardContext| {
+            here().family(volume).is_some_and(|family| family.is_rolling_back())
+        });
+        asked.await.unwrap_or(false)
+    }
+
+    /// Says what a rollback met, and lets time pass.
+    async fn rest(&self, id: u64, volume: Uuid, failure: Failure, rest: Duration) {
+        let known = self.jobs.show(&id.to_string()).is_ok_and(|job| job.error.as_ref() == Some(&failure));
+        if !known {
+            let message = format!("job {id}: the rollback rests and tries again: {failure}");
+            self.warn(&self.subject(volume), &message);
+        }
+        self.jobs.say_trouble(id, Some(failure));
+        self.context.clock().sleep(rest).await;
+    }
+
+    /// Takes up rollbacks that no job works on (J2).
+    pub(super) async fn resume_rollbacks(&self) {
+        for name in self.all_volumes() {
+            let Ok(located) = self.find_volume(&name) else { continue };
+            let volume = located.volume.id;
+            if self.refuse_if_busy(volume).is_err() {
+                continue;
+            }
+            let facts = self.facts(&located).await;
+            let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
+            let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
+            let Ok(started) = self.start_job(ROLLBACK, &subject, "bytes", &[volume]).await else { continue };
+            self.event(&subject, "a rollback that had been begun goes on");
+            self.spawn_rollback(None, &located, &started);
+        }
     }
 
     /// Waits until the volume shows the old state, or the job has ended.
@@ -113,9 +166,8 @@ impl Control {
 
     /// Who would see a rollback happen.
     fn clients_of(&self, name: &VolumeName) -> Vec<String> {
-        let origin = VolumeName { snapshot: None, ..name.clone() };
         let warning = |id: String| format!("would change what the clients of export {id} see");
-        self.exports_of(&origin).into_iter().map(warning).collect()
+        self.exports_of(&name.origin()).into_iter().map(warning).collect()
     }
 }
 

@@ -2,14 +2,13 @@
 
 use super::Control;
 use super::change::joined;
-use super::exports::no_space_plan;
 use super::find::Located;
 use crate::failures;
 use crate::shard::here;
 use crate::shard::states::SnapshotFacts;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Failure, Job, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
+    Changed, Code, Failure, Plan, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
 };
 use varve_block::{KIB, MIB};
 use varve_os::ShardContext;
@@ -68,8 +67,11 @@ impl Control {
         let chunk_size = request.chunk_size.as_deref().map(chunk_size).transpose()?;
         let mut batches = self.batches(&request.names)?;
         self.set_sources(&mut batches, &request).await?;
+        if !request.dry_run {
+            self.settle_sets().await;
+        }
         for batch in &batches {
-            self.refuse_if_busy(batch.located.volume.id)?;
+            self.refuse_names_of_sets(batch)?;
             self.check_new(batch, chunk_size.filter(|_| kind == StoreKind::Dependent)).await?;
         }
         let chunk_size = chunk_size.unwrap_or(64 * KIB);
@@ -78,7 +80,7 @@ impl Control {
         }
         let made = self.make_stores(&mut batches, chunk_size, kind).await;
         let made = match made {
-            Ok(()) => self.make_snapshots(&batches, request.read_only).await,
+            Ok(()) => self.make_all_or_none(&batches, request.read_only).await,
             Err(failure) => Err(failure),
         };
         if let Err(failure) = made {
@@ -93,7 +95,7 @@ impl Control {
             // They are new and keep nothing yet: nothing has to be counted.
             let facts = self.facts(&batch.located).await.into_iter();
             let new = facts.filter(|facts| batch.names.contains(&facts.name));
-            made.extend(new.map(|facts| self.shown_snapshot(&batch.volume, facts, None)));
+            made.extend(new.map(|facts| self.shown_snapshot(&batch.volume, facts)));
         }
         Ok(Changed::Done(made))
     }
@@ -166,7 +168,6 @@ impl Control {
         let _turn = self.turn().await?;
         let batches = self.batches(&request.names)?;
         for batch in &batches {
-            self.refuse_if_busy(batch.located.volume.id)?;
             for name in &batch.names {
                 let full = VolumeName { snapshot: Some(name.clone()), ..batch.volume.clone() };
                 self.check_snapshot(&batch.located, &full).await?;
@@ -174,9 +175,8 @@ impl Control {
         }
         if request.dry_run {
             let verb = if held { "hold" } else { "release" };
-            let mut plan = no_space_plan(String::new());
-            plan.steps = request.names.iter().map(|name| format!("would {verb} {name}")).collect();
-            return Ok(Changed::Planned(plan));
+            let steps = request.names.iter().map(|name| format!("would {verb} {name}")).collect();
+            return Ok(Changed::Planned(Plan::of_steps(steps)));
         }
         let mut shown = Vec::new();
         for batch in &batches {
@@ -243,9 +243,8 @@ impl Control {
         batches: &[Batch],
         chunk_size: u64,
         kind: StoreKind,
-    ) -> Result<varve_api::Plan, Failure> {
-        let mut plan = no_space_plan(String::new());
-        plan.steps.clear();
+    ) -> Result<Plan, Failure> {
+        let mut plan = Plan::of_steps(Vec::new());
         for batch in batches {
             let stores = match kind {
                 _ if batch.located.thin.is_some() => 0,
@@ -277,17 +276,14 @@ impl Control {
             Some(family) => family.snapshots_counted().await,
             None => Vec::new(),
         });
-        let job = self.busy.borrow().get(&id).copied();
-        let job = job.and_then(|job| self.jobs.show(&job.to_string()).ok());
         let facts = counted.await.unwrap_or_default();
-        facts.into_iter().map(|facts| self.shown_snapshot(volume, facts, job.as_ref())).collect()
+        facts.into_iter().map(|facts| self.shown_snapshot(volume, facts)).collect()
     }
 
-    fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts, job: Option<&Job>) -> Snapshot {
+    fn shown_snapshot(&self, volume: &VolumeName, facts: SnapshotFacts) -> Snapshot {
         let name = VolumeName { snapshot: Some(facts.name), ..volume.clone() };
         let text = name.to_string();
-        let concerned = job.is_some_and(|job| job.subject == text);
-        let state = if concerned { SnapshotState::Merging } else { SnapshotState::Active };
+        let state = if facts.is_merging { SnapshotState::Merging } else { SnapshotState::Active };
         Snapshot {
             volume: volume.to_string(),
             size: facts.size,

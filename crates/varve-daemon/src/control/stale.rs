@@ -1,11 +1,10 @@
 //! Disks that lost what they had acknowledged to their group: not used, and taken back only because somebody insists.
 
 use super::Control;
-use super::exports::no_space_plan;
 use super::groups::KnownGroup;
 use crate::failures;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupExtend};
+use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupExtend, Plan};
 
 impl KnownGroup {
     /// The identity of the stale disk at `path`, if there is one that the group still lacks.
@@ -39,7 +38,7 @@ impl Control {
         let disks = request.paths.join(" ");
         if request.dry_run {
             let step = format!("would take {disks} back into group {name}, with data that may be old");
-            return Ok(Changed::Planned(no_space_plan(step)));
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         if !request.overwrite {
             let message =

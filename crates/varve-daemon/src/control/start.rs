@@ -14,7 +14,7 @@ use varve_vg::{Disk, DiskProblem, OpenGroup, scan};
 
 /// How long a daemon that starts waits for what another one held that was killed: the kernel takes a ring apart, and
 /// lets go of its files and sockets, a moment after the process has ended.
-const LINGER: Duration = Duration::from_secs(2);
+const LINGER: Duration = Duration::from_secs(10);
 /// How long it waits between two attempts.
 const STEP: Duration = Duration::from_millis(20);
 
@@ -25,24 +25,29 @@ impl Control {
         let lingering = self.context.clock().now().after(LINGER);
         self.open_remembered(lingering).await;
         self.survey().await;
+        self.settle_sets().await;
         self.resume_jobs();
         self.resume_leaving().await;
-        self.restore_exports(lingering).await;
+        self.resume_rollbacks().await;
+        // Counted anew: a busy machine may have needed all of it for the disks.
+        self.restore_exports(self.context.clock().now().after(LINGER)).await;
         self.started.set(self.now());
         Ok(())
     }
 
-    /// Repeats `attempt` until `deadline` while it fails with `code`.
+    /// Repeats `attempt` until `deadline` while it fails with one of `codes`.
     pub(super) async fn patiently<T>(
         &self,
         deadline: Moment,
-        code: Code,
+        codes: &[Code],
         attempt: impl AsyncFn() -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let clock = self.context.clock();
         loop {
             match attempt().await {
-                Err(failure) if failure.code == code && clock.now() < deadline => clock.sleep(STEP).await,
+                Err(failure) if codes.contains(&failure.code) && clock.now() < deadline => {
+                    clock.sleep(STEP).await;
+                }
                 result => return result,
             }
         }

@@ -21,7 +21,7 @@ use varve_block::MIB;
 use varve_os::ShardContext;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
-use varve_vg::size::{Amount, SizeArgument, format_size};
+use varve_vg::size::{Amount, SizeArgument, format_size, share};
 use varve_vg::{Change, Plan, StoreKind};
 
 /// The smallest step, in bytes.
@@ -70,7 +70,7 @@ pub(crate) fn tell(volume: Uuid, message: &str) {
 
 impl Control {
     /// `VG/LV` of a volume.
-    fn subject(&self, volume: Uuid) -> String {
+    pub(super) fn subject(&self, volume: Uuid) -> String {
         self.name_of(volume).map_or_else(|| volume.to_string(), |(group, name)| format!("{group}/{name}"))
     }
 
@@ -159,10 +159,7 @@ impl Control {
             located.volume.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
         let present = before.bytes(extents);
         let by = match size.amount {
-            Amount::PercentFree(percent) => {
-                let share = u128::from(before.usage().free) * u128::from(percent) / 100;
-                u64::try_from(share).expect("a share of a number is not larger than it")
-            }
+            Amount::PercentFree(percent) => share(before.usage().free, percent),
             Amount::Bytes(bytes) if size.relative => bytes,
             Amount::Bytes(bytes) => bytes.saturating_sub(present),
         };
@@ -172,7 +169,6 @@ impl Control {
                 Failure::new(Code::BadVolumeSize, message).help("varve lv extend VG/LV@SNAP --size +SIZE")
             );
         }
-        let volume = format!("{}/{}", name.group, name.volume);
         let change = Change::ExtendStore { volume: name.volume.clone(), store, by };
         let planned =
             commits.plan(located.group, change, &format!("lv extend {name}: {} more", format_size(by)))?;
@@ -182,7 +178,7 @@ impl Control {
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
         self.grow_on_shard(located.volume.id, store).await?;
-        self.show_volume(&volume).await.map(Changed::Done)
+        self.show_volume(&name.origin().to_string()).await.map(Changed::Done)
     }
 
     /// Lets a store that was extended know it.

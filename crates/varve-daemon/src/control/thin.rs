@@ -4,7 +4,6 @@
 //! taken; if two of them meet in another way, the thin one is renamed.
 
 use super::Control;
-use super::exports::no_space_plan;
 use super::find::Located;
 use super::groups::KnownGroup;
 use super::volumes::volume_name;
@@ -13,7 +12,10 @@ use crate::shard::thin::{self, ThinVolume};
 use crate::shard::{here, open_pool::PoolFacts};
 use std::collections::BTreeSet;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Remove, Resize, VolumeCreate};
+use varve_api::{
+    Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, Remove, Resize,
+    VolumeCreate,
+};
 use varve_os::ShardContext;
 use varve_vg::model::{Kind, LogicalVolume};
 use varve_vg::names::VolumeName;
@@ -126,9 +128,8 @@ impl Control {
         name: &VolumeName,
         pool: &str,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let policy = [&request.pause_timeout, &request.auto_extend, &request.stripe_size];
-        if request.stripes.is_some() || request.when_full.is_some() || policy.iter().any(|one| one.is_some())
-        {
+        let has_stripes = request.stripes.is_some() || request.stripe_size.is_some();
+        if has_stripes || request.snapshot_policy != PolicyWords::default() {
             let message =
                 "a thin volume has no stripes, and its pool says what is done when there is no space";
             return Err(Failure::new(Code::Usage, message).help("varve pool change VG/POOL"));
@@ -140,7 +141,7 @@ impl Control {
             let (pool, size) = (format!("{}/{}", name.group, located.volume.name), format_size(bytes));
             let step =
                 format!("would make the thin volume {name} of {size} in {pool}; it takes no space yet");
-            return Ok(Changed::Planned(no_space_plan(step)));
+            return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         let recipe = self.recipe(located.group, &located.volume)?;
         let own = name.volume.clone();
@@ -186,9 +187,9 @@ impl Control {
         if request.dry_run {
             let (from, to) = (format_size(before), format_size(bytes));
             let lost = if grows { "; it takes no space yet" } else { "; what lies behind it is lost" };
-            return Ok(Changed::Planned(no_space_plan(format!(
+            return Ok(Changed::Planned(Plan::of_steps(vec![format!(
                 "would resize {name} from {from} to {to}{lost}"
-            ))));
+            )])));
         }
         let id = located.volume.id;
         self.refuse_if_pool_waits(name, located).await?;
@@ -229,7 +230,7 @@ impl Control {
     ) -> Result<Changed<ShownVolume>, Failure> {
         self.refuse_any_name(located.group, &to.volume)?;
         if dry_run {
-            return Ok(Changed::Planned(no_space_plan(format!("would rename {name} to {to}"))));
+            return Ok(Changed::Planned(Plan::of_steps(vec![format!("would rename {name} to {to}")])));
         }
         let thin = located.thin.clone().expect("the caller found a thin volume");
         self.rename_in_pool(located.group, &thin, &to.volume).await?;
@@ -252,7 +253,7 @@ impl Control {
                 None => None,
             });
             let exclusive = facts.await.map_err(failures::gone)?.map_or(0, |facts| facts.exclusive);
-            let mut plan = no_space_plan(format!("would remove {name} and all its data"));
+            let mut plan = Plan::of_steps(vec![format!("would remove {name} and all its data")]);
             plan.steps.push(format!("would free {} in its pool", format_size(exclusive)));
             plan.bytes_freed = exclusive;
             return Ok(Changed::Planned(plan));

@@ -7,7 +7,7 @@ use super::activate::tables;
 use super::change::{Commits, joined, shown};
 use super::find::Located;
 use super::groups::KnownGroup;
-use super::policy::{PolicyWords, shown_policy};
+use super::policy::{changed, shown_policy};
 use crate::failures;
 use crate::shard::family::{self, FamilyFacts};
 use crate::shard::here;
@@ -58,16 +58,11 @@ impl Control {
         }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let layout = layout(&request)?;
-        let policy = PolicyWords {
-            when_full: request.when_full,
-            pause_timeout: request.pause_timeout.clone(),
-            auto_extend: request.auto_extend.clone(),
-        };
-        let policy = policy.change(StorePolicy::default())?;
+        let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
-        let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout };
+        let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout, policy };
         let words = format!("lv create {name} --size {}", request.size);
         let commits = self.commits().await;
         let planned = commits.plan(group, change, &words)?;
@@ -80,9 +75,6 @@ impl Control {
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.activate_new(group, &volume).await?;
-        if policy != StorePolicy::default() {
-            self.set_policy(group, &name.volume, policy, false).await?;
-        }
         self.show_volume(&request.name).await.map(Changed::Done)
     }
 

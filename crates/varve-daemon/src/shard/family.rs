@@ -68,7 +68,7 @@ pub(crate) struct StoreRecipe {
 /// A volume in use.
 pub(crate) struct Family {
     id: Uuid,
-    pub(super) context: ShardContext,
+    pub(crate) context: ShardContext,
     counters: Counters,
     control: ShardHandle,
     policy: Cell<StorePolicy>,

@@ -12,8 +12,8 @@ use varve_block::{Device, Extent, widen};
 use varve_target::snapshot::{NewSnapshot, StoreError};
 use varve_vg::StoreKind;
 
-/// How long a rollback waits before it looks again whether there is space.
-const ROOM_WAIT: Duration = Duration::from_secs(1);
+/// How often a store grows for a rollback that does not get on.
+const GROWTHS_MAX: u32 = 4;
 /// How often the progress of removals is told.
 const TICK: Duration = Duration::from_millis(2);
 
@@ -26,6 +26,8 @@ pub(crate) struct SnapshotFacts {
     pub(crate) used: u64,
     pub(crate) read_only: bool,
     pub(crate) held: bool,
+    /// Whether the volume is being rolled back to it.
+    pub(crate) is_merging: bool,
     pub(crate) kind: StoreKind,
     /// Whether it is in a pool; then its kind means nothing.
     pub(crate) is_thin: bool,
@@ -92,6 +94,7 @@ impl Family {
         }
         let mut all = Vec::new();
         for open in self.stores.borrow().iter() {
+            let rollback = open.store.rollback_status().map(|status| status.snapshot);
             all.extend(open.store.list().into_iter().map(|descriptor| SnapshotFacts {
                 name: descriptor.name,
                 created: descriptor.created.0,
@@ -99,6 +102,7 @@ impl Family {
                 used: 0,
                 read_only: descriptor.read_only,
                 held: descriptor.held,
+                is_merging: rollback == Some(descriptor.id),
                 kind: open.kind,
                 is_thin: false,
                 target: Target { store: open.id, number: descriptor.id },
@@ -166,7 +170,7 @@ impl Family {
     }
 
     /// Makes the volume what a snapshot shows; or, without a name, finishes the rollback that is under way, if any.
-    /// Once it has begun it waits for space as long as there is none.
+    /// Where its store has no room it grows. An error leaves a rollback that was begun to be finished later.
     pub(crate) async fn roll_back(
         &self,
         name: Option<&str>,
@@ -188,17 +192,19 @@ impl Family {
                 (Rc::clone(begun), None)
             }
         };
+        let (mut done, mut growths) = (progress.done.get(), 0);
         loop {
             let seen = open.store.usage().size;
             let outcome = match number {
                 Some(number) => open.store.rollback(number, progress).await,
                 None => open.store.finish_rollback(progress).await,
             };
+            if progress.done.get() > done {
+                (done, growths) = (progress.done.get(), 0);
+            }
+            // A file system that is full below the volume's disk says the same, and there no growth helps.
             match outcome {
-                Err(StoreError::NoSpace) if open.grow(seen).await => {}
-                Err(StoreError::NoSpace) if open.store.rollback_status().is_some() => {
-                    self.context.clock().sleep(ROOM_WAIT).await;
-                }
+                Err(StoreError::NoSpace) if growths < GROWTHS_MAX && open.grow(seen).await => growths += 1,
                 result => return result,
             }
         }

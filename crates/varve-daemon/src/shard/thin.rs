@@ -215,6 +215,7 @@ impl Thin {
                 used: 0,
                 read_only: volume.flags.has(VolumeFlags::READ_ONLY),
                 held: volume.flags.has(VolumeFlags::HELD),
+                is_merging: false,
                 kind: StoreKind::Dependent,
                 is_thin: true,
                 target: Target { store: self.open.id, number: volume.id },

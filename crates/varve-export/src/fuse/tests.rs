@@ -25,6 +25,19 @@ impl Stage {
     fn open(&self) -> File {
         OpenOptions::new().read(true).write(true).open(self.path()).expect("the door is open")
     }
+
+    /// The numbers once nothing is on its way: a caller has its answer before the request's bytes are given back.
+    #[expect(clippy::disallowed_methods, reason = "the other side is a real thread")]
+    fn settled(&self) -> FuseCounters {
+        for _ in 0..30_000 {
+            let counters = self.door.counters();
+            if counters.in_flight_bytes == 0 {
+                return counters;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        panic!("bytes stay in flight: {:?}", self.door.counters());
+    }
 }
 
 /// Whether the machine can mount. If not, says so past the test harness, which hides what a passing test prints.
@@ -88,9 +101,9 @@ fn the_volume_is_a_file_of_its_size_that_keeps_what_is_written_anywhere() {
         file.read_exact_at(&mut back, offset).expect("read");
         assert!(back == data, "at {offset}");
     }
-    let counters = stage.door.counters();
+    let counters = stage.settled();
     assert!(counters.write_bytes == 3_000_012 && counters.read_bytes == 3_000_012, "{counters:?}");
-    assert_eq!((counters.errors, counters.in_flight, counters.in_flight_bytes), (0, 0, 0));
+    assert_eq!((counters.errors, counters.in_flight), (0, 0));
     assert!(counters.writes <= 10, "large writes are not cut into pages: {counters:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     Area, Description, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, PhysicalVolumeEntry,
-    PvName, Segment, StoreEntry, StorePolicyEntry, TEXT_VERSION, WhenFull,
+    PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry, TEXT_VERSION, WhenFull,
 };
 use crate::name::{NameError, check_name};
 use std::collections::{HashMap, HashSet};
@@ -75,10 +75,10 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// T6 or T7.
+    /// T6 to T8, or T10 to T12.
     #[error("{place}: {problem}")]
     Shape {
-        /// The volume or store.
+        /// The volume, store or set.
         place: String,
         /// What is wrong with it.
         problem: &'static str,
@@ -89,7 +89,7 @@ pub enum TextError {
 }
 
 impl Description {
-    /// Whether T1 to T11 hold; else the first that does not.
+    /// Whether T1 to T12 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -102,6 +102,7 @@ impl Description {
         self.check_ids()?;
         self.physical_volumes.iter().try_for_each(|pv| check_pv(pv, size))?;
         self.logical_volumes.iter().try_for_each(|lv| check_lv(lv, size))?;
+        self.snapshot_sets.iter().try_for_each(check_set)?;
         self.check_areas()
     }
 
@@ -132,7 +133,8 @@ impl Description {
             .iter()
             .flat_map(|lv| lv.stores().map(|store| (place_of_store(lv, store), store.id)));
         let mut seen = HashSet::new();
-        for (place, id) in group.chain(disks).chain(volumes).chain(stores) {
+        let sets = self.snapshot_sets.iter().map(|set| ("a set of snapshots".to_owned(), set.id));
+        for (place, id) in group.chain(disks).chain(volumes).chain(stores).chain(sets) {
             if id.is_nil() {
                 return Err(TextError::IdNil(place));
             }
@@ -200,7 +202,7 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
     Ok(())
 }
 
-/// T6 to T8, T10, T11.
+/// T6 to T8, T10, T12.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if !agree(lv.extents, &lv.segments) {
@@ -251,6 +253,19 @@ fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> Result<(), TextEr
         return problem("chunk_size must be a power of two from 4 KiB to 1 MiB");
     }
     Ok(())
+}
+
+/// T11.
+fn check_set(set: &SnapshotSetEntry) -> Result<(), TextError> {
+    let place = || format!("the set of snapshots {}", set.id);
+    if set.members.is_empty() || set.members.iter().any(|member| member.names.is_empty()) {
+        return Err(TextError::Shape { place: place(), problem: "it names no snapshot" });
+    }
+    if set.members.iter().any(|member| member.after > NUMBER_MAX) {
+        return Err(TextError::Shape { place: place(), problem: "`after` is the number of no snapshot" });
+    }
+    let mut names = set.members.iter().flat_map(|member| &member.names);
+    names.try_for_each(|name| check_name(name).map_err(|error| TextError::Name { place: place(), error }))
 }
 
 /// T7.

@@ -171,10 +171,10 @@ const BREAKAGES: &[Breakage] = &[
     ("T10", |d| policy(d).extend_at_percent = Some(100), "vm1: store_policy: "),
     ("T10", |d| policy(d).extend_by_percent = 0, "vm1: store_policy: "),
     ("T10", |d| policy(d).pause_timeout_ms = u64::MAX, "vm1: store_policy: "),
-    ("T11", |d| d.logical_volumes[0].kind = Kind::Pool, "vm1: a pool is writable, has no exception store"),
-    ("T11", |d| d.logical_volumes[1].kind = Kind::Pool, "fast: a pool has segments of one area"),
+    ("T12", |d| d.logical_volumes[0].kind = Kind::Pool, "vm1: a pool is writable, has no exception store"),
+    ("T12", |d| d.logical_volumes[1].kind = Kind::Pool, "fast: a pool has segments of one area"),
     (
-        "T11",
+        "T12",
         |d| {
             d.logical_volumes[0].store = None;
             d.logical_volumes[0].kind = Kind::Pool;
@@ -184,10 +184,32 @@ const BREAKAGES: &[Breakage] = &[
     ),
     ("T5", |d| add_independent(d, 49, 9), "extent 50 of pv0 belongs to the exception store"),
     ("T1", |d| add_independent(d, 35, 3), "two things have the id"),
+    ("T1", |d| set(d).id = Uuid::from_u128(4), "two things have the id"),
+    (
+        "T11",
+        |d| set(d).members.clear(),
+        "the set of snapshots 00000000-0000-0000-0000-00000000000a: it names no",
+    ),
+    ("T11", |d| set(d).members[0].names.clear(), "the set of snapshots"),
+    ("T11", |d| set(d).members[0].after = u64::MAX, "the set of snapshots"),
+    ("T11", |d| set(d).members[0].names[1] = "x y".into(), "the set of snapshots"),
 ];
 
 fn policy(description: &mut Description) -> &mut StorePolicyEntry {
     description.logical_volumes[0].store_policy.get_or_insert_default()
+}
+
+/// A set of two snapshots of the first volume.
+fn set(description: &mut Description) -> &mut SnapshotSetEntry {
+    if description.snapshot_sets.is_empty() {
+        let volume = &description.logical_volumes[0];
+        let store = volume.store.as_ref().expect("the sample has a store").id;
+        let names = vec!["monday".into(), "tuesday".into()];
+        let member = SetMemberEntry { volume: volume.id, store, after: 12, names };
+        let set = SnapshotSetEntry { id: Uuid::from_u128(10), groups: Vec::new(), members: vec![member] };
+        description.snapshot_sets.push(set);
+    }
+    &mut description.snapshot_sets[0]
 }
 
 /// Gives a volume an independent snapshot's store of three extents from `start` on.
@@ -199,8 +221,9 @@ fn add_independent(description: &mut Description, start: u64, id: u128) {
 }
 
 #[test]
-fn policies_and_independent_stores_survive_the_round_trip() {
+fn policies_sets_and_independent_stores_survive_the_round_trip() {
     let mut description = sample();
+    set(&mut description).groups = vec![Uuid::from_u128(1), Uuid::from_u128(11)];
     *policy(&mut description) = StorePolicyEntry {
         when_full: WhenFull::DropOldest,
         pause_timeout_ms: 1500,

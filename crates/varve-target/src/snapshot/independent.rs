@@ -111,13 +111,7 @@ impl BlockDevice for SideBySide {
         if inside.is_none() || self.needs_a_copy(io.extent()) {
             return Completion::pending(self.change(io, inside));
         }
-        match self.device.submit(io) {
-            Completion::Pending(future) => Completion::pending(async move {
-                let _inside = inside;
-                future.await
-            }),
-            ready @ Completion::Ready(_) => ready,
-        }
+        self.device.submit(io).keeping(inside)
     }
 
     fn status(&self, extent: Extent) -> StatusFuture<'_> {

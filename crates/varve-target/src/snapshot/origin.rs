@@ -219,13 +219,7 @@ impl BlockDevice for Origin {
             return Completion::pending(self.change(io, inside));
         }
         // S2: everything is preserved, so nothing is in the way.
-        match self.device.submit(io) {
-            Completion::Pending(future) => Completion::pending(async move {
-                let _inside = inside;
-                future.await
-            }),
-            ready @ Completion::Ready(_) => ready,
-        }
+        self.device.submit(io).keeping(inside)
     }
 
     fn status(&self, extent: Extent) -> StatusFuture<'_> {

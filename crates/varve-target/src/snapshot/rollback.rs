@@ -169,7 +169,10 @@ impl SnapshotStore {
     pub async fn continue_rollback(&self, bytes: u64) -> Result<bool, StoreError> {
         let _alone = self.restoring.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let Some(target) = self.target() else { return Ok(false) };
-        let Some(covers) = self.find_dose(bytes) else { return Ok(self.end_rollback(target.0).await?) };
+        let Some(covers) = self.find_dose(bytes) else {
+            self.end_rollback(target.0).await?;
+            return Ok(false);
+        };
         let view = self.view_state(target.0).ok_or(StoreError::Corrupt("K2: the target is there"))?;
         let _source = view.lock.lock(covers, LockMode::Shared).await; // K5
         let _copying = self.copies.lock(covers, LockMode::Exclusive).await;
@@ -241,13 +244,13 @@ impl SnapshotStore {
         Some(Extent::between(first, at))
     }
 
-    /// All is restored: says so. Whether there is more to do: never.
-    async fn end_rollback(&self, target: u64) -> Result<bool, IoError> {
+    /// All is restored: says so.
+    async fn end_rollback(&self, target: u64) -> Result<(), IoError> {
         let status = self.rollback_status();
         assert!(status.is_none_or(|status| status.done == status.total), "K1: all of it is restored");
         self.log_entry(Entry::RollbackEnded(target)).await?;
         tracing::info!(store = %self.id, snapshot = target, "the rollback is done");
-        Ok(false)
+        Ok(())
     }
 
     /// Copies what the target shows to the device, in `pending` parts, after what must be preserved of them is. The

@@ -130,6 +130,7 @@ impl Draft<'_> {
         self.description.group.created = backup.entry().created;
         self.description.physical_volumes = disks;
         self.description.logical_volumes = backup.logical_volumes().to_vec();
+        // Sets stay what they are now: what was being made when the backup was taken has been settled since.
         Ok(())
     }
 

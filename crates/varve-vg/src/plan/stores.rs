@@ -1,9 +1,9 @@
-//! Plans that concern exception stores.
+//! Plans that concern exception stores and the snapshots in them.
 
 use super::volumes::no_space;
 use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
-use crate::model::{Kind, LogicalVolume, Segment, Store, StorePolicy, WhenFull};
+use crate::model::{Kind, LogicalVolume, Segment, SnapshotSet, Store, StorePolicy, WhenFull};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -97,21 +97,22 @@ impl Draft<'_> {
 
     pub(super) fn set_store_policy(&mut self, volume: &str, policy: StorePolicy) -> Result<(), PlanError> {
         let is_pool = self.lv(volume)?.is_pool();
-        if is_pool && policy.when_full == WhenFull::DropOldest {
-            return Err(PlanError::Layout("a pool drops no snapshots when it is full"));
-        }
-        self.lv(volume)?.store_policy = (policy != StorePolicy::default()).then_some(policy);
-        let growth = match policy.extend_at_percent {
-            Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
-            None => "off".to_owned(),
-        };
-        let full = self.full(volume);
-        self.step(format!(
-            "let {full} do this when {} is full: {:?}, pauses of at most {} ms; extension {growth}",
-            if is_pool { "it" } else { "its exception store" },
-            policy.when_full,
-            policy.pause_timeout_ms
-        ));
+        check_policy(is_pool, policy)?;
+        self.lv(volume)?.store_policy = declared(policy);
+        self.step(policy_text(&self.full(volume), is_pool, policy));
+        Ok(())
+    }
+
+    pub(super) fn begin_snapshots(&mut self, set: SnapshotSet) -> Result<(), PlanError> {
+        let count: usize = set.members.iter().map(|member| member.names.len()).sum();
+        self.step(format!("write down that {count} snapshots are being made at one instant"));
+        self.description.snapshot_sets.push(set);
+        Ok(())
+    }
+
+    pub(super) fn end_snapshots(&mut self, id: Uuid) -> Result<(), PlanError> {
+        self.description.snapshot_sets.retain(|set| set.id != id);
+        self.step("write down that snapshots of one instant are settled".to_owned());
         Ok(())
     }
 
@@ -135,6 +136,33 @@ impl Draft<'_> {
     fn no_store(&self, volume: &str) -> PlanError {
         PlanError::StoreNotFound { group: self.group_name().into(), volume: volume.into() }
     }
+}
+
+/// A policy as it is written: what the program does anyway is not.
+pub(super) fn declared(policy: StorePolicy) -> Option<StorePolicy> {
+    (policy != StorePolicy::default()).then_some(policy)
+}
+
+/// Refuses what a pool cannot do.
+pub(super) fn check_policy(is_pool: bool, policy: StorePolicy) -> Result<(), PlanError> {
+    if is_pool && policy.when_full == WhenFull::DropOldest {
+        return Err(PlanError::Layout("a pool drops no snapshots when it is full"));
+    }
+    Ok(())
+}
+
+/// What a policy lets the volume or pool `full` do.
+pub(super) fn policy_text(full: &str, is_pool: bool, policy: StorePolicy) -> String {
+    let growth = match policy.extend_at_percent {
+        Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
+        None => "off".to_owned(),
+    };
+    format!(
+        "let {full} do this when {} is full: {:?}, pauses of at most {} ms; extension {growth}",
+        if is_pool { "it" } else { "its exception store" },
+        policy.when_full,
+        policy.pause_timeout_ms
+    )
 }
 
 fn place_text(store: &Store) -> String {

@@ -1,7 +1,7 @@
 //! Tests of planning: what each change does, what it refuses, and that no history of changes breaks a group.
 
 use super::*;
-use crate::model::{Kind, Segment, areas};
+use crate::model::{Kind, Segment, SetMember, areas};
 use proptest::prelude::*;
 
 const MIB4: u64 = 4 << 20;
@@ -38,12 +38,19 @@ fn linear(name: &str, extents: u64) -> Change {
         id,
         size: SizeArgument::bytes(extents * MIB4),
         layout: Layout::Linear,
+        policy: StorePolicy::default(),
     }
 }
 
 fn striped(name: &str, size: SizeArgument, stripes: usize, stripe_size: u64) -> Change {
     let layout = Layout::Striped { stripes, stripe_size };
-    Change::CreateVolume { name: name.into(), id: Uuid::from_u128(0x3000), size, layout }
+    Change::CreateVolume {
+        name: name.into(),
+        id: Uuid::from_u128(0x3000),
+        size,
+        layout,
+        policy: StorePolicy::default(),
+    }
 }
 
 fn made(group: &Group, change: Change) -> Group {
@@ -240,6 +247,29 @@ fn a_policy_is_declared_and_the_usual_one_is_not_written() {
     assert_eq!(usual.lv("vm1").and_then(|lv| lv.store_policy), None);
     let odd = StorePolicy { extend_at_percent: Some(0), ..StorePolicy::default() };
     assert!(planned(&group, set(odd)).is_err(), "T10");
+    let Change::CreateVolume { name, id, size, layout, .. } = linear("vm2", 4) else { unreachable!("it is") };
+    let plan = planned(&group, Change::CreateVolume { name, id, size, layout, policy }).expect("possible");
+    assert_eq!(plan.after.lv("vm2").and_then(|lv| lv.store_policy), Some(policy), "in the same version");
+    assert_eq!(plan.steps.len(), 2);
+}
+
+#[test]
+fn a_set_of_snapshots_is_written_down_and_forgotten_and_comes_with_no_backup() {
+    let group = made(&group(&[20]), linear("vm1", 4));
+    let volume = group.lv("vm1").expect("just made").id;
+    let member =
+        SetMember { volume, store: Uuid::from_u128(0x4001), after: 7, names: vec!["a".into(), "b".into()] };
+    let set = SnapshotSet { id: Uuid::from_u128(0x4000), groups: Vec::new(), members: vec![member] };
+    let begun = planned(&group, Change::BeginSnapshots { set: set.clone() }).expect("possible");
+    assert_eq!((begun.after.snapshot_sets(), begun.bytes_taken), (&[set.clone()][..], 0));
+    let again = Change::BeginSnapshots { set: set.clone() };
+    assert!(matches!(planned(&begun.after, again), Err(PlanError::Invalid(_))), "T1: an id is used once");
+    let backup = Box::new(begun.after.description().clone());
+    let restored = made(&group, Change::Restore { backup });
+    assert!(restored.snapshot_sets().is_empty(), "what a backup says of snapshots is over");
+    let ended = made(&begun.after, Change::EndSnapshots { set: set.id });
+    assert!(ended.snapshot_sets().is_empty());
+    assert_eq!(ended.logical_volumes(), group.logical_volumes());
 }
 
 #[test]
@@ -302,12 +332,19 @@ fn any_change() -> impl Strategy<Value = Change> {
             let small = number % 6;
             let store = store_id(&name, number);
             match kind {
-                0 | 1 => Change::CreateVolume { name, id, size, layout: Layout::Linear },
+                0 | 1 => Change::CreateVolume {
+                    name,
+                    id,
+                    size,
+                    layout: Layout::Linear,
+                    policy: StorePolicy::default(),
+                },
                 2 => Change::CreateVolume {
                     name,
                     id,
                     size,
                     layout: Layout::Striped { stripes, stripe_size: 4096 },
+                    policy: StorePolicy::default(),
                 },
                 3 => Change::ExtendVolume { name, size },
                 4 => Change::ReduceVolume { name, size: bytes },
@@ -373,6 +410,7 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
         id: Uuid::from_u128(0x4000),
         size: SizeArgument::bytes(10 * MIB4),
         layout: Layout::Pool,
+        policy: StorePolicy::default(),
     };
     let plan = planned(&before, create("thin")).expect("possible");
     assert!(plan.steps[0].starts_with("create thin pool data/thin of 40.0 MiB"), "{:?}", plan.steps);

@@ -1,8 +1,9 @@
 //! Plans that concern volumes.
 
+use super::stores::{check_policy, declared, policy_text};
 use super::{Draft, Layout, PlanError, places, whole_rows};
 use crate::allocate::{FreeMap, Shortage, append, append_linear, cut};
-use crate::model::{Group, Kind, LogicalVolume, Segment};
+use crate::model::{Group, Kind, LogicalVolume, Segment, StorePolicy};
 use crate::size::{Amount, SizeArgument};
 use uuid::Uuid;
 use varve_block::{KIB, UnixTime};
@@ -16,14 +17,16 @@ const VOLUME_SIZE_MAX: u64 = 1 << 63;
 impl Draft<'_> {
     pub(super) fn create_volume(
         &mut self,
-        name: String,
-        id: Uuid,
+        identity: (String, Uuid),
         size: SizeArgument,
         layout: Layout,
+        policy: StorePolicy,
         created: UnixTime,
     ) -> Result<(), PlanError> {
+        let (name, id) = identity;
         self.check_new_name(&name)?;
         let (kind, stripes, stripe_size) = self.check_layout(layout)?;
+        check_policy(kind == Kind::Pool, policy)?;
         let mut lv = LogicalVolume {
             name,
             id,
@@ -33,7 +36,7 @@ impl Draft<'_> {
             created,
             extents: 0,
             segments: Vec::new(),
-            store_policy: None,
+            store_policy: declared(policy),
             store: None,
             independent_stores: Vec::new(),
         };
@@ -46,6 +49,9 @@ impl Draft<'_> {
         };
         let (full, size, places) = (self.full(&lv.name), self.size_text(lv.extents), place_text(&lv));
         self.step(format!("create {what} {full} of {size} ({} extents: {places})", lv.extents));
+        if lv.store_policy.is_some() {
+            self.step(policy_text(&full, kind == Kind::Pool, policy));
+        }
         self.description.logical_volumes.push(lv);
         Ok(())
     }

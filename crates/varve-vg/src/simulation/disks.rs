@@ -3,7 +3,7 @@
 use super::{EXTENT, EXTENTS, Lab, RING, content, group_plan, pv_id, stamp};
 use crate::create::{CreateProblem, NewLabel, create, examine, remove};
 use crate::disk::{read_label, write_label};
-use crate::model::PvName;
+use crate::model::{PvName, StorePolicy};
 use crate::plan::{Change, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
 use crate::relabel::{RelabelError, find_label, write_found};
@@ -52,7 +52,13 @@ impl Lab {
 fn volume(name: &str, extents: u64) -> Change {
     let id = Uuid::from_u128(0x5000 + u128::from(name.as_bytes()[0]));
     let size = SizeArgument::bytes(extents * EXTENT);
-    Change::CreateVolume { name: name.into(), id, size, layout: Layout::Linear }
+    Change::CreateVolume {
+        name: name.into(),
+        id,
+        size,
+        layout: Layout::Linear,
+        policy: StorePolicy::default(),
+    }
 }
 
 /// What making a physical volume of a disk with `bytes` at `offset` says.

@@ -1,6 +1,7 @@
 //! Making and giving up groups, adding and taking out disks, with a crash at every step.
 
 use super::{Content, EXTENT, Lab, content, group_plan, pv_id, stamp};
+use crate::model::StorePolicy;
 use crate::plan::{Change, Layout, Plan, plan};
 use crate::size::SizeArgument;
 use crate::{Absent, CommitError, FreeDisk, OpenGroup, Survey, scan};
@@ -57,7 +58,13 @@ impl Lab {
 
 fn volume() -> Change {
     let size = SizeArgument::bytes(3 * EXTENT);
-    Change::CreateVolume { name: "vm1".into(), id: Uuid::from_u128(5), size, layout: Layout::Linear }
+    Change::CreateVolume {
+        name: "vm1".into(),
+        id: Uuid::from_u128(5),
+        size,
+        layout: Layout::Linear,
+        policy: StorePolicy::default(),
+    }
 }
 
 fn planned(open: &OpenGroup, change: Change) -> Plan {

@@ -1,0 +1,304 @@
+//! What damage means for people: which volume, which snapshots, which bytes.
+//!
+//! Invariants:
+//! - D1. Whoever reads a damaged place is named: the snapshot for which it was preserved or to which it was written, and
+//!   every older one that finds it there.
+//! - D2. Nobody else is named.
+
+use std::collections::BTreeMap;
+use varve_api::{ByteExtent, Finding};
+use varve_block::{Arena, Device, Extent};
+use varve_vg::OpenGroup;
+use varve_vg::model::{LogicalVolume, Segment};
+use varve_vg::size::format_size;
+
+/// How much is read as one.
+const PIECE_BYTES: u64 = 1 << 20;
+/// How much is given up when it cannot be read.
+const PART_BYTES: u64 = 4096;
+/// As many ranges are told to people; programs get all of them.
+const TOLD_MAX: usize = 4;
+
+/// Content of a store: whose it is, which bytes of it, where it lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapping {
+    snapshot: u64,
+    extent: Extent,
+    place: u64,
+}
+
+impl Mapping {
+    /// The part of it that lies in `bytes` of the snapshot.
+    fn clip(&self, bytes: Extent) -> Option<Extent> {
+        self.extent.intersect(bytes)
+    }
+}
+
+/// What a store's metadata says, as `varve dump --store` prints it.
+#[derive(Debug, Default)]
+pub(super) struct Contents {
+    names: BTreeMap<u64, String>,
+    preserved: Vec<Mapping>,
+    written: Vec<Mapping>,
+    /// The snapshot to which the volume is being rolled back.
+    target: Option<u64>,
+}
+
+/// Bytes that somebody cannot read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// The snapshot; the volume itself if none.
+    pub(super) snapshot: Option<String>,
+    /// Which bytes, in order.
+    pub(super) extents: Vec<Extent>,
+}
+
+impl Contents {
+    /// What `text` says. Lines that say something else are passed over.
+    pub(super) fn parse(text: &str) -> Self {
+        let mut contents = Self::default();
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+            let mapping = || {
+                let (snapshot, offset, length) = (number(1)?, number(2)?, number(3)?);
+                Some(Mapping { snapshot, extent: Extent::checked(offset, length)?, place: number(4)? })
+            };
+            match (words[0], number(1)) {
+                ("snapshot", Some(id)) => {
+                    contents.names.extend(words.get(2).map(|name| (id, (*name).to_owned())));
+                }
+                ("removed", Some(id)) => drop(contents.names.remove(&id)),
+                ("rollback", target) => contents.target = target,
+                ("preserved", _) => contents.preserved.extend(mapping()),
+                ("written", _) => contents.written.extend(mapping().filter(|mapping| mapping.place != 0)),
+                _ => {}
+            }
+        }
+        contents
+    }
+
+    /// Everything that lies in the store.
+    fn all(&self) -> impl Iterator<Item = &Mapping> {
+        self.preserved.iter().chain(&self.written)
+    }
+
+    /// Who loses what when `places` of the store cannot be read.
+    pub(super) fn losses(&self, places: &[Extent]) -> Vec<Loss> {
+        let mut lost: BTreeMap<u64, Vec<Extent>> = BTreeMap::new();
+        let gone = |mapping: &Mapping| {
+            let whole = Extent::new(mapping.place, mapping.extent.length);
+            let bytes = |place: Extent| {
+                Extent::new(mapping.extent.offset + (place.offset - mapping.place), place.length)
+            };
+            places.iter().filter_map(move |place| place.intersect(whole)).map(bytes).collect::<Vec<Extent>>()
+        };
+        for mapping in &self.written {
+            lost.entry(mapping.snapshot).or_default().extend(gone(mapping));
+        }
+        for mapping in &self.preserved {
+            for bytes in gone(mapping) {
+                for (id, found) in self.readers(mapping.snapshot, bytes) {
+                    lost.entry(id).or_default().extend(found);
+                }
+            }
+        }
+        if let Some(found) = self.target.and_then(|target| lost.get(&target).cloned()) {
+            lost.insert(u64::MAX, found);
+        }
+        let losses = lost.into_iter().map(|(id, extents)| (self.names.get(&id), id, joined(extents)));
+        let told =
+            losses.filter(|(name, id, extents)| (name.is_some() || *id == u64::MAX) && !extents.is_empty());
+        told.map(|(name, _, extents)| Loss { snapshot: name.cloned(), extents }).collect()
+    }
+
+    /// D1: who finds what was preserved for `owner` in `bytes`, and which of these bytes.
+    fn readers(&self, owner: u64, bytes: Extent) -> Vec<(u64, Vec<Extent>)> {
+        let mut left = vec![bytes];
+        let mut readers = Vec::new();
+        let ids = self.all().map(|mapping| mapping.snapshot).chain(self.names.keys().copied());
+        let mut ids: Vec<u64> = ids.filter(|id| *id <= owner).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        for id in ids.into_iter().rev() {
+            let own = |list: &[Mapping]| {
+                let own = list.iter().filter(|mapping| mapping.snapshot == id);
+                own.filter_map(|mapping| mapping.clip(bytes)).collect::<Vec<Extent>>()
+            };
+            if id != owner {
+                left = without(left, &own(&self.preserved)); // what it has itself hides it from the older ones, too
+            }
+            readers.push((id, without(left.clone(), &own(&self.written))));
+        }
+        readers
+    }
+}
+
+/// `extents` without `holes`.
+fn without(extents: Vec<Extent>, holes: &[Extent]) -> Vec<Extent> {
+    holes.iter().fold(extents, |left, hole| {
+        let cut = |extent: Extent| match extent.intersect(*hole) {
+            None => vec![extent],
+            Some(inside) => {
+                let around = [
+                    Extent::between(extent.offset, inside.offset),
+                    Extent::between(inside.end(), extent.end()),
+                ];
+                around.into_iter().filter(|part| !part.is_empty()).collect()
+            }
+        };
+        left.into_iter().flat_map(cut).collect()
+    })
+}
+
+/// In order, neighbours joined.
+fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut joined: Vec<Extent> = Vec::new();
+    for extent in extents.into_iter().filter(|extent| !extent.is_empty()) {
+        match joined.last_mut() {
+            Some(last) if extent.offset <= last.end() => {
+                *last = Extent::between(last.offset, last.end().max(extent.end()));
+            }
+            _ => joined.push(extent),
+        }
+    }
+    joined
+}
+
+/// Reads all content of a store; the places that cannot be read.
+pub(super) async fn unreadable(device: &Device, contents: &Contents, arena: &Arena) -> Vec<Extent> {
+    let mut lost = Vec::new();
+    let places = contents.all().map(|mapping| Extent::new(mapping.place, mapping.extent.length));
+    for place in joined(places.collect()) {
+        for (_, piece) in place.pieces(PIECE_BYTES) {
+            if can_be_read(device, piece, arena).await {
+                continue;
+            }
+            for (_, part) in piece.pieces(PART_BYTES) {
+                if !can_be_read(device, part, arena).await {
+                    lost.push(part);
+                }
+            }
+        }
+    }
+    joined(lost)
+}
+
+async fn can_be_read(device: &Device, extent: Extent, arena: &Arena) -> bool {
+    let length = usize::try_from(extent.length).expect("a MiB fits");
+    device.read(extent.offset, arena.take(length)).await.is_ok()
+}
+
+/// The bytes of a volume that lie on disks which are not here.
+pub(super) fn absent(open: &OpenGroup, segments: &[Segment]) -> Vec<Extent> {
+    let (mut at, mut absent) = (0, Vec::new());
+    let is_away = |segment: &Segment| {
+        let disk =
+            |area: &varve_vg::model::Area| open.group().pv(area.pv).and_then(|disk| open.path(disk.id));
+        segment.areas.iter().any(|area| disk(area).is_none())
+    };
+    for segment in segments {
+        let length = open.group().bytes(segment.extents());
+        if is_away(segment) {
+            absent.push(Extent::new(at, length));
+        }
+        at += length;
+    }
+    joined(absent)
+}
+
+/// `128.0 MiB..192.0 MiB`, and how many more.
+pub(super) fn ranges_text(extents: &[Extent]) -> String {
+    let range = |extent: &Extent| format!("{}..{}", format_size(extent.offset), format_size(extent.end()));
+    let told: Vec<String> = extents.iter().take(TOLD_MAX).map(range).collect();
+    match extents.len().saturating_sub(TOLD_MAX) {
+        0 => format!("bytes {}", told.join(", ")),
+        more => format!("bytes {} and {more} more ranges", told.join(", ")),
+    }
+}
+
+/// A finding about bytes of a volume or snapshot.
+pub(super) fn finding(
+    is_damage: bool,
+    volume: &str,
+    snapshot: Option<&str>,
+    extents: &[Extent],
+    why: &str,
+) -> Finding {
+    let whose =
+        snapshot.map_or_else(|| volume.to_owned(), |snapshot| format!("{volume}, snapshot {snapshot}"));
+    let bytes = |extent: &Extent| ByteExtent { offset: extent.offset, length: extent.length };
+    Finding {
+        damage: is_damage,
+        structure: if snapshot.is_some() { "snapshot" } else { "volume" }.to_owned(),
+        message: format!("{whose}, {}: {why}", ranges_text(extents)),
+        volume: Some(volume.to_owned()),
+        snapshot: snapshot.map(|snapshot| format!("{volume}@{snapshot}")),
+        extents: extents.iter().map(bytes).collect(),
+    }
+}
+
+/// All bytes of a volume.
+pub(super) fn whole(open: &OpenGroup, volume: &LogicalVolume) -> Vec<Extent> {
+    vec![Extent::new(0, open.group().bytes(volume.extents))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "varve-exception-store 1\n\
+        store 00000000-0000-0000-0000-000000000001 generation 3 chunk 65536 size 1048576 next 5\n\
+        snapshot 1 one created 7 size 1048576\n\
+        snapshot 2 two created 8 size 1048576 held\n\
+        snapshot 3 gone created 8 size 1048576\n\
+        snapshot 4 four created 9 size 1048576\n\
+        preserved 2 4096 8192 40960\n\
+        preserved 4 0 16384 65536\n\
+        written 1 0 4096 90112\n\
+        written 2 8192 4096 0\n\
+        removed 3\n";
+
+    fn lost(text: &str, offset: u64, length: u64) -> Vec<(String, Vec<(u64, u64)>)> {
+        let losses = Contents::parse(text).losses(&[Extent::new(offset, length)]);
+        let pair = |extent: &Extent| (extent.offset, extent.length);
+        let tell = |loss: &Loss| {
+            (loss.snapshot.clone().unwrap_or("volume".into()), loss.extents.iter().map(pair).collect())
+        };
+        losses.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn those_who_read_a_damaged_place_are_named_and_nobody_else() {
+        let one = |name: &str, offset, length| (name.to_owned(), vec![(offset, length)]);
+        // What `four` preserved is hidden from the older ones where `two` has it, and from `one` where it was written.
+        assert_eq!(
+            lost(TEXT, 65536, 16384),
+            [
+                one("one", 12288, 4096),
+                ("two".to_owned(), vec![(0, 4096), (12288, 4096)]),
+                one("four", 0, 16384)
+            ],
+            "D1, D2"
+        );
+        assert_eq!(lost(TEXT, 40960, 4096), [one("one", 4096, 4096), one("two", 4096, 4096)]);
+        assert_eq!(lost(TEXT, 90112, 4096), [one("one", 0, 4096)]);
+        assert_eq!(lost(TEXT, 0, 40960), [], "metadata, or nothing");
+        let rolling = format!("{TEXT}rollback 2 5\n");
+        assert_eq!(
+            lost(&rolling, 40960, 4096)[2],
+            one("volume", 4096, 4096),
+            "it shows what its target does"
+        );
+    }
+
+    #[test]
+    fn ranges_are_told_in_units() {
+        let mib = |from: u64, to: u64| Extent::between(from << 20, to << 20);
+        assert_eq!(ranges_text(&[mib(128, 192)]), "bytes 128.0 MiB..192.0 MiB");
+        let many: Vec<Extent> = (0..9).map(|n| mib(2 * n, 2 * n + 1)).collect();
+        assert!(ranges_text(&many).ends_with("6.0 MiB..7.0 MiB and 5 more ranges"), "{}", ranges_text(&many));
+        assert_eq!(joined(vec![mib(3, 4), mib(1, 2), mib(2, 3)]), [mib(1, 4)]);
+    }
+}
