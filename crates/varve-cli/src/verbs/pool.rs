@@ -56,6 +56,11 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
     }
 }
 
+fn words(options: PoolPolicyOptions) -> PolicyWords {
+    let PoolPolicyOptions { when_full, pause_timeout, auto_extend } = options;
+    PolicyWords { when_full, pause_timeout, auto_extend }
+}
+
 fn url(name: &str, verb: &str) -> String {
     format!("/v1/pools/{}{verb}", segment(name))
 }

@@ -57,7 +57,7 @@ fn pools_and_thin_volumes_refuse_with_codes_and_remedies() {
         ("pool create data/a --size 100M", 4, "V0302"),
         ("pool create data/q --size 9T", 6, "V0601"),
         ("pool create data/q --size 100M --block-size 3K", 2, "V0409"),
-        ("pool create data/q --size 100M --when-full drop-oldest", 2, "V0002"),
+        ("pool create data/q --size 100M --when-full drop-oldest", 2, "V0305"),
         ("pool change data/p", 2, "V0002"),
         ("pool extend data/p --size 100M", 2, "V0306"),
         ("pool remove data/p -y", 5, "V0311"),

@@ -3,12 +3,14 @@
 use crate::harness::World;
 use serde_json::Value;
 
-/// Two groups with two volumes in one and one in the other; `data/a` has a snapshot.
+/// Two groups with two volumes and a thin one in one and one in the other; `data/a` has a snapshot.
 fn furnished() -> World {
     let world = World::with_group();
     world.ok("lv create data/a --size 32M");
     world.ok("lv create data/b --size 32M");
     world.ok("snap create data/a@before");
+    world.ok("pool create data/p --size 64M");
+    world.ok("lv create data/t --pool p --size 1G");
     world.ok("pv create d3 --size 300M");
     world.ok("vg create other d3");
     world.ok("lv create other/c --size 32M");
@@ -35,7 +37,8 @@ fn interrupted(world: &mut World, place: &str, wanted: &str) {
 fn an_interrupted_set_leaves_nothing_and_its_names_are_free() {
     let mut world = furnished();
     for place in ["snapshot-set-begun", "snapshot-set-made"] {
-        for wanted in ["data/a@x data/b@x", "data/b@x data/b@y", "data/a@x data/b@x other/c@x"] {
+        let sets = ["data/a@x data/b@x", "data/b@x data/b@y", "data/a@x data/b@x other/c@x"];
+        for wanted in sets.into_iter().chain(["data/t@x data/t@y", "data/a@x data/t@x other/c@x"]) {
             interrupted(&mut world, place, wanted);
             assert_eq!(names(&world), ["data/a@before"], "{place}: {wanted}");
         }

@@ -199,7 +199,7 @@ impl Vessel for Pool {
     fn declare(&self, when_full: WhenFull, timeout: Duration) {
         self.set_when_full(match when_full {
             WhenFull::Pause => PoolWhenFull::Pause { timeout },
-            // T11: no group declares that a pool drops anything.
+            // T12 of the group's text: no group declares that a pool drops anything.
             WhenFull::DropOldest | WhenFull::Error => PoolWhenFull::Error,
         });
     }
