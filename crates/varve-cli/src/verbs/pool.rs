@@ -105,11 +105,6 @@ fn table(pools: &[Pool]) -> String {
     table.render("no pools; varve pool create VG/POOL --size SIZE")
 }
 
-fn words(options: PoolPolicyOptions) -> PolicyWords {
-    let PoolPolicyOptions { when_full, pause_timeout, auto_extend } = options;
-    PolicyWords { when_full, pause_timeout, auto_extend }
-}
-
 fn policy_text(policy: &SnapshotPolicy) -> String {
     let growth = match policy.auto_extend {
         Some(extend) => format!("at {} % full it grows by {} %", extend.at_percent, extend.by_percent),
