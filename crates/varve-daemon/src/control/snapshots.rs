@@ -93,8 +93,7 @@ impl Control {
                 self.event(&batch.full(name), "snapshot made");
             }
             // They are new and keep nothing yet: nothing has to be counted.
-            let facts = self.facts(&batch.located).await.into_iter();
-            let new = facts.filter(|facts| batch.names.contains(&facts.name));
+            let new = self.facts_called(&batch.located, &batch.names).await.into_iter();
             made.extend(new.map(|facts| self.shown_snapshot(&batch.volume, facts)));
         }
         Ok(Changed::Done(made))
@@ -222,7 +221,7 @@ impl Control {
 
     /// Refuses names that are taken, and a chunk size that the volume's store has not.
     async fn check_new(&self, batch: &Batch, wanted: Option<u64>) -> Result<(), Failure> {
-        let facts = self.facts(&batch.located).await;
+        let facts = self.facts_called(&batch.located, &batch.names).await;
         if let Some(name) = batch.names.iter().find(|name| facts.iter().any(|known| known.name == **name)) {
             let full = batch.full(name);
             return Err(Failure::new(Code::SnapshotExists, format!("there is a snapshot {full} already"))
@@ -266,6 +265,15 @@ impl Control {
         let volume = located.volume.id;
         let facts = located.home.run(async move |_: ShardContext| {
             here().family(volume).map(|family| family.snapshots()).unwrap_or_default()
+        });
+        facts.await.unwrap_or_default()
+    }
+
+    /// The same, of the snapshots with these names alone.
+    async fn facts_called(&self, located: &Located, names: &[String]) -> Vec<SnapshotFacts> {
+        let (volume, names) = (located.volume.id, names.to_vec());
+        let facts = located.home.run(async move |_: ShardContext| {
+            here().family(volume).map(|family| family.snapshots_called(&names)).unwrap_or_default()
         });
         facts.await.unwrap_or_default()
     }

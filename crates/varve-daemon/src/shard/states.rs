@@ -112,6 +112,14 @@ impl Family {
         all
     }
 
+    /// Those of `names` that there are, the oldest first; in a pool without a look at all others.
+    pub(crate) fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
+        match &self.thin {
+            Some(thin) => thin.snapshots_called(names),
+            None => self.snapshots().into_iter().filter(|facts| names.contains(&facts.name)).collect(),
+        }
+    }
+
     /// All snapshots, the oldest first, and how much they use.
     pub(crate) async fn snapshots_counted(&self) -> Vec<SnapshotFacts> {
         let mut all = self.snapshots();

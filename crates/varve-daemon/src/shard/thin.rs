@@ -198,30 +198,35 @@ impl Thin {
     }
 
     pub(super) fn find(&self, name: &str) -> Result<u64, StoreError> {
-        let full = self.full(name);
-        let list = self.pool().list();
-        let found = list.iter().find(|volume| volume.name == full);
-        found.map(|volume| volume.id).ok_or(StoreError::NotFound)
+        self.pool().named(&self.full(name)).map(|volume| volume.id).ok_or(StoreError::NotFound)
     }
 
     /// All snapshots, the oldest first.
     pub(super) fn snapshots(&self) -> Vec<SnapshotFacts> {
         let prefix = self.full("");
-        let facts = |volume: VolumeInfo| {
-            Some(SnapshotFacts {
-                name: volume.name.strip_prefix(&prefix)?.to_owned(),
-                created: volume.created,
-                size: volume.bytes,
-                used: 0,
-                read_only: volume.flags.has(VolumeFlags::READ_ONLY),
-                held: volume.flags.has(VolumeFlags::HELD),
-                is_merging: false,
-                kind: StoreKind::Dependent,
-                is_thin: true,
-                target: Target { store: self.open.id, number: volume.id },
-            })
-        };
-        self.pool().list().into_iter().filter_map(facts).collect()
+        self.pool().list().iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
+    }
+
+    /// Those of `names` that there are.
+    pub(super) fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
+        let prefix = self.full("");
+        let found = names.iter().filter_map(|name| self.pool().named(&self.full(name)));
+        found.filter_map(|volume| self.snapshot(&volume, &prefix)).collect()
+    }
+
+    fn snapshot(&self, volume: &VolumeInfo, prefix: &str) -> Option<SnapshotFacts> {
+        Some(SnapshotFacts {
+            name: volume.name.strip_prefix(prefix)?.to_owned(),
+            created: volume.created,
+            size: volume.bytes,
+            used: 0,
+            read_only: volume.flags.has(VolumeFlags::READ_ONLY),
+            held: volume.flags.has(VolumeFlags::HELD),
+            is_merging: false,
+            kind: StoreKind::Dependent,
+            is_thin: true,
+            target: Target { store: self.open.id, number: volume.id },
+        })
     }
 
     /// What a volume or snapshot of the pool holds; nothing if that cannot be found out now.

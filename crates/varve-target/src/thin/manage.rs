@@ -242,17 +242,14 @@ impl Pool {
 
     /// All volumes, those included that are being removed, in the order of their creation.
     pub fn list(&self) -> Vec<VolumeInfo> {
-        let info = |volume: &Rc<Volume>| VolumeInfo {
-            id: volume.id,
-            name: volume.name.borrow().clone(),
-            bytes: volume.bytes.get(),
-            mapped_bytes: volume.mapped.get() * PART_SIZE,
-            flags: volume.flags.get(),
-            source: volume.source,
-            created: volume.created,
-            removed_bytes: volume.removed.get().min(volume.parts()) * PART_SIZE,
-        };
-        self.volumes.borrow().values().map(info).collect()
+        self.volumes.borrow().values().map(|volume| info(volume)).collect()
+    }
+
+    /// The volume called `name`.
+    pub fn named(&self, name: &str) -> Option<VolumeInfo> {
+        let volumes = self.volumes.borrow();
+        let found = volumes.values().find(|volume| *volume.name.borrow() == name);
+        found.filter(|volume| !volume.has(VolumeFlags::REMOVING)).map(|volume| info(volume))
     }
 
     /// How full the pool is.
@@ -422,6 +419,19 @@ fn check_volume_name(name: &str) -> Result<(), PoolError> {
 /// Whether `text` is a volume's number as it is written.
 fn is_number(text: &str) -> bool {
     text.parse::<u64>().is_ok_and(|number| number.to_string() == text)
+}
+
+fn info(volume: &Volume) -> VolumeInfo {
+    VolumeInfo {
+        id: volume.id,
+        name: volume.name.borrow().clone(),
+        bytes: volume.bytes.get(),
+        mapped_bytes: volume.mapped.get() * PART_SIZE,
+        flags: volume.flags.get(),
+        source: volume.source,
+        created: volume.created,
+        removed_bytes: volume.removed.get().min(volume.parts()) * PART_SIZE,
+    }
 }
 
 fn empty_rows(volume: u64, name: &str) -> VolumeRows {
