@@ -14,7 +14,7 @@ use crate::shard::thin;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Resize,
-    VolumeState, WhenFull,
+    VolumeState,
 };
 use varve_block::{KIB, MIB};
 use varve_vg::Change;
@@ -62,7 +62,7 @@ impl Control {
         let name = volume_name(&request.name)?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let block_size = request.block_size.as_deref().map_or(Ok(64 * KIB), block_size)?;
-        let policy = pool_policy(StorePolicy::default(), &request.policy)?;
+        let policy = changed(StorePolicy::default(), &request.policy)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
@@ -117,7 +117,7 @@ impl Control {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--when-full, --pause-timeout or --auto-extend"));
         }
-        let policy = pool_policy(located.volume.store_policy.unwrap_or_default(), &request.policy)?;
+        let policy = changed(located.volume.store_policy.unwrap_or_default(), &request.policy)?;
         match self.declare(&located, policy, request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_pool(text).await.map(Changed::Done),
@@ -196,14 +196,6 @@ impl Control {
 #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
 fn ratio(promised: u64, size: u64) -> f64 {
     (promised as f64 / size.max(1) as f64 * 100.0).round() / 100.0
-}
-
-fn pool_policy(before: StorePolicy, words: &PolicyWords) -> Result<StorePolicy, Failure> {
-    if words.when_full == Some(WhenFull::DropOldest) {
-        return Err(Failure::new(Code::Usage, "a pool drops no snapshots when it is full")
-            .help("--when-full pause, or error"));
-    }
-    changed(before, words)
 }
 
 fn block_size(text: &str) -> Result<u64, Failure> {
