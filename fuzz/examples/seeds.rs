@@ -6,7 +6,8 @@ use std::path::Path;
 use uuid::Uuid;
 use varve_block::{Extent, UnixTime};
 use varve_format::pdata::{node, space_page};
-use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Superblock};
+use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Roots, Superblock};
+use varve_format::thin::{self, Change, Record};
 use varve_format::{Label, Slot};
 use varve_nbd::client::{self, Wish, put_option};
 use varve_nbd::server::{self, Listed, Offer};
@@ -22,6 +23,7 @@ fn main() {
         ("group_text", vec![GOLDEN_TEXT.as_bytes().to_vec(), b"version = 1\n".to_vec()]),
         ("signature", signatures()),
         ("store", store()),
+        ("pool", pool()),
         ("ordered_map", ordered_map()),
         ("nbd_server", conversations().0),
         ("nbd_client", conversations().1),
@@ -59,7 +61,9 @@ fn labels() -> Vec<Vec<u8>> {
 fn slots() -> Vec<Vec<u8>> {
     let slot = |sequence, previous, text: &str| {
         let (vg, pv) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        without_zeros(Slot { vg, pv, sequence, previous, text: text.to_owned() }.encode(1 << 16))
+        without_zeros(
+            Slot { vg, pv, sequence, previous, ancestors: Vec::new(), text: text.to_owned() }.encode(1 << 16),
+        )
     };
     vec![slot(1, None, "version = 1\n"), slot(2, Some(Uuid::from_u128(3)), GOLDEN_TEXT)]
 }
@@ -86,11 +90,15 @@ fn store() -> Vec<Vec<u8>> {
         store: id,
         chunk_size: 65_536,
         store_size: 1 << 30,
-        checkpoint: 0x10_0000,
-        checkpoint_blocks: 3,
+        table: 0x10_0000,
+        table_blocks: 3,
         log: 0x2000,
         sequence: 9,
         next_snapshot: 17,
+        roots: Roots { preserved: 0x11, written: 0x12 },
+        nodes: 5,
+        free_blocks: 0x0203,
+        places: vec![space_page::Place::First; 9],
     };
     let mapping = |place| Mapping { snapshot: 5, extent: Extent::new(0x2_0000, 0x1_0000), place };
     let entries = vec![
@@ -128,7 +136,46 @@ fn store() -> Vec<Vec<u8>> {
     vec![
         told(0, superblock.encode()),
         told(1, block(BlockKind::Log, 0x11_0000)),
-        told(2, block(BlockKind::Checkpoint, 0)),
+        told(2, block(BlockKind::Table, 0)),
+    ]
+}
+
+fn pool() -> Vec<Vec<u8>> {
+    let superblock = thin::Superblock {
+        number: 3,
+        pool: Uuid::from_u128(7),
+        block_size: 65536,
+        slot_blocks: 1,
+        log_blocks: 16,
+        end_block: 100_000,
+        generation: 7,
+        free_blocks: 8,
+        shares: 9,
+        volumes: 10,
+        head: 11,
+        sequence: 12,
+        next_volume: 13,
+        nodes: 14,
+        places: vec![space_page::Place::First, space_page::Place::Never],
+    };
+    let name = "web".to_owned();
+    let changes = vec![
+        Change::Create { volume: 1, bytes: 1 << 30, created: 9, flags: 1, name: name.clone() },
+        Change::Map { volume: 1, start: 2, count: 3, place: 4 },
+        Change::Unmap { volume: 1, start: 2, end: 3 },
+        Change::Clone { volume: 2, source: 1, created: 9, flags: 0, name },
+        Change::RollBack { volume: 1, source: 2, rest: 3 },
+        Change::Remove { volume: 1 },
+    ];
+    let record = Record { sequence: 12, pool: 7, changes };
+    let (mut slot, mut block) = (vec![0; 4096], vec![0; 4096]);
+    superblock.encode(&mut slot);
+    record.encode(&mut block);
+    let rows: Vec<u8> = (0..8_u8).flat_map(|row| [vec![0; 15], vec![row], vec![row; 16]].concat()).collect();
+    vec![
+        [vec![0], without_zeros(slot)].concat(),
+        [vec![1], without_zeros(block)].concat(),
+        [vec![2], rows].concat(),
     ]
 }
 

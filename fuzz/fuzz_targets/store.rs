@@ -33,6 +33,6 @@ fuzz_target!(|data: &[u8]| {
     match kind % 3 {
         0 => superblock(data),
         1 => entries(data, BlockKind::Log),
-        _ => entries(data, BlockKind::Checkpoint),
+        _ => entries(data, BlockKind::Table),
     }
 });

@@ -1,6 +1,7 @@
 //! Volumes taken into use and let go of: each on one shard, the shards filled evenly.
 
 use super::Control;
+use super::exports::KnownExport;
 use super::find::Located;
 use super::groups::{Home, KnownGroup};
 use crate::failures;
@@ -151,23 +152,24 @@ impl Control {
         })?;
         names.iter().try_for_each(|(volume, name)| {
             self.refuse_if_busy(*volume)?;
-            self.refuse_if_exported(name, true)
+            self.refuse_if_exported(*volume, name, true)
         })
     }
 
     /// Refuses a change to a volume that is exported; with `family` also if a snapshot of it is.
-    pub(super) fn refuse_if_exported(&self, name: &VolumeName, family: bool) -> Result<(), Failure> {
+    pub(super) fn refuse_if_exported(
+        &self,
+        volume: Uuid,
+        name: &VolumeName,
+        family: bool,
+    ) -> Result<(), Failure> {
         let exports = self.exports.borrow();
-        let same = |other: &VolumeName| {
-            other.group == name.group
-                && other.volume == name.volume
-                && (family || other.snapshot == name.snapshot)
+        // By identity: one volume may be named in several ways.
+        let same = |export: &&KnownExport| {
+            export.remembered.volume == volume && (family || export.name.snapshot == name.snapshot)
         };
-        let ids: Vec<&str> = exports
-            .values()
-            .filter(|export| same(&export.name))
-            .map(|export| export.remembered.id.as_str())
-            .collect();
+        let ids: Vec<&str> =
+            exports.values().filter(same).map(|export| export.remembered.id.as_str()).collect();
         let Some(first) = ids.first() else { return Ok(()) };
         let code = if name.snapshot.is_some() { Code::SnapshotExported } else { Code::VolumeExported };
         Err(Failure::new(code, format!("{name} is exported: {}", ids.join(", ")))

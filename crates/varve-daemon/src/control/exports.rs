@@ -8,6 +8,7 @@ use crate::failures;
 use crate::shard::here;
 use crate::state::RememberedExport;
 use std::path::PathBuf;
+use uuid::Uuid;
 use varve_api::{
     Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
 };
@@ -62,6 +63,7 @@ impl Control {
         let address = parsed.map_err(failures::gone)??;
         let located = self.find_volume(&name)?;
         self.check_snapshot(&located, &name).await?;
+        let name = self.present_name(located.volume.id, name);
         self.check_export(&address, &name)?;
         if let Address::Fuse(path) = &address {
             self.check_fuse(path).await?;
@@ -142,13 +144,20 @@ impl Control {
     }
 
     async fn restore_export(&self, remembered: RememberedExport, deadline: Moment) {
-        let Some(name) = self.present_name(&remembered) else {
+        let Ok(name) = remembered.name.parse::<VolumeName>() else {
             tracing::warn!(export = remembered.id, name = remembered.name, "an export has no valid name");
             return;
         };
+        let name = self.present_name(remembered.volume, name);
         let (door, text) = (remembered.door, remembered.address.clone());
         let parsed = self.context.blocking(move || Address::parse(door, &text)).await;
         let opened = match (parsed, self.find_volume(&name)) {
+            // Another volume may have its name now.
+            (Ok(_), Ok(located)) if located.volume.id != remembered.volume => Err(Failure::new(
+                Code::VolumeNotFound,
+                format!("the volume that was called {name} is not here"),
+            )
+            .help(format!("varve export remove {}", remembered.id))),
             (Ok(Ok(address)), Ok(located)) => match self.check_snapshot(&located, &name).await {
                 Ok(()) => {
                     let open = async || self.open_export(&remembered, &name, &address, &located).await;
@@ -167,13 +176,12 @@ impl Control {
         self.exports.borrow_mut().insert(id, KnownExport { remembered, name, open });
     }
 
-    /// What the exported volume is called now; its name when last seen if it is not there.
-    fn present_name(&self, remembered: &RememberedExport) -> Option<VolumeName> {
-        let mut name: VolumeName = remembered.name.parse().ok()?;
-        if let Some((group, volume)) = self.name_of(remembered.volume) {
-            (name.group, name.volume) = (group, volume);
+    /// `name` with what its volume and group are called now; unchanged if they are not there.
+    fn present_name(&self, volume: Uuid, name: VolumeName) -> VolumeName {
+        match self.name_of(volume) {
+            Some((group, volume)) => VolumeName { group, volume, ..name },
+            None => name,
         }
-        Some(name)
     }
 
     /// Ends the exports of a volume under its old name and begins them under the new one; connections stay.

@@ -105,11 +105,11 @@ impl Control {
                     Err(Failure::new(Code::IsPool, format!("{pool} is a pool"))
                         .help(format!("varve pool show {pool}")))
                 }
-                Some(volume) => Ok(located(known, group, volume.clone(), None)),
+                Some(volume) => Ok(self.located(known, group, volume.clone(), None)),
                 None => {
                     let thin = known.thin_volumes().find(|thin| thin.name == name.volume);
                     let thin = thin.ok_or_else(missing)?;
-                    Ok(located(known, group, super::thin::entry(thin), Some(thin.clone())))
+                    Ok(self.located(known, group, super::thin::entry(thin), Some(thin.clone())))
                 }
             }
         })?
@@ -124,7 +124,7 @@ impl Control {
                 let message = format!("there is no pool {}/{}", name.group, name.volume);
                 Failure::new(Code::PoolNotFound, message).help("varve pool list")
             })?;
-            Ok(located(known, group, volume, None))
+            Ok(self.located(known, group, volume, None))
         })?
     }
 
@@ -152,6 +152,32 @@ impl Control {
         })
     }
 
+    /// Why the volume or pool with this identity cannot be used, if so.
+    pub(super) fn unusable(&self, volume: Uuid) -> Option<Failure> {
+        let groups = self.groups.borrow();
+        groups.values().find_map(|known| known.homes.get(&volume)?.unusable.clone())
+    }
+
+    /// A volume, pool or thin volume with its home. While its group is being changed it may have none.
+    fn located(
+        &self,
+        known: &KnownGroup,
+        group: Uuid,
+        volume: LogicalVolume,
+        thin: Option<ThinVolume>,
+    ) -> Located {
+        let place = thin.as_ref().map_or(volume.id, |thin| thin.pool);
+        let (home, unusable) = match known.homes.get(&place) {
+            Some(home) => (home.shard.clone(), home.unusable.clone()),
+            None => {
+                let name = format!("{}/{}", known.group.name(), volume.name);
+                let failure = Failure::new(Code::VolumeUnusable, format!("{name} is not in use now"));
+                (self.shards[0].clone(), Some(failure.help("try again; `varve status` says more")))
+            }
+        };
+        Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin }
+    }
+
     /// Refuses the name of a snapshot that there is not.
     pub(super) async fn check_snapshot(&self, located: &Located, name: &VolumeName) -> Result<(), Failure> {
         let Some(snapshot) = name.snapshot.clone() else { return Ok(()) };
@@ -165,12 +191,4 @@ impl Control {
         let help = format!("varve snap list {}/{}", name.group, name.volume);
         Err(Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}")).help(help))
     }
-}
-
-/// A volume, pool or thin volume with its home.
-fn located(known: &KnownGroup, group: Uuid, volume: LogicalVolume, thin: Option<ThinVolume>) -> Located {
-    let place = thin.as_ref().map_or(volume.id, |thin| thin.pool);
-    let home = known.homes.get(&place).expect("every volume of a known group has a home");
-    let (home, unusable) = (home.shard.clone(), home.unusable.clone());
-    Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin }
 }

@@ -299,12 +299,12 @@ impl Control {
             return Ok(Changed::Planned(shown(&planned)));
         }
         drop(commits);
-        self.deactivate_group(id).await?;
-        let commits = self.commits().await;
-        let committed = commits.commit(id, planned, Vec::new()).await;
-        drop(commits);
+        let changed = match self.deactivate_group(id).await {
+            Ok(()) => self.commits().await.commit(id, planned, Vec::new()).await,
+            Err(failure) => Err(failure),
+        };
         self.activate_group(id).await;
-        committed?;
+        changed?;
         self.show_group(&id.to_string()).map(Changed::Done)
     }
 

@@ -10,13 +10,14 @@ use super::policy::{changed, shown_policy};
 use super::volumes::{shown_segments, volume_name};
 use crate::failures;
 use crate::shard::open_pool::PoolFacts;
-use crate::shard::thin;
+use crate::shard::{here, thin};
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Resize,
     VolumeState,
 };
 use varve_block::{KIB, MIB};
+use varve_os::ShardContext;
 use varve_vg::Change;
 use varve_vg::model::StorePolicy;
 use varve_vg::names::VolumeName;
@@ -91,11 +92,14 @@ impl Control {
     ) -> Result<Changed<ShownPool>, Failure> {
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?.usable()?;
+        let most = self.pool_size_max(located.volume.id).await?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size };
         let commits = self.commits().await;
         let words = format!("pool extend {name} --size {}", request.size);
         let planned = commits.plan(located.group, change, &words)?;
+        let extents = planned.after.lv(&name.volume).map_or(0, |pool| pool.extents);
+        refuse_beyond(most, planned.after.bytes(extents))?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
@@ -103,6 +107,13 @@ impl Control {
         drop(commits);
         self.grow_on_shard(located.volume.id, located.volume.id).await?;
         self.show_pool(text).await.map(Changed::Done)
+    }
+
+    /// The most bytes that a pool can have; no bound if there is no such pool.
+    pub(super) async fn pool_size_max(&self, pool: Uuid) -> Result<u64, Failure> {
+        let Some(home) = self.home_of(pool) else { return Ok(u64::MAX) };
+        let asked = home.run(async move |_: ShardContext| here().pool(pool).map(|open| open.pool.size_max()));
+        Ok(asked.await.map_err(failures::gone)?.unwrap_or(u64::MAX))
     }
 
     /// Changes what a pool declares.
@@ -190,6 +201,16 @@ impl Control {
             }
         })
     }
+}
+
+/// A pool is not made larger than its superblock can tell of.
+pub(super) fn refuse_beyond(most: u64, wanted: u64) -> Result<(), Failure> {
+    if wanted <= most {
+        return Ok(());
+    }
+    let message = format!("this pool can have {} at most", varve_vg::size::format_size(most));
+    Err(Failure::new(Code::BadVolumeSize, message)
+        .help("a pool that is made larger from the start can have more: varve pool create"))
 }
 
 /// How often `size` is promised, to two digits.

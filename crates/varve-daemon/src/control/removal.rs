@@ -169,7 +169,7 @@ impl Control {
                 let message = format!("the volume is being rolled back to {full}");
                 return Err(Failure::new(Code::SnapshotMergesNow, message).help("varve job list"));
             }
-            self.refuse_if_exported(&snapshot_name(&full)?, false)?;
+            self.refuse_if_exported(batch.located.volume.id, &snapshot_name(&full)?, false)?;
         }
         Ok(wanted)
     }

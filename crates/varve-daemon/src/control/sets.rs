@@ -151,7 +151,13 @@ impl Control {
 
     /// Removes the snapshots of a set that are in one store (A3).
     async fn undo_member(&self, member: &SetMember) -> Result<(), Failure> {
-        let Some(home) = self.home_of(member.volume) else { return Ok(()) }; // its snapshots have gone with it
+        let Some(home) = self.home_of(member.volume) else {
+            // Its snapshots have gone with it, or its pool cannot say.
+            return match self.unusable(member.store) {
+                Some(failure) => Err(failure),
+                None => Ok(()),
+            };
+        };
         let wanted = member.clone();
         let removed = home.run(async move |_: ShardContext| {
             let SetMember { volume, store, after, names } = wanted;

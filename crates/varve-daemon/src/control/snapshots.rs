@@ -204,13 +204,14 @@ impl Control {
         for text in names {
             let mut volume = snapshot_name(text)?;
             let snapshot = volume.snapshot.take().unwrap_or_default();
-            match batches.iter_mut().find(|batch| batch.volume == volume) {
+            let located = self.find_volume(&volume)?;
+            let id = located.volume.id;
+            match batches.iter_mut().find(|batch| batch.located.volume.id == id) {
                 Some(batch) if batch.names.contains(&snapshot) => {
                     return Err(Failure::new(Code::Usage, format!("{text} is named twice")));
                 }
                 Some(batch) => batch.names.push(snapshot),
                 None => {
-                    let located = self.find_volume(&volume)?;
                     let (names, stores) = (vec![snapshot], Vec::new());
                     batches.push(Batch { located, volume, names, stores, of: None });
                 }

@@ -105,6 +105,7 @@ impl Control {
 
     /// By as much as the volume's policy says.
     async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
+        let most = self.pool_size_max(store).await?;
         let commits = self.commits().await;
         let (group, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;
@@ -124,6 +125,7 @@ impl Control {
         let percent = entry.store_policy.unwrap_or_default().extend_by_percent;
         let step = u128::from(before.bytes(extents)) * u128::from(percent) / 100;
         let by = u64::try_from(step).unwrap_or(u64::MAX).max(STEP_MIN).min(free);
+        super::pools::refuse_beyond(most, before.bytes(extents).saturating_add(by))?;
         let (subject, size) = (self.subject(volume), format_size(by));
         let (change, words) = if is_itself {
             let size_argument = SizeArgument { relative: true, amount: Amount::Bytes(by) };

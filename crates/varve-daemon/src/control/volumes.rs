@@ -120,11 +120,11 @@ impl Control {
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
         if located.thin.is_some() {
-            self.refuse_if_exported(&VolumeName { snapshot: None, ..name.clone() }, false)?;
+            self.refuse_if_exported(located.volume.id, &name.origin(), false)?;
             return self.resize_thin(&name, &located, &request, false).await;
         }
         let size = reduced(&request.size, located.size())?;
-        self.refuse_if_exported(&name, true)?;
+        self.refuse_if_exported(located.volume.id, &name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
         if !request.dry_run {
             self.drop_stores(&located).await?;
@@ -177,7 +177,7 @@ impl Control {
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
-        self.refuse_if_exported(&name, true)?;
+        self.refuse_if_exported(located.volume.id, &name, true)?;
         self.refuse_snapshots(&located, &name, Code::VolumeHasSnapshots).await?;
         if located.thin.is_some() {
             return self.remove_thin(&name, &located, &request).await;

@@ -336,9 +336,9 @@ impl Space {
 
     /// Makes free what nobody reads any more (F3).
     pub(super) fn reclaim(&mut self) {
-        let (ended, waiting): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.waiting).into_iter().partition(|(users, _)| users.strong_count() == 0);
-        self.waiting = waiting;
+        // In their order: who reads since an earlier commit may also read what a later one gave up.
+        let ended = self.waiting.iter().take_while(|(users, _)| users.strong_count() == 0).count();
+        let ended: Vec<_> = self.waiting.drain(..ended).collect();
         ended.into_iter().flat_map(|(_, runs)| runs).for_each(|run| self.set(run, false));
     }
 

@@ -335,3 +335,20 @@ fn what_many_want_is_read_once_and_fails_for_each_alone() {
     assert!(ask().into_iter().all(|found| found == Ok(Some(value(7)))));
     assert_eq!(reads.get(), 2, "T7: the root and a leaf");
 }
+
+/// F3: a reader of before two commits may be reading what only the second of them frees.
+#[test]
+fn who_reads_keeps_what_any_later_commit_gives_up() {
+    let mut store = Store::new(PolicyKind::default(), 1 << 20);
+    let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
+    store.commit();
+    let reader = store.map.pages().in_use();
+    store.commit();
+    store.map.pages().give_up(run);
+    store.commit();
+    store.map.pages().reclaim();
+    assert_eq!(store.map.pages().reclaimable_blocks(), 1, "the reader of before is still there");
+    drop(reader);
+    store.map.pages().reclaim();
+    assert_eq!(store.map.pages().reclaimable_blocks(), 0);
+}

@@ -281,6 +281,7 @@ impl SnapshotStore {
 
     /// Gives up on what is left of a batch.
     fn refuse(&self, units: VecDeque<Unit>, error: IoError, outcomes: &mut [Result<(), IoError>]) {
+        let mut written = Vec::new();
         for unit in units {
             match unit {
                 Unit::Entry { member: Some(member), .. } | Unit::Copy { member, .. } => {
@@ -289,11 +290,13 @@ impl SnapshotStore {
                 Unit::Entry { member: None, entry } => {
                     outcomes.fill(Err(error));
                     if let Entry::Written(mapping) = entry {
-                        self.state.borrow_mut().unlogged.push(mapping);
+                        written.push(mapping);
                     }
                 }
             }
         }
+        // Before what has been written since: of two entries for one part the later one counts.
+        self.state.borrow_mut().unlogged.splice(0..0, written);
     }
 
     /// Applies a record that is durable now.

@@ -186,12 +186,13 @@ impl Pool {
         let (closed, parts) = (volume.gate.close(), volume.parts());
         volume.gate.drained().await;
         let mut at = bytes / PART_SIZE;
-        self.make(Change::Resize { volume: id, bytes })?;
+        // Before the size: nothing lies behind the end of a volume, whichever of these changes a crash leaves.
         while at < parts {
             self.keep_metadata_room().await?;
             let _ticket = self.tickets.take();
             at = self.unmap_some(&volume, at, parts).await?;
         }
+        self.make(Change::Resize { volume: id, bytes })?;
         drop(closed);
         self.commit().await
     }
@@ -274,18 +275,28 @@ impl Pool {
             return Err(PoolError::Misfit("a pool does not shrink"));
         }
         *self.device.borrow_mut() = device;
-        self.grow_to(end_block)
-    }
-
-    pub(super) fn grow_to(&self, end_block: u64) -> Result<(), PoolError> {
-        let groups = end_block.div_ceil(varve_format::pdata::space_page::GROUP_BLOCKS);
-        if groups.div_ceil(4) > self.layout.slot_blocks * PART_SIZE - 256 {
+        self.grow_to(end_block);
+        if self.end_block.get() < end_block {
             return Err(PoolError::Misfit("the superblock has no room for a pool of that size"));
         }
-        self.map.grow(self.device(), end_block);
-        self.end_block.set(end_block);
-        self.room.came();
         Ok(())
+    }
+
+    /// The most bytes that this pool can have: its superblocks name a place for every group of blocks, and their own
+    /// size is fixed when the pool is made.
+    pub fn size_max(&self) -> u64 {
+        let places = (self.layout.slot_blocks * PART_SIZE - 256) * 4;
+        places * varve_format::pdata::space_page::GROUP_BLOCKS * PART_SIZE
+    }
+
+    /// Uses the device up to `end_block`, or as far as the superblock can tell of.
+    pub(super) fn grow_to(&self, end_block: u64) {
+        let end_block = end_block.min(self.size_max() / PART_SIZE);
+        if end_block > self.end_block.get() {
+            self.map.grow(self.device(), end_block);
+            self.end_block.set(end_block);
+            self.room.came();
+        }
     }
 
     pub(super) fn known(&self, id: u64) -> Result<Rc<Volume>, PoolError> {

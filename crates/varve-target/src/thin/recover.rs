@@ -85,6 +85,7 @@ impl Pool {
             next_volume: 1,
             places: Vec::new(),
         };
+        superblock.check().map_err(PoolError::Format)?; // a device too large for any slot
         let mut slot = arena.take(index(slot_blocks * PART_SIZE));
         superblock.encode(&mut slot);
         let empty = arena.take_zeroed(index((slot_blocks + log_blocks) * PART_SIZE));
@@ -112,7 +113,7 @@ impl Pool {
         let end_block = pool.device().shape().size / PART_SIZE;
         if end_block > superblock.end_block {
             // The log may speak of what has come since the checkpoint.
-            pool.grow_to(end_block)?;
+            pool.grow_to(end_block);
         }
         pool.load_volumes().await?;
         pool.replay().await?;
@@ -316,7 +317,8 @@ impl Pool {
     }
 }
 
-/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells.
+/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. Where
+/// the first tells it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
 async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
     let mut found: Result<Superblock, PoolFormatError> = Err(PoolFormatError::Absent);
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
@@ -324,6 +326,9 @@ async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, P
     for address in std::iter::once(0).chain(second) {
         if (address + 1) * PART_SIZE > device.shape().size {
             break;
+        }
+        if found.as_ref().is_ok_and(|one| one.slot() == 0 && one.slot_blocks != address) {
+            continue;
         }
         let block = device.read(address * PART_SIZE, arena.take(index(PART_SIZE))).await?;
         let Some(length) = Superblock::slot_length(&block, address) else { continue };
