@@ -4,6 +4,7 @@
 //!
 //! Invariant H1: what is here is made, used and dropped on this shard's thread.
 
+mod background;
 mod bell;
 pub(crate) mod crowd;
 pub(crate) mod family;

@@ -1,13 +1,13 @@
 //! A thin pool in use: it commits what waits too long, grows before it is full, and gives removed volumes' space back in
 //! small doses.
 //!
-//! Invariant Y3: the background gets at most a tenth of the shard's time. How a pool grows is in `growth.rs`.
+//! How a pool grows is in `growth.rs`, how doses are taken in `background.rs`.
 
+use super::background::{Background, Dose};
 use super::family::{Disks, device_of};
 use super::growth::{Growth, Vessel, Words};
 use crate::failures;
-use futures_util::future::{AbortHandle, LocalBoxFuture, abortable};
-use std::cell::{Cell, RefCell};
+use futures_util::future::LocalBoxFuture;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -19,10 +19,6 @@ use varve_vg::table::Table;
 
 /// Leaves, or larger parts that others hold too, of a dose.
 const DOSE_STEPS: u64 = 8;
-/// The least rest after a dose.
-const REST_MIN: Duration = Duration::from_micros(200);
-/// Doses rest so many times as long as they took (Y3).
-const REST_FACTOR: u32 = 9;
 
 /// A pool in use. It works in the background until it is closed.
 pub(crate) struct OpenPool {
@@ -32,9 +28,7 @@ pub(crate) struct OpenPool {
     pub(crate) pool: Rc<Pool>,
     growth: Rc<Growth<Pool>>,
     context: ShardContext,
-    sweeping: Cell<bool>,
-    tasks: RefCell<Vec<AbortHandle>>,
-    sweeper: RefCell<Option<AbortHandle>>,
+    background: Background,
 }
 
 /// What a pool is like now.
@@ -68,32 +62,18 @@ impl OpenPool {
             pool,
             growth,
             context: context.clone(),
-            sweeping: Cell::new(false),
-            tasks: RefCell::default(),
-            sweeper: RefCell::default(),
+            background: Background::new(context),
         });
-        let growing = open.work(Rc::clone(&open.growth).watch());
-        let tasks = vec![
-            growing,
-            open.work(Rc::clone(&open).listen()),
-            open.work(Rc::clone(&open).keep_committing()),
-        ];
-        open.tasks.replace(tasks);
+        open.background.begin(Rc::clone(&open.growth).watch());
+        open.background.begin(Rc::clone(&open).listen());
+        open.background.begin(Rc::clone(&open).keep_committing());
         open.sweep();
         open
     }
 
     /// Works no more; lets go of the pool as soon as nobody else holds it.
     pub(super) fn close(&self) {
-        self.tasks.take().iter().chain(&self.sweeper.take()).for_each(AbortHandle::abort);
-    }
-
-    fn work(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
-        let (task, handle) = abortable(task);
-        self.context.spawner().spawn(async move {
-            let _ = task.await;
-        });
-        handle
+        self.background.close();
     }
 
     /// What it is like now.
@@ -158,28 +138,20 @@ impl OpenPool {
 
     /// Gives back, bit by bit, what removed volumes held.
     pub(super) fn sweep(self: &Rc<Self>) {
-        if self.sweeping.replace(true) {
-            return;
-        }
         let open = Rc::clone(self);
-        let sweeper = self.work(async move {
-            let clock = open.context.clock();
-            loop {
-                let begun = clock.now();
-                match open.pool.remove_some(DOSE_STEPS).await {
-                    Ok(removal) if removal.volumes > 0 => {}
-                    Ok(_) => break,
-                    Err(error) => {
-                        tracing::warn!(pool = %open.id, %error, "removed volumes are not given back now");
-                        break;
-                    }
-                }
-                let spent = clock.now().since(begun);
-                clock.sleep((spent * REST_FACTOR).max(REST_MIN)).await; // Y3
+        self.background.sweep(async move || open.dose().await);
+    }
+
+    /// Takes a dose.
+    async fn dose(&self) -> Dose {
+        match self.pool.remove_some(DOSE_STEPS).await {
+            Ok(removal) if removal.volumes > 0 => Dose::More,
+            Ok(_) => Dose::Done,
+            Err(error) => {
+                tracing::warn!(pool = %self.id, %error, "removed volumes are not given back now");
+                Dose::Done
             }
-            open.sweeping.set(false);
-        });
-        self.sweeper.replace(Some(sweeper));
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! An exception store in use: it grows before it is full, its owner hears of what happens to it, and what removed
 //! snapshots leave behind is given back in small doses.
 //!
-//! Invariant Y3: the background gets at most a tenth of the shard's time. How a store grows is in `growth.rs`.
+//! How a store grows is in `growth.rs`, how doses are taken in `background.rs`.
 
+use super::background::{Background, Dose};
 use super::growth::{Growth, Vessel, Words};
 use crate::control;
-use futures_util::future::{AbortHandle, LocalBoxFuture, abortable};
-use std::cell::{Cell, RefCell};
+use futures_util::future::LocalBoxFuture;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -17,24 +18,6 @@ use varve_vg::model::{StorePolicy, WhenFull};
 
 /// Entries of a dose.
 const DOSE_ENTRIES: usize = 128;
-/// The least rest after a dose.
-const REST_MIN: Duration = Duration::from_micros(200);
-/// Doses rest so many times as long as they took (Y3).
-const REST_FACTOR: u32 = 9;
-/// How long it rests when a dose found no room.
-const REST_FULL: Duration = Duration::from_millis(100);
-
-/// How a dose ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Dose {
-    /// There is more to do.
-    More,
-    /// There is, but no room for it now: that comes with the end of requests, with a checkpoint, or when the store grows.
-    NoRoom,
-    /// There is nothing to do any more, or nothing that can be done.
-    Done,
-}
-
 /// A store in use. It works in the background until it is closed.
 pub(crate) struct OpenStore {
     /// Its id in the group.
@@ -44,13 +27,10 @@ pub(crate) struct OpenStore {
     /// The store itself.
     pub(crate) store: Rc<SnapshotStore>,
     volume: Uuid,
-    context: ShardContext,
     control: ShardHandle,
     growth: Rc<Growth<SnapshotStore>>,
-    sweeping: Cell<bool>,
+    background: Background,
     dropped: Cell<u64>,
-    tasks: RefCell<Vec<AbortHandle>>,
-    sweeper: RefCell<Option<AbortHandle>>,
 }
 
 /// What a store is like now.
@@ -82,16 +62,13 @@ impl OpenStore {
             kind,
             store,
             volume,
-            context: context.clone(),
             control,
             growth,
-            sweeping: Cell::new(false),
+            background: Background::new(context),
             dropped: Cell::new(0),
-            tasks: RefCell::default(),
-            sweeper: RefCell::default(),
         });
-        let tasks = vec![open.work(Rc::clone(&open.growth).watch()), open.work(Rc::clone(&open).listen())];
-        open.tasks.replace(tasks);
+        open.background.begin(Rc::clone(&open.growth).watch());
+        open.background.begin(Rc::clone(&open).listen());
         if !open.store.removals().is_empty() {
             open.sweep_on();
         }
@@ -100,15 +77,7 @@ impl OpenStore {
 
     /// Works no more; lets go of the store as soon as nobody else holds it.
     pub(super) fn close(&self) {
-        self.tasks.take().iter().chain(&self.sweeper.take()).for_each(AbortHandle::abort);
-    }
-
-    fn work(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
-        let (task, handle) = abortable(task);
-        self.context.spawner().spawn(async move {
-            let _ = task.await;
-        });
-        handle
+        self.background.close();
     }
 
     /// What it is like now.
@@ -162,7 +131,7 @@ impl OpenStore {
 
     /// Gives back, bit by bit, what removed snapshots leave behind. The first dose is taken at once.
     pub(super) async fn sweep(self: &Rc<Self>) {
-        if self.sweeping.get() || self.dose().await == Dose::Done {
+        if self.background.is_sweeping() || self.dose().await == Dose::Done {
             return;
         }
         self.sweep_on();
@@ -170,25 +139,8 @@ impl OpenStore {
 
     /// The same, but all of it in the background.
     fn sweep_on(self: &Rc<Self>) {
-        if self.sweeping.replace(true) {
-            return;
-        }
         let open = Rc::clone(self);
-        let sweeper = self.work(async move {
-            let clock = open.context.clock();
-            loop {
-                let begun = clock.now();
-                let least = match open.dose().await {
-                    Dose::More => REST_MIN,
-                    Dose::NoRoom => REST_FULL,
-                    Dose::Done => break,
-                };
-                let spent = clock.now().since(begun);
-                clock.sleep((spent * REST_FACTOR).max(least)).await; // Y3
-            }
-            open.sweeping.set(false);
-        });
-        self.sweeper.replace(Some(sweeper));
+        self.background.sweep(async move || open.dose().await);
     }
 
     /// Takes a dose.
