@@ -53,17 +53,25 @@ impl Sharing for Alone {
     }
 }
 
-/// The leaf where a key lies.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The leaf where a key lies. Who holds it while the leaf is changed has the old one.
+#[derive(Clone, Debug)]
 pub struct Span {
-    /// Block of the leaf; 0 for an empty tree.
-    pub block: u64,
     /// The smallest key that it may contain.
     pub first: Key,
     /// The smallest key that the next leaf may contain; `None` for the last leaf.
     pub end: Option<Key>,
-    /// All of its entries.
-    pub entries: Vec<(Key, Value)>,
+    leaf: Option<Rc<Node>>,
+}
+
+impl Span {
+    /// All entries of the leaf.
+    pub fn entries(&self) -> &[(Key, Value)] {
+        match self.leaf.as_deref().map(|leaf| &leaf.entries) {
+            Some(Entries::Leaf(entries)) => entries,
+            Some(Entries::Branch(_)) => unreachable!("N3: a way ends in a leaf"),
+            None => &[],
+        }
+    }
 }
 
 /// What has left a tree.
@@ -78,21 +86,18 @@ pub enum Gone {
 impl Tree {
     /// The leaf where `key` lies or would lie.
     pub fn span(self, pages: &mut Pages, key: Key) -> Result<Span, Stop> {
-        let mut span = Span { block: self.root, first: 0, end: None, entries: Vec::new() };
-        while span.block != 0 {
-            let node = pages.node(span.block)?;
-            match &node.entries {
-                Entries::Branch(children) => {
-                    let index = child_of(children, key);
-                    span.first = if index == 0 { span.first } else { children[index].0 };
-                    span.end = children.get(index + 1).map(|child| child.0).or(span.end);
-                    span.block = children[index].1;
-                }
-                Entries::Leaf(entries) => {
-                    span.entries.clone_from(entries);
-                    break;
-                }
-            }
+        let mut span = Span { first: 0, end: None, leaf: None };
+        let mut address = self.root;
+        while address != 0 {
+            let node = pages.node(address)?;
+            let Entries::Branch(children) = &node.entries else {
+                span.leaf = Some(node);
+                break;
+            };
+            let index = child_of(children, key);
+            span.first = if index == 0 { span.first } else { children[index].0 };
+            span.end = children.get(index + 1).map(|child| child.0).or(span.end);
+            address = children[index].1;
         }
         Ok(span)
     }
@@ -217,10 +222,12 @@ impl Tree {
     ) -> Option<Step> {
         let mut parent: Option<Step> = None;
         for (depth, step) in path.iter().enumerate() {
-            let address = if depth < shared {
-                pages.shadow(step.address)
-            } else {
+            let address = if depth >= shared {
                 copy_shared(pages, sharing, step.address)
+            } else if step.generation == pages.generation() {
+                step.address
+            } else {
+                pages.shadow(step.address)
             };
             if address != step.address {
                 match parent {
@@ -228,7 +235,7 @@ impl Tree {
                     Some(parent) => children(pages, parent.address)[parent.index].1 = address,
                 }
             }
-            parent = Some(Step { address, index: step.index });
+            parent = Some(Step { address, ..*step });
         }
         parent
     }
@@ -253,6 +260,9 @@ impl Tree {
 
     /// Enters `grown` behind the child at `depth` on the way to `key`.
     fn grow(&mut self, pages: &mut Pages, key: Key, depth: usize, mut grown: Vec<(Key, u64)>) {
+        if grown.is_empty() {
+            return;
+        }
         for step in self.branches(pages, key, depth).into_iter().rev() {
             if grown.is_empty() {
                 return;
@@ -282,7 +292,7 @@ impl Tree {
             let node = pages.node(address).expect("T3: the path of a change is in memory");
             let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
             let index = child_of(children, key);
-            steps.push(Step { address, index });
+            steps.push(Step { address, index, generation: node.generation });
             address = children[index].1;
         }
         steps
@@ -304,8 +314,7 @@ impl Tree {
 /// The index of the first node of `path` that others hold too; everything below it is shared with them.
 fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Step]) -> Result<usize, Stop> {
     for (depth, step) in path.iter().enumerate() {
-        let generation = pages.node(step.address)?.generation;
-        if generation <= sharing.since() && sharing.others(pages, step.address)? > 0 {
+        if step.generation <= sharing.since() && sharing.others(pages, step.address)? > 0 {
             return Ok(depth);
         }
     }

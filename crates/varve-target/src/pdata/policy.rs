@@ -201,9 +201,10 @@ impl Policy for Lru {
 /// The queue in order of arrival, its marks, and the hand.
 #[derive(Default)]
 struct Sieve {
-    /// Arrival stamp to address and whether it was used since the hand passed.
-    queue: BTreeMap<u64, (u64, bool)>,
-    stamps: BlockMap<u64>,
+    /// Arrival stamp to address.
+    queue: BTreeMap<u64, u64>,
+    /// Address to stamp and whether it was used since the hand passed: a hit is one look at a table.
+    entries: BlockMap<(u64, bool)>,
     stamp: u64,
     hand: u64,
 }
@@ -211,11 +212,11 @@ struct Sieve {
 impl Policy for Sieve {
     fn insert(&mut self, address: u64) {
         self.stamp += 1;
-        self.stamps.insert(address, self.stamp);
-        self.queue.insert(self.stamp, (address, false));
+        self.entries.insert(address, (self.stamp, false));
+        self.queue.insert(self.stamp, address);
     }
     fn touch(&mut self, address: u64) {
-        if let Some(entry) = self.stamps.get(&address).and_then(|stamp| self.queue.get_mut(stamp)) {
+        if let Some(entry) = self.entries.get_mut(&address) {
             entry.1 = true;
         }
     }
@@ -223,11 +224,10 @@ impl Policy for Sieve {
         // Twice round: the first pass may only clear marks.
         for _ in 0..(self.queue.len() * 2).min(SEARCH_MAX) {
             let next = self.queue.range(self.hand..).next().or_else(|| self.queue.iter().next());
-            let (stamp, (address, used)) = next.map(|(stamp, entry)| (*stamp, *entry))?;
+            let (stamp, address) = next.map(|(stamp, address)| (*stamp, *address))?;
             self.hand = stamp + 1;
-            if used {
-                self.queue.insert(stamp, (address, false));
-            } else if may_go(address) {
+            let entry = self.entries.get_mut(&address).expect("what is queued is present");
+            if !std::mem::take(&mut entry.1) && may_go(address) {
                 self.remove(address);
                 return Some(address);
             }
@@ -235,7 +235,7 @@ impl Policy for Sieve {
         None
     }
     fn remove(&mut self, address: u64) {
-        if let Some(stamp) = self.stamps.remove(&address) {
+        if let Some((stamp, _)) = self.entries.remove(&address) {
             self.queue.remove(&stamp);
         }
     }

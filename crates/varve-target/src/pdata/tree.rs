@@ -14,6 +14,8 @@ use super::pages::{Pages, Room, Stop};
 use std::rc::Rc;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
 
+/// Most maps are not higher.
+const LEVELS_USUAL: usize = 4;
 /// Most keys that one patch changes.
 const PATCH_MAX: usize = 8;
 
@@ -38,6 +40,8 @@ pub struct Leaf {
 pub(super) struct Step {
     pub(super) address: u64,
     pub(super) index: usize,
+    /// Of the node in `address`.
+    pub(super) generation: u64,
 }
 
 /// What a change below gives its parent to do.
@@ -247,7 +251,7 @@ impl Tree {
 
     /// The nodes from the root to the leaf where `key` lies or would lie.
     pub(super) fn path(self, pages: &mut Pages, key: Key) -> Result<Vec<Step>, Stop> {
-        let mut path = Vec::new();
+        let mut path = Vec::with_capacity(LEVELS_USUAL);
         let mut address = self.root;
         while address != 0 {
             let node = pages.node(address)?;
@@ -258,7 +262,7 @@ impl Tree {
                 }
                 Entries::Leaf(_) => (0, 0),
             };
-            path.push(Step { address, index });
+            path.push(Step { address, index, generation: node.generation });
             address = child;
         }
         Ok(path)
@@ -275,7 +279,7 @@ impl Tree {
                     Some(parent) => children(pages, parent.address)[parent.index].1 = address,
                 }
             }
-            parent = Some(Step { address, index: step.index });
+            parent = Some(Step { address, ..*step });
         }
         let leaf = parent.expect("a tree with a root has a path");
         Shadowed { address: leaf.address, depth: path.len() - 1 }

@@ -102,7 +102,7 @@ impl Pool {
         let (mut from, mut last, mut mapped) = (Some(0), 0, 0);
         while let Some(key) = from {
             let span = self.map.run(|pages| volume.tree.get().span(pages, key)).await?;
-            for run in span.entries.iter().map(runs::decode) {
+            for run in span.entries().iter().map(runs::decode) {
                 let end = super::mapping::leaf_end(span.end);
                 if run.start < last || run.end() > end || run.key() < span.first {
                     walk.report.errors.push(format!("volume {}: R1 at part {}", volume.id, run.start));

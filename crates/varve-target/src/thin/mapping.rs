@@ -39,7 +39,7 @@ impl Pool {
         while at < to {
             let span = volume.tree.get().span(pages, Key::from(at))?;
             let end = leaf_end(span.end).min(to);
-            segments(&span.entries, at, end, &mut found);
+            segments(span.entries(), at, end, &mut found);
             at = end;
         }
         Ok(found)
@@ -55,7 +55,7 @@ impl Pool {
     ) -> Result<Vec<Segment>, Stop> {
         let span = volume.tree.get().span(pages, Key::from(from))?;
         let mut found = Vec::new();
-        segments(&span.entries, from, leaf_end(span.end).min(to), &mut found);
+        segments(span.entries(), from, leaf_end(span.end).min(to), &mut found);
         Ok(found)
     }
 
@@ -73,7 +73,7 @@ impl Pool {
             let span = volume.tree.get().span(pages, Key::from(at))?;
             let end = leaf_end(span.end).min(to);
             let mut found = Vec::new();
-            segments(&span.entries, at, end, &mut found);
+            segments(span.entries(), at, end, &mut found);
             for segment in found {
                 match segment.mapping {
                     Some(mapping) if mapping.place != 0 => {
@@ -88,7 +88,7 @@ impl Pool {
                 if let Target::Fresh(hint) = target
                     && *start >= at
                 {
-                    hint.place = self.hint(volume, before(&span.entries, *start), *start);
+                    hint.place = self.hint(volume, before(span.entries(), *start), *start);
                 }
             }
             at = end;
@@ -139,7 +139,8 @@ impl Pool {
         assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
         assert!(pages.generation() > held.since, "X2: what is mapped now is nobody else's");
         let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
-        let (entries, replaced) = replace(&span.entries, (new.start, end), Some(new), held.since);
+        let (entries, replaced) = replace(span.entries(), (new.start, end), Some(new), held.since);
+        drop(span); // So that the leaf is changed in its place.
         for old in &replaced {
             held.require(pages, old)?;
         }
@@ -168,13 +169,13 @@ impl Pool {
         assert!(from < to, "something is unmapped");
         let span = tree.span(pages, Key::from(from))?;
         let end = leaf_end(span.end).min(to);
-        let gone: Vec<_> = within(&span.entries, from, end).collect();
+        let gone: Vec<_> = within(span.entries(), from, end).collect();
         if gone.is_empty() {
             return Ok((end, false));
         }
-        let whole = gone.len() == span.entries.len()
+        let whole = gone.len() == span.entries().len()
             && gone.iter().map(|run| run.count).sum::<u64>()
-                == span.entries.iter().map(|entry| super::runs::decode(entry).count).sum::<u64>();
+                == span.entries().iter().map(|entry| super::runs::decode(entry).count).sum::<u64>();
         let shared = tree.is_shared(pages, &held, Key::from(from))?;
         if !(whole && shared) {
             for old in &gone {
@@ -186,7 +187,8 @@ impl Pool {
             let dropped = tree.drop_leaf(pages, &held, Key::from(from))?;
             released = matches!(dropped, Some(Gone::Own(_)));
         } else {
-            let (entries, _) = replace(&span.entries, (from, end), None, held.since);
+            let (entries, _) = replace(span.entries(), (from, end), None, held.since);
+            drop(span);
             tree.edit(pages, &held, Key::from(from), entries)?;
         }
         volume.set_tree(tree);

@@ -62,7 +62,7 @@ impl Pool {
             return Ok(0);
         }
         if !tree.is_shared(pages, &held, 0)? {
-            for entry in &tree.span(pages, 0)?.entries {
+            for entry in tree.span(pages, 0)?.entries() {
                 held.require(pages, &runs::decode(entry))?;
             }
         }

@@ -91,7 +91,8 @@ pub(super) fn replace(
     let left = first.checked_sub(1).map(|index| decode(&entries[index]));
     // The run that reaches over `to` began before it: it is the last one before `end`.
     let over = end.checked_sub(1).map(|index| decode(&entries[index])).filter(|run| run.end() > to);
-    let mut kept = entries[..first.saturating_sub(1)].to_vec();
+    let mut kept = Vec::with_capacity(entries.len() + 2);
+    kept.extend_from_slice(&entries[..first.saturating_sub(1)]);
     let right = over.and_then(|run| clip(run, to, run.end()));
     let next = entries.get(end).map(decode);
     let mut last: Option<Mapping> = None;
@@ -107,7 +108,7 @@ pub(super) fn replace(
         };
     }
     kept.extend(last.map(|last| (last.key(), last.value())));
-    kept.extend(entries.iter().skip(end + 1));
+    kept.extend_from_slice(entries.get(end + 1..).unwrap_or_default());
     (kept, removed)
 }
 

@@ -134,19 +134,30 @@ impl Shares {
 
     /// How many others hold `block`.
     pub(super) fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
-        Ok(self.pieces(pages, block, 1)?[0].others)
+        let span = self.root.get().span(pages, Key::from(block))?;
+        let count = span.entries().partition_point(|entry| entry.0 <= Key::from(block));
+        let share = count.checked_sub(1).map(|index| decode(&span.entries()[index]));
+        let noted = share.filter(|share| share.end() > block).map_or(0, |share| signed(share.others));
+        let difference = self.difference.borrow();
+        let last = difference.range(..=block).next_back();
+        let change = last.filter(|(first, (blocks, _))| *first + blocks > block).map_or(0, |(_, run)| run.1);
+        Ok(unsigned(noted + change))
     }
 
     /// How many others hold each of these blocks, in runs.
     pub(super) fn pieces(&self, pages: &mut Pages, first: u64, blocks: u64) -> Result<Vec<Share>, Stop> {
         assert!(blocks > 0, "some block is asked about");
+        if blocks == 1 {
+            // The usual case of small writes, without any table.
+            return Ok(vec![Share { first, blocks, others: self.others(pages, first)? }]);
+        }
         let end = first + blocks;
         let mut numbers = Numbers::new();
         let (mut at, tree) = (first, self.root.get());
         loop {
             let span = tree.span(pages, Key::from(at))?;
-            let from = span.entries.partition_point(|entry| entry.0 <= Key::from(at)).saturating_sub(1);
-            for share in span.entries[from..].iter().map(decode).take_while(|share| share.first < end) {
+            let from = span.entries().partition_point(|entry| entry.0 <= Key::from(at)).saturating_sub(1);
+            for share in span.entries()[from..].iter().map(decode).take_while(|share| share.first < end) {
                 let (start, stop) = (share.first.max(first), share.end().min(end));
                 if start < stop {
                     numbers.insert(start, (stop - start, signed(share.others)));
@@ -176,7 +187,7 @@ impl Shares {
         let span = tree.span(pages, Key::from(first))?;
         let end = span.end.and_then(|end| u64::try_from(end).ok()).unwrap_or(u64::MAX);
         let mut numbers: Numbers = span
-            .entries
+            .entries()
             .iter()
             .map(decode)
             .map(|share| (share.first, (share.blocks, signed(share.others))))
@@ -187,6 +198,7 @@ impl Shares {
         for (first, (length, number)) in &folded {
             add(&mut numbers, *first, *length, *number);
         }
+        drop(span);
         tree.edit(pages, &Alone, Key::from(first), entries(&numbers))?;
         self.root.set(tree);
         for (first, _) in &folded {
