@@ -56,7 +56,7 @@ impl Control {
         read_only: bool,
     ) -> Result<Vec<Result<(), (StoreError, u64)>>, Failure> {
         if batches.len() > 1 {
-            self.flush_all(batches).await?;
+            self.flush_all(batches).await?; // S3
         }
         let (members, caller) = turns(batches.len(), STEPS);
         let mut outcomes = Vec::with_capacity(batches.len());
@@ -147,7 +147,7 @@ async fn make_of_one(
     let failed = |error| (error, seen);
     let mut claimed = Vec::with_capacity(opened.len());
     for open in &opened {
-        claimed.push(open.store.claim().await.map_err(failed)?);
+        claimed.push(open.store.claim().await.map_err(failed)?); // S3
     }
     turns.all_are_here().await.map_err(failed)?;
     let clock = family.context.clock();
