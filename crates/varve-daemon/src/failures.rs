@@ -171,7 +171,7 @@ pub(crate) fn pool(what: &str, error: &PoolError) -> Failure {
         PoolError::TooSmall(_) => (Code::BadVolumeSize, "make the pool larger"),
         PoolError::Misfit(_) => (Code::BadVolumeSize, "varve explain V0306"),
         PoolError::Format(_) | PoolError::Corrupt(_) => {
-            (Code::VolumeUnusable, "the daemon's log has the place")
+            (Code::VolumeUnusable, "varve check PATH… of the group's disks, then varve repair PATH…")
         }
     };
     Failure::new(code, format!("{what}: {error}")).help(help)

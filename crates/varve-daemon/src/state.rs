@@ -46,6 +46,21 @@ pub(crate) struct RememberedJob {
     /// The snapshots that a removal concerns.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) targets: Vec<RememberedTarget>,
+    /// What a rollback is to do, and whether it has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rollback: Option<RememberedRollback>,
+}
+
+/// A rollback, so that it can be told after a crash whether it has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RememberedRollback {
+    /// The snapshot.
+    pub(crate) target: RememberedTarget,
+    /// Of a thin volume: what it had before. It has another one once it was rolled back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mark: Option<u64>,
+    /// Whether it is known to have begun. As long as it is not, a store does not end it.
+    pub(crate) begun: bool,
 }
 
 /// A snapshot, for good: no other one ever has its number.

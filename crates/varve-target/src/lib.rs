@@ -10,6 +10,7 @@ pub mod pdata;
 pub mod snapshot;
 mod striped;
 pub mod thin;
+mod waiting_room;
 
 pub use constant::{ErrorTarget, ZeroTarget};
 pub use fan_out::{fan_out, flush_all};

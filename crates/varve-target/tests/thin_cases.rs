@@ -1,5 +1,6 @@
 //! Thin pools case by case: the corruptions and complaints that others had, and what each of them must not be here.
 
+use futures_util::FutureExt;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -433,6 +434,34 @@ fn snapshots_are_called_after_the_number_of_their_volume() {
         drop((device, pool));
         let pool = open(disk.device(&world), &world).await;
         assert!(pool.list().iter().any(|volume| volume.name == long), "it is read again");
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn a_volume_that_is_claimed_takes_writes_until_all_others_are() {
+    let world = World::new(13);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (one, device) = volume(&pool, "one", MIB).await;
+        let (two, _) = volume(&pool, "two", MIB).await;
+        // Somebody walks through all of the second volume.
+        let walk = pool.freeze(two).await.expect("it is there");
+        let claimed = pool.claim(one).await.expect("it is there");
+        let mut other = Box::pin(pool.claim(two));
+        assert!((&mut other).now_or_never().is_none(), "the walk is waited for");
+        write(&device, &arena, Extent::new(0, PART), 1).await.expect("nothing is frozen yet");
+        drop(walk);
+        let (first, second) = (claimed.freeze().await, other.await.expect("it is there").freeze().await);
+        let mut late = Box::pin(write(&device, &arena, Extent::new(0, PART), 2));
+        assert!((&mut late).now_or_never().is_none(), "now both are frozen");
+        let snapshot = first.snapshot("1@s", true).expect("space");
+        second.snapshot("2@s", true).expect("space");
+        drop((first, second));
+        late.await.expect("space");
+        let snapshot = pool.volume(snapshot).expect("just created");
+        assert_eq!(read(&snapshot, &arena, Extent::new(0, PART)).await[0], 1);
         sound(&pool).await;
     });
 }

@@ -3,6 +3,7 @@
 mod client;
 mod harness;
 mod mending;
+mod pool_jobs;
 mod pools;
 mod restarts;
 mod rules;

@@ -3,6 +3,8 @@
 //! Invariants:
 //! - S1. The snapshots of one command show one instant: every volume is frozen before the first is made.
 //! - S2. If one of them cannot be made, none is left.
+//! - S3. What takes long comes before the first volume is frozen: flushes, and the wait for others who do something to
+//!   one of them as a whole, or walk through all of it.
 
 use super::Control;
 use super::snapshots::Batch;
@@ -10,7 +12,7 @@ use crate::failures;
 use crate::shard::here;
 use crate::shard::open_store::OpenStore;
 use crate::shard::states::new_snapshot;
-use futures_channel::oneshot;
+use crate::shard::turns::{Turns, turns};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -20,6 +22,8 @@ use varve_target::snapshot::{Pending, StoreError};
 
 /// How often a set of snapshots is tried again after a store has grown.
 const ATTEMPTS_MAX: usize = 8;
+/// All volumes are claimed; all are frozen.
+const STEPS: usize = 2;
 
 impl Control {
     /// S1, S2; stores that are too small grow, and it is tried again.
@@ -44,7 +48,7 @@ impl Control {
             .help("varve vg extend VG PATH…"))
     }
 
-    /// Freezes all volumes, then makes their snapshots. A batch fails as a whole; the size of its store comes with
+    /// Claims all volumes, freezes them, then makes their snapshots. A batch fails as a whole; the size of its store comes with
     /// the error.
     async fn make_at_once(
         &self,
@@ -52,29 +56,23 @@ impl Control {
         read_only: bool,
     ) -> Result<Vec<Result<(), (StoreError, u64)>>, Failure> {
         if batches.len() > 1 {
-            self.flush_all(batches).await?;
+            self.flush_all(batches).await?; // S3
         }
-        let (mut frozen, mut going, mut outcomes) = (Vec::new(), Vec::new(), Vec::new());
-        for batch in batches {
-            let (ready, is_ready) = oneshot::channel();
-            let (go, may_go) = oneshot::channel();
+        let (members, caller) = turns(batches.len(), STEPS);
+        let mut outcomes = Vec::with_capacity(batches.len());
+        for (batch, turns) in batches.iter().zip(members) {
             let (volume, names, stores) =
                 (batch.located.volume.id, batch.names.clone(), batch.stores.clone());
             let of = batch.of.clone();
             outcomes.push(batch.located.home.run(async move |_: ShardContext| {
                 if let Some(thin) = here().family(volume).filter(|family| family.is_thin()) {
-                    let made = thin.make_thin_snapshots(&names, of.as_deref(), read_only, (ready, may_go));
+                    let made = thin.make_thin_snapshots(&names, of.as_deref(), read_only, turns);
                     return made.await.map_err(|error| (error, 0));
                 }
-                make_of_one(volume, &names, &stores, read_only, ready, may_go).await
+                make_of_one(volume, &names, &stores, read_only, turns).await
             }));
-            frozen.push(is_ready);
-            going.push(go);
         }
-        let all_frozen = join_all(frozen).await.into_iter().all(|ready| ready == Ok(true));
-        for go in going {
-            let _ = go.send(all_frozen);
-        }
+        caller.call().await;
         let outcomes = join_all(outcomes).await;
         outcomes.into_iter().map(|outcome| outcome.map_err(failures::gone)).collect()
     }
@@ -118,21 +116,25 @@ impl Control {
         if grown.await.map_err(failures::gone)? {
             return Ok(());
         }
+        if batch.located.thin.is_some() {
+            let pool = self.subject(batch.located.pool());
+            return Err(Failure::new(Code::PoolFull, format!("{pool} is full"))
+                .help(format!("varve pool extend {pool} --size +SIZE")));
+        }
         let message = format!("the snapshot store of {} is full and cannot grow", batch.volume);
         Err(Failure::new(Code::SnapshotsFull, message)
             .help(format!("varve vg extend {} PATH…", batch.volume.group)))
     }
 }
 
-/// Freezes one volume, says so, and makes its snapshots when all volumes are frozen. Snapshot N goes to store N of
+/// Claims one volume, freezes it when all volumes are claimed, and makes its snapshots when all are frozen. Snapshot N goes to store N of
 /// `stores`, or all go to the store of the dependent ones if none is named.
 async fn make_of_one(
     volume: Uuid,
     names: &[String],
     stores: &[Uuid],
     read_only: bool,
-    ready: oneshot::Sender<bool>,
-    may_go: oneshot::Receiver<bool>,
+    mut turns: Turns,
 ) -> Result<(), (StoreError, u64)> {
     let missing = || (StoreError::NotFound, 0);
     let family = here().family(volume).ok_or_else(missing)?;
@@ -143,16 +145,18 @@ async fn make_of_one(
     let opened = opened.ok_or_else(missing)?;
     let seen = opened.iter().map(|open| open.store.usage().size).sum();
     let failed = |error| (error, seen);
+    let mut claimed = Vec::with_capacity(opened.len());
+    for open in &opened {
+        claimed.push(open.store.claim().await.map_err(failed)?); // S3
+    }
+    turns.all_are_here().await.map_err(failed)?;
     let clock = family.context.clock();
     let before = clock.now();
     let mut frozen = Vec::with_capacity(opened.len());
-    for open in &opened {
-        frozen.push(open.store.freeze().await.map_err(failed)?);
+    for claimed in claimed {
+        frozen.push(claimed.freeze().await.map_err(failed)?);
     }
-    let _ = ready.send(true);
-    if may_go.await != Ok(true) {
-        return Err((StoreError::Busy, seen));
-    }
+    turns.all_are_here().await.map_err(failed)?;
     let mut pending = Vec::with_capacity(names.len());
     let mut refused = None;
     for (name, index) in names.iter().zip(0..) {
@@ -163,7 +167,7 @@ async fn make_of_one(
         }
     }
     drop(frozen);
-    // Longer than any write has waited: it begins before the gates close.
+    // As long as any write has waited, and a little longer: it begins before the gates close.
     let frozen_us = clock.now().since(before).as_micros();
     tracing::debug!(%volume, frozen_us, "snapshots of one instant");
     let commit = async |(index, pending): (usize, Pending)| (index, pending.commit().await);

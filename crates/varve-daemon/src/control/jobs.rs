@@ -5,7 +5,7 @@
 
 use super::Control;
 use crate::jobs::{NewJob, Progress};
-use crate::state::{RememberedJob, RememberedTarget};
+use crate::state::{RememberedJob, RememberedRollback, RememberedTarget};
 use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,16 @@ impl Control {
 
     fn remember_job(&self, id: u64, kind: &str, subject: &str, targets: Vec<RememberedTarget>) {
         let (kind, subject, started) = (kind.to_owned(), subject.to_owned(), self.now());
-        self.remembered.borrow_mut().jobs.push(RememberedJob { id, kind, subject, started, targets });
+        let job = RememberedJob { id, kind, subject, started, targets, rollback: None };
+        self.remembered.borrow_mut().jobs.push(job);
+    }
+
+    /// Remembers what a rollback is to do, and whether it has begun.
+    pub(super) async fn remember_rollback(&self, id: u64, rollback: RememberedRollback) {
+        if let Some(job) = self.remembered.borrow_mut().jobs.iter_mut().find(|job| job.id == id) {
+            job.rollback = Some(rollback);
+        }
+        self.save_or_warn().await;
     }
 
     /// Shows a job that runs under the number `id`.

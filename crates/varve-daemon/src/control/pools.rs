@@ -7,6 +7,7 @@ use super::Control;
 use super::change::shown;
 use super::find::Located;
 use super::policy::{changed, shown_policy};
+use super::snapshots::unit_size;
 use super::volumes::{shown_segments, volume_name};
 use crate::failures;
 use crate::shard::open_pool::PoolFacts;
@@ -16,13 +17,13 @@ use varve_api::{
     Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Resize,
     VolumeState,
 };
-use varve_block::{KIB, MIB};
+use varve_block::KIB;
 use varve_os::ShardContext;
 use varve_vg::Change;
 use varve_vg::model::StorePolicy;
 use varve_vg::names::VolumeName;
 use varve_vg::plan::Layout;
-use varve_vg::size::{SizeArgument, parse_size};
+use varve_vg::size::SizeArgument;
 
 impl Control {
     /// All pools, or those of one group.
@@ -45,7 +46,7 @@ impl Control {
         let mut pools = Vec::with_capacity(names.len());
         for name in names {
             if let Ok(located) = self.find_pool(&name) {
-                pools.push(self.shown_pool(&located).await?);
+                pools.push(self.shown_or_failing(located).await?);
             }
         }
         pools.sort_by(|one, other| one.name.cmp(&other.name));
@@ -62,7 +63,8 @@ impl Control {
         let _turn = self.turn().await?;
         let name = volume_name(&request.name)?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let block_size = request.block_size.as_deref().map_or(Ok(64 * KIB), block_size)?;
+        let block_size = request.block_size.as_deref().map(|text| unit_size(text, "block")).transpose()?;
+        let block_size = block_size.unwrap_or(64 * KIB);
         let policy = changed(StorePolicy::default(), &request.policy)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
@@ -159,13 +161,15 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        self.deactivate(located.group, id, &located.home).await?;
-        let committed = commits.commit(located.group, planned, Vec::new()).await;
-        drop(commits);
-        if committed.is_err() {
-            self.activate_group(located.group).await;
+        self.commit_removal(commits, planned, &located).await
+    }
+
+    /// A pool beside others: one that does not answer is shown with its error.
+    async fn shown_or_failing(&self, located: Located) -> Result<ShownPool, Failure> {
+        match self.shown_pool(&located).await {
+            Err(failure) => self.shown_pool(&Located { unusable: Some(failure), ..located }).await,
+            shown => shown,
         }
-        committed.map(|()| Changed::Done(Empty {}))
     }
 
     async fn shown_pool(&self, located: &Located) -> Result<ShownPool, Failure> {
@@ -217,15 +221,6 @@ pub(super) fn refuse_beyond(most: u64, wanted: u64) -> Result<(), Failure> {
 #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
 fn ratio(promised: u64, size: u64) -> f64 {
     (promised as f64 / size.max(1) as f64 * 100.0).round() / 100.0
-}
-
-fn block_size(text: &str) -> Result<u64, Failure> {
-    let size = parse_size(text).map_err(|error| failures::bad_size(&error))?;
-    if size.is_power_of_two() && (4 * KIB..=MIB).contains(&size) {
-        return Ok(size);
-    }
-    Err(Failure::new(Code::BadChunkSize, format!("{text} is no block size: a power of two from 4K to 1M"))
-        .help("leave --block-size out for 64K"))
 }
 
 #[cfg(test)]

@@ -4,6 +4,8 @@
 //! - J1. A removal is taken up again after a restart: what is remembered of it are numbers that no other snapshot ever
 //!   has, and what was begun already is not begun again.
 //! - J2. A removal that was begun is finished even if nothing is remembered of it: its store knows.
+//! - J3. A job ends well only when all of its snapshots have gone, or their whole volume: never because a volume could
+//!   not be asked, or because what they leave behind cannot be given back.
 
 use super::find::Located;
 use super::jobs::Started;
@@ -79,7 +81,7 @@ impl Control {
             false => drop(select(saved, self.context.clock().sleep(SAVE_MAX)).await),
         }
         let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
-        self.spawn_removal(going, started);
+        self.spawn_removal(going, None, started);
         drop(turn);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }
@@ -194,23 +196,37 @@ impl Control {
                 }
                 let volume = *volume;
                 let removed = home.run(async move |_: ShardContext| match here().family(volume) {
-                    Some(family) => family.remove_snapshot(target).await,
-                    None => Err(StoreError::NotFound),
+                    Some(family) => Some(family.remove_snapshot(target).await),
+                    None => None,
                 });
                 match removed.await.map_err(failures::gone)? {
                     // J1: it was begun already, or has gone in another way.
-                    Ok(()) | Err(StoreError::NotFound) => begun += 1,
-                    Err(error) => return Err(failures::store("the removal", &error)),
+                    Some(Ok(()) | Err(StoreError::NotFound)) => begun += 1,
+                    Some(Err(error)) => return Err(failures::store("the removal", &error)),
+                    None if self.name_of(volume).is_none() => begun += 1, // J3: with its volume
+                    None => return Err(self.not_asked(volume, target.store)),
                 }
             }
         }
         Ok(begun)
     }
 
-    fn spawn_removal(&self, going: Vec<Going>, started: Started) {
+    /// J3: why the snapshots of a volume cannot be removed now.
+    fn not_asked(&self, volume: Uuid, store: Uuid) -> Failure {
+        let subject = self.subject(volume);
+        let failure = self.unusable(volume).or_else(|| self.unusable(store));
+        let why = failure.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
+        let message = format!("{subject} is not in use, and its snapshots cannot be removed{why}");
+        Failure::new(Code::VolumeUnusable, message)
+            .help("varve lv list; when the volume is in use, varve snap list shows what is left")
+    }
+
+    /// Removes what is `going`; what was `left` out is said in the end.
+    fn spawn_removal(&self, going: Vec<Going>, left: Option<Failure>, started: Started) {
         self.context.spawner().spawn(async move {
             let Some(control) = current() else { return };
             let result = control.remove_all(going, &started.progress).await;
+            let result = result.and(left.map_or(Ok(()), Err));
             control.finish_job(started.id, result).await;
         });
     }
@@ -235,10 +251,12 @@ impl Control {
                         .collect();
                     let sorted = targets.iter().map(|(_, size)| size).sum::<u64>()
                         - kept.iter().map(|(_, size)| size).sum::<u64>();
-                    family.follow_removals(&kept, before + sorted, &progress).await;
+                    family.follow_removals(&kept, before + sorted, &progress).await?;
                 }
+                Ok(())
             });
-            followed.await.map_err(failures::gone)?;
+            let followed = followed.await.map_err(failures::gone)?;
+            followed.map_err(|error| failures::store("what they leave behind", &error))?;
             before += size(part);
         }
         for part in &going {
@@ -250,20 +268,17 @@ impl Control {
 
     /// Takes up a removal that a restart interrupted (J1).
     pub(super) fn resume_removal(&self, job: RememberedJob) {
-        let mut going: Vec<Going> = Vec::new();
+        let (mut going, mut left): (Vec<Going>, Option<Failure>) = (Vec::new(), None);
         for RememberedTarget { volume, store, number, size } in job.targets {
             let target = (Target { store, number }, size);
-            match going.iter_mut().find(|going| going.volume == volume) {
-                Some(going) => going.targets.push(target),
-                None => going.extend(self.home_of(volume).map(|home| Going {
-                    home,
-                    volume,
-                    targets: vec![target],
-                })),
+            match (going.iter_mut().find(|going| going.volume == volume), self.home_of(volume)) {
+                (Some(going), _) => going.targets.push(target),
+                (None, Some(home)) => going.push(Going { home, volume, targets: vec![target] }),
+                (None, None) => left = left.or_else(|| Some(self.not_asked(volume, store))), // J3
             }
         }
         let started = self.register_job(job.id, REMOVE, &job.subject, "bytes", &[], job.started);
-        self.spawn_removal(going, started);
+        self.spawn_removal(going, left, started);
     }
 
     /// Takes up removals of which nothing is remembered (J2), and gives back stores that a crash left empty.
@@ -295,7 +310,7 @@ impl Control {
             let subject = names.join(" ");
             let id = self.remember_removal(&subject, remembered(&going));
             let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
-            self.spawn_removal(going, started);
+            self.spawn_removal(going, None, started);
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The job that makes a volume's content that of a snapshot.
 //!
 //! Invariants:
-//! - J1. It can be taken up again after a restart; what was done already is not an error then.
+//! - J1. It is taken up again after a restart, and then it is known whether it had begun: of a thin volume by its mark,
+//!   which changes in the same commit; else by what is remembered, for no store ends a rollback before that is. So one
+//!   that had not begun is not taken for done, and one that had is not done once more, over what was written since.
 //! - J2. A rollback that was begun is finished even if nothing is remembered of it: its store knows.
 //! - J3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
@@ -10,9 +12,11 @@ use super::jobs::Started;
 use super::snapshots::snapshot_name;
 use super::{Control, current};
 use crate::failures;
+use crate::fault;
 use crate::jobs::Progress as JobProgress;
 use crate::shard::here;
-use crate::state::RememberedJob;
+use crate::shard::states::{RollbackPoint, Target};
+use crate::state::{RememberedJob, RememberedRollback, RememberedTarget};
 use futures_util::future::{Either, select};
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,10 +52,17 @@ impl Control {
             steps.extend(self.clients_of(&name));
             return Ok(Changed::Planned(Plan::of_steps(steps)));
         }
+        if located.thin.is_some() {
+            self.refuse_if_pool_waits(&name.origin(), &located).await?;
+        }
+        let point = self.rollback_point(&located, &name).await?;
         let started = self.start_job(ROLLBACK, &request.name, "bytes", &[located.volume.id]).await?;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
+        let rollback = remembered(located.volume.id, point);
+        self.remember_rollback(id, rollback).await;
+        fault::die_at("rollback-remembered");
         self.event(&request.name, "rollback begins");
-        self.spawn_rollback(name.snapshot, &located, &started);
+        self.spawn_rollback(Some(rollback), &located, &started);
         drop(turn);
         self.until_begun(id, &progress).await;
         self.job_soon(id, SHORT).await.map(Changed::Done)
@@ -68,20 +79,41 @@ impl Control {
         Err(Failure::new(Code::RollbackBesideIndependent, message).help(help))
     }
 
-    /// Rolls back to `snapshot`, or finishes the rollback that is under way.
-    fn spawn_rollback(&self, snapshot: Option<String>, located: &Located, started: &Started) {
+    /// The snapshot for good, and what tells whether the rollback to it has happened.
+    async fn rollback_point(&self, located: &Located, name: &VolumeName) -> Result<RollbackPoint, Failure> {
+        let (volume, snapshot) = (located.volume.id, name.snapshot.clone().unwrap_or_default());
+        let point = located.home.run(async move |_: ShardContext| match here().family(volume) {
+            Some(family) => {
+                family.rollback_point(&snapshot).map_err(|error| failures::store("the rollback", &error))
+            }
+            None => Err(inactive()),
+        });
+        point.await.map_err(failures::gone)?
+    }
+
+    /// Begins a rollback unless it has begun, then finishes the one that is under way.
+    fn spawn_rollback(&self, rollback: Option<RememberedRollback>, located: &Located, started: &Started) {
         let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
         let progress = Arc::clone(&started.progress);
         self.context.spawner().spawn(async move {
-            let (mut snapshot, mut rest) = (snapshot, REST[0]);
+            let (mut rollback, mut rest) = (rollback.filter(|rollback| !rollback.begun), REST[0]);
             loop {
-                let (name, progress) = (snapshot.take(), Arc::clone(&progress));
-                let work = home.run(async move |context: ShardContext| {
-                    roll_back(&context, volume, name.as_deref(), &progress).await
+                let progress = Arc::clone(&progress);
+                let work = home.run(async move |context: ShardContext| match rollback {
+                    Some(rollback) => begin(volume, rollback, &progress).await,
+                    None => finish(&context, volume, &progress).await,
                 });
                 let result = work.await.map_err(failures::gone).and_then(|done| done);
                 let Some(control) = current() else { return };
                 match result {
+                    Ok(()) if rollback.is_some() => {
+                        fault::die_at("rollback-begun");
+                        let begun = rollback.take().map(|one| RememberedRollback { begun: true, ..one });
+                        if let Some(begun) = begun {
+                            control.remember_rollback(id, begun).await; // J1
+                        }
+                        continue;
+                    }
                     Err(failure) if control.may_go_on(volume, &failure).await => {
                         control.rest(id, volume, failure, rest).await;
                     }
@@ -142,15 +174,20 @@ impl Control {
         }
     }
 
-    /// Takes up a job that a restart interrupted: the volume shows the old state already, the rest is copied now.
+    /// Takes up a job that a restart interrupted (J1).
     pub(super) fn resume_rollback(&self, job: &RememberedJob) {
-        let located = snapshot_name(&job.subject).and_then(|name| self.find_volume(&name));
+        let volume = job.rollback.and_then(|rollback| self.name_of(rollback.target.volume));
+        let located = match volume {
+            // It may have another name by now.
+            Some((group, volume)) => self.find_volume(&VolumeName { group, volume, snapshot: None }),
+            None => snapshot_name(&job.subject).and_then(|name| self.find_volume(&name)),
+        };
         let volumes: Vec<Uuid> = located.iter().map(|located| located.volume.id).collect();
         let started = self.register_job(job.id, &job.kind, &job.subject, "bytes", &volumes, job.started);
         let Ok(located) = located else {
             return self.fail_later(started.id, &job.subject);
         };
-        self.spawn_rollback(None, &located, &started);
+        self.spawn_rollback(job.rollback, &located, &started);
     }
 
     /// Ends a job whose volume is not there.
@@ -171,29 +208,50 @@ impl Control {
     }
 }
 
-/// Rolls a volume back on its shard, or finishes that, and tells how far it is.
-async fn roll_back(
-    context: &ShardContext,
-    volume: Uuid,
-    snapshot: Option<&str>,
-    progress: &JobProgress,
-) -> Result<(), Failure> {
-    let family = here()
-        .family(volume)
-        .ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))?;
+fn remembered(volume: Uuid, point: RollbackPoint) -> RememberedRollback {
+    let RollbackPoint { target: Target { store, number }, bytes, mark } = point;
+    let target = RememberedTarget { volume, store, number, size: bytes };
+    RememberedRollback { target, mark, begun: false }
+}
+
+fn inactive() -> Failure {
+    Failure::new(Code::VolumeUnusable, "the volume is not active").help("varve lv list")
+}
+
+/// Makes a volume show what the snapshot shows, on the volume's shard, unless it does since the rollback was remembered.
+async fn begin(volume: Uuid, rollback: RememberedRollback, progress: &JobProgress) -> Result<(), Failure> {
+    let family = here().family(volume).ok_or_else(inactive)?;
+    let RememberedTarget { store, number, size, .. } = rollback.target;
+    let point = RollbackPoint { target: Target { store, number }, bytes: size, mark: rollback.mark };
+    family.begin_rollback(point).await?;
+    if let Some((done, total)) = family.rollback_progress() {
+        progress.report(done, total);
+    }
+    Ok(())
+}
+
+/// Finishes the rollback of a volume on its shard, if one is under way, and tells how far it is.
+async fn finish(context: &ShardContext, volume: Uuid, progress: &JobProgress) -> Result<(), Failure> {
+    let family = here().family(volume).ok_or_else(inactive)?;
     let counted = Progress::default();
     let clock = context.clock();
-    let mut work = Box::pin(family.roll_back(snapshot, &counted));
+    let mut work = Box::pin(family.finish_rollback(&counted));
     loop {
         match select(work, clock.sleep(TICK)).await {
             Either::Left((result, _)) => {
-                progress.report(counted.done.get(), counted.total.get());
+                tell(&counted, progress);
                 return result.map_err(|error| failures::store("the rollback", &error));
             }
             Either::Right(((), rest)) => {
                 work = rest;
-                progress.report(counted.done.get(), counted.total.get());
+                tell(&counted, progress);
             }
         }
+    }
+}
+
+fn tell(counted: &Progress, progress: &JobProgress) {
+    if counted.total.get() > 0 {
+        progress.report(counted.done.get(), counted.total.get());
     }
 }

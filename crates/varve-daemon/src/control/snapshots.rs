@@ -64,7 +64,7 @@ impl Control {
             Some(SnapshotMode::Independent) => StoreKind::Independent,
             Some(SnapshotMode::Dependent | SnapshotMode::Thin) | None => StoreKind::Dependent,
         };
-        let chunk_size = request.chunk_size.as_deref().map(chunk_size).transpose()?;
+        let chunk_size = request.chunk_size.as_deref().map(|text| unit_size(text, "chunk")).transpose()?;
         let mut batches = self.batches(&request.names)?;
         if !request.dry_run {
             self.settle_sets().await;
@@ -107,6 +107,11 @@ impl Control {
             if is_thin && request.chunk_size.is_some() {
                 let message = format!("{} is thin: its snapshots have no chunks", batch.volume);
                 return Err(Failure::new(Code::BadChunkSize, message).help("leave --chunk-size out"));
+            }
+            if is_thin && matches!(request.mode, Some(SnapshotMode::Independent | SnapshotMode::Dependent)) {
+                let message =
+                    format!("{} is thin: its snapshots share its pool's blocks with it", batch.volume);
+                return Err(Failure::new(Code::Usage, message).help("leave --mode out"));
             }
             if !is_thin && (of.is_some() || request.mode == Some(SnapshotMode::Thin)) {
                 let message = format!("{} is in no pool: its snapshots are of itself", batch.volume);
@@ -339,11 +344,12 @@ pub(super) fn snapshot_name(text: &str) -> Result<VolumeName, Failure> {
     }
 }
 
-fn chunk_size(text: &str) -> Result<u64, Failure> {
+/// The size of a `unit`, a chunk or a block, as somebody gives it.
+pub(super) fn unit_size(text: &str, unit: &str) -> Result<u64, Failure> {
     let size = parse_size(text).map_err(|error| failures::bad_size(&error))?;
     if size.is_power_of_two() && (4 * KIB..=MIB).contains(&size) {
         return Ok(size);
     }
-    Err(Failure::new(Code::BadChunkSize, format!("{text} is no chunk size: a power of two from 4K to 1M"))
-        .help("leave --chunk-size out for 64K"))
+    let message = format!("{text} is no {unit} size: a power of two from 4K to 1M");
+    Err(Failure::new(Code::BadChunkSize, message).help(format!("leave --{unit}-size out for 64K")))
 }

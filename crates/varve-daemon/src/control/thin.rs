@@ -117,6 +117,11 @@ impl Control {
         self.refuse_thin_name(group, name)?;
         self.with_group(group, |known| match known.group.lv(name) {
             None => Ok(()),
+            Some(known_one) if known_one.is_pool() => {
+                let full = format!("{}/{name}", known.group.name());
+                Err(Failure::new(Code::VolumeExists, format!("there is a pool {full} already"))
+                    .help(format!("choose another name; varve pool show {full}")))
+            }
             Some(_) => Err(taken(known.group.name(), name)),
         })?
     }
@@ -204,7 +209,11 @@ impl Control {
     }
 
     /// Refuses a change that would wait for writes that wait for space (P1 of `store.rs`).
-    async fn refuse_if_pool_waits(&self, name: &VolumeName, located: &Located) -> Result<(), Failure> {
+    pub(super) async fn refuse_if_pool_waits(
+        &self,
+        name: &VolumeName,
+        located: &Located,
+    ) -> Result<(), Failure> {
         let pool = located.pool();
         let paused = located
             .home
@@ -216,7 +225,7 @@ impl Control {
             Code::PoolFull,
             format!("writes of {name} or its neighbours wait for space in the pool"),
         )
-        .help("varve pool extend VG/POOL --size +SIZE"))
+        .help(format!("varve pool extend {} --size +SIZE", self.subject(pool))))
     }
 
     /// Gives a thin volume another name; its snapshots go with it.

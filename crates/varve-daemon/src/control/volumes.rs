@@ -91,6 +91,11 @@ impl Control {
         if located.thin.is_some() && name.snapshot.is_none() {
             return self.resize_thin(&name, &located, &request, true).await;
         }
+        if located.thin.is_some() {
+            let message = format!("{name} has no snapshot store: it takes space in its pool");
+            return Err(Failure::new(Code::Usage, message)
+                .help(format!("varve pool extend {} --size +SIZE", self.subject(located.pool()))));
+        }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         if name.snapshot.is_some() {
             return self.extend_store_of(&name, &located, size, request.dry_run).await;
@@ -190,6 +195,16 @@ impl Control {
         self.drop_stores(&located).await?;
         let commits = self.commits().await;
         let planned = commits.plan(located.group, remove, &words)?;
+        self.commit_removal(commits, planned, &located).await
+    }
+
+    /// Lets go of a volume or pool, then makes the change that removes it; if that fails it is served again.
+    pub(super) async fn commit_removal(
+        &self,
+        commits: Commits<'_>,
+        planned: Plan,
+        located: &Located,
+    ) -> Result<Changed<Empty>, Failure> {
         self.deactivate(located.group, located.volume.id, &located.home).await?;
         let committed = commits.commit(located.group, planned, Vec::new()).await;
         drop(commits);

@@ -1,12 +1,21 @@
 //! What works in the background of something open: begun with it and ended with it, or in doses until nothing is left.
 //!
-//! Invariant Y3: doses get at most a tenth of the shard's time.
+//! Invariants:
+//! - Y3. Doses get at most a tenth of the shard's time.
+//! - Y4. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
+//!   Only who waits for something to happen is given up.
 
-use futures_util::future::{AbortHandle, abortable};
+use super::crowd::Crowd;
+use futures_util::future::{AbortHandle, abortable, select};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 use std::time::Duration;
+use varve_block::{Clock, IoError};
 use varve_os::ShardContext;
+use varve_target::snapshot::StoreError;
 
 /// The least rest after a dose.
 const REST_MIN: Duration = Duration::from_micros(200);
@@ -22,16 +31,61 @@ pub(super) enum Dose {
     More,
     /// There is, but no room for it now: that comes with the end of requests, with a checkpoint, or with growth.
     NoRoom,
-    /// There is nothing to do any more, or nothing that can be done.
+    /// There is nothing to do any more.
     Done,
+    /// There is, but it cannot be done.
+    Failed(StoreError),
 }
 
 /// The tasks of something open.
 pub(super) struct Background {
     context: ShardContext,
-    tasks: RefCell<Vec<AbortHandle>>,
-    sweeper: RefCell<Option<AbortHandle>>,
-    is_sweeping: Rc<Cell<bool>>,
+    /// They only wait for something to happen.
+    listeners: RefCell<Vec<AbortHandle>>,
+    workers: Crowd,
+    stop: Rc<Stop>,
+    sweep: Rc<Sweep>,
+}
+
+/// Whether everything is to end.
+#[derive(Default)]
+struct Stop {
+    is_asked: Cell<bool>,
+    /// Workers between two steps, by their numbers.
+    resting: RefCell<BTreeMap<u64, Waker>>,
+    last_worker: Cell<u64>,
+}
+
+/// How the doses get on.
+#[derive(Default)]
+struct Sweep {
+    is_under_way: Cell<bool>,
+    trouble: Cell<Option<StoreError>>,
+}
+
+impl Stop {
+    fn ask(&self) {
+        self.is_asked.set(true);
+        self.resting.take().into_values().for_each(Waker::wake);
+    }
+
+    fn new_worker(&self) -> u64 {
+        self.last_worker.set(self.last_worker.get() + 1);
+        self.last_worker.get()
+    }
+
+    /// Lets time pass for a worker, unless everything is to end.
+    async fn rest(&self, worker: u64, clock: &Clock, time: Duration) {
+        let asked = poll_fn(|context| {
+            if self.is_asked.get() {
+                return Poll::Ready(());
+            }
+            self.resting.borrow_mut().insert(worker, context.waker().clone());
+            Poll::Pending
+        });
+        select(asked, clock.sleep(time)).await;
+        self.resting.borrow_mut().remove(&worker);
+    }
 }
 
 impl Background {
@@ -39,55 +93,138 @@ impl Background {
     pub(super) fn new(context: &ShardContext) -> Self {
         Self {
             context: context.clone(),
-            tasks: RefCell::default(),
-            sweeper: RefCell::default(),
-            is_sweeping: Rc::default(),
+            listeners: RefCell::default(),
+            workers: Crowd::default(),
+            stop: Rc::default(),
+            sweep: Rc::default(),
         }
     }
 
-    /// Has `task` run until the end of it, or of all.
-    pub(super) fn begin(&self, task: impl Future<Output = ()> + 'static) {
-        let handle = self.work(task);
-        self.tasks.borrow_mut().push(handle);
-    }
-
-    /// Ends everything.
-    pub(super) fn close(&self) {
-        self.tasks.take().iter().chain(&self.sweeper.take()).for_each(AbortHandle::abort);
-    }
-
-    /// Whether doses are being taken.
-    pub(super) fn is_sweeping(&self) -> bool {
-        self.is_sweeping.get()
-    }
-
-    /// Takes doses, with rests between them, until there is nothing to do; unless they are being taken already.
-    pub(super) fn sweep(&self, dose: impl AsyncFn() -> Dose + 'static) {
-        if self.is_sweeping.replace(true) {
-            return;
-        }
-        let (clock, is_sweeping) = (self.context.clock(), Rc::clone(&self.is_sweeping));
-        let sweeper = self.work(async move {
-            loop {
-                let begun = clock.now();
-                let least = match dose().await {
-                    Dose::More => REST_MIN,
-                    Dose::NoRoom => REST_FULL,
-                    Dose::Done => break,
-                };
-                let spent = clock.now().since(begun);
-                clock.sleep((spent * REST_FACTOR).max(least)).await; // Y3
-            }
-            is_sweeping.set(false);
-        });
-        self.sweeper.replace(Some(sweeper));
-    }
-
-    fn work(&self, task: impl Future<Output = ()> + 'static) -> AbortHandle {
+    /// Has `task`, which waits for something to happen and passes it on, run until its end, or that of all.
+    pub(super) fn listen(&self, task: impl Future<Output = ()> + 'static) {
         let (task, handle) = abortable(task);
         self.context.spawner().spawn(async move {
             let _ = task.await;
         });
-        handle
+        self.listeners.borrow_mut().push(handle);
+    }
+
+    /// Does `step` again and again, each time after as long a rest as the last one said and the first time at once, until
+    /// one says that it was the last, or everything is to end.
+    pub(super) fn work(&self, step: impl AsyncFn() -> Option<Duration> + 'static) {
+        let (clock, stop, guest) = (self.context.clock(), Rc::clone(&self.stop), self.workers.enter());
+        let worker = stop.new_worker();
+        self.context.spawner().spawn(async move {
+            while !stop.is_asked.get() {
+                let Some(rest) = step().await else { break };
+                stop.rest(worker, &clock, rest).await;
+            }
+            drop(step); // What it holds is let go of before it counts as ended.
+            drop(guest);
+        });
+    }
+
+    /// Ends everything (Y4).
+    pub(super) async fn close(&self) {
+        self.stop.ask();
+        self.listeners.take().iter().for_each(AbortHandle::abort);
+        self.workers.empty().await;
+    }
+
+    /// Whether doses are being taken.
+    pub(super) fn is_sweeping(&self) -> bool {
+        self.sweep.is_under_way.get()
+    }
+
+    /// Why no doses are taken though there may be something to do.
+    pub(super) fn trouble(&self) -> Option<StoreError> {
+        let closed = self.stop.is_asked.get().then_some(StoreError::Io(IoError::Gone));
+        closed.or(self.sweep.trouble.get())
+    }
+
+    /// A dose failed.
+    pub(super) fn fail(&self, error: StoreError) {
+        self.sweep.trouble.set(Some(error));
+    }
+
+    /// Takes doses, with rests between them, until there is nothing to do; unless they are being taken already.
+    pub(super) fn sweep(&self, dose: impl AsyncFn() -> Dose + 'static) {
+        if self.sweep.is_under_way.replace(true) {
+            return;
+        }
+        self.sweep.trouble.set(None);
+        let (clock, sweep) = (self.context.clock(), Rc::clone(&self.sweep));
+        self.work(async move || {
+            let begun = clock.now();
+            let least = match dose().await {
+                Dose::More => REST_MIN,
+                Dose::NoRoom => REST_FULL,
+                end @ (Dose::Done | Dose::Failed(_)) => {
+                    if let Dose::Failed(error) = end {
+                        sweep.trouble.set(Some(error));
+                    }
+                    sweep.is_under_way.set(false);
+                    return None;
+                }
+            };
+            Some((clock.now().since(begun) * REST_FACTOR).max(least)) // Y3
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_os::{Shards, ShardsConfig};
+
+    fn on_a_shard<T: Send + 'static, W: Future<Output = T> + 'static>(
+        work: impl FnOnce(ShardContext) -> W + Send + 'static,
+    ) -> T {
+        let config = ShardsConfig { count: 1, ..ShardsConfig::default() };
+        let shards = Shards::start(&config).expect("a shard");
+        let outcome = shards.handle(0).run_and_wait(work).expect("it runs");
+        shards.stop();
+        outcome
+    }
+
+    #[test]
+    fn who_is_in_the_middle_of_a_step_is_waited_for_and_who_rests_is_not() {
+        let (begun, ended) = on_a_shard(async |context| {
+            let background = Background::new(&context);
+            let (clock, begun, ended) = (context.clock(), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
+            let counts = (Rc::clone(&begun), Rc::clone(&ended));
+            let time = clock.clone();
+            background.work(async move || {
+                counts.0.set(counts.0.get() + 1);
+                time.sleep(Duration::from_millis(20)).await;
+                counts.1.set(counts.1.get() + 1);
+                Some(Duration::ZERO)
+            });
+            background.work(async || Some(Duration::from_secs(3600)));
+            background.listen(std::future::pending());
+            while begun.get() == 0 {
+                clock.sleep(Duration::from_millis(1)).await;
+            }
+            background.close().await;
+            (begun.get(), ended.get())
+        });
+        assert_eq!(begun, ended, "Y4");
+    }
+
+    #[test]
+    fn doses_that_fail_are_told_of_and_taken_again_when_asked() {
+        on_a_shard(async |context| {
+            let (background, clock) = (Background::new(&context), context.clock());
+            for wrong in [Some(StoreError::NoSpace), None] {
+                background.sweep(async move || wrong.map_or(Dose::Done, Dose::Failed));
+                while background.is_sweeping() {
+                    assert_eq!(background.trouble(), None, "not yet, or no more");
+                    clock.sleep(Duration::from_millis(1)).await;
+                }
+                assert_eq!(background.trouble(), wrong);
+            }
+            background.close().await;
+            assert_eq!(background.trouble(), Some(StoreError::Io(IoError::Gone)), "nobody sweeps any more");
+        });
     }
 }

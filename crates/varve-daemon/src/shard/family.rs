@@ -17,13 +17,15 @@ use super::open_store::{OpenStore, StoreFacts};
 use super::thin::{self, Thin, ThinFacts};
 use super::traffic::{Counters, counted};
 use crate::failures;
+use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{Device, Extent, GIB, IoError, MIB, Switch, ZeroOptions, widen};
+use varve_block::{Device, Extent, GIB, IoError, MIB, Suspended, Switch, ZeroOptions, widen};
 use varve_os::{DiskFile, ShardContext, ShardHandle};
 use varve_target::snapshot::{FormatOptions, SnapshotStore, StoreOptions, side_by_side};
 use varve_target::thin::PoolError;
@@ -31,6 +33,9 @@ use varve_vg::StoreKind;
 use varve_vg::activate::build;
 use varve_vg::model::{PvName, StorePolicy};
 use varve_vg::table::Table;
+
+/// How often it is asked whether requests that are waited for wait for space.
+const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The disks of a group, by the names that its tables use.
 pub(crate) type Disks = BTreeMap<PvName, Arc<DiskFile>>;
@@ -110,7 +115,7 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
     });
     for store in &recipe.stores {
         if let Err(failure) = family.open_store(store, &recipe.disks).await {
-            family.close();
+            family.close().await;
             return Err(failure);
         }
     }
@@ -130,7 +135,7 @@ pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
     match family {
         Some(family) => {
             let flushed = family.flush().await;
-            family.close();
+            family.close().await;
             flushed.map_err(|error| failures::io("the last flush", error))
         }
         None => Ok(()),
@@ -230,13 +235,26 @@ impl Family {
         failed: impl Fn(PoolError) -> E,
     ) -> Result<T, E> {
         let thin = self.thin.as_ref().expect("only a thin volume is changed so");
-        let suspended = self.top.suspend().await;
+        let suspended = self.suspend_unless_paused(thin).await.ok_or_else(|| failed(PoolError::NoSpace))?;
         let changed = change(thin).await;
         // Even what failed may have changed its size.
         let base = thin.device().map_err(failed)?;
         self.base.replace(base.clone());
         suspended.replace(counted(widen(base, self.context.arena()), self.counters.clone()));
         changed
+    }
+
+    /// Holds back requests of a thin volume when those under way have ended; not if they wait for space, perhaps for
+    /// what holding them back would keep from coming.
+    async fn suspend_unless_paused(&self, thin: &Thin) -> Option<Suspended> {
+        let (mut suspended, clock) = (Box::pin(self.top.suspend()), self.context.clock());
+        loop {
+            match select(suspended, clock.sleep(PATIENCE)).await {
+                Either::Left((suspended, _)) => return Some(suspended),
+                Either::Right(((), _)) if thin.is_paused() => return None,
+                Either::Right(((), still)) => suspended = still,
+            }
+        }
     }
 
     /// Gives a thin volume another size.
@@ -290,8 +308,16 @@ impl Family {
     }
 
     /// Ends what works in the background.
-    fn close(&self) {
-        self.stores.borrow().iter().for_each(|open| open.close());
+    async fn close(&self) {
+        let stores = self.stores.borrow().clone();
+        for open in stores {
+            open.close().await;
+        }
+    }
+
+    /// The volume.
+    pub(super) fn id(&self) -> Uuid {
+        self.id
     }
 
     /// Puts the store that was made where the recipe says between the volume and its doors.
@@ -310,7 +336,7 @@ impl Family {
         if !open.store.list().is_empty() {
             return Err(Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots"));
         }
-        open.close();
+        open.close().await;
         self.views.borrow_mut().retain(|(store, _), _| *store != id);
         self.stores.borrow_mut().retain(|open| open.id != id);
         suspended.replace(self.below()?);

@@ -16,6 +16,7 @@ mod patient;
 pub(crate) mod states;
 pub(crate) mod thin;
 pub(crate) mod traffic;
+pub(crate) mod turns;
 
 use family::Family;
 use nbd::NbdSocket;

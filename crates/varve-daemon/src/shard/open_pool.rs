@@ -6,6 +6,7 @@
 use super::background::{Background, Dose};
 use super::family::{Disks, device_of};
 use super::growth::{Growth, Vessel, Words};
+use super::thin::store_error;
 use crate::failures;
 use futures_util::future::LocalBoxFuture;
 use std::rc::Rc;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_os::{ShardContext, ShardHandle};
+use varve_target::snapshot::StoreError;
 use varve_target::thin::{Pool, PoolEvent, VolumeFlags, VolumeInfo, WhenFull as PoolWhenFull};
 use varve_vg::model::{StorePolicy, WhenFull};
 use varve_vg::table::Table;
@@ -64,16 +66,22 @@ impl OpenPool {
             context: context.clone(),
             background: Background::new(context),
         });
-        open.background.begin(Rc::clone(&open.growth).watch());
-        open.background.begin(Rc::clone(&open).listen());
-        open.background.begin(Rc::clone(&open).keep_committing());
+        open.background.listen(Rc::clone(&open.growth).watch());
+        open.background.listen(Rc::clone(&open).listen());
+        let committer = Rc::clone(&open);
+        open.background.work(async move || committer.commit_if_due().await);
         open.sweep();
         open
     }
 
     /// Works no more; lets go of the pool as soon as nobody else holds it.
-    pub(super) fn close(&self) {
-        self.background.close();
+    pub(super) async fn close(&self) {
+        self.background.close().await;
+    }
+
+    /// Why removed volumes are not given back, if they are not.
+    pub(super) fn trouble(&self) -> Option<StoreError> {
+        self.background.trouble()
     }
 
     /// What it is like now.
@@ -118,11 +126,12 @@ impl OpenPool {
         Ok(())
     }
 
-    /// Commits what waits too long, until that fails; then the pool takes no changes any more.
-    async fn keep_committing(self: Rc<Self>) {
-        let error = self.pool.keep_committing().await;
+    /// Commits what waits too long; when to look again, unless that failed: then the pool takes no changes any more.
+    async fn commit_if_due(&self) -> Option<Duration> {
+        let Err(error) = self.pool.commit_if_due().await else { return Some(self.pool.commit_interval()) };
         let remedy = "it takes no changes until the daemon is started again, on disks that work";
         self.growth.tell(format!("a commit failed ({error}): {remedy}")).await;
+        None
     }
 
     /// Passes on what the pool says happened to it.
@@ -149,7 +158,7 @@ impl OpenPool {
             Ok(_) => Dose::Done,
             Err(error) => {
                 tracing::warn!(pool = %self.id, %error, "removed volumes are not given back now");
-                Dose::Done
+                Dose::Failed(store_error(error))
             }
         }
     }

@@ -67,8 +67,8 @@ impl OpenStore {
             background: Background::new(context),
             dropped: Cell::new(0),
         });
-        open.background.begin(Rc::clone(&open.growth).watch());
-        open.background.begin(Rc::clone(&open).listen());
+        open.background.listen(Rc::clone(&open.growth).watch());
+        open.background.listen(Rc::clone(&open).listen());
         if !open.store.removals().is_empty() {
             open.sweep_on();
         }
@@ -76,8 +76,13 @@ impl OpenStore {
     }
 
     /// Works no more; lets go of the store as soon as nobody else holds it.
-    pub(super) fn close(&self) {
-        self.background.close();
+    pub(super) async fn close(&self) {
+        self.background.close().await;
+    }
+
+    /// Why removed snapshots are not given back, if they are not.
+    pub(super) fn trouble(&self) -> Option<StoreError> {
+        self.background.trouble()
     }
 
     /// What it is like now.
@@ -131,10 +136,14 @@ impl OpenStore {
 
     /// Gives back, bit by bit, what removed snapshots leave behind. The first dose is taken at once.
     pub(super) async fn sweep(self: &Rc<Self>) {
-        if self.background.is_sweeping() || self.dose().await == Dose::Done {
+        if self.background.is_sweeping() {
             return;
         }
-        self.sweep_on();
+        match self.dose().await {
+            Dose::Done => {}
+            Dose::Failed(error) => self.background.fail(error),
+            Dose::More | Dose::NoRoom => self.sweep_on(),
+        }
     }
 
     /// The same, but all of it in the background.
@@ -151,7 +160,7 @@ impl OpenStore {
             Err(StoreError::NoSpace) => Dose::NoRoom,
             Err(error) => {
                 tracing::error!(%error, "what removed snapshots leave behind cannot be given back");
-                Dose::Done
+                Dose::Failed(error)
             }
         }
     }

@@ -3,13 +3,16 @@
 use super::family::Family;
 use super::open_store::OpenStore;
 use super::patient::patient;
-use super::thin::{Thin, store_error};
+use super::thin::Thin;
+use crate::failures;
 use crate::jobs::Progress;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
+use varve_api::Failure;
 use varve_block::{Device, Extent, widen};
 use varve_target::snapshot::{NewSnapshot, StoreError};
+use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
 
 /// How often a store grows for a rollback that does not get on.
@@ -41,6 +44,17 @@ pub(crate) struct Target {
     pub(crate) store: Uuid,
     /// Its number there.
     pub(crate) number: u64,
+}
+
+/// A rollback that may have to be taken up again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RollbackPoint {
+    /// The snapshot.
+    pub(crate) target: Target,
+    /// Its size.
+    pub(crate) bytes: u64,
+    /// What a thin volume had before; it has another one once it was rolled back.
+    pub(crate) mark: Option<u64>,
 }
 
 /// A removed snapshot whose space has not all come back.
@@ -177,36 +191,50 @@ impl Family {
         self.stores.borrow().iter().any(|open| open.store.rollback_status().is_some())
     }
 
-    /// Makes the volume what a snapshot shows; or, without a name, finishes the rollback that is under way, if any.
-    /// Where its store has no room it grows. An error leaves a rollback that was begun to be finished later.
-    pub(crate) async fn roll_back(
+    /// A snapshot by name, as a rollback to it that a crash interrupts is to find it: for good, its bytes, and of a thin
+    /// volume the mark that is another one when the rollback has happened.
+    pub(crate) fn rollback_point(&self, name: &str) -> Result<RollbackPoint, StoreError> {
+        let found = self.snapshots_called(&[name.to_owned()]).pop().ok_or(StoreError::NotFound)?;
+        let mark = self.thin.as_ref().map(Thin::rollback_mark).transpose()?;
+        Ok(RollbackPoint { target: found.target, bytes: found.size, mark })
+    }
+
+    /// Makes the volume show what a snapshot shows, unless that has happened since `point` was taken. A store that has no
+    /// room grows. What is left to do is for [`Family::finish_rollback`].
+    pub(crate) async fn begin_rollback(&self, point: RollbackPoint) -> Result<(), Failure> {
+        if let Some(thin) = &self.thin {
+            return self.roll_back_thin(thin, point).await;
+        }
+        let failed = |error| failures::store("the rollback", &error);
+        let open = self.open(point.target.store).ok_or_else(|| failed(StoreError::NotFound))?;
+        let mut growths = 0;
+        loop {
+            if open.store.rollback_status().is_some_and(|status| status.snapshot == point.target.number) {
+                return Ok(());
+            }
+            let seen = open.store.usage().size;
+            match open.store.begin_rollback(point.target.number).await {
+                Err(StoreError::NoSpace) if growths < GROWTHS_MAX && open.grow(seen).await => growths += 1,
+                result => return result.map_err(failed),
+            }
+        }
+    }
+
+    /// Finishes the rollback that is under way, if any. Where its store has no room it grows. An error leaves it to be
+    /// finished later. Of a thin volume there is never one: its rollback is one commit.
+    pub(crate) async fn finish_rollback(
         &self,
-        name: Option<&str>,
         progress: &varve_target::snapshot::Progress,
     ) -> Result<(), StoreError> {
-        if self.thin.is_some() {
-            // It is done in one commit: there is never one to be finished.
-            return match name {
-                Some(name) => self.roll_back_thin(name).await,
-                None => Ok(()),
-            };
-        }
-        let (open, number) = match name {
-            Some(name) => self.find(name).map(|(open, number)| (open, Some(number)))?,
-            None => {
-                let stores = self.stores.borrow();
-                let begun = stores.iter().find(|open| open.store.rollback_status().is_some());
-                let Some(begun) = begun else { return Ok(()) };
-                (Rc::clone(begun), None)
-            }
+        let begun = {
+            let stores = self.stores.borrow();
+            stores.iter().find(|open| open.store.rollback_status().is_some()).cloned()
         };
+        let Some(open) = begun else { return Ok(()) };
         let (mut done, mut growths) = (progress.done.get(), 0);
         loop {
             let seen = open.store.usage().size;
-            let outcome = match number {
-                Some(number) => open.store.rollback(number, progress).await,
-                None => open.store.finish_rollback(progress).await,
-            };
+            let outcome = open.store.finish_rollback(progress).await;
             if progress.done.get() > done {
                 (done, growths) = (progress.done.get(), 0);
             }
@@ -218,9 +246,22 @@ impl Family {
         }
     }
 
-    async fn roll_back_thin(&self, name: &str) -> Result<(), StoreError> {
+    /// How far the rollback under way is, in bytes of all.
+    pub(crate) fn rollback_progress(&self) -> Option<(u64, u64)> {
+        let stores = self.stores.borrow();
+        let status = stores.iter().find_map(|open| open.store.rollback_status())?;
+        Some((status.done, status.total))
+    }
+
+    async fn roll_back_thin(&self, thin: &Thin, point: RollbackPoint) -> Result<(), Failure> {
+        let failed = |error: PoolError| failures::pool("the rollback", &error);
+        if point.mark.is_some() && thin.rollback_mark().ok() != point.mark {
+            tracing::info!(volume = %self.id(), "the rollback has happened already");
+            return Ok(());
+        }
         let bytes = self.size();
-        self.change_thin(async |thin: &Thin| thin.roll_back(name, bytes).await, store_error).await
+        let change = async |thin: &Thin| thin.roll_back(point.target.number, bytes).await.map_err(failed);
+        self.change_thin(change, failed).await
     }
 
     /// Removes a snapshot, as far as anybody can see; its space comes back bit by bit.
@@ -275,21 +316,31 @@ impl Family {
         leaving.collect()
     }
 
-    /// Tells how far the removals of `targets` are, from `before` bytes on, until all of their space has come back.
-    pub(crate) async fn follow_removals(&self, targets: &[(Target, u64)], before: u64, progress: &Progress) {
+    /// Tells how far the removals of `targets` are, from `before` bytes on, until all of their space has come back, or
+    /// cannot.
+    pub(crate) async fn follow_removals(
+        &self,
+        targets: &[(Target, u64)],
+        before: u64,
+        progress: &Progress,
+    ) -> Result<(), StoreError> {
         let clock = self.context.clock();
         loop {
-            let (mut done, mut is_over) = (before, true);
+            let (mut done, mut trouble, mut is_over) = (before, None, true);
             for (target, size) in targets {
                 let left = self.removed(*target, *size);
-                is_over &= left.is_none();
+                if left.is_some() {
+                    is_over = false;
+                    trouble = trouble.or_else(|| self.trouble(*target));
+                }
                 done += left.unwrap_or(*size);
             }
             progress.report_done(done);
-            if is_over {
-                return;
+            match trouble {
+                _ if is_over => return Ok(()),
+                Some(error) => return Err(error),
+                None => clock.sleep(TICK).await,
             }
-            clock.sleep(TICK).await;
         }
     }
 }
@@ -300,8 +351,15 @@ impl Family {
         if let Some(thin) = &self.thin {
             return thin.removed(target.number, size);
         }
-        let removals = self.open(target.store).map(|open| open.store.removals()).unwrap_or_default();
-        removals.into_iter().find(|removal| removal.snapshot.id == target.number).map(|removal| removal.done)
+        self.open(target.store).and_then(|open| open.store.removed_bytes(target.number))
+    }
+
+    /// Why what a removed snapshot leaves behind is not given back.
+    fn trouble(&self, target: Target) -> Option<StoreError> {
+        match &self.thin {
+            Some(thin) => thin.open.trouble(),
+            None => self.open(target.store).and_then(|open| open.trouble()),
+        }
     }
 }
 

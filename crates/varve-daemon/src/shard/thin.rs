@@ -9,8 +9,8 @@ use super::family::{Family, Recipe, device_of};
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
 use super::states::{SnapshotFacts, Target};
+use super::turns::Turns;
 use crate::failures;
-use futures_channel::oneshot;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -112,12 +112,12 @@ pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
         let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }
+    open.close().await;
     // What is in the log need not be done again at the next start; without room for that it is.
     let settled = match open.pool.checkpoint().await {
         Err(PoolError::NoSpace) => open.pool.commit().await,
         other => other,
     };
-    open.close();
     outcome.and(settled.map_err(|error| failures::pool("the last commit", &error)))
 }
 
@@ -166,11 +166,9 @@ pub(crate) async fn rename(id: Uuid, number: u64, name: &str) -> Result<(), Fail
 /// Removes a volume of a pool, as far as anybody can see; its space comes back bit by bit.
 pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     let open = pool(id)?;
-    let family = here().families.borrow_mut().remove(&volume_id(id, number));
-    if let Some(family) = family {
-        let _ = family.flush().await; // nobody needs what it holds
-    }
     open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
+    // Only now: a volume that is still there is served.
+    here().families.borrow_mut().remove(&volume_id(id, number));
     open.sweep();
     Ok(())
 }
@@ -242,11 +240,9 @@ impl Thin {
     }
 
     pub(super) async fn hold(&self, name: &str, held: bool) -> Result<(), StoreError> {
-        let number = self.find(name)?;
-        let list = self.pool().list();
-        let known = list.iter().find(|volume| volume.id == number).ok_or(StoreError::NotFound)?;
+        let known = self.pool().named(&self.full(name)).ok_or(StoreError::NotFound)?;
         let read_only = known.flags.has(VolumeFlags::READ_ONLY);
-        self.pool().set_flags(number, read_only, held).await.map_err(store_error)
+        self.pool().set_flags(known.id, read_only, held).await.map_err(store_error)
     }
 
     pub(super) async fn diff(&self, from: &str, to: Option<&str>) -> Result<Vec<Extent>, StoreError> {
@@ -258,16 +254,21 @@ impl Thin {
         self.pool().diff(from, to).await.map_err(store_error)
     }
 
-    /// The volume becomes what the snapshot shows, in its own size.
-    pub(super) async fn roll_back(&self, name: &str, bytes: u64) -> Result<(), StoreError> {
-        let number = self.find(name)?;
-        self.pool().roll_back(self.number, number).await.map_err(store_error)?;
-        let device = self.device().map_err(store_error)?;
-        if device.shape().size != bytes {
-            self.pool().resize(self.number, bytes).await.map_err(store_error)?;
-        }
-        self.open.sweep();
-        Ok(())
+    /// A number that the volume gets with a rollback, and never had before.
+    pub(super) fn rollback_mark(&self) -> Result<u64, StoreError> {
+        self.pool().rollback_mark(self.number).map_err(store_error)
+    }
+
+    /// The volume becomes what a snapshot shows, in its own size, by one commit.
+    pub(super) async fn roll_back(&self, snapshot: u64, bytes: u64) -> Result<(), PoolError> {
+        let rolled_back = self.pool().roll_back_in_size(self.number, snapshot, bytes).await;
+        self.open.sweep(); // Whatever came of it: there may be a copy that nobody needs.
+        rolled_back
+    }
+
+    /// Whether writes wait for space in the pool.
+    pub(super) fn is_paused(&self) -> bool {
+        self.pool().is_paused()
     }
 
     pub(super) async fn resize(&self, bytes: u64) -> Result<(), PoolError> {
@@ -282,9 +283,7 @@ impl Thin {
 
     /// How far the removal of a snapshot is, in bytes of `size`; none when it is over.
     pub(super) fn removed(&self, number: u64, size: u64) -> Option<u64> {
-        let list = self.pool().list();
-        let found = list.iter().find(|volume| volume.id == number);
-        found.map(|volume| volume.removed_bytes.min(size))
+        self.pool().removed_bytes(number).map(|bytes| bytes.min(size))
     }
 
     /// Makes snapshots of the volume, or of its snapshot `of`, when all volumes of the command are frozen: all or none.
@@ -293,15 +292,13 @@ impl Thin {
         names: &[String],
         of: Option<&str>,
         read_only: bool,
-        turns: (oneshot::Sender<bool>, oneshot::Receiver<bool>),
+        mut turns: Turns,
     ) -> Result<(), StoreError> {
-        let (ready, may_go) = turns;
         let source = of.map_or(Ok(self.number), |of| self.find(of))?;
-        let frozen = self.pool().freeze(source).await.map_err(store_error)?;
-        let _ = ready.send(true);
-        if may_go.await != Ok(true) {
-            return Err(StoreError::Busy);
-        }
+        let claimed = self.pool().claim(source).await.map_err(store_error)?;
+        turns.all_are_here().await?;
+        let frozen = claimed.freeze().await;
+        turns.all_are_here().await?;
         let (mut made, mut refused) = (Vec::new(), None);
         for name in names {
             match frozen.snapshot(&self.full(name), read_only) {
@@ -331,7 +328,7 @@ impl Family {
         names: &[String],
         of: Option<&str>,
         read_only: bool,
-        turns: (oneshot::Sender<bool>, oneshot::Receiver<bool>),
+        turns: Turns,
     ) -> Result<(), StoreError> {
         let thin = self.thin.as_ref().ok_or(StoreError::NotFound)?;
         thin.make_snapshots(names, of, read_only, turns).await

@@ -1,8 +1,9 @@
 //! A record of a pool's log: what has changed since the record before, in order, durable all at once.
 //!
 //! Records lie in a ring, each in whole blocks and in one piece: directly behind the one before it, or at the ring's
-//! start. The next record has the next number; where there is none with that number, the log ends. The byte tables
-//! are [`RECORD_LAYOUT`] and [`ENTRY_LAYOUT`].
+//! start. The next record has the next number; where there is none with that number, the log ends. Then none with a
+//! higher number lies anywhere in the ring: a record is begun only when the one before it is durable. Where one does,
+//! the log is damaged. The byte tables are [`RECORD_LAYOUT`] and [`ENTRY_LAYOUT`].
 //!
 //! Invariants:
 //! - L1. The checksum covers all blocks of the record, with its number and the pool's id.
@@ -150,10 +151,14 @@ impl Record {
 
     /// How many blocks the record has whose first block is `block`, if it may be record `sequence` of `pool`.
     pub fn length(block: &[u8], sequence: u64, pool: u64) -> Option<u64> {
+        Record::claims(block, pool).filter(|(found, _)| *found == sequence).map(|(_, blocks)| blocks)
+    }
+
+    /// The number and the blocks of the record whose first block is `block`, if it may be one of `pool`.
+    pub fn claims(block: &[u8], pool: u64) -> Option<(u64, u64)> {
         let blocks = u64::from(BLOCKS.u32(block));
-        let sound =
-            MAGIC.u32(block) == MAGIC_VALUE && SEQUENCE.u64(block) == sequence && POOL.u64(block) == pool;
-        (sound && (1..=RECORD_BLOCKS_MAX).contains(&blocks)).then_some(blocks)
+        let sound = MAGIC.u32(block) == MAGIC_VALUE && POOL.u64(block) == pool;
+        (sound && (1..=RECORD_BLOCKS_MAX).contains(&blocks)).then(|| (SEQUENCE.u64(block), blocks))
     }
 
     /// The record in `bytes`, all of its blocks.
@@ -281,6 +286,7 @@ mod tests {
             [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(Record::length(&block, 5, 6), Some(1));
+        assert_eq!((Record::claims(&block, 6), Record::claims(&block, 7)), (Some((5, 1)), None));
         assert_eq!(Record::decode(&block), Ok(sample()));
         let many = Record { changes: vec![sample().changes[0].clone(); 1000], ..sample() };
         assert_eq!(Record::decode(&bytes(&many)), Ok(many));

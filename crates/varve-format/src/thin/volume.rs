@@ -15,7 +15,12 @@ const MAPPED: Field = Field::new(24, 8, "mapped", "entry 1: number of parts that
 const FLAGS: Field =
     Field::new(32, 4, "flags", "entry 2: 1 read-only, 2 being removed, 4 lies over an origin, 8 held");
 const NAME_LENGTH: Field = Field::new(36, 4, "name_length", "entry 2: bytes of the name");
-const SOURCE: Field = Field::new(40, 8, "source", "entry 2: id of the volume that it was cloned from, or 0");
+const SOURCE: Field = Field::new(
+    40,
+    8,
+    "source",
+    "entry 2: id of the volume that it was cloned from, or 0; after a rollback, of what it held before that",
+);
 const CREATED: Field = Field::new(48, 8, "created", "entry 3: seconds since 1970-01-01 00:00 UTC");
 const RESERVED: Field = Field::new(56, 8, "reserved", "entry 3: zero");
 const NAME: Field = Field::new(64, 16, "name", "entries from 16 on: the name, 16 bytes each, then zeros");
@@ -78,7 +83,7 @@ pub struct VolumeRows {
     pub mapped: u64,
     /// What it is.
     pub flags: VolumeFlags,
-    /// The volume that it was cloned from.
+    /// The volume that it was cloned from; after a rollback, the one that kept what it held before.
     pub source: u64,
     /// When it was created.
     pub created: u64,

@@ -292,6 +292,14 @@ impl Oracle {
         self.blocks.resize(index(size / SECTOR_SIZE as u64), Block::Settled(Stamp::ZEROS));
     }
 
+    /// The volume is cut to `size` bytes. No write behind them is under way.
+    pub fn cut(&mut self, size: u64) {
+        assert!(size <= self.size() && size.is_multiple_of(SECTOR_SIZE as u64));
+        let count = index(size / SECTOR_SIZE as u64);
+        self.blocks.truncate(count);
+        self.open.retain(|index| *index < count);
+    }
+
     /// What a read of the sector at byte `offset` may return now.
     pub fn allowed(&self, offset: u64) -> Vec<Stamp> {
         self.blocks[index(offset / SECTOR_SIZE as u64)].readable_now(self.ticks.get() + 1)

@@ -338,6 +338,11 @@ impl Map {
         self.device.replace(device);
         self.pages.borrow_mut().grow(end_block);
     }
+
+    /// So many free blocks are for nodes alone from now on.
+    pub fn set_floor(&self, floor_blocks: u64) {
+        self.pages.borrow_mut().set_floor(floor_blocks);
+    }
 }
 
 /// Carries out `writes`, so many at once, all of them to their end: what is still on its way may not be written again,

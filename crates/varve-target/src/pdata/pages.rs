@@ -396,6 +396,10 @@ impl Pages {
     pub(super) fn grow(&mut self, end: u64) {
         self.space.grow(end);
     }
+
+    pub(super) fn set_floor(&mut self, floor: u64) {
+        self.floor = floor;
+    }
 }
 
 impl Pages {

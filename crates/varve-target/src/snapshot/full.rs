@@ -5,21 +5,14 @@
 //!
 //! Invariants:
 //! - U1. Whoever waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
-//! - U2. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
-//!   the attempt is compared.
+//! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
 //! - U3. One snapshot goes at a time, and none while room has come since the attempt that failed.
 
 use super::{SnapshotStore, StoreError};
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
+use crate::waiting_room::{Event, Patience, WaitingRoom};
 use std::time::Duration;
-use varve_block::{Extent, IoError, LockMode, Moment, RangeLock, timeout};
+use varve_block::{Extent, IoError, LockMode, RangeLock};
 use varve_format::store::Descriptor;
-
-/// How many events wait for a listener; then the oldest are dropped.
-const EVENTS_MAX: usize = 256;
 
 /// What becomes of a change of the origin that needs a copy for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,132 +47,59 @@ pub enum StoreEvent {
     Dropped(Descriptor),
 }
 
-/// Who waits for room, and what is to be told.
-pub(super) struct Room {
-    policy: Cell<FullPolicy>,
-    arrivals: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
-    paused: Cell<usize>,
-    dropping: RangeLock,
-    events: RefCell<VecDeque<StoreEvent>>,
-    listening: RefCell<Vec<Waker>>,
+impl Event for StoreEvent {
+    const VESSEL: &'static str = "the exception store";
+    const PAUSED: Self = StoreEvent::Paused;
+    const RESUMED: Self = StoreEvent::Resumed;
+    const TIMED_OUT: Self = StoreEvent::TimedOut;
 }
 
-/// What one change knows of its attempts.
-#[derive(Default)]
-pub(super) struct Attempt {
-    /// How often room had come when the attempt began.
-    arrivals: u64,
-    /// Until when it waits, once it does.
-    deadline: Option<Moment>,
+/// Who waits for room, and who makes some by letting a snapshot go.
+pub(super) struct Room {
+    waiting: WaitingRoom<FullPolicy, StoreEvent>,
+    dropping: RangeLock,
 }
 
 impl Room {
     pub(super) fn new(policy: FullPolicy) -> Self {
-        Self {
-            policy: Cell::new(policy),
-            arrivals: Cell::new(0),
-            waiting: RefCell::default(),
-            paused: Cell::new(0),
-            dropping: RangeLock::new(),
-            events: RefCell::default(),
-            listening: RefCell::default(),
-        }
+        Self { waiting: WaitingRoom::new(policy), dropping: RangeLock::new() }
     }
 
     /// Room has come, or can be had for a checkpoint.
     pub(super) fn came(&self) {
-        self.arrivals.set(self.arrivals.get() + 1);
-        self.waiting.take().into_iter().for_each(Waker::wake);
+        self.waiting.came();
     }
 
     /// An attempt begins (U2).
-    pub(super) fn begin(&self, attempt: &mut Attempt) {
-        attempt.arrivals = self.arrivals.get();
-    }
-
-    async fn comes(&self, attempt: &Attempt) {
-        poll_fn(|context| {
-            if self.arrivals.get() != attempt.arrivals {
-                return Poll::Ready(());
-            }
-            self.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    fn tell(&self, event: StoreEvent) {
-        tracing::warn!(?event, "the exception store is full");
-        let mut events = self.events.borrow_mut();
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(event);
-        drop(events);
-        self.listening.take().into_iter().for_each(Waker::wake);
-    }
-}
-
-/// One more that waits; tells when it is the first, and on drop when it was the last.
-struct Paused<'a>(&'a Room);
-
-impl<'a> Paused<'a> {
-    fn new(room: &'a Room) -> Self {
-        if room.paused.replace(room.paused.get() + 1) == 0 {
-            room.tell(StoreEvent::Paused);
-        }
-        Paused(room)
-    }
-}
-
-impl Drop for Paused<'_> {
-    fn drop(&mut self) {
-        assert!(self.0.paused.get() > 0, "who waits is counted");
-        self.0.paused.set(self.0.paused.get() - 1);
-        if self.0.paused.get() == 0 {
-            self.0.tell(StoreEvent::Resumed);
-        }
+    pub(super) fn begin(&self, patience: &mut Patience) {
+        self.waiting.begin(patience);
     }
 }
 
 impl SnapshotStore {
     /// An attempt found no room: does what the policy says. Another attempt is worth while if this succeeds.
-    pub(super) async fn make_room(&self, attempt: &mut Attempt) -> Result<(), IoError> {
-        match self.room.policy.get() {
+    pub(super) async fn make_room(&self, patience: &mut Patience) -> Result<(), IoError> {
+        let room = &self.room.waiting;
+        match room.policy() {
             FullPolicy::Error => Err(IoError::NoSpace),
-            FullPolicy::Pause { timeout } => self.wait_for_room(attempt, timeout).await,
-            FullPolicy::DropOldest => self.drop_oldest(attempt).await,
+            FullPolicy::Pause { timeout } => room.wait(&self.clock, patience, timeout).await,
+            FullPolicy::DropOldest => self.drop_oldest(patience).await,
         }
     }
 
     /// Declares another policy. Changes that wait try again, and then meet it.
     pub fn set_full_policy(&self, policy: FullPolicy) {
-        if self.room.policy.replace(policy) != policy {
-            self.room.came();
-        }
+        self.room.waiting.set_policy(policy);
     }
 
     /// Whether a change of the origin waits for room.
     pub fn is_paused(&self) -> bool {
-        self.room.paused.get() > 0
+        self.room.waiting.is_paused()
     }
 
-    async fn wait_for_room(&self, attempt: &mut Attempt, limit: Duration) -> Result<(), IoError> {
-        let _paused = Paused::new(&self.room);
-        let now = self.clock.now();
-        let deadline = *attempt.deadline.get_or_insert(now.after(limit));
-        let came = timeout(&self.clock, deadline.since(now), self.room.comes(attempt)).await;
-        if came.is_none() {
-            self.room.tell(StoreEvent::TimedOut);
-            return Err(IoError::NoSpace);
-        }
-        Ok(())
-    }
-
-    async fn drop_oldest(&self, attempt: &Attempt) -> Result<(), IoError> {
+    async fn drop_oldest(&self, patience: &Patience) -> Result<(), IoError> {
         let _alone = self.room.dropping.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        if self.room.arrivals.get() != attempt.arrivals {
+        if self.room.waiting.has_come(patience) {
             return Ok(()); // U3
         }
         let target = self.rollback_status().map(|status| status.snapshot);
@@ -187,8 +107,8 @@ impl SnapshotStore {
         let oldest = self.list().into_iter().find(may_go).ok_or(IoError::NoSpace)?;
         match self.begin_removal(oldest.id).await {
             Ok(()) => {
-                assert!(self.room.arrivals.get() > attempt.arrivals, "U3: a removal counts as room");
-                self.room.tell(StoreEvent::Dropped(oldest));
+                assert!(self.room.waiting.has_come(patience), "U3: a removal counts as room");
+                self.room.waiting.tell(StoreEvent::Dropped(oldest));
                 Ok(())
             }
             // Somebody else has removed or held it, or rolls back to it.
@@ -201,13 +121,6 @@ impl SnapshotStore {
     /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a
     /// bound.
     pub async fn next_event(&self) -> StoreEvent {
-        poll_fn(|context| match self.room.events.borrow_mut().pop_front() {
-            Some(event) => Poll::Ready(event),
-            None => {
-                self.room.listening.borrow_mut().push(context.waker().clone());
-                Poll::Pending
-            }
-        })
-        .await
+        self.room.waiting.next_event().await
     }
 }

@@ -9,9 +9,9 @@
 //!   or two stores that are frozen for one instant would wait for each other.
 //! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
 
-use super::full::Attempt;
 use super::gate::Inside;
 use super::{SnapshotStore, StoreError};
+use crate::waiting_room::Patience;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -75,7 +75,7 @@ impl SideBySide {
     async fn change(&self, io: Io, inside: Option<Vec<Inside>>) -> Outcome {
         let extent = io.extent();
         let (mut inside, mut attempts) = (inside, Vec::new());
-        attempts.resize_with(self.stores.len(), Attempt::default);
+        attempts.resize_with(self.stores.len(), Patience::default);
         loop {
             let entered = match inside.take() {
                 Some(inside) => inside,

@@ -41,6 +41,23 @@ impl Usage {
     }
 }
 
+/// A store in which nobody else creates, removes or rolls back.
+pub struct Claimed {
+    store: Rc<SnapshotStore>,
+    managing: RangeGuard,
+}
+
+impl Claimed {
+    /// The second half of [`SnapshotStore::freeze`], which waits for no more than the changes that are under way.
+    pub async fn freeze(self) -> Result<Frozen, StoreError> {
+        let store = self.store;
+        let closed = store.changes.close();
+        store.changes.drained().await;
+        store.origin_device().flush().await?; // S6
+        Ok(Frozen { store, _closed: closed, _managing: self.managing })
+    }
+}
+
 /// An origin whose changes wait, so that snapshots of several origins can share one instant. Goes on when dropped.
 pub struct Frozen {
     store: Rc<SnapshotStore>,
@@ -111,13 +128,16 @@ impl SnapshotStore {
     /// Lets changes of the origin wait, until what comes back is dropped, and makes everything durable that they
     /// have done so far.
     pub async fn freeze(self: &Rc<Self>) -> Result<Frozen, StoreError> {
+        self.claim().await?.freeze().await
+    }
+
+    /// The first half of [`SnapshotStore::freeze`], during which changes go on: waits for others who create, remove or
+    /// roll back, and makes durable what was done before.
+    pub async fn claim(self: &Rc<Self>) -> Result<Claimed, StoreError> {
         let managing = self.manage().await?;
         // The long flush comes before the gate closes, so that the one behind it is short.
         self.origin_device().flush().await?;
-        let closed = self.changes.close();
-        self.changes.drained().await;
-        self.origin_device().flush().await?; // S6
-        Ok(Frozen { store: Rc::clone(self), _closed: closed, _managing: managing })
+        Ok(Claimed { store: Rc::clone(self), managing })
     }
 
     /// The right to create, remove or roll back, one at a time.

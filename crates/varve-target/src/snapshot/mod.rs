@@ -60,7 +60,7 @@ mod view;
 pub use check::{StoreReport, check_store};
 pub use full::{FullPolicy, StoreEvent};
 pub use independent::side_by_side;
-pub use manage::{Frozen, NewSnapshot, Pending, Usage};
+pub use manage::{Claimed, Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
 pub use recover::FormatOptions;
 pub use removal::Removal;

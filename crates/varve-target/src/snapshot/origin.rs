@@ -1,10 +1,10 @@
 //! The origin's front: lets requests through, and preserves what a change is about to overwrite.
 
 use super::batch::Work;
-use super::full::Attempt;
 use super::gate::Inside;
 use super::rollback::{ORIGIN, Overwriting};
 use super::{Sabotage, SnapshotStore, index};
+use crate::waiting_room::Patience;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -151,7 +151,7 @@ impl Origin {
     /// A change that has to wait for something.
     async fn change(&self, io: Io, inside: Option<Inside>) -> Outcome {
         let store = &*self.store;
-        let (mut inside, mut attempt) = (inside, Attempt::default());
+        let (mut inside, mut attempt) = (inside, Patience::default());
         loop {
             let entered = match inside.take() {
                 Some(inside) => inside,

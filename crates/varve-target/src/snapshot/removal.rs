@@ -14,6 +14,7 @@
 //!   it up to the leaving one has.
 
 use super::batch::Work;
+use super::contents::Leaving;
 use super::map::report;
 use super::{SnapshotStore, StoreError};
 use crate::pdata::{MapError, Pace};
@@ -138,11 +139,18 @@ impl SnapshotStore {
     /// The removals whose space has not all come back, the oldest snapshot first.
     pub fn removals(&self) -> Vec<Removal> {
         let chunk_size = self.map.chunk_size();
-        let removal = |leaving: &super::contents::Leaving| Removal {
+        let removal = |leaving: &Leaving| Removal {
             snapshot: leaving.descriptor.clone(),
-            done: chunk_of(leaving.next).saturating_mul(chunk_size).min(leaving.descriptor.size),
+            done: settled(leaving, chunk_size),
         };
         self.contents.borrow().leaving.values().map(removal).collect()
+    }
+
+    /// How far the removal of snapshot `id` is, in bytes of it; none if it is over.
+    pub fn removed_bytes(&self, id: u64) -> Option<u64> {
+        let chunk_size = self.map.chunk_size();
+        let contents = self.contents.borrow();
+        contents.leaving.get(&id).map(|leaving| settled(leaving, chunk_size))
     }
 
     /// How many bytes of the store the removal of snapshot `id` would set free. Walks the map.
@@ -167,6 +175,11 @@ impl SnapshotStore {
         }
         Ok(bytes)
     }
+}
+
+/// Bytes of a removed snapshot that are settled.
+fn settled(leaving: &Leaving, chunk_size: u64) -> u64 {
+    chunk_of(leaving.next).saturating_mul(chunk_size).min(leaving.descriptor.size)
 }
 
 /// The chunk of a key of preserved content.

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 use varve_block::{Durability, IoError, Moment};
 use varve_format::thin::{Change, Mapping, PART_SIZE, RECORD_BLOCKS_MAX, Record, change_length};
 
@@ -309,11 +310,19 @@ impl Pool {
     pub async fn keep_committing(&self) -> PoolError {
         loop {
             self.clock.sleep(self.options.commit_interval).await;
-            if self.is_commit_due()
-                && let Err(error) = self.join_commit(false).await
-            {
-                return error.into();
+            if let Err(error) = self.commit_if_due().await {
+                return error;
             }
         }
+    }
+
+    /// How long what is acknowledged waits for a commit.
+    pub fn commit_interval(&self) -> Duration {
+        self.options.commit_interval
+    }
+
+    /// Commits what waits too long, if anything does; an error ends the pool.
+    pub async fn commit_if_due(&self) -> Result<(), PoolError> {
+        if self.is_commit_due() { self.commit().await } else { Ok(()) }
     }
 }

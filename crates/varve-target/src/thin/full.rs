@@ -6,21 +6,18 @@
 //! Invariants:
 //! - U1. Whoever waits here holds neither a ticket nor a place inside a gate, so that checkpoints, clones and removals
 //!   go on.
-//! - U2. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
-//!   the attempt is compared.
+//! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
 
 use super::Pool;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use crate::waiting_room::{Event, Patience, WaitingRoom};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use varve_block::{IoError, Moment, timeout};
+use varve_block::IoError;
 
 /// How often one write has freed blocks brought back before it takes the pool for full.
 const CHECKPOINTS_MAX: u32 = 2;
-/// How many events wait for a listener; then the oldest are dropped.
-const EVENTS_MAX: usize = 256;
 
 /// What becomes of a write for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +42,16 @@ pub enum PoolEvent {
     TimedOut,
 }
 
-/// Who waits for room, and what is to be told.
+impl Event for PoolEvent {
+    const VESSEL: &'static str = "the pool";
+    const PAUSED: Self = PoolEvent::Paused;
+    const RESUMED: Self = PoolEvent::Resumed;
+    const TIMED_OUT: Self = PoolEvent::TimedOut;
+}
+
+/// Who waits for room, and who for the lack of it.
 pub(super) struct Room {
-    policy: Cell<WhenFull>,
-    arrivals: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
-    paused: Cell<usize>,
-    events: RefCell<VecDeque<PoolEvent>>,
-    listening: RefCell<Vec<Waker>>,
+    waiting: WaitingRoom<WhenFull, PoolEvent>,
     /// Who waits until the pool is so full, in percent.
     filling: RefCell<Vec<(u64, Waker)>>,
 }
@@ -60,98 +59,35 @@ pub(super) struct Room {
 /// What one write knows of its attempts.
 #[derive(Default)]
 pub(super) struct Attempt {
-    arrivals: u64,
+    patience: Patience,
     checkpoints: u32,
-    deadline: Option<Moment>,
 }
 
 impl Room {
     pub(super) fn new(policy: WhenFull) -> Self {
-        Self {
-            policy: Cell::new(policy),
-            arrivals: Cell::new(0),
-            waiting: RefCell::default(),
-            paused: Cell::new(0),
-            events: RefCell::default(),
-            listening: RefCell::default(),
-            filling: RefCell::default(),
-        }
-    }
-
-    fn tell(&self, event: PoolEvent) {
-        tracing::warn!(?event, "the pool is full");
-        let mut events = self.events.borrow_mut();
-        if events.len() == EVENTS_MAX {
-            events.pop_front();
-        }
-        events.push_back(event);
-        drop(events);
-        self.listening.take().into_iter().for_each(Waker::wake);
+        Self { waiting: WaitingRoom::new(policy), filling: RefCell::default() }
     }
 
     /// Room has come, or may be had.
     pub(super) fn came(&self) {
-        self.arrivals.set(self.arrivals.get() + 1);
-        self.waiting.take().into_iter().for_each(Waker::wake);
-    }
-
-    async fn comes(&self, seen: u64) {
-        poll_fn(|context| {
-            if self.arrivals.get() != seen {
-                return Poll::Ready(());
-            }
-            self.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-}
-
-/// One more that waits; tells when it is the first, and on drop when it was the last.
-struct Paused<'a>(&'a Room);
-
-impl<'a> Paused<'a> {
-    fn new(room: &'a Room) -> Self {
-        if room.paused.replace(room.paused.get() + 1) == 0 {
-            room.tell(PoolEvent::Paused);
-        }
-        Paused(room)
-    }
-}
-
-impl Drop for Paused<'_> {
-    fn drop(&mut self) {
-        assert!(self.0.paused.get() > 0, "who waits is counted");
-        self.0.paused.set(self.0.paused.get() - 1);
-        if self.0.paused.get() == 0 {
-            self.0.tell(PoolEvent::Resumed);
-        }
+        self.waiting.came();
     }
 }
 
 impl Pool {
     /// Declares what becomes of writes that find no room. Those that wait try again, and then meet it.
     pub fn set_when_full(&self, policy: WhenFull) {
-        if self.room.policy.replace(policy) != policy {
-            self.room.came();
-        }
+        self.room.waiting.set_policy(policy);
     }
 
     /// Whether a write waits for room.
     pub fn is_paused(&self) -> bool {
-        self.room.paused.get() > 0
+        self.room.waiting.is_paused()
     }
 
     /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a bound.
     pub async fn next_event(&self) -> PoolEvent {
-        poll_fn(|context| match self.room.events.borrow_mut().pop_front() {
-            Some(event) => Poll::Ready(event),
-            None => {
-                self.room.listening.borrow_mut().push(context.waker().clone());
-                Poll::Pending
-            }
-        })
-        .await
+        self.room.waiting.next_event().await
     }
 
     /// How much of what data may take is taken, in percent. What comes back with a checkpoint is not.
@@ -190,7 +126,7 @@ impl Pool {
 
     /// An attempt begins (U2).
     pub(super) fn begin_attempt(&self, attempt: &mut Attempt) {
-        attempt.arrivals = self.room.arrivals.get();
+        self.room.waiting.begin(&mut attempt.patience);
     }
 
     /// An attempt found no room: another one is worth while if this succeeds.
@@ -206,18 +142,11 @@ impl Pool {
             self.hand_over().await;
             return Ok(());
         }
-        match self.room.policy.get() {
+        match self.room.waiting.policy() {
             WhenFull::Error => Err(IoError::NoSpace),
-            WhenFull::Pause { timeout: limit } => {
-                let _paused = Paused::new(&self.room);
-                let now = self.clock.now();
-                let deadline = *attempt.deadline.get_or_insert(now.after(limit));
-                let came = timeout(&self.clock, deadline.since(now), self.room.comes(attempt.arrivals)).await;
+            WhenFull::Pause { timeout } => {
                 attempt.checkpoints = 0;
-                if came.is_none() {
-                    self.room.tell(PoolEvent::TimedOut);
-                }
-                came.ok_or(IoError::NoSpace)
+                self.room.waiting.wait(&self.clock, &mut attempt.patience, timeout).await
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Creating, cloning, rolling back, removing and naming volumes; what there is and how much of it is used.
+//! Creating, cloning, removing and naming volumes; what there is and how much of it is used.
 //!
 //! Each of these is one change: made in memory in one instant, logged in the same, and committed before it is answered.
 
@@ -39,7 +39,7 @@ pub struct VolumeInfo {
     pub mapped_bytes: u64,
     /// What it is.
     pub flags: VolumeFlags,
-    /// The volume that it was cloned from; 0 for none.
+    /// The volume that it was cloned from; 0 for none. After a rollback a number that no other volume has.
     pub source: u64,
     /// When it was created, in seconds since 1970.
     pub created: u64,
@@ -75,7 +75,7 @@ impl Pool {
         if taken { Err(PoolError::Exists) } else { Ok(()) }
     }
 
-    fn new_id(&self) -> u64 {
+    pub(super) fn new_id(&self) -> u64 {
         self.next_volume.get()
     }
 
@@ -90,9 +90,7 @@ impl Pool {
     /// Creates an empty volume; its id.
     pub async fn create(&self, new: &NewVolume) -> Result<u64, PoolError> {
         self.check_new_name(&new.name)?;
-        if !is_aligned(new.bytes, PART_SIZE) || new.bytes > 1 << 60 || new.bytes == 0 {
-            return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
-        }
+        check_size(new.bytes)?;
         let volume = self.new_id();
         let flags = VolumeFlags::default().with(VolumeFlags::ORIGIN, new.over_origin).0;
         let created = self.clock.date().0;
@@ -114,34 +112,13 @@ impl Pool {
     /// Holds back changes to `source` and waits until none is under way. What is cloned before this is dropped holds
     /// one and the same instant; a commit makes it durable.
     pub async fn freeze(&self, source: u64) -> Result<FrozenVolume<'_>, PoolError> {
-        let managing = self.manage(source).await;
-        let volume = self.find(source)?;
-        let closed = volume.gate.close();
-        volume.gate.drained().await; // T7
-        Ok(FrozenVolume { pool: self, volume, _closed: closed, _managing: managing })
+        Ok(self.claim(source).await?.freeze().await)
     }
 
-    /// `volume` becomes what `source` holds; every other volume stays as it is. What it held is removed in the background.
-    pub async fn roll_back(&self, volume: u64, source: u64) -> Result<(), PoolError> {
-        {
-            if volume == source {
-                return Err(PoolError::Misfit("a volume is what it is already"));
-            }
-            let _first = self.manage(volume.min(source)).await;
-            let _second = self.manage(volume.max(source)).await;
-            let (target, other) = (self.find(volume)?, self.find(source)?);
-            if target.has(VolumeFlags::ORIGIN) != other.has(VolumeFlags::ORIGIN) {
-                return Err(PoolError::Misfit(
-                    "one of the volumes lies over an origin and the other does not",
-                ));
-            }
-            let (closed, also) = (target.gate.close(), other.gate.close());
-            target.gate.drained().await;
-            other.gate.drained().await;
-            self.make(Change::RollBack { volume, source, rest: self.new_id() })?;
-            drop((closed, also));
-        }
-        self.commit().await
+    /// Waits for those who do something to `source` as a whole or walk through it. Changes to it go on meanwhile.
+    pub async fn claim(&self, source: u64) -> Result<ClaimedVolume<'_>, PoolError> {
+        let managing = self.manage(source).await;
+        Ok(ClaimedVolume { pool: self, volume: self.find(source)?, managing })
     }
 
     /// Gives up everything that `volume` holds, at once, whatever its size.
@@ -180,21 +157,24 @@ impl Pool {
     pub async fn resize(&self, id: u64, bytes: u64) -> Result<(), PoolError> {
         let _managing = self.manage(id).await;
         let volume = self.find(id)?;
-        if !is_aligned(bytes, PART_SIZE) || bytes > 1 << 60 || bytes == 0 {
-            return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
-        }
-        let (closed, parts) = (volume.gate.close(), volume.parts());
+        check_size(bytes)?;
+        let closed = volume.gate.close();
         volume.gate.drained().await;
-        let mut at = bytes / PART_SIZE;
+        self.set_size(&volume, bytes).await?;
+        drop(closed);
+        self.commit().await
+    }
+
+    /// Gives a volume that takes no changes another size.
+    pub(super) async fn set_size(&self, volume: &Volume, bytes: u64) -> Result<(), PoolError> {
+        let (mut at, parts) = (bytes / PART_SIZE, volume.parts());
         // Before the size: nothing lies behind the end of a volume, whichever of these changes a crash leaves.
         while at < parts {
             self.keep_metadata_room().await?;
             let _ticket = self.tickets.take();
-            at = self.unmap_some(&volume, at, parts).await?;
+            at = self.unmap_some(volume, at, parts).await?;
         }
-        self.make(Change::Resize { volume: id, bytes })?;
-        drop(closed);
-        self.commit().await
+        self.make(Change::Resize { volume: volume.id, bytes })
     }
 
     /// Sets whether a volume may not be written, and whether it may not be removed. Devices of before keep their shape.
@@ -239,6 +219,11 @@ impl Pool {
             return Err(PoolError::Misfit("the volume's origin is not there"));
         }
         Ok(Device::new(Front::new(Rc::clone(self), volume)))
+    }
+
+    /// Bytes of a volume that is being removed that are settled; none if it is gone.
+    pub fn removed_bytes(&self, id: u64) -> Option<u64> {
+        self.volumes.borrow().get(&id).map(|volume| volume.removed_bytes())
     }
 
     /// All volumes, those included that are being removed, in the order of their creation.
@@ -294,6 +279,7 @@ impl Pool {
         let end_block = end_block.min(self.size_max() / PART_SIZE);
         if end_block > self.end_block.get() {
             self.map.grow(self.device(), end_block);
+            self.map.set_floor(super::recover::floor_blocks(end_block)); // T8: it grows with the pool
             self.end_block.set(end_block);
             self.room.came();
         }
@@ -338,6 +324,7 @@ impl Pool {
                 volume.since.set(source.since.get());
                 volume.mapped.set(source.mapped.get());
                 volume.bytes.set(source.bytes.get());
+                volume.source.set(*rest); // K2 of `rollback.rs`
             }
             Change::Empty { volume, rest } => {
                 let volume = self.known(*volume)?;
@@ -417,6 +404,13 @@ impl Pool {
     }
 }
 
+pub(super) fn check_size(bytes: u64) -> Result<(), PoolError> {
+    if is_aligned(bytes, PART_SIZE) && bytes > 0 && bytes <= 1 << 60 {
+        return Ok(());
+    }
+    Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"))
+}
+
 /// A name, or the number of a volume, `@` and a name: a snapshot of that volume, however often it is renamed.
 fn check_volume_name(name: &str) -> Result<(), PoolError> {
     let own = match name.split_once('@') {
@@ -439,9 +433,9 @@ fn info(volume: &Volume) -> VolumeInfo {
         bytes: volume.bytes.get(),
         mapped_bytes: volume.mapped.get() * PART_SIZE,
         flags: volume.flags.get(),
-        source: volume.source,
+        source: volume.source.get(),
         created: volume.created,
-        removed_bytes: volume.removed.get().min(volume.parts()) * PART_SIZE,
+        removed_bytes: volume.removed_bytes(),
     }
 }
 
@@ -459,6 +453,22 @@ fn empty_rows(volume: u64, name: &str) -> VolumeRows {
     }
 }
 
+/// A volume to which nobody else does anything as a whole.
+pub struct ClaimedVolume<'a> {
+    pool: &'a Pool,
+    volume: Rc<Volume>,
+    managing: varve_block::RangeGuard,
+}
+
+impl<'a> ClaimedVolume<'a> {
+    /// Holds back changes and waits until none is under way, and for nothing else.
+    pub async fn freeze(self) -> FrozenVolume<'a> {
+        let closed = self.volume.gate.close();
+        self.volume.gate.drained().await; // T7
+        FrozenVolume { pool: self.pool, volume: self.volume, _closed: closed, _managing: self.managing }
+    }
+}
+
 /// A volume to which no change is under way; goes on when dropped.
 pub struct FrozenVolume<'a> {
     pool: &'a Pool,
@@ -468,6 +478,10 @@ pub struct FrozenVolume<'a> {
 }
 
 impl FrozenVolume<'_> {
+    pub(super) fn source(&self) -> &Volume {
+        &self.volume
+    }
+
     /// Clones the volume as it is; the clone's id. It is durable after the next [`Pool::commit`].
     pub fn snapshot(&self, name: &str, read_only: bool) -> Result<u64, PoolError> {
         let pool = self.pool;

@@ -47,6 +47,7 @@ mod manage;
 mod mapping;
 mod recover;
 mod removal;
+mod rollback;
 mod runs;
 mod shares;
 mod tickets;
@@ -55,7 +56,7 @@ mod volume;
 pub use check::PoolReport;
 pub use full::{PoolEvent, WhenFull};
 pub use holdings::Holding;
-pub use manage::{FrozenVolume, NewVolume, PoolUsage, VolumeInfo};
+pub use manage::{ClaimedVolume, FrozenVolume, NewVolume, PoolUsage, VolumeInfo};
 pub use recover::PoolFormat;
 pub use removal::Removal;
 pub use varve_format::thin::{PoolFormatError, Uuid, VolumeFlags};
@@ -223,6 +224,8 @@ pub struct Pool {
     handover: RefCell<Option<(Commit, u64)>>,
     /// Held, by the ids of the volumes, by whoever clones, removes, resizes, rolls back, or walks through a whole map.
     managing: RangeLock,
+    /// Volumes that are being removed for all but whoever makes them (K3 of `rollback.rs`).
+    in_the_making: RefCell<BTreeSet<u64>>,
     room: full::Room,
     /// What was last found of what volumes hold alone.
     holdings: RefCell<BTreeMap<u64, holdings::Found>>,

@@ -4,6 +4,9 @@
 //! - O1. Blocks that a record maps are claimed before anything is replayed: no node is put there.
 //! - O2. Replay makes the same changes in the same order by the same functions as when they were made.
 //! - O3. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
+//! - O4. The log ends where the next record is missing or torn, and nowhere else: if a record of after that is there, the
+//!   missing one was durable once (T3), and what it said was promised. Then the pool is not opened. (Only of the very last
+//!   record nobody can tell whether it is torn or damaged.)
 
 use super::commit::{Commits, Ring};
 use super::full::Room;
@@ -15,7 +18,7 @@ use crate::pdata::{Map, MapOptions, Pages, Tree};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, Durability, IoError, KIB, MIB, RangeLock};
+use varve_block::{Arena, Buffer, Clock, Device, Durability, Extent, IoError, KIB, MIB, RangeLock};
 use varve_format::thin::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, Record, SLOT_BLOCKS_MAX,
     Superblock, VolumeRows, slot_blocks_for, volume_key,
@@ -42,6 +45,8 @@ impl PoolFormat {
 
 /// The smallest ring of the log.
 const LOG_BLOCKS_MIN: u64 = 8;
+/// So much of the ring is read as one when records are searched.
+const SCAN_BYTES: u64 = 256 * KIB;
 /// The smallest space behind the ring.
 const SPACE_BLOCKS_MIN: u64 = 192;
 
@@ -176,6 +181,7 @@ impl Pool {
             tickets,
             handover: RefCell::new(None),
             managing: RangeLock::new(),
+            in_the_making: RefCell::default(),
             room: Room::new(options.when_full),
             holdings: RefCell::default(),
             failed: Cell::new(None),
@@ -250,8 +256,52 @@ impl Pool {
                     continue 'next;
                 }
             }
+            if let Some((later, block)) = self.find_record_behind(sequence).await {
+                tracing::error!(pool = %self.id, missing = sequence, near = head, later, block,
+                    "a record of the pool's log is damaged: a later one is there");
+                return Err(PoolError::Corrupt("a record in the midst of the pool's log is damaged"));
+            }
             return Ok(records);
         }
+    }
+
+    /// O4: a sound record of after number `sequence`, wherever it lies in the ring: its number and its first block.
+    async fn find_record_behind(&self, sequence: u64) -> Option<(u64, u64)> {
+        let (first, blocks) = {
+            let ring = self.commits.ring.borrow();
+            (ring.first, ring.blocks)
+        };
+        for (_, piece) in Extent::new(0, blocks * PART_SIZE).pieces(SCAN_BYTES) {
+            for (offset, bytes) in self.readable(first * PART_SIZE, piece).await {
+                let starts = offset / PART_SIZE..;
+                for (start, block) in starts.zip(bytes.chunks_exact(index(PART_SIZE))) {
+                    let claims = Record::claims(block, self.store_id());
+                    let Some((number, _)) = claims.filter(|(number, _)| *number > sequence) else { continue };
+                    match self.read_record(start, number).await {
+                        Ok(None) | Err(PoolError::Io(_)) => {}
+                        Ok(Some(_)) | Err(_) => return Some((number, first + start)),
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// What can be read of `piece`, behind `base`: as a whole, or else block by block. The rest proves nothing; what the
+    /// log needs of it was asked for before.
+    async fn readable(&self, base: u64, piece: Extent) -> Vec<(u64, Buffer)> {
+        let read = async |part: Extent| {
+            let buffer = self.arena.take(index(part.length));
+            self.device().read(base + part.offset, buffer).await.map(|bytes| (part.offset, bytes))
+        };
+        if let Ok(whole) = read(piece).await {
+            return vec![whole];
+        }
+        let mut found = Vec::new();
+        for (_, block) in piece.pieces(PART_SIZE) {
+            found.extend(read(block).await);
+        }
+        found
     }
 
     /// The record with this number, if it lies there whole.
@@ -271,7 +321,7 @@ impl Pool {
         let bytes = device.read(place, self.arena.take(index(length * PART_SIZE))).await?;
         match Record::decode(&bytes) {
             Ok(record) => Ok(Some(record)),
-            // A record that a crash cut short: the last one, and nobody was told of it (T3).
+            // A record that a crash cut short: the last one, and nobody was told of it (T3, O4).
             Err(PoolFormatError::Checksum) => Ok(None),
             Err(error) => Err(PoolError::Format(error)),
         }

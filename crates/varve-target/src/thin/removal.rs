@@ -41,12 +41,15 @@ impl Pool {
     }
 
     fn next_to_remove(&self) -> Option<Rc<Volume>> {
-        let volumes = self.volumes.borrow();
-        volumes.values().find(|volume| volume.has(VolumeFlags::REMOVING)).cloned()
+        self.volumes.borrow().values().find(|volume| self.is_to_be_removed(volume)).cloned()
     }
 
     fn count_removing(&self) -> usize {
-        self.volumes.borrow().values().filter(|volume| volume.has(VolumeFlags::REMOVING)).count()
+        self.volumes.borrow().values().filter(|volume| self.is_to_be_removed(volume)).count()
+    }
+
+    fn is_to_be_removed(&self, volume: &Volume) -> bool {
+        volume.has(VolumeFlags::REMOVING) && !self.in_the_making.borrow().contains(&volume.id)
     }
 
     /// Takes one leaf or shared part out, or forgets a volume that holds nothing any more. The number of runs released.

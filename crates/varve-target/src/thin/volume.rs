@@ -19,7 +19,8 @@ pub(super) struct Volume {
     /// Parts mapped to data.
     pub(super) mapped: Cell<u64>,
     pub(super) flags: Cell<VolumeFlags>,
-    pub(super) source: u64,
+    /// The volume that it was cloned from; after a rollback, the one that was put aside then.
+    pub(super) source: Cell<u64>,
     pub(super) created: u64,
     /// Whether the map of volumes says something else.
     pub(super) dirty: Cell<bool>,
@@ -41,7 +42,7 @@ impl Volume {
             since: Cell::new(rows.since),
             mapped: Cell::new(rows.mapped),
             flags: Cell::new(rows.flags),
-            source: rows.source,
+            source: Cell::new(rows.source),
             created: rows.created,
             dirty: Cell::new(dirty),
             gate: Gate::default(),
@@ -58,7 +59,7 @@ impl Volume {
             bytes: self.bytes.get(),
             mapped: self.mapped.get(),
             flags: self.flags.get(),
-            source: self.source,
+            source: self.source.get(),
             created: self.created,
             name: self.name.borrow().clone(),
         }
@@ -71,6 +72,11 @@ impl Volume {
     /// Number of parts.
     pub(super) fn parts(&self) -> u64 {
         self.bytes.get() / PART_SIZE
+    }
+
+    /// Of one that is being removed: bytes that are settled.
+    pub(super) fn removed_bytes(&self) -> u64 {
+        self.removed.get().min(self.parts()) * PART_SIZE
     }
 
     /// The map is another one now.

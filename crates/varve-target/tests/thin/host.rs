@@ -27,8 +27,26 @@ struct Known {
 enum Doubt {
     Create(String, Known),
     Remove(String),
-    /// The volume, what it was rolled back to, and what it was before.
-    RollBack(String, String, Box<Oracle>),
+    /// The volume, and what it was to become and was before.
+    RollBack(String, Box<RollBack>),
+}
+
+struct RollBack {
+    source: String,
+    before: Oracle,
+    /// Changes when it happens.
+    mark: u64,
+    /// Bytes that it has afterwards.
+    bytes: u64,
+}
+
+impl RollBack {
+    /// What the volume is when it has happened.
+    fn apply(&self, oracle: &mut Oracle, source: &Oracle) {
+        oracle.restore(source);
+        oracle.cut(self.bytes.min(source.size()));
+        oracle.grow(self.bytes);
+    }
 }
 
 struct Model {
@@ -118,7 +136,7 @@ impl Host {
         for doubt in &mut model.doubts {
             match doubt {
                 Doubt::Create(_, known) => known.oracle.borrow_mut().crashed(),
-                Doubt::RollBack(_, _, before) => before.crashed(),
+                Doubt::RollBack(_, rollback) => rollback.before.crashed(),
                 Doubt::Remove(_) => {}
             }
         }
@@ -167,16 +185,7 @@ impl Boot<'_> {
                         self.host.model.borrow_mut().volumes.remove(&name);
                     }
                 }
-                Doubt::RollBack(name, source, before) => {
-                    let same = self.content(&name).await == self.content(&source).await;
-                    let model = self.host.model.borrow();
-                    let mut oracle = model.volumes[&name].oracle.borrow_mut();
-                    if same {
-                        oracle.restore(&model.volumes[&source].oracle.borrow());
-                    } else {
-                        oracle.restore(&before);
-                    }
-                }
+                Doubt::RollBack(name, rollback) => self.settle_rollback(&name, &rollback).await,
             }
         }
         let model = self.host.model.borrow();
@@ -190,6 +199,21 @@ impl Boot<'_> {
         let known: BTreeMap<String, u64> =
             model.volumes.iter().map(|(name, known)| (name.clone(), known.id)).collect();
         assert_eq!(listed, known, "every acknowledged volume exists, and no other");
+    }
+
+    /// The mark tells whether it has happened, and then it has as a whole.
+    async fn settle_rollback(&self, name: &str, rollback: &RollBack) {
+        let mark = self.pool.rollback_mark(self.id(name)).expect("it is there");
+        if mark == rollback.mark {
+            let model = self.host.model.borrow();
+            return model.volumes[name].oracle.borrow_mut().restore(&rollback.before);
+        }
+        let mut expected = self.content(&rollback.source).await;
+        expected.resize(usize::try_from(rollback.bytes).expect("small"), 0);
+        assert!(self.content(name).await == expected, "a rollback happens as a whole");
+        let model = self.host.model.borrow();
+        let source = model.volumes[&rollback.source].oracle.borrow();
+        rollback.apply(&mut model.volumes[name].oracle.borrow_mut(), &source);
     }
 
     fn volume(&self, name: &str) -> Device {
@@ -441,20 +465,25 @@ impl Boot<'_> {
             return;
         }
         let (id, other) = (self.id(&name), self.id(&source));
+        let size = |name: &str| self.host.model.borrow().volumes[name].oracle.borrow().size();
+        let bytes = if random.chance(1, 2) { size(&name) } else { size(&source) };
         {
             let mut model = self.host.model.borrow_mut();
             let before = model.volumes[&name].oracle.borrow().snapshot(1);
-            model.doubts.push(Doubt::RollBack(name.clone(), source.clone(), Box::new(before)));
+            let mark = self.pool.rollback_mark(id).expect("it is there");
+            let rollback = RollBack { source: source.clone(), before, mark, bytes };
+            model.doubts.push(Doubt::RollBack(name.clone(), Box::new(rollback)));
         }
-        let rolled_back = self.pool.roll_back(id, other).await;
+        let rolled_back = self.pool.roll_back_in_size(id, other, bytes).await;
         if self.is_fault(&rolled_back) {
             return;
         }
         rolled_back.expect("there is always space for this");
-        assert!(self.resolve(|doubt| matches!(doubt, Doubt::RollBack(..))).is_some());
+        let doubt = self.resolve(|doubt| matches!(doubt, Doubt::RollBack(..)));
+        let Some(Doubt::RollBack(_, rollback)) = doubt else { panic!("it was in doubt") };
         let model = self.host.model.borrow();
         let mut target = model.volumes[&name].oracle.borrow_mut();
-        target.restore(&model.volumes[&source].oracle.borrow());
+        rollback.apply(&mut target, &model.volumes[&source].oracle.borrow());
         for mut oracle in [target, model.volumes[&source].oracle.borrow_mut()] {
             let flush = oracle.flush_started();
             oracle.flush_finished(flush);

@@ -1,7 +1,7 @@
 //! Plans that concern the group itself and its disks.
 
 use super::{Draft, NewDisk, PlanError, unused_name};
-use crate::model::{Description, Group, PhysicalVolume, PvName};
+use crate::model::{Description, Group, LogicalVolume, PhysicalVolume, PvName};
 use std::collections::HashSet;
 use uuid::Uuid;
 use varve_format::check_name;
@@ -49,7 +49,14 @@ impl Draft<'_> {
         let path = pv.path.clone();
         let volumes = self.current().volumes_on(pv.name);
         if !volumes.is_empty() {
-            return Err(PlanError::DiskBusy { group, path, volumes });
+            let first = |lv: &LogicalVolume| volumes.first() == Some(&lv.name);
+            let is_pool = self
+                .description
+                .logical_volumes
+                .iter()
+                .find(|lv| first(lv))
+                .is_some_and(LogicalVolume::is_pool);
+            return Err(PlanError::DiskBusy { group, path, volumes, is_pool });
         }
         let others = self.description.physical_volumes.iter().any(|other| other.id != id && !other.missing);
         if !others {

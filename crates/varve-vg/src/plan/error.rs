@@ -47,6 +47,8 @@ pub enum PlanError {
         group: String,
         /// The volume.
         volume: String,
+        /// Whether it is a pool.
+        is_pool: bool,
     },
     /// The volume has an exception store, so it may have snapshots.
     #[error("{group}/{volume} has snapshots, or space reserved for them")]
@@ -89,6 +91,8 @@ pub enum PlanError {
         asked: u64,
         /// "larger" or "smaller".
         direction: &'static str,
+        /// Whether it is a pool.
+        is_pool: bool,
     },
     /// Not enough free extents.
     #[error("{group} has {} free, {} are needed", format_size(*free), format_size(*needed))]
@@ -151,6 +155,8 @@ pub enum PlanError {
         path: String,
         /// The volumes.
         volumes: Vec<String>,
+        /// Whether the first of them is a pool.
+        is_pool: bool,
     },
     /// A group needs a disk.
     #[error("{path} is the last disk of {group}")]
@@ -225,8 +231,9 @@ impl PlanError {
         match self {
             Self::Name { .. } => "choose another name".into(),
             Self::VolumeNotFound { group, .. } => format!("`varve lv list {group}` shows its volumes"),
-            Self::VolumeExists { group, volume } => {
-                format!("choose another name, or give the volume up: `varve lv remove {group}/{volume}`")
+            Self::VolumeExists { group, volume, is_pool } => {
+                let (noun, what) = (noun(*is_pool), if *is_pool { "pool" } else { "volume" });
+                format!("choose another name, or give the {what} up: `varve {noun} remove {group}/{volume}`")
             }
             Self::VolumeHasStore { group, volume } => {
                 format!(
@@ -239,8 +246,8 @@ impl PlanError {
             }
             Self::Size { .. } => "give a size from one extent to 8 EiB, like 10G".into(),
             Self::ShareTooSmall { .. } | Self::NoSpace { .. } => self.help_space(),
-            Self::Direction { group, volume, direction, .. } if *direction == "larger" => {
-                format!("`varve lv extend {group}/{volume} --size +SIZE` adds to it")
+            Self::Direction { group, volume, direction, is_pool, .. } if *direction == "larger" => {
+                format!("`varve {} extend {group}/{volume} --size +SIZE` adds to it", noun(*is_pool))
             }
             Self::Direction { group, volume, .. } => {
                 format!("`varve lv extend {group}/{volume} --size SIZE` makes it larger")
@@ -254,9 +261,9 @@ impl PlanError {
             Self::DiskTooSmall { .. } => {
                 "a disk needs 1 MiB and one extent; use a larger disk, or a group with smaller extents".into()
             }
-            Self::DiskBusy { group, volumes, .. } => {
+            Self::DiskBusy { group, volumes, is_pool, .. } => {
                 let volume = volumes.first().map_or("LV", String::as_str);
-                format!("remove what lies on it: `varve lv remove {group}/{volume}`")
+                format!("remove what lies on it: `varve {} remove {group}/{volume}`", noun(*is_pool))
             }
             Self::LastDisk { group, .. } => format!("`varve vg remove {group}` gives up the group"),
             Self::NothingMissing { group } => format!("`varve vg show {group}` shows its disks"),
@@ -286,4 +293,9 @@ impl PlanError {
             _ => "ask for a larger share, or add a disk: `varve vg extend VG PATH`".into(),
         }
     }
+}
+
+/// The noun of the commands about a volume of the group.
+fn noun(is_pool: bool) -> &'static str {
+    if is_pool { "pool" } else { "lv" }
 }

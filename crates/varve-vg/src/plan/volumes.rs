@@ -170,8 +170,9 @@ impl Draft<'_> {
 
     pub(super) fn check_new_name(&self, name: &str) -> Result<(), PlanError> {
         check_name(name).map_err(|error| PlanError::Name { name: name.to_owned(), error })?;
-        if self.description.logical_volumes.iter().any(|lv| lv.name == name) {
-            return Err(PlanError::VolumeExists { group: self.group_name().into(), volume: name.to_owned() });
+        if let Some(known) = self.description.logical_volumes.iter().find(|lv| lv.name == name) {
+            let (group, volume) = (self.group_name().into(), name.to_owned());
+            return Err(PlanError::VolumeExists { group, volume, is_pool: known.is_pool() });
         }
         Ok(())
     }
@@ -203,6 +204,7 @@ impl Draft<'_> {
             now,
             asked,
             direction,
+            is_pool: lv.is_pool(),
         }
     }
 }

@@ -1,0 +1,219 @@
+//! Who waits for room in a store or pool that is full, what is declared for that, and what the owner is to be told.
+//!
+//! Invariants:
+//! - W1. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
+//!   the attempt is compared.
+//! - W2. The owner is told when the first begins to wait, and when the last waits no more, however that ends.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::future::poll_fn;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+use varve_block::{Clock, IoError, Moment, timeout};
+
+/// How many events wait for a listener; then the oldest are dropped.
+const EVENTS_MAX: usize = 256;
+
+/// What the owner is told.
+pub(crate) trait Event: Debug {
+    /// What is full.
+    const VESSEL: &'static str;
+    /// Somebody waits, the first one.
+    const PAUSED: Self;
+    /// Nobody waits any more.
+    const RESUMED: Self;
+    /// Somebody waited in vain.
+    const TIMED_OUT: Self;
+}
+
+/// The room, with a policy `P` and events `E`.
+pub(crate) struct WaitingRoom<P, E: Event> {
+    policy: Cell<P>,
+    arrivals: Cell<u64>,
+    waiting: RefCell<Vec<Waker>>,
+    paused: Cell<usize>,
+    events: RefCell<VecDeque<E>>,
+    listening: RefCell<Vec<Waker>>,
+}
+
+/// What somebody who needs room knows of his attempts.
+#[derive(Default)]
+pub(crate) struct Patience {
+    /// How often room had come when the attempt began.
+    arrivals: u64,
+    /// Until when he waits, once he does.
+    deadline: Option<Moment>,
+}
+
+impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
+    pub(crate) fn new(policy: P) -> Self {
+        Self {
+            policy: Cell::new(policy),
+            arrivals: Cell::new(0),
+            waiting: RefCell::default(),
+            paused: Cell::new(0),
+            events: RefCell::default(),
+            listening: RefCell::default(),
+        }
+    }
+
+    pub(crate) fn policy(&self) -> P {
+        self.policy.get()
+    }
+
+    /// Declares another policy. Those who wait try again, and then meet it.
+    pub(crate) fn set_policy(&self, policy: P) {
+        if self.policy.replace(policy) != policy {
+            self.came();
+        }
+    }
+
+    /// Whether anybody waits.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.paused.get() > 0
+    }
+
+    /// Room has come, or may be had.
+    pub(crate) fn came(&self) {
+        self.arrivals.set(self.arrivals.get() + 1);
+        self.waiting.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// An attempt begins (W1).
+    pub(crate) fn begin(&self, patience: &mut Patience) {
+        patience.arrivals = self.arrivals.get();
+    }
+
+    /// Whether room has come since the attempt began.
+    pub(crate) fn has_come(&self, patience: &Patience) -> bool {
+        self.arrivals.get() != patience.arrivals
+    }
+
+    /// Waits until room comes; at most `limit` in all for one who waits again and again.
+    pub(crate) async fn wait(
+        &self,
+        clock: &Clock,
+        patience: &mut Patience,
+        limit: Duration,
+    ) -> Result<(), IoError> {
+        let _paused = Paused::new(self);
+        let now = clock.now();
+        let deadline = *patience.deadline.get_or_insert(now.after(limit));
+        let came = timeout(clock, deadline.since(now), self.comes(patience)).await;
+        if came.is_none() {
+            self.tell(E::TIMED_OUT);
+        }
+        came.ok_or(IoError::NoSpace)
+    }
+
+    async fn comes(&self, patience: &Patience) {
+        poll_fn(|context| {
+            if self.has_come(patience) {
+                return Poll::Ready(());
+            }
+            self.waiting.borrow_mut().push(context.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Something has happened that the owner should hear of.
+    pub(crate) fn tell(&self, event: E) {
+        tracing::warn!(?event, "{} is full", E::VESSEL);
+        let mut events = self.events.borrow_mut();
+        if events.len() == EVENTS_MAX {
+            events.pop_front();
+        }
+        events.push_back(event);
+        drop(events);
+        self.listening.take().into_iter().for_each(Waker::wake);
+    }
+
+    /// Completes when something has happened; what nobody asks for is kept, up to a bound.
+    pub(crate) async fn next_event(&self) -> E {
+        poll_fn(|context| match self.events.borrow_mut().pop_front() {
+            Some(event) => Poll::Ready(event),
+            None => {
+                self.listening.borrow_mut().push(context.waker().clone());
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+/// One more that waits; tells when it is the first, and on drop when it was the last (W2).
+struct Paused<'a, P: Copy + PartialEq, E: Event>(&'a WaitingRoom<P, E>);
+
+impl<'a, P: Copy + PartialEq, E: Event> Paused<'a, P, E> {
+    fn new(room: &'a WaitingRoom<P, E>) -> Self {
+        if room.paused.replace(room.paused.get() + 1) == 0 {
+            room.tell(E::PAUSED);
+        }
+        Paused(room)
+    }
+}
+
+impl<P: Copy + PartialEq, E: Event> Drop for Paused<'_, P, E> {
+    fn drop(&mut self) {
+        assert!(self.0.paused.get() > 0, "W2: who waits is counted");
+        self.0.paused.set(self.0.paused.get() - 1);
+        if self.0.paused.get() == 0 {
+            self.0.tell(E::RESUMED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::pin::pin;
+    use varve_sim::World;
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Told {
+        Paused,
+        Resumed,
+        TimedOut,
+    }
+
+    impl Event for Told {
+        const VESSEL: &'static str = "a thing";
+        const PAUSED: Self = Told::Paused;
+        const RESUMED: Self = Told::Resumed;
+        const TIMED_OUT: Self = Told::TimedOut;
+    }
+
+    #[test]
+    fn room_that_came_during_an_attempt_is_not_slept_through_and_every_end_is_told() {
+        let world = World::new(1);
+        let (room, clock) = (WaitingRoom::<u8, Told>::new(0), world.clock());
+        let limit = Duration::from_secs(1);
+        world.run(async {
+            let mut patience = Patience::default();
+            room.begin(&mut patience);
+            room.came();
+            assert_eq!(room.wait(&clock, &mut patience, limit).await, Ok(()), "W1");
+            room.begin(&mut patience);
+            {
+                let mut wait = pin!(room.wait(&clock, &mut patience, limit));
+                assert!((&mut wait).now_or_never().is_none() && room.is_paused());
+                room.set_policy(1);
+                assert_eq!(wait.await, Ok(()), "another policy is met");
+            }
+            room.begin(&mut patience);
+            assert_eq!(room.wait(&clock, &mut patience, limit).await, Err(IoError::NoSpace));
+            let mut patience = Patience::default();
+            room.begin(&mut patience);
+            let _gave_up = room.wait(&clock, &mut patience, limit).boxed_local().now_or_never();
+            assert!(!room.is_paused(), "W2: one who gave up");
+            use Told::{Paused, Resumed, TimedOut};
+            for told in [Paused, Resumed, Paused, Resumed, Paused, TimedOut, Resumed, Paused, Resumed] {
+                assert_eq!(room.next_event().now_or_never(), Some(told), "W2");
+            }
+        });
+    }
+}

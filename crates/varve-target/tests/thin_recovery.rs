@@ -1,0 +1,205 @@
+//! What a pool is after a crash or on a damaged disk: a rollback that happened or did not, a log that ends or is broken.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use varve_block::{Arena, Device, Durability, Extent, IoError, KIB, MIB};
+use varve_format::thin::{Record, Superblock};
+use varve_sim::{SimDisk, World, for_each_crash_point};
+use varve_target::Linear;
+use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Uuid, VolumeFlags};
+
+const BLOCK: u64 = 4 * KIB;
+const PIECE: u64 = 64 * KIB;
+const ID: u128 = 7 << 64;
+
+async fn format(device: &Device, world: &World, log_bytes: Option<u64>) {
+    let format = PoolFormat { log_bytes, ..PoolFormat::new(Uuid::from_u128(ID)) };
+    Pool::format(device, &world.arena(), format).await.expect("large enough");
+}
+
+async fn open(device: Device, world: &World) -> Result<Rc<Pool>, PoolError> {
+    Pool::open(device, world.arena(), world.clock(), PoolOptions::default()).await
+}
+
+async fn create(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
+    let id = pool.create(&NewVolume { name: name.into(), bytes, over_origin: false }).await.expect("space");
+    (id, pool.volume(id).expect("just created"))
+}
+
+async fn write(device: &Device, arena: &Arena, extent: Extent, byte: u8) -> Result<(), IoError> {
+    let mut data = arena.take(usize::try_from(extent.length).expect("small"));
+    data.fill(byte);
+    device.write(extent.offset, data.freeze(), Durability::Volatile).await.map(drop)
+}
+
+/// The byte that all of `extent` is.
+async fn byte_at(device: &Device, arena: &Arena, extent: Extent) -> u8 {
+    let buffer = arena.take(usize::try_from(extent.length).expect("small"));
+    let content = device.read(extent.offset, buffer).await.expect("no faults").to_vec();
+    assert!(content.iter().all(|byte| *byte == content[0]), "{extent:?} is of one kind");
+    content[0]
+}
+
+/// The pool is as its books say.
+async fn sound(pool: &Pool) {
+    let report = pool.check().await.expect("no faults");
+    assert!(report.errors.is_empty(), "{:#?}", report.errors);
+}
+
+/// What the world outside of the pool knows of a rollback.
+#[derive(Default)]
+struct Rollback {
+    mark: Cell<Option<u64>>,
+    is_done: Cell<bool>,
+}
+
+/// A volume of 1s of 512 KiB with a snapshot gets `bytes` bytes and 2s at its start, and is rolled back in its own size.
+async fn roll_back(device: Device, world: &World, bytes: u64, told: &Rollback) {
+    format(&device, world, None).await;
+    let (pool, arena) = (open(device, world).await.expect("a new pool"), world.arena());
+    let (id, device) = create(&pool, "v", 512 * KIB).await;
+    write(&device, &arena, Extent::new(0, PIECE), 1).await.expect("space");
+    write(&device, &arena, Extent::new(512 * KIB - PIECE, PIECE), 1).await.expect("space");
+    let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
+    pool.resize(id, bytes).await.expect("space");
+    let device = pool.volume(id).expect("it is there");
+    write(&device, &arena, Extent::new(0, PIECE), 2).await.expect("space");
+    device.flush().await.expect("no faults");
+    told.mark.set(Some(pool.rollback_mark(id).expect("it is there")));
+    pool.roll_back_in_size(id, snapshot, bytes).await.expect("space");
+    told.is_done.set(true);
+}
+
+/// K1 and K2 of `rollback.rs`: it has happened or not, and the mark tells.
+async fn verify(pool: &Rc<Pool>, world: &World, bytes: u64, told: &Rollback) -> bool {
+    let info = pool.named("v").expect("it was created");
+    assert_eq!(info.bytes, bytes, "K1: it has its own size all the while");
+    let (device, arena) = (pool.volume(info.id).expect("listed"), world.arena());
+    let happened = byte_at(&device, &arena, Extent::new(0, PIECE)).await == 1;
+    assert_eq!(pool.rollback_mark(info.id) != Ok(told.mark.get().expect("it was asked")), happened, "K2");
+    assert!(happened || !told.is_done.get(), "what was acknowledged has happened");
+    if happened {
+        let pieces = if bytes < 512 * KIB { 1 } else { 2 };
+        assert_eq!(info.mapped_bytes, pieces * PIECE, "nothing lies behind the end");
+    }
+    if happened && bytes > 512 * KIB {
+        let behind = Extent::between(512 * KIB, bytes);
+        assert_eq!(byte_at(&device, &arena, behind).await, 0, "what the snapshot has not is zeros");
+    }
+    while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
+    let left = pool.list().iter().filter(|volume| volume.flags.has(VolumeFlags::REMOVING)).count();
+    assert_eq!((left, pool.list().len()), (0, 2), "K3: the volume and its snapshot");
+    sound(pool).await;
+    happened
+}
+
+#[test]
+fn a_rollback_of_a_volume_of_another_size_happens_as_a_whole_or_not_at_all() {
+    for (seed, bytes) in [(1, 512 * KIB), (2, 256 * KIB), (3, MIB)] {
+        let (happened, not) = (Cell::new(0), Cell::new(0));
+        for_each_crash_point(seed, |world| {
+            let (disk, told) = (SimDisk::new(4 * MIB), Rollback::default());
+            let _crashed = world.run_until_crash(roll_back(disk.device(world), world, bytes, &told));
+            if told.mark.get().is_none() {
+                return;
+            }
+            world.run(async {
+                let pool = open(disk.device(world), world).await.expect("a pool can always be opened");
+                let count = if verify(&pool, world, bytes, &told).await { &happened } else { &not };
+                count.set(count.get() + 1);
+            });
+        });
+        assert!(happened.get() > 0 && not.get() > 0, "{bytes}: {happened:?} {not:?}");
+    }
+}
+
+/// The numbers of the records in the ring, and where each begins; and the number with which the log begins.
+fn records(disk: &SimDisk) -> (Vec<(u64, u64)>, u64) {
+    let slot = |address: u64| Superblock::decode(&disk.peek(Extent::new(address * BLOCK, BLOCK)), address);
+    let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+    let blocks = newest.ring()..newest.ring() + newest.log_blocks;
+    let claims = |block: u64| {
+        let bytes = disk.peek(Extent::new(block * BLOCK, BLOCK));
+        Record::claims(&bytes, (ID >> 64) as u64).map(|(number, _)| (number, block))
+    };
+    let mut found: Vec<(u64, u64)> = blocks.filter_map(claims).collect();
+    found.sort_unstable();
+    (found, newest.sequence)
+}
+
+/// A pool whose process ended after `count` writes, each with a flush.
+async fn with_writes(device: Device, world: &World, count: u64) {
+    format(&device, world, Some(32 * KIB)).await;
+    let pool = open(device, world).await.expect("a new pool");
+    let (_, device) = create(&pool, "v", 4 * MIB).await;
+    for number in 0..count {
+        let byte = u8::try_from(number + 1).expect("small");
+        write(&device, &world.arena(), Extent::new(number * PIECE, PIECE), byte).await.expect("space");
+        device.flush().await.expect("no faults");
+    }
+}
+
+/// Flips a byte of `block` at `at`, opens the pool and turns the byte back.
+fn open_damaged(disk: &SimDisk, world: &World, block: u64, at: u64) -> Result<u64, PoolError> {
+    let before = disk.peek(Extent::new(block * BLOCK, BLOCK));
+    let mut damaged = before.clone();
+    damaged[usize::try_from(at).expect("small")] ^= 0x10;
+    disk.poke(block * BLOCK, &damaged);
+    let outcome = world.run(async {
+        let pool = open(disk.device(world), world).await?;
+        sound(&pool).await;
+        let device = pool.volume(pool.list()[0].id)?;
+        let mut whole = 0;
+        while whole < 64
+            && byte_at(&device, &world.arena(), Extent::new(whole * PIECE, PIECE)).await
+                == u8::try_from(whole + 1).expect("small")
+        {
+            whole += 1;
+        }
+        Ok(whole)
+    });
+    disk.poke(block * BLOCK, &before);
+    outcome
+}
+
+#[test]
+fn a_damaged_record_in_the_midst_of_the_log_is_damage_and_at_its_end_a_torn_one() {
+    let (mut midst, mut ends, mut wrapped) = (0, 0, 0);
+    for count in 1..24 {
+        let (world, disk) = (World::new(count), SimDisk::new(4 * MIB));
+        world.run(with_writes(disk.device(&world), &world, count));
+        let (found, first) = records(&disk);
+        let live: Vec<(u64, u64)> = found.into_iter().filter(|(number, _)| *number >= first).collect();
+        let Some(((_, last), before)) = live.split_last() else { continue };
+        wrapped += usize::from(before.iter().any(|(_, block)| block > last));
+        for (_, block) in before {
+            // Magic, checksum, number, length, an entry, the padding.
+            for at in [0, 5, 8, 25, 70, 4000] {
+                let opened = open_damaged(&disk, &world, *block, at);
+                assert!(matches!(opened, Err(PoolError::Corrupt(_))), "O4: {count} {block} {at}: {opened:?}");
+                midst += 1;
+            }
+        }
+        let opened = open_damaged(&disk, &world, *last, 70);
+        assert_eq!(opened, Ok(count - 1), "a record that may be torn is not there");
+        ends += 1;
+    }
+    assert!(midst > 50 && ends > 10 && wrapped > 0, "{midst} {ends} {wrapped}");
+}
+
+#[test]
+fn what_is_kept_for_metadata_grows_with_the_pool() {
+    let (world, disk) = (World::new(4), SimDisk::new(64 * MIB));
+    world.run(async {
+        let small = Device::new(Linear::new(vec![(2 * MIB, disk.device(&world), 0)]));
+        format(&small, &world, None).await;
+        let pool = open(small, &world).await.expect("a new pool");
+        pool.grown(disk.device(&world)).expect("it grows");
+        pool.checkpoint().await.expect("no faults");
+        let grown = pool.usage();
+        drop(pool);
+        let opened = open(disk.device(&world), &world).await.expect("a pool can always be opened").usage();
+        assert_eq!(grown, opened, "T8: it is the same whether it was opened before or after it grew");
+        assert!(opened.reserve > MIB);
+    });
+}
