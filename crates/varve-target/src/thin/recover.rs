@@ -162,6 +162,7 @@ impl Pool {
             arena,
             clock,
             options,
+            metadata: Cell::new(options.metadata),
             layout,
             device: RefCell::new(device),
             map,
