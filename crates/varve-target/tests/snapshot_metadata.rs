@@ -74,13 +74,13 @@ fn memory_stays_within_its_budget_and_opening_reads_next_to_nothing() {
             for change in 0..CHANGES {
                 let part = change * 7919 % CHANGES * 2;
                 host.fill(&front, part, 1 + (part % 200) as u8).await;
-                most = most.max(store.cache_use().nodes);
+                most = most.max(store.cache_use().nodes + store.cache_use().pages);
             }
             assert_eq!(store.snapshot_bytes()[&id].preserved, CHANGES * PART);
             store.verify().await.expect("readable");
         });
         let usage = store.cache_use();
-        assert!(most <= BUDGET + 8, "{}: {most} nodes in memory", policy.name());
+        assert!(most <= BUDGET + 8, "{}: {most} nodes and pages in memory", policy.name());
         assert!(usage.loads > CHANGES / 10, "nodes were given up and read again: {usage:?}");
         say(&format!(
             "{}: at most {most} nodes in memory, {} loads of {}",
@@ -167,4 +167,55 @@ fn write_through_says_on_the_disk_what_the_log_would() {
     ));
     assert!(through > logged, "every batch writes its nodes");
     assert!(replayed > 0 && nothing == 0, "nothing is left to be replayed: {nothing} bytes");
+}
+
+#[test]
+fn another_budget_or_policy_counts_at_once_and_changes_nothing_that_is_read() {
+    const CHANGES: u64 = 6000;
+    const SMALL: u64 = 16;
+    let host = Host::new();
+    let store = host.open(StoreOptions::default());
+    host.world.run(async {
+        host.create(&store, "one").await;
+        let front = store.origin();
+        for change in 0..CHANGES {
+            host.fill(&front, change * 7919 % CHANGES * 2, 9).await;
+        }
+        let full = store.cache_use();
+        assert!(full.nodes > 4 * SMALL && full.dirty > SMALL, "{full:?}");
+        for policy in PolicyKind::ALL {
+            store.set_cache(SMALL * PART, policy).await;
+            let usage = store.cache_use();
+            assert!(
+                usage.nodes + usage.pages <= SMALL,
+                "{}: what is too much goes: {usage:?}",
+                policy.name()
+            );
+            let view = store.snapshot(1).expect("there");
+            for change in 0..CHANGES / 8 {
+                assert_eq!(host.byte(&view, change * 7919 % CHANGES * 2).await, 0, "{}", policy.name());
+            }
+            let again = store.cache_use();
+            assert!(again.nodes + again.pages <= SMALL + 8, "{}: it stays so: {again:?}", policy.name());
+            assert!(again.evictions > usage.evictions && again.loads > usage.loads, "{again:?}");
+        }
+        // And write-through begins and ends while the store is in use.
+        let written = async |order| {
+            store.set_metadata_order(order);
+            let before = host.disk.counters();
+            for part in 0..50 {
+                host.fill(
+                    &store.origin(),
+                    2 * (CHANGES + 3 * part) + u64::from(order == MetadataOrder::Logged),
+                    5,
+                )
+                .await;
+            }
+            host.disk.counters().since(&before).bytes_written
+        };
+        let (through, logged) =
+            (written(MetadataOrder::WriteThrough).await, written(MetadataOrder::Logged).await);
+        assert!(through > 2 * logged, "{through} and {logged} bytes");
+        store.verify().await.expect("readable");
+    });
 }

@@ -1,15 +1,19 @@
-//! The nodes that are in memory, under a budget of bytes.
+//! The nodes that are in memory, under a budget of bytes that they share with the pages of the space map.
 //!
 //! Invariants:
 //! - K1. A node that is dirty or pinned is not given up (T4).
-//! - K2. With nothing dirty or pinned there are at most `budget` nodes, after as many searches as it takes.
+//! - K2. With nothing dirty or pinned there are at most as many nodes as the budget leaves beside the pages, and at least
+//!   [`NODES_MIN`], after as many searches as it takes.
 //! - K3. Nodes are given up only when one is read or written, never in the middle of an attempt (T3).
 
-use super::policy::{BlockMap, Policy, PolicyKind};
+use super::policy::{BlockMap, Policy, PolicyKind, SEARCH_MAX};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_format::pdata::PDATA_BLOCK;
 use varve_format::pdata::node::Node;
+
+/// However small the budget is, so many nodes may stay: what an attempt has read stays until it ends anyhow (K1).
+const NODES_MIN: usize = 2;
 
 /// How the cache did so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,10 +22,23 @@ pub struct CacheUse {
     pub hits: u64,
     /// Nodes that had to be read.
     pub loads: u64,
+    /// Nodes that were given up to make room.
+    pub evictions: u64,
     /// Nodes now in memory.
     pub nodes: u64,
-    /// Of these, nodes not yet written.
+    /// Pages of the space map now in memory.
+    pub pages: u64,
+    /// Of the nodes, those not yet written.
     pub dirty: u64,
+    /// Nodes and pages that may stay in memory.
+    pub budget: u64,
+}
+
+impl CacheUse {
+    /// Bytes of metadata now in memory.
+    pub fn bytes(&self) -> u64 {
+        (self.nodes + self.pages) * PDATA_BLOCK as u64
+    }
 }
 
 pub(super) struct Cache {
@@ -30,32 +47,67 @@ pub(super) struct Cache {
     /// Where [`Cache::dirty_in_turn`] goes on.
     next_dirty: u64,
     pins: BlockMap<u32>,
+    kind: PolicyKind,
     policy: Box<dyn Policy>,
+    /// Nodes and pages.
     budget: usize,
+    /// Pages that are in memory; they count against the budget.
+    pages: usize,
     usage: CacheUse,
 }
 
 impl Cache {
-    /// At most `budget_bytes` of nodes. However few: what an attempt has read stays until it ends (K1).
+    /// At most `budget_bytes` of nodes and pages.
     pub(super) fn new(budget_bytes: u64, policy: PolicyKind) -> Self {
-        let budget = usize::try_from(budget_bytes / PDATA_BLOCK as u64).unwrap_or(usize::MAX).max(2);
         Self {
             nodes: BlockMap::default(),
             dirty: BTreeSet::new(),
             next_dirty: 0,
             pins: BlockMap::default(),
+            kind: policy,
             policy: policy.build(),
-            budget,
+            budget: blocks_of(budget_bytes),
+            pages: 0,
             usage: CacheUse::default(),
         }
     }
 
+    /// Nodes that may stay beside the pages.
     pub(super) fn budget(&self) -> usize {
+        self.budget.saturating_sub(self.pages).max(NODES_MIN)
+    }
+
+    /// All that may stay: nodes and pages.
+    pub(super) fn budget_whole(&self) -> usize {
         self.budget
     }
 
+    /// From now on it has another budget and gives up nodes in another way. What is too much goes at once, as far as it
+    /// may (K1).
+    pub(super) fn set(&mut self, budget_bytes: u64, policy: PolicyKind) {
+        self.budget = blocks_of(budget_bytes);
+        if policy != self.kind {
+            let mut addresses: Vec<u64> = self.nodes.keys().copied().collect();
+            addresses.sort_unstable();
+            (self.kind, self.policy) = (policy, policy.build());
+            addresses.into_iter().for_each(|address| self.policy.insert(address));
+        }
+        self.shrink_all();
+    }
+
+    /// So many pages are in memory.
+    pub(super) fn has_pages(&mut self, pages: usize) {
+        self.pages = pages;
+    }
+
     pub(super) fn usage(&self) -> CacheUse {
-        CacheUse { nodes: self.nodes.len() as u64, dirty: self.dirty.len() as u64, ..self.usage }
+        CacheUse {
+            nodes: self.nodes.len() as u64,
+            pages: self.pages as u64,
+            dirty: self.dirty.len() as u64,
+            budget: self.budget as u64,
+            ..self.usage
+        }
     }
 
     pub(super) fn get(&mut self, address: u64) -> Option<Rc<Node>> {
@@ -142,13 +194,26 @@ impl Cache {
 
     /// Gives up nodes beyond the budget, but not `newest`. Not called while an attempt runs (K3).
     pub(super) fn shrink(&mut self, newest: u64) {
-        while self.nodes.len() > self.budget {
+        while self.nodes.len() > self.budget() {
             let (dirty, pins) = (&self.dirty, &self.pins);
             let may_go =
                 |address: u64| address != newest && !dirty.contains(&address) && !pins.contains_key(&address);
             let Some(victim) = self.policy.victim(&may_go) else { return };
             assert!(!self.dirty.contains(&victim), "K1");
             self.nodes.remove(&victim);
+            self.usage.evictions += 1;
         }
     }
+
+    /// As [`Cache::shrink`], however many nodes have to be looked at.
+    pub(super) fn shrink_all(&mut self) {
+        for _ in 0..=self.nodes.len() * 2 / SEARCH_MAX {
+            self.shrink(0);
+        }
+    }
+}
+
+/// The blocks of a budget.
+fn blocks_of(bytes: u64) -> usize {
+    usize::try_from(bytes / PDATA_BLOCK as u64).unwrap_or(usize::MAX).max(NODES_MIN)
 }

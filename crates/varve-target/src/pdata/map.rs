@@ -13,7 +13,7 @@ use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
 /// Most nodes of a write-back.
-const WRITE_BACK_MAX: usize = 256;
+pub const WRITE_BACK_MAX: usize = 256;
 
 /// How fast blocks are written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -363,29 +363,21 @@ fn damaged(block: u64, error: BlockError) -> MapError {
     MapError::Damaged { block, error }
 }
 
-/// Keeps a node in memory while an attempt that asked for it goes on.
+/// Keeps a node or page in memory while an attempt that asked for it goes on.
 struct Pin<'a> {
     map: &'a Map,
-    address: Option<u64>,
+    wanted: Wanted,
 }
 
 impl<'a> Pin<'a> {
     fn new(map: &'a Map, wanted: Wanted) -> Self {
-        let address = match wanted {
-            Wanted::Node(address) => Some(address),
-            Wanted::Page(_) => None,
-        };
-        if let Some(address) = address {
-            map.pages.borrow_mut().pin(address);
-        }
-        Self { map, address }
+        map.pages.borrow_mut().pin(wanted);
+        Self { map, wanted }
     }
 }
 
 impl Drop for Pin<'_> {
     fn drop(&mut self) {
-        if let Some(address) = self.address {
-            self.map.pages.borrow_mut().unpin(address);
-        }
+        self.map.pages.borrow_mut().unpin(self.wanted);
     }
 }

@@ -3,8 +3,11 @@
 //! Invariants: T1 to T4 of the module, and
 //! - G1. A change first reserves every block that it may need, so that it cannot stop half way (T3).
 
+mod budget;
+
 use super::cache::{Cache, CacheUse};
 use super::map::MapOptions;
+use super::policy::PolicyKind;
 use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
 use varve_format::pdata::node::{Entries, Node};
@@ -338,18 +341,11 @@ impl Pages {
 
     pub(super) fn admit_page(&mut self, group: u64, found: Option<SpacePage>) {
         self.space.admit(group, found);
+        self.shrink_pages();
     }
 
     pub(super) fn page_address(&self, group: u64) -> Option<u64> {
         self.space.page_address(group)
-    }
-
-    pub(super) fn pin(&mut self, address: u64) {
-        self.cache.pin(address);
-    }
-
-    pub(super) fn unpin(&mut self, address: u64) {
-        self.cache.unpin(address);
     }
 
     pub(super) fn missing_for_commit(&self) -> Option<Wanted> {
@@ -386,6 +382,7 @@ impl Pages {
 
     pub(super) fn committed(&mut self) {
         self.space.committed();
+        self.shrink_pages();
     }
 
     /// Gives up nodes beyond the budget, if any are clean.

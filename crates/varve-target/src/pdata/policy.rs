@@ -9,7 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 /// So many nodes a policy looks at, at most, for one to give up. In a row of nodes that may not go, because they are not
 /// written yet, the search goes on the next time, and the cache holds a little more meanwhile: nobody waits for it.
-const SEARCH_MAX: usize = 256;
+pub(super) const SEARCH_MAX: usize = 256;
 
 /// A table by block number.
 pub(super) type BlockMap<V> = HashMap<u64, V, BuildHasherDefault<BlockHasher>>;

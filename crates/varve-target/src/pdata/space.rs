@@ -1,6 +1,6 @@
 //! Which blocks of a store are in use: pages in memory, what this transaction took and gave up.
 //!
-//! Pages are loaded when a group is first looked at and then stay: one bit a block, 4 KiB for 126 MiB of store. Which
+//! Pages are loaded when a group is looked at: one bit a block, 4 KiB for 126 MiB of store. Which
 //! of a group's two places counts is said by the superblock, never guessed from what lies there: a commit that a crash
 //! cut short leaves pages behind that look like those of a later one.
 //!
@@ -16,8 +16,10 @@
 //! - F2. A block is handed out only while its mark says that it is free.
 //! - F3. And only when nobody reads it any more who was reading when that commit became durable (T5).
 //! - F4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
+//! - F5. A page stays in memory while its marks differ from those on the disk (`resident.rs`).
 
 mod loose;
+mod resident;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
@@ -65,6 +67,14 @@ pub(super) struct Space {
     /// Number of the first block behind the store.
     end: u64,
     pages: BTreeMap<u64, SpacePage>,
+    /// Blocks of the longest free run of each page that was given up (F5).
+    summaries: BTreeMap<u64, u64>,
+    /// Pages that somebody needs for a while.
+    pins: BTreeMap<u64, u32>,
+    /// Where giving up pages goes on.
+    hand: u64,
+    /// Groups whose pages a commit is writing (F5).
+    committing: BTreeSet<u64>,
     /// Groups whose page differs from what is on the disk.
     changed: BTreeSet<u64>,
     /// Which place of each group counts.
@@ -106,6 +116,10 @@ impl Space {
             base,
             end,
             pages: BTreeMap::new(),
+            summaries: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            hand: 0,
+            committing: BTreeSet::new(),
             changed: BTreeSet::new(),
             places,
             freed: GivenUp::default(),
@@ -171,6 +185,7 @@ impl Space {
     /// Takes in a page that was read; `None` for a group that was never written.
     pub(super) fn admit(&mut self, group: u64, found: Option<SpacePage>) {
         let store = self.store;
+        self.summaries.remove(&group);
         self.pages.entry(group).or_insert_with(|| found.unwrap_or_else(|| SpacePage::new(store, group)));
     }
 
@@ -185,6 +200,9 @@ impl Space {
         let first = (start - self.base) / GROUP_BLOCKS;
         for step in 0..=groups {
             let group = (first + step) % groups;
+            if !self.may_have(group, 1) {
+                continue;
+            }
             let Some(page) = self.pages.get(&group) else { return Err(group) };
             let from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
             if let Some((index, length)) = longest_near(page, from, self.group_length(group), limit) {
@@ -229,6 +247,10 @@ impl Space {
 
     /// Gives blocks back that were taken in this transaction and that nothing leads to.
     pub(super) fn untake(&mut self, run: Run) {
+        if self.require(run).is_err() {
+            // A commit has said since that they are in use; the next one reads their page and says that they are free.
+            return self.freed.unread.push(run);
+        }
         self.mark(run, false);
     }
 
@@ -309,6 +331,7 @@ impl Space {
                 }
             }
         }
+        self.committing = images.keys().copied().collect();
         images.into_iter().map(|(group, page)| self.image(group, page, generation)).collect()
     }
 
@@ -325,6 +348,7 @@ impl Space {
 
     /// The frozen transaction is durable: what it gave up is free, or will be when those who read now have ended.
     pub(super) fn committed(&mut self) {
+        self.committing.clear();
         let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
         unread.into_iter().for_each(|run| self.set(run, false));
@@ -346,6 +370,8 @@ impl Space {
     pub(super) fn grow(&mut self, end: u64) {
         assert!(end >= self.end);
         self.free += fresh_blocks(self.base, end) - fresh_blocks(self.base, self.end);
+        // The last group has more blocks now.
+        self.summaries.remove(&(self.groups() - 1));
         self.end = end;
         self.no_unit = false;
         self.places.resize(index(self.groups()), Place::Never);

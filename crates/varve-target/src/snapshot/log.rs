@@ -64,7 +64,7 @@ impl SnapshotStore {
     async fn lead(&self, lead: Lead) {
         lead.all_read().await;
         let works = lead.batch.take_works();
-        let through = self.options.metadata == MetadataOrder::WriteThrough;
+        let through = self.metadata.get() == MetadataOrder::WriteThrough;
         let wants_checkpoint = through || works.iter().any(|work| matches!(work, Work::Checkpoint));
         let mut outcomes = self.commit(works).await;
         self.blocks.pages().promise(0);

@@ -57,6 +57,7 @@ mod room;
 mod text;
 mod view;
 
+pub use crate::pdata::MetadataOrder;
 pub use check::{StoreReport, check_store};
 pub use full::{FullPolicy, StoreEvent};
 pub use independent::side_by_side;
@@ -90,9 +91,10 @@ pub struct StoreOptions {
     pub copy_bytes: u64,
     /// After so many records of the log a checkpoint is written.
     pub log_records: u64,
-    /// When the nodes of the maps are written.
+    /// When the nodes of the maps are written, until [`SnapshotStore::set_metadata_order`] says something else.
     pub metadata: MetadataOrder,
-    /// Bytes of nodes that are kept in memory.
+    /// Bytes of nodes and of pages of the space map that are kept in memory, until [`SnapshotStore::set_cache`] says
+    /// something else.
     pub cache_bytes: u64,
     /// Which nodes are given up first.
     pub policy: PolicyKind,
@@ -123,31 +125,6 @@ impl Default for StoreOptions {
             full: FullPolicy::Error,
             sabotage: None,
         }
-    }
-}
-
-/// When the nodes of a store's maps are written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum MetadataOrder {
-    /// Later: a change counts when the log says so.
-    #[default]
-    Logged,
-    /// With every batch: a change counts when the maps on the disk say so.
-    WriteThrough,
-}
-
-impl MetadataOrder {
-    /// The name in settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            MetadataOrder::Logged => "logged",
-            MetadataOrder::WriteThrough => "write-through",
-        }
-    }
-
-    /// The order of that name.
-    pub fn from_name(name: &str) -> Option<MetadataOrder> {
-        [MetadataOrder::Logged, MetadataOrder::WriteThrough].into_iter().find(|order| order.name() == name)
     }
 }
 
@@ -239,6 +216,8 @@ pub struct SnapshotStore {
     arena: Arena,
     clock: Clock,
     options: StoreOptions,
+    /// When the nodes of the maps are written.
+    metadata: Cell<MetadataOrder>,
     /// The origin itself, below its front.
     origin: RefCell<Device>,
     store: RefCell<Device>,
@@ -323,6 +302,18 @@ impl SnapshotStore {
     /// How the cache of the maps' nodes does.
     pub fn cache_use(&self) -> pdata::CacheUse {
         self.blocks.pages().cache_use()
+    }
+
+    /// From now on keeps so many bytes of its maps in memory, and gives up nodes by another policy. What is too much goes
+    /// before this completes; a node that is not written yet is written first.
+    pub async fn set_cache(&self, cache_bytes: u64, policy: PolicyKind) {
+        self.blocks.pages().set_cache(cache_bytes, policy);
+        self.relieve_wholly().await;
+    }
+
+    /// From the next batch on the nodes of the maps are written as `order` says.
+    pub fn set_metadata_order(&self, order: MetadataOrder) {
+        self.metadata.set(order);
     }
 
     /// The store's id.

@@ -151,6 +151,7 @@ impl SnapshotStore {
             arena,
             clock,
             options,
+            metadata: Cell::new(options.metadata),
             origin: RefCell::new(origin),
             store: RefCell::new(store),
             blocks,

@@ -6,7 +6,7 @@
 
 use super::SnapshotStore;
 use super::map::report;
-use crate::pdata::{MapError, Pace, Pages, Room, Side};
+use crate::pdata::{MapError, Pace, Pages, Room, Side, WRITE_BACK_MAX};
 use varve_block::{Extent, IoError, LockMode, RangeGuard};
 use varve_format::store::PART_SIZE;
 
@@ -100,6 +100,15 @@ impl SnapshotStore {
         if let Err(error) = self.blocks.write_back(pace).await.map_err(report) {
             // They stay in memory, and the next checkpoint tells.
             tracing::warn!(store = %self.id, %error, "nodes cannot be written back");
+        }
+    }
+
+    /// The same until there are few enough, however many there are.
+    pub(super) async fn relieve_wholly(&self) {
+        let dirty = self.blocks.pages().cache_use().dirty;
+        // Bounded: new ones may come as fast as these go, and a device may fail.
+        for _ in 0..=dirty.div_ceil(WRITE_BACK_MAX as u64) {
+            self.relieve(Pace::Prompt).await;
         }
     }
 

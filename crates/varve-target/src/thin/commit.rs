@@ -8,6 +8,7 @@
 //! - C2. A record never lies over one that the last durable superblock needs.
 
 use super::{Pool, PoolError, Sabotage, index};
+use crate::pdata::MetadataOrder;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -241,7 +242,12 @@ impl Pool {
         };
         let is_cache_dirty = self.map.pages().wants_commit();
         let are_counts_many = self.shares.differences() > DIFFERENCES_MAX;
-        is_log_long || is_cache_dirty || are_counts_many || self.is_metadata_tight()
+        is_log_long || is_cache_dirty || are_counts_many || self.writes_through() || self.is_metadata_tight()
+    }
+
+    /// Whether the next commit is to be a checkpoint because every one is that says something.
+    fn writes_through(&self) -> bool {
+        self.metadata.get() == MetadataOrder::WriteThrough && !self.commits.pending.borrow().is_empty()
     }
 
     /// Flushes the data and writes the records that make it part of the volumes (T1, T3).
@@ -299,11 +305,13 @@ impl Pool {
         self.id.as_u64_pair().0
     }
 
-    /// Whether what waits for a commit has waited long enough, or is enough.
+    /// Whether what waits for a commit has waited long enough, or is enough, or memory is: nodes that are not written
+    /// cannot be given up.
     pub(super) fn is_commit_due(&self) -> bool {
         let pending = self.commits.pending.borrow();
         let since = |since: Moment| self.clock.now().since(since) >= self.options.commit_interval;
-        !self.commits.leading.get() && (pending.since.is_some_and(since) || pending.bytes > PENDING_BYTES_MAX)
+        let is_enough = || pending.bytes > PENDING_BYTES_MAX || self.map.pages().wants_commit();
+        !self.commits.leading.get() && (pending.since.is_some_and(since) || is_enough())
     }
 
     /// Commits what waits too long, for ever; to be run by the pool's owner. Ends with the error that ends the pool.

@@ -61,7 +61,7 @@ pub use recover::PoolFormat;
 pub use removal::Removal;
 pub use varve_format::thin::{PoolFormatError, Uuid, VolumeFlags};
 
-use crate::pdata::{Commit, Map, MapError, PolicyKind, Tree};
+use crate::pdata::{CacheUse, Commit, Map, MapError, MetadataOrder, PolicyKind, Tree};
 use commit::Commits;
 use shares::Shares;
 use std::cell::{Cell, RefCell};
@@ -77,10 +77,12 @@ use volume::Volume;
 /// How a pool works; the defaults are meant for everybody.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolOptions {
-    /// Bytes of nodes in memory.
+    /// Bytes of nodes and of pages of the space map in memory, until [`Pool::set_cache`] says something else.
     pub cache_bytes: u64,
     /// Which nodes are given up.
     pub policy: PolicyKind,
+    /// When nodes are written, until [`Pool::set_metadata_order`] says something else.
+    pub metadata: MetadataOrder,
     /// What is acknowledged and not committed is committed after so long.
     pub commit_interval: Duration,
     /// What becomes of a write that finds no room, until [`Pool::set_when_full`] says something else.
@@ -95,6 +97,7 @@ impl Default for PoolOptions {
         Self {
             cache_bytes: 64 << 20,
             policy: PolicyKind::default(),
+            metadata: MetadataOrder::Logged,
             commit_interval: Duration::from_secs(1),
             when_full: WhenFull::Error,
             sabotage: None,
@@ -204,6 +207,7 @@ pub struct Pool {
     arena: Arena,
     clock: Clock,
     options: PoolOptions,
+    metadata: Cell<MetadataOrder>,
     layout: Layout,
     device: RefCell<Device>,
     map: Map,
@@ -245,6 +249,22 @@ impl Pool {
     /// The pool's id.
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// From now on keeps so many bytes of its maps in memory, and gives up nodes by another policy. What is too much goes
+    /// at once, but for nodes that are not written yet: those go with the next commit, which is due then.
+    pub fn set_cache(&self, cache_bytes: u64, policy: PolicyKind) {
+        self.map.pages().set_cache(cache_bytes, policy);
+    }
+
+    /// How the cache of the maps' nodes does.
+    pub fn cache_use(&self) -> CacheUse {
+        self.map.pages().cache_use()
+    }
+
+    /// From the next commit on nodes are written as `order` says: with every commit, or when the log is long.
+    pub fn set_metadata_order(&self, order: MetadataOrder) {
+        self.metadata.set(order);
     }
 
     /// Bytes of a block.

@@ -167,6 +167,7 @@ impl Pool {
             arena,
             clock,
             options,
+            metadata: Cell::new(options.metadata),
             layout,
             device: RefCell::new(device),
             map,

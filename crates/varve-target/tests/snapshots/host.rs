@@ -440,9 +440,17 @@ impl Boot<'_> {
             4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free), random.fork()).await,
             6 if !free.is_empty() => self.set_flags(random.pick::<String>(&free), random.fork()).await,
             7 => self.grow_store(random),
+            9 => self.retune(random).await,
             8 if !free.is_empty() => self.begin_rollback(random.pick::<String>(&free)).await,
             _ => {}
         }
+    }
+
+    /// Another budget and another way to write metadata, in the middle of everything.
+    async fn retune(&self, random: &mut Random) {
+        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 64 << 20]), *random.pick(&PolicyKind::ALL));
+        self.store.set_metadata_order(*random.pick(&[MetadataOrder::Logged, MetadataOrder::WriteThrough]));
+        self.store.set_cache(bytes, policy).await;
     }
 
     async fn create(&self, random: &mut Random) {

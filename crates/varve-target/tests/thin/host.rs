@@ -9,6 +9,7 @@ use std::time::Duration;
 use varve_block::{Device, Durability, Extent, IoError, KIB};
 use varve_sim::{Client, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World};
 use varve_target::Linear;
+use varve_target::pdata::{MetadataOrder, PolicyKind};
 use varve_target::thin::{
     NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull,
 };
@@ -77,6 +78,11 @@ impl Host {
         let options = PoolOptions {
             cache_bytes: *random.pick(&[0, 1 << 20]),
             commit_interval: Duration::from_millis(*random.pick(&[1, 5, 1000])),
+            metadata: if seed.is_multiple_of(5) {
+                MetadataOrder::WriteThrough
+            } else {
+                MetadataOrder::Logged
+            },
             when_full: *random
                 .pick(&[WhenFull::Error, WhenFull::Pause { timeout: Duration::from_millis(2) }]),
             sabotage,
@@ -321,7 +327,7 @@ impl Boot<'_> {
         self.host.world.clock().sleep(pause).await;
         let idle: Vec<String> = self.names().into_iter().filter(|name| !busy.contains(name)).collect();
         let room = self.names().len() < VOLUMES_MAX;
-        match random.below(18) {
+        match random.below(19) {
             0..=1 if room => self.create(random).await,
             2..=6 if room && !self.names().is_empty() => self.snapshot(random).await,
             7..=8 if !idle.is_empty() => self.remove(random.pick::<String>(&idle)).await,
@@ -342,9 +348,17 @@ impl Boot<'_> {
             }
             16 if !busy.is_empty() => self.look(random.pick::<String>(busy), &self.names(), random).await,
             17 if !idle.is_empty() => self.look(random.pick::<String>(&idle), &self.names(), random).await,
+            18 => self.retune(random),
             _ if self.names().is_empty() => self.create(random).await,
             _ => {}
         }
+    }
+
+    /// Another budget and another way to write metadata, in the middle of everything.
+    fn retune(&self, random: &mut Random) {
+        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 1 << 20]), *random.pick(&PolicyKind::ALL));
+        self.pool.set_cache(bytes, policy);
+        self.pool.set_metadata_order(*random.pick(&[MetadataOrder::Logged, MetadataOrder::WriteThrough]));
     }
 
     /// Questions that walk through maps while clients are at work.

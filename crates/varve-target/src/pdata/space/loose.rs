@@ -32,6 +32,9 @@ impl Space {
         let first = (start - self.base) / GROUP_BLOCKS;
         for step in 0..=groups {
             let group = (first + step) % groups;
+            if !self.may_have(group, unit) {
+                continue;
+            }
             let Some(page) = self.pages.get(&group) else { return Err(group) };
             let mut from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
             while let Some((index, length)) = page.free_run(from, self.group_length(group), GROUP_BLOCKS) {
