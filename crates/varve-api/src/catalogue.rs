@@ -185,6 +185,10 @@ catalogue! {
         "The pool has no free blocks, and the group had no free extents to extend it. `varve pool extend VG/POOL --size \
         +SIZE`, `varve vg extend VG PATH…`; trimming file systems and removing volumes or snapshots frees space too.";
 
+    BadOrigin = 316, Usage, "it cannot be an origin",
+        "What a thin volume lies over never changes: it is a read-only snapshot of a volume of the same group, in a pool or \
+        not. `varve snap create VG/LV@base --read-only`, `varve lv create VG/NEW --pool POOL --origin VG/LV@base`.";
+
     SnapshotNotFound = 401, NotFound, "no such snapshot",
         "`varve snap list VG/LV` shows the snapshots of a volume. A snapshot is named VG/LV@SNAP, and lives and ends with \
         its volume.";
@@ -212,6 +216,9 @@ catalogue! {
         "While a volume has several snapshot stores it cannot be rolled back in place: each store would have to keep \
         what the others' snapshots show. Remove the independent snapshots, or write the snapshot's content back \
         through an export: `varve snap diff` tells which extents.";
+    SnapshotIsOrigin = 416, Busy, "volumes lie over the snapshot",
+        "A thin volume shows the snapshot where it holds nothing itself. `varve lv flatten VG/LV` copies what it shows, so \
+        that it needs the snapshot no more; removing the volume does too. Then `varve snap release VG/LV@SNAP`.";
 
     ExportNotFound = 501, NotFound, "no such export",
         "`varve export list` shows the exports. An export is named by its ID, its URI or path, or by its volume if \

@@ -19,9 +19,10 @@ pub use nouns::{
     SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
-    ExportCreate, ExportRemove, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
-    PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize,
-    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
+    ExportCreate, ExportRemove, Flatten, GroupCreate, GroupExtend, GroupReduce, GroupRestore,
+    PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
+    Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange,
+    VolumeCreate,
 };
 pub use words::{
     Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,

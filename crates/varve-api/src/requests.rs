@@ -119,6 +119,9 @@ requests! {
         size: String,
         /// The pool that a thin one takes its space from: `POOL` or `VG/POOL`.
         pool: Option<String>,
+        /// What a thin one shows where nothing was written: `VG/LV@SNAP`, a read-only snapshot of the group. Its size is the
+        /// volume's if none is given.
+        origin: Option<String>,
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
         /// Disks side by side, for a striped one.
@@ -140,6 +143,9 @@ requests! {
         /// The new size, or the difference with a sign.
         size: String,
     }
+
+    /// Makes a thin volume need its origin no more.
+    struct Flatten {}
 
     /// Makes a thin pool.
     struct PoolCreate {

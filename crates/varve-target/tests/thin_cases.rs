@@ -8,7 +8,7 @@ use varve_block::{Arena, Device, Durability, Extent, IoError, KIB, MIB, ZeroOpti
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
 use varve_target::thin::{
-    Holding, NewVolume, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage, Uuid, WhenFull,
+    Holding, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage, Uuid, WhenFull,
 };
 
 const PART: u64 = 4 * KIB;
@@ -30,7 +30,7 @@ async fn open_with(device: Device, world: &World, sabotage: Option<Sabotage>) ->
 }
 
 async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
-    let new = NewVolume { name: name.into(), bytes, over_origin: false };
+    let new = NewVolume { name: name.into(), bytes, origin: None };
     let id = pool.create(&new).await.expect("there is space");
     (id, pool.volume(id).expect("just created"))
 }
@@ -243,10 +243,10 @@ fn a_volume_over_an_origin_shows_it_until_it_is_written_zeroed_or_discarded() {
         let (origin, arena) = (below.device(&world), world.arena());
         write(&origin, &arena, Extent::new(0, 512 * KIB), 5).await.expect("no faults");
         let pool = fresh(disk.device(&world), &world).await;
-        let new = NewVolume { name: "v".into(), bytes: MIB, over_origin: true };
-        let id = pool.create(&new).await.expect("space");
+        let id = pool.create(&over_origin(512 * KIB)).await.expect("space");
         assert!(matches!(pool.volume(id), Err(PoolError::Misfit(_))), "not without its origin");
-        pool.set_origin(id, origin).expect("it fits");
+        assert_eq!(pool.missing_origins(), [ORIGIN]);
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
         let device = pool.volume(id).expect("it is there");
         write(&device, &arena, Extent::new(PART, PART), 6).await.expect("space");
         device.zero(Extent::new(2 * PART, PART), ZeroOptions::default()).await.expect("space");
@@ -260,6 +260,130 @@ fn a_volume_over_an_origin_shows_it_until_it_is_written_zeroed_or_discarded() {
                 [5, 6, 0, 5, 0, 5, 5, 0]
             );
         }
+        sound(&pool).await;
+    });
+}
+
+/// What volumes lie over here: all of it shows.
+const ORIGIN: Origin =
+    Origin { store: Uuid::from_u128(9), snapshot: 3, created: 1_700_000_000, bytes: 512 * KIB };
+
+/// A volume of 1 MiB over so much of the origin.
+fn over_origin(bytes: u64) -> NewVolume {
+    NewVolume { name: "v".into(), bytes: MIB, origin: Some(Origin { bytes, ..ORIGIN }) }
+}
+
+/// First bytes of some parts of a volume.
+async fn parts(device: &Device, arena: &Arena, numbers: &[u64]) -> Vec<u8> {
+    let mut found = Vec::new();
+    for number in numbers {
+        found.push(read(device, arena, Extent::new(number * PART, PART)).await[0]);
+    }
+    found
+}
+
+#[test]
+fn a_flattened_volume_holds_what_showed_and_needs_no_origin_and_its_snapshots_still_do() {
+    let world = World::new(15);
+    let (disk, lower) = (SimDisk::new(8 * MIB), SimDisk::new(4 * MIB));
+    world.run(async {
+        let arena = world.arena();
+        // The origin is a volume of another pool, with a hole in it.
+        let below = fresh(lower.device(&world), &world).await;
+        let (_, origin) = volume(&below, "base", 512 * KIB).await;
+        write(&origin, &arena, Extent::new(0, 256 * KIB), 5).await.expect("space");
+        write(&origin, &arena, Extent::new(400 * KIB, 112 * KIB), 5).await.expect("space");
+        let pool = fresh(disk.device(&world), &world).await;
+        let id = pool.create(&over_origin(512 * KIB)).await.expect("space");
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+        let device = pool.volume(id).expect("it is there");
+        write(&device, &arena, Extent::new(PART, PART), 6).await.expect("space");
+        device.discard(Extent::new(2 * PART, PART)).await.expect("space");
+        let snapshot = pool.snapshot(id, "s", false).await.expect("space");
+        let before = read(&device, &arena, Extent::new(0, MIB)).await;
+        let mut doses = 0;
+        while let Some(how_far) = pool.flatten_some(id).await.expect("space") {
+            assert_eq!(how_far.total, 512 * KIB);
+            doses += 1;
+        }
+        assert!(doses > 0, "there was something to copy");
+        let info = pool.list().into_iter().find(|volume| volume.id == id).expect("it is there");
+        assert_eq!(info.origin, None);
+        assert_eq!(info.mapped_bytes, (256 + 112) * KIB - PART, "holes are not copied");
+        assert!(!pool.have_same_origin(id, snapshot));
+        assert_eq!(pool.diff(id, snapshot).await, Ok(vec![Extent::new(0, 512 * KIB)]), "nobody knows better");
+        sound(&pool).await;
+        pool.checkpoint().await.expect("no faults");
+        drop((pool, device));
+        let pool = open(disk.device(&world), &world).await;
+        let device = pool.volume(id).expect("without its origin");
+        assert!(read(&device, &arena, Extent::new(0, MIB)).await == before, "G2");
+        assert_eq!(pool.missing_origins(), [ORIGIN], "the snapshot's");
+        assert!(pool.volume(snapshot).is_err());
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+        let other = pool.volume(snapshot).expect("it is there");
+        assert!(read(&other, &arena, Extent::new(0, MIB)).await == before);
+        // A rollback takes the origin along.
+        write(&device, &arena, Extent::new(0, 64 * KIB), 7).await.expect("space");
+        pool.roll_back(id, snapshot).await.expect("space");
+        let device = pool.volume(id).expect("it is there");
+        assert!(read(&device, &arena, Extent::new(0, MIB)).await == before);
+        assert!(pool.have_same_origin(id, snapshot));
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn what_is_cut_off_from_a_volume_never_shows_the_origin_again() {
+    let world = World::new(16);
+    let (disk, below) = (SimDisk::new(4 * MIB), SimDisk::new(512 * KIB));
+    world.run(async {
+        let (origin, arena) = (below.device(&world), world.arena());
+        write(&origin, &arena, Extent::new(0, 512 * KIB), 5).await.expect("no faults");
+        let pool = fresh(disk.device(&world), &world).await;
+        let wrong = pool.create(&over_origin(2 * MIB)).await;
+        assert!(matches!(wrong, Err(PoolError::Misfit(_))), "more than the volume");
+        let id = pool.create(&over_origin(256 * KIB)).await.expect("space");
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+        let device = pool.volume(id).expect("it is there");
+        assert_eq!(parts(&device, &arena, &[0, 63, 64, 100]).await, [5, 5, 0, 0], "so much shows");
+        pool.resize(id, 128 * KIB).await.expect("it is there");
+        pool.resize(id, MIB).await.expect("it is there");
+        let device = pool.volume(id).expect("it is there");
+        assert_eq!(parts(&device, &arena, &[0, 31, 32, 63]).await, [5, 5, 0, 0]);
+        device.discard(Extent::new(0, MIB)).await.expect("space");
+        assert_eq!(parts(&device, &arena, &[0, 31, 32]).await, [0, 0, 0]);
+        pool.checkpoint().await.expect("no faults");
+        let pool = open(disk.device(&world), &world).await;
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+        let device = pool.volume(id).expect("it is there");
+        assert_eq!(parts(&device, &arena, &[0, 31, 32]).await, [0, 0, 0]);
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn a_flattening_in_a_full_pool_fails_and_goes_on_when_there_is_room() {
+    let world = World::new(17);
+    let (disk, below) = (SimDisk::new(8 * MIB), SimDisk::new(512 * KIB));
+    world.run(async {
+        let part = |bytes| Device::new(Linear::new(vec![(bytes, disk.device(&world), 0)]));
+        let (origin, arena) = (below.device(&world), world.arena());
+        write(&origin, &arena, Extent::new(0, 512 * KIB), 5).await.expect("no faults");
+        let pool = fresh(part(2 * MIB), &world).await;
+        let id = pool.create(&over_origin(512 * KIB)).await.expect("space");
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+        let (_, other) = volume(&pool, "other", 4 * MIB).await;
+        for (_, piece) in Extent::new(0, 4 * MIB).pieces(64 * KIB) {
+            if write(&other, &arena, piece, 1).await.is_err() {
+                break;
+            }
+        }
+        assert_eq!(pool.flatten_some(id).await, Err(PoolError::NoSpace));
+        pool.grown(part(6 * MIB)).expect("it grows");
+        while pool.flatten_some(id).await.expect("space").is_some() {}
+        let device = pool.volume(id).expect("it is there");
+        assert_eq!(parts(&device, &arena, &[0, 127, 128]).await, [5, 5, 0]);
         sound(&pool).await;
     });
 }

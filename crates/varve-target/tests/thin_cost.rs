@@ -41,7 +41,7 @@ impl Bench {
             Pool::format(&below, &arena, format).await.expect("large enough");
             let opened = Pool::open(below, arena, clock, PoolOptions::default()).await;
             let pool = opened.expect("just formatted");
-            let new = NewVolume { name: "thin".into(), bytes: VOLUME_SIZE, over_origin: false };
+            let new = NewVolume { name: "thin".into(), bytes: VOLUME_SIZE, origin: None };
             let id = pool.create(&new).await.expect("there is space");
             (pool, id)
         });

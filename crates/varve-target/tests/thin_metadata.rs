@@ -25,7 +25,7 @@ async fn pool(world: &World, disk: &ModelDisk, options: PoolOptions) -> Rc<Pool>
 }
 
 async fn volume(pool: &Rc<Pool>) -> Device {
-    let new = NewVolume { name: "v".into(), bytes: 4 * CHANGES * PART, over_origin: false };
+    let new = NewVolume { name: "v".into(), bytes: 4 * CHANGES * PART, origin: None };
     let id = pool.create(&new).await.expect("there is space");
     pool.volume(id).expect("just created")
 }

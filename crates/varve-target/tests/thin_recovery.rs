@@ -22,7 +22,7 @@ async fn open(device: Device, world: &World) -> Result<Rc<Pool>, PoolError> {
 }
 
 async fn create(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
-    let id = pool.create(&NewVolume { name: name.into(), bytes, over_origin: false }).await.expect("space");
+    let id = pool.create(&NewVolume { name: name.into(), bytes, origin: None }).await.expect("space");
     (id, pool.volume(id).expect("just created"))
 }
 

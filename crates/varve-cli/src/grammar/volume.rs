@@ -1,6 +1,6 @@
 //! `varve lv`: the verbs of logical volumes.
 
-use super::{Change, Destroy};
+use super::{Change, Destroy, Waiting};
 use clap::{Args, Subcommand, ValueEnum};
 use varve_api::WhenFull;
 
@@ -78,6 +78,16 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Copy what a thin volume shows of its origin into its pool, so that it needs that no more.
+    Flatten {
+        /// The volume, or a snapshot of it.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+        #[command(flatten)]
+        waiting: Waiting,
+    },
     /// Remove a volume and its content.
     #[command(visible_alias = "rm")]
     Remove {
@@ -111,7 +121,7 @@ pub(crate) struct VolumeCreateOptions {
     #[arg(value_name = "VG/LV")]
     pub(crate) name: String,
     /// Its size, rounded up to whole extents; 50%FREE takes half of the group's free space.
-    #[arg(long, required_unless_present = "image", allow_hyphen_values = true)]
+    #[arg(long, required_unless_present_any = ["image", "origin"], allow_hyphen_values = true)]
     pub(crate) size: Option<String>,
     /// How it is laid out.
     #[arg(long = "type", value_enum, default_value = "linear", hide_default_value = true)]
@@ -137,6 +147,9 @@ pub(crate) struct VolumeCreateOptions {
     /// Thin: the pool that it takes its space from, as it is written; POOL, or VG/POOL.
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: Option<String>,
+    /// Thin: a read-only snapshot, VG/LV@SNAP, that shows where nothing was written; its size if --size is not given.
+    #[arg(long, value_name = "VG/LV@SNAP", requires = "pool")]
+    pub(crate) origin: Option<String>,
     /// A disk image as a volume.
     #[arg(long, value_name = "FILE")]
     pub(crate) image: Option<String>,

@@ -9,8 +9,8 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Code, Empty, Failure, Layout, LogicalVolume, PolicyWords, Remove, Rename, Resize, SnapshotPolicy,
-    SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
+    Code, Empty, Failure, Flatten, Layout, LogicalVolume, PolicyWords, Remove, Rename, Resize,
+    SnapshotPolicy, SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
 };
 
 /// Carries out a verb of volumes.
@@ -65,6 +65,11 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
         }
+        VolumeVerb::Flatten { name, change, waiting } => {
+            let request = Flatten::default();
+            let call = post(&name, "/flatten", &request, change.dry_run);
+            session.job(call, waiting, &format!("{name} lies over nothing any more")).await
+        }
         VolumeVerb::Remove { name, destroy } => {
             let request = Remove::default();
             let (path, dry_run) = (url(&name, ""), destroy.dry_run);
@@ -87,11 +92,16 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
     if !striped && (options.stripes.is_some() || options.stripe_size.is_some()) {
         return Err(Failure::new(Code::Usage, "--stripes and --stripe-size belong to --type striped"));
     }
-    let size = options.size.clone().ok_or_else(|| Failure::new(Code::Usage, "--size is missing"))?;
+    let size = match (&options.size, &options.origin) {
+        (Some(size), _) => size.clone(),
+        (None, Some(_)) => String::new(),
+        (None, None) => return Err(Failure::new(Code::Usage, "--size is missing")),
+    };
     Ok(VolumeCreate {
         name: options.name.clone(),
         size,
         pool: options.pool.clone(),
+        origin: options.origin.clone(),
         layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
         stripes: options.stripes,
         stripe_size: options.stripe_size.clone(),
@@ -243,6 +253,7 @@ fn show_thin(volume: &LogicalVolume, thin: &ThinUse, state: String) -> String {
         ("mapped", size(thin.mapped)),
         ("exclusive", size(thin.exclusive)),
         ("shared", size(thin.shared)),
+        ("origin", or_dash(thin.origin.as_deref().unwrap_or_default())),
         ("state", state),
         ("created", date(volume.created)),
         ("shard", volume.shard.to_string()),

@@ -34,6 +34,7 @@ impl Control {
             });
         }
         join_all(activations).await;
+        self.attach_origins(group).await;
         self.settle_names(group).await;
     }
 
@@ -64,7 +65,13 @@ impl Control {
     /// Lets go of every volume of a group.
     pub(super) async fn deactivate_group(&self, group: Uuid) -> Result<(), Failure> {
         let homes: Vec<(Uuid, ShardHandle)> = self.with_group(group, |known| {
-            known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect()
+            let is_pool =
+                |id: &Uuid| known.group.logical_volumes().iter().any(|lv| lv.id == *id && lv.is_pool());
+            let mut homes: Vec<_> =
+                known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect();
+            // What lies over something goes before it.
+            homes.sort_by_key(|(id, _)| !is_pool(id));
+            homes
         })?;
         for (volume, shard) in homes {
             self.deactivate(group, volume, &shard).await?;

@@ -175,6 +175,9 @@ impl Control {
                 (self.shards[0].clone(), Some(failure.help("try again; `varve status` says more")))
             }
         };
+        // O3 of `origins.rs`.
+        let adrift = thin.as_ref().filter(|thin| !thin.is_served).map(|thin| known.adrift(thin));
+        let unusable = unusable.or(adrift);
         Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin }
     }
 

@@ -35,6 +35,8 @@ pub(super) struct KnownGroup {
     pub(super) homes: BTreeMap<Uuid, Home>,
     /// What its pools said last of their volumes.
     pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
+    /// What volumes lie over that is not there: store, number, and why.
+    pub(super) adrift: Vec<(Uuid, u64, Failure)>,
 }
 
 /// Where a volume is served.
@@ -56,6 +58,7 @@ impl KnownGroup {
             stale: Vec::new(),
             homes: BTreeMap::new(),
             thin: BTreeMap::new(),
+            adrift: Vec::new(),
         };
         known.learn(open);
         known

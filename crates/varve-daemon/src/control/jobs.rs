@@ -4,6 +4,7 @@
 //! ever, except the one that it is rolled back to; other changes to it are refused. Removals keep nobody from anything.
 
 use super::Control;
+use super::flatten::FLATTEN;
 use crate::jobs::{NewJob, Progress};
 use crate::state::{RememberedJob, RememberedRollback, RememberedTarget};
 use futures_util::future::{Either, select};
@@ -32,6 +33,21 @@ impl Control {
         self.remember_job(id, kind, subject, Vec::new());
         self.save_or_warn().await;
         Ok(started)
+    }
+
+    /// Starts a job on `targets`, counted in bytes, remembered before this returns.
+    pub(super) async fn start_job_on(
+        &self,
+        kind: &str,
+        subject: &str,
+        volumes: &[Uuid],
+        targets: Vec<RememberedTarget>,
+    ) -> Started {
+        let id = self.next_job();
+        let started = self.register_job(id, kind, subject, "bytes", volumes, self.now());
+        self.remember_job(id, kind, subject, targets);
+        self.save_or_warn().await;
+        started
     }
 
     /// Remembers that `targets` are being removed; the number of the job. It is not durable yet.
@@ -77,7 +93,8 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let new = NewJob { kind, subject, unit, started, cancellable: kind == super::removal::REMOVE };
+        let cancellable = kind == super::removal::REMOVE || kind == FLATTEN;
+        let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
         self.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
         Started { id, progress }
@@ -117,9 +134,10 @@ impl Control {
     pub(super) fn resume_jobs(&self) {
         let interrupted = self.remembered.borrow().jobs.clone();
         for job in interrupted {
-            match job.kind == super::removal::REMOVE {
-                true => self.resume_removal(job),
-                false => self.resume_rollback(&job),
+            match job.kind.as_str() {
+                super::removal::REMOVE => self.resume_removal(job),
+                FLATTEN => self.resume_flattening(&job),
+                _ => self.resume_rollback(&job),
             }
         }
     }

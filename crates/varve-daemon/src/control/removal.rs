@@ -164,6 +164,7 @@ impl Control {
         for facts in &wanted {
             let full = batch.full(&facts.name);
             if facts.held {
+                self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
                 return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
                     .help(format!("varve snap release {full}")));
             }

@@ -191,7 +191,7 @@ impl Control {
     }
 
     /// Ends a job whose volume is not there.
-    fn fail_later(&self, id: u64, subject: &str) {
+    pub(super) fn fail_later(&self, id: u64, subject: &str) {
         let result =
             Err(Failure::new(Code::JobFailed, format!("{subject} cannot be used")).help("varve lv list"));
         self.context.spawner().spawn(async move {

@@ -176,6 +176,12 @@ impl Control {
                 let full = VolumeName { snapshot: Some(name.clone()), ..batch.volume.clone() };
                 self.check_snapshot(&batch.located, &full).await?;
             }
+            if !held {
+                for facts in self.facts_called(&batch.located, &batch.names).await {
+                    let full = batch.full(&facts.name);
+                    self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+                }
+            }
         }
         if request.dry_run {
             let verb = if held { "hold" } else { "release" };

@@ -17,6 +17,7 @@ use varve_api::{
     VolumeCreate,
 };
 use varve_os::ShardContext;
+use varve_target::thin::Origin;
 use varve_vg::model::{Kind, LogicalVolume};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size};
@@ -140,21 +141,38 @@ impl Control {
             return Err(Failure::new(Code::Usage, message).help("varve pool change VG/POOL"));
         }
         let located = self.find_pool_of(name, pool)?.usable()?;
-        let bytes = thin_size(&request.size, 0)?;
+        let base = match &request.origin {
+            Some(text) => Some(self.find_base(text, located.group).await?),
+            None => None,
+        };
+        let bytes = match &base {
+            Some(base) if request.size.is_empty() => base.origin.bytes,
+            _ => thin_size(&request.size, 0)?,
+        };
         self.refuse_any_name(located.group, &name.volume)?;
         if request.dry_run {
             let (pool, size) = (format!("{}/{}", name.group, located.volume.name), format_size(bytes));
+            let over =
+                base.map_or_else(String::new, |base| format!(" over {}, which is held then", base.name));
             let step =
-                format!("would make the thin volume {name} of {size} in {pool}; it takes no space yet");
+                format!("would make the thin volume {name} of {size} in {pool}{over}; it takes no space yet");
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
+        if let Some(base) = &base {
+            self.hold_base(base).await?;
+        }
+        let over = base.map(|base| {
+            let shown = base.origin.bytes.min(bytes);
+            (Origin { bytes: shown, ..base.origin }, base.place)
+        });
         let recipe = self.recipe(located.group, &located.volume)?;
         let own = name.volume.clone();
         let made = located
             .home
-            .run(async move |context: ShardContext| thin::create(&context, &recipe, &own, bytes).await);
-        made.await.map_err(failures::gone)??;
+            .run(async move |context: ShardContext| thin::create(&context, &recipe, &own, bytes, over).await);
+        let made = made.await.map_err(failures::gone)?;
         self.look_at_pool(located.group, located.volume.id).await?;
+        made?;
         self.event(&request.name, &format!("thin volume of {} made", format_size(bytes)));
         self.show_volume(&request.name).await.map(Changed::Done)
     }

@@ -56,6 +56,11 @@ impl Control {
         if let Some(pool) = &request.pool {
             return self.create_thin(&request, &name, pool).await;
         }
+        if request.origin.is_some() {
+            return Err(
+                Failure::new(Code::BadOrigin, "only a thin volume lies over an origin").help("--pool POOL")
+            );
+        }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let layout = layout(&request)?;
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
@@ -319,6 +324,10 @@ impl Control {
         let exports = self.exports_of_family(located.volume.id);
         let shown = self.with_group(located.group, |known| shown_volume(located, known, &facts));
         let mut shown = shown.expect("a located volume has a group");
+        let origin = located.thin.as_ref().and_then(|thin| thin.origin);
+        if let Some((thin, origin)) = shown.thin.as_mut().zip(origin) {
+            thin.origin = Some(self.origin_name(located.group, origin).await);
+        }
         shown.exports = exports;
         shown
     }
@@ -402,6 +411,7 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
             mapped: thin.mapped,
             exclusive: thin.exclusive,
             shared: thin.shared,
+            origin: None,
         }),
         exports: Vec::new(),
         segments: shown_segments(known, volume),

@@ -9,7 +9,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Empty, Envelope, LogicalVolume, Remove, Rename, Resize, VolumeChange, VolumeCreate,
+    Changed, Empty, Envelope, Flatten, Job, LogicalVolume, Remove, Rename, Resize, VolumeChange, VolumeCreate,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -20,6 +20,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(reduce_volume))
         .routes(routes!(rename_volume))
         .routes(routes!(change_volume))
+        .routes(routes!(flatten_volume))
 }
 
 /// Which volumes are listed.
@@ -112,4 +113,15 @@ async fn change_volume(
     Body(request): Body<VolumeChange>,
 ) -> Reply<Changed<LogicalVolume>> {
     Ok(Data(control.call(async move |control| control.change_volume(&volume, request).await).await?))
+}
+
+/// Copy what a thin volume or snapshot shows of its origin into its pool, so that it needs that no more; the answer is a job.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/flatten", tag = "volumes", params(("volume" = String, Path, description = "VG/LV or VG/LV@SNAP, escaped as one segment")),
+    request_body = Flatten, responses((status = 200, body = Envelope<Changed<Job>>)))]
+async fn flatten_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Flatten>,
+) -> Reply<Changed<Job>> {
+    Ok(Data(control.call(async move |control| control.flatten_volume(&volume, request).await).await?))
 }

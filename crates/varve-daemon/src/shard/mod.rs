@@ -12,6 +12,7 @@ pub(crate) mod growth;
 pub(crate) mod nbd;
 pub(crate) mod open_pool;
 pub(crate) mod open_store;
+pub(crate) mod origins;
 mod patient;
 pub(crate) mod states;
 pub(crate) mod thin;

@@ -173,7 +173,7 @@ impl Family {
     /// there without need.
     pub(crate) async fn diff(&self, from: &str, to: Option<&str>) -> Result<(Vec<Extent>, bool), StoreError> {
         if let Some(thin) = &self.thin {
-            return thin.diff(from, to).await.map(|extents| (extents, true));
+            return thin.diff(from, to).await;
         }
         let (open, from) = self.find(from)?;
         let Some(to) = to else { return Ok((open.store.diff(from, None).await?, true)) };

@@ -8,6 +8,7 @@
 use super::family::{Family, Recipe, device_of};
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
+use super::origins::{self, Place};
 use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
@@ -15,10 +16,10 @@ use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError};
-use varve_os::ShardContext;
+use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{
-    Holding, NewVolume, Pool, PoolError, PoolFormat, PoolOptions, VolumeFlags, VolumeInfo,
+    Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, VolumeFlags, VolumeInfo,
 };
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
@@ -37,6 +38,10 @@ pub(crate) struct ThinVolume {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) created: u64,
+    /// What shows where it holds nothing.
+    pub(crate) origin: Option<Origin>,
+    /// Whether it can be used; if not, its origin is not there.
+    pub(crate) is_served: bool,
 }
 
 /// Where a thin volume is.
@@ -77,22 +82,24 @@ pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
     }
     let open = OpenPool::new(recipe.id, pool, recipe.control.clone(), context, recipe.policy);
     here().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
-    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
-        enter(&open, recipe, context, volume.id).await?;
+    // The others follow when what they lie over is there.
+    let ready = |volume: &&VolumeInfo| is_volume(volume) && volume.origin.is_none();
+    for volume in open.pool.list().iter().filter(ready) {
+        enter(&open, &recipe.control, context, volume.id).await?;
     }
     Ok(())
 }
 
 /// Serves one volume of a pool from now on.
-async fn enter(
+pub(super) async fn enter(
     open: &Rc<OpenPool>,
-    recipe: &Recipe,
+    control: &ShardHandle,
     context: &ShardContext,
     number: u64,
 ) -> Result<(), Failure> {
     let base = open.pool.volume(number).map_err(|error| failures::pool("the volume", &error))?;
     let thin = Thin { open: Rc::clone(open), number };
-    let family = Family::thin(volume_id(open.id, number), thin, base, context, &recipe.control);
+    let family = Family::thin(volume_id(open.id, number), thin, base, context, control);
     family.turn_top().await?;
     let replaced = here().families.borrow_mut().insert(volume_id(open.id, number), family);
     assert!(replaced.is_none(), "N2: a volume is served once");
@@ -121,12 +128,12 @@ pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
     outcome.and(settled.map_err(|error| failures::pool("the last commit", &error)))
 }
 
-fn is_volume(volume: &VolumeInfo) -> bool {
+pub(super) fn is_volume(volume: &VolumeInfo) -> bool {
     !volume.flags.has(VolumeFlags::REMOVING) && !volume.name.contains('@') // N1
 }
 
 /// A pool on this shard.
-fn pool(id: Uuid) -> Result<Rc<OpenPool>, Failure> {
+pub(super) fn pool(id: Uuid) -> Result<Rc<OpenPool>, Failure> {
     let found = here().pools.borrow().get(&id).cloned();
     found.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the pool is not active").help("varve pool list"))
 }
@@ -141,21 +148,30 @@ pub(crate) fn look(id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
         name: volume.name,
         bytes: volume.bytes,
         created: volume.created,
+        origin: volume.origin,
+        is_served: here().family(volume_id(id, volume.id)).is_some(),
     });
     Ok((open.facts(), volumes.collect()))
 }
 
-/// Makes a volume in a pool and serves it.
+/// Makes a volume in a pool, over an origin or not, and serves it.
 pub(crate) async fn create(
     context: &ShardContext,
     recipe: &Recipe,
     name: &str,
     bytes: u64,
+    over: Option<(Origin, Place)>,
 ) -> Result<(), Failure> {
     let open = pool(recipe.id)?;
-    let new = NewVolume { name: name.to_owned(), bytes, over_origin: false };
+    if let Some((origin, place)) = &over {
+        origins::reach(context, place, origin).await?; // before there is a volume that needs it
+    }
+    let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
     let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
-    enter(&open, recipe, context, number).await
+    match over {
+        Some((origin, place)) => origins::attach(context, recipe.id, origin, place, &recipe.control).await,
+        None => enter(&open, &recipe.control, context, number).await,
+    }
 }
 
 /// Gives a volume of a pool another name.
@@ -166,6 +182,12 @@ pub(crate) async fn rename(id: Uuid, number: u64, name: &str) -> Result<(), Fail
 /// Removes a volume of a pool, as far as anybody can see; its space comes back bit by bit.
 pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     let open = pool(id)?;
+    let prefix = format!("{number}@");
+    if open.pool.list().iter().any(|volume| volume.name.starts_with(&prefix)) {
+        return Err(
+            Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots").help("varve snap list")
+        );
+    }
     open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
     // Only now: a volume that is still there is served.
     here().families.borrow_mut().remove(&volume_id(id, number));
@@ -245,13 +267,15 @@ impl Thin {
         self.pool().set_flags(known.id, read_only, held).await.map_err(store_error)
     }
 
-    pub(super) async fn diff(&self, from: &str, to: Option<&str>) -> Result<Vec<Extent>, StoreError> {
+    /// The extents that differ, and whether none of them is there without need.
+    pub(super) async fn diff(&self, from: &str, to: Option<&str>) -> Result<(Vec<Extent>, bool), StoreError> {
         let from = self.find(from)?;
         let to = to.map_or(Ok(self.number), |to| self.find(to))?;
         if from == to {
-            return Ok(Vec::new());
+            return Ok((Vec::new(), true));
         }
-        self.pool().diff(from, to).await.map_err(store_error)
+        let extents = self.pool().diff(from, to).await.map_err(store_error)?;
+        Ok((extents, self.pool().have_same_origin(from, to)))
     }
 
     /// A number that the volume gets with a rollback, and never had before.

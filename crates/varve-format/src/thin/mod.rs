@@ -6,17 +6,19 @@
 //! superblock names the roots of a checkpoint; the log says what happened since.
 
 mod mapping;
+mod origin;
 mod record;
 mod superblock;
 mod volume;
 
 pub use mapping::{MAPPING_LAYOUT, Mapping, SHARE_LAYOUT, Share};
+pub use origin::{ORIGIN_LAYOUT, Origin};
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, change_length};
 pub use superblock::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, SLOT_BLOCKS_MAX, SUPERBLOCK_LAYOUT, Superblock, slot_blocks_for,
 };
 pub use uuid::Uuid;
-pub use volume::{VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_key};
+pub use volume::{ORIGIN_ENTRIES, VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_key};
 
 use crate::layout::Layout;
 
@@ -28,8 +30,15 @@ pub const POOL_VERSION: u32 = 1;
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a pool, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 6] =
-    [&SUPERBLOCK_LAYOUT, &RECORD_LAYOUT, &ENTRY_LAYOUT, &MAPPING_LAYOUT, &SHARE_LAYOUT, &VOLUME_LAYOUT];
+pub const LAYOUTS: [&Layout; 7] = [
+    &SUPERBLOCK_LAYOUT,
+    &RECORD_LAYOUT,
+    &ENTRY_LAYOUT,
+    &MAPPING_LAYOUT,
+    &SHARE_LAYOUT,
+    &VOLUME_LAYOUT,
+    &ORIGIN_LAYOUT,
+];
 
 /// Why bytes are not the structure of a pool that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

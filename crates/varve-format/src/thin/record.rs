@@ -9,7 +9,7 @@
 //! - L1. The checksum covers all blocks of the record, with its number and the pool's id.
 //! - L2. A record has at least one entry and at most [`RECORD_BLOCKS_MAX`] blocks.
 
-use super::{PoolFormatError, SIZE, checksum_without, require};
+use super::{ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
 
 const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"VREC");
@@ -36,9 +36,10 @@ const KIND: Field = Field::new(
     0,
     1,
     "kind",
-    "1 map, 2 unmap, 3 zero, 4 create, 5 clone, 6 roll back, 7 remove, 8 forget, 9 resize, 10 set flags, 11 rename, 12 empty",
+    "1 map, 2 unmap, 3 zero, 4 create, 5 clone, 6 roll back, 7 remove, 8 forget, 9 resize, 10 set flags, 11 rename, 12 empty, 13 create over an origin",
 );
-const NAME_LENGTH: Field = Field::new(1, 1, "name_length", "bytes of the name behind the entry");
+const NAME_LENGTH: Field =
+    Field::new(1, 1, "name_length", "bytes behind the entry: of the name; of an origin and the name (13)");
 const RESERVED_2: Field = Field::new(2, 2, "reserved", "zero");
 const NUMBER: Field = Field::new(4, 4, "number", "parts (map); flags (create, clone, set flags)");
 const VOLUME: Field = Field::new(8, 8, "volume", "id of the volume");
@@ -76,8 +77,8 @@ pub enum Change {
     Unmap { volume: u64, start: u64, end: u64 },
     /// Parts of a volume are zeros, whatever lies below it.
     Zero { volume: u64, start: u64, end: u64 },
-    /// A volume was created.
-    Create { volume: u64, bytes: u64, created: u64, flags: u32, name: String },
+    /// A volume was created, over an origin or not.
+    Create { volume: u64, bytes: u64, created: u64, flags: u32, origin: Option<Origin>, name: String },
     /// A volume was created with all that `source` holds.
     Clone { volume: u64, source: u64, created: u64, flags: u32, name: String },
     /// A volume holds what `source` holds; what it held is `rest`'s, which is being removed.
@@ -102,7 +103,15 @@ pub fn change_length(change: &Change) -> usize {
         Change::Create { name, .. } | Change::Clone { name, .. } | Change::Rename { name, .. } => name.len(),
         _ => 0,
     };
-    ENTRY_LAYOUT.size + name.next_multiple_of(8)
+    ENTRY_LAYOUT.size + (origin_of(change).map_or(0, |_| ORIGIN_LAYOUT.size) + name).next_multiple_of(8)
+}
+
+/// The origin that stands in front of the name of a change.
+fn origin_of(change: &Change) -> Option<&Origin> {
+    match change {
+        Change::Create { origin, .. } => origin.as_ref(),
+        _ => None,
+    }
 }
 
 /// A record.
@@ -192,8 +201,9 @@ fn fields(change: &Change) -> (u8, u64, u64, u64, u64, &str) {
         Change::Map { volume, start, count, place } => (1, *volume, *count, *start, *place, ""),
         Change::Unmap { volume, start, end } => (2, *volume, 0, *start, *end, ""),
         Change::Zero { volume, start, end } => (3, *volume, 0, *start, *end, ""),
-        Change::Create { volume, bytes, created, flags, name } => {
-            (4, *volume, u64::from(*flags), *bytes, *created, name)
+        Change::Create { volume, bytes, created, flags, origin, name } => {
+            let kind = if origin.is_some() { 13 } else { 4 };
+            (kind, *volume, u64::from(*flags), *bytes, *created, name)
         }
         Change::Clone { volume, source, created, flags, name } => {
             (5, *volume, u64::from(*flags), *source, *created, name)
@@ -210,26 +220,31 @@ fn fields(change: &Change) -> (u8, u64, u64, u64, u64, &str) {
 
 fn encode_change(change: &Change, entry: &mut [u8]) {
     let (kind, volume, number, one, two, name) = fields(change);
+    let mut behind: Vec<u8> = origin_of(change).iter().flat_map(|origin| origin.encode()).collect();
+    behind.extend_from_slice(name.as_bytes());
     entry[KIND.offset] = kind;
-    entry[NAME_LENGTH.offset] = u8::try_from(name.len()).expect("names are checked before they are stored");
+    entry[NAME_LENGTH.offset] = u8::try_from(behind.len()).expect("names are checked before they are stored");
     NUMBER.put_u32(entry, u32::try_from(number).expect("a run is no longer than a mapping"));
     VOLUME.put_u64(entry, volume);
     ONE.put_u64(entry, one);
     TWO.put_u64(entry, two);
-    entry[ENTRY_LAYOUT.size..ENTRY_LAYOUT.size + name.len()].copy_from_slice(name.as_bytes());
+    entry[ENTRY_LAYOUT.size..ENTRY_LAYOUT.size + behind.len()].copy_from_slice(&behind);
 }
 
 fn decode_change(entry: &[u8]) -> Result<Change, PoolFormatError> {
     let (volume, number, one, two) = (VOLUME.u64(entry), NUMBER.u32(entry), ONE.u64(entry), TWO.u64(entry));
-    let (name, padding) = entry[ENTRY_LAYOUT.size..].split_at(usize::from(entry[NAME_LENGTH.offset]));
+    let (behind, padding) = entry[ENTRY_LAYOUT.size..].split_at(usize::from(entry[NAME_LENGTH.offset]));
     let sound = RESERVED_2.is_zero(entry) && padding.iter().all(|byte| *byte == 0);
     require(sound, "reserved bytes are not zero")?;
+    let of_origin = if entry[KIND.offset] == 13 { ORIGIN_LAYOUT.size } else { 0 };
+    require(behind.len() >= of_origin, "an origin is cut short")?;
+    let (origin, name) = behind.split_at(of_origin);
     let name = String::from_utf8(name.to_vec()).map_err(|_| PoolFormatError::Invalid("a name"))?;
     let change = match entry[KIND.offset] {
         1 => Change::Map { volume, start: one, count: u64::from(number), place: two },
         2 => Change::Unmap { volume, start: one, end: two },
         3 => Change::Zero { volume, start: one, end: two },
-        4 => Change::Create { volume, bytes: one, created: two, flags: number, name },
+        4 => Change::Create { volume, bytes: one, created: two, flags: number, origin: None, name },
         5 => Change::Clone { volume, source: one, created: two, flags: number, name },
         6 => Change::RollBack { volume, source: one, rest: two },
         7 => Change::Remove { volume },
@@ -238,6 +253,10 @@ fn decode_change(entry: &[u8]) -> Result<Change, PoolFormatError> {
         10 => Change::SetFlags { volume, flags: number },
         11 => Change::Rename { volume, name },
         12 => Change::Empty { volume, rest: two },
+        13 => {
+            let origin = Some(Origin::decode(origin)?);
+            Change::Create { volume, bytes: one, created: two, flags: number, origin, name }
+        }
         _ => return Err(PoolFormatError::Invalid("a kind of change that there is not")),
     };
     let mut again = vec![0; entry.len()];
@@ -253,19 +272,21 @@ mod tests {
 
     fn sample() -> Record {
         let name = "büro".to_owned();
+        let origin = Some(Origin { store: uuid::Uuid::from_u128(1), snapshot: 2, created: 3, bytes: 4096 });
         let changes = vec![
             Change::Map { volume: 1, start: 2, count: 3, place: 4 },
             Change::Unmap { volume: 1, start: 2, end: 3 },
             Change::Zero { volume: 1, start: 2, end: 3 },
-            Change::Create { volume: 1, bytes: 8192, created: 9, flags: 1, name: name.clone() },
+            Change::Create { volume: 1, bytes: 8192, created: 9, flags: 1, origin: None, name: name.clone() },
             Change::Clone { volume: 2, source: 1, created: 9, flags: 0, name: name.clone() },
             Change::RollBack { volume: 1, source: 2, rest: 3 },
             Change::Remove { volume: 1 },
             Change::Forget { volume: 1 },
             Change::Resize { volume: 1, bytes: 4096 },
             Change::SetFlags { volume: 1, flags: 3 },
-            Change::Rename { volume: 1, name },
+            Change::Rename { volume: 1, name: name.clone() },
             Change::Empty { volume: 1, rest: 3 },
+            Change::Create { volume: 1, bytes: 8192, created: 9, flags: 4, origin, name },
         ];
         Record { sequence: 5, pool: 6, changes }
     }
@@ -280,7 +301,7 @@ mod tests {
     fn golden_bytes_and_round_trip() {
         let block = bytes(&sample());
         assert_eq!(&block[..4], b"VREC");
-        assert_eq!((block[8], block[16], block[24], block[28]), (5, 6, 1, 12));
+        assert_eq!((block[8], block[16], block[24], block[28]), (5, 6, 1, 13));
         assert_eq!(
             block[64..96],
             [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]

@@ -1,10 +1,11 @@
 //! A volume of a pool in the map of volumes: a few entries of 16 bytes, of which only those that change are written.
 //!
 //! Invariants:
-//! - V1. The entries of a volume are 0 to 3 and as many of the name as it is long; none is missing.
+//! - V1. The entries of a volume are 0 to 3, 4 to 6 if it lies over an origin, and as many of the name as it is long; none
+//!   is missing.
 //! - V2. A volume that is being removed has no name.
 
-use super::{PoolFormatError, require};
+use super::{Origin, PoolFormatError, require};
 use crate::layout::{Field, Layout};
 use crate::pdata::node::{Key, Value};
 
@@ -23,17 +24,24 @@ const SOURCE: Field = Field::new(
 );
 const CREATED: Field = Field::new(48, 8, "created", "entry 3: seconds since 1970-01-01 00:00 UTC");
 const RESERVED: Field = Field::new(56, 8, "reserved", "entry 3: zero");
-const NAME: Field = Field::new(64, 16, "name", "entries from 16 on: the name, 16 bytes each, then zeros");
+const ORIGIN: Field = Field::new(64, 48, "origin", "entries 4 to 6: what it lies over, if it does");
+const NAME: Field = Field::new(112, 16, "name", "entries from 16 on: the name, 16 bytes each, then zeros");
 
 /// The byte table of a volume.
 pub const VOLUME_LAYOUT: Layout = Layout::new(
     "Thin pool: volume",
     "Values of a volume's entries in the map of volumes, one behind the other. The key has the volume's id in its \
      upper 8 bytes and the number of the entry in the lower ones.",
-    80,
-    &[ROOT, SINCE, BYTES, MAPPED, FLAGS, NAME_LENGTH, SOURCE, CREATED, RESERVED, NAME],
+    128,
+    &[ROOT, SINCE, BYTES, MAPPED, FLAGS, NAME_LENGTH, SOURCE, CREATED, RESERVED, ORIGIN, NAME],
 );
 
+/// Entries of every volume.
+const ALWAYS: usize = 4;
+/// Entries of those that lie over an origin.
+const WITH_ORIGIN: usize = 7;
+/// Numbers of entries that only those have that lie over an origin.
+pub const ORIGIN_ENTRIES: std::ops::Range<u64> = ALWAYS as u64..FIRST_OF_NAME;
 const FIRST_OF_NAME: u64 = 16;
 const NAME_LENGTH_MAX: usize = 255;
 
@@ -87,6 +95,8 @@ pub struct VolumeRows {
     pub source: u64,
     /// When it was created.
     pub created: u64,
+    /// What it lies over; if and only if the flags say that there is something.
+    pub origin: Option<Origin>,
     /// Its name; empty while it is being removed.
     pub name: String,
 }
@@ -94,7 +104,8 @@ pub struct VolumeRows {
 impl VolumeRows {
     /// The entries of the volume.
     pub fn encode(&self) -> Vec<(Key, Value)> {
-        let mut bytes = vec![0; NAME.offset + self.name.len().next_multiple_of(16)];
+        assert_eq!(self.origin.is_some(), self.flags.has(VolumeFlags::ORIGIN), "V1");
+        let mut bytes = vec![0; ORIGIN.offset];
         for (field, number) in
             [(ROOT, self.root), (SINCE, self.since), (BYTES, self.bytes), (MAPPED, self.mapped)]
         {
@@ -104,47 +115,55 @@ impl VolumeRows {
         NAME_LENGTH.put_u32(&mut bytes, u32::try_from(self.name.len()).expect("a name is short"));
         SOURCE.put_u64(&mut bytes, self.source);
         CREATED.put_u64(&mut bytes, self.created);
-        bytes[NAME.offset..NAME.offset + self.name.len()].copy_from_slice(self.name.as_bytes());
-        let entry = |(index, value): (u64, &[u8])| {
-            let number = if index < 4 { index } else { index - 4 + FIRST_OF_NAME };
-            (volume_key(self.volume, number), value.try_into().expect("16 bytes"))
+        bytes.extend(self.origin.iter().flat_map(Origin::encode));
+        let unnamed = bytes.len() / 16;
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes.resize(bytes.len().next_multiple_of(16), 0);
+        let entry = |(index, value): (usize, &[u8])| {
+            let key = volume_key(self.volume, entry_number(index, unnamed));
+            (key, value.try_into().expect("16 bytes"))
         };
-        (0..).zip(bytes.chunks_exact(16)).map(entry).collect()
+        bytes.chunks_exact(16).enumerate().map(entry).collect()
     }
 
     /// The volume whose entries these are, in order.
     pub fn decode(volume: u64, entries: &[(Key, Value)]) -> Result<VolumeRows, PoolFormatError> {
-        let mut bytes = Vec::with_capacity(entries.len() * 16);
-        for (index, (key, value)) in (0_u64..).zip(entries) {
-            let number = if index < 4 { index } else { index - 4 + FIRST_OF_NAME };
-            require(*key == volume_key(volume, number), "V1: an entry is missing")?;
-            bytes.extend_from_slice(value);
-        }
-        require(entries.len() >= 4, "V1: an entry is missing")?;
-        let length = NAME_LENGTH.u32(&bytes) as usize;
-        require(length <= NAME_LENGTH_MAX, "V1: the length of the name")?;
-        require(bytes.len() == NAME.offset + length.next_multiple_of(16), "V1: the length of the name")?;
-        let (name, padding) = bytes[NAME.offset..].split_at(length);
-        require(
-            RESERVED.is_zero(&bytes) && padding.iter().all(|byte| *byte == 0),
-            "reserved bytes are not zero",
-        )?;
-        let name = String::from_utf8(name.to_vec()).map_err(|_| PoolFormatError::Invalid("a name"))?;
+        let bytes: Vec<u8> = entries.iter().flat_map(|(_, value)| *value).collect();
+        require(entries.len() >= ALWAYS, "V1: an entry is missing")?;
         let flags = VolumeFlags(FLAGS.u32(&bytes));
         require(flags.0 < 16, "a flag that there is not")?;
+        let unnamed = if flags.has(VolumeFlags::ORIGIN) { WITH_ORIGIN } else { ALWAYS };
+        let mut keys = entries.iter().map(|(key, _)| *key).enumerate();
+        let in_order = keys.all(|(index, key)| key == volume_key(volume, entry_number(index, unnamed)));
+        require(in_order && entries.len() >= unnamed, "V1: an entry is missing")?;
+        let length = NAME_LENGTH.u32(&bytes) as usize;
+        require(length <= NAME_LENGTH_MAX, "V1: the length of the name")?;
+        let (fixed, named) = bytes.split_at(unnamed * 16);
+        require(named.len() == length.next_multiple_of(16), "V1: the length of the name")?;
+        let (name, padding) = named.split_at(length);
+        let is_clear = RESERVED.is_zero(fixed) && padding.iter().all(|byte| *byte == 0);
+        require(is_clear, "reserved bytes are not zero")?;
+        let name = String::from_utf8(name.to_vec()).map_err(|_| PoolFormatError::Invalid("a name"))?;
         require(flags.has(VolumeFlags::REMOVING) == name.is_empty(), "V2: the name of a volume")?;
+        let origin = (unnamed == WITH_ORIGIN).then(|| Origin::decode(ORIGIN.bytes(fixed))).transpose()?;
         Ok(VolumeRows {
             volume,
-            root: ROOT.u64(&bytes),
-            since: SINCE.u64(&bytes),
-            bytes: BYTES.u64(&bytes),
-            mapped: MAPPED.u64(&bytes),
+            root: ROOT.u64(fixed),
+            since: SINCE.u64(fixed),
+            bytes: BYTES.u64(fixed),
+            mapped: MAPPED.u64(fixed),
             flags,
-            source: SOURCE.u64(&bytes),
-            created: CREATED.u64(&bytes),
+            source: SOURCE.u64(fixed),
+            created: CREATED.u64(fixed),
+            origin,
             name,
         })
     }
+}
+
+/// The number of the entry that is number `index` of those that a volume has; the first of the name is `unnamed`.
+fn entry_number(index: usize, unnamed: usize) -> u64 {
+    index.checked_sub(unnamed).map_or(index as u64, |of_name| FIRST_OF_NAME + of_name as u64)
 }
 
 #[cfg(test)]
@@ -162,6 +181,7 @@ mod tests {
             flags: VolumeFlags(VolumeFlags::READ_ONLY),
             source: 5,
             created: 6,
+            origin: None,
             name: "a name of more than sixteen bytes".into(),
         };
         let entries = rows.encode();
@@ -175,5 +195,33 @@ mod tests {
             assert!(VolumeRows::decode(7, &entries).is_err(), "V1: entry {missing}");
         }
         assert!(VolumeRows::decode(8, &entries).is_err());
+    }
+
+    #[test]
+    fn a_volume_has_an_origin_if_its_flags_say_so() {
+        let origin = Origin { store: uuid::Uuid::from_u128(1), snapshot: 2, created: 3, bytes: 4096 };
+        let rows = VolumeRows {
+            volume: 7,
+            root: 0,
+            since: 0,
+            bytes: 8192,
+            mapped: 0,
+            flags: VolumeFlags(VolumeFlags::ORIGIN),
+            source: 0,
+            created: 6,
+            origin: Some(origin),
+            name: "name".into(),
+        };
+        let entries = rows.encode();
+        assert_eq!(entries.iter().map(|entry| entry.0 as u64).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 5, 6, 16]);
+        assert_eq!(VolumeRows::decode(7, &entries), Ok(rows));
+        for missing in 0..entries.len() {
+            let mut entries = entries.clone();
+            entries.remove(missing);
+            assert!(VolumeRows::decode(7, &entries).is_err(), "V1: entry {missing}");
+        }
+        let mut without = entries;
+        without[2].1[0] = 0; // the flags
+        assert!(VolumeRows::decode(7, &without).is_err(), "V1");
     }
 }

@@ -112,7 +112,11 @@ impl Pool {
             }
             from = span.end;
         }
-        let removing = volume.has(VolumeFlags::REMOVING);
+        let (removing, over) = (volume.has(VolumeFlags::REMOVING), volume.over.get());
+        let is_over = over.is_none_or(|over| over.bytes <= volume.bytes.get());
+        if !is_over || over.is_some() != volume.has(VolumeFlags::ORIGIN) {
+            walk.report.errors.push(format!("volume {}: it does not lie over {over:?}", volume.id));
+        }
         if !removing && (mapped != volume.mapped.get() || last > volume.parts()) {
             let said = volume.mapped.get();
             walk.report.errors.push(format!("volume {}: {mapped} parts are mapped, not {said}", volume.id));

@@ -6,10 +6,11 @@
 use super::volume::Volume;
 use super::{Pool, Sabotage, index, io_error};
 use crate::pdata::{MapError, Pages, Stop, Tree};
+use std::ops::Range;
 use std::rc::Rc;
 use varve_block::{Durability, IoError};
 use varve_format::pdata::node::{Key, Value};
-use varve_format::thin::{PART_SIZE, Superblock, volume_key};
+use varve_format::thin::{ORIGIN_ENTRIES, PART_SIZE, Superblock, volume_key};
 
 impl Pool {
     /// T8: so few blocks are left for nodes that those given up should become free.
@@ -131,7 +132,7 @@ impl Pool {
         }
         let forgotten = self.forgotten.borrow().clone();
         for id in forgotten {
-            self.remove_rows(id, 0).await?;
+            self.remove_rows(id, 0..u64::MAX).await?;
             self.forgotten.borrow_mut().remove(&id);
         }
         Ok(())
@@ -144,15 +145,18 @@ impl Pool {
         for (key, value) in rows {
             self.change_table(|tree, pages| put(tree, pages, key, value)).await?;
         }
-        self.remove_rows(volume.id, last as u64 + 1).await
+        if volume.over.get().is_none() {
+            self.remove_rows(volume.id, ORIGIN_ENTRIES).await?;
+        }
+        self.remove_rows(volume.id, last as u64 + 1..u64::MAX).await
     }
 
-    /// Removes the entries of a volume from number `from` on.
-    async fn remove_rows(&self, volume: u64, from: u64) -> Result<(), MapError> {
-        let (start, end) = (volume_key(volume, from), volume_key(volume, u64::MAX));
+    /// Removes the entries of a volume with these numbers.
+    async fn remove_rows(&self, volume: u64, numbers: Range<u64>) -> Result<(), MapError> {
+        let (start, end) = (volume_key(volume, numbers.start), volume_key(volume, numbers.end));
         loop {
             let next = self.map.run(|pages| self.table.get().ceiling(pages, start)).await?;
-            let Some((key, _)) = next.filter(|(key, _)| *key <= end) else { return Ok(()) };
+            let Some((key, _)) = next.filter(|(key, _)| *key < end) else { return Ok(()) };
             self.change_table(|tree, pages| tree.remove(pages, key).map(drop)).await?;
         }
     }

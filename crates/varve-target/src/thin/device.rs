@@ -62,7 +62,7 @@ impl Front {
         let (from, to) = parts(Extent::new(offset, buffer.len() as u64));
         let resolve = |pages: &mut Pages| self.pool.attempt_resolve(pages, &self.volume, from, to);
         let segments = self.pool.map.run(resolve).await.map_err(io_error)?;
-        let (device, origin) = (self.pool.device(), self.volume.origin.borrow().clone());
+        let (device, origin) = (self.pool.device(), self.volume.shown()?);
         let (mut rest, mut pieces) = (buffer, Vec::with_capacity(segments.len()));
         for segment in segments {
             let after = rest.split_off(index(segment.count * PART_SIZE));
@@ -211,8 +211,9 @@ impl Front {
                 return Err(IoError::Gone);
             }
             let _ticket = self.pool.tickets.take();
-            if self.volume.has(VolumeFlags::ORIGIN) {
-                let count = (to - at).min(Mapping::COUNT_MAX);
+            let shown = self.volume.origin_parts();
+            if at < shown && !self.pool.sabotaged(Sabotage::UnmapOverOrigin) {
+                let count = (to.min(shown) - at).min(Mapping::COUNT_MAX);
                 let zeros = Mapping { start: at, count, place: 0, birth: 0 };
                 self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| io_error(error))?;
                 at += count;
@@ -239,14 +240,14 @@ impl Front {
         let (from, to) = parts(whole);
         let resolve = |pages: &mut Pages| self.pool.attempt_resolve_some(pages, &self.volume, from, to);
         let segments = self.pool.map.run(resolve).await.map_err(io_error)?;
-        let has_origin = self.volume.has(VolumeFlags::ORIGIN);
+        let shown = self.volume.origin_parts();
         let mut runs: Vec<StatusRun> = Vec::new();
-        for segment in segments {
+        for segment in segments.into_iter().flat_map(|segment| segment.cut(shown)) {
             let here = Extent::new(segment.start * PART_SIZE, segment.count * PART_SIZE);
             let Some(part) = here.intersect(extent) else { continue };
             let allocation = match segment.mapping {
                 Some(mapping) if mapping.place != 0 => Allocation::Data,
-                None if has_origin => Allocation::Data,
+                None if segment.start < shown => Allocation::Data,
                 _ => Allocation::Hole,
             };
             match runs.last_mut() {
@@ -261,7 +262,7 @@ impl Front {
 /// Reads one run: from the pool, as zeros without any request, or from below (T6).
 fn read_segment<'a>(
     device: &'a Device,
-    origin: Option<&'a Device>,
+    origin: Option<&'a (Device, u64)>,
     segment: Segment,
     mut buffer: Buffer,
 ) -> Result<Completion<'a>, IoError> {
@@ -269,8 +270,11 @@ fn read_segment<'a>(
     assert_eq!(segment.count * PART_SIZE, buffer.len() as u64, "every part is read once");
     match (segment.mapping, origin) {
         (Some(mapping), _) if mapping.place != 0 => Ok(device.read(mapping.place * PART_SIZE, buffer)),
-        (None, Some(origin)) if offset < origin.shape().size => {
-            let here = index((origin.shape().size - offset).min(buffer.len() as u64));
+        (None, Some((origin, shown))) if offset < *shown => {
+            let here = index((shown - offset).min(buffer.len() as u64));
+            if here == buffer.len() {
+                return Ok(origin.read(offset, buffer));
+            }
             let mut behind = buffer.split_off(here);
             behind.fill(0);
             Ok(join_pieces(vec![origin.read(offset, buffer), Completion::ready(Ok(behind))]))

@@ -7,17 +7,19 @@ use super::runs;
 use super::{Pool, PoolError};
 use crate::pdata::{MapError, Pages, Tree};
 use std::collections::BTreeSet;
+use std::ops::Range;
 use varve_block::Extent;
 use varve_format::pdata::node::Entries;
-use varve_format::thin::{Mapping, PART_SIZE};
+use varve_format::thin::{Mapping, Origin, PART_SIZE};
 
 /// Nodes of one tree that are left to compare, on one level or below.
 type Side = Vec<u64>;
 
 impl Pool {
     /// The extents in which `one` and `two` may differ, in order and joined. What lies behind the end of the shorter one
-    /// differs where the longer one has something. Zeros that were written differ from what never was. Writes to the two
-    /// volumes wait meanwhile.
+    /// differs where the longer one has something. Zeros that were written differ from what never was, and all that the
+    /// origin of one shows from what lies over another one or none ([`Pool::have_same_origin`]). Writes to the two volumes
+    /// wait meanwhile.
     pub async fn diff(&self, one: u64, two: u64) -> Result<Vec<Extent>, PoolError> {
         // The walk goes from node to node: none of them may be given up meanwhile.
         let _first = self.manage(one.min(two)).await;
@@ -28,7 +30,8 @@ impl Pool {
         two.gate.drained().await;
         let _ticket = self.tickets.take();
         let (first, second) = self.leaves_that_differ(one.tree.get(), two.tree.get()).await?;
-        Ok(compare(&first, &second))
+        let shown = origins_differ(one.over.get(), two.over.get());
+        Ok(compare(&first, &second, shown))
     }
 
     /// The runs of the leaves that only one of the two trees has.
@@ -77,9 +80,21 @@ fn strike(sides: &mut [Side; 2]) {
     two.retain(|block| !both.contains(block));
 }
 
-/// Where two lists of runs, each in order, say different things.
-fn compare(one: &[Mapping], two: &[Mapping]) -> Vec<Extent> {
+/// The parts in which a hole in one volume may not show what a hole in the other does.
+fn origins_differ(one: Option<Origin>, two: Option<Origin>) -> Range<u64> {
+    let parts = |over: Option<Origin>| over.map_or(0, |over| over.bytes / PART_SIZE);
+    let (one_shows, two_shows) = (parts(one), parts(two));
+    let is_same = one.map(|over| Origin { bytes: 0, ..over }) == two.map(|over| Origin { bytes: 0, ..over });
+    let from = if is_same { one_shows.min(two_shows) } else { 0 };
+    from..one_shows.max(two_shows)
+}
+
+/// Where two lists of runs, each in order, say different things; and the parts of `shown` in any case.
+fn compare(one: &[Mapping], two: &[Mapping], shown: Range<u64>) -> Vec<Extent> {
     let mut edges: BTreeSet<u64> = BTreeSet::new();
+    if !shown.is_empty() {
+        edges.extend([shown.start, shown.end]);
+    }
     for run in one.iter().chain(two) {
         edges.extend([run.start, run.end()]);
     }
@@ -88,7 +103,8 @@ fn compare(one: &[Mapping], two: &[Mapping]) -> Vec<Extent> {
     let (mut first, mut second) = (one.iter().peekable(), two.iter().peekable());
     for pair in edges.windows(2) {
         let (start, end) = (pair[0], pair[1]);
-        if place(&mut first, start, end) == place(&mut second, start, end) {
+        let is_same = place(&mut first, start, end) == place(&mut second, start, end);
+        if is_same && !shown.contains(&start) {
             continue;
         }
         match differing.last_mut() {

@@ -1,67 +1,140 @@
 //! Detaching a volume from the origin that it lies over: what shows through is copied, a little at a time.
 //!
 //! A dose is copied while the volume takes no changes, so that nothing that a client writes is overwritten. What was
-//! copied is mapped like anything else, so a job that a crash cuts short goes on behind it.
+//! copied is mapped like anything else, so that a job that a crash cuts short finds less to copy. Holes of the origin are
+//! not copied: a volume over nothing reads as zeros there too.
+//!
+//! Invariants:
+//! - G1. How far a volume is flattened is known to itself alone, and forgotten when it becomes what another one is.
+//! - G2. A volume lies over nothing only after all that showed through is mapped; its origin is let go of only after every
+//!   request has ended that began before that.
 
+use super::full::Attempt;
+use super::volume::Volume;
 use super::{Pool, PoolError, index};
 use crate::pdata::Pages;
-use varve_block::{Durability, Extent};
+use varve_block::{Allocation, Device, Durability, Extent, MIB, align_down};
 use varve_format::thin::{Change, Mapping, PART_SIZE, VolumeFlags};
 
-/// The most that one dose copies.
-const DOSE_BYTES: u64 = 1 << 20;
+/// The most that one dose looks at.
+const WINDOW_BYTES: u64 = 64 * MIB;
+
+/// How far a volume is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flattening {
+    /// Bytes from the volume's start on that show nothing of the origin any more.
+    pub done: u64,
+    /// Bytes of the origin that showed at first.
+    pub total: u64,
+}
 
 impl Pool {
-    /// Copies a little of what shows through from the origin, at `from` or behind it. Returns where to go on, or nothing
-    /// when the volume needs its origin no more. Snapshots of the volume keep theirs.
-    pub async fn flatten_some(&self, id: u64, from: u64) -> Result<Option<u64>, PoolError> {
-        self.keep_metadata_room().await?;
-        let volume = self.find(id)?;
-        if !volume.has(VolumeFlags::ORIGIN) {
-            return Ok(None);
-        }
-        let origin = volume.origin.borrow().clone();
-        let origin = origin.ok_or(PoolError::Misfit("the volume's origin is not there"))?;
-        let end = volume.bytes.get().min(origin.shape().size / PART_SIZE * PART_SIZE);
-        if from >= end {
-            let flags = volume.flags.get().with(VolumeFlags::ORIGIN, false).0;
-            self.make(Change::SetFlags { volume: id, flags })?;
-            self.commit().await?;
-            *volume.origin.borrow_mut() = None;
-            return Ok(None);
-        }
-        let closed = volume.gate.close();
-        volume.gate.drained().await;
-        let ticket = self.tickets.take();
-        let dose = Extent::new(from, (end - from).min(DOSE_BYTES));
-        let (first, last) = (dose.offset / PART_SIZE, dose.end() / PART_SIZE);
-        let resolve = |pages: &mut Pages| self.attempt_resolve(pages, &volume, first, last);
-        for segment in self.map.run(resolve).await?.into_iter().filter(|segment| segment.mapping.is_none()) {
-            let (mut start, mut count) = (segment.start, segment.count);
-            while count > 0 {
-                let unit = self.unit();
-                let take = |pages: &mut Pages| pages.take_loose_near(None, unit, start % unit, count);
-                let (place, taken) = self.map.run(take).await?;
-                let buffer = self.arena.take(index(taken * PART_SIZE));
-                let copied = match origin.read(start * PART_SIZE, buffer).await {
-                    Ok(buffer) => {
-                        self.device().write(place * PART_SIZE, buffer.freeze(), Durability::Volatile).await
-                    }
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = copied {
-                    self.map.pages().untake_loose((place, taken));
-                    return Err(error.into());
-                }
-                let new = Mapping { start, count: taken, place, birth: 0 };
-                if let Err((error, rest)) = self.map(&volume, new).await {
-                    self.map.pages().untake_loose((rest.place, rest.count));
-                    return Err(error.into());
-                }
-                (start, count) = (start + taken, count - taken);
+    /// Copies a little of what shows through from the origin. Returns how far it is, or nothing when the volume needs its
+    /// origin no more. Snapshots of the volume keep theirs.
+    pub async fn flatten_some(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
+        let mut attempt = Attempt::default();
+        loop {
+            self.is_sound()?;
+            self.keep_metadata_room().await?;
+            self.begin_attempt(&mut attempt);
+            match self.flatten_dose(id).await {
+                Err(PoolError::NoSpace) => self.make_room(&mut attempt).await?,
+                outcome => return outcome,
             }
         }
-        drop((ticket, closed));
-        Ok(Some(dose.end()))
+    }
+
+    async fn flatten_dose(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
+        let managing = self.manage(id).await;
+        let volume = self.find(id)?;
+        let closed = volume.gate.close();
+        volume.gate.drained().await;
+        let missing = |_| PoolError::Misfit("the volume's origin is not there");
+        let Some((origin, total)) = volume.shown().map_err(missing)? else { return Ok(None) };
+        if volume.flattened.get() >= total {
+            let flags = volume.flags.get().with(VolumeFlags::ORIGIN, false).0;
+            self.make(Change::SetFlags { volume: id, flags })?;
+            drop((closed, managing));
+            self.commit().await?;
+            self.tickets.ended(self.tickets.mark()).await; // G2
+            return Ok(None);
+        }
+        let _ticket = self.tickets.take();
+        let done = self.copy_some(&volume, &origin, total).await?;
+        assert!(done > volume.flattened.get(), "a dose gets on");
+        volume.flattened.set(done);
+        Ok(Some(Flattening { done, total }))
+    }
+
+    /// Copies what shows behind the part that is flattened; how far that is now.
+    async fn copy_some(&self, volume: &Volume, origin: &Device, total: u64) -> Result<u64, PoolError> {
+        let from = volume.flattened.get();
+        let window = Extent::between(from, total.min(from + WINDOW_BYTES));
+        let (first, last) = (window.offset / PART_SIZE, window.end() / PART_SIZE);
+        let resolve = |pages: &mut Pages| self.attempt_resolve_some(pages, volume, first, last);
+        let segments = self.map.run(resolve).await?;
+        let (mut left, mut seen) = (self.options.flatten_bytes, from);
+        for segment in segments {
+            seen = (segment.start + segment.count) * PART_SIZE;
+            if segment.mapping.is_some() {
+                continue;
+            }
+            let mut at = segment.start * PART_SIZE;
+            while at < seen {
+                let (mut length, is_data) = first_run(origin, Extent::between(at, seen)).await;
+                if is_data {
+                    length = length.min(left);
+                    if length == 0 {
+                        return Ok(at);
+                    }
+                    self.copy(volume, origin, Extent::new(at, length)).await?;
+                    left -= length;
+                }
+                at += length;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Copies an extent in which nothing is mapped.
+    async fn copy(&self, volume: &Volume, origin: &Device, extent: Extent) -> Result<(), PoolError> {
+        let (mut start, mut count) = (extent.offset / PART_SIZE, extent.length / PART_SIZE);
+        let unit = self.unit();
+        let mut hint = None;
+        while count > 0 {
+            let take = |pages: &mut Pages| pages.take_loose_near(hint, unit, start % unit, count);
+            let (place, taken) = self.map.run(take).await?;
+            let buffer = self.arena.take(index(taken * PART_SIZE));
+            let copied = match origin.read(start * PART_SIZE, buffer).await {
+                Ok(buffer) => {
+                    self.device().write(place * PART_SIZE, buffer.freeze(), Durability::Volatile).await
+                }
+                Err(error) => Err(error),
+            };
+            if let Err(error) = copied {
+                self.map.pages().untake_loose((place, taken));
+                return Err(error.into());
+            }
+            let new = Mapping { start, count: taken, place, birth: 0 };
+            if let Err((error, rest)) = self.map(volume, new).await {
+                self.map.pages().untake_loose((rest.place, rest.count));
+                return Err(error.into());
+            }
+            (start, count, hint) = (start + taken, count - taken, Some(place + taken));
+        }
+        self.notify_space();
+        Ok(())
+    }
+}
+
+/// The first run of `extent`, in whole parts, and whether it is to be copied.
+async fn first_run(origin: &Device, extent: Extent) -> (u64, bool) {
+    assert!(extent.is_aligned(PART_SIZE) && !extent.is_empty(), "M1: {extent:?}");
+    match origin.status(extent).await.as_deref() {
+        Ok([run, ..]) if run.allocation != Allocation::Data && run.length >= PART_SIZE => {
+            (align_down(run.length, PART_SIZE).min(extent.length), false)
+        }
+        Ok([run, ..]) => (run.length.next_multiple_of(PART_SIZE).min(extent.length), true),
+        _ => (extent.length, true),
     }
 }

@@ -8,7 +8,7 @@ use super::{Pool, PoolError};
 use crate::pdata::{Pages, Tree};
 use std::rc::Rc;
 use varve_block::{Device, Extent, LockMode, is_aligned};
-use varve_format::thin::{Change, PART_SIZE, VolumeFlags, VolumeRows};
+use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 use varve_format::{NAME_LENGTH_MAX as OWN_NAME_LENGTH_MAX, check_name};
 
 /// The longest name in a pool, in bytes: a number, `@` and a name.
@@ -22,8 +22,8 @@ pub struct NewVolume {
     pub name: String,
     /// Its size, a multiple of 4 KiB.
     pub bytes: u64,
-    /// Whether another device shows where nothing was written; see [`Pool::set_origin`].
-    pub over_origin: bool,
+    /// What shows where nothing was written, if not zeros; see [`Pool::attach_origin`].
+    pub origin: Option<Origin>,
 }
 
 /// A volume as it is now.
@@ -43,6 +43,8 @@ pub struct VolumeInfo {
     pub source: u64,
     /// When it was created, in seconds since 1970.
     pub created: u64,
+    /// What shows where it holds nothing.
+    pub origin: Option<Origin>,
     /// Of one that is being removed: bytes of it that are settled, from its start on, as of this boot.
     pub removed_bytes: u64,
 }
@@ -91,10 +93,17 @@ impl Pool {
     pub async fn create(&self, new: &NewVolume) -> Result<u64, PoolError> {
         self.check_new_name(&new.name)?;
         check_size(new.bytes)?;
-        let volume = self.new_id();
-        let flags = VolumeFlags::default().with(VolumeFlags::ORIGIN, new.over_origin).0;
-        let created = self.clock.date().0;
-        self.make(Change::Create { volume, bytes: new.bytes, created, flags, name: new.name.clone() })?;
+        let fits = |origin: Origin| {
+            let is_named = !origin.store.is_nil();
+            is_named && origin.bytes > 0 && origin.bytes <= new.bytes && is_aligned(origin.bytes, PART_SIZE)
+        };
+        if !new.origin.is_none_or(fits) {
+            return Err(PoolError::Misfit("of an origin at most the size of the volume shows"));
+        }
+        let (volume, origin) = (self.new_id(), new.origin);
+        let flags = VolumeFlags::default().with(VolumeFlags::ORIGIN, origin.is_some()).0;
+        let (bytes, created) = (new.bytes, self.clock.date().0);
+        self.make(Change::Create { volume, bytes, created, flags, origin, name: new.name.clone() })?;
         self.commit().await?;
         Ok(volume)
     }
@@ -200,22 +209,10 @@ impl Pool {
         self.commit().await
     }
 
-    /// What shows where nothing was ever written in a volume that lies over an origin; it is never changed.
-    pub fn set_origin(&self, id: u64, origin: Device) -> Result<(), PoolError> {
-        let volume = self.find(id)?;
-        let shape = origin.shape();
-        let fits = shape.block_size <= PART_SIZE as u32 && is_aligned(shape.size, PART_SIZE);
-        if !volume.has(VolumeFlags::ORIGIN) || !fits {
-            return Err(PoolError::Misfit("the volume does not lie over such an origin"));
-        }
-        *volume.origin.borrow_mut() = Some(origin);
-        Ok(())
-    }
-
     /// A volume as a device, of its present size.
     pub fn volume(self: &Rc<Self>, id: u64) -> Result<Device, PoolError> {
         let volume = self.find(id)?;
-        if volume.has(VolumeFlags::ORIGIN) && volume.origin.borrow().is_none() {
+        if volume.shown().is_err() {
             return Err(PoolError::Misfit("the volume's origin is not there"));
         }
         Ok(Device::new(Front::new(Rc::clone(self), volume)))
@@ -293,10 +290,18 @@ impl Pool {
     /// Makes a change that is not about single parts.
     pub(super) fn apply(&self, pages: &mut Pages, change: &Change) -> Result<(), PoolError> {
         match change {
-            Change::Create { volume, bytes, created, flags, name } => {
-                let flags = VolumeFlags(*flags);
-                let rows =
-                    VolumeRows { bytes: *bytes, created: *created, flags, ..empty_rows(*volume, name) };
+            Change::Create { volume, bytes, created, flags, origin, name } => {
+                let (flags, origin) = (VolumeFlags(*flags), *origin);
+                if flags.has(VolumeFlags::ORIGIN) != origin.is_some() {
+                    return Err(PoolError::Corrupt("a volume has an origin that its flags do not know"));
+                }
+                let rows = VolumeRows {
+                    bytes: *bytes,
+                    created: *created,
+                    flags,
+                    origin,
+                    ..empty_rows(*volume, name)
+                };
                 self.enter(rows);
             }
             Change::Clone { volume, source, created, flags, name } => {
@@ -309,6 +314,7 @@ impl Pool {
                     bytes: source.bytes.get(),
                     mapped,
                     flags: VolumeFlags(*flags | inherited),
+                    origin: source.over.get(),
                     source: source.id,
                     created: *created,
                     ..empty_rows(*volume, name)
@@ -325,6 +331,7 @@ impl Pool {
                 volume.mapped.set(source.mapped.get());
                 volume.bytes.set(source.bytes.get());
                 volume.source.set(*rest); // K2 of `rollback.rs`
+                volume.set_origin_of(&source);
             }
             Change::Empty { volume, rest } => {
                 let volume = self.known(*volume)?;
@@ -357,11 +364,20 @@ impl Pool {
             Change::Resize { volume, bytes } => {
                 let volume = self.known(*volume)?;
                 volume.bytes.set(*bytes);
+                // T6: what was cut off does not come back when it grows.
+                let cut = |over: Origin| Origin { bytes: over.bytes.min(*bytes), ..over };
+                volume.over.set(volume.over.get().map(cut));
                 volume
             }
             Change::SetFlags { volume, flags } => {
-                let volume = self.known(*volume)?;
-                volume.flags.set(VolumeFlags(*flags));
+                let (volume, flags) = (self.known(*volume)?, VolumeFlags(*flags));
+                if flags.has(VolumeFlags::ORIGIN) && volume.over.get().is_none() {
+                    return Err(PoolError::Corrupt("a volume is to lie over an origin that nobody knows"));
+                }
+                if !flags.has(VolumeFlags::ORIGIN) {
+                    volume.detach();
+                }
+                volume.flags.set(flags);
                 volume
             }
             Change::Rename { volume, name } => {
@@ -399,7 +415,8 @@ impl Pool {
     fn put_aside(&self, volume: &Volume, rest: u64) {
         assert_ne!(volume.id, rest, "the rest is another volume");
         let flags = VolumeFlags(VolumeFlags::REMOVING);
-        let rows = VolumeRows { flags, name: String::new(), volume: rest, ..volume.rows() };
+        let (name, origin) = (String::new(), None);
+        let rows = VolumeRows { flags, origin, name, volume: rest, ..volume.rows() };
         self.enter(rows);
     }
 }
@@ -436,6 +453,7 @@ fn info(volume: &Volume) -> VolumeInfo {
         source: volume.source.get(),
         created: volume.created,
         removed_bytes: volume.removed_bytes(),
+        origin: volume.over.get(),
     }
 }
 
@@ -449,6 +467,7 @@ fn empty_rows(volume: u64, name: &str) -> VolumeRows {
         flags: VolumeFlags::default(),
         source: 0,
         created: 0,
+        origin: None,
         name: name.to_owned(),
     }
 }

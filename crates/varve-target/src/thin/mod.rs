@@ -27,7 +27,8 @@
 //!   that commit: others may read what they let go of.
 //! - T5. A block that nobody holds any more is taken again only after a checkpoint without it is durable, and after
 //!   every request has ended that began before that checkpoint was frozen.
-//! - T6. A part that no volume ever wrote is never read from the device: it is zeros, or its origin's.
+//! - T6. A part that no volume ever wrote is never read from the device: it is zeros, or its origin's. A part that showed
+//!   something else once never shows the origin again: what is discarded over one is mapped as zeros.
 //! - T7. A clone is made while no write to its source is under way; nodes and blocks of before are older than the fence
 //!   of the clone (X2), so that nobody changes them in place unless he is found to be alone with them.
 //! - T8. The free blocks below the floor are taken only by nodes: deletes, trims, overwrites and commits go on in a full
@@ -45,6 +46,7 @@ mod full;
 mod holdings;
 mod manage;
 mod mapping;
+mod origin;
 mod recover;
 mod removal;
 mod rollback;
@@ -54,12 +56,13 @@ mod tickets;
 mod volume;
 
 pub use check::PoolReport;
+pub use flatten::Flattening;
 pub use full::{PoolEvent, WhenFull};
 pub use holdings::Holding;
 pub use manage::{ClaimedVolume, FrozenVolume, NewVolume, PoolUsage, VolumeInfo};
 pub use recover::PoolFormat;
 pub use removal::Removal;
-pub use varve_format::thin::{PoolFormatError, Uuid, VolumeFlags};
+pub use varve_format::thin::{Origin, PoolFormatError, Uuid, VolumeFlags};
 
 use crate::pdata::{CacheUse, Commit, Map, MapError, MetadataOrder, PolicyKind, Tree};
 use commit::Commits;
@@ -85,6 +88,8 @@ pub struct PoolOptions {
     pub metadata: MetadataOrder,
     /// What is acknowledged and not committed is committed after so long.
     pub commit_interval: Duration,
+    /// The most that one dose of a flattening copies; whole parts.
+    pub flatten_bytes: u64,
     /// What becomes of a write that finds no room, until [`Pool::set_when_full`] says something else.
     pub when_full: WhenFull,
     /// A fault for the tests that prove that the oracle finds it.
@@ -99,6 +104,7 @@ impl Default for PoolOptions {
             policy: PolicyKind::default(),
             metadata: MetadataOrder::Logged,
             commit_interval: Duration::from_secs(1),
+            flatten_bytes: 1 << 20,
             when_full: WhenFull::Error,
             sabotage: None,
         }
@@ -121,6 +127,8 @@ pub enum Sabotage {
     OverwriteShared,
     /// Blocks are overwritten in place that were shared at the last commit (breaks T4).
     OverwriteSharedLately,
+    /// What is zeroed over an origin shows that origin again (breaks T6).
+    UnmapOverOrigin,
 }
 
 /// Why something about a pool or its volumes cannot be done.

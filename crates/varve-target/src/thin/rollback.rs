@@ -53,9 +53,8 @@ impl Pool {
     /// K1: `target` becomes what `source` is, in this instant as soon as nobody changes either.
     async fn become_what(&self, target: &Volume, source: &Volume) -> Result<(), PoolError> {
         assert_ne!(target.id, source.id, "a volume is what it is already");
-        if target.has(VolumeFlags::ORIGIN) != source.has(VolumeFlags::ORIGIN) {
-            return Err(PoolError::Misfit("one of the volumes lies over an origin and the other does not"));
-        }
+        // A volume in use never becomes one that cannot be used.
+        source.shown()?;
         let _closed = (target.gate.close(), source.gate.close());
         target.gate.drained().await;
         source.gate.drained().await;

@@ -19,6 +19,18 @@ pub(super) struct Segment {
     pub(super) mapping: Option<Mapping>,
 }
 
+impl Segment {
+    /// The hole in two, where part `at` divides it.
+    pub(super) fn cut(self, at: u64) -> impl Iterator<Item = Segment> {
+        let end = self.start + self.count;
+        let middle = if self.mapping.is_none() { at.clamp(self.start, end) } else { end };
+        let piece =
+            move |(start, end): (u64, u64)| Segment { start, count: end - start, mapping: self.mapping };
+        let pieces = [(self.start, middle), (middle, end)];
+        pieces.into_iter().filter(|(start, end)| start < end).map(piece)
+    }
+}
+
 pub(super) fn decode(entry: &(Key, Value)) -> Mapping {
     Mapping::decode(entry.0, &entry.1).expect("what the map holds was encoded, and its checksum is sound")
 }

@@ -4,9 +4,9 @@ use super::shares::Shares;
 use crate::pdata::{Pages, Sharing, Stop, Tree};
 use crate::snapshot::gate::Gate;
 use std::cell::{Cell, RefCell};
-use varve_block::Device;
+use varve_block::{Device, IoError};
 use varve_format::pdata::node::{Key, Value};
-use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags, VolumeRows};
+use varve_format::thin::{Mapping, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 
 /// A volume.
 pub(super) struct Volume {
@@ -26,8 +26,12 @@ pub(super) struct Volume {
     pub(super) dirty: Cell<bool>,
     /// Changes by its client; closed while it is cloned or rolled back.
     pub(super) gate: Gate,
-    /// What shows where nothing is mapped, if the flags say that there is such a thing.
+    /// What it lies over, if and only if the flags say that there is something.
+    pub(super) over: Cell<Option<Origin>>,
+    /// That, as a device.
     pub(super) origin: RefCell<Option<Device>>,
+    /// So many bytes from its start on show nothing of the origin any more.
+    pub(super) flattened: Cell<u64>,
     /// Of one that is being removed: the first part that is not settled.
     pub(super) removed: Cell<u64>,
 }
@@ -46,7 +50,9 @@ impl Volume {
             created: rows.created,
             dirty: Cell::new(dirty),
             gate: Gate::default(),
+            over: Cell::new(rows.origin),
             origin: RefCell::new(None),
+            flattened: Cell::new(0),
             removed: Cell::new(0),
         }
     }
@@ -61,6 +67,7 @@ impl Volume {
             flags: self.flags.get(),
             source: self.source.get(),
             created: self.created,
+            origin: self.over.get(),
             name: self.name.borrow().clone(),
         }
     }
@@ -77,6 +84,37 @@ impl Volume {
     /// Of one that is being removed: bytes that are settled.
     pub(super) fn removed_bytes(&self) -> u64 {
         self.removed.get().min(self.parts()) * PART_SIZE
+    }
+
+    /// Number of parts, from its start on, in which what is not mapped is its origin's.
+    pub(super) fn origin_parts(&self) -> u64 {
+        self.over.get().map_or(0, |origin| origin.bytes / PART_SIZE)
+    }
+
+    /// T6: what shows where nothing is mapped, and in how many bytes from the start on.
+    pub(super) fn shown(&self) -> Result<Option<(Device, u64)>, IoError> {
+        let Some(over) = self.over.get() else { return Ok(None) };
+        let device = self.origin.borrow().clone().ok_or(IoError::Gone)?;
+        assert!(over.bytes <= device.shape().size, "an origin was compared when it was attached");
+        Ok(Some((device, over.bytes)))
+    }
+
+    /// It lies over what `other` lies over from now on, or over nothing.
+    pub(super) fn set_origin_of(&self, other: &Volume) {
+        let lies_over = other.over.get().is_some();
+        self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, lies_over));
+        self.over.set(other.over.get());
+        self.origin.borrow_mut().clone_from(&other.origin.borrow());
+        self.flattened.set(0);
+        self.dirty.set(true);
+    }
+
+    /// It lies over nothing from now on.
+    pub(super) fn detach(&self) {
+        self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, false));
+        self.over.set(None);
+        *self.origin.borrow_mut() = None;
+        self.dirty.set(true);
     }
 
     /// The map is another one now.

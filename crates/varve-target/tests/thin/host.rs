@@ -11,11 +11,13 @@ use varve_sim::{Client, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracl
 use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
 use varve_target::thin::{
-    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull,
+    NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull,
 };
 
 const POOL_SIZE_MAX: u64 = 10 << 20;
 const VOLUMES_MAX: usize = 12;
+/// What some of the volumes lie over.
+const ORIGIN: Origin = Origin { store: Uuid::from_u128(9), snapshot: 3, created: 5, bytes: 96 * KIB };
 
 /// A volume as the model knows it.
 struct Known {
@@ -53,6 +55,8 @@ impl RollBack {
 struct Model {
     /// An empty volume, the root of the family.
     nothing: Oracle,
+    /// What volumes lie over; it is never changed.
+    origin: Oracle,
     volumes: BTreeMap<String, Known>,
     doubts: Vec<Doubt>,
     count: u16,
@@ -62,6 +66,7 @@ struct Model {
 pub(crate) struct Host {
     world: World,
     disk: SimDisk,
+    below: SimDisk,
     options: PoolOptions,
     /// Whether the disk fails now and then while clients are at work.
     faulty: bool,
@@ -85,20 +90,18 @@ impl Host {
             },
             when_full: *random
                 .pick(&[WhenFull::Error, WhenFull::Pause { timeout: Duration::from_millis(2) }]),
+            flatten_bytes: *random.pick(&[4 * KIB, 20 * KIB, 1 << 20]),
             sabotage,
             ..PoolOptions::default()
         };
-        let model = Model {
-            nothing: Oracle::new(1, 0),
-            volumes: BTreeMap::new(),
-            doubts: Vec::new(),
-            count: 1,
-            pool_size,
-        };
+        let nothing = Oracle::new(1, 0);
+        let (below, origin) = write_origin(&world, &nothing, &mut random);
+        let (volumes, doubts) = (BTreeMap::new(), Vec::new());
+        let model = Model { nothing, origin, volumes, doubts, count: 2, pool_size };
         // Now and then a request takes so long that whole checkpoints pass by it.
         let stall = *random.pick(&[0, 10_000, 50_000]);
         let disk = SimDisk::new(POOL_SIZE_MAX);
-        let host = Host { disk, options, faulty, stall, model: RefCell::new(model), world };
+        let host = Host { disk, below, options, faulty, stall, model: RefCell::new(model), world };
         let format = PoolFormat {
             block_size: *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 64 * KIB]),
             log_bytes: Some(*random.pick(&[32 * KIB, 64 * KIB, 128 * KIB])),
@@ -148,15 +151,39 @@ impl Host {
         }
     }
 
+    fn attach_origin(&self, pool: &Pool) {
+        pool.attach_origin(&ORIGIN, &self.below.device(&self.world)).expect("it is what it was");
+    }
+
     /// Opens the pool and settles what the last crash left in doubt.
     pub(crate) async fn boot(&self) -> Boot<'_> {
         self.let_fail(false);
         let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
         let pool = Pool::open(device, arena, clock, self.options).await.expect("a pool can always be opened");
+        self.attach_origin(&pool);
         let boot = Boot { host: self, pool, full: Cell::new(false), ended: Cell::new(false) };
         boot.settle_doubts().await;
         boot
     }
+}
+
+/// A disk with what volumes lie over, durably: written here and there.
+fn write_origin(world: &World, nothing: &Oracle, random: &mut Random) -> (SimDisk, Oracle) {
+    let below = SimDisk::new(ORIGIN.bytes);
+    let mut oracle = nothing.snapshot(2);
+    oracle.grow(ORIGIN.bytes);
+    let oracle = Rc::new(RefCell::new(oracle));
+    let client = Client::new(below.device(world), world.arena(), Rc::clone(&oracle));
+    world.run(async {
+        for (_, piece) in Extent::new(0, ORIGIN.bytes).pieces(8 * KIB) {
+            if random.chance(3, 4) {
+                client.write(piece, Durability::Volatile).await.expect("no faults");
+            }
+        }
+        client.flush().await.expect("no faults");
+    });
+    let written = oracle.borrow().snapshot(2);
+    (below, written)
 }
 
 /// The host, running.
@@ -327,7 +354,7 @@ impl Boot<'_> {
         self.host.world.clock().sleep(pause).await;
         let idle: Vec<String> = self.names().into_iter().filter(|name| !busy.contains(name)).collect();
         let room = self.names().len() < VOLUMES_MAX;
-        match random.below(19) {
+        match random.below(22) {
             0..=1 if room => self.create(random).await,
             2..=6 if room && !self.names().is_empty() => self.snapshot(random).await,
             7..=8 if !idle.is_empty() => self.remove(random.pick::<String>(&idle)).await,
@@ -349,6 +376,10 @@ impl Boot<'_> {
             16 if !busy.is_empty() => self.look(random.pick::<String>(busy), &self.names(), random).await,
             17 if !idle.is_empty() => self.look(random.pick::<String>(&idle), &self.names(), random).await,
             18 => self.retune(random),
+            19..=21 if !self.names().is_empty() => {
+                let names = self.names();
+                self.flatten(random.pick::<String>(&names), random).await;
+            }
             _ if self.names().is_empty() => self.create(random).await,
             _ => {}
         }
@@ -399,10 +430,15 @@ impl Boot<'_> {
 
     async fn create(&self, random: &mut Random) {
         let (name, number) = self.new_name();
-        let bytes = random.between(1, 130) * 4 * KIB;
+        let mut bytes = random.between(1, 130) * 4 * KIB;
         let mut oracle = self.host.model.borrow().nothing.snapshot(number);
+        let mut origin = None;
+        if random.chance(1, 3) {
+            (oracle, origin) = self.over_origin(number, random);
+            bytes = bytes.max(ORIGIN.bytes);
+        }
         oracle.grow(bytes);
-        let new = NewVolume { name: name.clone(), bytes, over_origin: false };
+        let new = NewVolume { name: name.clone(), bytes, origin };
         let oracle = Rc::new(RefCell::new(oracle));
         // The id is not known before: it is looked up when the doubt is settled.
         let creating = self.pool.create(&new);
@@ -414,8 +450,35 @@ impl Boot<'_> {
             return;
         }
         let id = created.expect("there is always space for this");
+        self.host.attach_origin(&self.pool);
         assert!(self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name)).is_some());
         self.enter(&name, Known { id, oracle, read_only: false });
+    }
+
+    /// A volume over some of the origin: what it shows, and how much of it.
+    fn over_origin(&self, number: u16, random: &mut Random) -> (Oracle, Option<Origin>) {
+        let mut oracle = self.host.model.borrow().origin.snapshot(number);
+        let bytes = random.between(1, ORIGIN.bytes / (4 * KIB)) * 4 * KIB;
+        if bytes < ORIGIN.bytes {
+            let behind = oracle.zero_started(Extent::between(bytes, ORIGIN.bytes));
+            oracle.write_finished(behind, Durability::Durable);
+        }
+        (oracle, Some(Origin { bytes, ..ORIGIN }))
+    }
+
+    /// A few doses, or until the volume needs no origin any more; what it holds stays the same.
+    async fn flatten(&self, name: &str, random: &mut Random) {
+        for _ in 0..random.between(1, 30) {
+            let flattened = self.pool.flatten_some(self.id(name)).await;
+            if self.is_fault(&flattened) {
+                return;
+            }
+            match flattened {
+                Ok(Some(_)) => {}
+                Ok(None) | Err(PoolError::NoSpace) => return,
+                Err(error) => panic!("no faults: {error}"),
+            }
+        }
     }
 
     async fn snapshot(&self, random: &mut Random) {
@@ -505,6 +568,10 @@ impl Boot<'_> {
     }
 
     async fn empty(&self, name: &str) {
+        let id = self.id(name);
+        if self.pool.list().iter().any(|volume| volume.id == id && volume.origin.is_some()) {
+            return; // What lies over an origin is not emptied in one go.
+        }
         let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
         let whole = Extent::new(0, oracle.borrow().size());
         let token = oracle.borrow_mut().zero_started(whole);

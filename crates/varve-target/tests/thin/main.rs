@@ -85,6 +85,11 @@ fn a_shared_block_overwritten_in_place_is_noticed() {
 }
 
 #[test]
+fn zeros_that_show_the_origin_again_are_noticed() {
+    assert!(noticed(Sabotage::UnmapOverOrigin) > 0);
+}
+
+#[test]
 fn a_block_overwritten_in_place_that_a_crash_would_share_again_is_noticed() {
     assert!(noticed(Sabotage::OverwriteSharedLately) > 0);
 }

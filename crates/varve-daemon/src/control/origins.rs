@@ -1,0 +1,201 @@
+//! What thin volumes lie over: chosen when they are made, found again at every start, kept as long as anybody needs it.
+//!
+//! Invariants:
+//! - O1. An origin is a read-only snapshot of the same group, and is held from before anything lies over it. So no store
+//!   drops it for want of space, and only what is held has to be asked whether anything lies over it.
+//! - O2. A held snapshot is neither released nor removed while anything lies over it.
+//! - O3. A volume is served only when all that it lies over is; until then it says why it is not.
+
+use super::Control;
+use super::find::Located;
+use super::groups::KnownGroup;
+use super::snapshots::snapshot_name;
+use crate::failures;
+use crate::shard::here;
+use crate::shard::origins::{self, Place};
+use crate::shard::states::Target;
+use crate::shard::thin::ThinVolume;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_os::{ShardContext, ShardHandle};
+use varve_target::snapshot::StoreError;
+use varve_target::thin::Origin;
+use varve_vg::names::VolumeName;
+
+/// A snapshot over which a volume is to be made.
+pub(super) struct Base {
+    /// `VG/LV@SNAP`.
+    pub(super) name: VolumeName,
+    /// Who it is; all of it shows.
+    pub(super) origin: Origin,
+    /// Where it lives.
+    pub(super) place: Place,
+    located: Located,
+    is_held: bool,
+}
+
+impl KnownGroup {
+    /// Why a thin volume is not served.
+    pub(super) fn adrift(&self, thin: &ThinVolume) -> Failure {
+        let same = |known: &&(Uuid, u64, Failure)| {
+            thin.origin.is_some_and(|origin| (origin.store, origin.snapshot) == (known.0, known.1))
+        };
+        match self.adrift.iter().find(same) {
+            Some((_, _, failure)) => failure.clone(),
+            None => Failure::new(Code::VolumeUnusable, "what the volume lies over is not there")
+                .help("varve status"),
+        }
+    }
+
+    /// The owner of an origin and where that is served.
+    fn place_of(&self, origin: &Origin) -> Option<Place> {
+        let mut volumes = self.group.logical_volumes().iter();
+        let owner = volumes.find(|volume| {
+            volume.id == origin.store || volume.stores().any(|store| store.id == origin.store)
+        })?;
+        let home = self.homes.get(&owner.id).filter(|home| home.unusable.is_none())?;
+        Some(Place { home: home.shard.clone(), owner: owner.id })
+    }
+
+    /// Pools in use, and where they are.
+    fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
+        let pools = self.group.logical_volumes().iter().filter(|volume| volume.is_pool());
+        let home = |id: Uuid| self.homes.get(&id).filter(|home| home.unusable.is_none());
+        pools.filter_map(|pool| Some((pool.id, home(pool.id)?.shard.clone()))).collect()
+    }
+}
+
+impl Control {
+    /// The snapshot `text`, if a volume of the group `group` can lie over it.
+    pub(super) async fn find_base(&self, text: &str, group: Uuid) -> Result<Base, Failure> {
+        let asked: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
+        if asked.snapshot.is_none() {
+            let message = format!("{asked} may change: only a read-only snapshot can be an origin");
+            let help = format!("varve snap create {asked}@base --read-only, then --origin {asked}@base");
+            return Err(Failure::new(Code::BadOrigin, message).help(help));
+        }
+        let name = snapshot_name(text)?;
+        let located = self.find_volume(&name)?;
+        if located.group != group {
+            let message = format!("{name} is in another group than the pool");
+            return Err(Failure::new(Code::BadOrigin, message).help("varve pool list"));
+        }
+        self.check_snapshot(&located, &name).await?;
+        let found =
+            self.facts(&located).await.into_iter().find(|facts| Some(&facts.name) == name.snapshot.as_ref());
+        let facts = found.ok_or_else(|| {
+            Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}"))
+                .help("varve snap list")
+        })?;
+        if !facts.read_only {
+            let message = format!("{name} may be written: only a read-only snapshot can be an origin");
+            let help = format!("varve snap create {}@base --read-only", name.origin());
+            return Err(Failure::new(Code::BadOrigin, message).help(help));
+        }
+        let Target { store, number } = facts.target;
+        let origin = Origin { store, snapshot: number, created: facts.created, bytes: facts.size };
+        let owner = if facts.is_thin { store } else { located.volume.id };
+        let place = Place { home: located.home.clone(), owner };
+        Ok(Base { name, origin, place, located, is_held: facts.held })
+    }
+
+    /// O1: protects a snapshot that is about to be an origin.
+    pub(super) async fn hold_base(&self, base: &Base) -> Result<(), Failure> {
+        if base.is_held {
+            return Ok(());
+        }
+        let (volume, name) = (base.located.volume.id, base.name.snapshot.clone().unwrap_or_default());
+        let held = base.located.home.run(async move |_: ShardContext| match here().family(volume) {
+            Some(family) => family.hold_snapshot(&name, true).await,
+            None => Err(StoreError::NotFound),
+        });
+        let held = held.await.map_err(failures::gone)?;
+        held.map_err(|error| failures::store(&base.name.to_string(), &error))?;
+        self.event(&base.name.to_string(), "held, because a volume is made over it");
+        Ok(())
+    }
+
+    /// O3: leads the volumes of all pools of a group to what they lie over, as far as that is there. One may lie over a
+    /// snapshot of another that lies over something itself.
+    pub(super) async fn attach_origins(&self, group: Uuid) {
+        let Ok(pools) = self.with_group(group, KnownGroup::pools_in_use) else { return };
+        loop {
+            let (mut attached, mut adrift) = (false, Vec::new());
+            for (pool, home) in &pools {
+                let id = *pool;
+                let missing = home.run(async move |_: ShardContext| origins::missing(id)).await;
+                for origin in missing.unwrap_or_default() {
+                    match self.attach(group, id, home, origin).await {
+                        Ok(()) => attached = true,
+                        Err(failure) => adrift.push((origin.store, origin.snapshot, failure)),
+                    }
+                }
+            }
+            let is_settled = !attached || adrift.is_empty();
+            if is_settled {
+                for (store, snapshot, failure) in &adrift {
+                    tracing::error!(%store, snapshot, %failure, "what volumes lie over is not there");
+                }
+            }
+            if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+                known.adrift = adrift;
+            }
+            if is_settled {
+                return;
+            }
+        }
+    }
+
+    async fn attach(
+        &self,
+        group: Uuid,
+        pool: Uuid,
+        home: &ShardHandle,
+        origin: Origin,
+    ) -> Result<(), Failure> {
+        let lost = || {
+            let message = "the volume that it lies over a snapshot of is not there";
+            Failure::new(Code::VolumeUnusable, message).help("varve lv list")
+        };
+        let place = self.with_group(group, |known| known.place_of(&origin))?.ok_or_else(lost)?;
+        let control = self.shards[0].clone();
+        let attached = home.run(async move |context: ShardContext| {
+            origins::attach(&context, pool, origin, place, &control).await
+        });
+        attached.await.map_err(failures::gone)?
+    }
+
+    /// O2: refuses to give up a held snapshot over which something lies.
+    pub(super) async fn refuse_origin(&self, group: Uuid, target: Target, name: &str) -> Result<(), Failure> {
+        let (pools, all) = self.with_group(group, |known| {
+            let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
+            (known.pools_in_use(), pools.map(|pool| (pool.id, pool.name.clone())).collect::<Vec<_>>())
+        })?;
+        if let Some((_, pool)) = all.iter().find(|(id, _)| !pools.iter().any(|(known, _)| known == id)) {
+            let message = format!("the pool {pool} cannot be used, so nobody knows what lies over {name}");
+            return Err(Failure::new(Code::VolumeUnusable, message).help("varve pool list"));
+        }
+        let group_name = name.split('/').next().unwrap_or_default();
+        for (pool, home) in pools {
+            let above = home.run(async move |_: ShardContext| origins::above(pool, target));
+            let above = above.await.map_err(failures::gone)?;
+            if let Some(first) = above.first() {
+                let all: Vec<String> = above.iter().map(|own| format!("{group_name}/{own}")).collect();
+                let message = format!("{name} is what others lie over: {}", super::groups::few(&all));
+                let help = format!("varve lv flatten {group_name}/{first}, or remove it");
+                return Err(Failure::new(Code::SnapshotIsOrigin, message).help(help));
+            }
+        }
+        Ok(())
+    }
+
+    /// `VG/LV@SNAP` of what a volume lies over; its number if it is not there.
+    pub(super) async fn origin_name(&self, group: Uuid, origin: Origin) -> String {
+        let unknown = format!("snapshot {} of {}", origin.snapshot, origin.store);
+        let Ok(Some(place)) = self.with_group(group, |known| known.place_of(&origin)) else { return unknown };
+        let owner = place.owner;
+        let named = place.home.run(async move |_: ShardContext| origins::name(owner, &origin)).await;
+        let (Ok(Some(own)), Some((group, volume))) = (named, self.name_of(owner)) else { return unknown };
+        if own.contains('@') { format!("{group}/{own}") } else { format!("{group}/{volume}@{own}") }
+    }
+}

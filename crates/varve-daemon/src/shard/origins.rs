@@ -1,0 +1,166 @@
+//! What thin volumes lie over, on the shards: found where it lives, attached where the pool is, copied when a volume is to
+//! need it no more.
+//!
+//! Invariant A1: an origin is a read-only snapshot with the number and the date that the pool remembers; so nobody ever
+//! sees what another snapshot holds.
+
+use super::open_pool::OpenPool;
+use super::states::Target;
+use super::{here, thin};
+use crate::failures;
+use crate::jobs::Progress;
+use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Device, read_only, widen};
+use varve_os::{ShardContext, ShardHandle};
+use varve_target::thin::{Origin, VolumeFlags, VolumeInfo};
+
+/// The least rest after a dose of copying.
+const REST_MIN: Duration = Duration::from_micros(200);
+
+/// Where an origin lives.
+#[derive(Clone)]
+pub(crate) struct Place {
+    /// On this shard.
+    pub(crate) home: ShardHandle,
+    /// The volume of which it is a snapshot, or the pool that it is in.
+    pub(crate) owner: Uuid,
+}
+
+/// What volumes of a pool lie over that cannot be used yet.
+pub(crate) fn missing(pool: Uuid) -> Vec<Origin> {
+    here().pool(pool).map(|open| open.pool.missing_origins()).unwrap_or_default()
+}
+
+/// What lies over a snapshot: `LV` or `LV@SNAP` each.
+pub(crate) fn above(pool: Uuid, target: Target) -> Vec<String> {
+    let Some(open) = here().pool(pool) else { return Vec::new() };
+    let list = open.pool.list();
+    let lies_over = |volume: &&VolumeInfo| {
+        let over =
+            volume.origin.is_some_and(|over| (over.store, over.snapshot) == (target.store, target.number));
+        over && !volume.flags.has(VolumeFlags::REMOVING)
+    };
+    list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect()
+}
+
+/// The name of a volume or snapshot of a pool, without its group.
+fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
+    let Some((number, snapshot)) = volume.name.split_once('@') else { return volume.name.clone() };
+    let family = list.iter().find(|known| known.id.to_string() == number);
+    format!("{}@{snapshot}", family.map_or(number, |family| &family.name))
+}
+
+/// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.
+pub(crate) fn name(owner: Uuid, origin: &Origin) -> Option<String> {
+    if let Some(open) = here().pool(origin.store) {
+        let list = open.pool.list();
+        let volume = list.iter().find(|volume| is_origin(volume, origin))?;
+        return Some(own_name(volume, &list));
+    }
+    let descriptor = here().family(owner)?.open(origin.store)?.store.descriptor(origin.snapshot).ok()?;
+    Some(descriptor.name)
+}
+
+/// A1, in a pool.
+fn is_origin(volume: &VolumeInfo, origin: &Origin) -> bool {
+    let is_itself = volume.id == origin.snapshot && volume.created == origin.created;
+    is_itself && volume.flags.has(VolumeFlags::READ_ONLY) && !volume.flags.has(VolumeFlags::REMOVING)
+}
+
+/// The device of an origin that lives on this shard.
+fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, Failure> {
+    let lost = || {
+        let message = "the snapshot that it lies over is not there";
+        Failure::new(Code::VolumeUnusable, message).help("varve snap list")
+    };
+    if let Some(open) = here().pool(origin.store) {
+        let list = open.pool.list();
+        let volume = list.iter().find(|volume| is_origin(volume, origin)).ok_or_else(lost)?;
+        let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
+        return Ok(read_only(widen(device, context.arena())));
+    }
+    let family = here().family(owner).ok_or_else(lost)?;
+    let open = family.open(origin.store).ok_or_else(lost)?;
+    let descriptor = open.store.descriptor(origin.snapshot).map_err(|_| lost())?;
+    if descriptor.created.0 != origin.created || !descriptor.read_only {
+        return Err(lost()); // A1
+    }
+    let view = family.view(&descriptor.name).map_err(|error| failures::store("its origin", &error))?;
+    Ok(read_only(view))
+}
+
+/// A device for this shard onto an origin that lives on this one or another.
+pub(super) async fn reach(context: &ShardContext, place: &Place, origin: &Origin) -> Result<Device, Failure> {
+    if place.home.index() == context.index() {
+        return find(context, place.owner, origin);
+    }
+    let (owner, wanted) = (place.owner, *origin);
+    let portal = place.home.run(async move |there: ShardContext| {
+        find(&there, owner, &wanted).map(|device| there.portal(&device))
+    });
+    let portal = portal.await.map_err(failures::gone)??;
+    Ok(context.import(&portal))
+}
+
+/// Leads all volumes of a pool that lie over `origin` to it, and serves them.
+pub(crate) async fn attach(
+    context: &ShardContext,
+    pool: Uuid,
+    origin: Origin,
+    place: Place,
+    control: &ShardHandle,
+) -> Result<(), Failure> {
+    let open = thin::pool(pool)?;
+    let device = reach(context, &place, &origin).await?;
+    open.pool.attach_origin(&origin, &device).map_err(|error| failures::pool("its origin", &error))?;
+    for volume in open.pool.list().iter().filter(|volume| thin::is_volume(volume)) {
+        let is_served = here().family(thin::volume_id(pool, volume.id)).is_some();
+        if !is_served && open.pool.volume(volume.id).is_ok() {
+            thin::enter(&open, control, context, volume.id).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The number of a volume of a pool, or of a snapshot of it, and what that lies over.
+pub(crate) fn lies_over(
+    pool: Uuid,
+    number: u64,
+    snapshot: Option<&str>,
+) -> Result<(u64, Option<Origin>), Failure> {
+    let open = thin::pool(pool)?;
+    let list = open.pool.list();
+    let full = snapshot.map(|snapshot| format!("{number}@{snapshot}"));
+    let found = list.iter().find(|volume| match &full {
+        Some(full) => volume.name == *full,
+        None => volume.id == number,
+    });
+    let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list");
+    found.map(|volume| (volume.id, volume.origin)).ok_or_else(missing)
+}
+
+/// Copies what a volume of a pool shows of its origin, until it needs that no more. Rests as long as it works.
+pub(crate) async fn flatten(
+    context: &ShardContext,
+    pool: Uuid,
+    number: u64,
+    progress: &Progress,
+) -> Result<(), Failure> {
+    let clock = context.clock();
+    loop {
+        if progress.is_cancelled() {
+            return Err(Failure::new(Code::JobCancelled, "cancelled; what was copied stays"));
+        }
+        let open: Rc<OpenPool> = thin::pool(pool)?;
+        let begun = clock.now();
+        let flattened = open.pool.flatten_some(number).await;
+        match flattened.map_err(|error| failures::pool("the copy of the origin", &error))? {
+            None => return Ok(()),
+            Some(how_far) => progress.report(how_far.done, how_far.total),
+        }
+        clock.sleep(clock.now().since(begun).max(REST_MIN)).await;
+    }
+}

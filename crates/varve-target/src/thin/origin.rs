@@ -1,0 +1,49 @@
+//! What volumes lie over: snapshots outside of the pool, of which the pool knows only who they are. Its owner finds them.
+
+use super::{Pool, PoolError};
+use varve_block::Device;
+use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
+
+impl Pool {
+    /// `device` is the snapshot that volumes lie over `origin` of, as the pool knows it. Its content never changes.
+    pub fn attach_origin(&self, origin: &Origin, device: &Device) -> Result<(), PoolError> {
+        let shape = device.shape();
+        let volumes = self.volumes.borrow();
+        let above = volumes.values().filter(|volume| {
+            volume.over.get().is_some_and(|over| is_same(&over, origin)) && volume.origin.borrow().is_none()
+        });
+        for volume in above {
+            let shown = volume.over.get().map_or(0, |over| over.bytes);
+            if shape.size < shown || shape.block_size > PART_SIZE as u32 {
+                return Err(PoolError::Misfit("the origin is not what it was"));
+            }
+            *volume.origin.borrow_mut() = Some(device.clone());
+        }
+        Ok(())
+    }
+
+    /// What volumes lie over that cannot be used before that is attached, each once.
+    pub fn missing_origins(&self) -> Vec<Origin> {
+        let volumes = self.volumes.borrow();
+        let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
+        let missing = alive.filter(|volume| volume.origin.borrow().is_none());
+        let mut origins: Vec<Origin> = Vec::new();
+        for origin in missing.filter_map(|volume| volume.over.get()) {
+            if !origins.iter().any(|known| is_same(known, &origin)) {
+                origins.push(origin);
+            }
+        }
+        origins
+    }
+
+    /// Whether two volumes show the same where neither of them holds anything.
+    pub fn have_same_origin(&self, one: u64, two: u64) -> bool {
+        let over = |id| self.find(id).ok().and_then(|volume| volume.over.get());
+        over(one) == over(two)
+    }
+}
+
+/// Whether two origins are one snapshot, however much of it shows.
+fn is_same(one: &Origin, two: &Origin) -> bool {
+    Origin { bytes: 0, ..*one } == Origin { bytes: 0, ..*two }
+}
