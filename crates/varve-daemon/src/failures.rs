@@ -170,9 +170,10 @@ pub(crate) fn pool(what: &str, error: &PoolError) -> Failure {
         PoolError::Name => (Code::BadName, "varve explain V0008"),
         PoolError::TooSmall(_) => (Code::BadVolumeSize, "make the pool larger"),
         PoolError::Misfit(_) => (Code::BadVolumeSize, "varve explain V0306"),
-        PoolError::Format(_) | PoolError::Corrupt(_) => {
-            (Code::VolumeUnusable, "varve check PATH… of the group's disks, then varve repair PATH…")
-        }
+        PoolError::Format(_) | PoolError::Corrupt(_) => (
+            Code::VolumeUnusable,
+            "varve check PATH… of the group's disks, then varve repair --store VG/POOL PATH…",
+        ),
     };
     Failure::new(code, format!("{what}: {error}")).help(help)
 }

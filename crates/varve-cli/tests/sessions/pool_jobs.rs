@@ -3,7 +3,7 @@
 use crate::client::Client;
 use crate::harness::{World, http};
 use serde_json::{Value, json};
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 
 /// The group's first extent, in which the pool begins.
 const POOL_AT: u64 = 1 << 20;
@@ -149,4 +149,37 @@ fn what_pools_and_thin_volumes_refuse_names_their_own_commands() {
         assert!(text.contains(help), "varve {words}: {text}");
     }
     world.ok("snap create data/a@two --mode thin");
+}
+
+#[test]
+fn a_damaged_record_in_the_midst_of_a_pools_log_is_told_with_its_remedy_and_nothing_is_lost_in_silence() {
+    let mut world = with_pool();
+    world.ok("lv create data/a --pool p --size 8M");
+    world.ok("snap create data/a@one");
+    world.ok("snap create data/a@two");
+    world.kill();
+    // Behind the two superblocks lies the log: its first record says that the volume was made.
+    let path = world.path("d1");
+    let flip = || {
+        let mut disk = std::fs::OpenOptions::new().read(true).write(true).open(&path).expect("a disk");
+        let mut byte = [0];
+        disk.seek(SeekFrom::Start(POOL_AT + 8192 + 70))
+            .and_then(|_| disk.read_exact(&mut byte))
+            .expect("a byte");
+        disk.seek_relative(-1).and_then(|()| disk.write_all(&[byte[0] ^ 1])).expect("it is writable");
+    };
+    flip();
+    let checked = world.run("check d1 d2");
+    assert!(checked.exit == 7 && checked.stdout.contains("DAMAGED: pool: data/p"), "{}", checked.stdout);
+    world.start();
+    let pools = world.data("pool list");
+    assert_eq!(pools[0]["state"], "unusable");
+    let reason = pools[0]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("in the midst of the pool's log"), "{reason}");
+    let text = world.refused("lv create data/b --pool p --size 8M", 7, "V0307");
+    assert!(text.contains("help: varve check PATH… of the group's disks"), "{text}");
+    assert_eq!(world.stop(), Some(0));
+    flip();
+    world.start();
+    assert_eq!(world.data("snap list").as_array().map(Vec::len), Some(2), "all of it is there");
 }

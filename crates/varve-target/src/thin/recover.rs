@@ -209,6 +209,7 @@ impl Pool {
     /// Does again what the log says was done since the checkpoint.
     async fn replay(&self) -> Result<(), PoolError> {
         let records = self.read_log().await?;
+        self.check_end(&records).await?;
         for change in records.iter().flat_map(|(record, _)| &record.changes) {
             if let Change::Map { count, place, .. } = change {
                 let claimed = self.map.run(|pages| pages.claim_loose((*place, *count))).await?; // O1
@@ -243,7 +244,7 @@ impl Pool {
         Ok(())
     }
 
-    /// The records since the checkpoint, and where each begins in the ring.
+    /// The records since the checkpoint, up to the first that is missing, and where each begins in the ring.
     async fn read_log(&self) -> Result<Vec<(Record, u64)>, PoolError> {
         let (mut records, mut head, mut sequence) = {
             let ring = self.commits.ring.borrow();
@@ -257,17 +258,22 @@ impl Pool {
                     continue 'next;
                 }
             }
-            if let Some((later, block)) = self.find_record_behind(sequence).await {
-                tracing::error!(pool = %self.id, missing = sequence, near = head, later, block,
-                    "a record of the pool's log is damaged: a later one is there");
-                return Err(PoolError::Corrupt("a record in the midst of the pool's log is damaged"));
-            }
             return Ok(records);
         }
     }
 
+    /// O4: refuses a log of which `records` are not all.
+    async fn check_end(&self, records: &[(Record, u64)]) -> Result<(), PoolError> {
+        let first = self.commits.ring.borrow().sequence;
+        let missing = records.last().map_or(first, |(record, _)| record.sequence + 1);
+        let Some((later, block)) = self.find_record_behind(missing).await else { return Ok(()) };
+        tracing::error!(pool = %self.id, missing, later, block,
+            "a record of the pool's log is damaged: a later one is there");
+        Err(PoolError::Corrupt("a record in the midst of the pool's log is damaged"))
+    }
+
     /// O4: a sound record of after number `sequence`, wherever it lies in the ring: its number and its first block.
-    async fn find_record_behind(&self, sequence: u64) -> Option<(u64, u64)> {
+    pub(super) async fn find_record_behind(&self, sequence: u64) -> Option<(u64, u64)> {
         let (first, blocks) = {
             let ring = self.commits.ring.borrow();
             (ring.first, ring.blocks)
