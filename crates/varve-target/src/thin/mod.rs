@@ -41,6 +41,7 @@ mod checkpoint;
 mod commit;
 mod device;
 mod diff;
+mod discards;
 mod flatten;
 mod full;
 mod holdings;
@@ -52,15 +53,18 @@ mod removal;
 mod runs;
 mod shares;
 mod tickets;
+mod usage;
 mod volume;
 
 pub use check::PoolReport;
+pub use discards::Discards;
 pub use flatten::Flattening;
 pub use full::{PoolEvent, WhenFull};
 pub use holdings::Holding;
-pub use manage::{FrozenVolume, NewVolume, PoolUsage, VolumeInfo};
+pub use manage::{FrozenVolume, NewVolume, VolumeInfo};
 pub use recover::PoolFormat;
 pub use removal::Removal;
+pub use usage::PoolUsage;
 pub use varve_format::thin::{Origin, PoolFormatError, Uuid, VolumeFlags};
 
 use crate::pdata::{Commit, Map, MapError, PolicyKind, Tree};
@@ -123,6 +127,8 @@ pub enum Sabotage {
     OverwriteShared,
     /// Blocks are overwritten in place that were shared at the last commit (breaks T4).
     OverwriteSharedLately,
+    /// Blocks are taken again before the disks have answered to what they were told of them (breaks D1 of `discards.rs`).
+    PassDownLate,
     /// What is zeroed over an origin shows that origin again (breaks T6).
     UnmapOverOrigin,
 }
@@ -232,6 +238,7 @@ pub struct Pool {
     /// Held, by the ids of the volumes, by whoever clones, removes, resizes, rolls back, or walks through a whole map.
     managing: RangeLock,
     room: full::Room,
+    passing: discards::Passing,
     /// What was last found of what volumes hold alone.
     holdings: RefCell<BTreeMap<u64, holdings::Found>>,
     /// After a failed commit nothing is changed any more.

@@ -6,6 +6,7 @@
 //! - O3. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
 
 use super::commit::{Commits, Ring};
+use super::discards::Passing;
 use super::full::Room;
 use super::shares::Shares;
 use super::tickets::Tickets;
@@ -177,6 +178,7 @@ impl Pool {
             handover: RefCell::new(None),
             managing: RangeLock::new(),
             room: Room::new(options.when_full),
+            passing: Passing::default(),
             holdings: RefCell::default(),
             failed: Cell::new(None),
         }
