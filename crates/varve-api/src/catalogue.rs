@@ -185,6 +185,10 @@ catalogue! {
         "The pool has no free blocks, and the group had no free extents to extend it. `varve pool extend VG/POOL --size \
         +SIZE`, `varve vg extend VG PATH…`; trimming file systems and removing volumes or snapshots frees space too.";
 
+    OverCommitted = 317, NoSpace, "the pool may not promise so much",
+        "The pool was told to promise no more than it can hold: `--over-commit forbid`. Every volume and every snapshot counts \
+        with all of its size, because all of it can be written. `varve pool show VG/POOL` says how much may be promised; \
+        `varve pool extend VG/POOL --size +SIZE` raises that, `varve pool change VG/POOL --over-commit allow` lifts it.";
     BadOrigin = 316, Usage, "it cannot be an origin",
         "What a thin volume lies over never changes: it is a read-only snapshot of a volume of the same group, in a pool or \
         not. `varve snap create VG/LV@base --read-only`, `varve lv create VG/NEW --pool POOL --origin VG/LV@base`.";

@@ -25,6 +25,6 @@ pub use requests::{
     VolumeCreate,
 };
 pub use words::{
-    Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,
-    VolumeState, WhenFull,
+    Cache, Discards, Door, ExportState, GroupState, JobState, Layout, OverCommit, PhysicalVolumeState,
+    SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };

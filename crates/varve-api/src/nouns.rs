@@ -2,8 +2,8 @@
 
 use crate::envelope::Failure;
 use crate::words::{
-    Cache, Door, ExportState, GroupState, JobState, Layout, PhysicalVolumeState, SnapshotMode, SnapshotState,
-    VolumeState, WhenFull,
+    Cache, Discards, Door, ExportState, GroupState, JobState, Layout, OverCommit, PhysicalVolumeState,
+    SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -192,6 +192,12 @@ nouns! {
         pub timed_out: u64,
         /// What is done when it fills.
         pub policy: SnapshotPolicy,
+        /// What becomes of discards.
+        pub discards: Discards,
+        /// Whether it may promise its volumes more than it has.
+        pub over_commit: OverCommit,
+        /// The most that it can promise and keep, in bytes.
+        pub promise_max: u64,
         /// Where it lies.
         pub segments: Vec<Segment>,
     }

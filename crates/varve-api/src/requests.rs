@@ -3,7 +3,7 @@
 //! With `dry_run` the answer is a [`crate::Plan`] and nothing is changed. Names and sizes are texts in the grammar
 //! of the command line (`VG/LV@SNAP`, `10G`, `+2G`, `50%FREE`).
 
-use crate::words::{Cache, Door, Layout, SnapshotMode, WhenFull};
+use crate::words::{Cache, Discards, Door, Layout, OverCommit, SnapshotMode, WhenFull};
 use serde::{Deserialize, Serialize};
 
 macro_rules! requests {
@@ -33,6 +33,10 @@ pub struct PolicyWords {
     pub pause_timeout: Option<String>,
     /// When the stores, or the pool, grow and by how much: `80%:20%`, which is usual, or `off`.
     pub auto_extend: Option<String>,
+    /// What becomes of discards, in a pool; usually `keep`.
+    pub discards: Option<Discards>,
+    /// Whether a pool may promise its volumes more than it has; usually `allow`.
+    pub over_commit: Option<OverCommit>,
 }
 
 requests! {
@@ -102,7 +106,7 @@ requests! {
         text: String,
     }
 
-    /// Gives a group or a volume another name.
+    /// Gives a group, a volume or a pool another name.
     struct Rename {
         /// The new name.
         to: String,

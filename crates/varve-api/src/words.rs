@@ -125,6 +125,24 @@ words! {
         Error = "error",
     }
 
+    /// What becomes of what clients discard in a pool.
+    Discards {
+        /// Nothing.
+        Ignore = "ignore",
+        /// It is free in the pool.
+        Keep = "keep",
+        /// And the disks are told of blocks that nobody needs any more.
+        PassDown = "pass-down",
+    }
+
+    /// Whether a pool may promise its volumes more than it has.
+    OverCommit {
+        /// It may.
+        Allow = "allow",
+        /// No volume or snapshot is made or grows beyond that.
+        Forbid = "forbid",
+    }
+
     /// A protocol by which a volume can be reached.
     Door {
         /// Network block device.

@@ -18,7 +18,7 @@
 //! - T10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
 //! - T11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
 //! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
-//!   it, the pool itself knows.
+//!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
 
 mod areas;
 mod check;
@@ -178,7 +178,31 @@ pub enum WhenFull {
     Error,
 }
 
-/// What is done about a volume's exception stores when they fill.
+/// What becomes of what clients discard in a pool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Discards {
+    /// Nothing.
+    Ignore,
+    /// It is free in the pool.
+    #[default]
+    Keep,
+    /// And the disks are told of blocks that nobody needs any more.
+    PassDown,
+}
+
+/// Whether a pool may promise its volumes more than it has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OverCommit {
+    /// It may.
+    #[default]
+    Allow,
+    /// No volume or snapshot is made or grows beyond that.
+    Forbid,
+}
+
+/// What is done about a volume's exception stores, or a pool, that fill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorePolicyEntry {
@@ -191,13 +215,30 @@ pub struct StorePolicyEntry {
     pub extend_at_percent: Option<u64>,
     /// It grows by so much of its size, in percent.
     pub extend_by_percent: u64,
+    /// What becomes of discards, in a pool.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub discards: Discards,
+    /// Whether a pool may promise more than it has.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub over_commit: OverCommit,
 }
 
 impl Default for StorePolicyEntry {
     fn default() -> Self {
-        let (extend_at_percent, extend_by_percent) = (Some(80), 20);
-        Self { when_full: WhenFull::Pause, pause_timeout_ms: 60_000, extend_at_percent, extend_by_percent }
+        Self {
+            when_full: WhenFull::Pause,
+            pause_timeout_ms: 60_000,
+            extend_at_percent: Some(80),
+            extend_by_percent: 20,
+            discards: Discards::Keep,
+            over_commit: OverCommit::Allow,
+        }
     }
+}
+
+/// What is usual is not written.
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// An exception store of a volume: linear, one for all its dependent snapshots or for one independent one.

@@ -8,7 +8,8 @@ use varve_block::{Arena, Device, Durability, Extent, IoError, KIB, MIB, ZeroOpti
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
 use varve_target::thin::{
-    Holding, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage, Uuid, WhenFull,
+    Discards, Holding, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage,
+    Uuid, WhenFull,
 };
 
 const PART: u64 = 4 * KIB;
@@ -320,6 +321,7 @@ fn a_flattened_volume_holds_what_showed_and_needs_no_origin_and_its_snapshots_st
         assert!(read(&device, &arena, Extent::new(0, MIB)).await == before, "G2");
         assert_eq!(pool.missing_origins(), [ORIGIN], "the snapshot's");
         assert!(pool.volume(snapshot).is_err());
+        assert!(matches!(pool.roll_back(id, snapshot).await, Err(PoolError::Misfit(_))));
         pool.attach_origin(&ORIGIN, &origin).expect("it fits");
         let other = pool.volume(snapshot).expect("it is there");
         assert!(read(&other, &arena, Extent::new(0, MIB)).await == before);
@@ -384,6 +386,47 @@ fn a_flattening_in_a_full_pool_fails_and_goes_on_when_there_is_room() {
         while pool.flatten_some(id).await.expect("space").is_some() {}
         let device = pool.volume(id).expect("it is there");
         assert_eq!(parts(&device, &arena, &[0, 127, 128]).await, [5, 5, 0]);
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn the_disk_is_told_of_what_is_free_for_good_and_only_if_that_is_wanted() {
+    let world = World::new(18);
+    let disk = SimDisk::new(8 * MIB);
+    world.run(async {
+        let arena = world.arena();
+        let pool = fresh(disk.device(&world), &world).await;
+        let (id, device) = volume(&pool, "v", 4 * MIB).await;
+        write(&device, &arena, Extent::new(0, 2 * MIB), 1).await.expect("space");
+        pool.set_discards(Discards::Ignore);
+        device.discard(Extent::new(0, MIB)).await.expect("it is a hint");
+        assert_eq!(parts(&device, &arena, &[0, 255, 256]).await, [1, 1, 1], "nothing happens");
+        pool.set_discards(Discards::Keep);
+        device.discard(Extent::new(0, 64 * KIB)).await.expect("space");
+        pool.checkpoint().await.expect("no faults");
+        assert_eq!(parts(&device, &arena, &[0, 15, 16]).await, [0, 0, 1]);
+        assert_eq!(disk.counters().discards, 0, "the disk hears nothing");
+        pool.set_discards(Discards::PassDown);
+        let snapshot = pool.snapshot(id, "s", true).await.expect("space");
+        device.discard(Extent::new(0, MIB)).await.expect("space");
+        pool.checkpoint().await.expect("no faults");
+        let before = disk.counters().discards;
+        pool.remove(snapshot).await.expect("it is there");
+        while pool.remove_some(10).await.expect("no faults").volumes > 0 {}
+        let room = pool.usage().free;
+        // What the snapshot held alone is free now. In an idle pool the disk hears of it in time.
+        let idle = async {
+            world.clock().sleep(Duration::from_secs(4)).await;
+            assert!(disk.counters().discards > before, "the disk is told");
+            let now = pool.usage();
+            assert!(now.free >= room + 960 * KIB && now.returning < 64 * KIB, "D1: {now:?}");
+        };
+        let committing = pool.keep_committing();
+        futures_util::pin_mut!(idle, committing);
+        futures_util::future::select(idle, committing).await;
+        write(&device, &arena, Extent::new(0, MIB), 2).await.expect("space");
+        assert_eq!(parts(&device, &arena, &[0, 255, 256, 511]).await, [2, 2, 1, 1]);
         sound(&pool).await;
     });
 }
@@ -493,6 +536,41 @@ fn a_block_is_not_taken_again_while_it_is_read() {
     assert!(alike(&read_while_another_takes_the_blocks(None), 1), "T5");
     let sabotaged = read_while_another_takes_the_blocks(Some(Sabotage::ForgetReaders));
     assert!(!alike(&sabotaged, 1), "the fault is noticed");
+}
+
+/// The disk is told of freed blocks while another volume takes them, the last there are. Whether that one holds what was
+/// written to it.
+fn write_while_the_disk_is_told(sabotage: Option<Sabotage>) -> bool {
+    let world = World::new(19);
+    let disk = disk_without_instant_answers(4 * MIB);
+    world.run(async {
+        let (pool, _, device) = with_volume(&disk, &world, sabotage).await;
+        let (_, other) = volume(&pool, "w", 8 * MIB).await;
+        let (arena, clock, mut written) = (world.arena(), world.clock(), 0);
+        while write(&other, &arena, Extent::new(written, 16 * KIB), 2).await.is_ok() {
+            written += 16 * KIB;
+        }
+        pool.set_discards(Discards::PassDown);
+        device.discard(READ).await.expect("no faults");
+        let writes = async {
+            clock.sleep(Duration::from_millis(1)).await;
+            while write(&other, &arena, Extent::new(written, 16 * KIB), 2).await.is_ok() {
+                written += 16 * KIB;
+            }
+        };
+        let (told, ()) = futures_util::join!(pool.checkpoint(), writes);
+        told.expect("no faults");
+        // Everybody has ended, the disk too.
+        pool.checkpoint().await.expect("no faults");
+        assert!(written > 3 * MIB, "it took what was freed: {written}");
+        read(&other, &arena, Extent::new(0, written)).await.iter().all(|byte| *byte == 2)
+    })
+}
+
+#[test]
+fn the_disk_is_told_of_a_block_before_somebody_else_writes_there() {
+    assert!(write_while_the_disk_is_told(None), "D1");
+    assert!(!write_while_the_disk_is_told(Some(Sabotage::PassDownLate)), "the fault is noticed");
 }
 
 #[test]

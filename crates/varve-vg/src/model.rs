@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use uuid::Uuid;
 pub use varve_format::text::{
-    Area, Description, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume,
+    Area, Description, Discards, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume, OverCommit,
     PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, SetMemberEntry as SetMember,
     SnapshotSetEntry as SnapshotSet, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
     WhenFull,

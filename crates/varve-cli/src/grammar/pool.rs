@@ -2,7 +2,7 @@
 
 use super::{Change, Destroy};
 use clap::{Args, Subcommand};
-use varve_api::WhenFull;
+use varve_api::{Discards, OverCommit, WhenFull};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PoolVerb {
@@ -32,7 +32,7 @@ pub(crate) enum PoolVerb {
         #[command(flatten)]
         change: Change,
     },
-    /// Change what a pool does when it fills.
+    /// Change what a pool does when it fills, with discards, and with promises.
     #[command(name = "change")]
     Declare {
         /// The pool.
@@ -40,6 +40,17 @@ pub(crate) enum PoolVerb {
         name: String,
         #[command(flatten)]
         policy: PoolPolicyOptions,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Give a pool another name in its group.
+    Rename {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        /// Its new name: POOL, or VG/POOL of the same group.
+        #[arg(value_name = "NEW")]
+        to: String,
         #[command(flatten)]
         change: Change,
     },
@@ -67,6 +78,13 @@ pub(crate) struct PoolPolicyOptions {
     /// When the pool is extended from the group, and by how much of its size [default: 80%:20%].
     #[arg(long, value_name = "FILL%:GROWTH%|off")]
     pub(crate) auto_extend: Option<String>,
+    /// What becomes of what clients discard: nothing; it is free in the pool; or the disks are told too of blocks that
+    /// nobody needs any more, so that files below shrink [default: keep].
+    #[arg(long, value_name = "ignore|keep|pass-down")]
+    pub(crate) discards: Option<Discards>,
+    /// Whether volumes and snapshots may be promised more than the pool can hold [default: allow].
+    #[arg(long, value_name = "allow|forbid")]
+    pub(crate) over_commit: Option<OverCommit>,
 }
 
 /// What `varve pool create` takes.

@@ -9,7 +9,8 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Empty, Failure, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Resize, SnapshotPolicy, WhenFull,
+    Discards, Empty, Failure, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Rename, Resize,
+    SnapshotPolicy, WhenFull,
 };
 
 /// Carries out a verb of thin pools.
@@ -44,7 +45,16 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
         PoolVerb::Declare { name, policy, change } => {
             let request = PoolChange { policy: words(policy), ..PoolChange::default() };
             let call = post(&name, "/change", &request, change.dry_run);
-            session.change(call, |now: &Pool| format!("{}: {}", now.name, policy_text(&now.policy))).await
+            session
+                .change(call, |now: &Pool| {
+                    format!("{}: {}{}", now.name, policy_text(&now.policy), other_text(now))
+                })
+                .await
+        }
+        PoolVerb::Rename { name, to, change } => {
+            let request = Rename { to, ..Rename::default() };
+            let call = post(&name, "/rename", &request, change.dry_run);
+            session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
         }
         PoolVerb::Remove { name, destroy } => {
             let request = Remove::default();
@@ -57,8 +67,8 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
 }
 
 fn words(options: PoolPolicyOptions) -> PolicyWords {
-    let PoolPolicyOptions { when_full, pause_timeout, auto_extend } = options;
-    PolicyWords { when_full, pause_timeout, auto_extend }
+    let PoolPolicyOptions { when_full, pause_timeout, auto_extend, discards, over_commit } = options;
+    PolicyWords { when_full, pause_timeout, auto_extend, discards, over_commit }
 }
 
 fn url(name: &str, verb: &str) -> String {
@@ -117,6 +127,20 @@ fn policy_text(policy: &SnapshotPolicy) -> String {
     format!("{growth}; when it cannot, {full}")
 }
 
+/// What is declared of other things than a full pool, as far as it is not usual.
+fn other_text(pool: &Pool) -> String {
+    let discards = match pool.discards {
+        Discards::Ignore => "; discards do nothing",
+        Discards::Keep => "",
+        Discards::PassDown => "; the disks are told what is discarded",
+    };
+    let promises = match pool.over_commit {
+        OverCommit::Allow => "",
+        OverCommit::Forbid => "; no more is promised than there is",
+    };
+    format!("{discards}{promises}")
+}
+
 fn show(pool: &Pool) -> String {
     let head = pairs(&[
         ("pool", pool.name.clone()),
@@ -133,6 +157,8 @@ fn show(pool: &Pool) -> String {
         ("created", date(pool.created)),
         ("shard", pool.shard.to_string()),
         ("when full", policy_text(&pool.policy)),
+        ("discards", pool.discards.to_string()),
+        ("over-commit", format!("{}; {} can be kept", pool.over_commit, size(pool.promise_max))),
     ]);
     let mut table = Table::new(&["FROM>", "LENGTH>", "LIES ON"]);
     for segment in &pool.segments {

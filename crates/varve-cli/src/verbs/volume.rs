@@ -112,7 +112,7 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
 
 fn words(options: &PolicyOptions) -> PolicyWords {
     let PolicyOptions { when_full, pause_timeout, auto_extend } = options.clone();
-    PolicyWords { when_full, pause_timeout, auto_extend }
+    PolicyWords { when_full, pause_timeout, auto_extend, ..PolicyWords::default() }
 }
 
 /// The kind of volume that is asked for and not built, and what to do instead.

@@ -20,6 +20,7 @@ mod groups;
 mod instant;
 mod jobs;
 mod origins;
+mod over_commit;
 mod policy;
 mod pools;
 mod removal;

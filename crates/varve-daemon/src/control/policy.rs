@@ -7,12 +7,13 @@ use super::volumes::volume_name;
 use crate::failures;
 use crate::shard::here;
 use varve_api::{
-    AutoExtend, Changed, Code, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, SnapshotPolicy,
-    VolumeChange, WhenFull as ShownWhenFull,
+    AutoExtend, Changed, Code, Discards as ShownDiscards, Failure, LogicalVolume as ShownVolume,
+    OverCommit as ShownOverCommit, Plan, PolicyWords, SnapshotPolicy, VolumeChange,
+    WhenFull as ShownWhenFull,
 };
 use varve_os::ShardContext;
 use varve_vg::Change;
-use varve_vg::model::{StorePolicy, WhenFull};
+use varve_vg::model::{Discards, OverCommit, StorePolicy, WhenFull};
 
 /// `policy` with what `words` say; what they do not say stays.
 pub(super) fn changed(policy: StorePolicy, words: &PolicyWords) -> Result<StorePolicy, Failure> {
@@ -26,6 +27,19 @@ pub(super) fn changed(policy: StorePolicy, words: &PolicyWords) -> Result<StoreP
     }
     if let Some(text) = &words.pause_timeout {
         policy.pause_timeout_ms = milliseconds(text).ok_or_else(|| bad("--pause-timeout", text, "60s"))?;
+    }
+    if let Some(discards) = words.discards {
+        policy.discards = match discards {
+            ShownDiscards::Ignore => Discards::Ignore,
+            ShownDiscards::Keep => Discards::Keep,
+            ShownDiscards::PassDown => Discards::PassDown,
+        };
+    }
+    if let Some(over_commit) = words.over_commit {
+        policy.over_commit = match over_commit {
+            ShownOverCommit::Allow => OverCommit::Allow,
+            ShownOverCommit::Forbid => OverCommit::Forbid,
+        };
     }
     match words.auto_extend.as_deref() {
         None => {}
@@ -110,6 +124,23 @@ pub(super) fn shown_policy(policy: StorePolicy) -> SnapshotPolicy {
     }
 }
 
+/// What a pool does with discards, as it is shown.
+pub(super) fn shown_discards(policy: StorePolicy) -> ShownDiscards {
+    match policy.discards {
+        Discards::Ignore => ShownDiscards::Ignore,
+        Discards::Keep => ShownDiscards::Keep,
+        Discards::PassDown => ShownDiscards::PassDown,
+    }
+}
+
+/// Whether a pool may promise more than it has, as it is shown.
+pub(super) fn shown_over_commit(policy: StorePolicy) -> ShownOverCommit {
+    match policy.over_commit {
+        OverCommit::Allow => ShownOverCommit::Allow,
+        OverCommit::Forbid => ShownOverCommit::Forbid,
+    }
+}
+
 fn bad(option: &str, text: &str, example: &str) -> Failure {
     Failure::new(Code::Usage, format!("{text:?} is no value of {option}")).help(format!("{option} {example}"))
 }
@@ -161,6 +192,7 @@ mod tests {
             when_full: Some(ShownWhenFull::DropOldest),
             pause_timeout: Some("2s".into()),
             auto_extend: Some("90%:10%".into()),
+            ..PolicyWords::default()
         };
         let policy = changed(policy, &words).expect("sound");
         let shown = shown_policy(policy);

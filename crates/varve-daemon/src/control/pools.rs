@@ -6,7 +6,7 @@
 use super::Control;
 use super::change::shown;
 use super::find::Located;
-use super::policy::{changed, shown_policy};
+use super::policy::{changed, shown_discards, shown_over_commit, shown_policy};
 use super::snapshots::unit_size;
 use super::volumes::{shown_segments, volume_name};
 use crate::failures;
@@ -14,8 +14,8 @@ use crate::shard::open_pool::PoolFacts;
 use crate::shard::{here, thin};
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Resize,
-    VolumeState,
+    Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Rename,
+    Resize, VolumeState,
 };
 use varve_block::KIB;
 use varve_os::ShardContext;
@@ -128,13 +128,41 @@ impl Control {
         let located = self.find_pool(&name)?;
         if request.policy == PolicyWords::default() {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
-                .help("--when-full, --pause-timeout or --auto-extend"));
+                .help("--when-full, --pause-timeout, --auto-extend, --discards or --over-commit"));
         }
         let policy = changed(located.volume.store_policy.unwrap_or_default(), &request.policy)?;
         match self.declare(&located, policy, request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_pool(text).await.map(Changed::Done),
         }
+    }
+
+    /// Gives a pool another name; nobody below knows it by that.
+    pub(crate) async fn rename_pool(
+        &self,
+        text: &str,
+        request: Rename,
+    ) -> Result<Changed<ShownPool>, Failure> {
+        let _turn = self.turn().await?;
+        let name = volume_name(text)?;
+        let located = self.find_pool(&name)?;
+        let to = match request.to.split_once('/') {
+            Some(_) => volume_name(&request.to)?,
+            None => volume_name(&format!("{}/{}", name.group, request.to))?,
+        };
+        if to.group != name.group {
+            return Err(Failure::new(Code::Usage, "a pool stays in its group; only its own name changes"));
+        }
+        self.refuse_thin_name(located.group, &to.volume)?;
+        let commits = self.commits().await;
+        let change = Change::RenameVolume { from: name.volume.clone(), to: to.volume.clone() };
+        let planned = commits.plan(located.group, change, &format!("pool rename {name} {}", to.volume))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        commits.commit(located.group, planned, Vec::new()).await?;
+        drop(commits);
+        self.show_pool(&to.to_string()).await.map(Changed::Done)
     }
 
     /// Removes a pool in which there is no volume.
@@ -201,6 +229,9 @@ impl Control {
                 paused: facts.is_paused,
                 timed_out: facts.timed_out,
                 policy: shown_policy(volume.store_policy.unwrap_or_default()),
+                discards: shown_discards(volume.store_policy.unwrap_or_default()),
+                over_commit: shown_over_commit(volume.store_policy.unwrap_or_default()),
+                promise_max: facts.promise_max,
                 segments: shown_segments(known, volume),
             }
         })

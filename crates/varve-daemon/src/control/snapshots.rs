@@ -74,6 +74,7 @@ impl Control {
             self.refuse_names_of_sets(batch)?;
             self.check_new(batch, chunk_size.filter(|_| kind == StoreKind::Dependent)).await?;
         }
+        self.refuse_snapshots_beyond(&batches).await?;
         let chunk_size = chunk_size.unwrap_or(64 * KIB);
         if request.dry_run {
             return self.plan_snapshots(&batches, chunk_size, kind).await.map(Changed::Planned);
@@ -282,7 +283,7 @@ impl Control {
     }
 
     /// The same, of the snapshots with these names alone.
-    async fn facts_called(&self, located: &Located, names: &[String]) -> Vec<SnapshotFacts> {
+    pub(super) async fn facts_called(&self, located: &Located, names: &[String]) -> Vec<SnapshotFacts> {
         let (volume, names) = (located.volume.id, names.to_vec());
         let facts = located.home.run(async move |_: ShardContext| {
             here().family(volume).map(|family| family.snapshots_called(&names)).unwrap_or_default()

@@ -150,6 +150,7 @@ impl Control {
             _ => thin_size(&request.size, 0)?,
         };
         self.refuse_any_name(located.group, &name.volume)?;
+        self.refuse_over_commit(located.group, located.volume.id, bytes).await?;
         if request.dry_run {
             let (pool, size) = (format!("{}/{}", name.group, located.volume.name), format_size(bytes));
             let over =
@@ -206,6 +207,9 @@ impl Control {
         if bytes == before || (bytes > before) != grows {
             let message = format!("{name} has {before} bytes");
             return Err(Failure::new(Code::BadVolumeSize, message).help("varve lv extend, varve lv reduce"));
+        }
+        if grows {
+            self.refuse_over_commit(located.group, located.pool(), bytes - before).await?;
         }
         if request.dry_run {
             let (from, to) = (format_size(before), format_size(bytes));

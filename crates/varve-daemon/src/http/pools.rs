@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use varve_api::{Changed, Empty, Envelope, Pool, PoolChange, PoolCreate, Remove, Resize};
+use varve_api::{Changed, Empty, Envelope, Pool, PoolChange, PoolCreate, Remove, Rename, Resize};
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
@@ -16,6 +16,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(show_pool, remove_pool))
         .routes(routes!(extend_pool))
         .routes(routes!(change_pool))
+        .routes(routes!(rename_pool))
 }
 
 /// Which pools are listed.
@@ -80,4 +81,15 @@ async fn change_pool(
     Body(request): Body<PoolChange>,
 ) -> Reply<Changed<Pool>> {
     Ok(Data(control.call(async move |control| control.change_pool(&pool, request).await).await?))
+}
+
+/// Give a pool another name.
+#[utoipa::path(post, path = "/v1/pools/{pool}/rename", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    request_body = Rename, responses((status = 200, body = Envelope<Changed<Pool>>)))]
+async fn rename_pool(
+    State(control): State<ControlHandle>,
+    Path(pool): Path<String>,
+    Body(request): Body<Rename>,
+) -> Reply<Changed<Pool>> {
+    Ok(Data(control.call(async move |control| control.rename_pool(&pool, request).await).await?))
 }

@@ -15,10 +15,15 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Pool, PoolEvent, VolumeFlags, VolumeInfo, WhenFull as PoolWhenFull};
-use varve_vg::model::{StorePolicy, WhenFull};
+use varve_target::thin::{
+    Discards as PoolDiscards, Pool, PoolEvent, VolumeFlags, VolumeInfo, WhenFull as PoolWhenFull,
+};
+use varve_vg::model::{Discards, StorePolicy, WhenFull};
 use varve_vg::table::Table;
 
+/// Of what a pool can hold, one part in so many is not promised: the maps of volumes that are written at random, 4 KiB by
+/// 4 KiB, take less.
+const MAPS_SHARE: u64 = 32;
 /// Leaves, or larger parts that others hold too, of a dose.
 const DOSE_STEPS: u64 = 8;
 
@@ -42,6 +47,7 @@ pub(crate) struct PoolFacts {
     pub(crate) free: u64,
     pub(crate) percent: u64,
     pub(crate) virtual_bytes: u64,
+    pub(crate) promise_max: u64,
     pub(crate) volumes: u32,
     pub(crate) snapshots: u32,
     pub(crate) removing: u32,
@@ -58,6 +64,7 @@ impl OpenPool {
         context: &ShardContext,
         policy: StorePolicy,
     ) -> Rc<Self> {
+        pool.set_discards(discards(policy));
         let growth = Growth::new(Rc::clone(&pool), id, id, control, context, policy);
         let open = Rc::new(Self {
             id,
@@ -88,6 +95,7 @@ impl OpenPool {
     pub(crate) fn facts(&self) -> PoolFacts {
         let usage = self.pool.usage();
         let free = usage.free + usage.returning;
+        let room = usage.size.saturating_sub(usage.reserve + usage.fixed);
         let list = self.pool.list();
         let removing = |volume: &&VolumeInfo| volume.flags.has(VolumeFlags::REMOVING);
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -100,6 +108,7 @@ impl OpenPool {
             free,
             percent: self.pool.percent(),
             virtual_bytes: usage.virtual_bytes,
+            promise_max: room - room / MAPS_SHARE,
             volumes: count(list.len() - snapshots - leaving),
             snapshots: count(snapshots),
             removing: count(leaving),
@@ -111,6 +120,7 @@ impl OpenPool {
     /// Something else is declared for it from now on.
     pub(crate) fn set_policy(&self, policy: StorePolicy) {
         self.growth.set_policy(policy);
+        self.pool.set_discards(discards(policy));
     }
 
     /// The group has more free space than before.
@@ -161,6 +171,14 @@ impl OpenPool {
                 Dose::Failed(store_error(error))
             }
         }
+    }
+}
+
+fn discards(policy: StorePolicy) -> PoolDiscards {
+    match policy.discards {
+        Discards::Ignore => PoolDiscards::Ignore,
+        Discards::Keep => PoolDiscards::Keep,
+        Discards::PassDown => PoolDiscards::PassDown,
     }
 }
 

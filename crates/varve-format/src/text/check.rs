@@ -1,8 +1,9 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
 use super::{
-    Area, Description, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, PhysicalVolumeEntry,
-    PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry, TEXT_VERSION, WhenFull,
+    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, OverCommit,
+    PhysicalVolumeEntry, PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry, TEXT_VERSION,
+    WhenFull,
 };
 use crate::name::{NameError, check_name};
 use std::collections::{HashMap, HashSet};
@@ -231,6 +232,12 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     let drops = lv.store_policy.is_some_and(|policy| policy.when_full == WhenFull::DropOldest);
     if lv.is_pool() && (lv.read_only || drops || lv.stores().next().is_some()) {
         return problem("a pool is writable, has no exception store and drops no snapshots");
+    }
+    let is_of_pools = |policy: StorePolicyEntry| {
+        (policy.discards, policy.over_commit) != (Discards::Keep, OverCommit::Allow)
+    };
+    if !lv.is_pool() && lv.store_policy.is_some_and(is_of_pools) {
+        return problem("only a pool declares `discards` and `over_commit`");
     }
     lv.stores().try_for_each(|store| check_store(lv, store))
 }

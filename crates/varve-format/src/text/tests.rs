@@ -193,6 +193,8 @@ const BREAKAGES: &[Breakage] = &[
     ("T11", |d| set(d).members[0].names.clear(), "the set of snapshots"),
     ("T11", |d| set(d).members[0].after = u64::MAX, "the set of snapshots"),
     ("T11", |d| set(d).members[0].names[1] = "x y".into(), "the set of snapshots"),
+    ("T12", |d| policy(d).discards = Discards::PassDown, "vm1: only a pool declares"),
+    ("T12", |d| policy(d).over_commit = OverCommit::Forbid, "vm1: only a pool declares"),
 ];
 
 fn policy(description: &mut Description) -> &mut StorePolicyEntry {
@@ -229,6 +231,7 @@ fn policies_sets_and_independent_stores_survive_the_round_trip() {
         pause_timeout_ms: 1500,
         extend_at_percent: None,
         extend_by_percent: 50,
+        ..StorePolicyEntry::default()
     };
     add_independent(&mut description, 40, 9);
     let text = description.encode();

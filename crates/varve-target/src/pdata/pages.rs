@@ -4,6 +4,7 @@
 //! - G1. A change first reserves every block that it may need, so that it cannot stop half way (T3).
 
 mod budget;
+mod cooling;
 
 use super::cache::{Cache, CacheUse};
 use super::map::MapOptions;
@@ -48,6 +49,8 @@ pub struct Pages {
     space: Space,
     /// Free blocks set aside for the change that is about to be made.
     reserved: Vec<u64>,
+    /// How many blocks of data were given up.
+    data_given_up: u64,
     /// Free blocks that data may not take.
     floor: u64,
     /// Free blocks that no change may take, for the next commit.
@@ -77,6 +80,7 @@ impl Pages {
             cache: Cache::new(options.cache_bytes, options.policy),
             space,
             reserved: Vec::new(),
+            data_given_up: 0,
             floor: options.floor_blocks,
             commit_blocks: 0,
             promised: 0,
@@ -217,6 +221,7 @@ impl Pages {
     /// Gives up blocks of data; they are free once this transaction is committed (T2) and nobody who may have found
     /// them before reads them any more (T5).
     pub fn give_up(&mut self, run: Run) {
+        self.data_given_up += run.1;
         self.space.give_up(run);
     }
 

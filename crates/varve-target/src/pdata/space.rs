@@ -17,10 +17,13 @@
 //! - F3. And only when nobody reads it any more who was reading when that commit became durable (T5).
 //! - F4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
 //! - F5. A page stays in memory while its marks differ from those on the disk (`resident.rs`).
+//! - F6. If the device below is to be told of freed blocks, they are handed out only after it was.
 
+mod cooling;
 mod loose;
 mod resident;
 
+use cooling::Cooling;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
@@ -85,6 +88,8 @@ pub(super) struct Space {
     freezing: GivenUp,
     /// Free on the disk, but not before those have ended who were reading then (F3).
     waiting: Vec<(Weak<()>, Vec<Run>)>,
+    /// Free on the disk and read by nobody, but not before the device knows (F6).
+    cooling: Cooling,
     /// Held by everybody who reads.
     users: Rc<()>,
     /// Taken for content to which nothing leads yet: first block and number (F4).
@@ -125,6 +130,7 @@ impl Space {
             freed: GivenUp::default(),
             freezing: GivenUp::default(),
             waiting: Vec::new(),
+            cooling: Cooling::default(),
             users: Rc::new(()),
             loose: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
@@ -149,8 +155,12 @@ impl Space {
 
     /// Blocks given up that a commit, or the end of a request, will make free.
     pub(super) fn reclaimable(&self) -> u64 {
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs);
-        self.freed.runs().chain(self.freezing.runs()).chain(waiting).map(|run| run.1).sum()
+        self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk()).map(|run| run.1).sum()
+    }
+
+    /// Runs that are free on the disk and not here (F3, F6).
+    fn free_on_disk(&self) -> impl Iterator<Item = &Run> {
+        self.waiting.iter().flat_map(|(_, runs)| runs).chain(self.cooling.runs())
     }
 
     /// Blocks that are free on the disk once everything that was given up up to now is committed.
@@ -320,12 +330,12 @@ impl Space {
         groups.extend(self.freezing.runs().flat_map(|run| self.groups_of(*run)));
         let mut images: BTreeMap<u64, SpacePage> =
             groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs).copied();
+        let waiting = self.free_on_disk().copied();
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));
         for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
             for block in run.0..run.0 + run.1 {
                 let (group, index) = self.locate(block);
-                // A group of which no page is written: its page on the disk says so already (F3, F4).
+                // A group of which no page is written: its page on the disk says so already (F3, F4, F6).
                 if let Some(page) = images.get_mut(&group) {
                     page.set(index, false);
                 }
@@ -351,7 +361,7 @@ impl Space {
         self.committing.clear();
         let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
-        unread.into_iter().for_each(|run| self.set(run, false));
+        unread.into_iter().for_each(|run| self.come_back(run));
         let users = std::mem::replace(&mut self.users, Rc::new(()));
         self.waiting.push((Rc::downgrade(&users), read));
         drop(users);
@@ -363,7 +373,7 @@ impl Space {
         // In their order: who reads since an earlier commit may also read what a later one gave up.
         let ended = self.waiting.iter().take_while(|(users, _)| users.strong_count() == 0).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
-        ended.into_iter().flat_map(|(_, runs)| runs).for_each(|run| self.set(run, false));
+        ended.into_iter().flat_map(|(_, runs)| runs).for_each(|run| self.come_back(run));
     }
 
     /// The store grew to `end` blocks.

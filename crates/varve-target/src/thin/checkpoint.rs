@@ -182,6 +182,7 @@ impl Pool {
             self.tickets.ended(mark).await;
             self.try_hand_over();
         }
+        self.pass_down().await;
     }
 
     /// T5: makes free what the last checkpoint freed, if nobody of before is under way.

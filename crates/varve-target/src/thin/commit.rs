@@ -7,6 +7,7 @@
 //! - C1. One leads at a time; everything in a commit and a checkpoint is his.
 //! - C2. A record never lies over one that the last durable superblock needs.
 
+use super::discards::Discards;
 use super::{Pool, PoolError, Sabotage, index};
 use crate::pdata::MetadataOrder;
 use std::cell::{Cell, RefCell};
@@ -170,9 +171,14 @@ impl Pool {
         Ok(self.join_commit(false).await?)
     }
 
-    /// As [`Pool::commit`], and begins the log anew: what was freed before is free then.
+    /// As [`Pool::commit`], and begins the log anew: what was freed before is free then, and if the disks are to be told,
+    /// they were.
     pub async fn checkpoint(&self) -> Result<(), PoolError> {
-        Ok(self.join_commit(true).await?)
+        self.join_commit(true).await?;
+        if self.discards() == Discards::PassDown {
+            self.hand_over().await;
+        }
+        Ok(())
     }
 
     pub(super) async fn join_commit(&self, checkpoint: bool) -> Result<(), IoError> {
@@ -319,6 +325,11 @@ impl Pool {
         loop {
             self.clock.sleep(self.options.commit_interval).await;
             if let Err(error) = self.commit_if_due().await {
+                return error;
+            }
+            if let Err(error) = self.pass_down_in_time().await
+                && error != PoolError::NoSpace
+            {
                 return error;
             }
         }

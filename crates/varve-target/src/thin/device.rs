@@ -3,6 +3,7 @@
 //! A write to parts that the volume does not own alone goes to fresh blocks; only when it is done the parts are mapped to
 //! them. So nothing is ever read, copied or zeroed first, and what is not written is not there.
 
+use super::discards::Discards;
 use super::full::Attempt;
 use super::mapping::Target;
 use super::runs::Segment;
@@ -194,6 +195,9 @@ impl Front {
 
     /// A hint: what cannot be done is left.
     async fn discard(&self, extent: Extent) -> Outcome {
+        if self.pool.discards() == Discards::Ignore {
+            return if self.is_gone() { Err(IoError::Gone) } else { Ok(Buffer::empty()) };
+        }
         let (from, to) = parts(extent);
         match self.clear(from, to).await {
             Ok(()) | Err(IoError::NoSpace) => self.finish(true, Durability::Volatile).await,

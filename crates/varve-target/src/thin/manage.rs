@@ -49,21 +49,6 @@ pub struct VolumeInfo {
     pub removed_bytes: u64,
 }
 
-/// How full a pool is, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolUsage {
-    /// All of it.
-    pub size: u64,
-    /// What data may take now.
-    pub free: u64,
-    /// What was given up and comes back with the next checkpoint.
-    pub returning: u64,
-    /// What only metadata may take.
-    pub reserve: u64,
-    /// The sum of the sizes of all volumes.
-    pub virtual_bytes: u64,
-}
-
 impl Pool {
     /// The turn to do something to a volume as a whole.
     pub(super) async fn manage(&self, id: u64) -> varve_block::RangeGuard {
@@ -233,21 +218,6 @@ impl Pool {
         let volumes = self.volumes.borrow();
         let found = volumes.values().find(|volume| *volume.name.borrow() == name);
         found.filter(|volume| !volume.has(VolumeFlags::REMOVING)).map(|volume| info(volume))
-    }
-
-    /// How full the pool is.
-    pub fn usage(&self) -> PoolUsage {
-        let volumes = self.volumes.borrow();
-        let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
-        let virtual_bytes = alive.fold(0_u64, |sum, volume| sum.saturating_add(volume.bytes.get()));
-        let pages = self.map.pages();
-        PoolUsage {
-            size: self.end_block.get() * PART_SIZE,
-            free: pages.free_blocks() * PART_SIZE,
-            returning: pages.reclaimable_blocks() * PART_SIZE,
-            reserve: self.floor_blocks() * PART_SIZE,
-            virtual_bytes,
-        }
     }
 
     /// The pool's device has become larger.

@@ -41,6 +41,7 @@ mod checkpoint;
 mod commit;
 mod device;
 mod diff;
+mod discards;
 mod flatten;
 mod full;
 mod holdings;
@@ -53,15 +54,18 @@ mod rollback;
 mod runs;
 mod shares;
 mod tickets;
+mod usage;
 mod volume;
 
 pub use check::PoolReport;
+pub use discards::Discards;
 pub use flatten::Flattening;
 pub use full::{PoolEvent, WhenFull};
 pub use holdings::Holding;
-pub use manage::{ClaimedVolume, FrozenVolume, NewVolume, PoolUsage, VolumeInfo};
+pub use manage::{ClaimedVolume, FrozenVolume, NewVolume, VolumeInfo};
 pub use recover::PoolFormat;
 pub use removal::Removal;
+pub use usage::PoolUsage;
 pub use varve_format::thin::{Origin, PoolFormatError, Uuid, VolumeFlags};
 
 use crate::pdata::{CacheUse, Commit, Map, MapError, MetadataOrder, PolicyKind, Tree};
@@ -127,6 +131,8 @@ pub enum Sabotage {
     OverwriteShared,
     /// Blocks are overwritten in place that were shared at the last commit (breaks T4).
     OverwriteSharedLately,
+    /// Blocks are taken again before the disks have answered to what they were told of them (breaks D1 of `discards.rs`).
+    PassDownLate,
     /// What is zeroed over an origin shows that origin again (breaks T6).
     UnmapOverOrigin,
 }
@@ -239,6 +245,7 @@ pub struct Pool {
     /// Volumes that are being removed for all but whoever makes them (K3 of `rollback.rs`).
     in_the_making: RefCell<BTreeSet<u64>>,
     room: full::Room,
+    passing: discards::Passing,
     /// What was last found of what volumes hold alone.
     holdings: RefCell<BTreeMap<u64, holdings::Found>>,
     /// After a failed commit nothing is changed any more.

@@ -9,6 +9,7 @@
 //!   record nobody can tell whether it is torn or damaged.)
 
 use super::commit::{Commits, Ring};
+use super::discards::Passing;
 use super::full::Room;
 use super::shares::Shares;
 use super::tickets::Tickets;
@@ -184,6 +185,7 @@ impl Pool {
             managing: RangeLock::new(),
             in_the_making: RefCell::default(),
             room: Room::new(options.when_full),
+            passing: Passing::default(),
             holdings: RefCell::default(),
             failed: Cell::new(None),
         }

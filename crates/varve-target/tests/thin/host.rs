@@ -11,7 +11,8 @@ use varve_sim::{Client, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracl
 use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
 use varve_target::thin::{
-    NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull,
+    Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags,
+    WhenFull,
 };
 
 const POOL_SIZE_MAX: u64 = 10 << 20;
@@ -68,6 +69,7 @@ pub(crate) struct Host {
     disk: SimDisk,
     below: SimDisk,
     options: PoolOptions,
+    discards: Discards,
     /// Whether the disk fails now and then while clients are at work.
     faulty: bool,
     stall: u32,
@@ -98,10 +100,12 @@ impl Host {
         let (below, origin) = write_origin(&world, &nothing, &mut random);
         let (volumes, doubts) = (BTreeMap::new(), Vec::new());
         let model = Model { nothing, origin, volumes, doubts, count: 2, pool_size };
+        let discards =
+            *random.pick(&[Discards::Keep, Discards::PassDown, Discards::PassDown, Discards::Ignore]);
         // Now and then a request takes so long that whole checkpoints pass by it.
         let stall = *random.pick(&[0, 10_000, 50_000]);
         let disk = SimDisk::new(POOL_SIZE_MAX);
-        let host = Host { disk, below, options, faulty, stall, model: RefCell::new(model), world };
+        let host = Host { disk, below, options, discards, faulty, stall, model: RefCell::new(model), world };
         let format = PoolFormat {
             block_size: *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 64 * KIB]),
             log_bytes: Some(*random.pick(&[32 * KIB, 64 * KIB, 128 * KIB])),
@@ -161,6 +165,7 @@ impl Host {
         let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
         let pool = Pool::open(device, arena, clock, self.options).await.expect("a pool can always be opened");
         self.attach_origin(&pool);
+        pool.set_discards(self.discards);
         let boot = Boot { host: self, pool, full: Cell::new(false), ended: Cell::new(false) };
         boot.settle_doubts().await;
         boot

@@ -3,7 +3,9 @@
 use super::volumes::no_space;
 use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
-use crate::model::{Kind, LogicalVolume, Segment, SnapshotSet, Store, StorePolicy, WhenFull};
+use crate::model::{
+    Discards, Kind, LogicalVolume, OverCommit, Segment, SnapshotSet, Store, StorePolicy, WhenFull,
+};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -150,6 +152,12 @@ pub(super) fn refuse_unfit(kind: Kind, policy: StorePolicy) -> Result<(), PlanEr
     if kind == Kind::Pool && policy.when_full == WhenFull::DropOldest {
         return Err(PlanError::Layout("a pool drops no snapshots when it is full"));
     }
+    let is_of_pools = (policy.discards, policy.over_commit) != (Discards::Keep, OverCommit::Allow);
+    if kind != Kind::Pool && is_of_pools {
+        return Err(PlanError::Layout(
+            "only a pool declares what becomes of discards, and what it may promise",
+        ));
+    }
     Ok(())
 }
 
@@ -159,8 +167,15 @@ pub(super) fn policy_text(full: &str, kind: Kind, policy: StorePolicy) -> String
         Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
         None => "off".to_owned(),
     };
+    let pools = match kind {
+        Kind::Pool => {
+            let (discards, over_commit) = (policy.discards, policy.over_commit);
+            format!("; discards: {discards:?}; over-commitment: {over_commit:?}").to_lowercase()
+        }
+        Kind::Linear | Kind::Striped => String::new(),
+    };
     format!(
-        "let {full} do this when {} is full: {:?}, pauses of at most {} ms; extension {growth}",
+        "let {full} do this when {} is full: {:?}, pauses of at most {} ms; extension {growth}{pools}",
         if kind == Kind::Pool { "it" } else { "its exception store" },
         policy.when_full,
         policy.pause_timeout_ms

@@ -435,6 +435,23 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
     let drops = StorePolicy { when_full: crate::model::WhenFull::DropOldest, ..StorePolicy::default() };
     let policy = Change::SetStorePolicy { volume: "thin".into(), policy: drops };
     assert!(refusal(&larger, policy).1.contains("a pool drops no snapshots"));
+    let strict = StorePolicy {
+        discards: crate::model::Discards::PassDown,
+        over_commit: crate::model::OverCommit::Forbid,
+        ..StorePolicy::default()
+    };
+    let declare = |volume: &str| Change::SetStorePolicy { volume: volume.into(), policy: strict };
+    let declared = planned(&larger, declare("thin")).expect("possible");
+    assert!(
+        declared.steps[0].ends_with("; discards: passdown; over-commitment: forbid"),
+        "{:?}",
+        declared.steps
+    );
+    let text = declared.after.text();
+    assert!(text.contains("discards = \"pass-down\"") && text.contains("over_commit = \"forbid\""), "{text}");
+    assert_eq!(Group::from_text(&text).as_ref(), Ok(&declared.after), "it is written and read");
+    let with_volume = made(&larger, linear("plain", 1));
+    assert!(refusal(&with_volume, declare("plain")).1.contains("only a pool declares"));
     let gone = planned(&larger, Change::RemoveVolume { name: "thin".into() }).expect("possible");
     assert!(gone.steps[0].contains("all volumes in it") && gone.bytes_freed == 20 * MIB4);
 }

@@ -2,7 +2,8 @@
 //! longest free run is: that decides whether it is worth reading again.
 //!
 //! Invariant F5: a page is not given up while its marks in memory differ from those on the disk that count: while it is
-//! changed, while a commit that holds it is being written, and while blocks of it are given up or loose (F1, F3, F4).
+//! changed, while a commit that holds it is being written, and while blocks of it are given up or loose (F1, F3,
+//! F4, F6).
 
 use super::{GROUP_BLOCKS, Space};
 use std::collections::BTreeSet;
@@ -52,7 +53,7 @@ impl Space {
     fn kept_groups(&self) -> BTreeSet<u64> {
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));
         let waiting = self.waiting.iter().flat_map(|(_, runs)| runs.iter().copied());
-        let given_up = self.freed.runs().chain(self.freezing.runs()).copied();
+        let given_up = self.freed.runs().chain(self.freezing.runs()).chain(self.cooling.runs()).copied();
         let runs = loose.chain(waiting).chain(given_up);
         let mut kept: BTreeSet<u64> = runs.flat_map(|run| self.groups_of(run)).collect();
         kept.extend(self.changed.iter().chain(&self.committing));

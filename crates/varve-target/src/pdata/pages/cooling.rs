@@ -1,0 +1,26 @@
+//! Blocks that become free only after the device below was told of them, if the owner wants that (F6 of `space.rs`).
+
+use super::super::space::Run;
+use super::Pages;
+
+impl Pages {
+    /// How many blocks of data were given up so.
+    pub fn data_given_up(&self) -> u64 {
+        self.data_given_up
+    }
+
+    /// Has freed blocks wait for [`Pages::take_cooling`] and [`Pages::passed`] from now on, or not any more.
+    pub fn cool(&mut self, enabled: bool) {
+        self.space.cool(enabled);
+    }
+
+    /// Freed blocks of which the device is to be told now; they are free after [`Pages::passed`].
+    pub fn take_cooling(&mut self) -> Vec<Run> {
+        self.space.take_cooling()
+    }
+
+    /// The device knows of all that was taken so.
+    pub fn passed(&mut self) {
+        self.space.passed();
+    }
+}

@@ -1,0 +1,93 @@
+//! What becomes of discards, beside that parts are no longer mapped: the disks below may be told which blocks are free.
+//!
+//! ```text
+//!   discard ─► unmapped ─► record or checkpoint durable ─► nobody reads them ─► the disks are told ─► free
+//! ```
+//!
+//! Invariant D1: the disks are told of blocks that are free on the disk, that nobody reads, and that nobody can take before
+//! they have answered. So no crash leads to a block of which they were told, and no write to one is lost.
+
+use super::{Pool, PoolError, Sabotage};
+use crate::fan_out::fan_out;
+use std::cell::Cell;
+use std::time::Duration;
+use varve_block::{Extent, Io, LockMode, Moment, RangeLock};
+use varve_format::thin::PART_SIZE;
+
+/// Requests at a time.
+const AT_ONCE: usize = 32;
+/// So long blocks that were freed may wait until the disks are told of them.
+const PASS_INTERVAL: Duration = Duration::from_secs(2);
+
+/// What becomes of discards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Discards {
+    /// Nothing: the volume keeps what it has.
+    Ignore,
+    /// What is discarded is free in the pool.
+    #[default]
+    Keep,
+    /// And the disks below the pool are told of blocks that nobody needs any more.
+    PassDown,
+}
+
+/// What there is to know about them.
+#[derive(Default)]
+pub(super) struct Passing {
+    policy: Cell<Discards>,
+    /// Held by whoever tells the disks.
+    turn: RangeLock,
+    /// How much data had been given up when the disks were told last, and when that was.
+    told: Cell<u64>,
+    told_at: Cell<Option<Moment>>,
+}
+
+impl Pool {
+    /// Declares what becomes of discards from now on.
+    pub fn set_discards(&self, policy: Discards) {
+        self.passing.policy.set(policy);
+        self.map.pages().cool(policy == Discards::PassDown);
+        self.room.came();
+    }
+
+    /// What becomes of discards.
+    pub fn discards(&self) -> Discards {
+        self.passing.policy.get()
+    }
+
+    /// D1: tells the disks of what has become free, and then makes it free.
+    pub(super) async fn pass_down(&self) {
+        let _turn = self.passing.turn.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        let runs = self.map.pages().take_cooling();
+        if runs.is_empty() {
+            return;
+        }
+        let device = self.device();
+        if self.sabotaged(Sabotage::PassDownLate) {
+            self.map.pages().passed();
+            self.clock.sleep(Duration::from_millis(5)).await;
+        }
+        for some in runs.chunks(AT_ONCE) {
+            let extent = |run: &(u64, u64)| Extent::new(run.0 * PART_SIZE, run.1 * PART_SIZE);
+            let told = fan_out(some.iter().map(|run| (&device, Io::Discard { extent: extent(run) }))).await;
+            if let Err(error) = told {
+                tracing::debug!(%error, "a disk does not want to know what is free"); // it was a hint
+            }
+        }
+        self.map.pages().passed();
+        self.room.came();
+    }
+
+    /// Brings back what was freed, and tells the disks, if that has waited long enough.
+    pub(super) async fn pass_down_in_time(&self) -> Result<(), PoolError> {
+        let (now, given_up) = (self.clock.now(), self.map.pages().data_given_up());
+        let is_new = self.discards() == Discards::PassDown && given_up != self.passing.told.get();
+        if !is_new || self.passing.told_at.get().is_some_and(|at| now.since(at) < PASS_INTERVAL) {
+            return Ok(());
+        }
+        self.passing.told_at.set(Some(now));
+        self.checkpoint().await?;
+        self.passing.told.set(given_up);
+        Ok(())
+    }
+}

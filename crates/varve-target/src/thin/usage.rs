@@ -1,0 +1,47 @@
+//! How full a pool is, and what of it nobody can have.
+
+use super::Pool;
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::thin::{PART_SIZE, VolumeFlags};
+
+/// How full a pool is, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolUsage {
+    /// All of it.
+    pub size: u64,
+    /// What data may take now.
+    pub free: u64,
+    /// What was given up and comes back with the next checkpoint.
+    pub returning: u64,
+    /// What only metadata may take.
+    pub reserve: u64,
+    /// What superblocks, log and space map take.
+    pub fixed: u64,
+    /// The sum of the sizes of all volumes.
+    pub virtual_bytes: u64,
+}
+
+impl Pool {
+    /// How full the pool is.
+    pub fn usage(&self) -> PoolUsage {
+        let volumes = self.volumes.borrow();
+        let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
+        let virtual_bytes = alive.fold(0_u64, |sum, volume| sum.saturating_add(volume.bytes.get()));
+        let pages = self.map.pages();
+        PoolUsage {
+            size: self.end_block.get() * PART_SIZE,
+            free: pages.free_blocks() * PART_SIZE,
+            returning: pages.reclaimable_blocks() * PART_SIZE,
+            reserve: self.floor_blocks() * PART_SIZE,
+            fixed: self.fixed_blocks() * PART_SIZE,
+            virtual_bytes,
+        }
+    }
+
+    /// Blocks that neither data nor nodes can ever have.
+    fn fixed_blocks(&self) -> u64 {
+        let base = 2 * self.layout.slot_blocks + self.layout.log_blocks;
+        let groups = (self.end_block.get() - base).div_ceil(GROUP_BLOCKS);
+        base + groups * PAGE_PLACES
+    }
+}
