@@ -31,7 +31,7 @@ mod tree;
 
 pub use cache::CacheUse;
 pub use cursor::Cursor;
-pub use edit::{Alone, Gone, Sharing, Span};
+pub use edit::{Alone, Gone, Sharing, Span, Splice};
 pub use map::{Commit, Map, MapError, MapOptions, Pace};
 pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;

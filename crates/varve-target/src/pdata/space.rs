@@ -43,18 +43,40 @@ pub struct InUse {
     _users: Rc<()>,
 }
 
+/// Runs of blocks, and how many blocks that are: requests ask for that.
+#[derive(Default)]
+struct Runs {
+    list: Vec<Run>,
+    blocks: u64,
+}
+
+impl Runs {
+    fn push(&mut self, run: Run) {
+        self.list.push(run);
+        self.blocks += run.1;
+    }
+
+    fn iter(&self) -> std::slice::Iter<'_, Run> {
+        self.list.iter()
+    }
+}
+
 /// What is given up and by whom it may be read.
 #[derive(Default)]
 struct GivenUp {
     /// Blocks that somebody may be reading.
-    read: Vec<Run>,
+    read: Runs,
     /// Blocks that nobody reads.
-    unread: Vec<Run>,
+    unread: Runs,
 }
 
 impl GivenUp {
     fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.read.iter().chain(&self.unread)
+        self.read.iter().chain(self.unread.iter())
+    }
+
+    fn blocks(&self) -> u64 {
+        self.read.blocks + self.unread.blocks
     }
 }
 
@@ -74,7 +96,7 @@ pub(super) struct Space {
     /// Given up in the transaction that is being committed.
     freezing: GivenUp,
     /// Free on the disk, but not before those have ended who were reading then (F3).
-    waiting: Vec<(Weak<()>, Vec<Run>)>,
+    waiting: Vec<(Weak<()>, Runs)>,
     /// Held by everybody who reads.
     users: Rc<()>,
     /// Taken for content to which nothing leads yet: first block and number (F4).
@@ -135,8 +157,13 @@ impl Space {
 
     /// Blocks given up that a commit, or the end of a request, will make free.
     pub(super) fn reclaimable(&self) -> u64 {
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs);
-        self.freed.runs().chain(self.freezing.runs()).chain(waiting).map(|run| run.1).sum()
+        let waiting = self.waiting.iter().map(|(_, runs)| runs.blocks).sum::<u64>();
+        self.freed.blocks() + self.freezing.blocks() + waiting
+    }
+
+    /// Runs given up in this transaction.
+    pub(super) fn freed_runs(&self) -> usize {
+        self.freed.read.list.len() + self.freed.unread.list.len()
     }
 
     /// Blocks that are free on the disk once everything that was given up up to now is committed.
@@ -298,7 +325,7 @@ impl Space {
         groups.extend(self.freezing.runs().flat_map(|run| self.groups_of(*run)));
         let mut images: BTreeMap<u64, SpacePage> =
             groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs).copied();
+        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs.iter()).copied();
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));
         for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
             for block in run.0..run.0 + run.1 {
@@ -327,7 +354,7 @@ impl Space {
     pub(super) fn committed(&mut self) {
         let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
-        unread.into_iter().for_each(|run| self.set(run, false));
+        unread.list.into_iter().for_each(|run| self.set(run, false));
         let users = std::mem::replace(&mut self.users, Rc::new(()));
         self.waiting.push((Rc::downgrade(&users), read));
         drop(users);
@@ -339,7 +366,7 @@ impl Space {
         // In their order: who reads since an earlier commit may also read what a later one gave up.
         let ended = self.waiting.iter().take_while(|(users, _)| users.strong_count() == 0).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
-        ended.into_iter().flat_map(|(_, runs)| runs).for_each(|run| self.set(run, false));
+        ended.into_iter().flat_map(|(_, runs)| runs.list).for_each(|run| self.set(run, false));
     }
 
     /// The store grew to `end` blocks.

@@ -60,7 +60,7 @@ pub use recover::PoolFormat;
 pub use removal::Removal;
 pub use varve_format::thin::{PoolFormatError, Uuid, VolumeFlags};
 
-use crate::pdata::{Commit, Map, MapError, PolicyKind, Tree};
+use crate::pdata::{CacheUse, Commit, Map, MapError, PolicyKind, Tree};
 use commit::Commits;
 use shares::Shares;
 use std::cell::{Cell, RefCell};
@@ -242,6 +242,11 @@ impl Pool {
     /// The pool's id.
     pub fn id(&self) -> Uuid {
         self.id
+    }
+
+    /// How the cache of the maps' nodes does.
+    pub fn cache_use(&self) -> CacheUse {
+        self.map.pages().cache_use()
     }
 
     /// Bytes of a block.

@@ -30,11 +30,13 @@ impl Space {
         }
         let (start, groups) = (self.next[Side::Near as usize].clamp(self.base, self.end - 1), self.groups());
         let first = (start - self.base) / GROUP_BLOCKS;
+        // A run of this length has what is wanted in it, wherever it begins: it need not be looked at to its end.
+        let enough = 2 * unit + limit;
         for step in 0..=groups {
             let group = (first + step) % groups;
             let Some(page) = self.pages.get(&group) else { return Err(group) };
             let mut from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
-            while let Some((index, length)) = page.free_run(from, self.group_length(group), GROUP_BLOCKS) {
+            while let Some((index, length)) = page.free_run(from, self.group_length(group), enough) {
                 let begin = self.base + group * GROUP_BLOCKS + index;
                 let (aligned, end) = (align_up(begin, unit), begin + length);
                 if aligned + unit <= end {
@@ -58,7 +60,7 @@ impl Space {
     /// Every run that is marked as in use and to which nothing leads: given up or loose.
     pub(in super::super) fn unreachable_runs(&self) -> Vec<Run> {
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs);
+        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs.iter());
         self.freed.runs().chain(self.freezing.runs()).chain(waiting).copied().chain(loose).collect()
     }
 }
