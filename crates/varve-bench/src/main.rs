@@ -27,6 +27,7 @@ mod work;
 use clap::{Parser, Subcommand};
 use options::{Medium, Options};
 use sheet::Sheet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -54,7 +55,7 @@ enum Verb {
     Snapshots(Options),
     /// What each layer costs.
     Layers(Options),
-    /// Thin volumes beside thick ones.
+    /// Thin volumes beside thick ones and beside qcow2 and reflinked files; pools at their limits.
     Thin(Options),
     /// All of them, and the page.
     All(Options),
@@ -121,8 +122,14 @@ fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
 }
 
 fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
-    let media = [Medium::Memory, Medium::DiskDirect].into_iter().filter(|medium| options.has(*medium));
-    media.into_iter().try_for_each(|medium| tables::thin::measure(options, medium, sheet))
+    for medium in [Medium::Memory, Medium::DiskDirect] {
+        tables::thin_scale::measure(options, medium, sheet)?;
+        tables::thin::measure(options, medium, sheet)?;
+    }
+    // The page has it among much else.
+    std::io::stdout()
+        .write_all(render::thin::text(sheet.results()).as_bytes())
+        .map_err(|error| error.to_string())
 }
 
 fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {

@@ -55,7 +55,8 @@ pub(crate) struct Options {
     /// Only these media.
     #[arg(long, value_enum, value_delimiter = ',')]
     media: Vec<Medium>,
-    /// Only loads whose names contain this, such as "random read"; of snapshots, only parts such as "distance".
+    /// Only loads whose names contain this, such as "random read"; of snapshots, only parts such as "distance";
+    /// of thin volumes also "volumes" and "scale".
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// The program under measurement [default: varve beside this program].

@@ -58,10 +58,24 @@ impl Peer {
         file: &Path,
         directory: &Path,
     ) -> Result<(Server, Endpoint), String> {
+        self.start_in(cache, file, "raw", directory)
+    }
+
+    /// As [`Peer::start`], for a file in a format that it knows.
+    pub(crate) fn start_in(
+        self,
+        cache: Cache,
+        file: &Path,
+        format: &str,
+        directory: &Path,
+    ) -> Result<(Server, Endpoint), String> {
         let program = find(self.program()).ok_or("not installed")?;
         let socket = directory.join(format!("{}.sock", self.program()));
         let log = directory.join(format!("{}.log", self.program()));
-        let arguments = self.arguments(cache, file, &socket, directory)?;
+        let mut arguments = self.arguments(cache, file, &socket, directory)?;
+        if let Some(word) = arguments.iter_mut().find(|word| *word == "raw") {
+            format.clone_into(word);
+        }
         let mut server = Server::start(&program, &arguments, &log)?;
         if self == Peer::NbdServer {
             server.follow(&directory.join(PID_FILE))?;

@@ -8,7 +8,7 @@ mod management;
 mod nbd;
 mod snapshots;
 mod summary;
-mod thin;
+pub(crate) mod thin;
 
 use crate::machine::Machine;
 use crate::results::Results;
@@ -70,7 +70,8 @@ target/release/varve-bench nbd --media memory     # one part: memory, disk-direc
 target/release/varve-bench nbd --only 'random'    # loads by name; the other rows stay
 target/release/varve-bench snapshots              # all of it, about twelve minutes
 target/release/varve-bench snapshots --only 'model disk'   # one part: cost, distance, cache, management, first touches
-target/release/varve-bench thin                   # thin volumes beside thick ones
+target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
+target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name
 target/release/varve-bench layers
 target/release/varve-bench render                 # this page and its pictures from docs/plots/results.json
 ```

@@ -30,6 +30,9 @@ pub(crate) struct Results {
     /// Thin volumes beside thick ones, one part a medium.
     #[serde(default)]
     pub(crate) thin: Vec<ThinPart>,
+    /// Pools of many mappings, snapshots and generations, one part a world.
+    #[serde(default)]
+    pub(crate) thin_scale: Vec<ManagementPart>,
 }
 
 /// Thin volumes beside thick ones on one medium.
@@ -58,6 +61,40 @@ pub(crate) struct ThinRow {
     pub(crate) thin: Vec<f64>,
     /// Bytes a second on the thick volume, written in full and without a snapshot, one a round.
     pub(crate) thick: Vec<f64>,
+    /// What else gives out space as it is written, behind qemu-nbd.
+    #[serde(default)]
+    pub(crate) rivals: Vec<ThinRival>,
+}
+
+/// Somebody else under the same load, in the same state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ThinRival {
+    /// Who.
+    pub(crate) name: String,
+    /// Bytes a second, one a round.
+    pub(crate) rounds: Vec<f64>,
+    /// Why there are none.
+    pub(crate) absent: Option<String>,
+}
+
+impl ThinRow {
+    /// One round of `name`.
+    pub(crate) fn record_rival(&mut self, name: &str, outcome: Result<f64, String>) {
+        let index = self.rivals.iter().position(|rival| rival.name == name).unwrap_or_else(|| {
+            self.rivals.push(ThinRival { name: name.to_owned(), rounds: Vec::new(), absent: None });
+            self.rivals.len() - 1
+        });
+        let rival = &mut self.rivals[index];
+        match outcome {
+            Ok(speed) => rival.rounds.push(speed),
+            Err(reason) => rival.absent = Some(reason),
+        }
+    }
+
+    /// The rounds of `name`.
+    pub(crate) fn rival(&self, name: &str) -> &[f64] {
+        self.rivals.iter().find(|rival| rival.name == name).map_or(&[], |rival| &rival.rounds)
+    }
 }
 
 /// NBD servers on one medium.
@@ -372,9 +409,23 @@ impl Results {
             .map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Puts `part` where an older one of the same medium was, or at the end.
-    pub(crate) fn put_thin(&mut self, part: &ThinPart) {
+    /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.
+    pub(crate) fn put_thin(&mut self, mut part: ThinPart, order: &[(String, Work)]) {
+        let old = self.thin.iter().find(|old| old.world == part.world);
+        for row in old.into_iter().flat_map(|old| &old.rows) {
+            if part.rows.iter().all(|new| (&new.state, new.work) != (&row.state, row.work)) {
+                part.rows.push(row.clone());
+            }
+        }
+        let place =
+            |row: &ThinRow| order.iter().position(|(state, work)| (state, work) == (&row.state, &row.work));
+        part.rows.sort_by_key(|row| place(row).unwrap_or(usize::MAX));
         put(&mut self.thin, |old| old.world == part.world, part.clone());
+    }
+
+    /// As [`Results::put_management`], for pools at their limits.
+    pub(crate) fn put_thin_scale(&mut self, part: ManagementPart) {
+        put_figures(&mut self.thin_scale, part);
     }
 
     /// Puts `part` where an older one of the same medium was, or at the end; loads that were not measured anew stay.
@@ -406,15 +457,19 @@ impl Results {
 
     /// As [`Results::put_snapshots`], for what was measured of creating and removing; figures that were not measured
     /// anew stay.
-    pub(crate) fn put_management(&mut self, mut part: ManagementPart) {
-        let old = self.management.iter().find(|old| old.world == part.world);
-        for figure in old.into_iter().flat_map(|old| &old.figures) {
-            if part.figures.iter().all(|new| new.name != figure.name) {
-                part.figures.push(figure.clone());
-            }
-        }
-        put(&mut self.management, |old| old.world == part.world, part.clone());
+    pub(crate) fn put_management(&mut self, part: ManagementPart) {
+        put_figures(&mut self.management, part);
     }
+}
+
+fn put_figures(parts: &mut Vec<ManagementPart>, mut part: ManagementPart) {
+    let old = parts.iter().find(|old| old.world == part.world);
+    for figure in old.into_iter().flat_map(|old| &old.figures) {
+        if part.figures.iter().all(|new| new.name != figure.name) {
+            part.figures.push(figure.clone());
+        }
+    }
+    put(parts, |old| old.world == part.world, part.clone());
 }
 
 fn put<T>(parts: &mut Vec<T>, is_like: impl Fn(&T) -> bool, part: T) {
@@ -455,6 +510,26 @@ mod tests {
         results.put_nbd(with(&all[1..2], 2));
         let works: Vec<_> = results.nbd[0].rows.iter().map(|row| row.work).collect();
         assert_eq!((works.as_slice(), results.nbd[0].size), (&all[..3], 2));
+    }
+
+    #[test]
+    fn thin_loads_that_were_not_measured_anew_stay_in_the_order_of_the_table() {
+        let order: Vec<_> = [1, 32].map(|depth| ("fresh".to_owned(), Work::random(true, 4, depth, 1))).into();
+        let row = |index: usize, speed: f64| {
+            let (state, work) = order[index].clone();
+            let (thin, thick, rivals) = (vec![speed], vec![1.0], Vec::new());
+            let mut row = ThinRow { state, work, goal: 0.6, thin, thick, rivals };
+            row.record_rival("raw file", Ok(speed));
+            row.record_rival("raw file", Ok(speed));
+            row
+        };
+        let part = |rows| ThinPart { world: "memory".to_owned(), rows, ..ThinPart::default() };
+        let mut results = Results::default();
+        results.put_thin(part(vec![row(0, 1.0), row(1, 2.0)]), &order);
+        results.put_thin(part(vec![row(0, 3.0)]), &order);
+        let speeds: Vec<_> = results.thin[0].rows.iter().map(|row| row.thin[0]).collect();
+        assert_eq!((speeds, results.thin.len()), (vec![3.0, 2.0], 1));
+        assert_eq!(results.thin[0].rows[1].rival("raw file"), [2.0, 2.0]);
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub(crate) mod nbd;
 pub(crate) mod snapshots;
 pub(crate) mod stage;
 pub(crate) mod thin;
+pub(crate) mod thin_rivals;
+pub(crate) mod thin_scale;
 
 use crate::first_touch::Load;
 use crate::results::{SnapshotPoint, SnapshotSeries};

@@ -37,7 +37,7 @@ pub(super) fn text(results: &Results) -> String {
     text
 }
 
-fn row(world: &str, figure: &Figure) -> Vec<String> {
+pub(super) fn row(world: &str, figure: &Figure) -> Vec<String> {
     let summary = Summary::of(&figure.rounds);
     let goal = figure.goal.map(Goal::AtMost);
     let told = |value: f64| format!("{} {}", short(value), figure.unit);

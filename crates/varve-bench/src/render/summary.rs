@@ -23,8 +23,11 @@ pub(super) fn text(results: &Results) -> String {
     lines.extend(cost_line(results));
     lines.extend(results.distances.iter().map(distance_line));
     lines.extend(cache_lines(results));
-    lines.extend(results.management.iter().map(management_line));
+    let managed = "snapshots are created and removed in the time allowed";
+    lines.extend(results.management.iter().map(|part| figures_line(managed, part)));
     lines.extend(results.thin.iter().map(thin_line));
+    let scale = "pools of 10 M mappings, 10,000 snapshots, 1000 generations: within what is allowed";
+    lines.extend(results.thin_scale.iter().map(|part| figures_line(scale, part)));
     lines.extend(layer_line(results));
     let mut table = Table::new(&["goal", "where", "holds", "misses"]);
     for line in lines.iter().filter(|line| line.held + line.missed.len() > 0) {
@@ -152,8 +155,8 @@ fn thin_line(part: &ThinPart) -> Line {
     line
 }
 
-fn management_line(part: &ManagementPart) -> Line {
-    let mut line = Line::new("snapshots are created and removed in the time allowed".to_owned(), &part.world);
+fn figures_line(goal: &str, part: &ManagementPart) -> Line {
+    let mut line = Line::new(goal.to_owned(), &part.world);
     for figure in &part.figures {
         if let (Some(goal), Some(it)) = (figure.goal, Summary::of(&figure.rounds)) {
             line.judge(Goal::AtMost(goal), it.median, &format!("{} ({} {goal})", figure.name, figure.unit));

@@ -4,7 +4,7 @@ use super::*;
 use crate::first_touch::{COUNTS, LOADS};
 use crate::results::{
     CachePart, CacheRow, Contender, CostPart, CostRow, Layer, LayerPart, ManagementPart, NbdPart, NbdRow,
-    Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, ThinPart, ThinRow, Touch,
+    Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, ThinPart, ThinRival, ThinRow, Touch,
 };
 use crate::tables::{cache, distance};
 use crate::work::Work;
@@ -80,6 +80,7 @@ fn invented() -> Results {
         caches: Some(caches()),
         management: vec![management()],
         thin: vec![thin()],
+        thin_scale: Vec::new(),
     }
 }
 
@@ -90,6 +91,15 @@ fn thin() -> ThinPart {
         goal,
         thin: vec![speed; 3],
         thick: vec![1e8; 3],
+        rivals: vec![
+            ThinRival { name: "raw file".to_owned(), rounds: vec![2e8; 3], absent: None },
+            ThinRival { name: "qcow2".to_owned(), rounds: vec![0.5e8; 3], absent: None },
+            ThinRival {
+                name: "reflinked file on XFS".to_owned(),
+                rounds: Vec::new(),
+                absent: Some("no loop devices".to_owned()),
+            },
+        ],
     };
     ThinPart {
         world: "memory".to_owned(),
@@ -108,6 +118,8 @@ fn thin_volumes_are_compared_with_thick_ones() {
     );
     assert!(page.contains("random write 4 KiB QD32, written before: 0.800"), "{page}");
     assert!(page.contains("0.700 (0.700 to 0.700)"), "{page}");
+    assert!(page.contains(" | 191 MiB/s | 47.7 MiB/s | 0.25 | – | – |"), "{page}");
+    assert!(page.contains("- *memory*: no reflinked file on XFS: no loop devices"), "{page}");
 }
 
 fn costs() -> CostPart {

@@ -1,48 +1,98 @@
 //! Thin volumes beside thick ones.
 
-use super::machine_line;
-use crate::results::{Results, ThinRow};
+use super::{machine_line, management};
+use crate::machine::Machine;
+use crate::results::{Results, ThinRival, ThinRow};
 use crate::stats::{Summary, median, ratio};
 use crate::table::{Table, dash, short, spread_fine};
+use crate::tables::thin_rivals::Rival;
 use crate::verdict::Goal;
 
 /// The section.
-pub(super) fn text(results: &Results) -> String {
+pub(crate) fn text(results: &Results) -> String {
+    if results.thin.is_empty() && results.thin_scale.is_empty() {
+        return String::new();
+    }
+    format!("## Thin volumes\n\n{}{}", volumes(results), scale(results))
+}
+
+fn speed(rounds: &[f64]) -> String {
+    match rounds {
+        [] => dash(),
+        rounds => short(median(rounds) / (1u64 << 20) as f64) + " MiB/s",
+    }
+}
+
+/// Thin volumes beside thick ones, and others beside theirs.
+fn volumes(results: &Results) -> String {
     if results.thin.is_empty() {
         return String::new();
     }
-    let mut table =
-        Table::new(&["where, load, thin volume", "thick", "thin", "thin / thick", "goal", "verdict"]);
-    let speed = |rounds: &[f64]| match rounds {
-        [] => dash(),
-        rounds => short(median(rounds) / (1u64 << 20) as f64) + " MiB/s",
-    };
-    for part in &results.thin {
-        for row in &part.rows {
-            let verdict = judged(row).map_or_else(dash, |it| Goal::AtLeast(row.goal).judged(it.median));
-            table.row(&[
-                format!("{}, {}", part.world, name(row)),
-                speed(&row.thick),
-                speed(&row.thin),
-                spread_fine(judged(row), false),
-                Goal::AtLeast(row.goal).told(),
-                verdict,
-            ]);
+    let raw = Rival::Raw.name();
+    let others = Rival::ALL.into_iter().map(Rival::name).filter(|name| *name != raw);
+    let mut heads: Vec<String> =
+        ["where, load, thin volume", "thick", "thin", "thin / thick", "goal", "verdict", raw]
+            .map(str::to_owned)
+            .into();
+    heads.extend(others.clone().flat_map(|name| [name.to_owned(), format!("{name} / {raw}")]));
+    let mut table = Table::new(&heads.iter().map(String::as_str).collect::<Vec<_>>());
+    for (part, row) in results.thin.iter().flat_map(|part| part.rows.iter().map(move |row| (part, row))) {
+        let verdict = judged(row).map_or_else(dash, |it| Goal::AtLeast(row.goal).judged(it.median));
+        let mut cells = vec![
+            format!("{}, {}", part.world, name(row)),
+            speed(&row.thick),
+            speed(&row.thin),
+            spread_fine(judged(row), false),
+            Goal::AtLeast(row.goal).told(),
+            verdict,
+            speed(row.rival(raw)),
+        ];
+        for other in others.clone() {
+            let ratio = ratio(row.rival(other), row.rival(raw)).map_or_else(dash, |it| short(it.median));
+            cells.extend([speed(row.rival(other)), ratio]);
         }
+        table.row(&cells);
     }
     let mut text = format!(
-        "## Thin volumes\n\nA volume of a pool beside a linear volume that is written in full, in one daemon, in turns. \
-         LVM2's thin volumes had 0.41 to 0.5 in the seed's measurement of linear writes to fresh space.\n\n{}",
+        "A volume of a pool beside a linear volume that is written in full, in one daemon, in turns. LVM2's thin \
+         volumes had 0.41 to 0.5 in the seed's measurement of linear writes to fresh space. The others are served by \
+         qemu-nbd: a raw file written in full, which is their thick one, a qcow2 file with an internal snapshot, and a \
+         sparse file on XFS with a reflinked copy as its snapshot.\n\n{}",
         table.finish()
     );
     for part in &results.thin {
-        text.push_str(&format!(
-            "- *{}*: {}; {}\n",
-            part.world,
-            part.description,
-            machine_line(&part.machine)
-        ));
+        text.push_str(&note(&part.world, &part.description, &part.machine));
+        let absent = part.rows.iter().flat_map(|row| &row.rivals).find(|rival| rival.absent.is_some());
+        if let Some(ThinRival { name, absent: Some(reason), .. }) = absent {
+            text.push_str(&format!("- *{}*: no {name}: {reason}\n", part.world));
+        }
     }
+    text.push('\n');
+    text
+}
+
+fn note(world: &str, description: &str, machine: &Machine) -> String {
+    format!("- *{world}*: {description}; {}\n", machine_line(machine))
+}
+
+/// Pools of many mappings, snapshots and generations.
+fn scale(results: &Results) -> String {
+    if results.thin_scale.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&["where, what", "median", "spread", "goal", "verdict"]);
+    for part in &results.thin_scale {
+        part.figures.iter().for_each(|figure| table.row(&management::row(&part.world, figure)));
+    }
+    let mut text = format!(
+        "### Pools at their limits\n\nThe mappings are parts of 4 KiB of which no two are neighbours; activation ends \
+         with the first read; a removal ends when its space is free.\n\n{}",
+        table.finish()
+    );
+    results
+        .thin_scale
+        .iter()
+        .for_each(|part| text.push_str(&note(&part.world, &part.description, &part.machine)));
     text.push('\n');
     text
 }

@@ -40,7 +40,7 @@ const AHEAD: usize = 64;
 /// Bytes of a write of the load.
 const BLOCK: u64 = 4 * KIB;
 /// Bytes that the load writes to.
-const REGION: u64 = 64 * MIB;
+pub(super) const REGION: u64 = 64 * MIB;
 /// Entries that the deleted snapshot has.
 pub(super) const ENTRIES: u64 = 1 << 20;
 /// How long the load runs without a removal.
@@ -75,7 +75,7 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
     Ok(())
 }
 
-fn open(path: &std::path::Path, medium: Medium) -> Result<Arc<DiskFile>, String> {
+pub(super) fn open(path: &std::path::Path, medium: Medium) -> Result<Arc<DiskFile>, String> {
     let cache = match medium.cache() {
         Cache::Buffered => CacheMode::Buffered,
         Cache::Direct => CacheMode::Direct,
@@ -83,14 +83,18 @@ fn open(path: &std::path::Path, medium: Medium) -> Result<Arc<DiskFile>, String>
     DiskFile::open(path, DiskOptions { cache, ..DiskOptions::default() }).map_err(|error| error.to_string())
 }
 
-fn around(context: &ShardContext, file: &Arc<DiskFile>) -> Surroundings {
+pub(super) fn around(context: &ShardContext, file: &Arc<DiskFile>) -> Surroundings {
     Surroundings { disk: context.disk(file), arena: context.arena(), clock: context.clock() }
 }
 
 /// Writes to random places of the first [`REGION`] bytes of `device`, one each [`PERIOD`], until `stop` says so;
 /// returns by how many microseconds each was done after it was due. Whatever keeps the shard busy delays the writes
 /// that are due meanwhile, and is counted.
-async fn write_until(device: &Device, around: &Surroundings, stop: &Cell<bool>) -> Result<Vec<f64>, IoError> {
+pub(super) async fn write_until(
+    device: &Device,
+    around: &Surroundings,
+    stop: &Cell<bool>,
+) -> Result<Vec<f64>, IoError> {
     let mut noise = Noise(20_060_810);
     let mut data = around.arena.take(usize::try_from(BLOCK).expect("it is small"));
     noise.fill(&mut data);
@@ -195,7 +199,7 @@ async fn create_and_remove(
 }
 
 /// Starts `work` as a task of its own; when it ends, `stop` is set.
-fn in_background<T: 'static>(
+pub(super) fn in_background<T: 'static>(
     context: &ShardContext,
     stop: Rc<Cell<bool>>,
     around: Surroundings,

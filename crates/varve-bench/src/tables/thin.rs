@@ -10,6 +10,7 @@ use crate::options::{Medium, Options};
 use crate::place::Place;
 use crate::results::{ThinPart, ThinRow};
 use crate::sheet::Sheet;
+use crate::tables::thin_rivals::{Rival, Rivals};
 use crate::varve::{Varve, uri};
 use crate::work::Work;
 
@@ -17,12 +18,17 @@ use crate::work::Work;
 const GROUP_OVERHEAD: u64 = 16 << 20;
 /// The pool.
 const POOL: &str = "pool";
+/// The others are measured in no more rounds than these.
+const RIVAL_ROUNDS: usize = 2;
 
 /// In which state the thin volume is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Never written.
     Fresh,
+    /// Written in full.
     Written,
+    /// Written in full, and then a snapshot was taken.
     Snapshot,
 }
 
@@ -54,83 +60,141 @@ fn rows() -> Vec<(State, Work, f64)> {
     rows
 }
 
-/// Measures one medium; each row is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
-    let (parent, region) = (options.directory(medium), 4 * options.region());
-    let disk = 6 * region + 4 * GROUP_OVERHEAD;
-    let place = Place::new(parent, disk)?;
-    let file = place.file("disk", disk)?;
-    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
-    varve.create_volume("thick", region)?;
-    varve.create_pool(POOL, 4 * region + GROUP_OVERHEAD)?;
-    let thick = Endpoint::Nbd { uri: uri(&varve.export("thick")?) };
-    fill(&thick, region)?;
-    let mut part = ThinPart {
-        world: medium.name().to_owned(),
-        description: format!(
-            "the daemon over NBD on {}, {}, {} MiB a run ({} of small requests), {} rounds",
-            file_system(parent),
-            if medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
-            region >> 20,
-            region >> 22,
-            options.runs()
-        ),
-        machine: Machine::look(),
-        rows: Vec::new(),
-    };
-    let wanted = |work: &Work| options.wants("thin") || options.wants(&work.name());
-    for (state, work, goal) in rows().into_iter().filter(|(_, work, _)| wanted(work)) {
-        let state_name = state.name().to_owned();
-        let mut row = ThinRow { state: state_name, work, goal, thin: Vec::new(), thick: Vec::new() };
-        for round in 0..=options.runs() {
-            let sides = measure_round(&varve, &thick, state, &work, region, round)?;
-            if round > 0 {
-                row.thin.push(sides.0);
-                row.thick.push(sides.1);
-            }
-        }
-        eprintln!("thin volumes, {}: {}, {}", medium.name(), row.state, work.name());
-        part.rows.push(row);
-        sheet.keep(|results| results.put_thin(&part))?;
-    }
-    varve.stop()
+/// States and loads in their order in the table.
+fn order() -> Vec<(String, Work)> {
+    rows().into_iter().map(|(state, work, _)| (state.name().to_owned(), work)).collect()
 }
 
-/// Bytes a second on a thin volume and on the thick one.
-fn measure_round(
-    varve: &Varve,
-    thick: &Endpoint,
-    state: State,
-    work: &Work,
+/// Measures one medium; each row is kept as soon as it is there.
+pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+    let name = format!("volumes: {}", medium.name());
+    let wanted = |state: State, work: &Work| {
+        options.wants(&name) || options.wants(&format!("{}, {}", work.name(), state.name()))
+    };
+    let rows: Vec<_> = rows().into_iter().filter(|(state, work, _)| wanted(*state, work)).collect();
+    if rows.is_empty() || !options.has(medium) {
+        return Ok(());
+    }
+    let bench = Bench::new(options, medium)?;
+    let mut part = bench.empty_part(options);
+    for (state, work, goal) in rows {
+        let state_name = state.name().to_owned();
+        let mut row = ThinRow {
+            state: state_name,
+            work,
+            goal,
+            thin: Vec::new(),
+            thick: Vec::new(),
+            rivals: Vec::new(),
+        };
+        for round in 0..=rounds(options, medium) {
+            let (thin, thick) = bench.round(state, &work, round)?;
+            if round > 0 {
+                row.thin.push(thin);
+                row.thick.push(thick);
+            }
+        }
+        for round in 0..rounds(options, medium).min(RIVAL_ROUNDS) {
+            for turn in 0..Rival::ALL.len() {
+                let rival = Rival::ALL[(turn + round) % Rival::ALL.len()];
+                row.record_rival(rival.name(), bench.rival_round(rival, state, &work));
+            }
+        }
+        eprintln!("thin volumes, {}: {}, {}", medium.name(), row.work.name(), row.state);
+        part.rows.push(row);
+        sheet.keep(|results| results.put_thin(part.clone(), &order()))?;
+    }
+    bench.varve.stop()
+}
+
+/// A disk takes its time: fewer rounds do there, so that all of it ends within ten minutes.
+fn rounds(options: &Options, medium: Medium) -> usize {
+    if medium == Medium::Memory { options.runs() } else { options.runs().div_ceil(2) }
+}
+
+/// Everything that is measured on one medium.
+struct Bench {
+    medium: Medium,
     region: u64,
-    round: usize,
-) -> Result<(f64, f64), String> {
-    varve.create_thin("thin", POOL, region)?;
-    let thin = Endpoint::Nbd { uri: uri(&varve.export("thin")?) };
-    if state != State::Fresh {
-        fill(&thin, region)?;
+    varve: Varve,
+    thick: Endpoint,
+    rivals: Rivals,
+    // Removed last.
+    place: Place,
+}
+
+impl Bench {
+    fn new(options: &Options, medium: Medium) -> Result<Self, String> {
+        let (parent, region) = (options.directory(medium), 4 * options.region());
+        let disk = 6 * region + 4 * GROUP_OVERHEAD;
+        let place = Place::new(parent, disk + Rivals::need(region))?;
+        let file = place.file("disk", disk)?;
+        let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+        varve.create_volume("thick", region)?;
+        varve.create_pool(POOL, 4 * region + GROUP_OVERHEAD)?;
+        let thick = Endpoint::Nbd { uri: uri(&varve.export("thick")?) };
+        fill(&thick, region)?;
+        let rivals = Rivals::new(&place, medium, region)?;
+        Ok(Self { medium, region, varve, thick, rivals, place })
     }
-    if state == State::Snapshot {
-        varve.create_snapshot("thin", "before")?;
+
+    fn empty_part(&self, options: &Options) -> ThinPart {
+        ThinPart {
+            world: self.medium.name().to_owned(),
+            description: format!(
+                "the daemon over NBD on {}, {}, {} MiB a run ({} of small requests), {} rounds; the others {} rounds",
+                file_system(self.place.path()),
+                if self.medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
+                self.region >> 20,
+                self.region >> 22,
+                rounds(options, self.medium),
+                rounds(options, self.medium).min(RIVAL_ROUNDS)
+            ),
+            machine: Machine::look(),
+            rows: Vec::new(),
+        }
     }
-    // Small requests take long: less of the region is enough.
-    let size = if work.block_kib < 1024 { region / 4 } else { region };
-    let run = |endpoint: &Endpoint| -> Result<f64, String> {
+
+    /// Bytes a second at `endpoint`.
+    fn run(&self, endpoint: &Endpoint, work: &Work) -> Result<f64, String> {
+        // Small requests take long: less of the region is enough.
+        let size = if work.block_kib < 1024 { self.region / 4 } else { self.region };
         Ok(Job { endpoint, work, size, duration: None }.run()?.bytes_per_second)
-    };
-    let (one, other) = if round.is_multiple_of(2) {
-        let first = run(&thin)?;
-        (first, run(thick)?)
-    } else {
-        let first = run(thick)?;
-        (run(&thin)?, first)
-    };
-    if state == State::Snapshot {
-        let job = varve.remove_snapshot("thin", "before")?;
-        varve.wait_for_job(&job)?;
     }
-    varve.remove_thin("thin", POOL)?;
-    Ok((one, other))
+
+    /// Bytes a second on a thin volume and on the thick one.
+    fn round(&self, state: State, work: &Work, round: usize) -> Result<(f64, f64), String> {
+        let varve = &self.varve;
+        varve.create_thin("thin", POOL, self.region)?;
+        let thin = Endpoint::Nbd { uri: uri(&varve.export("thin")?) };
+        if state != State::Fresh {
+            fill(&thin, self.region)?;
+        }
+        if state == State::Snapshot {
+            varve.create_snapshot("thin", "before")?;
+        }
+        let sides = if round.is_multiple_of(2) {
+            let first = self.run(&thin, work)?;
+            (first, self.run(&self.thick, work)?)
+        } else {
+            let first = self.run(&self.thick, work)?;
+            (self.run(&thin, work)?, first)
+        };
+        if state == State::Snapshot {
+            let job = varve.remove_snapshot("thin", "before")?;
+            varve.wait_for_job(&job)?;
+        }
+        varve.remove_thin("thin", POOL)?;
+        Ok(sides)
+    }
+
+    /// Bytes a second of somebody else.
+    fn rival_round(&self, rival: Rival, state: State, work: &Work) -> Result<f64, String> {
+        let (server, endpoint) = self.rivals.start(rival, state, |endpoint| fill(endpoint, self.region))?;
+        let speed = self.run(&endpoint, work)?;
+        server.stop()?;
+        Ok(speed)
+    }
 }
 
 fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {

@@ -15,6 +15,7 @@
 
 use super::pages::{Pages, Room, Stop};
 use super::tree::{Step, Tree, child_of, children, level_of};
+use std::ops::Range;
 use std::rc::Rc;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
 
@@ -74,6 +75,35 @@ impl Span {
     }
 }
 
+/// A change of some entries of a leaf: those in `range` make way for `entries`, which are few.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Splice {
+    /// Which of the entries go.
+    pub range: Range<usize>,
+    /// What comes in their place.
+    pub entries: Vec<(Key, Value)>,
+}
+
+impl Splice {
+    /// All entries of a leaf with these.
+    fn of(entries: &[(Key, Value)], new: Vec<(Key, Value)>) -> Splice {
+        Splice { range: 0..entries.len(), entries: new }
+    }
+
+    /// How many entries a leaf of `length` has then.
+    fn length(&self, length: usize) -> usize {
+        length - self.range.len() + self.entries.len()
+    }
+
+    /// Whether `entries` with this change are in order (N2).
+    fn keeps_order(&self, entries: &[(Key, Value)]) -> bool {
+        let before = self.range.start.checked_sub(1).map(|index| entries[index].0);
+        let behind = entries.get(self.range.end).map(|entry| entry.0);
+        let keys = before.into_iter().chain(self.entries.iter().map(|entry| entry.0)).chain(behind);
+        keys.is_sorted_by(|one, two| one < two)
+    }
+}
+
 /// What has left a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Gone {
@@ -117,26 +147,56 @@ impl Tree {
         key: Key,
         entries: Vec<(Key, Value)>,
     ) -> Result<(), Stop> {
-        assert!(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "N2: keys rise");
+        let splice = Splice::of(self.span(pages, key)?.entries(), entries);
+        self.splice(pages, sharing, key, splice)
+    }
+
+    /// Changes some entries of the leaf of `key`, which is as it was when the change was made up. Values of entries that
+    /// stay the same stay held as they were; the caller settles the rest.
+    pub fn splice(
+        &mut self,
+        pages: &mut Pages,
+        sharing: &dyn Sharing,
+        key: Key,
+        splice: Splice,
+    ) -> Result<(), Stop> {
         let path = self.path(pages, key)?;
         let shared = first_shared(pages, sharing, &path)?;
-        pages.reserve(path.len() * 2 + entries.len() / (LEAF_CAPACITY / 2) + 2, Room::All)?; // X3
+        pages.reserve(path.len() * 2 + splice.entries.len() / (LEAF_CAPACITY / 2) + 2, Room::All)?; // X3
         let Some(leaf) = self.own(pages, sharing, &path, shared) else {
-            self.plant(pages, &entries);
+            assert!(splice.range.is_empty() && splice.keeps_order(&[]), "N2: keys rise");
+            self.plant(pages, &splice.entries);
             return Ok(());
         };
-        if entries.is_empty() {
+        let Entries::Leaf(entries) = &mut pages.change(leaf.address).entries else {
+            unreachable!("N3: a path ends in a leaf")
+        };
+        assert!(splice.keeps_order(entries), "N2: keys rise");
+        let length = splice.length(entries.len());
+        let at_end = splice.range.end == entries.len();
+        entries.splice(splice.range, splice.entries);
+        if length == 0 {
             pages.release(leaf.address);
             self.unlink(pages, key, path.len() - 1);
-            return Ok(());
+        } else if length > LEAF_CAPACITY {
+            self.overflow(pages, key, path.len() - 1, leaf.address, at_end);
         }
-        let mut leaves = cut_into_leaves(pages, leaf.address, entries).into_iter();
-        let first = leaves.next().expect("there are entries");
-        pages.change(leaf.address).entries = Entries::Leaf(first);
-        let grown: Vec<_> =
-            leaves.map(|entries| (entries[0].0, pages.create(0, Entries::Leaf(entries)))).collect();
-        self.grow(pages, key, path.len() - 1, grown);
         Ok(())
+    }
+
+    /// Cuts the leaf in `address`, which has become too long, into as many as it needs: full ones if it grew at its end.
+    fn overflow(&mut self, pages: &mut Pages, key: Key, depth: usize, address: u64, at_end: bool) {
+        let Entries::Leaf(entries) = &mut pages.change(address).entries else {
+            unreachable!("N3: a path ends in a leaf")
+        };
+        let count = entries.len().div_ceil(LEAF_CAPACITY);
+        let length = if at_end { LEAF_CAPACITY } else { entries.len().div_ceil(count) };
+        let rest = entries.split_off(length);
+        let leaves = rest
+            .chunks(length)
+            .map(|entries| (entries[0].0, pages.create(0, Entries::Leaf(entries.to_vec()))));
+        let grown: Vec<_> = leaves.collect();
+        self.grow(pages, key, depth, grown);
     }
 
     /// Takes the leaf of `key` out of the tree as a whole.
@@ -331,18 +391,4 @@ fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, address: u64) -> u64 {
     }
     sharing.let_go(address);
     pages.create(node.level, node.entries.clone())
-}
-
-/// The entries of the leaf in `address`, changed, in as many leaves as they need: full ones if they grew at their end.
-fn cut_into_leaves(pages: &mut Pages, address: u64, entries: Vec<(Key, Value)>) -> Vec<Vec<(Key, Value)>> {
-    if entries.len() <= LEAF_CAPACITY {
-        return vec![entries];
-    }
-    let node = pages.node(address).expect("T3: the path of a change is in memory");
-    let Entries::Leaf(old) = &node.entries else { unreachable!("N3: a path ends in a leaf") };
-    let kept = old.iter().zip(&entries).take_while(|(old, new)| old.0 == new.0).count();
-    let at_end = kept + 1 >= old.len();
-    let count = entries.len().div_ceil(LEAF_CAPACITY);
-    let length = if at_end { LEAF_CAPACITY } else { entries.len().div_ceil(count) };
-    entries.chunks(length).map(<[_]>::to_vec).collect()
 }

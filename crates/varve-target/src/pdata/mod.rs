@@ -32,7 +32,7 @@ mod tree;
 
 pub use cache::CacheUse;
 pub use cursor::Cursor;
-pub use edit::{Alone, Gone, Sharing, Span};
+pub use edit::{Alone, Gone, Sharing, Span, Splice};
 pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX};
 pub use order::MetadataOrder;
 pub use pages::{Pages, Room, Stop, Wanted};

@@ -147,6 +147,11 @@ impl Pages {
         self.space.reclaimable()
     }
 
+    /// Runs given up in this transaction: what they need in memory, until it is committed.
+    pub fn freed_runs(&self) -> usize {
+        self.space.freed_runs()
+    }
+
     /// Number of the first block behind the store.
     pub fn end_block(&self) -> u64 {
         self.space.end()

@@ -48,18 +48,40 @@ pub struct InUse {
     _users: Rc<()>,
 }
 
+/// Runs of blocks, and how many blocks that are: requests ask for that.
+#[derive(Default)]
+struct Runs {
+    list: Vec<Run>,
+    blocks: u64,
+}
+
+impl Runs {
+    fn push(&mut self, run: Run) {
+        self.list.push(run);
+        self.blocks += run.1;
+    }
+
+    fn iter(&self) -> std::slice::Iter<'_, Run> {
+        self.list.iter()
+    }
+}
+
 /// What is given up and by whom it may be read.
 #[derive(Default)]
 struct GivenUp {
     /// Blocks that somebody may be reading.
-    read: Vec<Run>,
+    read: Runs,
     /// Blocks that nobody reads.
-    unread: Vec<Run>,
+    unread: Runs,
 }
 
 impl GivenUp {
     fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.read.iter().chain(&self.unread)
+        self.read.iter().chain(self.unread.iter())
+    }
+
+    fn blocks(&self) -> u64 {
+        self.read.blocks + self.unread.blocks
     }
 }
 
@@ -87,7 +109,7 @@ pub(super) struct Space {
     /// Given up in the transaction that is being committed.
     freezing: GivenUp,
     /// Free on the disk, but not before those have ended who were reading then (F3).
-    waiting: Vec<(Weak<()>, Vec<Run>)>,
+    waiting: Vec<(Weak<()>, Runs)>,
     /// Free on the disk and read by nobody, but not before the device knows (F6).
     cooling: Cooling,
     /// Held by everybody who reads.
@@ -155,12 +177,18 @@ impl Space {
 
     /// Blocks given up that a commit, or the end of a request, will make free.
     pub(super) fn reclaimable(&self) -> u64 {
-        self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk()).map(|run| run.1).sum()
+        let waiting = self.waiting.iter().map(|(_, runs)| runs.blocks).sum::<u64>();
+        self.freed.blocks() + self.freezing.blocks() + waiting + self.cooling.blocks()
     }
 
     /// Runs that are free on the disk and not here (F3, F6).
     fn free_on_disk(&self) -> impl Iterator<Item = &Run> {
-        self.waiting.iter().flat_map(|(_, runs)| runs).chain(self.cooling.runs())
+        self.waiting.iter().flat_map(|(_, runs)| runs.iter()).chain(self.cooling.runs())
+    }
+
+    /// Runs given up in this transaction.
+    pub(super) fn freed_runs(&self) -> usize {
+        self.freed.read.list.len() + self.freed.unread.list.len()
     }
 
     /// Blocks that are free on the disk once everything that was given up up to now is committed.
@@ -361,7 +389,7 @@ impl Space {
         self.committing.clear();
         let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
-        unread.into_iter().for_each(|run| self.come_back(run));
+        unread.list.into_iter().for_each(|run| self.come_back(run));
         let users = std::mem::replace(&mut self.users, Rc::new(()));
         self.waiting.push((Rc::downgrade(&users), read));
         drop(users);
@@ -373,7 +401,7 @@ impl Space {
         // In their order: who reads since an earlier commit may also read what a later one gave up.
         let ended = self.waiting.iter().take_while(|(users, _)| users.strong_count() == 0).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
-        ended.into_iter().flat_map(|(_, runs)| runs).for_each(|run| self.come_back(run));
+        ended.into_iter().flat_map(|(_, runs)| runs.list).for_each(|run| self.come_back(run));
     }
 
     /// The store grew to `end` blocks.

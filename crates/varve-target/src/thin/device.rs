@@ -129,7 +129,9 @@ impl Front {
                 (start, count, hint) = (start + run.1, count - run.1, Some(run.0 + run.1));
             }
         }
-        self.pool.notify_space();
+        if pieces.iter().any(|piece| piece.fresh) {
+            self.pool.notify_space();
+        }
         Ok(pieces)
     }
 

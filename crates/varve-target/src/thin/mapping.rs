@@ -139,12 +139,12 @@ impl Pool {
         assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
         assert!(pages.generation() > held.since, "X2: what is mapped now is nobody else's");
         let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
-        let (entries, replaced) = replace(span.entries(), (new.start, end), Some(new), held.since);
+        let (change, replaced) = replace(span.entries(), (new.start, end), Some(new), held.since);
         drop(span); // So that the leaf is changed in its place.
         for old in &replaced {
             held.require(pages, old)?;
         }
-        tree.edit(pages, &held, new.key(), entries)?;
+        tree.splice(pages, &held, new.key(), change)?;
         volume.set_tree(tree);
         let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
@@ -187,9 +187,9 @@ impl Pool {
             let dropped = tree.drop_leaf(pages, &held, Key::from(from))?;
             released = matches!(dropped, Some(Gone::Own(_)));
         } else {
-            let (entries, _) = replace(span.entries(), (from, end), None, held.since);
+            let (change, _) = replace(span.entries(), (from, end), None, held.since);
             drop(span);
-            tree.edit(pages, &held, Key::from(from), entries)?;
+            tree.splice(pages, &held, Key::from(from), change)?;
         }
         volume.set_tree(tree);
         if released {

@@ -11,6 +11,9 @@ use std::rc::Rc;
 use varve_format::pdata::node::Key;
 use varve_format::thin::{Change, VolumeFlags};
 
+/// With more runs given up than these a checkpoint comes: until then each needs a little memory.
+const FREED_RUNS_MAX: usize = 128 << 10;
+
 /// How far removals are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
@@ -30,6 +33,9 @@ impl Pool {
         for _ in 0..steps {
             self.is_sound()?;
             self.keep_metadata_room().await?;
+            if self.map.pages().freed_runs() > FREED_RUNS_MAX {
+                self.join_commit(true).await?;
+            }
             let Some(volume) = self.next_to_remove() else { break };
             let _ticket = self.tickets.take();
             let runs = self.map.run(|pages| self.attempt_remove(pages, &volume)).await?;

@@ -5,6 +5,7 @@
 //! - R2. Runs are joined only if they follow each other in the volume and in the pool and are both older than the
 //!   last clone or both younger; the older birth stays.
 
+use crate::pdata::Splice;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::Mapping;
 
@@ -89,13 +90,13 @@ fn joined(one: Mapping, two: Mapping, since: u64) -> Option<Mapping> {
     })
 }
 
-/// The entries with `new` in place of what they say of the parts from `from` to `to`, and what that was.
+/// The change of `entries` that puts `new` in place of what they say of the parts from `from` to `to`, and what that was.
 pub(super) fn replace(
     entries: &[(Key, Value)],
     (from, to): (u64, u64),
     new: Option<Mapping>,
     since: u64,
-) -> (Vec<(Key, Value)>, Vec<Mapping>) {
+) -> (Splice, Vec<Mapping>) {
     assert!(new.is_none_or(|new| new.start >= from && new.end() <= to), "R1: {new:?} in {from}..{to}");
     let removed: Vec<_> = within(entries, from, to).collect();
     let first = entries.partition_point(|entry| entry.0 < Key::from(from));
@@ -103,25 +104,25 @@ pub(super) fn replace(
     let left = first.checked_sub(1).map(|index| decode(&entries[index]));
     // The run that reaches over `to` began before it: it is the last one before `end`.
     let over = end.checked_sub(1).map(|index| decode(&entries[index])).filter(|run| run.end() > to);
-    let mut kept = Vec::with_capacity(entries.len() + 2);
-    kept.extend_from_slice(&entries[..first.saturating_sub(1)]);
     let right = over.and_then(|run| clip(run, to, run.end()));
     let next = entries.get(end).map(decode);
-    let mut last: Option<Mapping> = None;
-    let middle = [left.and_then(|run| clip(run, 0, from)), new, right, next];
-    for run in middle.into_iter().flatten() {
-        last = match last.map(|last| (last, joined(last, run, since))) {
-            Some((_, Some(joined))) => Some(joined),
-            Some((last, None)) => {
-                kept.push((last.key(), last.value()));
-                Some(run)
-            }
-            None => Some(run),
-        };
+    let mut runs: Vec<Mapping> = Vec::with_capacity(4);
+    for run in [left.and_then(|run| clip(run, 0, from)), new, right, next].into_iter().flatten() {
+        match runs.last().and_then(|last| joined(*last, run, since)) {
+            Some(joined) => *runs.last_mut().expect("one was joined") = joined,
+            None => runs.push(run),
+        }
     }
-    kept.extend(last.map(|last| (last.key(), last.value())));
-    kept.extend_from_slice(entries.get(end + 1..).unwrap_or_default());
-    (kept, removed)
+    // The neighbours were looked at to be joined: most often they stay as they are.
+    let mut range = first.saturating_sub(1)..(end + 1).min(entries.len());
+    if next.is_some() && runs.last() == next.as_ref() {
+        runs.pop();
+        range.end -= 1;
+    }
+    let keeps_left = left.is_some() && runs.first() == left.as_ref();
+    range.start += usize::from(keeps_left);
+    let kept = &runs[usize::from(keeps_left)..];
+    (Splice { range, entries: kept.iter().map(|run| (run.key(), run.value())).collect() }, removed)
 }
 
 #[cfg(test)]
@@ -139,7 +140,9 @@ mod tests {
                 let place = if kind == 1 { 0 } else { 1000 * number as u64 + 7 };
                 let place = if kind == 3 { 500 + start } else { place };
                 let new = (kind > 0).then_some(Mapping { start, count, place, birth: number as u64 });
-                let (now, removed) = replace(&entries, (start, start + count), new, 20);
+                let (change, removed) = replace(&entries, (start, start + count), new, 20);
+                let mut now = entries.clone();
+                now.splice(change.range, change.entries);
                 let expected: Vec<_> = model.range(start..start + count).map(|(at, place)| (*at, *place)).collect();
                 let flat = |run: &Mapping| {
                     let run = *run;

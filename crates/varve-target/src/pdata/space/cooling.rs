@@ -1,6 +1,6 @@
 //! Freed blocks that the device below is told of before they are handed out again (F6).
 
-use super::{Run, Space};
+use super::{Run, Runs, Space};
 
 /// What waits for that.
 #[derive(Default)]
@@ -8,14 +8,18 @@ pub(super) struct Cooling {
     /// Whether freed blocks come here at all.
     enabled: bool,
     /// Free on the disk and read by nobody.
-    pub(super) waiting: Vec<Run>,
+    waiting: Runs,
     /// Those of which the device is being told.
-    pub(super) passing: Vec<Run>,
+    passing: Runs,
 }
 
 impl Cooling {
     pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.waiting.iter().chain(&self.passing)
+        self.waiting.iter().chain(self.passing.iter())
+    }
+
+    pub(super) fn blocks(&self) -> u64 {
+        self.waiting.blocks + self.passing.blocks
     }
 }
 
@@ -24,7 +28,7 @@ impl Space {
     pub(in super::super) fn cool(&mut self, enabled: bool) {
         self.cooling.enabled = enabled;
         if !enabled {
-            std::mem::take(&mut self.cooling.waiting).into_iter().for_each(|run| self.set(run, false));
+            std::mem::take(&mut self.cooling.waiting).list.into_iter().for_each(|run| self.set(run, false));
         }
     }
 
@@ -39,7 +43,7 @@ impl Space {
     /// The blocks of which the device is to be told now, in order and joined. They are handed out after
     /// [`Space::passed`] (F6).
     pub(in super::super) fn take_cooling(&mut self) -> Vec<Run> {
-        let mut runs = std::mem::take(&mut self.cooling.waiting);
+        let mut runs = std::mem::take(&mut self.cooling.waiting).list;
         runs.sort_unstable();
         let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
         for run in runs {
@@ -48,12 +52,12 @@ impl Space {
                 _ => joined.push(run),
             }
         }
-        self.cooling.passing.extend(&joined);
+        joined.iter().for_each(|run| self.cooling.passing.push(*run));
         joined
     }
 
     /// The device knows of all that was taken so.
     pub(in super::super) fn passed(&mut self) {
-        std::mem::take(&mut self.cooling.passing).into_iter().for_each(|run| self.set(run, false));
+        std::mem::take(&mut self.cooling.passing).list.into_iter().for_each(|run| self.set(run, false));
     }
 }

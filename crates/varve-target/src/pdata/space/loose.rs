@@ -30,6 +30,8 @@ impl Space {
         }
         let (start, groups) = (self.next[Side::Near as usize].clamp(self.base, self.end - 1), self.groups());
         let first = (start - self.base) / GROUP_BLOCKS;
+        // A run of this length has what is wanted in it, wherever it begins: it need not be looked at to its end.
+        let enough = 2 * unit + limit;
         for step in 0..=groups {
             let group = (first + step) % groups;
             if !self.may_have(group, unit) {
@@ -37,7 +39,7 @@ impl Space {
             }
             let Some(page) = self.pages.get(&group) else { return Err(group) };
             let mut from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
-            while let Some((index, length)) = page.free_run(from, self.group_length(group), GROUP_BLOCKS) {
+            while let Some((index, length)) = page.free_run(from, self.group_length(group), enough) {
                 let begin = self.base + group * GROUP_BLOCKS + index;
                 let (aligned, end) = (align_up(begin, unit), begin + length);
                 if aligned + unit <= end {

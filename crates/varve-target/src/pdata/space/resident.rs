@@ -52,9 +52,8 @@ impl Space {
     /// F5.
     fn kept_groups(&self) -> BTreeSet<u64> {
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs.iter().copied());
-        let given_up = self.freed.runs().chain(self.freezing.runs()).chain(self.cooling.runs()).copied();
-        let runs = loose.chain(waiting).chain(given_up);
+        let given_up = self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk()).copied();
+        let runs = loose.chain(given_up);
         let mut kept: BTreeSet<u64> = runs.flat_map(|run| self.groups_of(run)).collect();
         kept.extend(self.changed.iter().chain(&self.committing));
         kept
