@@ -5,11 +5,13 @@
 //! ([`Mapping`]), one that counts what several hold ([`Share`]) and one of the volumes themselves ([`VolumeRows`]). The
 //! superblock names the roots of a checkpoint; the log says what happened since.
 
+mod kept;
 mod mapping;
 mod record;
 mod superblock;
 mod volume;
 
+pub use kept::{KEPT_LAYOUT, Kept};
 pub use mapping::{MAPPING_LAYOUT, Mapping, SHARE_LAYOUT, Share};
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, change_length};
 pub use superblock::{
@@ -28,8 +30,15 @@ pub const POOL_VERSION: u32 = 1;
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a pool, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 6] =
-    [&SUPERBLOCK_LAYOUT, &RECORD_LAYOUT, &ENTRY_LAYOUT, &MAPPING_LAYOUT, &SHARE_LAYOUT, &VOLUME_LAYOUT];
+pub const LAYOUTS: [&Layout; 7] = [
+    &SUPERBLOCK_LAYOUT,
+    &RECORD_LAYOUT,
+    &ENTRY_LAYOUT,
+    &MAPPING_LAYOUT,
+    &SHARE_LAYOUT,
+    &VOLUME_LAYOUT,
+    &KEPT_LAYOUT,
+];
 
 /// Why bytes are not the structure of a pool that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

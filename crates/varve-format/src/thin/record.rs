@@ -148,6 +148,11 @@ impl Record {
         CHECKSUM.put_u32(bytes, checksum);
     }
 
+    /// The number of the record whose first block is `block`, if it may be one of `pool`.
+    pub fn sequence(block: &[u8], pool: u64) -> Option<u64> {
+        (MAGIC.u32(block) == MAGIC_VALUE && POOL.u64(block) == pool).then(|| SEQUENCE.u64(block))
+    }
+
     /// How many blocks the record has whose first block is `block`, if it may be record `sequence` of `pool`.
     pub fn length(block: &[u8], sequence: u64, pool: u64) -> Option<u64> {
         let blocks = u64::from(BLOCKS.u32(block));
@@ -281,6 +286,7 @@ mod tests {
             [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(Record::length(&block, 5, 6), Some(1));
+        assert_eq!((Record::sequence(&block, 6), Record::sequence(&block, 7)), (Some(5), None));
         assert_eq!(Record::decode(&block), Ok(sample()));
         let many = Record { changes: vec![sample().changes[0].clone(); 1000], ..sample() };
         assert_eq!(Record::decode(&bytes(&many)), Ok(many));
