@@ -46,6 +46,10 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let call = post(&name, "/change", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{}: {}", now.name, policy_text(&now.policy))).await
         }
+        PoolVerb::Check { name, waiting } => {
+            let text = format!("{name}: the last commit is sound");
+            session.job(post(&name, "/check", &Empty {}, false), waiting, &text).await
+        }
         PoolVerb::Remove { name, destroy } => {
             let request = Remove::default();
             let (path, dry_run) = (url(&name, ""), destroy.dry_run);

@@ -47,7 +47,7 @@ impl Control {
         drop(self.save_soon());
     }
 
-    fn next_job(&self) -> u64 {
+    pub(super) fn next_job(&self) -> u64 {
         let mut remembered = self.remembered.borrow_mut();
         remembered.last_job += 1;
         remembered.last_job
@@ -68,7 +68,8 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let new = NewJob { kind, subject, unit, started, cancellable: kind == super::removal::REMOVE };
+        let cancellable = [super::removal::REMOVE, super::pool_check::CHECK].contains(&kind);
+        let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
         self.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));
         Started { id, progress }

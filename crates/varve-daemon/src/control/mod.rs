@@ -19,6 +19,7 @@ mod groups;
 mod instant;
 mod jobs;
 mod policy;
+mod pool_check;
 mod pools;
 mod removal;
 mod rescan;

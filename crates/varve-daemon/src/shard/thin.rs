@@ -10,15 +10,18 @@ use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
 use super::states::{SnapshotFacts, Target};
 use crate::failures;
+use crate::jobs::Progress;
 use futures_channel::oneshot;
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Device, Extent, IoError};
+use varve_block::{Device, Extent, IoError, LocalFuture};
 use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{
-    Holding, NewVolume, Pool, PoolError, PoolFormat, PoolOptions, VolumeFlags, VolumeInfo,
+    Holding, NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, VolumeFlags, VolumeInfo,
 };
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
@@ -175,6 +178,63 @@ pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A volume of a pool by its number, or a snapshot of it by its own name.
+pub(crate) type State = (u64, Option<String>);
+
+/// In which extents two volumes or snapshots of a pool differ.
+pub(crate) async fn diff(id: Uuid, one: State, two: State) -> Result<Vec<Extent>, StoreError> {
+    let open = pool(id).map_err(|_| StoreError::NotFound)?;
+    let find = |(number, snapshot): State| match snapshot {
+        None => Ok(number),
+        Some(own) => {
+            let name = format!("{number}@{own}"); // N1
+            open.pool.named(&name).map(|found| found.id).ok_or(StoreError::NotFound)
+        }
+    };
+    let (one, two) = (find(one)?, find(two)?);
+    if one == two {
+        return Ok(Vec::new());
+    }
+    open.pool.diff(one, two).await.map_err(store_error)
+}
+
+/// Nodes that a check looks at between two rests.
+const CHECK_DOSE: u64 = 32;
+/// It rests so many times as long as it took for them, and at least so long.
+const CHECK_REST: (u32, Duration) = (9, Duration::from_micros(200));
+
+/// Checks the last commit of a pool in doses, and tells how far it is.
+pub(crate) async fn check(
+    context: &ShardContext,
+    id: Uuid,
+    progress: &Progress,
+) -> Result<PoolReport, Failure> {
+    let open = pool(id)?;
+    let begun = Cell::new(context.clock().now());
+    let (clock, begun) = (context.clock(), &begun);
+    let pace = |done: u64, total: u64| -> LocalFuture<'_, Result<(), PoolError>> {
+        let clock = clock.clone();
+        Box::pin(async move {
+            let is_served = here().pools.borrow().contains_key(&id);
+            if progress.is_cancelled() || !is_served {
+                return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
+            }
+            if done.is_multiple_of(CHECK_DOSE) {
+                progress.report(done, total);
+                let (factor, least) = CHECK_REST;
+                clock.sleep((clock.now().since(begun.get()) * factor).max(least)).await;
+                begun.set(clock.now());
+            }
+            Ok(())
+        })
+    };
+    let checked = open.pool.check_last_commit(&pace).await;
+    if progress.is_cancelled() {
+        return Err(Failure::new(Code::JobCancelled, "the check was cancelled"));
+    }
+    checked.map_err(|error| failures::pool("the check", &error))
+}
+
 impl Thin {
     fn pool(&self) -> &Rc<Pool> {
         &self.open.pool
@@ -247,15 +307,6 @@ impl Thin {
         let known = list.iter().find(|volume| volume.id == number).ok_or(StoreError::NotFound)?;
         let read_only = known.flags.has(VolumeFlags::READ_ONLY);
         self.pool().set_flags(number, read_only, held).await.map_err(store_error)
-    }
-
-    pub(super) async fn diff(&self, from: &str, to: Option<&str>) -> Result<Vec<Extent>, StoreError> {
-        let from = self.find(from)?;
-        let to = to.map_or(Ok(self.number), |to| self.find(to))?;
-        if from == to {
-            return Ok(Vec::new());
-        }
-        self.pool().diff(from, to).await.map_err(store_error)
     }
 
     /// The volume becomes what the snapshot shows, in its own size.
