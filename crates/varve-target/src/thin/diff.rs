@@ -135,6 +135,7 @@ fn strike(sides: &mut [Side; 2]) {
 
 /// Where two lists of runs, each in order, say different things.
 pub(super) fn differences(one: &[Mapping], two: &[Mapping]) -> Vec<Difference> {
+    assert!(one.is_sorted_by_key(|run| run.start), "R1: runs are in order");
     let mut edges: Vec<u64> = one.iter().chain(two).flat_map(|run| [run.start, run.end()]).collect();
     edges.sort_unstable();
     edges.dedup();

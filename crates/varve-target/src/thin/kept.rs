@@ -62,6 +62,7 @@ pub async fn kept_pool(device: &Device, arena: &Arena) -> Result<Device, PoolErr
     if length + count * PART_SIZE > device.shape().size {
         return Err(shorter);
     }
+    assert!(length >= PART_SIZE, "a header is a block");
     let head = device.read(0, arena.take(index(length))).await?;
     let kept = Kept::decode(&head).map_err(PoolError::Format)?;
     Ok(Device::new(View { below: device.clone(), start: length, kept, arena: arena.clone() }))
@@ -78,6 +79,7 @@ struct View {
 impl View {
     async fn read(&self, offset: u64, mut buffer: Buffer) -> Outcome {
         let extent = Extent::new(offset, buffer.len() as u64);
+        assert!(extent.is_aligned(PART_SIZE), "whole blocks: {extent:?}");
         for (block, piece) in extent.pieces(PART_SIZE) {
             let begin = index(piece.offset - offset);
             let part = &mut buffer[begin..begin + index(piece.length)];
@@ -112,6 +114,7 @@ impl Pool {
     /// Every block that holds metadata, by the last checkpoint.
     async fn metadata_blocks(&self) -> BTreeSet<u64> {
         let (base, end) = (self.base_block(), self.end_block.get());
+        assert!(base < end, "B4: a pool has space behind its log");
         let mut blocks: BTreeSet<u64> = (0..base).collect();
         let mut group = base;
         while group < end {

@@ -60,6 +60,7 @@ pub(super) async fn last_checkpoint(
 impl Pool {
     /// As much of the map of volumes as can be read; what cannot.
     async fn load_readable_volumes(&self) -> Vec<String> {
+        assert!(self.volumes.borrow().is_empty(), "nothing was read before");
         let (mut ahead, mut entries, mut errors) =
             (vec![(self.table.get().root, None)], Vec::new(), Vec::new());
         while let Some((block, level)) = ahead.pop() {
@@ -142,6 +143,7 @@ impl Pool {
             let ring = self.commits.ring.borrow();
             (ring.first, ring.blocks)
         };
+        assert!(blocks > 0, "B4: there is a ring");
         let (device, mut found) = (self.device(), BTreeMap::new());
         for (_, piece) in Extent::new(first * PART_SIZE, blocks * PART_SIZE).pieces(MIB) {
             let bytes = device.read(piece.offset, self.arena.take(index(piece.length))).await?;

@@ -159,6 +159,7 @@ impl Renewal {
 
     /// Y2: marks as in use where data lies.
     async fn claim(&mut self, place: u64, count: u64) -> Result<(), PoolError> {
+        assert!(place > 0 && count > 0, "M2: zeros lie nowhere");
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
         if place < base || place.checked_add(count).is_none_or(|last| last > end) {
             return Err(PoolError::Misfit("data lies where none can be"));
@@ -208,6 +209,7 @@ impl Renewal {
     }
 
     async fn spare_block(&self, block: u64) -> Result<(), MapError> {
+        assert!(block >= self.pool.base_block(), "Y2: only what lies behind the log is taken by anybody");
         let spare = |pages: &mut Pages| {
             if pages.is_used(block)? { Ok(true) } else { pages.claim_loose((block, 1)) }
         };
@@ -251,7 +253,8 @@ impl Renewal {
             }
         }
         if self.is_anything_shared {
-            let fence = self.pool.map.pages().fence(); // Y3
+            let fence = self.pool.map.pages().fence();
+            assert!(fence < self.pool.map.pages().generation(), "Y3: what comes now is younger");
             for volume in self.pool.volumes.borrow().values() {
                 volume.since.set(fence);
                 volume.dirty.set(true);
@@ -287,6 +290,7 @@ impl Renewal {
                 .map_err(|_| PoolError::Misfit("a volume is like one that is not above it"))?;
             rows.root = pool.share(&mut pool.map.pages(), &like);
             (rows.since, rows.mapped) = (like.since.get(), like.mapped.get());
+            assert!(rows.since > 0, "Y3: what is shared was fenced");
             self.is_anything_shared = true;
         }
         Ok(pool.enter(rows))
@@ -300,6 +304,7 @@ impl Renewal {
         end: u64,
         place: Option<u64>,
     ) -> Result<(), PoolError> {
+        assert!(start < end, "Y1: a line says something");
         let mut at = start;
         while at < end {
             at = match place {
@@ -318,6 +323,7 @@ impl Renewal {
     async fn adopt(&mut self, volume: &Volume, new: Mapping) -> Result<u64, PoolError> {
         let pool = Rc::clone(&self.pool);
         let end = pool.map.run(|pages| attempt_adopt(&pool, pages, volume, new)).await?;
+        assert!(new.start < end && end <= new.end(), "R1: {end} for {new:?}");
         if new.place != 0 {
             for block in new.place..new.place + (end - new.start) {
                 if !self.held.insert(block) {
@@ -358,7 +364,9 @@ impl Renewal {
 
     /// Writes everything, and the superblock that makes it the pool's.
     async fn end(self, changes_lost: u64) -> Result<Restored, PoolError> {
+        let before = self.pool.number.get();
         self.pool.write_checkpoint().await?;
+        assert_eq!(self.pool.number.get(), before + 1, "one superblock makes it the pool's");
         let volumes = self.pool.volumes.borrow();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
@@ -447,6 +455,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
     if device.shape().size / PART_SIZE < superblock.end_block {
         return Err(PoolError::Misfit("the device is smaller than the pool was"));
     }
+    assert!(superblock.nodes == 0 && superblock.volumes == 0, "Y1: there is nothing yet");
     superblock.free_blocks = MapOptions::fresh(0, superblock.base_block(), superblock.end_block).free_blocks;
     Ok(superblock)
 }

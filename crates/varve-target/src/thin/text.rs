@@ -139,11 +139,13 @@ fn likes(volumes: &[Rc<Volume>]) -> Vec<Option<Rc<Volume>>> {
         last_of.insert(source, Rc::clone(volume));
         last_of.entry(volume.id).or_insert_with(|| Rc::clone(volume));
     }
+    assert_eq!(likes.len(), volumes.len(), "X1");
     likes
 }
 
 fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
     let (id, created, bytes) = (volume.id, volume.created, volume.bytes.get());
+    assert!(like != Some(id), "X1: a volume is like one above it");
     let _ = write!(text, "volume {id} {} created {created} size {bytes}", volume.name.borrow());
     if volume.source != 0 {
         let _ = write!(text, " of {}", volume.source);
@@ -159,6 +161,7 @@ fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
 
 /// X1: where `now` says something else than `before`, neighbours joined.
 fn push_parts(text: &mut String, before: &[Mapping], now: &[Mapping]) {
+    assert!(now.is_sorted_by_key(|run| run.start), "R1: runs are in order");
     let mut last: Option<(u64, u64, Option<u64>)> = None;
     for piece in differences(before, now) {
         last = match last {
@@ -175,6 +178,7 @@ fn push_parts(text: &mut String, before: &[Mapping], now: &[Mapping]) {
 }
 
 fn follows(place: Option<u64>, count: u64, next: Option<u64>) -> bool {
+    assert!(count > 0, "a run has parts");
     match (place, next) {
         (Some(place), Some(next)) if place != 0 && next != 0 => place + count == next,
         (place, next) => place == next,

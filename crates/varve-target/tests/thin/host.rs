@@ -10,7 +10,7 @@ use varve_block::{Device, Durability, Extent, IoError, KIB};
 use varve_sim::{Client, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World};
 use varve_target::Linear;
 use varve_target::thin::{
-    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull,
+    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags, WhenFull, check_pool,
 };
 
 const POOL_SIZE_MAX: u64 = 10 << 20;
@@ -122,6 +122,14 @@ impl Host {
                 Doubt::Remove(_) => {}
             }
         }
+    }
+
+    /// What a crash left is sound before anybody serves it, and a check writes nothing.
+    pub(crate) async fn check_offline(&self) {
+        self.let_fail(false);
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        let report = check_pool(&device, &arena, &clock).await.expect("a superblock can always be read");
+        assert!(report.is_sound(), "{report:#?}");
     }
 
     /// Opens the pool and settles what the last crash left in doubt.

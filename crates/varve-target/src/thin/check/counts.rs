@@ -182,6 +182,7 @@ impl Checker<'_> {
 
     /// Compares the blocks of a group; how many are marked as in use, if that can be read.
     async fn compare_group(&mut self, first: u64, length: u64, held: &[u32]) -> Option<u64> {
+        assert!((1..=GROUP_BLOCKS).contains(&length), "a group has blocks: {length}");
         let others = self.counted_others(first, length).await;
         let away: BTreeMap<u64, u64> = self.pool.map.pages().unreachable_runs().into_iter().collect();
         let is_away =
@@ -235,7 +236,9 @@ impl Checker<'_> {
         let shares = self.view.shares;
         let pieces = self.pool.map.run(|pages| shares.pieces(pages, first, length)).await.ok()?;
         let all = pieces.iter().flat_map(|piece| (0..piece.blocks).map(|_| piece.others));
-        Some(all.collect())
+        let all: Vec<u64> = all.collect();
+        assert_eq!(all.len() as u64, length, "every block is asked about");
+        Some(all)
     }
 
     /// Where nodes could not be read, more may hold a block than was seen, and nobody seems to hold what they do.

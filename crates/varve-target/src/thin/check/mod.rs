@@ -147,7 +147,7 @@ impl<'a> Checker<'a> {
             if root != 0 {
                 let known = self.walk(root, false).await?;
                 self.compare_volume(volume, known);
-            } else if volume.mapped.get() != 0 {
+            } else if volume.mapped.get() != 0 && !volume.has(VolumeFlags::REMOVING) {
                 self.report.error(format!("{}: something is mapped and there is no map", told(volume)));
             }
         }
