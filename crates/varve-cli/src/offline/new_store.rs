@@ -10,7 +10,7 @@ use crate::table;
 use crate::units::size;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use varve_api::{Code, Failure, Plan};
+use varve_api::{Code, Failure, Finding, Plan};
 use varve_block::Access;
 use varve_target::thin::{POOL_TEXT_TITLE, Restored};
 
@@ -84,7 +84,7 @@ fn carry_out(
             let text = format!("made the snapshot store {store} anew; the old one is {kept_as}{lost_text}");
             Answer::new(&Done { store, kept_as, bytes_lost: lost }, text)
         }
-        Renewed::Pool { kept_as, restored } => pool_done(store, kept_as, &restored),
+        Renewed::Pool { kept_as, restored, lost } => pool_done(store, kept_as, &restored, lost),
     })
 }
 
@@ -101,21 +101,24 @@ struct PoolDone {
     bytes_mapped: u64,
     /// Changes of the log that could not be made again.
     changes_lost: u64,
+    /// Whose bytes are lost.
+    lost: Vec<Finding>,
 }
 
-fn pool_done(pool: String, kept_as: Option<String>, restored: &Restored) -> Answer {
+fn pool_done(pool: String, kept_as: Option<String>, restored: &Restored, lost: Vec<Finding>) -> Answer {
     let Restored { volumes, mapped_bytes, changes_lost } = *restored;
     let kept = match &kept_as {
         Some(kept) => format!("the old one is in {kept}"),
         None => "of the old one nothing could be read".to_owned(),
     };
-    let lost = match changes_lost {
+    let undone = match changes_lost {
         0 => String::new(),
         lost => format!("; {lost} changes that its log speaks of could not be made"),
     };
+    let lines: String = lost.iter().map(|loss| format!("lost: {}\n", loss.message)).collect();
     let data = size(mapped_bytes);
     let text = format!(
-        "wrote the metadata of {pool} anew, {volumes} volumes and snapshots with {data}; {kept}{lost}"
+        "{lines}wrote the metadata of {pool} anew, {volumes} volumes and snapshots with {data}; {kept}{undone}"
     );
-    Answer::new(&PoolDone { pool, kept_as, volumes, bytes_mapped: mapped_bytes, changes_lost }, text)
+    Answer::new(&PoolDone { pool, kept_as, volumes, bytes_mapped: mapped_bytes, changes_lost, lost }, text)
 }

@@ -11,8 +11,8 @@ use varve_block::Device;
 use varve_daemon::shown_plan;
 use varve_os::ShardContext;
 use varve_target::thin::{
-    KeptMetadata, PoolError, PoolReport, Restored, check_pool, compare_volumes, dump_pool, kept_pool,
-    repair_pool, restore_pool,
+    KeptMetadata, PoolDamage, PoolError, PoolReport, Restored, check_pool, compare_volumes, dump_pool,
+    kept_pool, repair_pool, restore_pool,
 };
 use varve_vg::activate::build;
 use varve_vg::model::{LogicalVolume, StorePolicy};
@@ -75,11 +75,16 @@ pub(super) fn told(pool: &str, group: &str, report: &PoolReport) -> Vec<Finding>
         return vec![remark(message)];
     }
     let errors = report.errors.iter().map(|error| damaged(format!("{pool}: {error}")));
-    let concerned = report.damage.iter().map(|loss| {
+    errors.chain(losses(group, report)).collect()
+}
+
+/// Whose bytes are lost or in doubt.
+fn losses(group: &str, report: &PoolReport) -> Vec<Finding> {
+    let finding = |loss: &PoolDamage| {
         let (volume, snapshot) = names(group, &loss.name, loss.volume, &report.names);
         damage::finding(true, &volume, snapshot.as_deref(), &loss.extents, loss.why)
-    });
-    errors.chain(concerned).collect()
+    };
+    report.damage.iter().map(finding).collect()
 }
 
 /// `VG/LV`, and the snapshot's own name, of a volume that its pool calls `NAME` or `NUMBER@NAME`.
@@ -143,6 +148,12 @@ pub(super) async fn renew(
     let stamp = Stamp { date: clock.date(), change: wish.command.clone() };
     let device = device_of(&open, &pool)?;
     let tried = carry_out(context, &device, &wish, true).await?;
+    let lost = match wish.text {
+        Some(_) => Vec::new(), // It says what there is, whatever can be read.
+        None => check_pool(&device, &arena, &clock)
+            .await
+            .map_or(Vec::new(), |report| losses(open.group().name(), &report)),
+    };
     let kept = KeptMetadata::find(&device, &arena, &clock).await.ok();
     let group = open.group().name().to_owned();
     if wish.dry_run {
@@ -152,10 +163,12 @@ pub(super) async fn renew(
             tried.volumes,
             format_size(tried.mapped_bytes)
         );
-        let Some(kept) = kept else { return Ok(Renewed::Planned(ShownPlan::of_steps(vec![words]))) };
+        let would = lost.iter().map(|loss| format!("would lose {}", loss.message));
+        let words: Vec<String> = std::iter::once(words).chain(would).collect();
+        let Some(kept) = kept else { return Ok(Renewed::Planned(ShownPlan::of_steps(words))) };
         let (planned, _) = plan_kept(&open, &pool, &kept, &stamp)?;
         let mut shown = shown_plan(&planned);
-        shown.steps.push(words);
+        shown.steps.extend(words);
         return Ok(Renewed::Planned(shown));
     }
     open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
@@ -172,7 +185,7 @@ pub(super) async fn renew(
         kept_as = Some(format!("{group}/{own}"));
     }
     let restored = carry_out(context, &device, &wish, false).await?;
-    Ok(Renewed::Pool { kept_as, restored })
+    Ok(Renewed::Pool { kept_as, restored, lost })
 }
 
 async fn carry_out(

@@ -6,7 +6,7 @@
 
 use super::pools;
 use super::stores::{find_store, store_device, store_name};
-use varve_api::{Code, Failure, Plan as ShownPlan};
+use varve_api::{Code, Failure, Finding, Plan as ShownPlan};
 use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
 use varve_daemon::shown_plan;
 use varve_os::ShardContext;
@@ -47,6 +47,8 @@ pub(super) enum Renewed {
         kept_as: Option<String>,
         /// What was written.
         restored: Restored,
+        /// Whose bytes are lost.
+        lost: Vec<Finding>,
     },
 }
 
