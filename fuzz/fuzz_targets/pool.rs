@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use varve_format::thin::{
-    MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT, Share, Superblock,
+    KEPT_LAYOUT, Kept, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT, Share, Superblock,
     VolumeRows,
 };
 use varve_fuzz::{block, field, seal_whole};
@@ -32,6 +32,17 @@ fn record(data: &[u8]) {
     }
 }
 
+/// A header with an index behind it.
+fn kept(data: &[u8]) {
+    let mut bytes = data.to_vec();
+    bytes.resize(data.len().max(KEPT_LAYOUT.size).next_multiple_of(KEPT_LAYOUT.size), 0);
+    let _ = Kept::decode(&bytes);
+    seal_whole(&KEPT_LAYOUT, &mut bytes);
+    if let Ok(kept) = Kept::decode(&bytes) {
+        assert!(kept.encode() == bytes, "what was kept has one form");
+    }
+}
+
 /// Keys and values of 16 bytes each, as a map hands them out.
 fn entries(data: &[u8]) {
     let rows: Vec<(u128, [u8; 16])> = data
@@ -55,9 +66,10 @@ fn entries(data: &[u8]) {
 
 fuzz_target!(|data: &[u8]| {
     let [kind, data @ ..] = data else { return };
-    match kind % 3 {
+    match kind % 4 {
         0 => superblock(data),
         1 => record(data),
+        3 => kept(data),
         _ => entries(data),
     }
 });

@@ -158,8 +158,31 @@ pub fn render() -> String {
         page.push('\n');
         page.push_str(&table.render());
     }
+    page.push_str(TEXTS);
     page
 }
+
+const TEXTS: &str = "
+## Thin pool: text
+
+What `varve dump --store VG/POOL` prints and `varve restore --store` takes: one thing a line, words separated by spaces,
+numbers decimal and in bytes, but for ids and dates (seconds since 1970). Restored and dumped again it is the same text.
+
+| line | meaning |
+|---|---|
+| `varve-thin-pool 1` | the first line |
+| `pool UUID block N slot N log N size N next N` | the second: block size, slot of a superblock, ring, size, the id that no \
+volume has had yet |
+| `volume ID NAME created N size N [of ID] [like ID] [read-only] [held] [over STORE N N N]` | a volume, or a snapshot of \
+volume `N` that is called `N@NAME`; `of`: cloned from; `like`: what is not said below is as in that one, which is above; \
+`over`: store, number, date and visible bytes of its origin |
+| `map OFFSET BYTES PLACE` | bytes of the last volume lie there in the pool |
+| `zero OFFSET BYTES` | written zeros, which lie nowhere |
+| `hole OFFSET BYTES` | nothing, where the volume that it is like has something |
+
+Lines of a volume rise and do not overlap. Data is not in the text: it lies where the text says. Volumes that are being
+removed are left out.
+";
 
 const INTRODUCTION: &str = "\
 # On-disk formats

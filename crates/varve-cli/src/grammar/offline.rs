@@ -18,10 +18,13 @@ pub(crate) struct DumpOptions {
     /// All disks of one group.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Print the metadata of this snapshot store instead of the group's description: VG/LV, or VG/LV#N for the Nth
-    /// independent snapshot's.
+    /// Print the metadata of this snapshot store or pool instead of the group's description: VG/LV, VG/LV#N for the Nth
+    /// independent snapshot's, or VG/POOL.
     #[arg(long, value_name = "VG/LV")]
     pub(crate) store: Option<String>,
+    /// Print in which bytes two volumes or snapshots of one pool differ: VG/LV or VG/LV@SNAP each.
+    #[arg(long, value_name = "VOLUME", num_args = 2, conflicts_with = "store")]
+    pub(crate) delta: Vec<String>,
 }
 
 /// What `varve restore` takes.
@@ -33,8 +36,8 @@ pub(crate) struct RestoreOptions {
     /// All disks of the group.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Make a new copy of this snapshot store instead: VG/LV, or VG/LV#N for the Nth independent snapshot's. The old
-    /// one is kept.
+    /// Make a new copy of this snapshot store instead: VG/LV, or VG/LV#N for the Nth independent snapshot's; or of the
+    /// metadata of a pool: VG/POOL. The old one is kept.
     #[arg(long, value_name = "VG/LV")]
     pub(crate) store: Option<String>,
     #[command(flatten)]
@@ -47,8 +50,8 @@ pub(crate) struct RepairOptions {
     /// All disks of the group.
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
-    /// Make a new copy of this snapshot store instead: VG/LV, or VG/LV#N for the Nth independent snapshot's. The old
-    /// one is kept.
+    /// Make a new copy of this snapshot store instead: VG/LV, or VG/LV#N for the Nth independent snapshot's; or of the
+    /// metadata of a pool: VG/POOL. The old one is kept.
     #[arg(long, value_name = "VG/LV")]
     pub(crate) store: Option<String>,
     #[command(flatten)]

@@ -1,6 +1,6 @@
 //! `varve pool`: the verbs of thin pools.
 
-use super::{Change, Destroy};
+use super::{Change, Destroy, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::{Discards, OverCommit, WhenFull};
 
@@ -53,6 +53,14 @@ pub(crate) enum PoolVerb {
         to: String,
         #[command(flatten)]
         change: Change,
+    },
+    /// Check the last commit of a pool while it serves: every node, every count of holders.
+    Check {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        #[command(flatten)]
+        waiting: Waiting,
     },
     /// Remove a pool that holds no volume.
     #[command(visible_alias = "rm")]

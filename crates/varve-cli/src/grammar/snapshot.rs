@@ -70,12 +70,12 @@ pub(crate) enum SnapVerb {
         #[command(flatten)]
         change: Change,
     },
-    /// List the extents that differ between a snapshot and its origin or another snapshot.
+    /// List the extents that differ between two states of a volume, or between any two volumes and snapshots of a pool.
     Diff {
         /// The older state.
         #[arg(value_name = "VG/LV@A")]
         from: String,
-        /// The newer state; the volume itself if not given.
+        /// The newer state; the volume of the snapshot if not given.
         #[arg(value_name = "VG/LV@B")]
         to: Option<String>,
     },

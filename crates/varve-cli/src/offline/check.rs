@@ -2,18 +2,18 @@
 
 use super::damage;
 use super::disks::with_disks;
+use super::pools;
 use super::stores::store_name;
 use crate::answer::Answer;
 use std::fmt::Write;
 use std::path::PathBuf;
 use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
-use varve_block::{Access, Arena, IoError};
+use varve_block::{Access, Arena};
 use varve_os::ShardContext;
 use varve_target::snapshot::{check_store, dump_store};
-use varve_target::thin::{Pool, PoolError, PoolOptions};
 use varve_vg::activate::build;
 use varve_vg::model::{Kind, LogicalVolume, Store};
-use varve_vg::table::{Parts, store_table, table};
+use varve_vg::table::store_table;
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
 
 /// Checks the disks at `paths`. Exit 7 if something is damaged.
@@ -61,7 +61,7 @@ async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Res
                 check.findings.extend(store_findings(open, volume, store, &arena).await);
             }
             if volume.is_pool() {
-                check.findings.extend(pool_findings(context, open, volume).await);
+                check.findings.extend(pools::findings(context, open, volume).await);
             }
         }
     }
@@ -170,41 +170,6 @@ fn lost_store(open: &OpenGroup, volume: &LogicalVolume, store: &Store, error: &s
     );
     let extents = damage::finding(true, &whose, None, &whole, "").extents;
     Finding { volume: Some(whose), extents, ..damaged("snapshot store", message) }
-}
-
-/// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
-async fn pool_findings(context: &ShardContext, open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
-    const POOL: &str = "pool";
-    let name = format!("{}/{}", open.group().name(), volume.name);
-    let table = match table(open.group(), volume, Parts::All) {
-        Ok(table) => table,
-        Err(incomplete) => return vec![remark(POOL, format!("not checked: {incomplete}"))],
-    };
-    let device = match build(&table, &open.devices()) {
-        Ok(device) => device,
-        Err(error) => return vec![remark(POOL, format!("{name}: not checked: {error}"))],
-    };
-    let opened = Pool::open(device, context.arena(), context.clock(), PoolOptions::default()).await;
-    let pool = match opened {
-        Ok(pool) => pool,
-        // What its log says does not fit into memory or its reserve, so it has to be written; a check writes nothing.
-        Err(PoolError::Io(IoError::ReadOnly)) => {
-            let remedy = "start the daemon on it and stop it again, then check";
-            return vec![remark(POOL, format!("{name}: not checked: its log is long; {remedy}"))];
-        }
-        Err(error) => return vec![damaged(POOL, format!("{name}: {error}"))],
-    };
-    match pool.check().await {
-        Ok(report) if report.errors.is_empty() => {
-            let data = varve_vg::size::format_size(report.data_blocks * 4096);
-            let (volumes, runs) = (report.volumes, report.runs);
-            let message =
-                format!("{name}: sound; {volumes} volumes and snapshots, {runs} runs, {data} of data");
-            vec![remark(POOL, message)]
-        }
-        Ok(report) => report.errors.iter().map(|error| damaged(POOL, format!("{name}: {error}"))).collect(),
-        Err(error) => vec![damaged(POOL, format!("{name}: {error}"))],
-    }
 }
 
 fn damaged(structure: &str, message: String) -> Finding {

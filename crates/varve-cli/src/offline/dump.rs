@@ -1,9 +1,11 @@
-//! `varve dump`: the description of each group, or the metadata of a snapshot store, as disks hold it.
+//! `varve dump`: the description of each group, or the metadata of a snapshot store or a pool, as disks hold it.
 
 use super::disks::with_disks;
+use super::pools;
 use super::stores::{find_store, store_device};
 use crate::answer::Answer;
 use crate::grammar::DumpOptions;
+use crate::verbs::differences;
 use serde::Serialize;
 use std::path::PathBuf;
 use varve_api::{Backup, Code, Failure};
@@ -11,18 +13,26 @@ use varve_block::Access;
 use varve_target::snapshot::dump_store;
 use varve_vg::scan;
 
-/// Prints what the disks say of their groups, or of one snapshot store.
+/// Prints what the disks say of their groups, or of one snapshot store or pool, or of what differs.
 pub(crate) fn dump(options: &DumpOptions) -> Result<Answer, Failure> {
-    match &options.store {
-        None => dump_groups(&options.paths),
-        Some(store) => dump_one(&options.paths, store.clone()),
+    match (&options.store, &options.delta[..]) {
+        (_, [one, two]) => delta(&options.paths, [one.clone(), two.clone()]),
+        (None, _) => dump_groups(&options.paths),
+        (Some(store), _) => dump_one(&options.paths, store.clone()),
     }
 }
 
-/// The metadata of a snapshot store.
+fn delta(paths: &[PathBuf], names: [String; 2]) -> Result<Answer, Failure> {
+    let compared = with_disks(paths, Access::ReadOnly, async move |context, disks| {
+        pools::delta(&context, disks, names).await
+    })??;
+    Ok(Answer::new(&compared, differences(&compared)))
+}
+
+/// The metadata of a snapshot store or a pool.
 #[derive(Serialize)]
 struct StoreText {
-    /// The store.
+    /// The store, or the pool.
     store: String,
     /// What `varve restore` takes.
     text: String,
@@ -32,6 +42,9 @@ fn dump_one(paths: &[PathBuf], store: String) -> Result<Answer, Failure> {
     let name = store.clone();
     let text = with_disks(paths, Access::ReadOnly, async move |context, disks| {
         let survey = scan(disks, &context.arena()).await;
+        if let Some(text) = pools::dump(&context, &survey, &name).await? {
+            return Ok::<String, Failure>(text);
+        }
         let (index, volume, entry) = find_store(&survey, &name)?;
         let device = store_device(&survey.groups[index], &volume, &entry)?;
         dump_store(&device, &context.arena()).await.map_err(|error| {

@@ -5,6 +5,7 @@ mod damage;
 mod disks;
 mod dump;
 mod new_store;
+mod pools;
 mod renew;
 mod repair;
 mod restore;

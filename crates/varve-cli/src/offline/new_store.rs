@@ -1,4 +1,5 @@
-//! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, from what it says itself or from a text.
+//! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, or new metadata of a pool, from
+//! what it says itself or from a text.
 
 use super::consent;
 use super::disks::with_disks;
@@ -9,8 +10,9 @@ use crate::table;
 use crate::units::size;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use varve_api::{Code, Failure, Plan};
+use varve_api::{Code, Failure, Finding, Plan};
 use varve_block::Access;
+use varve_target::thin::{POOL_TEXT_TITLE, Restored};
 
 /// The first line of every text that `varve dump --store` prints.
 const STORE_TEXT_TITLE: &str = "varve-exception-store 1";
@@ -48,8 +50,9 @@ pub(super) fn restore(
     let text = std::fs::read_to_string(file).map_err(|error| {
         Failure::new(Code::FileUnusable, format!("{}: {error}", file.display())).help(help)
     })?;
-    if text.lines().next() != Some(STORE_TEXT_TITLE) {
-        let message = format!("{} is not the text of a snapshot store", file.display());
+    let is_known = |title: &str| [STORE_TEXT_TITLE, POOL_TEXT_TITLE].contains(&title);
+    if !text.lines().next().is_some_and(is_known) {
+        let message = format!("{} is not the text of a snapshot store or a pool", file.display());
         return Err(Failure::new(Code::BadBackup, message).help(help));
     }
     carry_out(paths, store, Some(text), format!("restore {store} from {}", file.display()), destroy, json)
@@ -64,7 +67,7 @@ fn carry_out(
     json: bool,
 ) -> Result<Answer, Failure> {
     if !destroy.dry_run {
-        let step = format!("would make a new copy of the snapshot store {store}, and keep the old one");
+        let step = format!("would make a new copy of {store}, and keep the old one");
         consent(&command, &Plan::of_steps(vec![step]), destroy, json)?;
     }
     let access = if destroy.dry_run { Access::ReadOnly } else { Access::ReadWrite };
@@ -81,5 +84,41 @@ fn carry_out(
             let text = format!("made the snapshot store {store} anew; the old one is {kept_as}{lost_text}");
             Answer::new(&Done { store, kept_as, bytes_lost: lost }, text)
         }
+        Renewed::Pool { kept_as, restored, lost } => pool_done(store, kept_as, &restored, lost),
     })
+}
+
+/// What was done to a pool.
+#[derive(Serialize)]
+struct PoolDone {
+    /// The pool.
+    pool: String,
+    /// The volume in which the old metadata is now.
+    kept_as: Option<String>,
+    /// Volumes and snapshots that it has.
+    volumes: u64,
+    /// Bytes that they have mapped, all together.
+    bytes_mapped: u64,
+    /// Changes of the log that could not be made again.
+    changes_lost: u64,
+    /// Whose bytes are lost.
+    lost: Vec<Finding>,
+}
+
+fn pool_done(pool: String, kept_as: Option<String>, restored: &Restored, lost: Vec<Finding>) -> Answer {
+    let Restored { volumes, mapped_bytes, changes_lost } = *restored;
+    let kept = match &kept_as {
+        Some(kept) => format!("the old one is in {kept}"),
+        None => "of the old one nothing could be read".to_owned(),
+    };
+    let undone = match changes_lost {
+        0 => String::new(),
+        lost => format!("; {lost} changes that its log speaks of could not be made"),
+    };
+    let lines: String = lost.iter().map(|loss| format!("lost: {}\n", loss.message)).collect();
+    let data = size(mapped_bytes);
+    let text = format!(
+        "{lines}wrote the metadata of {pool} anew, {volumes} volumes and snapshots with {data}; {kept}{undone}"
+    );
+    Answer::new(&PoolDone { pool, kept_as, volumes, bytes_mapped: mapped_bytes, changes_lost, lost }, text)
 }

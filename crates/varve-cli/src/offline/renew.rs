@@ -4,12 +4,14 @@
 //! - N1. Nothing that was there is written: the copy lies in extents that nothing owned.
 //! - N2. The group's description changes last, at once, when the copy is durable.
 
+use super::pools;
 use super::stores::{find_store, store_device, store_name};
-use varve_api::{Code, Failure, Plan as ShownPlan};
+use varve_api::{Code, Failure, Finding, Plan as ShownPlan};
 use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
 use varve_daemon::shown_plan;
 use varve_os::ShardContext;
 use varve_target::snapshot::{dump_store, restore_store};
+use varve_target::thin::Restored;
 use varve_vg::activate::build;
 use varve_vg::model::{Group, LogicalVolume};
 use varve_vg::open::{Absent, CommitError};
@@ -39,12 +41,24 @@ pub(super) enum Renewed {
         /// Bytes of content that could not be read and are zeros in the copy.
         lost: u64,
     },
+    /// A pool's metadata was written anew; the old one is in the volume of this name now, if it could be read.
+    Pool {
+        /// `VG/LV`.
+        kept_as: Option<String>,
+        /// What was written.
+        restored: Restored,
+        /// Whose bytes are lost.
+        lost: Vec<Finding>,
+    },
 }
 
-/// Makes a new copy of a store.
+/// Makes a new copy of a store, or of a pool's metadata.
 pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) -> Result<Renewed, Failure> {
     let arena = context.arena();
     let mut survey = scan(disks, &arena).await;
+    if let Some(pool) = pools::find_pool(&survey, &wish.store) {
+        return pools::renew(context, survey, pool, wish).await;
+    }
     let (index, volume, store) = find_store(&survey, &wish.store)?;
     let mut open = survey.groups.swap_remove(index);
     let stamp = Stamp { date: context.clock().date(), change: wish.command.clone() };
@@ -117,13 +131,13 @@ async fn copy_content(old: &Device, new: &Device, arena: &Arena) -> Result<u64, 
 }
 
 /// A name for the old store that no volume has.
-fn kept_name(group: &Group, volume: &LogicalVolume) -> String {
+pub(super) fn kept_name(group: &Group, volume: &LogicalVolume) -> String {
     let name = |number: u32| format!("{}.store-{number}", volume.name);
     let free = (1..).find(|number| group.lv(&name(*number)).is_none());
     name(free.expect("a group has fewer volumes than there are numbers"))
 }
 
-fn commit(error: &CommitError) -> Failure {
+pub(super) fn commit(error: &CommitError) -> Failure {
     let code = match error {
         CommitError::Plan(varve_vg::PlanError::NoSpace { .. }) => Code::NoSpaceInGroup,
         CommitError::Incomplete { .. } => Code::GroupIncomplete,
@@ -132,6 +146,6 @@ fn commit(error: &CommitError) -> Failure {
     Failure::new(code, error.to_string()).help(error.help().replace('`', ""))
 }
 
-fn io(store: &str, error: IoError) -> Failure {
+pub(super) fn io(store: &str, error: IoError) -> Failure {
     Failure::new(Code::MediumFailed, format!("{store}: {error}"))
 }

@@ -33,9 +33,13 @@ pub(super) fn find_store(survey: &Survey, name: &str) -> Result<(usize, LogicalV
     let stores = survey.groups.iter().flat_map(|open| {
         all_stores(open.group()).map(|(volume, store)| store_name(open.group(), volume, store))
     });
-    let stores: Vec<String> = stores.collect();
+    let pools = survey.groups.iter().flat_map(|open| {
+        let pools = open.group().logical_volumes().iter().filter(|volume| volume.is_pool());
+        pools.map(|pool| format!("{}/{}", open.group().name(), pool.name))
+    });
+    let stores: Vec<String> = stores.chain(pools).collect();
     let known = if stores.is_empty() { "none".to_owned() } else { stores.join(", ") };
-    let message = format!("there is no snapshot store {name} on these disks; there are: {known}");
+    let message = format!("there is no snapshot store and no pool {name} on these disks; there are: {known}");
     Err(Failure::new(Code::VolumeNotFound, message).help("name all disks of the group"))
 }
 

@@ -14,7 +14,7 @@ pub(crate) use group::group;
 pub(crate) use job::job;
 pub(crate) use physical::physical;
 pub(crate) use pool::pool;
-pub(crate) use snapshot::snapshot;
+pub(crate) use snapshot::{differences, snapshot};
 pub(crate) use status::status;
 pub(crate) use volume::volume;
 

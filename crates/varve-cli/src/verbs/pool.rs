@@ -56,6 +56,10 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
         }
+        PoolVerb::Check { name, waiting } => {
+            let text = format!("{name}: the last commit is sound");
+            session.job(post(&name, "/check", &Empty {}, false), waiting, &text).await
+        }
         PoolVerb::Remove { name, destroy } => {
             let request = Remove::default();
             let (path, dry_run) = (url(&name, ""), destroy.dry_run);

@@ -70,7 +70,7 @@ fn names_of(verb: &str, snapshots: &[Snapshot]) -> String {
 }
 
 /// The extents in bytes, and how many there are.
-fn differences(diff: &SnapshotDiff) -> String {
+pub(crate) fn differences(diff: &SnapshotDiff) -> String {
     let (from, to) = (&diff.from, &diff.to);
     if diff.extents.is_empty() {
         return format!("nothing differs between {from} and {to}");

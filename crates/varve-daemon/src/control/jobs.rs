@@ -63,7 +63,7 @@ impl Control {
         drop(self.save_soon());
     }
 
-    fn next_job(&self) -> u64 {
+    pub(super) fn next_job(&self) -> u64 {
         let mut remembered = self.remembered.borrow_mut();
         remembered.last_job += 1;
         remembered.last_job
@@ -93,7 +93,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let cancellable = kind == super::removal::REMOVE || kind == FLATTEN;
+        let cancellable = [super::removal::REMOVE, FLATTEN, super::pool_check::CHECK].contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
         self.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));

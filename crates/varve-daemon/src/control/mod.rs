@@ -22,6 +22,7 @@ mod jobs;
 mod origins;
 mod over_commit;
 mod policy;
+mod pool_check;
 mod pools;
 mod removal;
 mod rescan;

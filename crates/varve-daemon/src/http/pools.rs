@@ -8,7 +8,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use varve_api::{Changed, Empty, Envelope, Pool, PoolChange, PoolCreate, Remove, Rename, Resize};
+use varve_api::{Changed, Empty, Envelope, Job, Pool, PoolChange, PoolCreate, Remove, Rename, Resize};
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
@@ -17,6 +17,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(extend_pool))
         .routes(routes!(change_pool))
         .routes(routes!(rename_pool))
+        .routes(routes!(check_pool))
 }
 
 /// Which pools are listed.
@@ -92,4 +93,11 @@ async fn rename_pool(
     Body(request): Body<Rename>,
 ) -> Reply<Changed<Pool>> {
     Ok(Data(control.call(async move |control| control.rename_pool(&pool, request).await).await?))
+}
+
+/// Check the last commit of a pool while it serves; the answer is a job, which fails if anything is damaged.
+#[utoipa::path(post, path = "/v1/pools/{pool}/check", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    responses((status = 200, body = Envelope<Job>)))]
+async fn check_pool(State(control): State<ControlHandle>, Path(pool): Path<String>) -> Reply<Job> {
+    Ok(Data(control.call(async move |control| control.check_pool(&pool).await).await?))
 }

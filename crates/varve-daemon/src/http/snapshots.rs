@@ -53,13 +53,13 @@ async fn create_snapshots(
 /// Which states are compared.
 #[derive(Deserialize, IntoParams)]
 struct Between {
-    /// `VG/LV@SNAP`.
+    /// `VG/LV@SNAP` or `VG/LV`.
     from: String,
-    /// `VG/LV@SNAP` of the same volume; the volume itself if not given.
+    /// Another state of the same volume, or any other of the same pool; the volume of the snapshot if not given.
     to: Option<String>,
 }
 
-/// List the extents that differ between a snapshot and another one, or its volume; no content is read.
+/// List the extents that differ between two states of a volume, or any two volumes of a pool; no content is read.
 #[utoipa::path(get, path = "/v1/snapshots/diff", tag = "snapshots", params(Between),
     responses((status = 200, body = Envelope<SnapshotDiff>)))]
 async fn diff_snapshots(

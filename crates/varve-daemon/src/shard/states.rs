@@ -172,9 +172,6 @@ impl Family {
     /// The extents in which a snapshot differs from another one, or from the volume; and whether none of them is
     /// there without need.
     pub(crate) async fn diff(&self, from: &str, to: Option<&str>) -> Result<(Vec<Extent>, bool), StoreError> {
-        if let Some(thin) = &self.thin {
-            return thin.diff(from, to).await;
-        }
         let (open, from) = self.find(from)?;
         let Some(to) = to else { return Ok((open.store.diff(from, None).await?, true)) };
         let (other, to) = self.find(to)?;

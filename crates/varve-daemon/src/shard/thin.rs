@@ -12,14 +12,17 @@ use super::origins::{self, Place};
 use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
+use crate::jobs::Progress;
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Device, Extent, IoError};
+use varve_block::{Device, Extent, IoError, LocalFuture};
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{
-    Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, VolumeFlags, VolumeInfo,
+    Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, VolumeFlags, VolumeInfo,
 };
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
@@ -195,6 +198,64 @@ pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A volume of a pool by its number, or a snapshot of it by its own name.
+pub(crate) type State = (u64, Option<String>);
+
+/// In which extents two volumes or snapshots of a pool differ, and whether none of them is there without need.
+pub(crate) async fn diff(id: Uuid, one: State, two: State) -> Result<(Vec<Extent>, bool), StoreError> {
+    let open = pool(id).map_err(|_| StoreError::NotFound)?;
+    let find = |(number, snapshot): State| match snapshot {
+        None => Ok(number),
+        Some(own) => {
+            let name = format!("{number}@{own}"); // N1
+            open.pool.named(&name).map(|found| found.id).ok_or(StoreError::NotFound)
+        }
+    };
+    let (one, two) = (find(one)?, find(two)?);
+    if one == two {
+        return Ok((Vec::new(), true));
+    }
+    let extents = open.pool.diff(one, two).await.map_err(store_error)?;
+    Ok((extents, open.pool.have_same_origin(one, two)))
+}
+
+/// Nodes that a check looks at between two rests.
+const CHECK_DOSE: u64 = 32;
+/// It rests so many times as long as it took for them, and at least so long.
+const CHECK_REST: (u32, Duration) = (9, Duration::from_micros(200));
+
+/// Checks the last commit of a pool in doses, and tells how far it is.
+pub(crate) async fn check(
+    context: &ShardContext,
+    id: Uuid,
+    progress: &Progress,
+) -> Result<PoolReport, Failure> {
+    let open = pool(id)?;
+    let begun = Cell::new(context.clock().now());
+    let (clock, begun) = (context.clock(), &begun);
+    let pace = |done: u64, total: u64| -> LocalFuture<'_, Result<(), PoolError>> {
+        let clock = clock.clone();
+        Box::pin(async move {
+            let is_served = here().pools.borrow().contains_key(&id);
+            if progress.is_cancelled() || !is_served {
+                return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
+            }
+            if done.is_multiple_of(CHECK_DOSE) {
+                progress.report(done, total);
+                let (factor, least) = CHECK_REST;
+                clock.sleep((clock.now().since(begun.get()) * factor).max(least)).await;
+                begun.set(clock.now());
+            }
+            Ok(())
+        })
+    };
+    let checked = open.pool.check_last_commit(&pace).await;
+    if progress.is_cancelled() {
+        return Err(Failure::new(Code::JobCancelled, "the check was cancelled"));
+    }
+    checked.map_err(|error| failures::pool("the check", &error))
+}
+
 impl Thin {
     fn pool(&self) -> &Rc<Pool> {
         &self.open.pool
@@ -265,17 +326,6 @@ impl Thin {
         let known = self.pool().named(&self.full(name)).ok_or(StoreError::NotFound)?;
         let read_only = known.flags.has(VolumeFlags::READ_ONLY);
         self.pool().set_flags(known.id, read_only, held).await.map_err(store_error)
-    }
-
-    /// The extents that differ, and whether none of them is there without need.
-    pub(super) async fn diff(&self, from: &str, to: Option<&str>) -> Result<(Vec<Extent>, bool), StoreError> {
-        let from = self.find(from)?;
-        let to = to.map_or(Ok(self.number), |to| self.find(to))?;
-        if from == to {
-            return Ok((Vec::new(), true));
-        }
-        let extents = self.pool().diff(from, to).await.map_err(store_error)?;
-        Ok((extents, self.pool().have_same_origin(from, to)))
     }
 
     /// A number that the volume gets with a rollback, and never had before.

@@ -5,12 +5,14 @@
 //! ([`Mapping`]), one that counts what several hold ([`Share`]) and one of the volumes themselves ([`VolumeRows`]). The
 //! superblock names the roots of a checkpoint; the log says what happened since.
 
+mod kept;
 mod mapping;
 mod origin;
 mod record;
 mod superblock;
 mod volume;
 
+pub use kept::{KEPT_LAYOUT, Kept};
 pub use mapping::{MAPPING_LAYOUT, Mapping, SHARE_LAYOUT, Share};
 pub use origin::{ORIGIN_LAYOUT, Origin};
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, change_length};
@@ -30,7 +32,7 @@ pub const POOL_VERSION: u32 = 1;
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a pool, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 7] = [
+pub const LAYOUTS: [&Layout; 8] = [
     &SUPERBLOCK_LAYOUT,
     &RECORD_LAYOUT,
     &ENTRY_LAYOUT,
@@ -38,6 +40,7 @@ pub const LAYOUTS: [&Layout; 7] = [
     &SHARE_LAYOUT,
     &VOLUME_LAYOUT,
     &ORIGIN_LAYOUT,
+    &KEPT_LAYOUT,
 ];
 
 /// Why bytes are not the structure of a pool that was looked for.

@@ -474,6 +474,12 @@ impl Pages {
         self.space.free() + self.reserved.len() as u64
     }
 
+    /// From now on no block is in use, whatever the pages say; the next commit writes all of them anew, each to the place
+    /// that does not count now. For a store whose maps are made anew.
+    pub fn forget_all_use(&mut self) {
+        self.space.forget_all_use();
+    }
+
     /// Every run that is marked as in use and to which nothing leads.
     pub fn unreachable_runs(&self) -> Vec<Run> {
         let reserved = self.reserved.iter().map(|block| (*block, 1));

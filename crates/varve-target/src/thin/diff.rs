@@ -3,17 +3,52 @@
 //! What both hold is the same block of a node, wherever it hangs in the two trees: such nodes are struck from both sides,
 //! level by level, before they are read. In what remains, a part that lies in the same place in both is the same.
 
+use super::check::joined;
 use super::runs;
 use super::{Pool, PoolError};
 use crate::pdata::{MapError, Pages, Tree};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use varve_block::Extent;
-use varve_format::pdata::node::Entries;
+use varve_format::pdata::node::{Entries, Key, Value};
 use varve_format::thin::{Mapping, Origin, PART_SIZE};
 
-/// Nodes of one tree that are left to compare, on one level or below.
-type Side = Vec<u64>;
+/// Nodes of one tree that are left to compare, all on one level.
+struct Side {
+    /// Not known before the root is read.
+    level: Option<u32>,
+    blocks: Vec<u64>,
+}
+
+impl Side {
+    fn of(tree: Tree) -> Self {
+        Self { level: None, blocks: (tree.root != 0).then_some(tree.root).into_iter().collect() }
+    }
+}
+
+/// What becomes of nodes that cannot be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Damage {
+    /// Nothing can be said.
+    Refuse,
+    /// They say nothing.
+    PassOver,
+}
+
+/// Parts that lie in different places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Difference {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Where they lie in the second; none if they are not mapped there.
+    pub(super) place: Option<u64>,
+}
+
+impl Difference {
+    fn extent(&self) -> Extent {
+        Extent::between(self.start * PART_SIZE, self.end * PART_SIZE)
+    }
+}
 
 impl Pool {
     /// The extents in which `one` and `two` may differ, in order and joined. What lies behind the end of the shorter one
@@ -29,55 +64,81 @@ impl Pool {
         one.gate.drained().await;
         two.gate.drained().await;
         let _ticket = self.tickets.take();
-        let (first, second) = self.leaves_that_differ(one.tree.get(), two.tree.get()).await?;
+        let (first, second) = self.leaves_that_differ(one.tree.get(), two.tree.get(), Damage::Refuse).await?;
         let shown = origins_differ(one.over.get(), two.over.get());
-        Ok(compare(&first, &second, shown))
+        let mut extents: Vec<Extent> = differences(&first, &second).iter().map(Difference::extent).collect();
+        if !shown.is_empty() {
+            extents.push(Extent::between(shown.start * PART_SIZE, shown.end * PART_SIZE));
+        }
+        Ok(joined(extents))
     }
 
     /// The runs of the leaves that only one of the two trees has.
-    async fn leaves_that_differ(
+    pub(super) async fn leaves_that_differ(
         &self,
         one: Tree,
         two: Tree,
+        damage: Damage,
     ) -> Result<(Vec<Mapping>, Vec<Mapping>), MapError> {
-        let side = |tree: Tree| -> Side { (tree.root != 0).then_some(tree.root).into_iter().collect() };
-        let mut sides = [side(one), side(two)];
+        let mut sides = [Side::of(one), Side::of(two)];
         let mut found = [Vec::new(), Vec::new()];
         loop {
             strike(&mut sides);
-            let levels = [self.level(&sides[0]).await?, self.level(&sides[1]).await?];
-            let Some(highest) = levels.into_iter().flatten().max() else { return Ok(found.into()) };
-            for (index, level) in levels.into_iter().enumerate() {
-                if level != Some(highest) {
+            for side in &mut sides {
+                self.find_level(side, damage).await?;
+            }
+            let levels = sides.iter().filter(|side| !side.blocks.is_empty()).filter_map(|side| side.level);
+            let Some(highest) = levels.max() else { return Ok(found.into()) };
+            for (side, found) in sides.iter_mut().zip(&mut found) {
+                if side.level != Some(highest) {
                     continue; // The other tree is higher: it comes down first.
                 }
-                let mut below = Side::new();
-                for block in std::mem::take(&mut sides[index]) {
-                    let node = self.map.run(|pages: &mut Pages| pages.node(block)).await?;
-                    match &node.entries {
-                        Entries::Branch(children) => below.extend(children.iter().map(|child| child.1)),
-                        Entries::Leaf(entries) => found[index].extend(entries.iter().map(runs::decode)),
+                let mut below = Side { level: highest.checked_sub(1), blocks: Vec::new() };
+                for block in std::mem::take(&mut side.blocks) {
+                    let node = self.map.run(|pages: &mut Pages| pages.node(block)).await;
+                    match (node, damage) {
+                        (Ok(node), _) if node.level != highest && damage == Damage::PassOver => {}
+                        (Ok(node), _) => match &node.entries {
+                            Entries::Branch(children) => {
+                                below.blocks.extend(children.iter().map(|child| child.1));
+                            }
+                            Entries::Leaf(entries) => found.extend(entries.iter().filter_map(decode)),
+                        },
+                        (Err(_), Damage::PassOver) => {}
+                        (Err(error), Damage::Refuse) => return Err(error),
                     }
                 }
-                sides[index] = below;
+                *side = below;
             }
         }
     }
 
-    async fn level(&self, side: &Side) -> Result<Option<u32>, MapError> {
-        let Some(block) = side.first().copied() else { return Ok(None) };
-        self.map.run(|pages: &mut Pages| Ok(Some(pages.node(block)?.level))).await
+    /// A root says on which level a side begins.
+    async fn find_level(&self, side: &mut Side, damage: Damage) -> Result<(), MapError> {
+        let (None, Some(block)) = (side.level, side.blocks.first().copied()) else { return Ok(()) };
+        assert_eq!(side.blocks.len(), 1, "only the level of a root is not known");
+        match self.map.run(|pages: &mut Pages| Ok(pages.node(block)?.level)).await {
+            Ok(level) => side.level = Some(level),
+            Err(_) if damage == Damage::PassOver => side.blocks.clear(),
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
+}
+
+/// A run, if it can be one.
+fn decode(entry: &(Key, Value)) -> Option<Mapping> {
+    Mapping::decode(entry.0, &entry.1).ok()
 }
 
 /// Takes out what is on both sides.
 fn strike(sides: &mut [Side; 2]) {
     let [one, two] = sides;
-    assert!(!one.contains(&0) && !two.contains(&0), "an empty map has no node");
-    let first: BTreeSet<u64> = one.iter().copied().collect();
-    let both: BTreeSet<u64> = two.iter().copied().filter(|block| first.contains(block)).collect();
-    one.retain(|block| !both.contains(block));
-    two.retain(|block| !both.contains(block));
+    assert!(!one.blocks.contains(&0) && !two.blocks.contains(&0), "an empty map has no node");
+    let first: BTreeSet<u64> = one.blocks.iter().copied().collect();
+    let both: BTreeSet<u64> = two.blocks.iter().copied().filter(|block| first.contains(block)).collect();
+    one.blocks.retain(|block| !both.contains(block));
+    two.blocks.retain(|block| !both.contains(block));
 }
 
 /// The parts in which a hole in one volume may not show what a hole in the other does.
@@ -89,27 +150,19 @@ fn origins_differ(one: Option<Origin>, two: Option<Origin>) -> Range<u64> {
     from..one_shows.max(two_shows)
 }
 
-/// Where two lists of runs, each in order, say different things; and the parts of `shown` in any case.
-fn compare(one: &[Mapping], two: &[Mapping], shown: Range<u64>) -> Vec<Extent> {
-    let mut edges: BTreeSet<u64> = BTreeSet::new();
-    if !shown.is_empty() {
-        edges.extend([shown.start, shown.end]);
-    }
-    for run in one.iter().chain(two) {
-        edges.extend([run.start, run.end()]);
-    }
-    let edges: Vec<u64> = edges.into_iter().collect();
-    let mut differing: Vec<Extent> = Vec::new();
+/// Where two lists of runs, each in order, say different things.
+pub(super) fn differences(one: &[Mapping], two: &[Mapping]) -> Vec<Difference> {
+    assert!(one.is_sorted_by_key(|run| run.start), "R1: runs are in order");
+    let mut edges: Vec<u64> = one.iter().chain(two).flat_map(|run| [run.start, run.end()]).collect();
+    edges.sort_unstable();
+    edges.dedup();
+    let mut differing = Vec::new();
     let (mut first, mut second) = (one.iter().peekable(), two.iter().peekable());
     for pair in edges.windows(2) {
         let (start, end) = (pair[0], pair[1]);
-        let is_same = place(&mut first, start, end) == place(&mut second, start, end);
-        if is_same && !shown.contains(&start) {
-            continue;
-        }
-        match differing.last_mut() {
-            Some(last) if last.end() == start * PART_SIZE => last.length += (end - start) * PART_SIZE,
-            _ => differing.push(Extent::between(start * PART_SIZE, end * PART_SIZE)),
+        let (there, here) = (place(&mut first, start, end), place(&mut second, start, end));
+        if there != here {
+            differing.push(Difference { start, end, place: here });
         }
     }
     differing

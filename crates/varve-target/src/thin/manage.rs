@@ -361,7 +361,7 @@ impl Pool {
         Ok(())
     }
 
-    fn enter(&self, rows: VolumeRows) -> Rc<Volume> {
+    pub(super) fn enter(&self, rows: VolumeRows) -> Rc<Volume> {
         self.next_volume.set(self.next_volume.get().max(rows.volume + 1));
         let volume = Rc::new(Volume::from_rows(rows, true));
         let before = self.volumes.borrow_mut().insert(volume.id, Rc::clone(&volume));
@@ -370,7 +370,7 @@ impl Pool {
     }
 
     /// T7: one more volume holds what `source` holds now; the root.
-    fn share(&self, pages: &mut Pages, source: &Volume) -> u64 {
+    pub(super) fn share(&self, pages: &mut Pages, source: &Volume) -> u64 {
         source.since.set(pages.fence());
         source.dirty.set(true);
         let root = source.tree.get().root;

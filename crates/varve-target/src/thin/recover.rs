@@ -129,7 +129,7 @@ impl Pool {
         Ok(pool)
     }
 
-    fn build(
+    pub(super) fn build(
         device: Device,
         arena: Arena,
         clock: Clock,
@@ -247,7 +247,7 @@ impl Pool {
     }
 
     /// The records since the checkpoint, up to the first that is missing, and where each begins in the ring.
-    async fn read_log(&self) -> Result<Vec<(Record, u64)>, PoolError> {
+    pub(super) async fn read_log(&self) -> Result<Vec<(Record, u64)>, PoolError> {
         let (mut records, mut head, mut sequence) = {
             let ring = self.commits.ring.borrow();
             (Vec::new(), ring.head, ring.sequence)
@@ -337,7 +337,7 @@ impl Pool {
     }
 
     /// O2: makes a change again.
-    async fn redo(&self, change: &Change) -> Result<(), PoolError> {
+    pub(super) async fn redo(&self, change: &Change) -> Result<(), PoolError> {
         match change {
             Change::Map { volume, start, count, place } => {
                 self.remap(*volume, Mapping { start: *start, count: *count, place: *place, birth: 0 }).await
@@ -378,7 +378,7 @@ impl Pool {
 
 /// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. Where
 /// the first tells it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
-async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
+pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
     let mut found: Result<Superblock, PoolFormatError> = Err(PoolFormatError::Absent);
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
     let second = lengths.take_while(|length| *length <= SLOT_BLOCKS_MAX);

@@ -12,7 +12,7 @@ use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
 use varve_target::thin::{
     Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags,
-    WhenFull,
+    WhenFull, check_pool,
 };
 
 const POOL_SIZE_MAX: u64 = 10 << 20;
@@ -157,6 +157,14 @@ impl Host {
 
     fn attach_origin(&self, pool: &Pool) {
         pool.attach_origin(&ORIGIN, &self.below.device(&self.world)).expect("it is what it was");
+    }
+
+    /// What a crash left is sound before anybody serves it, and a check writes nothing.
+    pub(crate) async fn check_offline(&self) {
+        self.let_fail(false);
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        let report = check_pool(&device, &arena, &clock).await.expect("a superblock can always be read");
+        assert!(report.is_sound(), "{report:#?}");
     }
 
     /// Opens the pool and settles what the last crash left in doubt.

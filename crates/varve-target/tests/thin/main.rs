@@ -35,6 +35,7 @@ fn history(seed: u64, faulty: bool, sabotage: Option<Sabotage>) {
         }
         host.crashed();
         host.world().run(async {
+            host.check_offline().await;
             let boot = host.boot().await;
             boot.check().await;
             boot.verify().await;
@@ -57,10 +58,10 @@ fn failing_disks_cost_requests_but_no_content() {
     });
 }
 
-/// With how many of 150 histories a fault is noticed.
+/// With how many of 300 histories a fault is noticed.
 fn noticed(sabotage: Sabotage) -> u64 {
-    let noticed = caught(150, |seed| history(seed, false, Some(sabotage)));
-    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 150 histories");
+    let noticed = caught(300, |seed| history(seed, false, Some(sabotage)));
+    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 300 histories");
     noticed
 }
 

@@ -60,6 +60,16 @@ impl Space {
         run
     }
 
+    /// Begins with fresh pages in place of all that were ever written.
+    pub(in super::super) fn forget_all_use(&mut self) {
+        assert!(self.pages.is_empty() && self.loose.is_empty(), "nothing was read or taken yet");
+        for group in 0..self.groups() {
+            self.admit(group, None);
+            self.changed.insert(group);
+        }
+        self.free = super::fresh_blocks(self.base, self.end);
+    }
+
     /// Every run that is marked as in use and to which nothing leads: given up or loose.
     pub(in super::super) fn unreachable_runs(&self) -> Vec<Run> {
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));

@@ -1,0 +1,274 @@
+//! Thin pools on disks that no daemon holds: checked, dumped, compared, their metadata written anew.
+//!
+//! Invariants:
+//! - P1. The old metadata is put aside, durably, before anything of the pool is written.
+
+use super::damage;
+use super::renew::{Renewed, Wish, commit, io, kept_name};
+use std::collections::BTreeMap;
+use varve_api::{ByteExtent, Code, Failure, Finding, Plan as ShownPlan, SnapshotDiff};
+use varve_block::Device;
+use varve_daemon::shown_plan;
+use varve_os::ShardContext;
+use varve_target::thin::{
+    KeptMetadata, PoolDamage, PoolError, PoolReport, Restored, check_pool, compare_volumes, dump_pool,
+    kept_pool, repair_pool, restore_pool,
+};
+use varve_vg::activate::build;
+use varve_vg::model::{LogicalVolume, StorePolicy};
+use varve_vg::names::VolumeName;
+use varve_vg::plan::Layout;
+use varve_vg::size::{SizeArgument, format_size};
+use varve_vg::table::{Parts, table};
+use varve_vg::{Absent, Change, Disk, OpenGroup, Plan, Stamp, Survey, plan, scan};
+
+const POOL: &str = "pool";
+
+/// The place in `survey.groups` of the pool, or of the kept metadata of one, that `name` names, and its volume.
+pub(super) fn find_volume(survey: &Survey, name: &str) -> Option<(usize, LogicalVolume)> {
+    let (group, own) = name.split_once('/')?;
+    let at = survey.groups.iter().position(|open| open.group().name() == group)?;
+    survey.groups[at].group().lv(own).map(|volume| (at, volume.clone()))
+}
+
+/// The pool that `name` names.
+pub(super) fn find_pool(survey: &Survey, name: &str) -> Option<(usize, LogicalVolume)> {
+    find_volume(survey, name).filter(|(_, volume)| volume.is_pool())
+}
+
+/// The device of a volume.
+pub(super) fn device_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Device, Failure> {
+    let unusable =
+        |error: String| Failure::new(Code::VolumeUnusable, error).help("name all disks of the group");
+    let table = table(open.group(), volume, Parts::All).map_err(|error| unusable(error.to_string()))?;
+    build(&table, &open.devices()).map_err(|error| unusable(error.to_string()))
+}
+
+/// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
+pub(super) async fn findings(
+    context: &ShardContext,
+    open: &OpenGroup,
+    volume: &LogicalVolume,
+) -> Vec<Finding> {
+    let name = format!("{}/{}", open.group().name(), volume.name);
+    let device = match device_of(open, volume) {
+        Ok(device) => device,
+        Err(failure) => return vec![remark(format!("{name}: not checked: {}", failure.message))],
+    };
+    match check_pool(&device, &context.arena(), &context.clock()).await {
+        Ok(report) => told(&name, open.group().name(), &report),
+        Err(error) => {
+            let message = format!("{name}: {error}; every volume in it is concerned");
+            vec![damaged(message)]
+        }
+    }
+}
+
+/// A report in findings.
+pub(super) fn told(pool: &str, group: &str, report: &PoolReport) -> Vec<Finding> {
+    if report.is_sound() {
+        let data = format_size(report.data_blocks * 4096);
+        let PoolReport { volumes, runs, nodes, records, .. } = report;
+        let message = format!(
+            "{pool}: sound; {volumes} volumes and snapshots, {runs} runs in {nodes} nodes, {records} records, {data} of data"
+        );
+        return vec![remark(message)];
+    }
+    let errors = report.errors.iter().map(|error| damaged(format!("{pool}: {error}")));
+    errors.chain(losses(group, report)).collect()
+}
+
+/// Whose bytes are lost or in doubt.
+fn losses(group: &str, report: &PoolReport) -> Vec<Finding> {
+    let finding = |loss: &PoolDamage| {
+        let (volume, snapshot) = names(group, &loss.name, loss.volume, &report.names);
+        damage::finding(true, &volume, snapshot.as_deref(), &loss.extents, loss.why)
+    };
+    report.damage.iter().map(finding).collect()
+}
+
+/// `VG/LV`, and the snapshot's own name, of a volume that its pool calls `NAME` or `NUMBER@NAME`.
+fn names(group: &str, name: &str, id: u64, all: &BTreeMap<u64, String>) -> (String, Option<String>) {
+    let snapshot = name.split_once('@').and_then(|(number, own)| Some((number.parse::<u64>().ok()?, own)));
+    match snapshot {
+        None if name.is_empty() => (format!("{group}/volume {id}"), None),
+        None => (format!("{group}/{name}"), None),
+        Some((number, own)) => {
+            let of = all.get(&number).cloned().unwrap_or_else(|| format!("volume {number}"));
+            (format!("{group}/{of}"), Some(own.to_owned()))
+        }
+    }
+}
+
+fn damaged(message: String) -> Finding {
+    Finding { damage: true, structure: POOL.to_owned(), message, ..Finding::default() }
+}
+
+fn remark(message: String) -> Finding {
+    Finding { damage: false, structure: POOL.to_owned(), message, ..Finding::default() }
+}
+
+/// The metadata of the pool called `name`, or of one that was put aside in the volume of this name; none if there is no
+/// such volume.
+pub(super) async fn dump(
+    context: &ShardContext,
+    survey: &Survey,
+    name: &str,
+) -> Result<Option<String>, Failure> {
+    let (arena, clock) = (context.arena(), context.clock());
+    let Some((at, volume)) = find_volume(survey, name) else { return Ok(None) };
+    let found = device_of(&survey.groups[at], &volume);
+    let mut device = match found {
+        Err(_) if !volume.is_pool() => return Ok(None),
+        found => found?,
+    };
+    if !volume.is_pool() {
+        match kept_pool(&device, &arena).await {
+            Ok(kept) => device = kept,
+            Err(PoolError::Format(_)) => return Ok(None), // It is some other volume.
+            Err(error) => return Err(unreadable(name, &error)),
+        }
+    }
+    dump_pool(&device, &arena, &clock).await.map(Some).map_err(|error| unreadable(name, &error))
+}
+
+fn unreadable(name: &str, error: &PoolError) -> Failure {
+    Failure::new(Code::DataCorrupt, format!("{name}: {error}")).help("varve check PATH…")
+}
+
+/// Writes the metadata of a pool anew.
+pub(super) async fn renew(
+    context: &ShardContext,
+    mut survey: Survey,
+    (at, pool): (usize, LogicalVolume),
+    wish: Wish,
+) -> Result<Renewed, Failure> {
+    let (arena, clock) = (context.arena(), context.clock());
+    let mut open = survey.groups.swap_remove(at);
+    let stamp = Stamp { date: clock.date(), change: wish.command.clone() };
+    let device = device_of(&open, &pool)?;
+    let tried = carry_out(context, &device, &wish, true).await?;
+    let lost = match wish.text {
+        Some(_) => Vec::new(), // It says what there is, whatever can be read.
+        None => check_pool(&device, &arena, &clock)
+            .await
+            .map_or(Vec::new(), |report| losses(open.group().name(), &report)),
+    };
+    let kept = KeptMetadata::find(&device, &arena, &clock).await.ok();
+    let group = open.group().name().to_owned();
+    if wish.dry_run {
+        let words = format!(
+            "would write the metadata of {} anew: {} volumes and snapshots with {} of data",
+            wish.store,
+            tried.volumes,
+            format_size(tried.mapped_bytes)
+        );
+        let would = lost.iter().map(|loss| format!("would lose {}", loss.message));
+        let words: Vec<String> = std::iter::once(words).chain(would).collect();
+        let Some(kept) = kept else { return Ok(Renewed::Planned(ShownPlan::of_steps(words))) };
+        let (planned, _) = plan_kept(&open, &pool, &kept, &stamp)?;
+        let mut shown = shown_plan(&planned);
+        shown.steps.extend(words);
+        return Ok(Renewed::Planned(shown));
+    }
+    open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
+    let device = device_of(&open, &pool)?;
+    let mut kept_as = None;
+    if let Some(kept) = kept {
+        let (planned, own) = plan_kept(&open, &pool, &kept, &stamp)?;
+        let volume = planned.after.lv(&own).cloned().expect("the plan makes this volume");
+        let table = table(&planned.after, &volume, Parts::All)
+            .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
+        let target = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
+        kept.copy(&device, &target, &arena).await.map_err(|error| io(&wish.store, error))?;
+        open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?; // P1
+        kept_as = Some(format!("{group}/{own}"));
+    }
+    let restored = carry_out(context, &device, &wish, false).await?;
+    Ok(Renewed::Pool { kept_as, restored, lost })
+}
+
+async fn carry_out(
+    context: &ShardContext,
+    device: &Device,
+    wish: &Wish,
+    dry_run: bool,
+) -> Result<Restored, Failure> {
+    let (arena, clock) = (context.arena(), context.clock());
+    let done = match &wish.text {
+        Some(text) => restore_pool(device, &arena, &clock, text, dry_run).await,
+        None => repair_pool(device, &arena, &clock, dry_run).await,
+    };
+    done.map_err(|error| match error {
+        PoolError::Misfit(_) | PoolError::Name | PoolError::Exists => {
+            Failure::new(Code::BadBackup, format!("{}: {error}", wish.store))
+                .help("nothing was changed; varve dump --store prints a text that fits")
+        }
+        PoolError::NoSpace => Failure::new(
+            Code::PoolFull,
+            format!("{}: there is no room for new metadata beside the old", wish.store),
+        ),
+        error => Failure::new(Code::DataCorrupt, format!("{}: {error}", wish.store))
+            .help("varve restore FILE PATH… --store VG/POOL writes a text of varve dump --store back"),
+    })
+}
+
+/// A linear volume for the old metadata, and its name.
+fn plan_kept(
+    open: &OpenGroup,
+    pool: &LogicalVolume,
+    kept: &KeptMetadata,
+    stamp: &Stamp,
+) -> Result<(Plan, String), Failure> {
+    let name = kept_name(open.group(), pool);
+    let size = SizeArgument::parse(&kept.length().to_string()).expect("a number of bytes");
+    let change = Change::CreateVolume {
+        name: name.clone(),
+        id: uuid::Uuid::new_v4(),
+        size,
+        layout: Layout::Linear,
+        policy: StorePolicy::default(),
+    };
+    let planned = plan(open.group(), change, stamp)
+        .map_err(|error| commit(&varve_vg::open::CommitError::Plan(error)))?;
+    Ok((planned, name))
+}
+
+/// In which bytes two volumes of one pool differ.
+pub(super) async fn delta(
+    context: &ShardContext,
+    disks: Vec<Disk>,
+    names: [String; 2],
+) -> Result<SnapshotDiff, Failure> {
+    let [one, two] = &names;
+    let parse = |name: &String| -> Result<VolumeName, Failure> {
+        name.parse().map_err(|error: varve_vg::names::NamesError| {
+            Failure::new(Code::BadName, format!("{name}: {error}")).help("VG/LV or VG/LV@SNAP")
+        })
+    };
+    let (first, second) = (parse(one)?, parse(two)?);
+    let survey = scan(disks, &context.arena()).await;
+    let own = |name: &VolumeName| (name.volume.clone(), name.snapshot.clone());
+    for open in survey.groups.iter().filter(|open| open.group().name() == first.group) {
+        for pool in open.group().logical_volumes().iter().filter(|volume| volume.is_pool()) {
+            let device = device_of(open, pool)?;
+            let compared =
+                compare_volumes(&device, &context.arena(), &context.clock(), own(&first), own(&second)).await;
+            let extents = match compared {
+                Err(PoolError::NotFound) => continue,
+                Err(error) => {
+                    return Err(unreadable(&format!("{}/{}", open.group().name(), pool.name), &error));
+                }
+                Ok(extents) => extents,
+            };
+            let bytes = extents.iter().map(|extent| extent.length).sum();
+            let shown =
+                extents.iter().map(|extent| ByteExtent { offset: extent.offset, length: extent.length });
+            let extents = shown.collect();
+            return Ok(SnapshotDiff { from: one.clone(), to: two.clone(), exact: true, bytes, extents });
+        }
+    }
+    let message = format!("no pool on these disks holds both {one} and {two}");
+    Err(Failure::new(Code::VolumeNotFound, message)
+        .help("name all disks of the group; only volumes and snapshots of one pool are compared"))
+}

@@ -1,0 +1,121 @@
+//! The metadata of a pool put aside, block by block, in a volume of its own: what a repair leaves of the old one.
+//!
+//! A header, then the index: the numbers of the blocks that were kept, 8 bytes each, rising, filled up with zeros to whole
+//! blocks; then these blocks, in the same order. The byte table is [`KEPT_LAYOUT`].
+//!
+//! Invariants:
+//! - E1. The checksum covers header and index.
+
+use super::{PoolFormatError, SIZE, require};
+use crate::layout::{Field, Layout};
+use uuid::Uuid;
+
+const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTK";
+const VERSION_VALUE: u32 = 1;
+
+const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `TK`");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const CHECKSUM: Field =
+    Field::new(12, 4, "checksum", "CRC32C of the header and the index behind it with this field zero");
+const POOL: Field = Field::new(16, 16, "pool", "UUID of the pool");
+const END_BLOCK: Field = Field::new(32, 8, "end_block", "number of the first block of 4 KiB behind the pool");
+const BLOCKS: Field = Field::new(40, 8, "blocks", "number of blocks that were kept");
+const RESERVED: Field = Field::new(48, 4048, "reserved", "zero");
+
+/// The byte table of the header.
+pub const KEPT_LAYOUT: Layout = Layout::new(
+    "Thin pool: kept metadata",
+    "The first block of a volume to which a repair put the old metadata. The index of blocks follows, then the blocks.",
+    SIZE,
+    &[MAGIC, VERSION, CHECKSUM, POOL, END_BLOCK, BLOCKS, RESERVED],
+);
+
+/// Which blocks of which pool were kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The pool.
+    pub pool: Uuid,
+    /// The first block behind the pool.
+    pub end_block: u64,
+    /// Their numbers, rising.
+    pub blocks: Vec<u64>,
+}
+
+impl Kept {
+    /// Bytes of a header and an index of so many blocks.
+    pub const fn head_length(blocks: u64) -> u64 {
+        SIZE as u64 + (blocks * 8).next_multiple_of(SIZE as u64)
+    }
+
+    /// Header and index.
+    pub fn encode(&self) -> Vec<u8> {
+        assert!(self.blocks.is_sorted(), "the numbers rise");
+        let mut bytes = vec![0; SIZE];
+        MAGIC.put(&mut bytes, MAGIC_VALUE);
+        VERSION.put_u32(&mut bytes, VERSION_VALUE);
+        POOL.put_uuid(&mut bytes, self.pool);
+        END_BLOCK.put_u64(&mut bytes, self.end_block);
+        BLOCKS.put_u64(&mut bytes, self.blocks.len() as u64);
+        bytes.extend(self.blocks.iter().flat_map(|block| block.to_le_bytes()));
+        bytes.resize(bytes.len().next_multiple_of(SIZE), 0);
+        let checksum = super::checksum_without(&bytes, CHECKSUM);
+        CHECKSUM.put_u32(&mut bytes, checksum);
+        bytes
+    }
+
+    /// How many blocks were kept, by the header, which is not verified yet.
+    pub fn count(header: &[u8]) -> Result<u64, PoolFormatError> {
+        require(header.len() >= SIZE, "E1: a header is a block")?;
+        if MAGIC.bytes(header) != MAGIC_VALUE {
+            return Err(PoolFormatError::Absent);
+        }
+        match VERSION.u32(header) {
+            VERSION_VALUE => Ok(BLOCKS.u64(header)),
+            other => Err(PoolFormatError::Newer(other)),
+        }
+    }
+
+    /// What header and index say.
+    pub fn decode(bytes: &[u8]) -> Result<Kept, PoolFormatError> {
+        let count = Self::count(bytes)?;
+        let fits = count.checked_mul(8).is_some_and(|length| length <= (bytes.len() - SIZE) as u64);
+        require(fits && bytes.len() as u64 == Self::head_length(count), "E1: the length of the index")?;
+        if CHECKSUM.u32(bytes) != super::checksum_without(bytes, CHECKSUM) {
+            return Err(PoolFormatError::Checksum);
+        }
+        require(RESERVED.is_zero(bytes), "reserved bytes are not zero")?;
+        let end = SIZE + usize::try_from(count * 8).unwrap_or(usize::MAX);
+        let blocks = bytes[SIZE..end]
+            .chunks_exact(8)
+            .map(|block| u64::from_le_bytes(block.try_into().expect("8 bytes")));
+        let (pool, end_block) = (POOL.uuid(bytes), END_BLOCK.u64(bytes));
+        let kept = Kept { pool, end_block, blocks: blocks.collect() };
+        require(bytes[end..].iter().all(|byte| *byte == 0), "bytes behind the index are not zero")?;
+        require(kept.blocks.windows(2).all(|pair| pair[0] < pair[1]), "the numbers do not rise")?;
+        require(kept.blocks.last().is_none_or(|last| *last < end_block), "a block lies behind the pool")?;
+        require(end_block < 1 << 48, "a pool is not that large")?;
+        Ok(kept)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes_round_trip_and_damage() {
+        let kept = Kept { pool: Uuid::from_u128(9), end_block: 4096, blocks: vec![0, 1, 600] };
+        let bytes = kept.encode();
+        assert_eq!((&bytes[..8], bytes.len()), (&b"VARVE\xffTK"[..], 8192));
+        assert_eq!(
+            (bytes[32..34].to_vec(), bytes[40], bytes[4096 + 16..4096 + 18].to_vec()),
+            (vec![0, 16], 3, vec![88, 2])
+        );
+        assert_eq!(Kept::decode(&bytes), Ok(kept));
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Kept::decode(&damaged).is_err(), "E1: bit {bit}");
+        }
+    }
+}

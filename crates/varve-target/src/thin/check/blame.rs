@@ -1,0 +1,128 @@
+//! Whom damage concerns: which bytes of which volumes lie below a node that cannot be read, or in a block in doubt.
+
+use super::super::PoolError;
+use super::super::volume::Volume;
+use super::{Checker, PoolDamage};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use varve_block::Extent;
+use varve_format::pdata::node::{Entries, LEVEL_MAX};
+use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
+
+const LOST: &str = "the map of these bytes cannot be read";
+const DOUBTFUL: &str = "what lies there may be overwritten by others";
+
+impl Checker<'_> {
+    /// Says whose bytes are lost or in doubt.
+    pub(super) async fn blame(&mut self, volumes: &[Rc<Volume>]) -> Result<(), PoolError> {
+        assert!(!self.broken.is_empty() || !self.doubtful.is_empty(), "something is wrong");
+        let leads_there = self.concerned().await?;
+        for volume in volumes {
+            let [lost, doubtful] = self.concerns(volume, &leads_there).await?;
+            let name = volume.name.borrow().clone();
+            for (extents, why) in [(joined(lost), LOST), (joined(doubtful), DOUBTFUL)] {
+                let size = Extent::new(0, volume.bytes.get());
+                let extents: Vec<Extent> =
+                    extents.into_iter().filter_map(|extent| extent.intersect(size)).collect();
+                if !extents.is_empty() && !volume.has(VolumeFlags::REMOVING) {
+                    self.report.damage.push(PoolDamage {
+                        volume: volume.id,
+                        name: name.clone(),
+                        extents,
+                        why,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The nodes that are concerned, and all that lead to them.
+    async fn concerned(&mut self) -> Result<BTreeSet<u64>, PoolError> {
+        let mut concerned = self.broken.clone();
+        for level in 0..=LEVEL_MAX {
+            let on_level = self.nodes.iter().filter(|(_, known)| known.level == level && !known.is_alone);
+            let on_level: Vec<u64> = on_level.map(|(block, _)| *block).collect();
+            for block in on_level {
+                if concerned.contains(&block) || (level == 0 && self.doubtful.is_empty()) {
+                    continue;
+                }
+                let is_concerned = match self.node(block).await?.1 {
+                    Entries::Branch(children) => children.iter().any(|child| concerned.contains(&child.1)),
+                    Entries::Leaf(entries) => {
+                        let runs = entries.iter().filter_map(|entry| Mapping::decode(entry.0, &entry.1).ok());
+                        runs.into_iter().any(|run| !self.doubts_of(run).is_empty())
+                    }
+                };
+                if is_concerned {
+                    concerned.insert(block);
+                }
+            }
+        }
+        Ok(concerned)
+    }
+
+    /// The bytes of a volume that are lost, and those in doubt.
+    async fn concerns(
+        &mut self,
+        volume: &Volume,
+        leads_there: &BTreeSet<u64>,
+    ) -> Result<[Vec<Extent>; 2], PoolError> {
+        let (mut lost, mut doubtful) = (Vec::new(), Vec::new());
+        let mut ahead = vec![(volume.tree.get().root, 0, volume.parts())];
+        while let Some((block, first, end)) = ahead.pop() {
+            if !leads_there.contains(&block) || first >= end {
+                continue;
+            }
+            if self.broken.contains(&block) {
+                lost.push(Extent::between(first * PART_SIZE, end * PART_SIZE));
+                continue;
+            }
+            match self.node(block).await?.1 {
+                Entries::Branch(children) => {
+                    let part = |key: u128| u64::try_from(key).unwrap_or(u64::MAX);
+                    for (at, (key, child)) in children.iter().enumerate() {
+                        let next = children.get(at + 1).map_or(end, |next| part(next.0).min(end));
+                        let from = if at == 0 { first } else { part(*key).max(first) };
+                        ahead.push((*child, from, next));
+                    }
+                }
+                Entries::Leaf(entries) => {
+                    let runs = entries.iter().filter_map(|entry| Mapping::decode(entry.0, &entry.1).ok());
+                    doubtful.extend(runs.flat_map(|run| self.doubts_of(run)));
+                }
+            }
+        }
+        Ok([lost, doubtful])
+    }
+
+    /// The bytes of a run that lie in blocks in doubt.
+    fn doubts_of(&self, run: Mapping) -> Vec<Extent> {
+        assert!(run.count > 0, "M1: {run:?}");
+        if run.place == 0 {
+            return Vec::new();
+        }
+        let lies = Extent::new(run.place, run.count);
+        let parts =
+            self.doubtful.iter().filter_map(|(first, blocks)| Extent::new(*first, *blocks).intersect(lies));
+        let bytes = |parts: Extent| {
+            Extent::new((run.start + (parts.offset - run.place)) * PART_SIZE, parts.length * PART_SIZE)
+        };
+        parts.map(bytes).collect()
+    }
+}
+
+/// In order, neighbours joined.
+pub(crate) fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut joined: Vec<Extent> = Vec::new();
+    for extent in extents.into_iter().filter(|extent| !extent.is_empty()) {
+        match joined.last_mut() {
+            Some(last) if extent.offset <= last.end() => {
+                *last = Extent::between(last.offset, last.end().max(extent.end()));
+            }
+            _ => joined.push(extent),
+        }
+    }
+    joined
+}

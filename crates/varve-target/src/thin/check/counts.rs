@@ -1,0 +1,292 @@
+//! How many hold each block, counted anew, and compared with what is counted and with what is marked as in use.
+//!
+//! Counts are kept for some groups of blocks at a time; nodes are read once for each such range, in the order in which
+//! they lie.
+
+use super::super::PoolError;
+use super::Checker;
+use crate::pdata::{Pages, Room};
+use std::collections::BTreeMap;
+use varve_format::pdata::node::Entries;
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::thin::Mapping;
+
+/// Groups of which counts are kept at a time: 128 MiB of memory.
+const GROUPS_MAX: usize = 1024;
+
+/// Counts of the blocks of some groups.
+struct Counts {
+    base: u64,
+    from: u64,
+    /// The first group that is not counted now.
+    until: u64,
+    groups: BTreeMap<u64, Vec<u32>>,
+    groups_max: usize,
+}
+
+impl Counts {
+    fn new(base: u64, from: u64, until: u64, groups_max: usize) -> Self {
+        assert!(from < until && groups_max > 0, "something is counted");
+        Self { base, from, until, groups: BTreeMap::new(), groups_max }
+    }
+
+    /// One more holds each of these blocks, all of which lie behind the base.
+    fn add(&mut self, first: u64, blocks: u64) {
+        let (mut at, end) = (first, first + blocks);
+        while at < end {
+            let group = (at - self.base) / GROUP_BLOCKS;
+            let stop = end.min(self.base + (group + 1) * GROUP_BLOCKS);
+            let begin = super::super::index(at - self.base - group * GROUP_BLOCKS);
+            let length = super::super::index(stop - at);
+            if let Some(counts) = self.group(group) {
+                counts[begin..begin + length].iter_mut().for_each(|count| *count = count.saturating_add(1));
+            }
+            at = stop;
+        }
+    }
+
+    /// The counts of a group, if they are kept now; the last groups make way for those before them.
+    fn group(&mut self, group: u64) -> Option<&mut Vec<u32>> {
+        if group < self.from || group >= self.until {
+            return None;
+        }
+        if !self.groups.contains_key(&group) && self.groups.len() == self.groups_max {
+            let last = *self.groups.keys().next_back().expect("it is full");
+            self.until = last.max(group);
+            if group > last {
+                return None;
+            }
+            self.groups.remove(&last);
+        }
+        Some(self.groups.entry(group).or_insert_with(|| vec![0; super::super::index(GROUP_BLOCKS)]))
+    }
+}
+
+/// What is wrong with a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wrong {
+    /// So many hold it, and so many are counted.
+    Count(u64, u64),
+    /// Somebody holds it, and it is marked as free.
+    Free,
+    /// Nobody holds it, and it is marked as in use.
+    Leaked,
+    /// Somebody holds it, and it was given up.
+    GivenUp,
+    /// Somebody holds a place of a page of the space map.
+    Page,
+}
+
+impl Wrong {
+    fn text(self, first: u64, last: u64) -> String {
+        let blocks = match first == last {
+            true => format!("block {first}"),
+            false => format!("blocks {first} to {last}"),
+        };
+        match self {
+            Wrong::Count(holders, counted) => {
+                format!("T9: {blocks}: {holders} hold it, counted are {counted}")
+            }
+            Wrong::Free => format!("{blocks}: held, and marked as free"),
+            Wrong::Leaked => format!("{blocks}: marked as in use, and held by nobody"),
+            Wrong::GivenUp => format!("{blocks}: held, and given up"),
+            Wrong::Page => format!("W3: {blocks}: held, and a page of the space map"),
+        }
+    }
+
+    /// Whether somebody's data may be overwritten.
+    fn is_dangerous(self) -> bool {
+        match self {
+            Wrong::Count(holders, counted) => holders > counted,
+            Wrong::Free | Wrong::GivenUp | Wrong::Page => true,
+            Wrong::Leaked => false,
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// T9, W3, and the space map.
+    pub(super) async fn count(&mut self) -> Result<(), PoolError> {
+        let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
+        let groups = (end - base).div_ceil(GROUP_BLOCKS);
+        let (mut from, mut held, mut used) = (0, 0, 0);
+        let mut is_all = true;
+        while from < groups {
+            let mut counts = Counts::new(base, from, groups, GROUPS_MAX);
+            self.count_holders(&mut counts).await?;
+            for group in from..counts.until {
+                let first = base + group * GROUP_BLOCKS;
+                let length = GROUP_BLOCKS.min(end - first);
+                let empty = Vec::new();
+                let own = counts.groups.get(&group).unwrap_or(&empty);
+                let compared = self.compare_group(first, length, own).await;
+                held += own.iter().filter(|count| **count > 0).count() as u64;
+                match compared {
+                    Some(marked) => used += marked,
+                    None => is_all = false,
+                }
+            }
+            from = counts.until;
+        }
+        self.report.data_blocks = held.saturating_sub(self.nodes.len() as u64);
+        let free = self.pool.map.pages().room(Room::All);
+        if self.view.is_space_of_now && is_all && free != end - base - used {
+            self.report.error(format!("{} blocks are free, not {free}", end - base - used));
+        }
+        Ok(())
+    }
+
+    /// Adds everybody who leads to blocks of this range.
+    async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
+        let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root);
+        let roots: Vec<u64> = volumes.chain([self.view.shares.root().root, self.view.table.root]).collect();
+        for root in roots.into_iter().filter(|root| self.is_inside(*root, 1)) {
+            counts.add(root, 1);
+        }
+        let mut at = 0;
+        while let Some((block, known)) = self.nodes.range(at..).next().map(|(block, known)| (*block, *known))
+        {
+            at = block + 1;
+            if self.broken.contains(&block) {
+                continue;
+            }
+            match self.node(block).await?.1 {
+                Entries::Branch(children) => {
+                    for (_, child) in children.into_iter().filter(|child| self.is_inside(child.1, 1)) {
+                        counts.add(child, 1);
+                    }
+                }
+                Entries::Leaf(_) if known.is_alone => {}
+                Entries::Leaf(entries) => {
+                    let runs = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
+                    for run in runs.filter(|run| run.place != 0) {
+                        counts.add(run.place, run.count);
+                        self.refuse_nodes(run, counts);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// W3.
+    fn refuse_nodes(&mut self, run: Mapping, counts: &Counts) {
+        let nodes: Vec<u64> =
+            self.nodes.range(run.place..run.place + run.count).map(|node| *node.0).collect();
+        let now = |block: &u64| (counts.from..counts.until).contains(&((block - counts.base) / GROUP_BLOCKS));
+        for block in nodes.into_iter().filter(now) {
+            self.report.error(format!("W3: block {block} is a node and data"));
+            self.doubt(block, 1);
+        }
+    }
+
+    /// Compares the blocks of a group; how many are marked as in use, if that can be read.
+    async fn compare_group(&mut self, first: u64, length: u64, held: &[u32]) -> Option<u64> {
+        assert!((1..=GROUP_BLOCKS).contains(&length), "a group has blocks: {length}");
+        let others = self.counted_others(first, length).await;
+        let away: BTreeMap<u64, u64> = self.pool.map.pages().unreachable_runs().into_iter().collect();
+        let is_away =
+            |block: u64| away.range(..=block).next_back().is_some_and(|(start, count)| block < start + count);
+        let page = self.pool.map.run(|pages: &mut Pages| pages.is_used(first)).await;
+        if let Err(error) = &page {
+            let last = first + length - 1;
+            self.report
+                .error(format!("the space map of blocks {first} to {last}: {}", PoolError::from(*error)));
+        }
+        let (mut marked, mut wrong): (u64, Option<(u64, u64, Wrong)>) = (0, None);
+        for at in 0..length {
+            let block = first + at;
+            let holders = held.get(super::super::index(at)).map_or(0, |count| u64::from(*count));
+            let used = match &page {
+                Ok(_) => self.pool.map.pages().is_used(block).ok(),
+                Err(_) => None,
+            };
+            marked += u64::from(used == Some(true));
+            let own_page = at < PAGE_PLACES;
+            let more = others.as_ref().map(|others| others[super::super::index(at)]);
+            let found = self.judge(holders, more, used, own_page, is_away(block));
+            wrong = match (wrong, found) {
+                (Some((start, end, what)), Some(same)) if end == block && what == same => {
+                    Some((start, block + 1, what))
+                }
+                (before, found) => {
+                    self.tell(before);
+                    found.map(|what| (block, block + 1, what))
+                }
+            };
+        }
+        self.tell(wrong);
+        page.is_ok().then_some(marked)
+    }
+
+    fn tell(&mut self, wrong: Option<(u64, u64, Wrong)>) {
+        let Some((first, end, wrong)) = wrong else { return };
+        assert!(first < end, "some block is wrong");
+        self.report.error(wrong.text(first, end - 1));
+        if wrong.is_dangerous() {
+            self.doubt(first, end - first);
+        }
+    }
+
+    /// How many others hold each block of a group; none if that cannot be read.
+    async fn counted_others(&mut self, first: u64, length: u64) -> Option<Vec<u64>> {
+        if !self.are_counts_readable {
+            return None;
+        }
+        let shares = self.view.shares;
+        let pieces = self.pool.map.run(|pages| shares.pieces(pages, first, length)).await.ok()?;
+        let all = pieces.iter().flat_map(|piece| (0..piece.blocks).map(|_| piece.others));
+        let all: Vec<u64> = all.collect();
+        assert_eq!(all.len() as u64, length, "every block is asked about");
+        Some(all)
+    }
+
+    /// Where nodes could not be read, more may hold a block than was seen, and nobody seems to hold what they do.
+    fn judge(
+        &self,
+        holders: u64,
+        others: Option<u64>,
+        used: Option<bool>,
+        is_page: bool,
+        is_away: bool,
+    ) -> Option<Wrong> {
+        let (is_whole, is_held) = (self.broken.is_empty(), holders > 0);
+        if is_held && is_page {
+            return Some(Wrong::Page);
+        }
+        if is_held && is_away && self.view.is_space_of_now {
+            return Some(Wrong::GivenUp);
+        }
+        if is_held && used == Some(false) {
+            return Some(Wrong::Free);
+        }
+        let counted = others.map(|others| if is_held { others + 1 } else { others });
+        if counted.is_some_and(|counted| holders > counted || (is_whole && holders < counted)) {
+            return Some(Wrong::Count(holders, counted.unwrap_or(0)));
+        }
+        let is_leaked = used == Some(true) && !is_held && !is_page && !is_away;
+        (is_leaked && is_whole && self.view.is_space_of_now).then_some(Wrong::Leaked)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_make_way_for_groups_before_them() {
+        let mut counts = Counts::new(10, 0, 9, 2);
+        counts.add(10 + 5 * GROUP_BLOCKS, 1);
+        counts.add(10 + 3 * GROUP_BLOCKS - 1, 2); // groups 2 and 3
+        assert_eq!((counts.until, counts.groups.len()), (5, 2));
+        counts.add(10 + 8 * GROUP_BLOCKS, 1);
+        counts.add(10, 4);
+        counts.add(11, 1);
+        assert_eq!((counts.until, counts.groups.len()), (3, 2), "group 3 went");
+        assert_eq!(counts.groups[&0][..5], [1, 2, 1, 1, 0]);
+        assert_eq!(counts.groups[&2][GROUP_BLOCKS as usize - 1], 1);
+        let mut next = Counts::new(10, 3, 9, 2);
+        next.add(10 + 3 * GROUP_BLOCKS - 1, 2);
+        assert_eq!(next.groups[&3][0], 1, "and is counted the next time");
+    }
+}

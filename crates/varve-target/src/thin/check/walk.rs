@@ -1,0 +1,212 @@
+//! The walk through the nodes of the maps: each is read once, however many lead to it.
+
+use super::Checker;
+use varve_format::pdata::node::{Entries, Key, Value};
+use varve_format::thin::{Mapping, PART_SIZE, Share};
+
+use super::super::PoolError;
+
+/// More parts no volume has: 1 EiB.
+const PARTS_MAX: u64 = (1 << 60) / PART_SIZE;
+
+/// What is known of a node and everything below it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Known {
+    pub(super) level: u32,
+    /// Parts that are mapped to data.
+    pub(super) mapped: u64,
+    /// The first part that is mapped, and the first behind all of them.
+    pub(super) first: u64,
+    pub(super) end: u64,
+    /// Whether all of it can be read.
+    pub(super) is_whole: bool,
+    /// Whether it is of a map that is never cloned.
+    pub(super) is_alone: bool,
+}
+
+impl Known {
+    fn nothing(level: u32, is_alone: bool) -> Self {
+        Self { level, mapped: 0, first: u64::MAX, end: 0, is_whole: true, is_alone }
+    }
+}
+
+/// What a node must be, going by the one above it.
+#[derive(Clone, Copy)]
+struct Under {
+    /// Its level; none for a root.
+    level: Option<u32>,
+    /// The oldest that may have made it.
+    generation: u64,
+    /// The smallest key that it may contain, and the smallest that it may not.
+    first: Key,
+    end: Option<Key>,
+}
+
+/// A branch, some of whose children were visited.
+struct Branch {
+    block: u64,
+    under: Under,
+    generation: u64,
+    children: Vec<(Key, u64)>,
+    next: usize,
+    known: Known,
+}
+
+enum Look {
+    Ended(Known),
+    Below(Branch),
+}
+
+impl Branch {
+    /// The next child, and what it must be.
+    fn next_child(&mut self) -> Option<(u64, Under)> {
+        let (key, block) = *self.children.get(self.next)?;
+        self.next += 1;
+        // The first child takes what comes before its key too.
+        let first = if self.next == 1 { self.under.first } else { key.max(self.under.first) };
+        let end = self.children.get(self.next).map(|child| child.0).or(self.under.end);
+        let under = Under { level: Some(self.known.level - 1), generation: self.generation, first, end };
+        Some((block, under))
+    }
+}
+
+impl Checker<'_> {
+    /// Visits a tree; what is known of its root.
+    pub(super) async fn walk(&mut self, root: u64, is_alone: bool) -> Result<Known, PoolError> {
+        let generation = self.pool.map.pages().generation();
+        let whole = Under { level: None, generation, first: 0, end: None };
+        let mut branches = match self.look(root, is_alone, whole).await? {
+            Look::Ended(known) => return Ok(known),
+            Look::Below(branch) => vec![branch],
+        };
+        loop {
+            let last = branches.last_mut().expect("the root ends the walk");
+            if let Some((block, under)) = last.next_child() {
+                match self.look(block, is_alone, under).await? {
+                    Look::Below(branch) => branches.push(branch),
+                    Look::Ended(known) => {
+                        let parent = branches.last_mut().expect("it leads here");
+                        self.absorb(parent, block, under, known);
+                    }
+                }
+                continue;
+            }
+            let branch = branches.pop().expect("the root ends the walk");
+            self.nodes.insert(branch.block, branch.known);
+            match branches.last_mut() {
+                None => return Ok(branch.known),
+                Some(parent) => self.absorb(parent, branch.block, branch.under, branch.known),
+            }
+        }
+    }
+
+    /// Adds what is known of a child.
+    fn absorb(&mut self, parent: &mut Branch, block: u64, under: Under, known: Known) {
+        assert!(parent.known.level > 0, "N3: a branch is no leaf");
+        let runs = known.first < known.end;
+        let inside =
+            Key::from(known.first) >= under.first && under.end.is_none_or(|end| Key::from(known.end) <= end);
+        if runs && !known.is_alone && !inside {
+            self.report.error(format!("R1: node {block} maps parts that are not its own"));
+            self.broken.insert(block);
+        }
+        let whole = &mut parent.known;
+        whole.mapped = whole.mapped.saturating_add(known.mapped);
+        (whole.first, whole.end) = (whole.first.min(known.first), whole.end.max(known.end));
+        whole.is_whole &= known.is_whole && !self.broken.contains(&block);
+    }
+
+    /// Looks at one node.
+    async fn look(&mut self, block: u64, is_alone: bool, under: Under) -> Result<Look, PoolError> {
+        self.breathe().await?;
+        if let Some(known) = self.nodes.get(&block).copied() {
+            if is_alone || known.is_alone {
+                self.report.error(format!("W3: block {block} is a node of two maps"));
+            }
+            if under.level.is_some_and(|level| level != known.level) && !self.broken.contains(&block) {
+                return Ok(Look::Ended(self.breaks(block, is_alone, "is on another level")));
+            }
+            return Ok(Look::Ended(known));
+        }
+        if !self.is_inside(block, 1) {
+            return Ok(Look::Ended(self.breaks(block, is_alone, "lies where none can lie")));
+        }
+        let node = match self.read_node(block).await {
+            Ok(node) => node,
+            Err(why) => return Ok(Look::Ended(self.breaks(block, is_alone, &why))),
+        };
+        if under.level.is_some_and(|level| level != node.level) {
+            return Ok(Look::Ended(self.breaks(block, is_alone, "is on another level")));
+        }
+        if node.generation > under.generation {
+            return Ok(Look::Ended(self.breaks(block, is_alone, "is younger than what leads to it (W1)")));
+        }
+        let known = Known::nothing(node.level, is_alone);
+        match &node.entries {
+            Entries::Branch(children) => {
+                let (generation, children) = (node.generation, children.clone());
+                Ok(Look::Below(Branch { block, under, generation, children, next: 0, known }))
+            }
+            Entries::Leaf(entries) => {
+                let known = match is_alone {
+                    true => self.look_at_share(block, entries, known),
+                    false => self.look_at_runs(block, node.generation, entries, known),
+                };
+                self.nodes.insert(block, known);
+                Ok(Look::Ended(known))
+            }
+        }
+    }
+
+    /// A node that cannot be used.
+    fn breaks(&mut self, block: u64, is_alone: bool, why: &str) -> Known {
+        self.report.error(format!("node {block}: {why}"));
+        self.broken.insert(block);
+        self.are_counts_readable &= !is_alone;
+        let known = Known { is_whole: false, ..Known::nothing(0, is_alone) };
+        *self.nodes.entry(block).or_insert(known)
+    }
+
+    /// The entries of a leaf of a volume's map.
+    fn look_at_runs(&mut self, block: u64, generation: u64, entries: &[(Key, Value)], known: Known) -> Known {
+        let mut known = known;
+        for (key, value) in entries {
+            let Ok(run) = Mapping::decode(*key, value) else {
+                return self.breaks(block, false, "says of a run what cannot be");
+            };
+            let is_first = known.first == u64::MAX;
+            if (!is_first && run.start < known.end) || run.birth > generation || run.end() > PARTS_MAX {
+                return self.breaks(
+                    block,
+                    false,
+                    "has runs that overlap (R1), are too young (W1) or lie too far",
+                );
+            }
+            known.first = known.first.min(run.start);
+            known.end = run.end();
+            if run.place == 0 {
+                continue;
+            }
+            if !self.is_inside(run.place, run.count) {
+                return self.breaks(block, false, "maps parts to where no data can lie");
+            }
+            known.mapped += run.count;
+            self.report.runs += 1;
+        }
+        known
+    }
+
+    /// The entries of a leaf of the map of shares, or of the map of volumes, whose keys are much larger.
+    fn look_at_share(&mut self, block: u64, entries: &[(Key, Value)], known: Known) -> Known {
+        assert!(known.is_alone, "these maps are never cloned");
+        let shares = entries.iter().filter(|entry| u64::try_from(entry.0).is_ok());
+        let mut end = 0;
+        for (key, value) in shares {
+            match Share::decode(*key, value) {
+                Ok(share) if share.first >= end => end = share.end(),
+                _ => return self.breaks(block, true, "counts what cannot be"),
+            }
+        }
+        known
+    }
+}

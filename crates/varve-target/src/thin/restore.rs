@@ -1,0 +1,468 @@
+//! A pool's metadata written anew, from a text or from what can be read of it; data stays where it is.
+//!
+//! The new metadata goes to blocks that neither data nor the old metadata has, and one superblock, in the slot of the
+//! older of the two, makes it the pool's. So a crash leaves the old or the new, and up to the first write to the pool the
+//! old one lies there still, whole.
+//!
+//! Invariants:
+//! - Y1. What is restored says the same as the text: whatever does not fit is an error, and nothing was written then.
+//! - Y2. Metadata is put where no data lies by the text, and where none of the old metadata lies that can be read.
+//! - Y3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
+//!   volume if anything is shared: nobody overwrites it without a look at the counts.
+
+use super::diff::Damage;
+use super::mapping::leaf_end;
+use super::offline::last_checkpoint;
+use super::overlay::Overlay;
+use super::recover::read_superblock;
+use super::text::{Head, Line, POOL_TEXT_TITLE, VolumeLine, parse_head, parse_line};
+use super::volume::Volume;
+use super::{Pool, PoolError, PoolOptions, runs};
+use crate::pdata::{MapError, MapOptions, Pace, Pages, Stop};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use varve_block::{Arena, Clock, Device, is_aligned};
+use varve_format::pdata::node::Entries;
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
+use varve_format::thin::{Change, Mapping, Origin, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
+
+/// Counts of holders are put into their map when there are so many.
+const DIFFERENCES_MAX: usize = 16 << 10;
+
+const NOT_A_TEXT: PoolError = PoolError::Misfit("this is not the text of a thin pool");
+const TWICE: PoolError = PoolError::Misfit("a line of the text is about parts that an earlier one was about");
+
+/// What was written anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Restored {
+    /// Volumes of the pool.
+    pub volumes: u64,
+    /// Bytes that are mapped, in all volumes together.
+    pub mapped_bytes: u64,
+    /// Changes that the log speaks of and that could not be made.
+    pub changes_lost: u64,
+}
+
+/// Writes the metadata that `text` says into the pool on `device`, whose data lies where the text says. With `dry_run`
+/// nothing is written.
+pub async fn restore_pool(
+    device: &Device,
+    arena: &Arena,
+    clock: &Clock,
+    text: &str,
+    dry_run: bool,
+) -> Result<Restored, PoolError> {
+    let target = if dry_run { Overlay::over(device) } else { device.clone() };
+    let old = last_checkpoint(device, arena, clock).await.ok();
+    let old = old.as_ref().map(|(old, _)| &**old);
+    let mut renewal = Renewal::begin(&target, arena, clock, old, text).await?;
+    renewal.make(text).await?;
+    renewal.end(0).await
+}
+
+/// Writes the metadata of the pool on `device` anew, from what can be read of it. What is lost, `check_pool` tells before.
+pub async fn repair_pool(
+    device: &Device,
+    arena: &Arena,
+    clock: &Clock,
+    dry_run: bool,
+) -> Result<Restored, PoolError> {
+    let target = if dry_run { Overlay::over(device) } else { device.clone() };
+    let (old, _) = last_checkpoint(device, arena, clock).await?;
+    let text = old.text(Damage::PassOver).await?;
+    let records: Vec<Record> = old.read_log().await?.into_iter().map(|(record, _)| record).collect();
+    let mut renewal = Renewal::begin(&target, arena, clock, Some(&old), &text).await?;
+    renewal.claim_records(&records).await?;
+    renewal.make(&text).await?;
+    let lost = renewal.redo(&records).await;
+    renewal.end(lost).await
+}
+
+/// A pool whose metadata is being made anew; nothing is written before its end, but to blocks that nobody has.
+struct Renewal {
+    pool: Rc<Pool>,
+    /// Blocks of data that some volume holds already.
+    held: Blocks,
+    is_anything_shared: bool,
+    /// Volumes that were being removed: they are left out.
+    left: BTreeSet<u64>,
+    /// Changes of the log whose blocks somebody else has.
+    refused: BTreeSet<(u64, usize)>,
+}
+
+/// Blocks, a bit each.
+#[derive(Default)]
+struct Blocks {
+    groups: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Blocks {
+    /// Adds a block; whether it is new.
+    fn insert(&mut self, block: u64) -> bool {
+        let words = self.groups.entry(block / GROUP_BLOCKS).or_insert_with(|| vec![0; 504]);
+        let at = block % GROUP_BLOCKS;
+        let (word, bit) = (super::index(at / 64), 1 << (at % 64));
+        let is_new = words[word] & bit == 0;
+        words[word] |= bit;
+        is_new
+    }
+}
+
+/// The lines behind the first two, with their errors.
+fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, PoolError>> {
+    let rest = text.lines().skip(2).filter(|line| !line.trim().is_empty());
+    rest.map(|line| parse_line(line).ok_or(PoolError::Misfit("a line of the text has an unknown form")))
+}
+
+impl Renewal {
+    /// A pool of which nothing is in use but what the text says is data, and the old metadata (Y2).
+    async fn begin(
+        device: &Device,
+        arena: &Arena,
+        clock: &Clock,
+        old: Option<&Pool>,
+        text: &str,
+    ) -> Result<Renewal, PoolError> {
+        let mut first = text.lines();
+        if first.next() != Some(POOL_TEXT_TITLE) {
+            return Err(NOT_A_TEXT);
+        }
+        let head = parse_head(first.next().unwrap_or_default()).ok_or(PoolError::Misfit(
+            "the second line of the text must be: pool UUID block N slot N log N size N next N",
+        ))?;
+        let superblock = empty_superblock(device, arena, head).await?;
+        let options = PoolOptions::default();
+        let pool = Pool::build(device.clone(), arena.clone(), clock.clone(), options, &superblock);
+        pool.map.pages().forget_all_use();
+        let mut renewal = Renewal {
+            pool: Rc::new(pool),
+            held: Blocks::default(),
+            is_anything_shared: false,
+            left: BTreeSet::new(),
+            refused: BTreeSet::new(),
+        };
+        let last = renewal.pool.records_from(0).await?.into_keys().next_back();
+        renewal.pool.commits.ring.borrow_mut().sequence =
+            superblock.sequence.max(last.map_or(0, |last| last + 1));
+        for line in lines(text) {
+            if let Line::Parts { start, end, place: Some(place) } = line?
+                && place != 0
+            {
+                renewal.claim(place, end - start).await?;
+            }
+        }
+        if let Some(old) = old {
+            renewal.spare(old).await?;
+        }
+        Ok(renewal)
+    }
+
+    /// Y2: marks as in use where data lies.
+    async fn claim(&mut self, place: u64, count: u64) -> Result<(), PoolError> {
+        assert!(place > 0 && count > 0, "M2: zeros lie nowhere");
+        let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
+        if place < base || place.checked_add(count).is_none_or(|last| last > end) {
+            return Err(PoolError::Misfit("data lies where none can be"));
+        }
+        for block in place..place + count {
+            if (block - base) % GROUP_BLOCKS < PAGE_PLACES {
+                return Err(PoolError::Misfit("data lies where none can be"));
+            }
+            self.pool
+                .map
+                .run(|pages| if pages.is_used(block)? { Ok(true) } else { pages.claim((block, 1)) })
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Y2: what was in use is not overwritten, and free when the new metadata is there, if nothing leads to it.
+    async fn spare(&mut self, old: &Pool) -> Result<(), PoolError> {
+        let (base, end) = (self.pool.base_block(), self.pool.end_block.get().min(old.end_block.get()));
+        self.left = old.removing();
+        let mut run = (base, 0);
+        for block in base..=end {
+            // A page that cannot be read says nothing; the nodes below are spared then.
+            let was_used =
+                block < end && old.map.run(|pages: &mut Pages| pages.is_used(block)).await.unwrap_or(false);
+            if was_used && !self.pool.map.run(|pages| pages.is_used(block)).await? {
+                run = if run.1 == 0 { (block, 1) } else { (run.0, run.1 + 1) };
+            } else if run.1 > 0 {
+                let spared = self.pool.map.run(|pages| pages.claim_loose(run)).await?;
+                assert!(spared, "Y2: none of them is in use");
+                run.1 = 0;
+            }
+        }
+        let roots: Vec<u64> = old.volumes.borrow().values().map(|volume| volume.tree.get().root).collect();
+        let roots = roots.into_iter().chain([old.shares.root().root, old.table.get().root]);
+        let (mut ahead, mut seen): (Vec<u64>, Blocks) = (roots.collect(), Blocks::default());
+        while let Some(block) = ahead.pop() {
+            if block < base || block >= end || !seen.insert(block) {
+                continue;
+            }
+            self.spare_block(block).await?;
+            if let Ok(Entries::Branch(children)) = old.entries_of(block).await {
+                ahead.extend(children.iter().map(|child| child.1));
+            }
+        }
+        Ok(())
+    }
+
+    async fn spare_block(&self, block: u64) -> Result<(), MapError> {
+        assert!(block >= self.pool.base_block(), "Y2: only what lies behind the log is taken by anybody");
+        let spare = |pages: &mut Pages| {
+            if pages.is_used(block)? { Ok(true) } else { pages.claim_loose((block, 1)) }
+        };
+        self.pool.map.run(spare).await.map(drop)
+    }
+
+    /// O1 of recovery: no node is put where a record of the log maps something.
+    async fn claim_records(&mut self, records: &[Record]) -> Result<(), PoolError> {
+        for (record, at, change) in numbered(records) {
+            if let Change::Map { count, place, .. } = change
+                && !self.pool.map.run(|pages| pages.claim_loose((*place, *count))).await?
+            {
+                self.refused.insert((record, at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes everything that the text says.
+    async fn make(&mut self, text: &str) -> Result<(), PoolError> {
+        let (mut current, mut last): (Option<Rc<Volume>>, u64) = (None, 0);
+        for line in lines(text) {
+            match line? {
+                Line::Volume(line) => (current, last) = (Some(self.volume(&line)?), 0),
+                Line::Parts { start, end, place } => {
+                    let volume = current.as_ref();
+                    let volume =
+                        volume.ok_or(PoolError::Misfit("the text speaks of parts before any volume"))?;
+                    if start < last {
+                        return Err(TWICE);
+                    }
+                    last = end;
+                    if place.is_some() && end > volume.parts() {
+                        return Err(PoolError::Misfit(
+                            "the text speaks of parts beyond the end of their volume",
+                        ));
+                    }
+                    self.parts(volume, start, end, place).await?;
+                    self.relieve().await?;
+                }
+            }
+        }
+        if self.is_anything_shared {
+            let fence = self.pool.map.pages().fence();
+            assert!(fence < self.pool.map.pages().generation(), "Y3: what comes now is younger");
+            for volume in self.pool.volumes.borrow().values() {
+                volume.since.set(fence);
+                volume.dirty.set(true);
+            }
+        }
+        Ok(())
+    }
+
+    fn volume(&mut self, line: &VolumeLine<'_>) -> Result<Rc<Volume>, PoolError> {
+        let pool = &self.pool;
+        pool.may_be_called(line.name)?;
+        let known = pool.volumes.borrow().contains_key(&line.id);
+        if known || line.id == 0 || line.id >= pool.next_volume.get() {
+            return Err(PoolError::Misfit("a volume has an id that another one has, or none has had yet"));
+        }
+        if !is_aligned(line.bytes, PART_SIZE) || line.bytes > 1 << 60 || line.bytes == 0 {
+            return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
+        }
+        let fits =
+            |over: &Origin| is_aligned(over.bytes, PART_SIZE) && (1..=line.bytes).contains(&over.bytes);
+        if !line.origin.as_ref().is_none_or(fits) {
+            return Err(PoolError::Misfit("of an origin at most the size of the volume shows"));
+        }
+        let mut rows = VolumeRows {
+            volume: line.id,
+            root: 0,
+            since: 0,
+            bytes: line.bytes,
+            mapped: 0,
+            flags: line.flags,
+            source: line.source,
+            created: line.created,
+            origin: line.origin,
+            name: line.name.to_owned(),
+        };
+        if let Some(like) = line.like {
+            let like = pool
+                .find(like)
+                .map_err(|_| PoolError::Misfit("a volume is like one that is not above it"))?;
+            rows.root = pool.share(&mut pool.map.pages(), &like);
+            (rows.since, rows.mapped) = (like.since.get(), like.mapped.get());
+            assert!(rows.since > 0, "Y3: what is shared was fenced");
+            self.is_anything_shared = true;
+        }
+        Ok(pool.enter(rows))
+    }
+
+    /// Some parts of a volume lie there from now on.
+    async fn parts(
+        &mut self,
+        volume: &Volume,
+        start: u64,
+        end: u64,
+        place: Option<u64>,
+    ) -> Result<(), PoolError> {
+        assert!(start < end, "Y1: a line says something");
+        let mut at = start;
+        while at < end {
+            at = match place {
+                None => self.pool.map.run(|pages| self.pool.attempt_unmap(pages, volume, at, end)).await?.0,
+                Some(place) => {
+                    let place = if place == 0 { 0 } else { place + (at - start) };
+                    let count = (end - at).min(Mapping::COUNT_MAX);
+                    self.adopt(volume, Mapping { start: at, count, place, birth: 0 }).await?
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Maps as many parts of `new` as lie in one leaf; their blocks were claimed. Where the rest begins.
+    async fn adopt(&mut self, volume: &Volume, new: Mapping) -> Result<u64, PoolError> {
+        let pool = Rc::clone(&self.pool);
+        let end = pool.map.run(|pages| attempt_adopt(&pool, pages, volume, new)).await?;
+        assert!(new.start < end && end <= new.end(), "R1: {end} for {new:?}");
+        if new.place != 0 {
+            for block in new.place..new.place + (end - new.start) {
+                if !self.held.insert(block) {
+                    pool.shares.hold(block, 1); // Y3
+                    self.is_anything_shared = true;
+                }
+            }
+        }
+        Ok(end)
+    }
+
+    /// Memory is bounded, whatever the text's length.
+    async fn relieve(&self) -> Result<(), MapError> {
+        let pool = &self.pool;
+        if pool.shares.differences() > DIFFERENCES_MAX {
+            while pool.map.run(|pages| pool.shares.attempt_fold(pages)).await? {}
+        }
+        let is_cache_dirty = pool.map.pages().wants_commit();
+        if is_cache_dirty {
+            pool.map.write_back(Pace::Prompt).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes again what the log says was changed; how many changes could not be made.
+    async fn redo(&self, records: &[Record]) -> u64 {
+        let mut lost = 0;
+        for (record, at, change) in numbered(records) {
+            let is_left = volume_of(change).is_some_and(|volume| self.left.contains(&volume));
+            if is_left {
+                continue; // It was being removed, and is gone now.
+            }
+            let done = !self.refused.contains(&(record, at)) && self.pool.redo(change).await.is_ok();
+            lost += u64::from(!done);
+        }
+        lost
+    }
+
+    /// Writes everything, and the superblock that makes it the pool's.
+    async fn end(self, changes_lost: u64) -> Result<Restored, PoolError> {
+        let before = self.pool.number.get();
+        self.pool.write_checkpoint().await?;
+        assert_eq!(self.pool.number.get(), before + 1, "one superblock makes it the pool's");
+        let volumes = self.pool.volumes.borrow();
+        let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
+        let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
+        Ok(Restored { volumes: alive.count() as u64, mapped_bytes: mapped * PART_SIZE, changes_lost })
+    }
+}
+
+/// All changes, with the numbers of their records and their own.
+fn numbered(records: &[Record]) -> impl Iterator<Item = (u64, usize, &Change)> {
+    records.iter().flat_map(|record| {
+        record.changes.iter().enumerate().map(move |(at, change)| (record.sequence, at, change))
+    })
+}
+
+/// The volume of a change that concerns one only.
+fn volume_of(change: &Change) -> Option<u64> {
+    match change {
+        Change::Map { volume, .. }
+        | Change::Unmap { volume, .. }
+        | Change::Zero { volume, .. }
+        | Change::Forget { volume } => Some(*volume),
+        _ => None,
+    }
+}
+
+/// As a write maps something, but for blocks that others may hold already.
+fn attempt_adopt(pool: &Pool, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
+    let (mut tree, held) = (volume.tree.get(), volume.held(&pool.shares));
+    let span = tree.span(pages, new.key())?;
+    let end = leaf_end(span.end).min(new.end());
+    assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
+    let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
+    let (splice, replaced) = runs::replace(span.entries(), (new.start, end), Some(new), held.since);
+    drop(span);
+    for old in &replaced {
+        held.require(pages, old)?;
+    }
+    tree.splice(pages, &held, new.key(), splice)?;
+    volume.set_tree(tree);
+    replaced.iter().for_each(|old| held.release(pages, old, false));
+    let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
+    volume.count(if new.place == 0 { 0 } else { new.count }, gone);
+    Ok(end)
+}
+
+impl Pool {
+    /// Volumes that are being removed.
+    fn removing(&self) -> BTreeSet<u64> {
+        let volumes = self.volumes.borrow();
+        volumes.values().filter(|volume| volume.has(VolumeFlags::REMOVING)).map(|volume| volume.id).collect()
+    }
+}
+
+/// The superblock of a pool in which nothing is, laid out as the text says, younger than any that can be read.
+async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<Superblock, PoolError> {
+    let known = read_superblock(device, arena).await.ok();
+    let mut superblock = Superblock {
+        number: known.as_ref().map_or(0, |known| known.number),
+        pool: head.pool,
+        block_size: head.block_size,
+        slot_blocks: head.slot_size / PART_SIZE,
+        log_blocks: head.log_size / PART_SIZE,
+        end_block: head.size / PART_SIZE,
+        generation: known.as_ref().map_or(0, |known| known.generation),
+        free_blocks: 0,
+        nodes: 0,
+        shares: 0,
+        volumes: 0,
+        head: 0,
+        sequence: known.as_ref().map_or(1, |known| known.sequence),
+        next_volume: head.next_volume,
+        places: known.as_ref().map_or(Vec::new(), |known| known.places.clone()),
+    };
+    superblock.check().map_err(PoolError::Format)?;
+    let alike = |known: &Superblock| {
+        (known.pool, known.slot_blocks, known.log_blocks)
+            == (superblock.pool, superblock.slot_blocks, superblock.log_blocks)
+    };
+    if !known.as_ref().is_none_or(alike) {
+        return Err(PoolError::Misfit(
+            "the text is of another pool, or of one that is laid out in another way",
+        ));
+    }
+    if superblock.end_block < superblock.base_block() + 2 * PAGE_PLACES {
+        return Err(PoolError::Misfit("a pool of the size that the text names has no room for anything"));
+    }
+    if device.shape().size / PART_SIZE < superblock.end_block {
+        return Err(PoolError::Misfit("the device is smaller than the pool was"));
+    }
+    assert!(superblock.nodes == 0 && superblock.volumes == 0, "Y1: there is nothing yet");
+    superblock.free_blocks = MapOptions::fresh(0, superblock.base_block(), superblock.end_block).free_blocks;
+    Ok(superblock)
+}

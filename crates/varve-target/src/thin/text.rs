@@ -1,0 +1,313 @@
+//! A pool's metadata as text: for people who look, and for repair by hand.
+//!
+//! The first line says what it is; then one thing a line, words separated by spaces, all numbers decimal and in bytes,
+//! but for ids and dates:
+//!
+//! ```text
+//! varve-thin-pool 1
+//! pool UUID block N slot N log N size N next N
+//! volume ID NAME created N size N [of ID] [like ID] [read-only] [held] [over STORE SNAPSHOT CREATED N]
+//! map OFFSET BYTES PLACE
+//! zero OFFSET BYTES                  (written zeros, which lie nowhere)
+//! hole OFFSET BYTES                  (nothing, where the volume that this one is like has something)
+//! ```
+//!
+//! The lines behind a volume's are about it. `of` says which volume it was cloned from, `like` from which of those above
+//! the text goes on: what is not said is as there. `over` says which snapshot shows where nothing is mapped, as store,
+//! number and date, and how much of it. So what volumes share is said once. Volumes that are being removed are
+//! not in it, nor is content: that lies where the text says.
+//!
+//! Invariants:
+//! - X1. A pool's text says the same after it was restored, whatever its nodes look like: runs are joined, and which
+//!   volume one is like follows from their ids and sources alone.
+
+use super::diff::{Damage, differences};
+use super::offline::look_at;
+use super::volume::Volume;
+use super::{Pool, PoolError};
+use crate::pdata::Tree;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::rc::Rc;
+use varve_block::{Arena, Clock, Device};
+use varve_format::thin::{Mapping, Origin, PART_SIZE, Uuid, VolumeFlags};
+
+/// The first line of every such text.
+pub const POOL_TEXT_TITLE: &str = "varve-thin-pool 1";
+
+/// What the second line says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) pool: Uuid,
+    pub(super) block_size: u64,
+    pub(super) slot_size: u64,
+    pub(super) log_size: u64,
+    pub(super) size: u64,
+    pub(super) next_volume: u64,
+}
+
+/// What a volume's line says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct VolumeLine<'a> {
+    pub(super) id: u64,
+    pub(super) name: &'a str,
+    pub(super) created: u64,
+    pub(super) bytes: u64,
+    pub(super) source: u64,
+    pub(super) like: Option<u64>,
+    pub(super) flags: VolumeFlags,
+    pub(super) origin: Option<Origin>,
+}
+
+/// A line behind the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    Volume(VolumeLine<'a>),
+    /// Parts of the last volume, and where they lie; zeros at 0, and nothing at none.
+    Parts {
+        start: u64,
+        end: u64,
+        place: Option<u64>,
+    },
+}
+
+const FLAGS: [(u32, &str); 2] = [(VolumeFlags::READ_ONLY, "read-only"), (VolumeFlags::HELD, "held")];
+
+/// The metadata of the pool on `device`, as text. Writes nothing.
+pub async fn dump_pool(device: &Device, arena: &Arena, clock: &Clock) -> Result<String, PoolError> {
+    let (pool, errors) = look_at(device, arena, clock).await?;
+    if let Some(error) = errors.into_iter().next() {
+        tracing::error!(error, "a pool is not dumped");
+        return Err(PoolError::Corrupt("the pool cannot be opened: varve check says what is damaged"));
+    }
+    pool.text(Damage::Refuse).await
+}
+
+impl Pool {
+    /// What the pool's maps say, with or without what cannot be read.
+    pub(super) async fn text(&self, damage: Damage) -> Result<String, PoolError> {
+        let layout = self.layout;
+        let mut text = format!(
+            "{POOL_TEXT_TITLE}\npool {} block {} slot {} log {} size {} next {}\n",
+            self.id,
+            layout.block_size,
+            layout.slot_blocks * PART_SIZE,
+            layout.log_blocks * PART_SIZE,
+            self.end_block.get() * PART_SIZE,
+            self.next_volume.get(),
+        );
+        let volumes: Vec<Rc<Volume>> = {
+            let volumes = self.volumes.borrow();
+            volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING)).cloned().collect()
+        };
+        let likes = likes(&volumes);
+        for (volume, like) in volumes.iter().zip(likes) {
+            push_volume(&mut text, volume, like.as_ref().map(|like| like.id));
+            let before = like.map_or(Tree::EMPTY, |like| like.tree.get());
+            let (before, now) = self.leaves_that_differ(before, volume.tree.get(), damage).await?;
+            let (before, now) = (self.believed(before), self.believed(now));
+            push_parts(&mut text, &before, &now);
+        }
+        Ok(text)
+    }
+
+    /// Runs in order that lie where data can lie. Only those of a damaged pool are others.
+    fn believed(&self, runs: Vec<Mapping>) -> Vec<Mapping> {
+        let (base, end, mut last) = (self.base_block(), self.end_block.get(), 0);
+        let inside = |run: &Mapping| {
+            run.place == 0 || (run.place >= base && run.place.saturating_add(run.count) <= end)
+        };
+        let mut keep = |run: &Mapping| {
+            let keep = run.start >= last && inside(run);
+            last = if keep { run.end() } else { last };
+            keep
+        };
+        runs.into_iter().filter(|run| keep(run)).collect()
+    }
+}
+
+/// X1: for each volume the one above from which its lines go on. Clones of one volume lie beside each other in time, so
+/// the last one is the best guess; then the volume that it was cloned from.
+fn likes(volumes: &[Rc<Volume>]) -> Vec<Option<Rc<Volume>>> {
+    let mut last_of: BTreeMap<u64, Rc<Volume>> = BTreeMap::new();
+    let mut likes = Vec::with_capacity(volumes.len());
+    for volume in volumes {
+        let source = if volume.source.get() == 0 { volume.id } else { volume.source.get() };
+        likes.push(last_of.get(&source).cloned());
+        last_of.insert(source, Rc::clone(volume));
+        last_of.entry(volume.id).or_insert_with(|| Rc::clone(volume));
+    }
+    assert_eq!(likes.len(), volumes.len(), "X1");
+    likes
+}
+
+fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
+    let (id, created, bytes) = (volume.id, volume.created, volume.bytes.get());
+    assert!(like != Some(id), "X1: a volume is like one above it");
+    let _ = write!(text, "volume {id} {} created {created} size {bytes}", volume.name.borrow());
+    if volume.source.get() != 0 {
+        let _ = write!(text, " of {}", volume.source.get());
+    }
+    if let Some(like) = like {
+        let _ = write!(text, " like {like}");
+    }
+    for (_, word) in FLAGS.iter().filter(|(flag, _)| volume.has(*flag)) {
+        let _ = write!(text, " {word}");
+    }
+    if let Some(Origin { store, snapshot, created, bytes }) = volume.over.get() {
+        let _ = write!(text, " over {store} {snapshot} {created} {bytes}");
+    }
+    text.push('\n');
+}
+
+/// X1: where `now` says something else than `before`, neighbours joined.
+fn push_parts(text: &mut String, before: &[Mapping], now: &[Mapping]) {
+    assert!(now.is_sorted_by_key(|run| run.start), "R1: runs are in order");
+    let mut last: Option<(u64, u64, Option<u64>)> = None;
+    for piece in differences(before, now) {
+        last = match last {
+            Some((start, end, place)) if end == piece.start && follows(place, end - start, piece.place) => {
+                Some((start, piece.end, place))
+            }
+            other => {
+                push_run(text, other);
+                Some((piece.start, piece.end, piece.place))
+            }
+        };
+    }
+    push_run(text, last);
+}
+
+fn follows(place: Option<u64>, count: u64, next: Option<u64>) -> bool {
+    assert!(count > 0, "a run has parts");
+    match (place, next) {
+        (Some(place), Some(next)) if place != 0 && next != 0 => place + count == next,
+        (place, next) => place == next,
+    }
+}
+
+fn push_run(text: &mut String, run: Option<(u64, u64, Option<u64>)>) {
+    let Some((start, end, place)) = run else { return };
+    assert!(start < end, "a run has parts");
+    let (offset, bytes) = (start * PART_SIZE, (end - start) * PART_SIZE);
+    let _ = match place {
+        Some(0) => writeln!(text, "zero {offset} {bytes}"),
+        Some(place) => writeln!(text, "map {offset} {bytes} {}", place * PART_SIZE),
+        None => writeln!(text, "hole {offset} {bytes}"),
+    };
+}
+
+/// The second line.
+pub(super) fn parse_head(line: &str) -> Option<Head> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let ["pool", pool, "block", block, "slot", slot, "log", log, "size", size, "next", next] = words[..]
+    else {
+        return None;
+    };
+    Some(Head {
+        pool: Uuid::parse_str(pool).ok().filter(|pool| !pool.is_nil())?,
+        block_size: block.parse().ok()?,
+        slot_size: slot.parse().ok()?,
+        log_size: log.parse().ok()?,
+        size: size.parse().ok()?,
+        next_volume: next.parse().ok().filter(|next| *next > 0)?,
+    })
+}
+
+/// A line behind the second.
+pub(super) fn parse_line(line: &str) -> Option<Line<'_>> {
+    let mut words = line.split_whitespace();
+    let kind = words.next()?;
+    if kind == "volume" {
+        return parse_volume(words).map(Line::Volume);
+    }
+    let (start, count) = (parts(words.next()?)?, parts(words.next()?)?);
+    let end = start.checked_add(count).filter(|end| count > 0 && *end <= 1 << 48)?;
+    let place = match kind {
+        "map" => Some(parts(words.next()?).filter(|place| *place > 0)?),
+        "zero" => Some(0),
+        "hole" => None,
+        _ => return None,
+    };
+    words.next().is_none().then_some(Line::Parts { start, end, place })
+}
+
+/// A number of bytes, in parts.
+fn parts(word: &str) -> Option<u64> {
+    let bytes: u64 = word.parse().ok()?;
+    bytes.is_multiple_of(PART_SIZE).then_some(bytes / PART_SIZE)
+}
+
+fn parse_volume<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<VolumeLine<'a>> {
+    let (id, name) = (words.next()?.parse().ok()?, words.next()?);
+    let mut named =
+        |what: &str| words.next().filter(|word| *word == what).and_then(|_| words.next()?.parse().ok());
+    let (created, bytes) = (named("created")?, named("size")?);
+    let mut line = VolumeLine {
+        id,
+        name,
+        created,
+        bytes,
+        source: 0,
+        like: None,
+        flags: VolumeFlags::default(),
+        origin: None,
+    };
+    while let Some(word) = words.next() {
+        match word {
+            "of" => line.source = words.next()?.parse().ok()?,
+            "like" => line.like = Some(words.next()?.parse().ok()?),
+            "over" => {
+                line.origin = Some(Origin {
+                    store: Uuid::parse_str(words.next()?).ok().filter(|store| !store.is_nil())?,
+                    snapshot: words.next()?.parse().ok()?,
+                    created: words.next()?.parse().ok()?,
+                    bytes: words.next()?.parse().ok()?,
+                });
+                line.flags = line.flags.with(VolumeFlags::ORIGIN, true);
+            }
+            _ => {
+                let flag = FLAGS.iter().find(|(_, known)| *known == word)?.0;
+                line.flags = line.flags.with(flag, true);
+            }
+        }
+    }
+    Some(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_are_written_and_nothing_else_is() {
+        let line = "volume 7 1@a created 9 size 8192 of 1 like 3 read-only held \
+            over 00000000-0000-0000-0000-000000000005 2 3 4096";
+        let Some(Line::Volume(volume)) = parse_line(line) else { panic!("it is one") };
+        assert_eq!((volume.id, volume.name, volume.created, volume.bytes), (7, "1@a", 9, 8192));
+        assert_eq!((volume.source, volume.like, volume.flags.0), (1, Some(3), 13));
+        let origin = Origin { store: Uuid::from_u128(5), snapshot: 2, created: 3, bytes: 4096 };
+        assert_eq!(volume.origin, Some(origin));
+        let parts = |start, end, place| Some(Line::Parts { start, end, place });
+        assert_eq!(parse_line("map 4096 8192 40960"), parts(1, 3, Some(10)));
+        assert_eq!(parse_line("zero 0 4096"), parts(0, 1, Some(0)));
+        assert_eq!(parse_line("hole 0 4096"), parts(0, 1, None));
+        for wrong in [
+            "",
+            "map 1 4096 4096",
+            "map 0 0 4096",
+            "map 0 4096 0",
+            "map 0 4096",
+            "map 0 4096 4096 1",
+            "zero 18446744073709547520 4096",
+            "volume 1 a created x size 0",
+            "volume 1 a created 1 size 1 of",
+            "volume 1 a created 1 size 1 red",
+            "volume 1 a created 1 size 1 over 5 2 3 4096",
+            "volumes 1",
+            "hole -1 4096",
+        ] {
+            assert_eq!(parse_line(wrong), None, "{wrong}");
+        }
+    }
+}

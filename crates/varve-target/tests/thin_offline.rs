@@ -1,0 +1,537 @@
+//! Pools that nobody serves: checked, written as text and restored from it, repaired; and what each of these notices.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use varve_block::{Device, Durability, Extent, KIB, MIB, ZeroOptions};
+use varve_format::pdata::node::{Entries, Node};
+use varve_format::thin::{PART_SIZE, Superblock};
+use varve_sim::{SimDisk, World, for_each_crash_point};
+use varve_target::thin::{
+    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid, check_pool, dump_pool,
+    repair_pool, restore_pool,
+};
+
+const SIZE: u64 = 16 * MIB;
+const BLOCK: usize = PART_SIZE as usize;
+
+struct Bed {
+    world: World,
+    disk: SimDisk,
+}
+
+impl Bed {
+    fn new(seed: u64) -> Bed {
+        let bed = Bed { world: World::new(seed), disk: SimDisk::new(SIZE) };
+        let (device, arena) = (bed.device(), bed.world.arena());
+        let format = PoolFormat::new(Uuid::from_u128(7 << 64));
+        bed.world.run(Pool::format(&device, &arena, format)).expect("large enough");
+        bed
+    }
+
+    fn device(&self) -> Device {
+        self.disk.device(&self.world)
+    }
+
+    async fn open(&self) -> Rc<Pool> {
+        let (arena, clock) = (self.world.arena(), self.world.clock());
+        Pool::open(self.device(), arena, clock, PoolOptions::default()).await.expect("sound")
+    }
+
+    fn check(&self) -> PoolReport {
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        self.world.run(check_pool(&device, &arena, &clock)).expect("a pool")
+    }
+
+    fn dump(&self) -> String {
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        self.world.run(dump_pool(&device, &arena, &clock)).expect("sound")
+    }
+
+    fn restore(&self, text: &str) -> Result<u64, PoolError> {
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        let restored = self.world.run(restore_pool(&device, &arena, &clock, text, false));
+        restored.map(|restored| restored.volumes)
+    }
+
+    /// What every volume holds, by name.
+    fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        self.world.run(async {
+            let pool = self.open().await;
+            let mut contents = BTreeMap::new();
+            for info in pool.list().iter().filter(|info| !info.name.is_empty()) {
+                let device = pool.volume(info.id).expect("listed");
+                let length = usize::try_from(info.bytes).expect("small");
+                let content = device.read(0, self.world.arena().take(length)).await.expect("no faults");
+                contents.insert(info.name.clone(), content.to_vec());
+            }
+            contents
+        })
+    }
+
+    async fn fill(&self, device: &Device, extent: Extent, byte: u8) {
+        let data = self.world.arena().copy(&vec![byte; usize::try_from(extent.length).expect("small")]);
+        device.write(extent.offset, data, Durability::Volatile).await.expect("there is space");
+    }
+
+    /// A volume written here and there, snapshots of it and of them, each written too, one of them removed half.
+    async fn populate(&self) {
+        let pool = self.open().await;
+        let mut random = self.world.random();
+        let new = |name: &str| NewVolume { name: name.into(), bytes: 4 * MIB, origin: None };
+        let mut volumes = vec![pool.create(&new("one")).await.expect("space")];
+        volumes.push(pool.create(&new("two")).await.expect("space"));
+        let mut writable = volumes.clone();
+        for round in 0..12_u8 {
+            let id = *random.pick(&writable);
+            let device = pool.volume(id).expect("it is there");
+            for _ in 0..30 {
+                let part = random.below(1000);
+                let count = random.between(1, 12);
+                self.fill(&device, Extent::new(part * PART_SIZE, count * PART_SIZE), round + 1).await;
+            }
+            device.discard(Extent::new(random.below(60) * 64 * KIB, 64 * KIB)).await.expect("space");
+            if round % 2 == 0 {
+                let name = format!("{}@s{round}", volumes[0]);
+                volumes.push(pool.snapshot(id, &name, round % 4 == 0).await.expect("space"));
+                if round % 4 != 0 {
+                    writable.push(volumes[volumes.len() - 1]);
+                }
+            }
+            if round == 7 {
+                pool.checkpoint().await.expect("no faults");
+            }
+        }
+        pool.roll_back(volumes[1], volumes[3]).await.expect("space");
+        pool.set_flags(volumes[4], false, true).await.expect("it is there");
+        pool.remove(volumes[2]).await.expect("it is there");
+        pool.remove_some(2).await.expect("no faults");
+        pool.resize(volumes[1], 3 * MIB).await.expect("space");
+        pool.commit().await.expect("no faults");
+    }
+
+    /// All nodes that lie on the disk and are whole, by block.
+    fn nodes(&self) -> BTreeMap<u64, Node> {
+        let whole = |block: u64| {
+            let bytes = self.disk.peek(Extent::new(block * PART_SIZE, PART_SIZE));
+            Node::decode(&bytes, block).ok().map(|node| (block, node))
+        };
+        (0..SIZE / PART_SIZE).filter_map(whole).collect()
+    }
+
+    /// The superblock that counts.
+    fn superblock(&self) -> Superblock {
+        let slot = |address: u64| {
+            let bytes = self.disk.peek(Extent::new(address * PART_SIZE, PART_SIZE));
+            Superblock::decode(&bytes, address).ok()
+        };
+        [slot(0), slot(1)].into_iter().flatten().max_by_key(|found| found.number).expect("there is one")
+    }
+
+    /// Everything settled: nothing in the log, nothing on its way.
+    fn settle(&self) {
+        self.world.run(async {
+            let pool = self.open().await;
+            while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
+            pool.checkpoint().await.expect("no faults");
+            pool.checkpoint().await.expect("no faults");
+        });
+    }
+
+    fn damage(&self, block: u64) {
+        let mut sector = self.disk.peek(Extent::new(block * PART_SIZE, 512));
+        sector[100..106].copy_from_slice(b"damage");
+        self.disk.poke(block * PART_SIZE, &sector);
+    }
+
+    /// The leaves that the volume with this root leads to, with the first part of each.
+    fn leaves(&self, root: u64) -> Vec<(u64, u64)> {
+        let nodes = self.nodes();
+        let mut leaves = Vec::new();
+        let mut ahead = vec![root];
+        while let Some(block) = ahead.pop() {
+            match &nodes[&block].entries {
+                Entries::Branch(children) => ahead.extend(children.iter().rev().map(|child| child.1)),
+                Entries::Leaf(rows) => leaves.push((block, u64::try_from(rows[0].0).expect("a part"))),
+            }
+        }
+        leaves
+    }
+}
+
+#[test]
+fn a_pool_is_checked_with_its_log_and_nothing_is_written() {
+    for seed in 0..8 {
+        let bed = Bed::new(seed);
+        bed.world.run(bed.populate());
+        let before = bed.disk.peek(Extent::new(0, SIZE));
+        let report = bed.check();
+        assert!(report.is_sound(), "{report:#?}");
+        assert!(report.records > 0 && report.volumes > 6 && report.runs > 100, "{report:?}");
+        assert!(before == bed.disk.peek(Extent::new(0, SIZE)), "a check writes nothing");
+    }
+}
+
+#[test]
+fn a_text_restored_says_the_same_and_so_does_the_data() {
+    for seed in 0..12 {
+        let bed = Bed::new(seed);
+        bed.world.run(bed.populate());
+        let (text, contents) = (bed.dump(), bed.contents());
+        assert!(text.contains(" like ") && text.contains(" read-only") && text.contains(" held"), "{text}");
+        let volumes = bed.restore(&text).expect("it fits");
+        assert_eq!(volumes, contents.len() as u64);
+        let report = bed.check();
+        assert!(report.is_sound(), "seed {seed}: {report:#?}");
+        assert!(bed.dump() == text, "X1: seed {seed}");
+        assert!(bed.contents() == contents, "data stays where it is: seed {seed}");
+        // It is a pool like any other: written, cloned, emptied.
+        bed.world.run(async {
+            let pool = bed.open().await;
+            let device = pool.volume(1).expect("the first one");
+            bed.fill(&device, Extent::new(0, MIB), 77).await;
+            device.flush().await.expect("no faults");
+        });
+        let after = bed.contents();
+        let others = |contents: &BTreeMap<String, Vec<u8>>| {
+            contents.iter().filter(|one| one.0 != "one").map(|one| one.1.clone()).collect::<Vec<_>>()
+        };
+        assert!(others(&after) == others(&contents), "Y3: nobody else sees what one writes: seed {seed}");
+        assert!(after["one"][..MIB as usize].iter().all(|byte| *byte == 77));
+        assert!(bed.check().is_sound());
+    }
+}
+
+#[test]
+fn a_text_is_restored_where_both_superblocks_are_lost() {
+    let bed = Bed::new(3);
+    bed.world.run(bed.populate());
+    let (text, contents) = (bed.dump(), bed.contents());
+    for slot in [0, 1] {
+        bed.damage(slot);
+    }
+    let (device, arena, clock) = (bed.device(), bed.world.arena(), bed.world.clock());
+    assert!(bed.world.run(check_pool(&device, &arena, &clock)).is_err(), "there is no pool to be seen");
+    bed.restore(&text).expect("it fits");
+    assert!(bed.check().is_sound());
+    assert!(bed.contents() == contents && bed.dump() == text);
+}
+
+#[test]
+fn a_text_that_contradicts_itself_is_refused_and_nothing_is_changed() {
+    let bed = Bed::new(4);
+    bed.world.run(bed.populate());
+    bed.settle();
+    let (text, contents) = (bed.dump(), bed.contents());
+    let line =
+        |start: &str| text.lines().find(|line| line.starts_with(start)).expect("there is one").to_owned();
+    let map = line("map");
+    for (wrong, why) in [
+        (text.replacen("varve-thin-pool 1", "varve-thin-pool 2", 1), "another kind of text"),
+        (text.replacen("pool 0000", "pool 1000", 1), "another pool"),
+        (text.replacen(&map, &format!("{map}\n{map}"), 1), "the same parts twice"),
+        (text.replacen(&map, "map 0 4096 0", 1), "data in a superblock"),
+        (text.replacen(&map, "map 0 4096 4096", 1), "data in the other superblock"),
+        (text.replacen(&map, "map 0 4096 17592186040320", 1), "data behind the pool"),
+        (text.replacen(&map, "map 8388608 4096 4194304", 1), "parts behind the volume's end"),
+        (text.replacen(" like ", " like 99", 1), "like a volume that there is not"),
+        (text.replacen("volume 1 ", "volume 999 ", 1), "an id that none has had"),
+        (text.replacen("map ", "mop ", 1), "a word that nobody knows"),
+    ] {
+        assert!(bed.restore(&wrong).is_err(), "{why}");
+        assert!(bed.dump() == text, "nothing was changed: {why}");
+    }
+    assert!(bed.contents() == contents && bed.check().is_sound());
+}
+
+#[test]
+fn a_damaged_leaf_is_told_as_bytes_of_those_who_lead_to_it_and_repaired_without_them() {
+    for seed in 0..6 {
+        let bed = Bed::new(seed);
+        bed.world.run(bed.populate());
+        bed.settle();
+        let contents = bed.contents();
+        let roots: Vec<(String, u64)> = bed.roots();
+        let (victim, root) = roots[usize::try_from(seed).expect("small") % roots.len()].clone();
+        let leaves = bed.leaves(root);
+        let (leaf, _) = leaves[leaves.len() / 2];
+        let concerned: Vec<String> = roots
+            .iter()
+            .filter(|(_, root)| bed.leaves(*root).iter().any(|found| found.0 == leaf))
+            .map(|(name, _)| name.clone())
+            .collect();
+        bed.damage(leaf);
+        let report = bed.check();
+        let told: Vec<String> = report.damage.iter().map(|damage| damage.name.clone()).collect();
+        assert_eq!(told, concerned, "all of them and nobody else: {report:#?}");
+        assert!(concerned.contains(&victim) && report.errors.len() == 1, "{report:#?}");
+        let (device, arena, clock) = (bed.device(), bed.world.arena(), bed.world.clock());
+        bed.world.run(repair_pool(&device, &arena, &clock, true)).expect("a dry run");
+        assert!(!bed.check().is_sound(), "a dry run mends nothing");
+        bed.world.run(repair_pool(&device, &arena, &clock, false)).expect("it can be mended");
+        assert!(bed.check().is_sound(), "{:#?}", bed.check());
+        for (name, content) in &bed.contents() {
+            let lost = report.damage.iter().find(|damage| damage.name == *name);
+            let is_lost = |at: u64| {
+                lost.is_some_and(|lost| lost.extents.iter().any(|extent| extent.contains(Extent::new(at, 1))))
+            };
+            for at in (0..content.len()).step_by(BLOCK) {
+                let expected = if is_lost(at as u64) { 0 } else { contents[name][at] };
+                assert_eq!(content[at], expected, "{name} at {at}, seed {seed}");
+            }
+        }
+    }
+}
+
+impl Bed {
+    /// Names and roots of all volumes of a settled pool, as its map of volumes says.
+    fn roots(&self) -> Vec<(String, u64)> {
+        let (nodes, mut ahead, mut rows) = (self.nodes(), vec![self.superblock().volumes], Vec::new());
+        while let Some(block) = ahead.pop() {
+            match &nodes[&block].entries {
+                Entries::Branch(children) => ahead.extend(children.iter().rev().map(|child| child.1)),
+                Entries::Leaf(leaf) => rows.extend(leaf.iter().copied()),
+            }
+        }
+        let volumes = rows.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64);
+        let volumes = volumes.map(|rows| {
+            let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
+            varve_format::thin::VolumeRows::decode(id, rows).expect("sound")
+        });
+        volumes.filter(|volume| volume.root != 0).map(|volume| (volume.name.clone(), volume.root)).collect()
+    }
+
+    /// Writes a node back after a change, as if it had always been so.
+    fn forge(&self, mut node: Node, change: impl FnOnce(&mut Node)) {
+        change(&mut node);
+        let mut bytes = vec![0; BLOCK];
+        node.encode(&mut bytes);
+        self.disk.poke(node.address * PART_SIZE, &bytes);
+    }
+}
+
+/// What a check says of a pool that was changed in some way.
+fn forged(change: impl FnOnce(&Bed)) -> PoolReport {
+    let bed = Bed::new(2);
+    bed.world.run(bed.populate());
+    bed.settle();
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    change(&bed);
+    let report = bed.check();
+    assert!(!report.is_sound(), "it is noticed");
+    report
+}
+
+fn says(report: &PoolReport, what: &str) -> bool {
+    report.errors.iter().any(|error| error.contains(what))
+}
+
+#[test]
+fn every_lie_of_sound_blocks_is_noticed() {
+    let leaf_of = |bed: &Bed, number: usize| {
+        let (_, root) = bed.roots()[number].clone();
+        bed.nodes()[&bed.leaves(root)[0].0].clone()
+    };
+    // Two volumes hold a block and no count says so: both are named.
+    let report = forged(|bed| {
+        let (one, two) = (leaf_of(bed, 0), leaf_of(bed, 1));
+        let Entries::Leaf(rows) = &one.entries else { panic!("a leaf") };
+        let place: Vec<u8> = rows[0].1[..6].to_vec();
+        bed.forge(two, |node| {
+            let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
+            rows[0].1[..6].copy_from_slice(&place);
+        });
+    });
+    assert!(says(&report, "T9") && report.damage.len() >= 2, "{report:#?}");
+    // A count that is too high, and one that is missing.
+    let shares = |bed: &Bed, change: fn(&mut Vec<(u128, [u8; 16])>)| {
+        let nodes = bed.nodes();
+        let mut block = bed.superblock().shares;
+        while let Entries::Branch(children) = &nodes[&block].entries {
+            block = children[0].1;
+        }
+        bed.forge(nodes[&block].clone(), |node| {
+            let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
+            change(rows);
+        });
+    };
+    let report = forged(|bed| shares(bed, |rows| rows[0].1[8] += 1));
+    assert!(says(&report, "T9") && report.damage.is_empty(), "nobody loses by it: {report:#?}");
+    let report = forged(|bed| shares(bed, |rows| rows.truncate(rows.len() - 1)));
+    assert!(says(&report, "T9"), "{report:#?}");
+    // A volume that maps more than it says, or beyond its end.
+    let report = forged(|bed| {
+        let leaf = leaf_of(bed, 0);
+        bed.forge(leaf, |node| {
+            let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
+            rows.truncate(rows.len() - 1);
+        });
+    });
+    assert!(says(&report, "parts are mapped"), "{report:#?}");
+    // A node that is younger than what leads to it.
+    let report = forged(|bed| {
+        let (_, root) = bed.roots()[0].clone();
+        let leaf = bed.nodes()[&bed.leaves(root)[0].0].clone();
+        bed.forge(leaf, |node| node.generation += 1 << 20);
+    });
+    assert!(says(&report, "W1") && !report.damage.is_empty(), "{report:#?}");
+}
+
+#[test]
+fn the_space_map_and_its_sum_are_compared_with_the_walk() {
+    let page_of = |bed: &Bed| {
+        let superblock = bed.superblock();
+        let second = superblock.places[0] == varve_format::pdata::space_page::Place::Second;
+        superblock.base_block() + u64::from(second)
+    };
+    let report = forged(|bed| {
+        let block = page_of(bed);
+        bed.damage(block);
+    });
+    assert!(report.errors.iter().any(|error| error.contains("space map")), "{report:#?}");
+    let mark = |bed: &Bed, used: bool| {
+        let address = page_of(bed);
+        let bytes = bed.disk.peek(Extent::new(address * PART_SIZE, PART_SIZE));
+        let mut page = varve_format::pdata::space_page::SpacePage::decode(&bytes, address).expect("sound");
+        let end = SIZE / PART_SIZE - bed.superblock().base_block();
+        let block = (2..end).rev().find(|block| page.is_used(*block) != used).expect("there is one");
+        page.set(block, used);
+        let mut bytes = vec![0; BLOCK];
+        page.encode(&mut bytes, address);
+        bed.disk.poke(address * PART_SIZE, &bytes);
+    };
+    let report = forged(|bed| mark(bed, true));
+    assert!(says(&report, "held by nobody") && says(&report, "blocks are free, not"), "{report:#?}");
+    let report = forged(|bed| mark(bed, false));
+    assert!(says(&report, "marked as free"), "{report:#?}");
+}
+
+#[test]
+fn a_record_that_is_damaged_with_others_behind_it_is_no_end_of_the_log() {
+    let bed = Bed::new(6);
+    bed.world.run(bed.populate());
+    bed.settle();
+    let superblock = bed.superblock();
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let device = pool.volume(1).expect("the first one");
+        for number in 0..4 {
+            bed.fill(&device, Extent::new(number * MIB, 64 * KIB), 9).await;
+            device.flush().await.expect("no faults");
+        }
+    });
+    let torn = |number: u64| superblock.ring() + superblock.head + number;
+    let last = bed.disk.peek(Extent::new(torn(3) * PART_SIZE, PART_SIZE));
+    bed.damage(torn(3));
+    assert!(bed.check().is_sound(), "the last record may be torn: nobody was told of it");
+    bed.disk.poke(torn(3) * PART_SIZE, &last);
+    assert!(bed.check().is_sound());
+    bed.damage(torn(1));
+    let report = bed.check();
+    assert!(says(&report, "the log: record"), "{report:#?}");
+    let damage = &report.damage[..];
+    assert_eq!(damage.len(), 1, "{report:#?}");
+    let ranges = [2, 3].map(|number| Extent::new(number * MIB, 64 * KIB));
+    let inside = |range: &Extent| damage[0].extents.iter().filter(|extent| range.contains(**extent)).count();
+    assert!(ranges.iter().all(|range| inside(range) > 0), "what was mapped anew: {report:#?}");
+    assert_eq!(ranges.iter().map(inside).sum::<usize>(), damage[0].extents.len(), "and nothing else");
+}
+
+#[test]
+fn repair_goes_on_with_the_log_where_it_can() {
+    let bed = Bed::new(5);
+    bed.world.run(bed.populate());
+    bed.settle();
+    let (victim, root) = bed.roots()[0].clone();
+    let leaves = bed.leaves(root);
+    let leaf = leaves[leaves.len() - 1].0;
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let new = NewVolume { name: "late".into(), bytes: MIB, origin: None };
+        let late = pool.create(&new).await.expect("space");
+        let device = pool.volume(late).expect("just created");
+        bed.fill(&device, Extent::new(0, 256 * KIB), 5).await;
+        device.zero(Extent::new(0, PART_SIZE), ZeroOptions::default()).await.expect("space");
+        pool.snapshot(late, &format!("{late}@s"), false).await.expect("space");
+        // Something in the damaged leaf changes, so that the log cannot be replayed.
+        let device = pool.volume(pool.named(&victim).expect("it is there").id).expect("it is there");
+        let last = device.shape().size - 64 * KIB;
+        bed.fill(&device, Extent::new(last, 64 * KIB), 6).await;
+        device.flush().await.expect("no faults");
+    });
+    bed.damage(leaf);
+    let report = bed.check();
+    assert!(!report.is_sound() && !report.damage.is_empty(), "{report:#?}");
+    let (device, arena, clock) = (bed.device(), bed.world.arena(), bed.world.clock());
+    let restored = bed.world.run(repair_pool(&device, &arena, &clock, false)).expect("it can be mended");
+    assert_eq!(restored.changes_lost, 0);
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    let contents = bed.contents();
+    let late = &contents["late"];
+    assert!(
+        late[..BLOCK].iter().all(|byte| *byte == 0) && late[BLOCK..256 * 1024].iter().all(|byte| *byte == 5)
+    );
+    assert_eq!(contents.keys().filter(|name| name.ends_with("@s")).count(), 1);
+    let content = &contents[&victim];
+    assert!(
+        content[content.len() - 64 * 1024..].iter().all(|byte| *byte == 6),
+        "written since, and not lost"
+    );
+}
+
+/// The fault that a repair must not have: it puts its nodes where data lies.
+#[test]
+fn the_old_metadata_is_there_until_the_pool_is_written() {
+    let bed = Bed::new(7);
+    bed.world.run(bed.populate());
+    bed.settle();
+    let (text, contents, old) = (bed.dump(), bed.contents(), bed.superblock());
+    let mapped = text.lines().filter(|line| !line.starts_with("zero")).count();
+    assert!(mapped > 10);
+    bed.restore(&text).expect("it fits");
+    let new = bed.superblock();
+    assert_eq!(new.number, old.number + 1);
+    // As if the new superblock had never been written.
+    bed.damage(new.slot());
+    assert_eq!(bed.superblock(), old);
+    assert!(bed.check().is_sound(), "Y2: {:#?}", bed.check());
+    assert!(bed.contents() == contents && bed.dump() == text);
+}
+
+#[test]
+fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
+    let crashes = for_each_crash_point(11, |world| {
+        let (disk, text) = (SimDisk::new(4 * MIB), RefCell::new(None));
+        let (arena, clock) = (world.arena(), world.clock());
+        let _crashed = world.run_until_crash(async {
+            let device = disk.device(world);
+            Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64)))
+                .await
+                .expect("large enough");
+            let opened =
+                Pool::open(device.clone(), arena.clone(), clock.clone(), PoolOptions::default()).await;
+            let pool = opened.expect("just formatted");
+            let new = NewVolume { name: "one".into(), bytes: MIB, origin: None };
+            let id = pool.create(&new).await.expect("space");
+            let volume = pool.volume(id).expect("just created");
+            for part in [0, 3, 9] {
+                let data = arena.copy(&[1; BLOCK]);
+                volume.write(part * PART_SIZE, data, Durability::Volatile).await.expect("space");
+                pool.snapshot(id, &format!("1@s{part}"), false).await.expect("space");
+            }
+            pool.checkpoint().await.expect("no faults");
+            drop((volume, pool));
+            let dumped = dump_pool(&device, &arena, &clock).await.expect("sound");
+            *text.borrow_mut() = Some(dumped.clone());
+            restore_pool(&device, &arena, &clock, &dumped, false).await.expect("it fits");
+        });
+        let Some(text) = text.take() else { return };
+        world.run(async {
+            let device = disk.device(world);
+            assert_eq!(dump_pool(&device, &arena, &clock).await.as_deref(), Ok(text.as_str()));
+            let report = check_pool(&device, &arena, &clock).await.expect("a pool");
+            assert!(report.is_sound(), "{report:#?}");
+        });
+    });
+    assert!(crashes > 10, "{crashes}");
+}
