@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(to(Some("data/b")).as_deref(), Ok("data/b"));
         assert_eq!(to(Some("two")), Err(Code::BadName));
         let volume = from.origin();
-        assert_eq!(other_state(&volume, None).map_err(|failure| failure.code), Err(Code::Usage));
+        assert_eq!(other_state(&volume, None).map_err(|failure| failure.code), Err(Code::BadName));
     }
 }
