@@ -83,7 +83,7 @@ fn other_state(from: &VolumeName, to: Option<&str>) -> Result<VolumeName, Failur
         Some(text) => text.parse().map_err(|error| failures::bad_name(&error)),
         None if from.snapshot.is_some() => Ok(from.origin()),
         None => {
-            Err(Failure::new(Code::Usage, format!("{from} is compared with nothing: name another volume"))
+            Err(Failure::new(Code::BadName, format!("{from} is compared with nothing: name another volume"))
                 .help(format!("varve snap diff {from} VG/LV@SNAP")))
         }
     }
