@@ -83,7 +83,7 @@ fn other_state(from: &VolumeName, to: Option<&str>) -> Result<VolumeName, Failur
         Some(text) => text.parse().map_err(|error| failures::bad_name(&error)),
         None if from.snapshot.is_some() => Ok(from.origin()),
         None => {
-            Err(Failure::new(Code::Usage, format!("{from} is compared with nothing: name another volume"))
+            Err(Failure::new(Code::BadName, format!("{from} is compared with nothing: name another volume"))
                 .help(format!("varve snap diff {from} VG/LV@SNAP")))
         }
     }
@@ -112,6 +112,6 @@ mod tests {
         assert_eq!(to(Some("data/b")).as_deref(), Ok("data/b"));
         assert_eq!(to(Some("two")), Err(Code::BadName));
         let volume = from.origin();
-        assert_eq!(other_state(&volume, None).map_err(|failure| failure.code), Err(Code::Usage));
+        assert_eq!(other_state(&volume, None).map_err(|failure| failure.code), Err(Code::BadName));
     }
 }
