@@ -27,7 +27,7 @@ impl Bed {
     }
 
     async fn volume(&self, pool: &Rc<Pool>, name: &str) -> (u64, Device) {
-        let new = NewVolume { name: name.into(), bytes: 3 * RUNS * PART, over_origin: false };
+        let new = NewVolume { name: name.into(), bytes: 3 * RUNS * PART, origin: None };
         let id = pool.create(&new).await.expect("space");
         (id, pool.volume(id).expect("just created"))
     }
