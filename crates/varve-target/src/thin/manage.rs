@@ -125,7 +125,7 @@ impl Pool {
             let _second = self.manage(volume.max(source)).await;
             let (target, other) = (self.find(volume)?, self.find(source)?);
             if other.shown().is_err() {
-                return Err(PoolError::Misfit("the origin of what is to be shown is not there"));
+                return Err(PoolError::OriginMissing);
             }
             let (closed, also) = (target.gate.close(), other.gate.close());
             target.gate.drained().await;
@@ -177,6 +177,10 @@ impl Pool {
         }
         let (closed, parts) = (volume.gate.close(), volume.parts());
         volume.gate.drained().await;
+        if bytes < volume.origin_parts() * PART_SIZE {
+            // T6: first, so that no crash leaves a part that shows the origin again.
+            self.make(Change::ShowLess { volume: id, bytes })?;
+        }
         let mut at = bytes / PART_SIZE;
         // Before the size: nothing lies behind the end of a volume, whichever of these changes a crash leaves.
         while at < parts {
@@ -216,7 +220,7 @@ impl Pool {
     pub fn volume(self: &Rc<Self>, id: u64) -> Result<Device, PoolError> {
         let volume = self.find(id)?;
         if volume.shown().is_err() {
-            return Err(PoolError::Misfit("the volume's origin is not there"));
+            return Err(PoolError::OriginMissing);
         }
         Ok(Device::new(Front::new(Rc::clone(self), volume)))
     }
@@ -324,6 +328,7 @@ impl Pool {
                 let volume = self.known(*volume)?;
                 let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
                 volume.flags.set(flags.with(VolumeFlags::HELD, false));
+                *volume.origin.borrow_mut() = None; // nobody reads it any more
                 volume.name.borrow_mut().clear();
                 volume.dirty.set(true);
             }
@@ -345,9 +350,12 @@ impl Pool {
             Change::Resize { volume, bytes } => {
                 let volume = self.known(*volume)?;
                 volume.bytes.set(*bytes);
-                // T6: what was cut off does not come back when it grows.
-                let cut = |over: Origin| Origin { bytes: over.bytes.min(*bytes), ..over };
-                volume.over.set(volume.over.get().map(cut));
+                volume.show_at_most(*bytes); // T6: what was cut off does not come back when it grows
+                volume
+            }
+            Change::ShowLess { volume, bytes } => {
+                let volume = self.known(*volume)?;
+                volume.show_at_most(*bytes);
                 volume
             }
             Change::SetFlags { volume, flags } => {
