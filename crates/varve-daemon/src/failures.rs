@@ -169,6 +169,9 @@ pub(crate) fn pool(what: &str, error: &PoolError) -> Failure {
         PoolError::Held => (Code::SnapshotHeld, "varve snap release VG/LV@SNAP"),
         PoolError::Name => (Code::BadName, "varve explain V0008"),
         PoolError::TooSmall(_) => (Code::BadVolumeSize, "make the pool larger"),
+        PoolError::OriginMissing => {
+            (Code::VolumeUnusable, "varve lv show VG/LV; bring back what it lies over")
+        }
         PoolError::Misfit(_) => (Code::BadVolumeSize, "varve explain V0306"),
         PoolError::Format(_) | PoolError::Corrupt(_) => (
             Code::VolumeUnusable,

@@ -245,7 +245,7 @@ fn a_volume_over_an_origin_shows_it_until_it_is_written_zeroed_or_discarded() {
         write(&origin, &arena, Extent::new(0, 512 * KIB), 5).await.expect("no faults");
         let pool = fresh(disk.device(&world), &world).await;
         let id = pool.create(&over_origin(512 * KIB)).await.expect("space");
-        assert!(matches!(pool.volume(id), Err(PoolError::Misfit(_))), "not without its origin");
+        assert!(matches!(pool.volume(id), Err(PoolError::OriginMissing)), "not without its origin");
         assert_eq!(pool.missing_origins(), [ORIGIN]);
         pool.attach_origin(&ORIGIN, &origin).expect("it fits");
         let device = pool.volume(id).expect("it is there");
@@ -321,7 +321,7 @@ fn a_flattened_volume_holds_what_showed_and_needs_no_origin_and_its_snapshots_st
         assert!(read(&device, &arena, Extent::new(0, MIB)).await == before, "G2");
         assert_eq!(pool.missing_origins(), [ORIGIN], "the snapshot's");
         assert!(pool.volume(snapshot).is_err());
-        assert!(matches!(pool.roll_back(id, snapshot).await, Err(PoolError::Misfit(_))));
+        assert_eq!(pool.roll_back(id, snapshot).await, Err(PoolError::OriginMissing));
         pool.attach_origin(&ORIGIN, &origin).expect("it fits");
         let other = pool.volume(snapshot).expect("it is there");
         assert!(read(&other, &arena, Extent::new(0, MIB)).await == before);
@@ -362,6 +362,42 @@ fn what_is_cut_off_from_a_volume_never_shows_the_origin_again() {
         assert_eq!(parts(&device, &arena, &[0, 31, 32]).await, [0, 0, 0]);
         sound(&pool).await;
     });
+}
+
+#[test]
+fn a_crash_while_a_volume_shrinks_never_shows_the_origin_where_something_else_was() {
+    let crashes = for_each_crash_point(21, |world| {
+        let (disk, below, ready) = (SimDisk::new(4 * MIB), SimDisk::new(512 * KIB), Cell::new(0));
+        let (origin, arena) = (below.device(world), world.arena());
+        let _crashed = world.run_until_crash(async {
+            write(&origin, &arena, Extent::new(0, 512 * KIB), 5).await.expect("no faults");
+            origin.flush().await.expect("no faults");
+            let pool = fresh(disk.device(world), world).await;
+            let id = pool.create(&over_origin(512 * KIB)).await.expect("space");
+            pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+            let device = pool.volume(id).expect("it is there");
+            device.discard(Extent::new(256 * KIB, 128 * KIB)).await.expect("space");
+            write(&device, &arena, Extent::new(384 * KIB, 64 * KIB), 6).await.expect("space");
+            device.flush().await.expect("no faults");
+            ready.set(id);
+            pool.resize(id, 128 * KIB).await.expect("it is there");
+        });
+        world.run(async {
+            if ready.get() == 0 {
+                return;
+            }
+            let pool = open(disk.device(world), world).await;
+            pool.attach_origin(&ORIGIN, &below.device(world)).expect("it fits");
+            let device = pool.volume(ready.get()).expect("it is there");
+            if device.shape().size == MIB {
+                let found = parts(&device, &world.arena(), &[0, 64, 95, 96, 111]).await;
+                assert_eq!(found[..3], [5, 0, 0], "T6");
+                assert!(found[3..].iter().all(|byte| [0, 6].contains(byte)), "T6: {found:?}");
+            }
+            sound(&pool).await;
+        });
+    });
+    assert!(crashes > 10, "{crashes}");
 }
 
 #[test]

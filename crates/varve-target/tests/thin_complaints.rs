@@ -22,7 +22,7 @@ async fn fresh(disk: &SimDisk, world: &World) -> Rc<Pool> {
 }
 
 async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
-    let new = NewVolume { name: name.into(), bytes, over_origin: false };
+    let new = NewVolume { name: name.into(), bytes, origin: None };
     let id = pool.create(&new).await.expect("there is space");
     (id, pool.volume(id).expect("just created"))
 }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! - O1. An origin is a read-only snapshot of the same group, and is held from before anything lies over it. So no store
 //!   drops it for want of space, and only what is held has to be asked whether anything lies over it.
-//! - O2. A held snapshot is neither released nor removed while anything lies over it.
+//! - O2. A held snapshot is neither released nor removed while anything lies over it, or would after a crash.
 //! - O3. A volume is served only when all that it lies over is; until then it says why it is not.
 
 use super::Control;
@@ -177,8 +177,8 @@ impl Control {
         }
         let group_name = name.split('/').next().unwrap_or_default();
         for (pool, home) in pools {
-            let above = home.run(async move |_: ShardContext| origins::above(pool, target));
-            let above = above.await.map_err(failures::gone)?;
+            let above = home.run(async move |_: ShardContext| origins::above(pool, target).await);
+            let above = above.await.map_err(failures::gone)??;
             if let Some(first) = above.first() {
                 let all: Vec<String> = above.iter().map(|own| format!("{group_name}/{own}")).collect();
                 let message = format!("{name} is what others lie over: {}", super::groups::few(&all));

@@ -8,6 +8,7 @@ use super::snapshots::Batch;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
+use varve_block::MIB;
 use varve_vg::model::OverCommit;
 use varve_vg::size::format_size;
 
@@ -31,8 +32,10 @@ impl Control {
                     "{name} can keep promises of {most}, has made {promised}, and may not promise {} more",
                     format_size(more)
                 );
+                // The pool's own part of what it grows by is less than an eighth.
+                let by = (excess.saturating_add(excess / 8)).div_ceil(MIB);
                 let help = format!(
-                    "varve pool extend {name} --size +{excess}, or varve pool change {name} --over-commit allow"
+                    "varve pool extend {name} --size +{by}M, or varve pool change {name} --over-commit allow"
                 );
                 Err(Failure::new(Code::OverCommitted, message).help(help))
             }

@@ -15,10 +15,14 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, read_only, widen};
 use varve_os::{ShardContext, ShardHandle};
-use varve_target::thin::{Origin, VolumeFlags, VolumeInfo};
+use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
 
 /// The least rest after a dose of copying.
 const REST_MIN: Duration = Duration::from_micros(200);
+
+/// How long copying rests when the pool has no room, and how often in a row before it gives up.
+const REST_FULL: Duration = Duration::from_millis(200);
+const RESTS_MAX: u32 = 300;
 
 /// Where an origin lives.
 #[derive(Clone)]
@@ -34,16 +38,18 @@ pub(crate) fn missing(pool: Uuid) -> Vec<Origin> {
     here().pool(pool).map(|open| open.pool.missing_origins()).unwrap_or_default()
 }
 
-/// What lies over a snapshot: `LV` or `LV@SNAP` each.
-pub(crate) fn above(pool: Uuid, target: Target) -> Vec<String> {
-    let Some(open) = here().pool(pool) else { return Vec::new() };
+/// What lies over a snapshot: `LV` or `LV@SNAP` each. Whoever has let go of it in memory only would need it again after a
+/// crash: that is made durable first.
+pub(crate) async fn above(pool: Uuid, target: Target) -> Result<Vec<String>, Failure> {
+    let open = thin::pool(pool)?;
+    open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     let list = open.pool.list();
     let lies_over = |volume: &&VolumeInfo| {
         let over =
             volume.origin.is_some_and(|over| (over.store, over.snapshot) == (target.store, target.number));
         over && !volume.flags.has(VolumeFlags::REMOVING)
     };
-    list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect()
+    Ok(list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect())
 }
 
 /// The name of a volume or snapshot of a pool, without its group.
@@ -149,7 +155,7 @@ pub(crate) async fn flatten(
     number: u64,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    let clock = context.clock();
+    let (clock, mut rests) = (context.clock(), RESTS_MAX);
     loop {
         if progress.is_cancelled() {
             return Err(Failure::new(Code::JobCancelled, "cancelled; what was copied stays"));
@@ -157,6 +163,12 @@ pub(crate) async fn flatten(
         let open: Rc<OpenPool> = thin::pool(pool)?;
         let begun = clock.now();
         let flattened = open.pool.flatten_some(number).await;
+        if flattened == Err(PoolError::NoSpace) && rests > 0 {
+            rests -= 1; // the pool may grow, or be given more
+            clock.sleep(REST_FULL).await;
+            continue;
+        }
+        rests = RESTS_MAX;
         match flattened.map_err(|error| failures::pool("the copy of the origin", &error))? {
             None => return Ok(()),
             Some(how_far) => progress.report(how_far.done, how_far.total),

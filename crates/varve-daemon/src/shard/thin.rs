@@ -128,6 +128,7 @@ pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
         Err(PoolError::NoSpace) => open.pool.commit().await,
         other => other,
     };
+    open.pool.let_go_of_origins();
     outcome.and(settled.map_err(|error| failures::pool("the last commit", &error)))
 }
 
@@ -418,7 +419,7 @@ pub(super) fn store_error(error: PoolError) -> StoreError {
         PoolError::Exists => StoreError::Exists,
         PoolError::Held => StoreError::Held,
         PoolError::Name => StoreError::Name,
-        PoolError::Misfit(_) | PoolError::Format(_) | PoolError::Corrupt(_) => {
+        PoolError::OriginMissing | PoolError::Misfit(_) | PoolError::Format(_) | PoolError::Corrupt(_) => {
             tracing::error!(%error, "a pool refuses");
             StoreError::Io(IoError::Corrupt)
         }

@@ -36,7 +36,7 @@ const KIND: Field = Field::new(
     0,
     1,
     "kind",
-    "1 map, 2 unmap, 3 zero, 4 create, 5 clone, 6 roll back, 7 remove, 8 forget, 9 resize, 10 set flags, 11 rename, 12 empty, 13 create over an origin",
+    "1 map, 2 unmap, 3 zero, 4 create, 5 clone, 6 roll back, 7 remove, 8 forget, 9 resize, 10 set flags, 11 rename, 12 empty, 13 create over an origin, 14 show less of it",
 );
 const NAME_LENGTH: Field =
     Field::new(1, 1, "name_length", "bytes behind the entry: of the name; of an origin and the name (13)");
@@ -47,7 +47,7 @@ const ONE: Field = Field::new(
     16,
     8,
     "first",
-    "first part (map, unmap, zero); bytes (create, resize); volume (clone, roll back)",
+    "first part (map, unmap, zero); bytes (create, resize, show less); volume (clone, roll back)",
 );
 const TWO: Field = Field::new(
     24,
@@ -93,6 +93,8 @@ pub enum Change {
     SetFlags { volume: u64, flags: u32 },
     /// A volume has another name.
     Rename { volume: u64, name: String },
+    /// At most so many bytes of its origin show in a volume.
+    ShowLess { volume: u64, bytes: u64 },
     /// A volume holds nothing; what it held is `rest`'s, which is being removed.
     Empty { volume: u64, rest: u64 },
 }
@@ -215,6 +217,7 @@ fn fields(change: &Change) -> (u8, u64, u64, u64, u64, &str) {
         Change::SetFlags { volume, flags } => (10, *volume, u64::from(*flags), 0, 0, ""),
         Change::Rename { volume, name } => (11, *volume, 0, 0, 0, name),
         Change::Empty { volume, rest } => (12, *volume, 0, 0, *rest, ""),
+        Change::ShowLess { volume, bytes } => (14, *volume, 0, *bytes, 0, ""),
     }
 }
 
@@ -257,6 +260,7 @@ fn decode_change(entry: &[u8]) -> Result<Change, PoolFormatError> {
             let origin = Some(Origin::decode(origin)?);
             Change::Create { volume, bytes: one, created: two, flags: number, origin, name }
         }
+        14 => Change::ShowLess { volume, bytes: one },
         _ => return Err(PoolFormatError::Invalid("a kind of change that there is not")),
     };
     let mut again = vec![0; entry.len()];
@@ -287,6 +291,7 @@ mod tests {
             Change::Rename { volume: 1, name: name.clone() },
             Change::Empty { volume: 1, rest: 3 },
             Change::Create { volume: 1, bytes: 8192, created: 9, flags: 4, origin, name },
+            Change::ShowLess { volume: 1, bytes: 4096 },
         ];
         Record { sequence: 5, pool: 6, changes }
     }
@@ -301,7 +306,7 @@ mod tests {
     fn golden_bytes_and_round_trip() {
         let block = bytes(&sample());
         assert_eq!(&block[..4], b"VREC");
-        assert_eq!((block[8], block[16], block[24], block[28]), (5, 6, 1, 13));
+        assert_eq!((block[8], block[16], block[24], block[28]), (5, 6, 1, 14));
         assert_eq!(
             block[64..96],
             [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]

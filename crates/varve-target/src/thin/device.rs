@@ -7,10 +7,12 @@ use super::discards::Discards;
 use super::full::Attempt;
 use super::mapping::Target;
 use super::runs::Segment;
+use super::tickets::Ticket;
 use super::volume::Volume;
 use super::{Pool, Sabotage, index, io_error};
 use crate::fan_out::{fan_out, join_pieces};
 use crate::pdata::{MapError, Pages};
+use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
     Access, Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io,
@@ -65,14 +67,42 @@ impl Front {
         let segments = self.pool.map.run(resolve).await.map_err(io_error)?;
         let (device, origin) = (self.pool.device(), self.volume.shown()?);
         let (mut rest, mut pieces) = (buffer, Vec::with_capacity(segments.len()));
+        let shows =
+            |segment: &Segment| segment.mapping.is_none() && segment.start < self.volume.origin_parts();
+        let is_over = segments.iter().any(shows);
+        let mut below = Vec::new();
         for segment in segments {
             let after = rest.split_off(index(segment.count * PART_SIZE));
             let piece = std::mem::replace(&mut rest, after);
+            below.push(shows(&segment));
             pieces.push(read_segment(&device, origin.as_ref(), segment, piece)?);
+        }
+        if is_over {
+            return self.join_apart(pieces, &below, ticket).await;
         }
         let outcome = join_pieces(pieces).await;
         drop(ticket);
         outcome
+    }
+
+    /// Joins pieces of a read of which some, those `below`, are read from the origin: they hold no ticket of the pool, but
+    /// one of those who read there (G2 and G3 of `flatten.rs`).
+    async fn join_apart(&self, pieces: Vec<Completion<'_>>, below: &[bool], ticket: Ticket) -> Outcome {
+        assert_eq!(pieces.len(), below.len(), "of each piece it is known where it is read");
+        let (ticket, reader) = (Rc::new(ticket), Rc::new(self.volume.readers.take()));
+        let held = below.iter().map(|below| if *below { Rc::clone(&reader) } else { Rc::clone(&ticket) });
+        let pieces = pieces.into_iter().zip(held).map(|(piece, held)| async move {
+            let outcome = piece.await;
+            drop(held);
+            outcome
+        });
+        let pieces: Vec<_> = pieces.collect();
+        drop((ticket, reader));
+        let mut whole = Buffer::empty();
+        for piece in join_all(pieces).await {
+            whole.join(piece?);
+        }
+        Ok(whole)
     }
 
     async fn write(&self, offset: u64, data: Bytes, durability: Durability) -> Outcome {

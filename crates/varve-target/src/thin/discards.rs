@@ -62,6 +62,7 @@ impl Pool {
         if runs.is_empty() {
             return;
         }
+        assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "D1: joined and in order");
         let device = self.device();
         if self.sabotaged(Sabotage::PassDownLate) {
             self.map.pages().passed();

@@ -6,10 +6,10 @@
 //!
 //! Invariants:
 //! - G1. How far a volume is flattened is known to itself alone, and forgotten when it becomes what another one is.
-//! - G2. A volume lies over nothing only after all that showed through is mapped; its origin is let go of only after every
-//!   request has ended that began before that.
+//! - G2. A volume lies over nothing only after all that showed through is mapped; that is over only after every read of the
+//!   origin has ended that began before.
+//! - G3. Nobody holds a ticket of the pool while he waits for an origin: one that hangs stops no checkpoint.
 
-use super::full::Attempt;
 use super::volume::Volume;
 use super::{Pool, PoolError, index};
 use crate::pdata::Pages;
@@ -30,18 +30,18 @@ pub struct Flattening {
 
 impl Pool {
     /// Copies a little of what shows through from the origin. Returns how far it is, or nothing when the volume needs its
-    /// origin no more. Snapshots of the volume keep theirs.
+    /// origin no more. Snapshots of the volume keep theirs. Where there is no room it fails, whatever is done about writes.
     pub async fn flatten_some(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
-        let mut attempt = Attempt::default();
-        loop {
-            self.is_sound()?;
-            self.keep_metadata_room().await?;
-            self.begin_attempt(&mut attempt);
-            match self.flatten_dose(id).await {
-                Err(PoolError::NoSpace) => self.make_room(&mut attempt).await?,
-                outcome => return outcome,
-            }
+        self.is_sound()?;
+        self.keep_metadata_room().await?;
+        let outcome = self.flatten_dose(id).await;
+        let comes_back = self.map.pages().reclaimable_blocks() > 0;
+        if outcome != Err(PoolError::NoSpace) || !comes_back {
+            return outcome;
         }
+        self.join_commit(true).await?;
+        self.hand_over().await;
+        self.flatten_dose(id).await
     }
 
     async fn flatten_dose(&self, id: u64) -> Result<Option<Flattening>, PoolError> {
@@ -49,19 +49,19 @@ impl Pool {
         let volume = self.find(id)?;
         let closed = volume.gate.close();
         volume.gate.drained().await;
-        let missing = |_| PoolError::Misfit("the volume's origin is not there");
+        let missing = |_| PoolError::OriginMissing;
         let Some((origin, total)) = volume.shown().map_err(missing)? else { return Ok(None) };
         if volume.flattened.get() >= total {
             let flags = volume.flags.get().with(VolumeFlags::ORIGIN, false).0;
             self.make(Change::SetFlags { volume: id, flags })?;
             drop((closed, managing));
             self.commit().await?;
-            self.tickets.ended(self.tickets.mark()).await; // G2
+            volume.readers.ended(volume.readers.mark()).await; // G2
             return Ok(None);
         }
-        let _ticket = self.tickets.take();
+        // G3: only blocks are touched that nothing leads to yet.
         let done = self.copy_some(&volume, &origin, total).await?;
-        assert!(done > volume.flattened.get(), "a dose gets on");
+        assert!(done > volume.flattened.get(), "G1: a dose gets on");
         volume.flattened.set(done);
         Ok(Some(Flattening { done, total }))
     }
@@ -98,6 +98,7 @@ impl Pool {
 
     /// Copies an extent in which nothing is mapped.
     async fn copy(&self, volume: &Volume, origin: &Device, extent: Extent) -> Result<(), PoolError> {
+        assert!(extent.is_aligned(PART_SIZE) && !extent.is_empty(), "M1: {extent:?}");
         let (mut start, mut count) = (extent.offset / PART_SIZE, extent.length / PART_SIZE);
         let unit = self.unit();
         let mut hint = None;

@@ -161,6 +161,10 @@ impl Pool {
 
     /// Gives a volume that takes no changes another size.
     pub(super) async fn set_size(&self, volume: &Volume, bytes: u64) -> Result<(), PoolError> {
+        if bytes < volume.origin_parts() * PART_SIZE {
+            // T6: first, so that no crash leaves a part that shows the origin again.
+            self.make(Change::ShowLess { volume: volume.id, bytes })?;
+        }
         let (mut at, parts) = (bytes / PART_SIZE, volume.parts());
         // Before the size: nothing lies behind the end of a volume, whichever of these changes a crash leaves.
         while at < parts {
@@ -198,7 +202,7 @@ impl Pool {
     pub fn volume(self: &Rc<Self>, id: u64) -> Result<Device, PoolError> {
         let volume = self.find(id)?;
         if volume.shown().is_err() {
-            return Err(PoolError::Misfit("the volume's origin is not there"));
+            return Err(PoolError::OriginMissing);
         }
         Ok(Device::new(Front::new(Rc::clone(self), volume)))
     }
@@ -313,6 +317,7 @@ impl Pool {
                 let volume = self.known(*volume)?;
                 let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
                 volume.flags.set(flags.with(VolumeFlags::HELD, false));
+                *volume.origin.borrow_mut() = None; // nobody reads it any more
                 volume.name.borrow_mut().clear();
                 volume.dirty.set(true);
             }
@@ -334,9 +339,12 @@ impl Pool {
             Change::Resize { volume, bytes } => {
                 let volume = self.known(*volume)?;
                 volume.bytes.set(*bytes);
-                // T6: what was cut off does not come back when it grows.
-                let cut = |over: Origin| Origin { bytes: over.bytes.min(*bytes), ..over };
-                volume.over.set(volume.over.get().map(cut));
+                volume.show_at_most(*bytes); // T6: what was cut off does not come back when it grows
+                volume
+            }
+            Change::ShowLess { volume, bytes } => {
+                let volume = self.known(*volume)?;
+                volume.show_at_most(*bytes);
                 volume
             }
             Change::SetFlags { volume, flags } => {

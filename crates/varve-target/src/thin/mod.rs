@@ -163,6 +163,8 @@ pub enum PoolError {
     Name,
     /// The pool's device is too small; the number is the bytes that it must have.
     TooSmall(u64),
+    /// What the volume lies over is not there.
+    OriginMissing,
     /// What was asked does not fit the pool or the volume, as said.
     Misfit(&'static str),
     /// There is no pool on this device, or none that can be read.
@@ -181,6 +183,7 @@ impl fmt::Display for PoolError {
             PoolError::Held => f.write_str("the volume is held"),
             PoolError::Name => f.write_str("this cannot be a volume's name"),
             PoolError::TooSmall(bytes) => write!(f, "a pool needs at least {bytes} bytes"),
+            PoolError::OriginMissing => f.write_str("what the volume lies over is not there"),
             PoolError::Misfit(why) | PoolError::Corrupt(why) => f.write_str(why),
             PoolError::Format(error) => write!(f, "{error}"),
         }

@@ -7,10 +7,12 @@ use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
 impl Pool {
     /// `device` is the snapshot that volumes lie over `origin` of, as the pool knows it. Its content never changes.
     pub fn attach_origin(&self, origin: &Origin, device: &Device) -> Result<(), PoolError> {
+        assert!(!origin.store.is_nil(), "O1: an origin is named");
         let shape = device.shape();
         let volumes = self.volumes.borrow();
         let above = volumes.values().filter(|volume| {
-            volume.over.get().is_some_and(|over| is_same(&over, origin)) && volume.origin.borrow().is_none()
+            let is_above = volume.over.get().is_some_and(|over| is_same(&over, origin));
+            is_above && !volume.has(VolumeFlags::REMOVING) && volume.origin.borrow().is_none()
         });
         for volume in above {
             let shown = volume.over.get().map_or(0, |over| over.bytes);
@@ -20,6 +22,13 @@ impl Pool {
             *volume.origin.borrow_mut() = Some(device.clone());
         }
         Ok(())
+    }
+
+    /// Lets go of what volumes lie over, which may be in this pool and keep it alive. No volume is used any more.
+    pub fn let_go_of_origins(&self) {
+        for volume in self.volumes.borrow().values() {
+            *volume.origin.borrow_mut() = None;
+        }
     }
 
     /// What volumes lie over that cannot be used before that is attached, each once.

@@ -54,7 +54,7 @@ impl Pool {
     async fn become_what(&self, target: &Volume, source: &Volume) -> Result<(), PoolError> {
         assert_ne!(target.id, source.id, "a volume is what it is already");
         // A volume in use never becomes one that cannot be used.
-        source.shown()?;
+        source.shown().map_err(|_| PoolError::OriginMissing)?;
         let _closed = (target.gate.close(), source.gate.close());
         target.gate.drained().await;
         source.gate.drained().await;

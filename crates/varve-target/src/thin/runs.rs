@@ -23,6 +23,7 @@ pub(super) struct Segment {
 impl Segment {
     /// The hole in two, where part `at` divides it.
     pub(super) fn cut(self, at: u64) -> impl Iterator<Item = Segment> {
+        assert!(self.count > 0, "a segment has parts");
         let end = self.start + self.count;
         let middle = if self.mapping.is_none() { at.clamp(self.start, end) } else { end };
         let piece =

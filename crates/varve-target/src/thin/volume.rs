@@ -1,6 +1,7 @@
 //! A volume of a pool in memory: its root, its size, who it is, and who may hold its nodes too.
 
 use super::shares::Shares;
+use super::tickets::Tickets;
 use crate::pdata::{Pages, Sharing, Stop, Tree};
 use crate::snapshot::gate::Gate;
 use std::cell::{Cell, RefCell};
@@ -30,6 +31,8 @@ pub(super) struct Volume {
     pub(super) over: Cell<Option<Origin>>,
     /// That, as a device.
     pub(super) origin: RefCell<Option<Device>>,
+    /// Who reads from it.
+    pub(super) readers: Tickets,
     /// So many bytes from its start on show nothing of the origin any more.
     pub(super) flattened: Cell<u64>,
     /// Of one that is being removed: the first part that is not settled.
@@ -52,6 +55,7 @@ impl Volume {
             gate: Gate::default(),
             over: Cell::new(rows.origin),
             origin: RefCell::new(None),
+            readers: Tickets::default(),
             flattened: Cell::new(0),
             removed: Cell::new(0),
         }
@@ -99,10 +103,18 @@ impl Volume {
         Ok(Some((device, over.bytes)))
     }
 
+    /// At most so many bytes of what it lies over show.
+    pub(super) fn show_at_most(&self, bytes: u64) {
+        assert!(bytes > 0, "O1");
+        let less = |over: Origin| Origin { bytes: over.bytes.min(bytes), ..over };
+        self.over.set(self.over.get().map(less));
+    }
+
     /// It lies over what `other` lies over from now on, or over nothing.
     pub(super) fn set_origin_of(&self, other: &Volume) {
         let lies_over = other.over.get().is_some();
         self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, lies_over));
+        assert_eq!(lies_over, other.has(VolumeFlags::ORIGIN), "V1");
         self.over.set(other.over.get());
         self.origin.borrow_mut().clone_from(&other.origin.borrow());
         self.flattened.set(0);
@@ -111,6 +123,7 @@ impl Volume {
 
     /// It lies over nothing from now on.
     pub(super) fn detach(&self) {
+        assert_eq!(self.over.get().is_some(), self.has(VolumeFlags::ORIGIN), "V1");
         self.flags.set(self.flags.get().with(VolumeFlags::ORIGIN, false));
         self.over.set(None);
         *self.origin.borrow_mut() = None;

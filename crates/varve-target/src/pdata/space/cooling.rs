@@ -34,6 +34,7 @@ impl Space {
 
     /// Blocks are free on the disk, and nobody reads them.
     pub(super) fn come_back(&mut self, run: Run) {
+        assert!(run.1 > 0, "F6: a run has blocks");
         match self.cooling.enabled {
             true => self.cooling.waiting.push(run),
             false => self.set(run, false),
@@ -45,6 +46,7 @@ impl Space {
     pub(in super::super) fn take_cooling(&mut self) -> Vec<Run> {
         let mut runs = std::mem::take(&mut self.cooling.waiting).list;
         runs.sort_unstable();
+        let blocks: u64 = runs.iter().map(|run| run.1).sum();
         let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
         for run in runs {
             match joined.last_mut() {
@@ -53,6 +55,7 @@ impl Space {
             }
         }
         joined.iter().for_each(|run| self.cooling.passing.push(*run));
+        assert_eq!(blocks, joined.iter().map(|run| run.1).sum::<u64>(), "F6: no block is lost");
         joined
     }
 
