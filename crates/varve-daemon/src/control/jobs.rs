@@ -50,6 +50,20 @@ impl Control {
         started
     }
 
+    /// The same for a rollback: what it is to do is remembered with it.
+    pub(super) async fn start_rollback(
+        &self,
+        kind: &str,
+        subject: &str,
+        rollback: RememberedRollback,
+    ) -> Started {
+        let id = self.next_job();
+        let started = self.register_job(id, kind, subject, "bytes", &[rollback.target.volume], self.now());
+        self.remember_job(id, kind, subject, Vec::new());
+        self.remember_rollback(id, rollback).await; // both before anything is saved
+        started
+    }
+
     /// Remembers that `targets` are being removed; the number of the job. It is not durable yet.
     pub(super) fn remember_removal(&self, subject: &str, targets: Vec<RememberedTarget>) -> u64 {
         let id = self.next_job();

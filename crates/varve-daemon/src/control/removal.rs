@@ -204,12 +204,22 @@ impl Control {
                     // J1: it was begun already, or has gone in another way.
                     Some(Ok(()) | Err(StoreError::NotFound)) => begun += 1,
                     Some(Err(error)) => return Err(failures::store("the removal", &error)),
-                    None if self.name_of(volume).is_none() => begun += 1, // J3: with its volume
+                    None if self.is_gone(volume, target.store) => begun += 1, // J3: with its volume
                     None => return Err(self.not_asked(volume, target.store)),
                 }
             }
         }
         Ok(begun)
+    }
+
+    /// J3: whether a volume was removed with its snapshots. Of a thin one only a pool that is served can tell.
+    fn is_gone(&self, volume: Uuid, store: Uuid) -> bool {
+        let groups = self.groups.borrow();
+        let is_silent = groups.values().any(|known| {
+            let mut own = known.group.logical_volumes().iter();
+            own.any(|entry| entry.id == store && entry.is_pool()) && !known.thin.contains_key(&store)
+        });
+        !is_silent && self.name_of(volume).is_none()
     }
 
     /// J3: why the snapshots of a volume cannot be removed now.
@@ -228,6 +238,9 @@ impl Control {
             let Some(control) = current() else { return };
             let result = control.remove_all(going, &started.progress).await;
             let result = result.and(left.map_or(Ok(()), Err));
+            if result.is_err() && control.stopping.get() {
+                return; // J1: it is remembered, and taken up again
+            }
             control.finish_job(started.id, result).await;
         });
     }
@@ -242,22 +255,24 @@ impl Control {
         for part in &going {
             let (volume, targets, progress) = (part.volume, part.targets.clone(), Arc::clone(progress));
             let followed = part.home.run(async move |_: ShardContext| {
-                if let Some(family) = here().family(volume) {
-                    // In a store that is given back nothing has to be sorted out.
-                    let empty = family.empty_stores();
-                    let kept: Vec<_> = targets
-                        .iter()
-                        .filter(|(target, _)| !empty.contains(&target.store))
-                        .copied()
-                        .collect();
-                    let sorted = targets.iter().map(|(_, size)| size).sum::<u64>()
-                        - kept.iter().map(|(_, size)| size).sum::<u64>();
-                    family.follow_removals(&kept, before + sorted, &progress).await?;
-                }
-                Ok(())
+                let family = here().family(volume)?;
+                // In a store that is given back nothing has to be sorted out.
+                let empty = family.empty_stores();
+                let kept: Vec<_> =
+                    targets.iter().filter(|(target, _)| !empty.contains(&target.store)).copied().collect();
+                let sorted = targets.iter().map(|(_, size)| size).sum::<u64>()
+                    - kept.iter().map(|(_, size)| size).sum::<u64>();
+                Some(family.follow_removals(&kept, before + sorted, &progress).await)
             });
-            let followed = followed.await.map_err(failures::gone)?;
-            followed.map_err(|error| failures::store("what they leave behind", &error))?;
+            match (followed.await.map_err(failures::gone)?, part.targets.first()) {
+                (Some(followed), _) => {
+                    followed.map_err(|error| failures::store("what they leave behind", &error))?;
+                }
+                (None, Some((target, _))) if !self.is_gone(volume, target.store) => {
+                    return Err(self.not_asked(volume, target.store)); // J3
+                }
+                (None, _) => {}
+            }
             before += size(part);
         }
         for part in &going {

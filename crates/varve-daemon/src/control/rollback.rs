@@ -56,10 +56,9 @@ impl Control {
             self.refuse_if_pool_waits(&name.origin(), &located).await?;
         }
         let point = self.rollback_point(&located, &name).await?;
-        let started = self.start_job(ROLLBACK, &request.name, "bytes", &[located.volume.id]).await?;
-        let (id, progress) = (started.id, Arc::clone(&started.progress));
         let rollback = remembered(located.volume.id, point);
-        self.remember_rollback(id, rollback).await;
+        let started = self.start_rollback(ROLLBACK, &request.name, rollback).await;
+        let (id, progress) = (started.id, Arc::clone(&started.progress));
         fault::die_at("rollback-remembered");
         self.event(&request.name, "rollback begins");
         self.spawn_rollback(Some(rollback), &located, &started);
@@ -117,6 +116,7 @@ impl Control {
                     Err(failure) if control.may_go_on(volume, &failure).await => {
                         control.rest(id, volume, failure, rest).await;
                     }
+                    Err(_) if control.stopping.get() => return, // it is remembered, and taken up again
                     result => return control.finish_job(id, result).await,
                 }
                 rest = (2 * rest).min(REST[1]);

@@ -16,7 +16,7 @@ use varve_api::Failure;
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{
-    Discards as PoolDiscards, Pool, PoolEvent, VolumeFlags, VolumeInfo, WhenFull as PoolWhenFull,
+    Discards as PoolDiscards, Pool, PoolError, PoolEvent, VolumeFlags, VolumeInfo, WhenFull as PoolWhenFull,
 };
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
 use varve_vg::table::Table;
@@ -129,10 +129,11 @@ impl OpenPool {
     }
 
     /// It lies where `table` says now, which is more than before.
-    pub(crate) fn grown(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
+    pub(crate) fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let device = device_of(&self.context, table, disks)?;
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
         self.growth.group_has_space();
+        self.sweep();
         Ok(())
     }
 
@@ -166,6 +167,7 @@ impl OpenPool {
         match self.pool.remove_some(DOSE_STEPS).await {
             Ok(removal) if removal.volumes > 0 => Dose::More,
             Ok(_) => Dose::Done,
+            Err(PoolError::NoSpace) => Dose::NoRoom,
             Err(error) => {
                 tracing::warn!(pool = %self.id, %error, "removed volumes are not given back now");
                 Dose::Failed(store_error(error))
