@@ -17,9 +17,7 @@ use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError};
 use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{
-    Holding, NewVolume, Pool, PoolError, PoolFormat, PoolOptions, VolumeFlags, VolumeInfo,
-};
+use varve_target::thin::{Holding, NewVolume, Pool, PoolError, PoolFormat, VolumeFlags, VolumeInfo};
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
 
@@ -69,7 +67,7 @@ pub(crate) async fn format(
 /// Takes a pool and its volumes into use on this shard.
 pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
     let device = device_of(context, &recipe.table, &recipe.disks)?;
-    let opened = Pool::open(device, context.arena(), context.clock(), PoolOptions::default()).await;
+    let opened = Pool::open(device, context.arena(), context.clock(), recipe.share.pool_options()).await;
     let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
     if pool.id() != recipe.id {
         let message = "another pool lies where this one should be";
