@@ -26,6 +26,7 @@ impl Space {
 
     pub(in super::super) fn unpin(&mut self, group: u64) {
         let count = self.pins.get_mut(&group).expect("a pin is taken once");
+        assert!(*count > 0, "a pin that is over is forgotten");
         *count -= 1;
         if *count == 0 {
             self.pins.remove(&group);
