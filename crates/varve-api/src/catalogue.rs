@@ -148,6 +148,10 @@ catalogue! {
         lies.";
     NotInGroup = 211, NotFound, "the disk is not in the group",
         "The disk belongs to no group, or to another one. `varve vg show VG` lists the disks of a group.";
+    BadCache = 212, Usage, "the budget for metadata is not valid",
+        "What a group keeps in memory of the metadata of its snapshot stores and thin pools is 64 KiB to 1 TiB \
+        (--cache 64M), or 512 bytes to 1 GiB for each GiB of the volumes with snapshots and of the pools (--cache \
+        8K-per-GiB). How the disks themselves are reached is another option: --disk-cache direct|buffered.";
 
     VolumeNotFound = 301, NotFound, "no such volume",
         "`varve lv list` shows all volumes, `varve snap list` all snapshots. A volume is named VG/LV, a snapshot \

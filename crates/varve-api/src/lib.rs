@@ -7,24 +7,26 @@
 mod catalogue;
 mod code;
 mod envelope;
+mod metadata;
 mod nouns;
 mod requests;
 mod words;
 
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
+pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
     HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Segment, Snapshot, SnapshotDiff,
     SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
-    ExportCreate, ExportRemove, Flatten, GroupCreate, GroupExtend, GroupReduce, GroupRestore,
+    ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore,
     PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
     Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange,
     VolumeCreate,
 };
 pub use words::{
-    Cache, Discards, Door, ExportState, GroupState, JobState, Layout, OverCommit, PhysicalVolumeState,
-    SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MetadataOrder, OverCommit,
+    PhysicalVolumeState, SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };

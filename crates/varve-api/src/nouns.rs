@@ -1,6 +1,7 @@
 //! What there is: disks, groups, volumes, snapshots, exports, jobs, plans, as they are shown.
 
 use crate::envelope::Failure;
+use crate::metadata::GroupMetadata;
 use crate::words::{
     Cache, Discards, Door, ExportState, GroupState, JobState, Layout, OverCommit, PhysicalVolumeState,
     SnapshotMode, SnapshotState, VolumeState, WhenFull,
@@ -63,6 +64,9 @@ nouns! {
         pub physical_volumes: Vec<PhysicalVolume>,
         /// Names of its volumes.
         pub volumes: Vec<String>,
+        /// How the metadata of its snapshot stores and pools is kept, if that can be read.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub metadata: Option<GroupMetadata>,
     }
 
     /// A run of a volume on one or more disks.

@@ -3,6 +3,7 @@
 //! With `dry_run` the answer is a [`crate::Plan`] and nothing is changed. Names and sizes are texts in the grammar
 //! of the command line (`VG/LV@SNAP`, `10G`, `+2G`, `50%FREE`).
 
+use crate::metadata::MetadataWords;
 use crate::words::{Cache, Discards, Door, Layout, OverCommit, SnapshotMode, WhenFull};
 use serde::{Deserialize, Serialize};
 
@@ -78,6 +79,14 @@ requests! {
         cache: Option<Cache>,
         /// Whether a filesystem or another signature on a disk may be destroyed.
         overwrite: bool,
+        /// How the metadata of its snapshot stores and pools is kept; what is not given is as usual.
+        metadata: MetadataWords,
+    }
+
+    /// Changes what a group declares; what is not given stays.
+    struct GroupChange {
+        /// How the metadata of its snapshot stores and pools is kept.
+        metadata: MetadataWords,
     }
 
     /// Adds disks to a group.

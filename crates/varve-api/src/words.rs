@@ -45,6 +45,26 @@ words! {
         Buffered = "buffered",
     }
 
+    /// What goes first when metadata finds no room in memory.
+    CachePolicy {
+        /// One after the other, whatever they are.
+        RoundRobin = "round-robin",
+        /// The one that came first.
+        Fifo = "fifo",
+        /// The one that was not used for longest.
+        Lru = "lru",
+        /// Old ones, unless they were used since they were last looked at.
+        Sieve = "sieve",
+    }
+
+    /// When metadata is written.
+    MetadataOrder {
+        /// Later; a log comes before it.
+        Logged = "logged",
+        /// With each batch of changes.
+        WriteThrough = "write-through",
+    }
+
     /// What the daemon makes of a disk.
     PhysicalVolumeState {
         /// In a group and up to date.

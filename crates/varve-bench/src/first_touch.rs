@@ -55,24 +55,7 @@ impl Load {
         start: u64,
         length: u64,
     ) -> Result<f64, IoError> {
-        let mut data = arena.take(self.block);
-        Noise(1).fill(&mut data);
-        let data = data.freeze();
-        let places = self.places(start, length);
-        let began = clock.now();
-        let mut flying = FuturesUnordered::new();
-        for place in &places {
-            if flying.len() == self.depth {
-                flying.next().await.transpose()?;
-            }
-            flying.push(device.write(*place, data.clone(), Durability::Volatile));
-        }
-        while let Some(outcome) = flying.next().await {
-            outcome?;
-        }
-        device.flush().await?;
-        let seconds = clock.now().since(began).as_secs_f64();
-        Ok((places.len() * self.block) as f64 / seconds)
+        write_places(device, (arena, clock), &self.places(start, length), self.block, self.depth).await
     }
 
     /// As [`Load::write`], but reads, `passes` times over.
@@ -87,6 +70,33 @@ impl Load {
         let places = self.places(start, length).repeat(passes);
         read_places(device, around, &places, self.block, self.depth).await
     }
+}
+
+/// Writes `block` bytes at each of `places`, `depth` at a time, and flushes; says how many bytes a second that made.
+pub(crate) async fn write_places(
+    device: &Device,
+    (arena, clock): (&Arena, &Clock),
+    places: &[u64],
+    block: usize,
+    depth: usize,
+) -> Result<f64, IoError> {
+    let mut data = arena.take(block);
+    Noise(1).fill(&mut data);
+    let data = data.freeze();
+    let began = clock.now();
+    let mut flying = FuturesUnordered::new();
+    for place in places {
+        if flying.len() == depth {
+            flying.next().await.transpose()?;
+        }
+        flying.push(device.write(*place, data.clone(), Durability::Volatile));
+    }
+    while let Some(outcome) = flying.next().await {
+        outcome?;
+    }
+    device.flush().await?;
+    let seconds = clock.now().since(began).as_secs_f64();
+    Ok((places.len() * block) as f64 / seconds)
 }
 
 /// Reads `block` bytes at each of `places`, `depth` at a time; says how many bytes a second that made.

@@ -1,6 +1,7 @@
 //! Turns stored results into a document and pictures; measures nothing.
 
 mod cache;
+mod cache_times;
 mod cost;
 mod distance;
 mod layers;
@@ -25,6 +26,7 @@ pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result
         cost::pictures(results),
         distance::pictures(results),
         cache::pictures(results),
+        cache_times::pictures(results),
         management::pictures(results),
     ];
     for (name, picture) in pictures.into_iter().flatten() {
@@ -43,6 +45,7 @@ fn text(results: &Results) -> String {
     text.push_str(&cost::text(results));
     text.push_str(&distance::text(results));
     text.push_str(&cache::text(results));
+    text.push_str(&cache_times::text(results));
     text.push_str(&management::text(results));
     text.push_str(&thin::text(results));
     text.push_str(&layers::text(results));
@@ -68,7 +71,8 @@ make bench                                        # everything, then this page
 target/release/varve-bench all --quick            # see that everything works; the figures mean nothing
 target/release/varve-bench nbd --media memory     # one part: memory, disk-direct, disk-buffered
 target/release/varve-bench nbd --only 'random'    # loads by name; the other rows stay
-target/release/varve-bench snapshots              # all of it, about twelve minutes
+target/release/varve-bench snapshots              # all of it, about a quarter of an hour
+target/release/varve-bench snapshots --only 'cache:'       # the loads of ESnap's figures, a few minutes
 target/release/varve-bench snapshots --only 'model disk'   # one part: cost, distance, cache, management, first touches
 target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
 target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name

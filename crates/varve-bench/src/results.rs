@@ -1,5 +1,9 @@
 //! Everything that was measured, raw, as it is kept in a file: rendering needs no new measurement.
 
+mod cache_times;
+
+pub(crate) use cache_times::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
+
 use crate::machine::Machine;
 use crate::work::Work;
 use serde::{Deserialize, Serialize};
@@ -24,6 +28,9 @@ pub(crate) struct Results {
     /// The loads of ESnap's figures under each setting of the metadata cache.
     #[serde(default)]
     pub(crate) caches: Option<CachePart>,
+    /// The same loads in real time, one part a medium.
+    #[serde(default)]
+    pub(crate) cache_times: Vec<CacheTimes>,
     /// Creating and removing, one part a world.
     #[serde(default)]
     pub(crate) management: Vec<ManagementPart>,
@@ -453,6 +460,11 @@ impl Results {
     /// As [`Results::put_snapshots`], for reads.
     pub(crate) fn put_distance(&mut self, part: &SnapshotPart) {
         put(&mut self.distances, |old| old.world == part.world, part.clone());
+    }
+
+    /// Puts the settings of the metadata cache on one medium in the place of older ones.
+    pub(crate) fn put_cache_times(&mut self, part: &CacheTimes) {
+        put(&mut self.cache_times, |old| old.world == part.world, part.clone());
     }
 
     /// As [`Results::put_snapshots`], for what was measured of creating and removing; figures that were not measured

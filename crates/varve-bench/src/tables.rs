@@ -1,6 +1,7 @@
 //! The measurements themselves, one module a table.
 
 pub(crate) mod cache;
+pub(crate) mod cache_times;
 pub(crate) mod cost;
 pub(crate) mod daemon;
 pub(crate) mod distance;

@@ -35,6 +35,7 @@ const ONLINE: &[&[&str]] = &[
     &["vg", "list"],
     &["vg", "create", "data", "/tmp/x"],
     &["vg", "show", "data"],
+    &["vg", "change", "data", "--cache", "1M"],
     &["vg", "extend", "data", "/tmp/x"],
     &["vg", "reduce", "data", "/tmp/x"],
     &["vg", "rename", "data", "other"],

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 use varve_api::{
-    DaemonStatus, Export, ExportState, Group, GroupState, LogicalVolume, Pool, SnapshotStore, Traffic,
+    DaemonStatus, Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, Pool, SnapshotStore,
+    Traffic,
 };
 use varve_block::ArenaUse;
 
@@ -28,7 +29,8 @@ struct Metric {
 /// The text.
 pub(crate) fn render(figures: &Figures) -> String {
     let mut text = String::new();
-    let metrics = program(figures).into_iter().chain(groups(figures)).chain(volumes(figures));
+    let metrics = program(figures).into_iter().chain(groups(figures)).chain(caches(figures));
+    let metrics = metrics.chain(volumes(figures));
     for metric in metrics.chain(pools(figures)).chain(exports(figures)) {
         let _ =
             writeln!(text, "# HELP {} {}\n# TYPE {} {}", metric.name, metric.help, metric.name, metric.kind);
@@ -72,6 +74,42 @@ fn groups(figures: &Figures) -> Vec<Metric> {
             "varve_group_ok",
             "Whether all disks of the group are there.",
             sample(|group| u64::from(group.state == GroupState::Ok)),
+        ),
+    ]
+}
+
+/// What metadata of snapshot stores and pools takes in memory, by group.
+fn caches(figures: &Figures) -> Vec<Metric> {
+    let sample = |value: fn(&GroupMetadata) -> u64| {
+        let known = figures.groups.iter().filter_map(|group| Some((group, group.metadata.as_ref()?)));
+        known.map(|(group, metadata)| (labels(&[("group", &group.name)]), value(metadata))).collect()
+    };
+    let counter = |name, help, samples| Metric { name, help, kind: "counter", samples };
+    vec![
+        gauge(
+            "varve_metadata_cache_budget_bytes",
+            "Metadata that the group's snapshot stores and pools may keep in memory.",
+            sample(|metadata| metadata.budget),
+        ),
+        gauge(
+            "varve_metadata_cache_bytes",
+            "Metadata that they keep in memory now.",
+            sample(|metadata| metadata.memory.unwrap_or_default().in_use),
+        ),
+        counter(
+            "varve_metadata_cache_hits_total",
+            "How often metadata was wanted and was in memory, of the stores and pools now open.",
+            sample(|metadata| metadata.memory.unwrap_or_default().hits),
+        ),
+        counter(
+            "varve_metadata_cache_misses_total",
+            "How often it had to be read.",
+            sample(|metadata| metadata.memory.unwrap_or_default().misses),
+        ),
+        counter(
+            "varve_metadata_cache_evictions_total",
+            "How often some was given up to make room.",
+            sample(|metadata| metadata.memory.unwrap_or_default().evictions),
         ),
     ]
 }

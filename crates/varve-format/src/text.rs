@@ -19,6 +19,7 @@
 //! - T11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
 //! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
+//! - T13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
 
 mod areas;
 mod check;
@@ -30,7 +31,7 @@ pub use check::TextError;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-use varve_block::{GIB, KIB, UnixTime};
+use varve_block::{GIB, KIB, MIB, UnixTime};
 
 /// The version of the text that this program writes.
 pub const TEXT_VERSION: i64 = 1;
@@ -79,6 +80,69 @@ pub struct GroupEntry {
     pub changed: UnixTime,
     /// What made this version, for people.
     pub change: String,
+    /// How the metadata of its exception stores and pools is kept; the program's defaults if nothing was declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<MetadataEntry>,
+}
+
+/// How the metadata of a group's exception stores and pools is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetadataEntry {
+    /// Bytes of it in memory, of all stores and pools together.
+    pub cache_bytes: u64,
+    /// Whether that is for each GiB of the volumes that have stores, and of the pools.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub per_gib: bool,
+    /// What goes first when that is too little.
+    pub cache_policy: CachePolicy,
+    /// When it is written.
+    pub order: MetadataOrder,
+}
+
+impl Default for MetadataEntry {
+    fn default() -> Self {
+        let (cache_policy, order) = (CachePolicy::default(), MetadataOrder::default());
+        Self { cache_bytes: 64 * MIB, per_gib: false, cache_policy, order }
+    }
+}
+
+impl MetadataEntry {
+    /// What is wrong with it, if it breaks T13.
+    pub fn problem(&self) -> Option<&'static str> {
+        let (sound, problem) = if self.per_gib {
+            (512..=GIB, "a budget for metadata in memory is 512 bytes to 1 GiB for each GiB")
+        } else {
+            (64 * KIB..=1024 * GIB, "a budget for metadata in memory is 64 KiB to 1 TiB")
+        };
+        (!sound.contains(&self.cache_bytes)).then_some(problem)
+    }
+}
+
+/// Which nodes of a map go first when memory is short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CachePolicy {
+    /// One after the other, whatever they are.
+    RoundRobin,
+    /// The one that came first.
+    Fifo,
+    /// The one that was not used for longest.
+    Lru,
+    /// Old ones, unless they were used since they were last looked at.
+    #[default]
+    Sieve,
+}
+
+/// When the nodes of a map are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MetadataOrder {
+    /// Later; a log comes before them.
+    #[default]
+    Logged,
+    /// With each batch of changes.
+    WriteThrough,
 }
 
 /// A physical volume of the group.
@@ -304,7 +368,7 @@ impl Description {
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "T1 to T12: {checked:?}");
+        assert!(checked.is_ok(), "T1 to T13: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

@@ -25,7 +25,7 @@ impl Bed {
         let (device, arena, clock) = (self.disk.device(&self.world), self.world.arena(), self.world.clock());
         Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
         let pool = Pool::open(device, arena, clock, PoolOptions::default()).await.expect("sound");
-        let new = NewVolume { name: "one".into(), bytes: 16 * MIB, over_origin: false };
+        let new = NewVolume { name: "one".into(), bytes: 16 * MIB, origin: None };
         let id = pool.create(&new).await.expect("space");
         let device = pool.volume(id).expect("just created");
         for part in 0..1300 {
@@ -144,7 +144,7 @@ fn a_check_gives_way_when_the_room_that_it_keeps_is_needed() {
             let data = bed.world.arena().copy(&[3; 64 << 10]);
             device.write(part * PART, data, Durability::Volatile).await.expect("there is space");
         }
-        let new = NewVolume { name: "two".into(), bytes: 64 * MIB, over_origin: false };
+        let new = NewVolume { name: "two".into(), bytes: 64 * MIB, origin: None };
         let id = pool.create(&new).await.expect("space");
         let other = pool.volume(id).expect("just created");
         let (clock, looked_at) = (bed.world.clock(), Cell::new(0));

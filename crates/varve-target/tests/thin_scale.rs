@@ -26,7 +26,7 @@ impl Large {
         let mut large = Large { world, disk, id: 0 };
         let pool = large.open();
         large.id = large.world.run(async {
-            let new = NewVolume { name: "large".into(), bytes: GIB, over_origin: false };
+            let new = NewVolume { name: "large".into(), bytes: GIB, origin: None };
             let id = pool.create(&new).await.expect("there is space");
             let device = pool.volume(id).expect("just created");
             let data = arena.copy(&[1; 4096]);

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use uuid::Uuid;
 pub use varve_format::text::{
-    Area, Description, Discards, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume, OverCommit,
-    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, SetMemberEntry as SetMember,
-    SnapshotSetEntry as SnapshotSet, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
-    WhenFull,
+    Area, CachePolicy, Description, Discards, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume,
+    MetadataEntry as Metadata, MetadataOrder, OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName,
+    Segment, SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, StoreEntry as Store,
+    StorePolicyEntry as StorePolicy, TextError, WhenFull,
 };
 
 /// A volume group.
@@ -68,6 +68,11 @@ impl Group {
     /// Bytes of an extent.
     pub fn extent_size(&self) -> u64 {
         self.description.group.extent_size
+    }
+
+    /// How the metadata of its stores and pools is kept.
+    pub fn metadata(&self) -> Metadata {
+        self.description.group.metadata.unwrap_or_default()
     }
 
     /// Its physical volumes.

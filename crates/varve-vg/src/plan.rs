@@ -10,6 +10,7 @@
 
 mod disks;
 mod error;
+mod metadata;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ mod volumes;
 pub use error::{ErrorKind, PlanError};
 
 use crate::model::{
-    Area, Description, Group, LogicalVolume, PhysicalVolume, PvName, SnapshotSet, StorePolicy,
+    Area, Description, Group, LogicalVolume, Metadata, PhysicalVolume, PvName, SnapshotSet, StorePolicy,
 };
 use crate::size::{Amount, SizeArgument, format_size, share};
 use uuid::Uuid;
@@ -189,6 +190,11 @@ pub enum Change {
         /// What.
         policy: StorePolicy,
     },
+    /// Declare how the metadata of the group's stores and pools is kept.
+    SetMetadata {
+        /// How.
+        metadata: Metadata,
+    },
     /// Write down which snapshots are about to be made: until they are made they do not count.
     BeginSnapshots {
         /// Which; the set has a new id.
@@ -256,6 +262,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
             draft.replace_store(&volume, store, size, (kept_as, kept_id), stamp.date)
         }
         Change::SetStorePolicy { volume, policy } => draft.set_store_policy(&volume, policy),
+        Change::SetMetadata { metadata } => draft.set_metadata(metadata),
         Change::BeginSnapshots { set } => draft.begin_snapshots(set),
         Change::EndSnapshots { set } => draft.end_snapshots(set),
         Change::Restore { backup } => draft.restore(*backup),
@@ -279,6 +286,7 @@ pub fn plan_group(
         created: stamp.date,
         changed: stamp.date,
         change: stamp.change.clone(),
+        metadata: None,
     };
     let empty = Group::new(Description::new(entry)).map_err(PlanError::Invalid)?;
     let mut draft = Draft::of(&empty);

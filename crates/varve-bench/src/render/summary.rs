@@ -1,6 +1,6 @@
 //! What holds and what misses, before any table.
 
-use crate::results::{ManagementPart, NbdPart, NbdRow, Results, SnapshotPart, ThinPart};
+use crate::results::{CacheTimes, ManagementPart, NbdPart, NbdRow, Results, SnapshotPart, ThinPart};
 use crate::stats::{Summary, median};
 use crate::table::{Table, dash};
 use crate::verdict::{
@@ -23,6 +23,7 @@ pub(super) fn text(results: &Results) -> String {
     lines.extend(cost_line(results));
     lines.extend(results.distances.iter().map(distance_line));
     lines.extend(cache_lines(results));
+    lines.extend(results.cache_times.iter().map(cache_times_line));
     let managed = "snapshots are created and removed in the time allowed";
     lines.extend(results.management.iter().map(|part| figures_line(managed, part)));
     lines.extend(results.thin.iter().map(thin_line));
@@ -142,6 +143,17 @@ fn cache_lines(results: &Results) -> Vec<Line> {
         bytes.judge(Goal::AtMost(METADATA_GOAL_BYTES), row.lasting_bytes(), &row.setting);
     }
     vec![work, bytes]
+}
+
+fn cache_times_line(part: &CacheTimes) -> Line {
+    let goal = format!("sequential work with little memory for metadata: at least {CACHE_GOAL}");
+    let mut line = Line::new(goal, &part.world);
+    for row in &part.rows {
+        if let Some((load, ratio)) = super::cache_times::worst(part, row) {
+            line.judge(Goal::AtLeast(CACHE_GOAL), ratio.median, &format!("{}, {load}", row.setting));
+        }
+    }
+    line
 }
 
 fn thin_line(part: &ThinPart) -> Line {

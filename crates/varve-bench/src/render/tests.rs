@@ -3,10 +3,11 @@
 use super::*;
 use crate::first_touch::{COUNTS, LOADS};
 use crate::results::{
-    CachePart, CacheRow, Contender, CostPart, CostRow, Layer, LayerPart, ManagementPart, NbdPart, NbdRow,
-    Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, ThinPart, ThinRival, ThinRow, Touch,
+    CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow, Layer, LayerPart,
+    ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries,
+    ThinPart, ThinRival, ThinRow, Touch,
 };
-use crate::tables::{cache, distance};
+use crate::tables::{cache, cache_times, distance};
 use crate::work::Work;
 
 fn contender(name: &str, role: Role, speed: f64, cpu: f64) -> Contender {
@@ -78,6 +79,7 @@ fn invented() -> Results {
         costs: Some(costs()),
         distances: vec![distances()],
         caches: Some(caches()),
+        cache_times: vec![cache_times()],
         management: vec![management()],
         thin: vec![thin()],
         thin_scale: Vec::new(),
@@ -175,6 +177,23 @@ fn caches() -> CachePart {
     CachePart { description: "invented".to_owned(), rows }
 }
 
+fn cache_times() -> CacheTimes {
+    let row = |setting: &str, base: Option<&str>, speed: f64| CacheTimesRow {
+        setting: setting.to_owned(),
+        base: base.map(str::to_owned),
+        loads: cache_times::LOADS.map(|load| (load.to_owned(), vec![speed; 3])).to_vec(),
+    };
+    let whole = "all in memory, logged";
+    let rows = vec![
+        row(NO_SNAPSHOT, None, f64::from(100 << 20)),
+        row(whole, Some(NO_SNAPSHOT), f64::from(40 << 20)),
+        row("lru, logged", Some(whole), f64::from(38 << 20)),
+        row("fifo, logged", Some(whole), f64::from(20 << 20)),
+    ];
+    let description = "invented".to_owned();
+    CacheTimes { world: "disk, direct".to_owned(), description, rows, ..CacheTimes::default() }
+}
+
 fn management() -> ManagementPart {
     let mut part = ManagementPart {
         world: "engine, memory".to_owned(),
@@ -207,6 +226,7 @@ fn the_summary_counts_what_holds_and_names_what_misses() {
     assert!(summary.contains("| memory | 1 of 2 | random 4 KiB QD8: 0.760 |"), "{summary}");
     assert!(summary.contains("| 1 of 2 | fifo, logged, 5: origin, sequential write: 0.600 |"), "{summary}");
     assert!(summary.contains("| 2 of 3 | fifo, logged: 12.000 |"), "{summary}");
+    assert!(summary.contains("| disk, direct | 1 of 2 | fifo, logged, 5: origin, sequential write: 0.500 |"));
     assert!(summary.contains("deleted (x 1.5): 3.000 |"), "{summary}");
     assert!(summary.contains("slow: 81 ns of 50"), "{summary}");
 }
@@ -234,6 +254,9 @@ fn the_parts_of_snapshots_have_their_verdicts() {
     assert!(text.contains("0.760 (0.760 to 0.760) | ≥ 0.95 | **missed by 20.0 %** |"), "{text}");
     assert!(text.contains("| fifo, logged | 5.72 (0.600) |") && text.contains("| **missed by 33.3 %** |"));
     assert!(text.contains("| sieve, logged | 9.00 | ≤ 10 | holds | 512 |"), "{text}");
+    assert!(text.contains("| no snapshot | 100 | 100 |"), "{text}");
+    assert!(text.contains("| all in memory, logged | 0.400 (0.400 to 0.400) |"), "{text}");
+    assert!(text.contains("| fifo, logged | 0.500 (0.500 to 0.500) |"), "{text}");
     assert!(
         text.contains("| engine, memory: snap create, median | 1.50 ms | 1.00 to 9.00 | ≤ 2 ms | holds |")
     );
@@ -247,8 +270,15 @@ fn a_page_and_its_pictures_are_written() {
     let (page, plots) = (directory.path().join("benchmarks.md"), directory.path().join("plots"));
     render(&invented(), &page, &plots).expect("a page");
     let text = fs::read_to_string(&page).expect("a page");
-    for name in ["nbd-memory.svg", "snapshots.svg", "cost.svg", "distance.svg", "cache.svg", "management.svg"]
-    {
+    for name in [
+        "nbd-memory.svg",
+        "snapshots.svg",
+        "cost.svg",
+        "distance.svg",
+        "cache.svg",
+        "cache-disk-direct.svg",
+        "management.svg",
+    ] {
         assert!(text.contains(&format!("(plots/{name})")));
         assert!(fs::read_to_string(plots.join(name)).expect("a picture").ends_with("</svg>\n"));
     }

@@ -51,24 +51,27 @@ const BUDGET_A_GIB: u64 = 8 * KIB;
 
 /// How much is read and written.
 #[derive(Clone, Copy)]
-struct Sizes {
-    origin: u64,
+pub(super) struct Sizes {
+    /// Bytes of the origin.
+    pub(super) origin: u64,
     /// MiB of each sequential load.
-    sequential_mib: u64,
+    pub(super) sequential_mib: u64,
     /// Requests of each random load.
-    random: u64,
+    pub(super) random: u64,
 }
 
 /// A setting of the metadata cache.
-struct Setting {
-    name: String,
+pub(super) struct Setting {
+    /// Its name in the tables.
+    pub(super) name: String,
     /// The name of the one that it is judged by.
-    unbounded: Option<String>,
-    options: StoreOptions,
+    pub(super) unbounded: Option<String>,
+    /// How stores work.
+    pub(super) options: StoreOptions,
 }
 
 /// The settings; those that are compared with come before those that are compared.
-fn settings(sizes: Sizes) -> Vec<Setting> {
+pub(super) fn settings(sizes: Sizes) -> Vec<Setting> {
     let mut all = Vec::new();
     for (metadata, order) in
         [(MetadataOrder::Logged, "logged"), (MetadataOrder::WriteThrough, "write-through")]

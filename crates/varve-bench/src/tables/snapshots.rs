@@ -2,18 +2,24 @@
 
 use crate::options::{Medium, Options};
 use crate::sheet::Sheet;
-use crate::tables::{cache, cost, daemon, distance, engine, management, management_daemon};
+use crate::tables::{cache, cache_times, cost, daemon, distance, engine, management, management_daemon};
 
 /// One part: its name, the medium that it needs if it needs one, and how it is measured.
 type Part = (&'static str, Option<Medium>, fn(&Options, &mut Sheet) -> Result<(), String>);
 
 /// All parts, in the order in which they are measured: what is exact and short comes first.
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 14] = [
     ("cost: model disk", None, |_, sheet| cost::measure_model(sheet)),
     ("first touches: model disk", None, |_, sheet| engine::measure_model(sheet)),
     ("distance: model disk", None, |_, sheet| distance::measure_model(sheet)),
     ("cache: model disk", None, cache::measure_model),
     ("distance: memory", Some(Medium::Memory), distance::measure_memory),
+    ("cache: memory", Some(Medium::Memory), |options, sheet| {
+        cache_times::measure(options, Medium::Memory, sheet)
+    }),
+    ("cache: disk", Some(Medium::DiskDirect), |options, sheet| {
+        cache_times::measure(options, Medium::DiskDirect, sheet)
+    }),
     ("management: engine, memory", Some(Medium::Memory), |options, sheet| {
         management::measure(options, Medium::Memory, sheet)
     }),

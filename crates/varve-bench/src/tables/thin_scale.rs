@@ -142,8 +142,7 @@ async fn open_pool(around: &Surroundings) -> Result<Rc<Pool>, String> {
 }
 
 async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> Result<(u64, Device), String> {
-    let id =
-        pool.create(&NewVolume { name: name.to_owned(), bytes, over_origin: false }).await.map_err(said)?;
+    let id = pool.create(&NewVolume { name: name.to_owned(), bytes, origin: None }).await.map_err(said)?;
     Ok((id, pool.volume(id).map_err(said)?))
 }
 

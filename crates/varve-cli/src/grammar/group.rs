@@ -1,27 +1,14 @@
 //! `varve vg`: the verbs of volume groups.
 
 use super::{Change, Destroy, DiskOptions};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use std::path::PathBuf;
+use varve_api::{CachePolicy, MetadataOrder};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum GroupVerb {
     /// Make a group of disks; disks without a label get one.
-    Create {
-        /// The group's name.
-        #[arg(value_name = "VG")]
-        name: String,
-        /// Disks, partitions or files.
-        #[arg(required = true, value_name = "PATH")]
-        paths: Vec<String>,
-        /// Bytes in an extent, a power of two [default: 4M].
-        #[arg(long, value_name = "SIZE")]
-        extent_size: Option<String>,
-        #[command(flatten)]
-        disk: DiskOptions,
-        #[command(flatten)]
-        destroy: Destroy,
-    },
+    Create(Box<GroupCreateOptions>),
     /// List groups.
     #[command(visible_alias = "ls")]
     List,
@@ -60,6 +47,17 @@ pub(crate) enum GroupVerb {
         with_volumes: bool,
         #[command(flatten)]
         destroy: Destroy,
+    },
+    /// Change how a group keeps the metadata of its snapshot stores and pools, while they are in use.
+    #[command(name = "change")]
+    Declare {
+        /// The group.
+        #[arg(value_name = "VG")]
+        name: String,
+        #[command(flatten)]
+        metadata: MetadataOptions,
+        #[command(flatten)]
+        change: Change,
     },
     /// Give a group another name.
     Rename {
@@ -107,4 +105,40 @@ pub(crate) enum GroupVerb {
         #[arg(value_name = "VG")]
         name: String,
     },
+}
+
+/// How a group keeps the metadata of its snapshot stores and pools.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MetadataOptions {
+    /// How much of the metadata of all snapshot stores and pools is kept in memory: in all, or for each GiB of the volumes
+    /// with snapshots and of the pools (8K-per-GiB) [default: 64M].
+    #[arg(long, value_name = "SIZE|SIZE-per-GiB")]
+    pub(crate) cache: Option<String>,
+    /// What goes first when that is too little [default: sieve].
+    #[arg(long, value_name = "round-robin|fifo|lru|sieve")]
+    pub(crate) cache_policy: Option<CachePolicy>,
+    /// When metadata is written: later, with a log before it, or with each batch of changes [default: logged].
+    #[arg(long, value_name = "logged|write-through")]
+    pub(crate) metadata: Option<MetadataOrder>,
+}
+
+/// What `varve vg create` takes.
+#[derive(Args, Debug)]
+pub(crate) struct GroupCreateOptions {
+    /// The group's name.
+    #[arg(value_name = "VG")]
+    pub(crate) name: String,
+    /// Disks, partitions or files.
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<String>,
+    /// Bytes in an extent, a power of two [default: 4M].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) extent_size: Option<String>,
+    /// How the disks are reached: past the operating system's cache, or through it.
+    #[arg(long, value_name = "direct|buffered")]
+    pub(crate) disk_cache: Option<varve_api::Cache>,
+    #[command(flatten)]
+    pub(crate) metadata: MetadataOptions,
+    #[command(flatten)]
+    pub(crate) destroy: Destroy,
 }

@@ -14,7 +14,7 @@ mod volume;
 pub(crate) use array::ArrayVerb;
 pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
 pub(crate) use export::ExportVerb;
-pub(crate) use group::GroupVerb;
+pub(crate) use group::{GroupVerb, MetadataOptions};
 pub(crate) use job::JobVerb;
 pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
 pub(crate) use physical::PhysicalVerb;
@@ -91,7 +91,7 @@ pub(crate) struct Waiting {
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct DiskOptions {
     /// How the disks are reached: past the operating system's cache, or through it.
-    #[arg(long, value_name = "direct|buffered")]
+    #[arg(long = "disk-cache", alias = "cache", value_name = "direct|buffered")]
     pub(crate) cache: Option<varve_api::Cache>,
 }
 

@@ -3,7 +3,7 @@
 use super::physical::{self, Overwrite, overwriting};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{Destroy, GroupVerb};
+use crate::grammar::{Destroy, GroupVerb, MetadataOptions};
 use crate::places::{absolute, absolute_all};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs, plan};
@@ -11,8 +11,8 @@ use crate::units::{date, size};
 use hyper::Method;
 use std::path::Path;
 use varve_api::{
-    Backup, Code, Empty, Failure, Group, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History, Plan,
-    Remove, Rename,
+    Backup, Code, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce,
+    GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename,
 };
 
 impl Overwrite for GroupCreate {
@@ -30,13 +30,18 @@ impl Overwrite for GroupExtend {
 /// Carries out a verb of groups.
 pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, Failure> {
     match verb {
-        GroupVerb::Create { name, paths, extent_size, disk, destroy } => {
-            let paths = absolute_all(&paths)?;
-            let (cache, overwrite) = (disk.cache, destroy.yes);
-            let mut request =
-                GroupCreate { name, paths, extent_size, cache, overwrite, ..GroupCreate::default() };
+        GroupVerb::Create(options) => {
+            let mut request = GroupCreate {
+                name: options.name,
+                paths: absolute_all(&options.paths)?,
+                extent_size: options.extent_size,
+                cache: options.disk_cache,
+                overwrite: options.destroy.yes,
+                metadata: words(options.metadata),
+                ..GroupCreate::default()
+            };
             let text = |group: &Group| format!("made group {} of {}", group.name, size(group.size));
-            overwriting(session, "/v1/groups", &mut request, destroy.dry_run, text).await
+            overwriting(session, "/v1/groups", &mut request, options.destroy.dry_run, text).await
         }
         GroupVerb::List => {
             let groups: Vec<Group> = session.get("/v1/groups").await?;
@@ -62,6 +67,11 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
                 session.consent(&format!("vg reduce {name}"), &call, destroy).await?;
             }
             session.change(call, |_: &Group| format!("took {what} out of group {name}")).await
+        }
+        GroupVerb::Declare { name, metadata, change } => {
+            let request = GroupChange { metadata: words(metadata), ..GroupChange::default() };
+            let call = post(&name, "/change", &request, change.dry_run);
+            session.change(call, declared).await
         }
         GroupVerb::Rename { name, to, change } => {
             let request = Rename { to, ..Rename::default() };
@@ -111,6 +121,39 @@ async fn restore(session: &Session, name: &str, file: &Path, destroy: Destroy) -
     session.change(call, done).await
 }
 
+fn words(options: MetadataOptions) -> MetadataWords {
+    let MetadataOptions { cache, cache_policy, metadata } = options;
+    MetadataWords { cache, cache_policy, order: metadata }
+}
+
+/// What a group declares now, and for whom it does not work yet.
+fn declared(group: &Group) -> String {
+    let Some(metadata) = &group.metadata else { return format!("{} changed", group.name) };
+    let later = match metadata.unusable {
+        0 => String::new(),
+        1 => "; a store or pool that cannot be used now follows when it is opened".to_owned(),
+        many => format!("; {many} stores and pools that cannot be used now follow when they are opened"),
+    };
+    format!("{}: {}{later}", group.name, metadata_text(metadata))
+}
+
+fn metadata_text(metadata: &GroupMetadata) -> String {
+    let each = if metadata.per_gib { " for each GiB" } else { "" };
+    let order = match metadata.order {
+        MetadataOrder::Logged => "written later, behind the log",
+        MetadataOrder::WriteThrough => "written with each batch",
+    };
+    let policy = metadata.cache_policy;
+    let declared =
+        format!("up to {}{each} of metadata in memory by {policy}, {order}", size(metadata.cache_bytes));
+    let (in_use, budget) = (metadata.memory.unwrap_or_default().in_use, metadata.budget);
+    match metadata.users {
+        0 => format!("{declared}; no store or pool has any yet"),
+        1 => format!("{declared}; {} of {} in use by 1 store or pool", size(in_use), size(budget)),
+        many => format!("{declared}; {} of {} in use by {many} stores and pools", size(in_use), size(budget)),
+    }
+}
+
 fn unusable(file: &Path, error: &std::io::Error) -> Failure {
     Failure::new(Code::FileUnusable, format!("{}: {error}", file.display()))
 }
@@ -157,8 +200,15 @@ fn show(group: &Group) -> String {
         ("extent size", size(group.extent_size)),
         ("last change", group.sequence.to_string()),
         ("volumes", super::or_dash(&group.volumes.join(" "))),
+        ("metadata", group.metadata.as_ref().map_or_else(|| "-".to_owned(), metadata_text)),
+        ("cache", group.metadata.as_ref().map_or_else(|| "-".to_owned(), cache_text)),
     ]);
     format!("{head}\n{}", physical::table(&group.physical_volumes))
+}
+
+fn cache_text(metadata: &GroupMetadata) -> String {
+    let MetadataMemory { hits, misses, evictions, .. } = metadata.memory.unwrap_or_default();
+    format!("{hits} hits, {misses} misses, {evictions} given up")
 }
 
 fn changes(history: &History) -> String {

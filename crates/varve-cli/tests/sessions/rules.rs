@@ -16,6 +16,7 @@ fn a_dry_run_says_would_and_changes_nothing() {
     for words in [
         "pv create d9 --size 1G",
         "vg rename data other",
+        "vg change data --cache 8K-per-GiB --cache-policy lru --metadata write-through",
         "lv create data/c --size 64M",
         "lv create data/c --size 64M --type striped --stripes 2",
         "lv extend data/a --size +64M",
@@ -138,6 +139,24 @@ fn errors_have_their_codes_and_remedies() {
     assert!(text.contains("varve snap remove data/a@one..@two"), "{text}");
     world.refused("lv reduce data/a --size 4M -y", 5, "V0308");
     assert_eq!(world.data("snap list").as_array().map(Vec::len), Some(2), "a refused set leaves nothing");
+}
+
+#[test]
+fn a_budget_for_metadata_that_is_none_is_refused() {
+    let world = World::with_group();
+    for (words, exit, code) in [
+        ("vg create other d9 --cache 1K", 2, "V0212"),
+        ("vg create other d9 --cache direct", 2, "V0212"),
+        ("vg change data", 2, "V0002"),
+        ("vg change data --cache 1K", 2, "V0212"),
+        ("vg change data --cache 50%FREE", 2, "V0212"),
+        ("vg change data --cache 8K-per-TiB", 2, "V0212"),
+        ("vg change data --cache-policy arc", 2, "V0002"),
+        ("vg change data --metadata sometimes", 2, "V0002"),
+        ("vg change nothing --cache 1M", 3, "V0201"),
+    ] {
+        world.refused(words, exit, code);
+    }
 }
 
 #[test]

@@ -35,6 +35,7 @@ impl Control {
         }
         join_all(activations).await;
         self.attach_origins(group).await;
+        self.ration(group).await;
         self.settle_names(group).await;
     }
 
@@ -56,6 +57,7 @@ impl Control {
         let shard = self.place(group, volume.id);
         let activated = self.activate(group, volume, &shard).await;
         self.settle_home(group, volume.id, activated.clone().err());
+        self.ration(group).await;
         if volume.is_pool() && activated.is_ok() {
             self.look_at_pool(group, volume.id).await?;
         }
@@ -104,7 +106,8 @@ impl Control {
             let (table, stores) = tables(&known.group, volume)?;
             let (control, policy) = (self.shards[0].clone(), volume.store_policy.unwrap_or_default());
             let (is_pool, disks) = (volume.is_pool(), self.disk_files(known));
-            Ok(Recipe { id: volume.id, is_pool, table, stores, policy, disks, control })
+            let share = super::ration::first_share(known, volume.id);
+            Ok(Recipe { id: volume.id, is_pool, table, stores, policy, share, disks, control })
         })?
     }
 

@@ -61,7 +61,7 @@ impl Commits<'_> {
             control.put_open(group, open);
             return Err(refused);
         }
-        let before = open.group().usage();
+        let (before, rations) = (open.group().usage(), control.rations(group));
         let applied = open.apply(plan, joining).await;
         let (name, after) = (open.group().name().to_owned(), open.group().usage());
         control.put_open(group, open);
@@ -70,6 +70,9 @@ impl Commits<'_> {
         if let Some(percent) = level_reached(before, after) {
             let free = format_size(after.free);
             control.warn(&name, &format!("{percent} % of the group are taken, {free} are free"));
+        }
+        if control.rations(group) != rations {
+            control.ration_soon(group);
         }
         if after.free > before.free {
             control.tell_stores_of_space(group);

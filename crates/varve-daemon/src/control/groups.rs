@@ -15,6 +15,7 @@ use varve_api::{
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_os::ShardHandle;
+use varve_vg::model::Metadata;
 use varve_vg::names::{VolumeName, parse_group};
 use varve_vg::size::parse_size;
 use varve_vg::{Change, Group, Note, OpenGroup, RefusedGroup, plan_group};
@@ -100,9 +101,11 @@ impl Control {
     }
 
     /// One group.
-    pub(crate) fn show_group(&self, name: &str) -> Result<ShownGroup, Failure> {
+    pub(crate) async fn show_group(&self, name: &str) -> Result<ShownGroup, Failure> {
         let id = self.find_group(name)?;
-        self.with_group(id, |known| self.shown_group(known))
+        let mut shown = self.with_group(id, |known| self.shown_group(known))?;
+        self.add_memory(&mut shown).await;
+        Ok(shown)
     }
 
     /// Makes a group.
@@ -117,12 +120,14 @@ impl Control {
             Some(text) => extent_size(text)?,
             None => EXTENT_SIZE_DEFAULT,
         };
+        let metadata = super::ration::declared(Metadata::default(), &request.metadata)?;
         let search = search(request.cache, request.overwrite);
         let candidates = self.candidates(&request.paths, search).await?;
         let words = format!("vg create {name}");
         let new_disks: Vec<_> = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
         let id = self.new_id();
         let planned = plan_group(&name, id, extent_size, &new_disks, &self.stamp(&words));
+        let planned = planned.and_then(|planned| planned.with_metadata(metadata));
         let planned = planned.map_err(|error| failures::plan(&error))?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
@@ -131,13 +136,14 @@ impl Control {
         let free = self.label(candidates, request.overwrite).await?;
         let new_disks: Vec<_> = free.iter().map(varve_vg::FreeDisk::as_new_disk).collect();
         let planned = plan_group(&name, id, extent_size, &new_disks, &self.stamp(&words));
+        let planned = planned.and_then(|planned| planned.with_metadata(metadata));
         let planned = planned.map_err(|error| failures::plan(&error))?;
         let open = OpenGroup::create(planned, free, self.context.arena()).await;
         let open = open.map_err(|error| failures::commit(&error))?;
         self.groups.borrow_mut().insert(id, KnownGroup::new(open, None));
         self.refresh_labels().await;
         self.event(&name, &words);
-        self.show_group(&id.to_string()).map(Changed::Done)
+        self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
     /// Adds disks to a group.
@@ -165,7 +171,7 @@ impl Control {
         let planned = commits.plan(id, Change::AddDisks { disks }, &words)?;
         commits.commit(id, planned, free).await?;
         self.refresh_labels().await;
-        self.show_group(&id.to_string()).map(Changed::Done)
+        self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
     /// Takes an unused disk, or all missing ones, out of a group.
@@ -195,7 +201,7 @@ impl Control {
         commits.commit(id, planned, Vec::new()).await?;
         self.forget_lost_homes(id);
         self.refresh_labels().await;
-        self.show_group(&id.to_string()).map(Changed::Done)
+        self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
     /// Gives a group another name.
@@ -222,7 +228,7 @@ impl Control {
         drop(commits);
         let whole = |group: String| VolumeName { group, volume: String::new(), snapshot: None };
         self.rename_exports(&whole(old), &whole(to)).await;
-        self.show_group(&id.to_string()).map(Changed::Done)
+        self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
     /// Gives up an empty group.
@@ -308,7 +314,7 @@ impl Control {
         };
         self.activate_group(id).await;
         changed?;
-        self.show_group(&id.to_string()).map(Changed::Done)
+        self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
     /// The changes that the group's disks remember, the newest first.
@@ -423,6 +429,7 @@ impl Control {
             sequence: known.group.entry().sequence,
             physical_volumes: self.disks_of(known),
             volumes: names_of_volumes(known),
+            metadata: Some(super::ration::shown(known)),
         }
     }
 }
@@ -447,6 +454,7 @@ fn shown_refused(refused: &RefusedGroup) -> ShownGroup {
         sequence: 0,
         physical_volumes: Vec::new(),
         volumes: Vec::new(),
+        metadata: None,
     }
 }
 

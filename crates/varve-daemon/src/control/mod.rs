@@ -24,6 +24,7 @@ mod over_commit;
 mod policy;
 mod pool_check;
 mod pools;
+mod ration;
 mod removal;
 mod rescan;
 mod rollback;
@@ -194,10 +195,14 @@ impl Control {
 
     /// All that is exposed as metrics.
     pub(crate) async fn figures(&self) -> Result<Figures, Failure> {
+        let mut groups = self.list_groups();
+        for group in &mut groups {
+            self.add_memory(group).await;
+        }
         let running = |job: &varve_api::Job| job.state == varve_api::JobState::Running;
         Ok(Figures {
             status: self.status(),
-            groups: self.list_groups(),
+            groups,
             volumes: self.list_volumes(None).await?,
             pools: self.list_pools(None).await?,
             exports: self.list_exports().await?,

@@ -64,6 +64,6 @@ impl Control {
         self.event(&name, &stamp.change);
         self.activate_group(group).await;
         self.restore_exports(self.context.clock().now()).await;
-        self.show_group(&group.to_string()).map(Changed::Done)
+        self.show_group(&group.to_string()).await.map(Changed::Done)
     }
 }

@@ -6,8 +6,8 @@ use axum::extract::{Path, State};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Backup, Changed, Empty, Envelope, Group, GroupCreate, GroupExtend, GroupReduce, GroupRestore, History,
-    Remove, Rename,
+    Backup, Changed, Empty, Envelope, Group, GroupChange, GroupCreate, GroupExtend, GroupReduce,
+    GroupRestore, History, Remove, Rename,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -17,6 +17,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(extend_group))
         .routes(routes!(reduce_group))
         .routes(routes!(rename_group))
+        .routes(routes!(change_group))
         .routes(routes!(backup_group))
         .routes(routes!(restore_group))
         .routes(routes!(group_history))
@@ -42,7 +43,7 @@ async fn create_group(
 #[utoipa::path(get, path = "/v1/groups/{group}", tag = "groups", params(("group" = String, Path, description = "Name or identity")),
     responses((status = 200, body = Envelope<Group>)))]
 async fn show_group(State(control): State<ControlHandle>, Path(group): Path<String>) -> Reply<Group> {
-    Ok(Data(control.call(async move |control| control.show_group(&group)).await?))
+    Ok(Data(control.call(async move |control| control.show_group(&group).await).await?))
 }
 
 /// Give up an empty group.
@@ -87,6 +88,17 @@ async fn rename_group(
     Body(request): Body<Rename>,
 ) -> Reply<Changed<Group>> {
     Ok(Data(control.call(async move |control| control.rename_group(&group, request).await).await?))
+}
+
+/// Change how a group keeps the metadata of its snapshot stores and pools.
+#[utoipa::path(post, path = "/v1/groups/{group}/change", tag = "groups", params(("group" = String, Path, description = "Name or identity")),
+    request_body = GroupChange, responses((status = 200, body = Envelope<Changed<Group>>)))]
+async fn change_group(
+    State(control): State<ControlHandle>,
+    Path(group): Path<String>,
+    Body(request): Body<GroupChange>,
+) -> Reply<Changed<Group>> {
+    Ok(Data(control.call(async move |control| control.change_group(&group, request).await).await?))
 }
 
 /// The group's description as text.

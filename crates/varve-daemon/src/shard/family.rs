@@ -13,6 +13,7 @@
 //! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
 
 use super::here;
+use super::metadata::Share;
 use super::open_store::{OpenStore, StoreFacts};
 use super::thin::{self, Thin, ThinFacts};
 use super::traffic::{Counters, counted};
@@ -27,7 +28,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, Extent, GIB, IoError, MIB, Suspended, Switch, ZeroOptions, widen};
 use varve_os::{DiskFile, ShardContext, ShardHandle};
-use varve_target::snapshot::{FormatOptions, SnapshotStore, StoreOptions, side_by_side};
+use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
 use varve_vg::activate::build;
@@ -53,6 +54,8 @@ pub(crate) struct Recipe {
     pub(crate) stores: Vec<StoreRecipe>,
     /// What is done when they fill.
     pub(crate) policy: StorePolicy,
+    /// How the metadata of each of its stores, or of the pool, is kept.
+    pub(crate) share: Share,
     /// The group's disks.
     pub(crate) disks: Disks,
     /// Where the control lives.
@@ -77,6 +80,7 @@ pub(crate) struct Family {
     counters: Counters,
     control: ShardHandle,
     policy: Cell<StorePolicy>,
+    pub(super) share: Cell<Share>,
     top: Switch,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
@@ -107,6 +111,7 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
         counters: Counters::default(),
         control: recipe.control.clone(),
         policy: Cell::new(recipe.policy),
+        share: Cell::new(recipe.share),
         top: Switch::new(base.clone()),
         base: RefCell::new(base),
         stores: RefCell::default(),
@@ -220,6 +225,7 @@ impl Family {
             counters: Counters::default(),
             control: control.clone(),
             policy: Cell::new(StorePolicy::default()),
+            share: Cell::default(),
             top: Switch::new(base.clone()),
             base: RefCell::new(base),
             stores: RefCell::default(),
@@ -290,8 +296,10 @@ impl Family {
         let device = device_of(&self.context, &recipe.table, disks)?;
         let (arena, clock) = (self.context.arena(), self.context.clock());
         let base = self.base.borrow().clone();
-        let opened = SnapshotStore::open(base, device, arena, clock, StoreOptions::default()).await;
+        let opened = SnapshotStore::open(base, device, arena, clock, self.share.get().store_options()).await;
         let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
+        // It may have become another one meanwhile.
+        self.share.get().give(&store).await;
         let owner = (self.id, self.control.clone());
         let open = OpenStore::new(recipe.id, recipe.kind, store, owner, &self.context, self.policy.get());
         let mut stores = self.stores.borrow_mut();

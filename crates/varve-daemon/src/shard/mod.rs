@@ -9,6 +9,7 @@ mod bell;
 pub(crate) mod crowd;
 pub(crate) mod family;
 pub(crate) mod growth;
+pub(crate) mod metadata;
 pub(crate) mod nbd;
 pub(crate) mod open_pool;
 pub(crate) mod open_store;

@@ -22,7 +22,7 @@ use varve_block::{Device, Extent, IoError, LocalFuture};
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{
-    Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, VolumeFlags, VolumeInfo,
+    Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolReport, VolumeFlags, VolumeInfo,
 };
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
@@ -77,7 +77,7 @@ pub(crate) async fn format(
 /// Takes a pool and its volumes into use on this shard.
 pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
     let device = device_of(context, &recipe.table, &recipe.disks)?;
-    let opened = Pool::open(device, context.arena(), context.clock(), PoolOptions::default()).await;
+    let opened = Pool::open(device, context.arena(), context.clock(), recipe.share.pool_options()).await;
     let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
     if pool.id() != recipe.id {
         let message = "another pool lies where this one should be";

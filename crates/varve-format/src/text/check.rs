@@ -1,9 +1,9 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
 use super::{
-    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, OverCommit,
-    PhysicalVolumeEntry, PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry, TEXT_VERSION,
-    WhenFull,
+    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, MetadataEntry,
+    OverCommit, PhysicalVolumeEntry, PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry,
+    TEXT_VERSION, WhenFull,
 };
 use crate::name::{NameError, check_name};
 use std::collections::{HashMap, HashSet};
@@ -76,10 +76,10 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// T6 to T8 or T10 to T12.
+    /// T6 to T8 or T10 to T13.
     #[error("{place}: {problem}")]
     Shape {
-        /// The volume, store or set.
+        /// The group, volume, store or set.
         place: String,
         /// What is wrong with it.
         problem: &'static str,
@@ -90,7 +90,7 @@ pub enum TextError {
 }
 
 impl Description {
-    /// Whether T1 to T12 hold; else the first that does not.
+    /// Whether T1 to T13 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -99,6 +99,7 @@ impl Description {
         if self.group.sequence == 0 || self.group.sequence > NUMBER_MAX {
             return Err(TextError::Sequence(self.group.sequence));
         }
+        self.group.metadata.iter().try_for_each(check_metadata)?;
         self.check_names()?;
         self.check_ids()?;
         self.physical_volumes.iter().try_for_each(|pv| check_pv(pv, size))?;
@@ -191,6 +192,11 @@ fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
         return format!("the exception store of {}", lv.name);
     }
     format!("the exception store {} of {}", store.id, lv.name)
+}
+
+/// T13.
+fn check_metadata(metadata: &MetadataEntry) -> Result<(), TextError> {
+    metadata.problem().map_or(Ok(()), |problem| Err(TextError::Shape { place: "the group".into(), problem }))
 }
 
 /// T3.

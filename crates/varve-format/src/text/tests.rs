@@ -29,6 +29,7 @@ fn sample() -> Description {
         created: UnixTime(1_750_000_000),
         changed: UnixTime(1_750_000_100),
         change: "lv create data/fast --size 80M --type striped".into(),
+        metadata: None,
     });
     description.physical_volumes = vec![disk(0), disk(1)];
     description.logical_volumes = vec![
@@ -171,6 +172,16 @@ const BREAKAGES: &[Breakage] = &[
     ("T10", |d| policy(d).extend_at_percent = Some(100), "vm1: store_policy: "),
     ("T10", |d| policy(d).extend_by_percent = 0, "vm1: store_policy: "),
     ("T10", |d| policy(d).pause_timeout_ms = u64::MAX, "vm1: store_policy: "),
+    (
+        "T13",
+        |d| metadata(d).cache_bytes = 65_535,
+        "the group: a budget for metadata in memory is 64 KiB to 1 TiB",
+    ),
+    (
+        "T13",
+        |d| (metadata(d).per_gib, metadata(d).cache_bytes) = (true, 511),
+        "the group: a budget for metadata in",
+    ),
     ("T12", |d| d.logical_volumes[0].kind = Kind::Pool, "vm1: a pool is writable, has no exception store"),
     ("T12", |d| d.logical_volumes[1].kind = Kind::Pool, "fast: a pool has segments of one area"),
     (
@@ -196,6 +207,10 @@ const BREAKAGES: &[Breakage] = &[
     ("T12", |d| policy(d).discards = Discards::PassDown, "vm1: only a pool declares"),
     ("T12", |d| policy(d).over_commit = OverCommit::Forbid, "vm1: only a pool declares"),
 ];
+
+fn metadata(description: &mut Description) -> &mut MetadataEntry {
+    description.group.metadata.get_or_insert_default()
+}
 
 fn policy(description: &mut Description) -> &mut StorePolicyEntry {
     description.logical_volumes[0].store_policy.get_or_insert_default()

@@ -93,6 +93,7 @@ impl Cache {
             addresses.into_iter().for_each(|address| self.policy.insert(address));
         }
         self.shrink_all();
+        assert!(self.dirty.iter().all(|address| self.nodes.contains_key(address)), "K1");
     }
 
     /// So many pages are in memory.

@@ -135,6 +135,7 @@ impl Draft<'_> {
         self.step(format!("replace the {from} volumes of {group} by the {count} of version {sequence}"));
         self.description.group.name = backup.name().into();
         self.description.group.created = backup.entry().created;
+        self.description.group.metadata = backup.entry().metadata;
         self.description.physical_volumes = disks;
         self.description.logical_volumes = backup.logical_volumes().to_vec();
         // Sets stay what they are now: what was being made when the backup was taken has been settled since.

@@ -5,6 +5,9 @@
 //! changed, while a commit that holds it is being written, and while blocks of it are given up or loose (F1, F3,
 //! F4, F6).
 
+#[cfg(test)]
+mod tests;
+
 use super::{GROUP_BLOCKS, Space};
 use std::collections::BTreeSet;
 
@@ -24,6 +27,7 @@ impl Space {
 
     pub(in super::super) fn unpin(&mut self, group: u64) {
         let count = self.pins.get_mut(&group).expect("a pin is taken once");
+        assert!(*count > 0, "a pin that is over is forgotten");
         *count -= 1;
         if *count == 0 {
             self.pins.remove(&group);
@@ -43,6 +47,7 @@ impl Space {
         let victims: Vec<u64> = behind.map(|(group, _)| *group).filter(may_go).take(excess).collect();
         for group in victims {
             let longest = self.longest_free(group);
+            assert!(!self.changed.contains(&group), "F5");
             self.pages.remove(&group);
             self.summaries.insert(group, longest);
             self.hand = group + 1;
@@ -73,159 +78,5 @@ impl Space {
             at = first + length;
         }
         longest
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{InUse, Run, Side};
-    use super::*;
-    use crate::pdata::tests::memory;
-    use crate::pdata::{Map, MapOptions};
-    use futures_executor::block_on;
-    use std::collections::BTreeSet;
-    use varve_block::{Arena, Device};
-    use varve_format::pdata::space_page::Place;
-
-    const GROUPS: u64 = 7;
-    const END: u64 = 2 + GROUPS * GROUP_BLOCKS - 1000;
-
-    /// A space map with next to no memory, and what it should say.
-    struct Store {
-        device: Device,
-        map: Map,
-        held: Vec<Run>,
-        loose: Vec<Run>,
-        readers: Vec<InUse>,
-        noise: u64,
-        /// Whether a page was not in memory when it was wanted.
-        was_read: bool,
-    }
-
-    impl Store {
-        fn new(seed: u64) -> Self {
-            let device = memory(END);
-            let map = open(&device, 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
-            let (held, loose, readers) = (Vec::new(), Vec::new(), Vec::new());
-            Self { device, map, held, loose, readers, noise: seed, was_read: false }
-        }
-
-        fn below(&mut self, limit: u64) -> u64 {
-            self.noise =
-                self.noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (self.noise >> 33) % limit
-        }
-
-        fn any(&mut self, from: fn(&mut Self) -> &mut Vec<Run>) -> Option<Run> {
-            let length = from(self).len() as u64;
-            let chosen = if length == 0 { return None } else { self.below(length) };
-            Some(from(self).swap_remove(usize::try_from(chosen).expect("small")))
-        }
-
-        fn step(&mut self) {
-            let (kind, count, near) = (self.below(10), 1 + self.below(40), 2 + self.below(END - 2));
-            match kind {
-                0 | 1 => {
-                    self.map.pages().go_on_at(near);
-                    let run = block_on(self.map.run(|pages| pages.take_on(Side::Near, count)));
-                    self.held.push(run.expect("there is room"));
-                }
-                2 | 3 => {
-                    let run = self.map.run(|pages| pages.take_loose_near(Some(near), 16, 0, count));
-                    self.loose.push(block_on(run).expect("there is room"));
-                }
-                4 => self.any(|store| &mut store.loose).into_iter().for_each(|run| {
-                    self.map.pages().settle(run);
-                    self.held.push(run);
-                }),
-                5 => {
-                    self.any(|store| &mut store.loose)
-                        .into_iter()
-                        .for_each(|run| self.map.pages().untake_loose(run));
-                }
-                6 => self
-                    .any(|store| &mut store.held)
-                    .into_iter()
-                    .for_each(|run| self.map.pages().give_up(run)),
-                7 => {
-                    let run = self.any(|store| &mut store.held);
-                    run.into_iter().for_each(|run| self.map.pages().give_up_unread(run));
-                }
-                8 if self.readers.len() < 3 => self.readers.push(self.map.pages().in_use()),
-                _ => self.readers.clear(),
-            }
-        }
-
-        /// Ends a transaction, and compares with what a crash would leave.
-        fn commit(&mut self) {
-            let (commit, ()) = block_on(self.map.freeze(|_| Ok(()))).expect("pages can be read");
-            block_on(self.map.write(&commit)).expect("memory does not fail");
-            let (generation, free, places) =
-                (commit.generation(), commit.free_blocks(), commit.places().to_vec());
-            self.map.committed(commit);
-            let held: BTreeSet<u64> = self.held.iter().flat_map(|run| run.0..run.0 + run.1).collect();
-            let crashed = open(&self.device, generation, free, places);
-            assert_eq!(free, MapOptions::fresh(9, 2, END).free_blocks - held.len() as u64);
-            for _ in 0..40 {
-                let block = 2 + self.below(END - 2);
-                let used = block_on(crashed.run(|pages| pages.is_used(block))).expect("readable");
-                let places = (block - 2) % GROUP_BLOCKS < 2;
-                assert_eq!(used, places || held.contains(&block), "block {block} after a crash");
-            }
-            for run in self.held.iter().chain(&self.loose) {
-                let loaded = self.map.pages().require(*run).is_ok();
-                self.was_read |= !loaded;
-                let used = block_on(self.map.run(|pages| pages.is_used(run.0))).expect("readable");
-                assert!(used, "block {} is used in memory", run.0);
-            }
-        }
-    }
-
-    fn open(device: &Device, generation: u64, free_blocks: u64, places: Vec<Place>) -> Map {
-        let fresh = MapOptions::fresh(9, 2, END);
-        let options =
-            MapOptions { generation, free_blocks, places, cache_bytes: 0, floor_blocks: 0, ..fresh };
-        Map::open(device.clone(), Arena::heap(1 << 20), &options)
-    }
-
-    #[test]
-    fn pages_go_and_come_back_and_say_the_same() {
-        let mut most = 0;
-        for seed in 0..30 {
-            let mut store = Store::new(seed);
-            for _ in 0..20 {
-                (0..12).for_each(|_| store.step());
-                store.commit();
-            }
-            assert!(store.was_read, "F5: pages were given up");
-            // When nothing is under way any more, memory is what it should be.
-            store.readers.clear();
-            while let Some(run) = store.loose.pop() {
-                store.map.pages().untake_loose(run);
-            }
-            store.commit();
-            store.map.pages().reclaim();
-            store.commit();
-            most = most.max(store.map.pages().cache_use().pages);
-        }
-        assert!(most <= PAGES_MIN as u64 + 1, "{most} pages stay");
-    }
-
-    #[test]
-    fn a_full_group_is_not_read_again() {
-        let device = memory(END);
-        let map = open(&device, 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
-        for _ in 0..4 {
-            map.pages().go_on_at(2);
-            block_on(map.run(|pages| pages.take_on(Side::Near, GROUP_BLOCKS))).expect("there is room");
-        }
-        let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
-        block_on(map.write(&commit)).expect("memory does not fail");
-        map.committed(commit);
-        assert!(map.pages().cache_use().pages <= PAGES_MIN as u64, "full pages went");
-        map.pages().go_on_at(2);
-        let run = block_on(map.run(|pages| pages.take_on(Side::Near, 8))).expect("there is room");
-        assert!(run.0 >= 2 + 4 * GROUP_BLOCKS, "{run:?}");
-        assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor were they read to find that");
     }
 }

@@ -1,0 +1,105 @@
+//! How stores and pools of this shard keep their metadata: each has a share of its group's budget.
+
+use super::family::Family;
+use super::here;
+use super::open_pool::OpenPool;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::MetadataMemory;
+use varve_block::KIB;
+use varve_target::pdata::{CacheUse, MetadataOrder, PolicyKind};
+use varve_target::snapshot::{SnapshotStore, StoreOptions};
+use varve_target::thin::PoolOptions;
+
+/// However many stores and pools share a budget, each may keep so many bytes.
+pub(crate) const SHARE_MIN: u64 = 64 * KIB;
+
+/// What one store or pool may keep in memory, and how it writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Share {
+    /// Bytes in memory.
+    pub(crate) cache_bytes: u64,
+    /// What goes first.
+    pub(crate) policy: PolicyKind,
+    /// When metadata is written.
+    pub(crate) order: MetadataOrder,
+}
+
+impl Default for Share {
+    fn default() -> Self {
+        let (policy, order) = (PolicyKind::default(), MetadataOrder::default());
+        Self { cache_bytes: SHARE_MIN, policy, order }
+    }
+}
+
+impl Share {
+    pub(super) fn store_options(self) -> StoreOptions {
+        let Self { cache_bytes, policy, order } = self;
+        StoreOptions { cache_bytes, policy, metadata: order, ..StoreOptions::default() }
+    }
+
+    pub(super) fn pool_options(self) -> PoolOptions {
+        let Self { cache_bytes, policy, order } = self;
+        PoolOptions { cache_bytes, policy, metadata: order, ..PoolOptions::default() }
+    }
+
+    /// Lets an open store have this share from now on.
+    pub(super) async fn give(self, store: &SnapshotStore) {
+        store.set_metadata_order(self.order);
+        store.set_cache(self.cache_bytes, self.policy).await;
+    }
+}
+
+fn memory(usage: CacheUse) -> MetadataMemory {
+    let CacheUse { hits, loads, evictions, .. } = usage;
+    MetadataMemory { in_use: usage.bytes(), hits, misses: loads, evictions }
+}
+
+/// What both take together.
+pub(crate) fn sum(one: MetadataMemory, other: MetadataMemory) -> MetadataMemory {
+    MetadataMemory {
+        in_use: one.in_use + other.in_use,
+        hits: one.hits + other.hits,
+        misses: one.misses + other.misses,
+        evictions: one.evictions + other.evictions,
+    }
+}
+
+/// Lets the stores of these volumes, and these pools, have other shares from now on. Completes when what is too much has
+/// gone; of a pool, with its next commit.
+pub(crate) async fn give(shares: Vec<(Uuid, Share)>) {
+    for (volume, share) in shares {
+        if let Some(pool) = here().pool(volume) {
+            pool.pool.set_metadata_order(share.order);
+            pool.pool.set_cache(share.cache_bytes, share.policy);
+        }
+        if let Some(family) = here().family(volume) {
+            family.set_share(share).await;
+        }
+    }
+}
+
+/// What the stores of these volumes, and these pools, keep in memory.
+pub(crate) fn figures(volumes: &[Uuid]) -> MetadataMemory {
+    let pools = volumes.iter().filter_map(|volume| here().pool(*volume));
+    let pools = pools.map(|pool: Rc<OpenPool>| memory(pool.pool.cache_use()));
+    let families = volumes.iter().filter_map(|volume| here().family(*volume));
+    pools.chain(families.map(|family| family.memory())).fold(MetadataMemory::default(), sum)
+}
+
+impl Family {
+    async fn set_share(&self, share: Share) {
+        self.share.set(share);
+        let stores: Vec<Rc<SnapshotStore>> =
+            self.stores.borrow().iter().map(|open| Rc::clone(&open.store)).collect();
+        for store in stores {
+            share.give(&store).await;
+        }
+    }
+
+    fn memory(&self) -> MetadataMemory {
+        let stores = self.stores.borrow();
+        let each = stores.iter().map(|open| memory(open.store.cache_use()));
+        each.fold(MetadataMemory::default(), sum)
+    }
+}
