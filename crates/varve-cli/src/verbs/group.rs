@@ -145,7 +145,7 @@ fn metadata_text(metadata: &GroupMetadata) -> String {
     };
     let policy = metadata.cache_policy;
     let declared =
-        format!("up to {}{each} of metadata in memory by {policy}, {order}", size(metadata.cache_bytes));
+        format!("up to {} of metadata{each} in memory by {policy}, {order}", size(metadata.cache_bytes));
     let (in_use, budget) = (metadata.memory.unwrap_or_default().in_use, metadata.budget);
     match metadata.users {
         0 => format!("{declared}; no store or pool has any yet"),

@@ -88,9 +88,15 @@ fn what_is_declared_is_shown_divided_and_kept() {
     assert!(!text.contains("[group.metadata]"), "what is usual is not written down: {text}");
     world.ok("vg restore data backup -y");
     assert_eq!(declared(&world), before, "a backup holds it too");
-    world.ok(
-        "vg create other d3 --cache 1M --cache-policy fifo --metadata write-through --disk-cache buffered -n",
-    );
+    world.ok("pv create d3 --size 100M --cache buffered");
+    let words =
+        "vg create other d3 --cache 1M --cache-policy fifo --metadata write-through --disk-cache direct";
+    let text = world.ok(&format!("{words} -n"));
+    let promised =
+        "would let it keep up to 1.0 MiB of metadata in memory by fifo and write it with each batch";
+    assert!(text.contains(promised), "{text}");
+    world.ok(words);
+    assert_eq!(world.data("vg show other")["metadata"]["cache_bytes"].as_u64(), Some(MIB));
 }
 
 #[test]
@@ -139,4 +145,23 @@ fn memory_is_bounded_while_volumes_and_pools_are_used() {
     world.ok("export create data/a@one --nbd unix:one.sock --read-only");
     let mut one = Client::new(&world.path("one.sock"), "data/a@one");
     assert!(one.read_all().iter().all(|byte| *byte == 0), "the snapshot is what it was");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_a_remedy() {
+    let world = World::with_group();
+    for (words, exit, code) in [
+        ("vg create other d9 --cache 1K", 2, "V0212"),
+        ("vg create other d9 --cache direct", 2, "V0212"),
+        ("vg change data", 2, "V0002"),
+        ("vg change data --cache 1K", 2, "V0212"),
+        ("vg change data --cache 50%FREE", 2, "V0212"),
+        ("vg change data --cache 8K-per-TiB", 2, "V0212"),
+        ("vg change data --cache-policy arc", 2, "V0002"),
+        ("vg change data --metadata sometimes", 2, "V0002"),
+        ("vg change nothing --cache 1M", 3, "V0201"),
+    ] {
+        world.refused(words, exit, code);
+    }
+    assert!(world.refused("vg change data --cache 1K", 2, "V0212").contains("help: --cache 64M"));
 }
