@@ -13,6 +13,7 @@
 //! - X2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
 //! - X3. Everything that a change needs to know is read and every block set aside before anything is changed (T3, G1).
 
+use super::down::Down;
 use super::pages::{Pages, Room, Stop};
 use super::tree::{Step, Tree, child_of, children, level_of};
 use std::rc::Rc;
@@ -78,23 +79,19 @@ pub enum Gone {
 impl Tree {
     /// The leaf where `key` lies or would lie.
     pub fn span(self, pages: &mut Pages, key: Key) -> Result<Span, Stop> {
-        let mut span = Span { block: self.root, first: 0, end: None, entries: Vec::new() };
-        while span.block != 0 {
-            let node = pages.node(span.block)?;
+        let mut down = Down::root(self.root);
+        let mut entries = Vec::new();
+        while down.address != 0 {
+            let node = down.node(pages)?;
             match &node.entries {
-                Entries::Branch(children) => {
-                    let index = child_of(children, key);
-                    span.first = if index == 0 { span.first } else { children[index].0 };
-                    span.end = children.get(index + 1).map(|child| child.0).or(span.end);
-                    span.block = children[index].1;
-                }
-                Entries::Leaf(entries) => {
-                    span.entries.clone_from(entries);
+                Entries::Branch(children) => down = down.to_child(&node, children, child_of(children, key)),
+                Entries::Leaf(found) => {
+                    entries.clone_from(found);
                     break;
                 }
             }
         }
-        Ok(span)
+        Ok(Span { block: down.address, first: down.low, end: down.high, entries })
     }
 
     /// Whether others hold the leaf of `key`, or something on the way to it.

@@ -22,6 +22,7 @@
 
 mod cache;
 mod cursor;
+mod down;
 mod edit;
 mod map;
 mod pages;
@@ -31,6 +32,7 @@ mod tree;
 
 pub use cache::CacheUse;
 pub use cursor::Cursor;
+pub(crate) use down::Down;
 pub use edit::{Alone, Gone, Sharing, Span};
 pub use map::{Commit, Map, MapError, MapOptions, Pace};
 pub use pages::{Pages, Room, Stop, Wanted};

@@ -17,10 +17,12 @@
 //! - F3. And only when nobody reads it any more who was reading when that commit became durable (T5).
 //! - F4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
 
+mod held;
 mod loose;
 
+use held::{Held, Users, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
 
 /// A run of blocks: first and number.
@@ -40,7 +42,7 @@ pub enum Side {
 
 /// Keeps the blocks that maps lead to now from being used for something else (F3).
 pub struct InUse {
-    _users: Rc<()>,
+    _users: Rc<Users>,
 }
 
 /// What is given up and by whom it may be read.
@@ -74,9 +76,13 @@ pub(super) struct Space {
     /// Given up in the transaction that is being committed.
     freezing: GivenUp,
     /// Free on the disk, but not before those have ended who were reading then (F3).
-    waiting: Vec<(Weak<()>, Vec<Run>)>,
+    waiting: Vec<Waiting>,
     /// Held by everybody who reads.
-    users: Rc<()>,
+    users: Rc<Users>,
+    /// How many blocks wait, and who listens.
+    held: Rc<Held>,
+    /// How many blocks were given up and are not free yet.
+    given_up: u64,
     /// Taken for content to which nothing leads yet: first block and number (F4).
     loose: BTreeMap<u64, u64>,
     /// Where the next search begins on the near and on the far side.
@@ -87,6 +93,8 @@ pub(super) struct Space {
     no_unit: bool,
     /// Against F1 and F3, for tests that prove that this is noticed.
     pub(super) reuse_at_once: bool,
+    /// Against F3 alone, for the same.
+    pub(super) reuse_while_read: bool,
 }
 
 /// What a commit writes of the space map: a page and the block where it goes.
@@ -101,6 +109,7 @@ impl Space {
     pub(super) fn new(store: u64, base: u64, end: u64, free: u64, mut places: Vec<Place>) -> Self {
         assert!(base + PAGE_PLACES < end, "a store has room for its first page");
         places.resize(index((end - base).div_ceil(GROUP_BLOCKS)), Place::Never);
+        let held = Rc::<Held>::default();
         Self {
             store,
             base,
@@ -111,12 +120,15 @@ impl Space {
             freed: GivenUp::default(),
             freezing: GivenUp::default(),
             waiting: Vec::new(),
-            users: Rc::new(()),
+            users: Users::first(&held),
+            held,
+            given_up: 0,
             loose: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
             free,
             no_unit: false,
             reuse_at_once: false,
+            reuse_while_read: false,
         }
     }
 
@@ -135,8 +147,17 @@ impl Space {
 
     /// Blocks given up that a commit, or the end of a request, will make free.
     pub(super) fn reclaimable(&self) -> u64 {
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs);
-        self.freed.runs().chain(self.freezing.runs()).chain(waiting).map(|run| run.1).sum()
+        self.given_up
+    }
+
+    /// Of these, blocks that wait only for those who may be reading them.
+    pub(super) fn held_blocks(&self) -> u64 {
+        self.held.blocks()
+    }
+
+    /// Has `listener` called when somebody has ended for whom blocks waited. It must not touch this space.
+    pub(super) fn when_users_end(&mut self, listener: Rc<dyn Fn()>) {
+        self.held.listen(listener);
     }
 
     /// Blocks that are free on the disk once everything that was given up up to now is committed.
@@ -166,6 +187,12 @@ impl Space {
 
     pub(super) fn is_loaded(&self, group: u64) -> bool {
         self.pages.contains_key(&group)
+    }
+
+    /// Forgets the pages that are as they were read. Only before the first commit.
+    pub(super) fn forget_unchanged(&mut self) {
+        assert!(self.waiting.is_empty() && self.freezing.runs().next().is_none(), "nothing was committed");
+        self.pages.retain(|group, _| self.changed.contains(group));
     }
 
     /// Takes in a page that was read; `None` for a group that was never written.
@@ -262,6 +289,7 @@ impl Space {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
+        self.given_up += run.1;
         self.freed.read.push(run);
     }
 
@@ -270,6 +298,7 @@ impl Space {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
+        self.given_up += run.1;
         self.freed.unread.push(run);
     }
 
@@ -298,7 +327,7 @@ impl Space {
         groups.extend(self.freezing.runs().flat_map(|run| self.groups_of(*run)));
         let mut images: BTreeMap<u64, SpacePage> =
             groups.into_iter().map(|group| (group, self.pages[&group].clone())).collect();
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs).copied();
+        let waiting = self.waiting.iter().flat_map(|waiting| &waiting.runs).copied();
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));
         for run in self.freezing.runs().copied().chain(waiting).chain(loose) {
             for block in run.0..run.0 + run.1 {
@@ -327,19 +356,31 @@ impl Space {
     pub(super) fn committed(&mut self) {
         let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
-        unread.into_iter().for_each(|run| self.set(run, false));
-        let users = std::mem::replace(&mut self.users, Rc::new(()));
-        self.waiting.push((Rc::downgrade(&users), read));
+        unread.into_iter().for_each(|run| self.set_free(run));
+        let next = self.users.next();
+        let users = std::mem::replace(&mut self.users, next);
+        self.waiting.push(Waiting::new(&users, read));
         drop(users);
         self.reclaim();
+        let runs = self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.freed.runs());
+        assert_eq!(runs.map(|run| run.1).sum::<u64>(), self.given_up, "F1: what was given up is counted");
+    }
+
+    /// What was given up is free.
+    fn set_free(&mut self, run: Run) {
+        assert!(run.1 <= self.given_up, "F1: what is free now was given up");
+        self.given_up -= run.1;
+        self.set(run, false);
     }
 
     /// Makes free what nobody reads any more (F3).
     pub(super) fn reclaim(&mut self) {
         // In their order: who reads since an earlier commit may also read what a later one gave up.
-        let ended = self.waiting.iter().take_while(|(users, _)| users.strong_count() == 0).count();
+        let has_ended = |waiting: &&Waiting| waiting.has_ended() || self.reuse_while_read;
+        let ended = self.waiting.iter().take_while(has_ended).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
-        ended.into_iter().flat_map(|(_, runs)| runs).for_each(|run| self.set(run, false));
+        ended.into_iter().flat_map(|waiting| waiting.runs).for_each(|run| self.set_free(run));
+        self.held.note(&self.waiting);
     }
 
     /// The store grew to `end` blocks.

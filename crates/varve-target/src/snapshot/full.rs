@@ -7,17 +7,21 @@
 //! - U1. Whoever waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
 //! - U2. Room that came after an attempt began is never slept through: arrivals are counted, and the count of before
 //!   the attempt is compared.
-//! - U3. One snapshot goes at a time, and none while room has come since the attempt that failed.
+//! - U3. One snapshot goes at a time, and none while room has come since the attempt that failed, or is about to: blocks
+//!   that are free once somebody has read to the end are waited for, though not for ever.
 
 use super::{SnapshotStore, StoreError};
+use crate::pdata;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use varve_block::{Extent, IoError, LockMode, Moment, RangeLock, timeout};
-use varve_format::store::Descriptor;
+use varve_format::store::{Descriptor, PART_SIZE};
 
+/// How long somebody who reads keeps a snapshot from being given up.
+const READERS_TIMEOUT: Duration = Duration::from_secs(60);
 /// How many events wait for a listener; then the oldest are dropped.
 const EVENTS_MAX: usize = 256;
 
@@ -144,12 +148,13 @@ impl Drop for Paused<'_> {
 }
 
 impl SnapshotStore {
-    /// An attempt found no room: does what the policy says. Another attempt is worth while if this succeeds.
-    pub(super) async fn make_room(&self, attempt: &mut Attempt) -> Result<(), IoError> {
+    /// An attempt to preserve `bytes` bytes at most found no room: does what the policy says. Another attempt is worth
+    /// while if this succeeds.
+    pub(super) async fn make_room(&self, attempt: &mut Attempt, bytes: u64) -> Result<(), IoError> {
         match self.room.policy.get() {
             FullPolicy::Error => Err(IoError::NoSpace),
             FullPolicy::Pause { timeout } => self.wait_for_room(attempt, timeout).await,
-            FullPolicy::DropOldest => self.drop_oldest(attempt).await,
+            FullPolicy::DropOldest => self.drop_oldest(attempt, bytes).await,
         }
     }
 
@@ -177,9 +182,12 @@ impl SnapshotStore {
         Ok(())
     }
 
-    async fn drop_oldest(&self, attempt: &Attempt) -> Result<(), IoError> {
+    async fn drop_oldest(&self, attempt: &Attempt, bytes: u64) -> Result<(), IoError> {
         let _alone = self.room.dropping.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.room.arrivals.get() != attempt.arrivals {
+            return Ok(()); // U3
+        }
+        if self.readers_make_room(attempt, bytes).await {
             return Ok(()); // U3
         }
         let target = self.rollback_status().map(|status| status.snapshot);
@@ -196,6 +204,25 @@ impl SnapshotStore {
             Err(StoreError::Io(error)) => Err(error),
             Err(_) => Err(IoError::NoSpace),
         }
+    }
+
+    /// Waits for those who read what is free otherwise, if that is enough for `bytes` bytes; whether they have ended.
+    async fn readers_make_room(&self, attempt: &Attempt, bytes: u64) -> bool {
+        let enough = {
+            let mut pages = self.blocks.pages();
+            let held = pages.held_blocks();
+            pages.reclaim();
+            if pages.held_blocks() < held {
+                return true;
+            }
+            let bytes = bytes.min(self.options.batch_bytes);
+            let wanted = bytes / PART_SIZE + self.blocks_for_nodes(&pages, 1, bytes);
+            held > 0 && pages.room(pdata::Room::Ordinary) + held >= wanted
+        };
+        if !enough {
+            return false;
+        }
+        timeout(&self.clock, READERS_TIMEOUT, self.room.comes(attempt)).await.is_some()
     }
 
     /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a

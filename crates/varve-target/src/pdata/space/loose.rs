@@ -58,7 +58,7 @@ impl Space {
     /// Every run that is marked as in use and to which nothing leads: given up or loose.
     pub(in super::super) fn unreachable_runs(&self) -> Vec<Run> {
         let loose = self.loose.iter().map(|(first, length)| (*first, *length));
-        let waiting = self.waiting.iter().flat_map(|(_, runs)| runs);
+        let waiting = self.waiting.iter().flat_map(|waiting| &waiting.runs);
         self.freed.runs().chain(self.freezing.runs()).chain(waiting).copied().chain(loose).collect()
     }
 }
