@@ -67,6 +67,7 @@
 //! - [`Oracle`]: what each sector of a volume may hold, before and after crashes; `snapshot`, `grow`, and for
 //!   rollbacks `restore`, or `rollback_started` while the volume is in use. [`Client`] drives a device and tells the oracle: `read`, `write`, `zero`, `discard`, `flush`, `verify`,
 //!   and `exercise` for random requests, several at a time. After a crash: `oracle.borrow_mut().crashed()`.
+//! - [`Holder`]: keeps requests back in front of a device, for as long as a test likes.
 //! - [`ModelDisk`] with [`measure`] and [`CostMeter`]: exact throughput and amplification in virtual time, in a
 //!   [`World::steady`].
 //! - [`run_seeds`]: many seeds, counts printed, the command that repeats a failure. [`for_each_crash_point`] and
@@ -77,6 +78,7 @@ mod chance;
 mod client;
 mod disk;
 mod harness;
+mod hold;
 mod measure;
 mod model_disk;
 mod oracle;
@@ -88,6 +90,7 @@ pub use chance::{CrashTally, take_tally_of_this_thread};
 pub use client::{Client, Mix, SharedOracle};
 pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
 pub use harness::{CrashStates, TestName, caught, for_each_crash_point, for_each_crash_state, run_seeds};
+pub use hold::{Holder, Holds};
 pub use measure::{Amplification, CostMeter, Direction, Load, Measured, Order, measure};
 pub use model_disk::ModelDisk;
 pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, RollbackToken, WriteToken};

@@ -108,7 +108,8 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
         came.ok_or(IoError::NoSpace)
     }
 
-    async fn comes(&self, patience: &Patience) {
+    /// Waits until room comes, or has come since the attempt began.
+    pub(crate) async fn comes(&self, patience: &Patience) {
         poll_fn(|context| {
             if self.has_come(patience) {
                 return Poll::Ready(());

@@ -1,9 +1,10 @@
 //! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, or new metadata of a pool, from
 //! what it says itself or from a text.
 
-use super::consent;
+use super::damage::{self, Loss};
 use super::disks::with_disks;
-use super::renew::{Renewed, Wish, renew};
+use super::renew::{Renewed, Wish};
+use super::{consent, renew};
 use crate::answer::Answer;
 use crate::grammar::Destroy;
 use crate::table;
@@ -24,8 +25,14 @@ struct Done {
     store: String,
     /// The volume that the old one is now.
     kept_as: String,
-    /// Bytes of its content that could not be read.
+    /// Bytes of snapshots that could not be read; they are zeros now.
     bytes_lost: u64,
+    /// Which those are.
+    lost: Vec<Finding>,
+    /// Records of its log that could not be read.
+    records_lost: u64,
+    /// The snapshots that may show newer content for that.
+    doubtful: Vec<String>,
 }
 
 /// `varve repair --store`.
@@ -73,19 +80,35 @@ fn carry_out(
     let access = if destroy.dry_run { Access::ReadOnly } else { Access::ReadWrite };
     let store = store.to_owned();
     let wish = Wish { store: store.clone(), text, dry_run: destroy.dry_run, command };
-    let renewed = with_disks(paths, access, async move |context, disks| renew(&context, disks, wish).await)?;
+    let renewed =
+        with_disks(paths, access, async move |context, disks| renew::renew(&context, disks, wish).await)?;
     Ok(match renewed? {
         Renewed::Planned(plan) => Answer::new(&plan, table::plan(&plan)),
-        Renewed::Done { kept_as, lost } => {
-            let lost_text = match lost {
-                0 => String::new(),
-                lost => format!("; {} of its content could not be read and are zeros now", size(lost)),
-            };
-            let text = format!("made the snapshot store {store} anew; the old one is {kept_as}{lost_text}");
-            Answer::new(&Done { store, kept_as, bytes_lost: lost }, text)
-        }
+        Renewed::Done(done) => told(store, *done),
         Renewed::Pool { kept_as, restored, lost } => pool_done(store, kept_as, &restored, lost),
     })
+}
+
+/// What was done, and what could not be.
+fn told(store: String, done: renew::Done) -> Answer {
+    let renew::Done { kept_as, volume, losses, lost_records, doubtful } = done;
+    let why = "cannot be read any more, and are zeros now";
+    let finding = |loss: &Loss| damage::finding(true, &volume, loss.snapshot.as_deref(), &loss.extents, why);
+    let lost: Vec<Finding> = losses.iter().map(finding).collect();
+    let bytes_lost = lost.iter().flat_map(|finding| &finding.extents).map(|extent| extent.length).sum();
+    let mut text = format!("made the snapshot store {store} anew; the old one is {kept_as}");
+    lost.iter().for_each(|finding| text.push_str(&format!("\nlost: {}", finding.message)));
+    if bytes_lost > 0 {
+        text.push_str(&format!("\n{} are lost; everything else is what it was", size(bytes_lost)));
+    }
+    let doubtful: Vec<String> = doubtful.iter().map(|name| format!("{volume}@{name}")).collect();
+    if lost_records > 0 {
+        let whose = doubtful.join(", ");
+        text.push_str(&format!(
+            "\nlost: {lost_records} records of the log; what was first changed with them may show newer content in {whose}"
+        ));
+    }
+    Answer::new(&Done { store, kept_as, bytes_lost, lost, records_lost: lost_records, doubtful }, text)
 }
 
 /// What was done to a pool.

@@ -4,13 +4,14 @@
 //! - N1. Nothing that was there is written: the copy lies in extents that nothing owned.
 //! - N2. The group's description changes last, at once, when the copy is durable.
 
+use super::damage::{Contents, Loss};
 use super::pools;
 use super::stores::{find_store, store_device, store_name};
 use varve_api::{Code, Failure, Finding, Plan as ShownPlan};
 use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
 use varve_daemon::shown_plan;
 use varve_os::ShardContext;
-use varve_target::snapshot::{dump_store, restore_store};
+use varve_target::snapshot::{Salvage, dump_store, restore_store, salvage_store};
 use varve_target::thin::Restored;
 use varve_vg::activate::build;
 use varve_vg::model::{Group, LogicalVolume};
@@ -34,13 +35,8 @@ pub(super) struct Wish {
 pub(super) enum Renewed {
     /// Nothing was changed.
     Planned(ShownPlan),
-    /// The old store is the volume of this name now; so many bytes of it could not be read.
-    Done {
-        /// `VG/LV`.
-        kept_as: String,
-        /// Bytes of content that could not be read and are zeros in the copy.
-        lost: u64,
-    },
+    /// The old store is a volume now.
+    Done(Box<Done>),
     /// A pool's metadata was written anew; the old one is in the volume of this name now, if it could be read.
     Pool {
         /// `VG/LV`.
@@ -50,6 +46,20 @@ pub(super) enum Renewed {
         /// Whose bytes are lost.
         lost: Vec<Finding>,
     },
+}
+
+/// What was done.
+pub(super) struct Done {
+    /// `VG/LV` of the old store.
+    pub(super) kept_as: String,
+    /// `VG/LV` of the store's volume.
+    pub(super) volume: String,
+    /// Whose content could not be read, or found: these bytes are zeros in the copy.
+    pub(super) losses: Vec<Loss>,
+    /// Records of the log that could not be read.
+    pub(super) lost_records: u64,
+    /// The snapshots that may show newer content for that.
+    pub(super) doubtful: Vec<String>,
 }
 
 /// Makes a new copy of a store, or of a pool's metadata.
@@ -66,13 +76,9 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
         open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
     }
     let old = store_device(&open, &volume, &store)?;
-    let text = match wish.text {
-        Some(text) => text,
-        None => dump_store(&old, &arena).await.map_err(|error| {
-            let message = format!("the metadata of the store {} cannot be read: {error}", wish.store);
-            Failure::new(Code::DataCorrupt, message)
-                .help("varve restore FILE PATH… writes a text of varve dump --store back")
-        })?,
+    let salvage = match wish.text {
+        Some(text) => whole(text),
+        None => read_metadata(&old, &arena, &wish.store).await?,
     };
     let kept_as = kept_name(open.group(), &volume);
     let change = Change::ReplaceStore {
@@ -93,22 +99,48 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     // N1: the plan took free extents for it.
     let copy = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
     assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "N1: the copy lies where nothing lay");
-    let lost = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
-    restore_store(&copy, &arena, &text).await.map_err(|error| {
+    let unreadable = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
+    restore_store(&copy, &arena, &salvage.text).await.map_err(|error| {
         Failure::new(Code::BadBackup, format!("{}: {error}", wish.store))
             .help("nothing was changed; varve dump --store prints a text that fits")
     })?;
     copy.flush().await.map_err(|error| io(&wish.store, error))?;
     let name = store_name(&planned.after, after, renewed);
     assert_eq!(name, wish.store, "the new store has the old one's place");
-    let kept_as = format!("{}/{kept_as}", open.group().name());
+    let group = open.group().name().to_owned();
     open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?; // N2
-    Ok(Renewed::Done { kept_as, lost })
+    let found = |(snapshot, extents): (String, Vec<Extent>)| Loss { snapshot: Some(snapshot), extents };
+    let mut losses = Contents::parse(&salvage.text).losses(&unreadable);
+    losses.extend(salvage.lost.into_iter().map(found));
+    Ok(Renewed::Done(Box::new(Done {
+        kept_as: format!("{group}/{kept_as}"),
+        volume: format!("{group}/{}", volume.name),
+        losses,
+        lost_records: salvage.lost_records,
+        doubtful: salvage.doubtful,
+    })))
 }
 
-/// Copies all of `old`; bytes that cannot be read become zeros and are counted.
-async fn copy_content(old: &Device, new: &Device, arena: &Arena) -> Result<u64, IoError> {
-    let mut lost = 0;
+/// A text of which nothing is lost.
+fn whole(text: String) -> Salvage {
+    Salvage { text, lost: Vec::new(), lost_records: 0, doubtful: Vec::new() }
+}
+
+/// What a store says of itself, all of it or what can be read.
+async fn read_metadata(store: &Device, arena: &Arena, name: &str) -> Result<Salvage, Failure> {
+    if let Ok(text) = dump_store(store, arena).await {
+        return Ok(whole(text));
+    }
+    salvage_store(store, arena).await.map_err(|error| {
+        let message = format!("the metadata of the store {name} cannot be read: {error}");
+        Failure::new(Code::DataCorrupt, message)
+            .help("varve restore FILE PATH… writes a text of varve dump --store back")
+    })
+}
+
+/// Copies all of `old`; bytes that cannot be read become zeros. Which those are.
+async fn copy_content(old: &Device, new: &Device, arena: &Arena) -> Result<Vec<Extent>, IoError> {
+    let mut lost = Vec::new();
     for (_, piece) in Extent::new(0, old.shape().size.min(new.shape().size)).pieces(MIB) {
         let length = usize::try_from(piece.length).expect("a MiB fits");
         if let Ok(content) = old.read(piece.offset, arena.take(length)).await {
@@ -120,7 +152,7 @@ async fn copy_content(old: &Device, new: &Device, arena: &Arena) -> Result<u64, 
             let content = match old.read(part.offset, arena.take(length)).await {
                 Ok(content) => content,
                 Err(_) => {
-                    lost += part.length;
+                    lost.push(part);
                     arena.take_zeroed(length)
                 }
             };

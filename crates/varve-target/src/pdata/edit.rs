@@ -13,6 +13,7 @@
 //! - X2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
 //! - X3. Everything that a change needs to know is read and every block set aside before anything is changed (T3, G1).
 
+use super::down::Down;
 use super::pages::{Pages, Room, Stop};
 use super::tree::{Step, Tree, child_of, children, level_of};
 use std::ops::Range;
@@ -116,20 +117,16 @@ pub enum Gone {
 impl Tree {
     /// The leaf where `key` lies or would lie.
     pub fn span(self, pages: &mut Pages, key: Key) -> Result<Span, Stop> {
-        let mut span = Span { first: 0, end: None, leaf: None };
-        let mut address = self.root;
-        while address != 0 {
-            let node = pages.node(address)?;
-            let Entries::Branch(children) = &node.entries else {
-                span.leaf = Some(node);
-                break;
-            };
-            let index = child_of(children, key);
-            span.first = if index == 0 { span.first } else { children[index].0 };
-            span.end = children.get(index + 1).map(|child| child.0).or(span.end);
-            address = children[index].1;
+        let mut down = Down::root(self.root);
+        let mut leaf = None;
+        while down.address != 0 && leaf.is_none() {
+            let node = down.node(pages)?;
+            match &node.entries {
+                Entries::Branch(children) => down = down.to_child(&node, children, child_of(children, key)),
+                Entries::Leaf(_) => leaf = Some(node),
+            }
         }
-        Ok(span)
+        Ok(Span { first: down.low, end: down.high, leaf })
     }
 
     /// Whether others hold the leaf of `key`, or something on the way to it.

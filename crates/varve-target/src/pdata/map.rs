@@ -33,6 +33,14 @@ impl Pace {
         }
     }
 
+    /// Most nodes of a write-back. Whoever wants a commit waits for it, so one that nobody waits for is short.
+    fn nodes(self) -> usize {
+        match self {
+            Pace::Prompt => 256,
+            Pace::Gentle => 16,
+        }
+    }
+
     /// Writes that are on their way at once; each is made up only when its turn comes, so that others get theirs.
     fn writes(self) -> usize {
         match self {
@@ -59,8 +67,9 @@ pub enum MapError {
 }
 
 impl From<IoError> for MapError {
+    /// A device that has no space is a device that failed: only the space map says [`MapError::Full`].
     fn from(error: IoError) -> Self {
-        MapError::Io(error)
+        MapError::Io(if error == IoError::NoSpace { IoError::Medium } else { error })
     }
 }
 
@@ -183,6 +192,7 @@ impl Map {
             match result {
                 Ok(value) => return Ok(value),
                 Err(Stop::Full) => return Err(MapError::Full),
+                Err(Stop::Damaged(block, error)) => return Err(damaged(block, error)),
                 Err(Stop::Missing(wanted)) => {
                     // What was read for this attempt stays until it ends, or a small cache would never let it end.
                     pins.push(Pin::new(self, wanted));
@@ -252,6 +262,9 @@ impl Map {
     }
 
     async fn read(&self, address: u64) -> Result<Buffer, MapError> {
+        if address >= self.pages.borrow().end_block() {
+            return Err(damaged(address, BlockError::Invalid("it lies behind the end of the store")));
+        }
         let device = self.device.borrow().clone();
         Ok(device.read(address * BLOCK, self.arena.take(PDATA_BLOCK)).await?)
     }
@@ -300,7 +313,7 @@ impl Map {
     /// Writes some dirty nodes where they will stay, so that the cache may give them up before the commit. Goes on where
     /// it ended the last time.
     pub async fn write_back(&self, pace: Pace) -> Result<(), MapError> {
-        let dirty = self.pages.borrow_mut().dirty_in_turn(WRITE_BACK_MAX);
+        let dirty = self.pages.borrow_mut().dirty_in_turn(pace.nodes());
         self.write_nodes(&dirty, pace).await
     }
 

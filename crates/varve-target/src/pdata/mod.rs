@@ -22,6 +22,7 @@
 
 mod cache;
 mod cursor;
+mod down;
 mod edit;
 mod map;
 mod order;
@@ -32,6 +33,7 @@ mod tree;
 
 pub use cache::CacheUse;
 pub use cursor::Cursor;
+pub(crate) use down::Down;
 pub use edit::{Alone, Gone, Sharing, Span, Splice};
 pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX};
 pub use order::MetadataOrder;

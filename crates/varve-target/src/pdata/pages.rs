@@ -11,6 +11,7 @@ use super::map::MapOptions;
 use super::policy::PolicyKind;
 use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
+use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
 
@@ -30,6 +31,8 @@ pub enum Stop {
     Missing(Wanted),
     /// There is no free block left.
     Full,
+    /// This block is not what the map leads to, though it is sound by itself: an older version, or of another map.
+    Damaged(u64, BlockError),
 }
 
 /// Whom free blocks are for.
@@ -250,6 +253,16 @@ impl Pages {
         self.space.reclaim();
     }
 
+    /// Of the blocks that were given up, those that a commit has set free and that somebody may still be reading.
+    pub fn held_blocks(&self) -> u64 {
+        self.space.held_blocks()
+    }
+
+    /// Has `listener` called when somebody has ended for whom blocks waited; it must not touch the maps.
+    pub fn when_readers_end(&mut self, listener: Rc<dyn Fn()>) {
+        self.space.when_users_end(listener);
+    }
+
     /// Blocks that are marked as in use and to which nothing leads.
     pub fn unreachable_blocks(&self) -> u64 {
         self.reserved.len() as u64 + self.space.reclaimable() + self.space.loose_blocks()
@@ -264,6 +277,17 @@ impl Pages {
     #[doc(hidden)]
     pub fn reuse_at_once(&mut self) {
         self.space.reuse_at_once = true;
+    }
+
+    /// Uses space again while somebody may be reading it, against T5; for tests that prove that this is noticed.
+    #[doc(hidden)]
+    pub fn reuse_while_read(&mut self) {
+        self.space.reuse_while_read = true;
+    }
+
+    /// Forgets the pages of the space map that are as they were read. For those who only look.
+    pub(crate) fn forget_unchanged_pages(&mut self) {
+        self.space.forget_unchanged();
     }
 
     /// Whether a block is in use.

@@ -126,7 +126,7 @@ impl Policy for RoundRobin {
     }
 }
 
-/// A queue of arrivals. Entries that are gone stay in it until they are passed.
+/// A queue of arrivals. Entries that are gone stay in it until they are passed, or are more than the others.
 #[derive(Default)]
 struct Fifo {
     queue: VecDeque<(u64, u64)>,
@@ -138,6 +138,10 @@ impl Policy for Fifo {
     fn insert(&mut self, address: u64) {
         self.stamp += 1;
         self.present.insert(address, self.stamp);
+        if self.queue.len() > 2 * self.present.len() + SEARCH_MAX {
+            let present = &self.present;
+            self.queue.retain(|(address, stamp)| present.get(address) == Some(stamp));
+        }
         self.queue.push_back((address, self.stamp));
     }
     fn touch(&mut self, _address: u64) {}
@@ -276,6 +280,19 @@ mod tests {
             rest.sort_unstable();
             assert_eq!(rest, [2, 4], "{}", kind.name());
         }
+    }
+
+    #[test]
+    fn the_queue_of_arrivals_holds_no_more_than_twice_what_is_there() {
+        let mut fifo = Fifo::default();
+        for address in 0..100_000 {
+            fifo.insert(address);
+            if address >= 10 {
+                fifo.remove(address - 10);
+            }
+        }
+        assert!(fifo.queue.len() <= 2 * fifo.present.len() + SEARCH_MAX + 1, "{}", fifo.queue.len());
+        assert_eq!(fifo.victim(&|_| true), Some(99_990), "the oldest that is still there");
     }
 
     #[test]

@@ -20,12 +20,14 @@
 //! - F6. If the device below is to be told of freed blocks, they are handed out only after it was.
 
 mod cooling;
+mod held;
 mod loose;
 mod resident;
 
 use cooling::Cooling;
+use held::{Held, Users, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
 
 /// A run of blocks: first and number.
@@ -45,43 +47,21 @@ pub enum Side {
 
 /// Keeps the blocks that maps lead to now from being used for something else (F3).
 pub struct InUse {
-    _users: Rc<()>,
-}
-
-/// Runs of blocks, and how many blocks that are: requests ask for that.
-#[derive(Default)]
-struct Runs {
-    list: Vec<Run>,
-    blocks: u64,
-}
-
-impl Runs {
-    fn push(&mut self, run: Run) {
-        self.list.push(run);
-        self.blocks += run.1;
-    }
-
-    fn iter(&self) -> std::slice::Iter<'_, Run> {
-        self.list.iter()
-    }
+    _users: Rc<Users>,
 }
 
 /// What is given up and by whom it may be read.
 #[derive(Default)]
 struct GivenUp {
     /// Blocks that somebody may be reading.
-    read: Runs,
+    read: Vec<Run>,
     /// Blocks that nobody reads.
-    unread: Runs,
+    unread: Vec<Run>,
 }
 
 impl GivenUp {
     fn runs(&self) -> impl Iterator<Item = &Run> {
         self.read.iter().chain(self.unread.iter())
-    }
-
-    fn blocks(&self) -> u64 {
-        self.read.blocks + self.unread.blocks
     }
 }
 
@@ -109,11 +89,15 @@ pub(super) struct Space {
     /// Given up in the transaction that is being committed.
     freezing: GivenUp,
     /// Free on the disk, but not before those have ended who were reading then (F3).
-    waiting: Vec<(Weak<()>, Runs)>,
+    waiting: Vec<Waiting>,
     /// Free on the disk and read by nobody, but not before the device knows (F6).
     cooling: Cooling,
     /// Held by everybody who reads.
-    users: Rc<()>,
+    users: Rc<Users>,
+    /// How many blocks wait, and who listens.
+    held: Rc<Held>,
+    /// How many blocks were given up and are not free yet.
+    given_up: u64,
     /// Taken for content to which nothing leads yet: first block and number (F4).
     loose: BTreeMap<u64, u64>,
     /// Where the next search begins on the near and on the far side.
@@ -124,6 +108,8 @@ pub(super) struct Space {
     no_unit: bool,
     /// Against F1 and F3, for tests that prove that this is noticed.
     pub(super) reuse_at_once: bool,
+    /// Against F3 alone, for the same.
+    pub(super) reuse_while_read: bool,
 }
 
 /// What a commit writes of the space map: a page and the block where it goes.
@@ -138,6 +124,7 @@ impl Space {
     pub(super) fn new(store: u64, base: u64, end: u64, free: u64, mut places: Vec<Place>) -> Self {
         assert!(base + PAGE_PLACES < end, "a store has room for its first page");
         places.resize(index((end - base).div_ceil(GROUP_BLOCKS)), Place::Never);
+        let held = Rc::<Held>::default();
         Self {
             store,
             base,
@@ -153,12 +140,15 @@ impl Space {
             freezing: GivenUp::default(),
             waiting: Vec::new(),
             cooling: Cooling::default(),
-            users: Rc::new(()),
+            users: Users::first(&held),
+            held,
+            given_up: 0,
             loose: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
             free,
             no_unit: false,
             reuse_at_once: false,
+            reuse_while_read: false,
         }
     }
 
@@ -177,18 +167,27 @@ impl Space {
 
     /// Blocks given up that a commit, or the end of a request, will make free.
     pub(super) fn reclaimable(&self) -> u64 {
-        let waiting = self.waiting.iter().map(|(_, runs)| runs.blocks).sum::<u64>();
-        self.freed.blocks() + self.freezing.blocks() + waiting + self.cooling.blocks()
+        self.given_up
     }
 
     /// Runs that are free on the disk and not here (F3, F6).
     fn free_on_disk(&self) -> impl Iterator<Item = &Run> {
-        self.waiting.iter().flat_map(|(_, runs)| runs.iter()).chain(self.cooling.runs())
+        self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.cooling.runs())
     }
 
     /// Runs given up in this transaction.
     pub(super) fn freed_runs(&self) -> usize {
-        self.freed.read.list.len() + self.freed.unread.list.len()
+        self.freed.read.len() + self.freed.unread.len()
+    }
+
+    /// Of these, blocks that wait only for those who may be reading them.
+    pub(super) fn held_blocks(&self) -> u64 {
+        self.held.blocks()
+    }
+
+    /// Has `listener` called when somebody has ended for whom blocks waited. It must not touch this space.
+    pub(super) fn when_users_end(&mut self, listener: Rc<dyn Fn()>) {
+        self.held.listen(listener);
     }
 
     /// Blocks that are free on the disk once everything that was given up up to now is committed.
@@ -218,6 +217,12 @@ impl Space {
 
     pub(super) fn is_loaded(&self, group: u64) -> bool {
         self.pages.contains_key(&group)
+    }
+
+    /// Forgets the pages that are as they were read. Only before the first commit.
+    pub(super) fn forget_unchanged(&mut self) {
+        assert!(self.waiting.is_empty() && self.freezing.runs().next().is_none(), "nothing was committed");
+        self.pages.retain(|group, _| self.changed.contains(group));
     }
 
     /// Takes in a page that was read; `None` for a group that was never written.
@@ -322,6 +327,7 @@ impl Space {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
+        self.given_up += run.1;
         self.freed.read.push(run);
     }
 
@@ -330,6 +336,7 @@ impl Space {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
+        self.given_up += run.1;
         self.freed.unread.push(run);
     }
 
@@ -389,19 +396,31 @@ impl Space {
         self.committing.clear();
         let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
-        unread.list.into_iter().for_each(|run| self.come_back(run));
-        let users = std::mem::replace(&mut self.users, Rc::new(()));
-        self.waiting.push((Rc::downgrade(&users), read));
+        unread.into_iter().for_each(|run| self.come_back(run));
+        let next = self.users.next();
+        let users = std::mem::replace(&mut self.users, next);
+        self.waiting.push(Waiting::new(&users, read));
         drop(users);
         self.reclaim();
+        let runs = self.free_on_disk().chain(self.freed.runs());
+        assert_eq!(runs.map(|run| run.1).sum::<u64>(), self.given_up, "F1: what was given up is counted");
+    }
+
+    /// What was given up is free.
+    fn set_free(&mut self, run: Run) {
+        assert!(run.1 <= self.given_up, "F1: what is free now was given up");
+        self.given_up -= run.1;
+        self.set(run, false);
     }
 
     /// Makes free what nobody reads any more (F3).
     pub(super) fn reclaim(&mut self) {
         // In their order: who reads since an earlier commit may also read what a later one gave up.
-        let ended = self.waiting.iter().take_while(|(users, _)| users.strong_count() == 0).count();
+        let has_ended = |waiting: &&Waiting| waiting.has_ended() || self.reuse_while_read;
+        let ended = self.waiting.iter().take_while(has_ended).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
-        ended.into_iter().flat_map(|(_, runs)| runs.list).for_each(|run| self.come_back(run));
+        ended.into_iter().flat_map(|waiting| waiting.runs).for_each(|run| self.come_back(run));
+        self.held.note(&self.waiting);
     }
 
     /// The store grew to `end` blocks.

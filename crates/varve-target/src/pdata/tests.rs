@@ -352,3 +352,53 @@ fn who_reads_keeps_what_any_later_commit_gives_up() {
     store.map.pages().reclaim();
     assert_eq!(store.map.pages().reclaimable_blocks(), 0);
 }
+
+#[test]
+fn a_write_back_that_nobody_waits_for_is_short() {
+    let mut store = Store::new(PolicyKind::default(), 64 << 20);
+    (0..12_600u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
+    let dirty = |store: &Store| store.map.pages().cache_use().dirty;
+    let before = dirty(&store);
+    block_on(store.map.write_back(Pace::Gentle)).expect("memory does not fail");
+    assert!(before > 90 && (1..=16).contains(&(before - dirty(&store))), "whoever commits waits for it");
+    block_on(store.map.write_back(Pace::Prompt)).expect("memory does not fail");
+    assert_eq!(dirty(&store), 0);
+}
+
+/// D1: an older version of a node, with a sound checksum.
+#[test]
+fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
+    for stale in 0..3 {
+        let mut store = Store::new(PolicyKind::Sieve, 0);
+        (0..2000u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
+        store.commit();
+        let root = block_on(store.map.run(|pages| pages.node(store.tree.root))).expect("sound");
+        let varve_format::pdata::node::Entries::Branch(children) = &root.entries else {
+            panic!("it has leaves")
+        };
+        let (first, second) = (children[3].1, children[4].1);
+        // Where the first leaf is: the second one, the root, an older root that leads to the first leaf.
+        let source = if stale == 0 { second } else { store.tree.root };
+        let mut node = (*block_on(store.map.run(|pages| pages.node(source))).expect("sound")).clone();
+        node.address = first;
+        if stale == 2 {
+            node.entries = varve_format::pdata::node::Entries::Branch(vec![(0, first)]);
+        }
+        let mut block = store.arena.take(4096);
+        node.encode(&mut block);
+        let written = store.device.write(first * 4096, block.freeze(), varve_block::Durability::Volatile);
+        block_on(written).expect("memory");
+        store.reopen(PolicyKind::Sieve, 0);
+        let key = children[3].0 + 1;
+        let found = block_on(store.map.run(|pages| store.tree.get(pages, key)));
+        assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == first), "{found:?}");
+        let found = block_on(store.map.run(|pages| store.tree.leaf(pages, key)));
+        assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == first), "{found:?}");
+        let mut tree = store.tree;
+        let changed = block_on(store.map.run(|pages| {
+            tree = store.tree;
+            tree.patch(pages, &[key], &[], Room::Ordinary)
+        }));
+        assert!(matches!(changed, Err(MapError::Damaged { block, .. }) if block == first), "{changed:?}");
+    }
+}

@@ -10,6 +10,7 @@
 //! - B1. Several keys are changed as one ([`Tree::patch`]): every path is in memory and every block is set aside
 //!   before the first of them changes (T3).
 
+use super::down::Down;
 use super::pages::{Pages, Room, Stop};
 use std::rc::Rc;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
@@ -61,7 +62,7 @@ impl Tree {
 
     /// The last entry at or before `key`.
     pub fn floor(self, pages: &mut Pages, key: Key) -> Result<Option<(Key, Value)>, Stop> {
-        if self.root == 0 { Ok(None) } else { floor_in(pages, self.root, key) }
+        if self.root == 0 { Ok(None) } else { floor_in(pages, Down::root(self.root), key) }
     }
 
     /// The first entry at or after `key`.
@@ -96,16 +97,12 @@ impl Tree {
         if self.root == 0 {
             return Ok((None, None));
         }
-        let (mut address, mut next) = (self.root, None);
+        let mut down = Down::root(self.root);
         loop {
-            let node = pages.node(address)?;
+            let node = down.node(pages)?;
             match &node.entries {
-                Entries::Branch(children) => {
-                    let index = child_of(children, key);
-                    next = children.get(index + 1).map(|child| child.0).or(next);
-                    address = children[index].1;
-                }
-                Entries::Leaf(_) => return Ok((Some(node), next)),
+                Entries::Branch(children) => down = down.to_child(&node, children, child_of(children, key)),
+                Entries::Leaf(_) => return Ok((Some(node), down.high)),
             }
         }
     }
@@ -252,20 +249,21 @@ impl Tree {
     /// The nodes from the root to the leaf where `key` lies or would lie.
     pub(super) fn path(self, pages: &mut Pages, key: Key) -> Result<Vec<Step>, Stop> {
         let mut path = Vec::with_capacity(LEVELS_USUAL);
-        let mut address = self.root;
-        while address != 0 {
-            let node = pages.node(address)?;
-            let (index, child) = match &node.entries {
-                Entries::Branch(children) => {
-                    let index = child_of(children, key);
-                    (index, children[index].1)
-                }
-                Entries::Leaf(_) => (0, 0),
-            };
-            path.push(Step { address, index, generation: node.generation });
-            address = child;
+        if self.root == 0 {
+            return Ok(path);
         }
-        Ok(path)
+        let mut down = Down::root(self.root);
+        loop {
+            let (node, address) = (down.node(pages)?, down.address);
+            let generation = node.generation;
+            let Entries::Branch(children) = &node.entries else {
+                path.push(Step { address, index: 0, generation });
+                return Ok(path);
+            };
+            let index = child_of(children, key);
+            path.push(Step { address, index, generation });
+            down = down.to_child(&node, children, index);
+        }
     }
 
     /// Makes every node of `path` one of this transaction; where the leaf is now.
@@ -320,8 +318,8 @@ pub(super) fn child_of(children: &[(Key, u64)], key: Key) -> usize {
     children.partition_point(|child| child.0 <= key).saturating_sub(1)
 }
 
-fn floor_in(pages: &mut Pages, address: u64, key: Key) -> Result<Option<(Key, Value)>, Stop> {
-    let node = pages.node(address)?;
+fn floor_in(pages: &mut Pages, down: Down, key: Key) -> Result<Option<(Key, Value)>, Stop> {
+    let node = down.node(pages)?;
     match &node.entries {
         Entries::Leaf(entries) => {
             let count = entries.partition_point(|entry| entry.0 <= key);
@@ -330,7 +328,7 @@ fn floor_in(pages: &mut Pages, address: u64, key: Key) -> Result<Option<(Key, Va
         Entries::Branch(children) => {
             // The child where the key lies may hold only larger keys: then its elder has the answer.
             for index in (0..=child_of(children, key)).rev() {
-                if let Some(entry) = floor_in(pages, children[index].1, key)? {
+                if let Some(entry) = floor_in(pages, down.to_child(&node, children, index), key)? {
                     return Ok(Some(entry));
                 }
             }

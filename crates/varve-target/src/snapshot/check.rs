@@ -1,11 +1,14 @@
 //! Walking a store: everything that it leads to is read and verified, nothing is written.
 //!
-//! Memory: the cache of nodes, what the log changes, and one bit for each block of the store.
+//! Memory: the cache of nodes, what the log changes, and the marks and pages of one window of the store, a bit a block
+//! each; a store of more than one window is walked once for each.
 
-use super::map::{Map, report};
+use super::map::{Map, SnapshotBytes, report};
 use super::recover::{Reading, load};
 use super::{SnapshotStore, StoreError, blocks_of};
-use crate::pdata;
+use crate::pdata::{self, Room};
+use std::collections::BTreeMap;
+use std::ops::Range;
 use varve_block::{Arena, Device, Extent, IoError};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::store::{Descriptor, FIRST_ADDRESS, FIRST_BLOCK, PART_SIZE, Uuid};
@@ -35,87 +38,160 @@ pub struct StoreReport {
     pub free_bytes: u64,
 }
 
+/// So many blocks are looked at in one walk: a TiB of a store.
+const WINDOW_BLOCKS: u64 = 1 << 28;
+
 /// What belongs to whom in a store.
+#[derive(Default)]
 struct Audit {
     nodes: u64,
     /// Blocks of maps and their content.
     mapped: u64,
-    free: u64,
+    /// Blocks that belong to somebody.
+    owned: u64,
+    /// Blocks that are marked as in use.
+    used: u64,
+    /// Bytes of each snapshot.
+    bytes: BTreeMap<u64, SnapshotBytes>,
 }
 
-/// One bit for each block of a store.
+/// One bit for each block of a window of a store.
 struct Marks {
     words: Vec<u64>,
+    window: Range<u64>,
+    /// The end of the store.
     end: u64,
     count: u64,
 }
 
 impl Marks {
-    fn new(end: u64) -> Self {
-        Self { words: vec![0; super::index(end.div_ceil(64))], end, count: 0 }
+    fn new(window: Range<u64>, end: u64) -> Self {
+        assert!(window.start < window.end && window.end <= end, "a window lies in the store");
+        let words = vec![0; super::index((window.end - window.start).div_ceil(64))];
+        Self { words, window, end, count: 0 }
+    }
+
+    /// The place of a block of the window: a word and a bit of it.
+    fn bit(&self, block: u64) -> (usize, u64) {
+        assert!(self.window.contains(&block), "marks are of this window");
+        let index = block - self.window.start;
+        (super::index(index / 64), 1 << (index % 64))
     }
 
     fn is_set(&self, block: u64) -> bool {
-        self.words[super::index(block / 64)] >> (block % 64) & 1 == 1
+        let (word, bit) = self.bit(block);
+        self.words[word] & bit != 0
     }
 
-    /// Marks blocks; whether they were there and not marked.
+    /// Marks the blocks that lie in the window; whether all of them are in the store, and none was marked.
     fn set(&mut self, extent: Extent) -> bool {
         let (first, count) = blocks_of(extent);
         let mut alone = first + count <= self.end;
-        for block in first..(first + count).min(self.end) {
+        for block in first.max(self.window.start)..(first + count).min(self.window.end) {
             alone &= !self.is_set(block);
-            self.words[super::index(block / 64)] |= 1 << (block % 64);
+            let (word, bit) = self.bit(block);
+            self.words[word] |= bit;
+            self.count += 1;
         }
-        self.count += count;
         alone
     }
 }
 
-/// Visits everything that belongs to somebody, `others` besides the maps, and compares it with the space map.
-async fn audit(blocks: &pdata::Map, map: &Map, others: &[Extent]) -> Result<Audit, StoreError> {
-    const SHARED: StoreError = StoreError::Corrupt("two owners share a place in the exception store");
+/// Visits everything that belongs to somebody, `others` besides the maps, and compares it with the space map, window by
+/// window. `looks`: nobody works on the store, so what was read of it need not be kept.
+async fn audit(
+    blocks: &pdata::Map,
+    map: &Map,
+    others: &[Extent],
+    window_blocks: u64,
+    looks: bool,
+) -> Result<Audit, StoreError> {
+    assert!(window_blocks > 0, "a window has blocks");
     let end = blocks.pages().end_block();
-    let mut marks = Marks::new(end);
-    let mut alone = true;
-    for extent in others {
-        alone &= marks.set(*extent);
-    }
-    let mut group = FIRST_BLOCK;
-    while group < end {
-        let places = Extent::new(group * PART_SIZE, PAGE_PLACES.min(end - group) * PART_SIZE);
-        alone &= marks.set(places);
-        group += GROUP_BLOCKS;
-    }
-    if !alone {
-        return Err(SHARED);
-    }
-    let before = marks.count;
-    let nodes = map.visit_blocks(|extent| alone &= marks.set(extent)).await?;
-    if !alone {
-        return Err(SHARED);
-    }
-    let mut marked = FIRST_BLOCK;
-    for block in FIRST_BLOCK..end {
-        let used = blocks.run(|pages| pages.is_used(block)).await.map_err(report)?;
-        if marks.is_set(block) && !used {
-            return Err(StoreError::Corrupt("a block that belongs to somebody is marked as free"));
+    let mut audit = Audit::default();
+    let mut start = 0;
+    while start < end {
+        let window = start..end.min(start + window_blocks);
+        audit.add_window(blocks, map, others, window.clone()).await?;
+        start = window.end;
+        if looks {
+            blocks.pages().forget_unchanged_pages();
         }
-        marked += u64::from(used);
     }
-    if marked != marks.count + blocks.pages().unreachable_blocks() {
+    let pages = blocks.pages();
+    if audit.used != audit.owned + pages.unreachable_blocks() {
         return Err(StoreError::Corrupt("blocks are marked as in use that belong to nobody"));
     }
-    if nodes != blocks.pages().nodes() {
+    if end - audit.used != pages.room(Room::All) {
+        return Err(StoreError::Corrupt("the number of free blocks is wrong"));
+    }
+    if audit.nodes != pages.nodes() {
         return Err(StoreError::Corrupt("the number of nodes of the maps is wrong"));
     }
-    Ok(Audit { nodes, mapped: marks.count - before, free: end - marks.count })
+    let counted = map.bytes().into_iter().filter(|(_, bytes)| *bytes != SnapshotBytes::default());
+    if !counted.eq(audit.bytes.iter().map(|(id, bytes)| (*id, *bytes))) {
+        return Err(StoreError::Corrupt("the bytes of a snapshot are counted wrong")); // P3
+    }
+    Ok(audit)
+}
+
+impl Audit {
+    async fn add_window(
+        &mut self,
+        blocks: &pdata::Map,
+        map: &Map,
+        others: &[Extent],
+        window: Range<u64>,
+    ) -> Result<(), StoreError> {
+        const SHARED: StoreError = StoreError::Corrupt("two owners share a place in the exception store");
+        let end = blocks.pages().end_block();
+        let mut marks = Marks::new(window.clone(), end);
+        let places = (FIRST_BLOCK..end)
+            .step_by(super::index(GROUP_BLOCKS))
+            .map(|group| Extent::new(group * PART_SIZE, PAGE_PLACES.min(end - group) * PART_SIZE));
+        if !others.iter().copied().chain(places).all(|extent| marks.set(extent)) {
+            return Err(SHARED);
+        }
+        let before = marks.count;
+        let mut alone = true;
+        let visited = map.visit_blocks(|extent| {
+            alone &= marks.set(extent);
+            alone
+        });
+        let visited = visited.await?;
+        if !alone {
+            return Err(SHARED);
+        }
+        assert!(marks.count >= before, "marks are counted");
+        self.mapped += marks.count - before;
+        self.owned += marks.count;
+        (self.nodes, self.bytes) = (visited.nodes, visited.bytes);
+        for block in window {
+            let used =
+                block < FIRST_BLOCK || blocks.run(|pages| pages.is_used(block)).await.map_err(report)?;
+            if marks.is_set(block) && !used {
+                return Err(StoreError::Corrupt("a block that belongs to somebody is marked as free"));
+            }
+            self.used += u64::from(used);
+        }
+        Ok(())
+    }
 }
 
 /// Reads and verifies the store on `device`: checksums, chains, places, owners.
 pub async fn check_store(device: &Device, arena: &Arena) -> Result<StoreReport, StoreError> {
+    check_store_in_windows(device, arena, WINDOW_BLOCKS).await
+}
+
+/// As [`check_store`], in windows of so many blocks, for tests of small stores.
+#[doc(hidden)]
+pub async fn check_store_in_windows(
+    device: &Device,
+    arena: &Arena,
+    window_blocks: u64,
+) -> Result<StoreReport, StoreError> {
     let loaded = load(device, arena, Reading::only()).await?;
-    let found = audit(&loaded.blocks, &loaded.map, &loaded.others()).await?;
+    let found = audit(&loaded.blocks, &loaded.map, &loaded.others(), window_blocks, true).await?;
     let contents = loaded.contents.borrow();
     Ok(StoreReport {
         id: loaded.superblock.store,
@@ -127,7 +203,7 @@ pub async fn check_store(device: &Device, arena: &Arena) -> Result<StoreReport, 
         log_records: loaded.log.blocks.len() as u64,
         entries: loaded.entries,
         content_bytes: (found.mapped - found.nodes) * PART_SIZE,
-        free_bytes: found.free * PART_SIZE,
+        free_bytes: (loaded.blocks.pages().end_block() - found.owned) * PART_SIZE,
     })
 }
 
@@ -145,15 +221,10 @@ impl SnapshotStore {
             let own = [Extent::new(0, FIRST_ADDRESS), Extent::new(state.log.next, PART_SIZE)];
             own.into_iter().chain(state.table.iter().chain(&state.log.blocks).copied()).collect()
         };
-        match audit(&self.blocks, &self.map, &others).await {
-            Ok(found) => {
-                let counted =
-                    self.map.bytes().values().map(|bytes| bytes.preserved + bytes.written).sum::<u64>();
-                assert_eq!(counted, (found.mapped - found.nodes) * PART_SIZE, "P3");
-                Ok(())
-            }
+        match audit(&self.blocks, &self.map, &others, WINDOW_BLOCKS, false).await {
+            Ok(_) => Ok(()),
             Err(StoreError::Io(error)) => Err(error),
-            Err(error) => panic!("P2, F2: {error}"),
+            Err(error) => panic!("P2, P3, F2: {error}"),
         }
     }
 }

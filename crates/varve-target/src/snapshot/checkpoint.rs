@@ -3,7 +3,7 @@
 //! Runs in the turn of a batch, so that no record is written meanwhile; reads, and changes that need no copy, go on,
 //! and so do changes of the maps: those belong to the next checkpoint already (T1).
 
-use super::{SnapshotStore, blocks_of, extent_of, index};
+use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
 use crate::fan_out::fan_out;
 use crate::pdata::{Commit, Pages, Stop};
 use varve_block::{Arena, Device, Durability, Extent, Io, IoError, KIB};
@@ -81,9 +81,9 @@ impl SnapshotStore {
         let device = self.store_device();
         self.blocks.write(commit).await.map_err(super::map::report)?;
         let blocks = chain(self.id, commit.generation(), &cut.table, &cut.runs);
-        write_blocks(&device, &self.arena, &blocks, &cut.runs).await?;
+        write_blocks(&device, &self.arena, &blocks, &cut.runs).await.map_err(of_device)?;
         // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
-        device.flush().await?;
+        device.flush().await.map_err(of_device)?;
         let superblock = Superblock {
             generation: commit.generation(),
             store: self.id,
@@ -100,7 +100,7 @@ impl SnapshotStore {
             places: commit.places().to_vec(),
         };
         let bytes = self.arena.copy(&superblock.encode());
-        device.write(superblock.address(), bytes, Durability::Durable).await?;
+        device.write(superblock.address(), bytes, Durability::Durable).await.map_err(of_device)?;
         tracing::debug!(
             store = %self.id, generation = commit.generation(), nodes = commit.nodes(), table = blocks.len(),
             written = cut.unlogged, "checkpoint"

@@ -6,19 +6,23 @@
 //! Invariants:
 //! - C1. Every mapping belongs to a snapshot that exists and lies inside it.
 //! - C2. Ids grow with time and none is used twice.
+//! - C3. A table names a snapshot only once the log has said that it exists, and nobody else sees it before: what was
+//!   refused never comes back.
 
 use super::StoreError;
 use super::map::{Heir, Map, SnapshotBytes};
 use super::rollback::Rollback;
 use crate::pdata::Room;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use varve_block::Extent;
 use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, RESTORED_LENGTH};
 
 /// What a table and a log say besides the maps.
 pub(super) struct Contents {
     pub snapshots: BTreeMap<u64, Descriptor>,
+    /// Those of them of which the log has not said so yet: what changes is preserved for them already (C3).
+    announced: BTreeSet<u64>,
     /// The snapshots that were removed and still have entries.
     pub leaving: BTreeMap<u64, Leaving>,
     /// The id of the next snapshot.
@@ -27,6 +31,8 @@ pub(super) struct Contents {
     pub rollback: Option<Rollback>,
     /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
     pub skip_hand_over: bool,
+    /// Let the table name what was only announced; for the tests of the oracle only.
+    pub name_announced: bool,
 }
 
 /// A snapshot that was removed and still has entries.
@@ -55,7 +61,7 @@ pub(super) async fn apply(
                     "C1: a snapshot that does not exist was written, or one beyond its end",
                 ));
             }
-            map.write(*mapping, room, false, |_| ()).await.map_err(|(_, error)| error)?;
+            map.write(*mapping, room).await?;
             Ok(())
         }
         Entry::Bytes { snapshot, preserved, written } => {
@@ -70,11 +76,37 @@ impl Contents {
     pub(super) fn new(next_snapshot: u64) -> Self {
         Self {
             snapshots: BTreeMap::new(),
+            announced: BTreeSet::new(),
             leaving: BTreeMap::new(),
             next_snapshot,
             rollback: None,
             skip_hand_over: false,
+            name_announced: false,
         }
+    }
+
+    /// A snapshot is about to be logged: from now on what changes is preserved for it.
+    pub(super) fn announce(&mut self, descriptor: Descriptor) {
+        assert!(self.snapshots.keys().all(|known| *known < descriptor.id), "C2: ids grow");
+        self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
+        self.announced.insert(descriptor.id);
+        self.snapshots.insert(descriptor.id, descriptor);
+    }
+
+    /// A snapshot that was announced is not in the log and will not be. Nothing has been entered for it (C3).
+    pub(super) fn withdraw(&mut self, id: u64) {
+        assert!(self.announced.remove(&id), "C3: what is withdrawn was announced");
+        self.snapshots.remove(&id);
+    }
+
+    /// The snapshots that everybody sees, the oldest first.
+    pub(super) fn visible(&self) -> impl Iterator<Item = &Descriptor> {
+        self.snapshots.values().filter(|descriptor| !self.announced.contains(&descriptor.id))
+    }
+
+    /// The snapshot `id`, if everybody sees it.
+    pub(super) fn visible_one(&self, id: u64) -> Option<&Descriptor> {
+        self.snapshots.get(&id).filter(|_| !self.announced.contains(&id))
     }
 
     /// C1: whether `snapshot` exists and `extent` lies inside it.
@@ -115,6 +147,7 @@ impl Contents {
                     return Err(StoreError::Corrupt("C2: two snapshots have one id"));
                 }
                 self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
+                self.announced.remove(&descriptor.id);
                 self.snapshots.insert(descriptor.id, descriptor.clone());
                 Ok(())
             }
@@ -165,7 +198,10 @@ impl Contents {
     /// The table of snapshots, which have so many bytes.
     pub(super) fn table(&self, bytes: &BTreeMap<u64, SnapshotBytes>) -> Vec<Entry> {
         let leaving = self.leaving.values().map(|leaving| &leaving.descriptor);
-        let created = self.snapshots.values().chain(leaving).cloned().map(Entry::Created);
+        let named = |descriptor: &&Descriptor| {
+            self.name_announced || !self.announced.contains(&descriptor.id) // C3
+        };
+        let created = self.snapshots.values().filter(named).chain(leaving).cloned().map(Entry::Created);
         let kept = |(snapshot, bytes): (&u64, &SnapshotBytes)| Entry::Bytes {
             snapshot: *snapshot,
             preserved: bytes.preserved,

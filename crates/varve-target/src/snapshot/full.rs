@@ -6,13 +6,18 @@
 //! Invariants:
 //! - U1. Whoever waits for room is outside the gate for changes: snapshots are created and removed meanwhile.
 //! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
-//! - U3. One snapshot goes at a time, and none while room has come since the attempt that failed.
+//! - U3. One snapshot goes at a time, and none while room has come since the attempt that failed, or is about to: blocks
+//!   that are free once somebody has read to the end are waited for, though not for ever.
 
 use super::{SnapshotStore, StoreError};
+use crate::pdata;
 use crate::waiting_room::{Event, Patience, WaitingRoom};
 use std::time::Duration;
-use varve_block::{Extent, IoError, LockMode, RangeLock};
-use varve_format::store::Descriptor;
+use varve_block::{Extent, IoError, LockMode, RangeLock, timeout};
+use varve_format::store::{Descriptor, PART_SIZE};
+
+/// How long somebody who reads keeps a snapshot from being given up.
+const READERS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What becomes of a change of the origin that needs a copy for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,13 +82,14 @@ impl Room {
 }
 
 impl SnapshotStore {
-    /// An attempt found no room: does what the policy says. Another attempt is worth while if this succeeds.
-    pub(super) async fn make_room(&self, patience: &mut Patience) -> Result<(), IoError> {
+    /// An attempt to preserve `bytes` bytes at most found no room: does what the policy says. Another attempt is worth
+    /// while if this succeeds.
+    pub(super) async fn make_room(&self, patience: &mut Patience, bytes: u64) -> Result<(), IoError> {
         let room = &self.room.waiting;
         match room.policy() {
             FullPolicy::Error => Err(IoError::NoSpace),
             FullPolicy::Pause { timeout } => room.wait(&self.clock, patience, timeout).await,
-            FullPolicy::DropOldest => self.drop_oldest(patience).await,
+            FullPolicy::DropOldest => self.drop_oldest(patience, bytes).await,
         }
     }
 
@@ -97,9 +103,12 @@ impl SnapshotStore {
         self.room.waiting.is_paused()
     }
 
-    async fn drop_oldest(&self, patience: &Patience) -> Result<(), IoError> {
+    async fn drop_oldest(&self, patience: &Patience, bytes: u64) -> Result<(), IoError> {
         let _alone = self.room.dropping.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.room.waiting.has_come(patience) {
+            return Ok(()); // U3
+        }
+        if self.readers_make_room(patience, bytes).await {
             return Ok(()); // U3
         }
         let target = self.rollback_status().map(|status| status.snapshot);
@@ -116,6 +125,25 @@ impl SnapshotStore {
             Err(StoreError::Io(error)) => Err(error),
             Err(_) => Err(IoError::NoSpace),
         }
+    }
+
+    /// Waits for those who read what is free otherwise, if that is enough for `bytes` bytes; whether they have ended.
+    async fn readers_make_room(&self, patience: &Patience, bytes: u64) -> bool {
+        let enough = {
+            let mut pages = self.blocks.pages();
+            let held = pages.held_blocks();
+            pages.reclaim();
+            if pages.held_blocks() < held {
+                return true;
+            }
+            let bytes = bytes.min(self.options.batch_bytes);
+            let wanted = bytes / PART_SIZE + self.blocks_for_nodes(&pages, 1, bytes);
+            held > 0 && pages.room(pdata::Room::Ordinary) + held >= wanted
+        };
+        if !enough {
+            return false;
+        }
+        timeout(&self.clock, READERS_TIMEOUT, self.room.waiting.comes(patience)).await.is_some()
     }
 
     /// Completes when something has happened that the owner should hear of; what nobody asks for is kept, up to a

@@ -10,13 +10,16 @@
 //! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
 
 use super::gate::Inside;
+use super::origin::without;
 use super::{SnapshotStore, StoreError};
+use crate::fan_out::fan_out;
 use crate::waiting_room::Patience;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
     BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Outcome, Shape, StatusFuture,
 };
+use varve_format::store::PART_SIZE;
 
 struct SideBySide {
     stores: Vec<Rc<SnapshotStore>>,
@@ -72,6 +75,21 @@ impl SideBySide {
         Ok(false)
     }
 
+    /// Gives up what no snapshot needs of `extent`.
+    async fn discard(&self, extent: Extent, inside: Option<Vec<Inside>>) -> Outcome {
+        let _inside = match inside {
+            Some(inside) => inside,
+            None => self.enter().await,
+        };
+        let mut spared = vec![extent];
+        for store in &self.stores {
+            let needed = store.missing(extent).await?.map(|(_, missing)| missing).unwrap_or_default();
+            spared = spared.into_iter().flat_map(|extent| without(extent, &needed)).collect();
+        }
+        assert!(spared.iter().all(|part| extent.contains(*part)), "V1: what one of them needs stays");
+        fan_out(spared.into_iter().map(|extent| (&self.device, Io::Discard { extent }))).await
+    }
+
     async fn change(&self, io: Io, inside: Option<Vec<Inside>>) -> Outcome {
         let extent = io.extent();
         let (mut inside, mut attempts) = (inside, Vec::new());
@@ -98,7 +116,8 @@ impl SideBySide {
                 }
                 Some(store) if copies[store] == Err(IoError::NoSpace) => {
                     drop(entered); // U1
-                    self.stores[store].make_room(&mut attempts[store]).await?;
+                    let bytes = extent.align_out(PART_SIZE).length;
+                    self.stores[store].make_room(&mut attempts[store], bytes).await?;
                 }
                 Some(store) => copies[store]?,
             }
@@ -118,6 +137,9 @@ impl BlockDevice for SideBySide {
             Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => {}
         }
         let inside = self.try_enter();
+        if let (Io::Discard { extent }, true) = (&io, inside.is_none() || self.may_need_a_copy(io.extent())) {
+            return Completion::pending(self.discard(*extent, inside));
+        }
         if inside.is_none() || self.may_need_a_copy(io.extent()) {
             return Completion::pending(self.change(io, inside));
         }

@@ -5,7 +5,7 @@
 
 use super::batch::{Lead, Turn, Work};
 use super::contents::apply;
-use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, extent_of, index};
+use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, extent_of, index, of_device};
 use crate::fan_out::fan_out;
 use crate::pdata::{Pace, Room};
 use std::collections::VecDeque;
@@ -44,6 +44,26 @@ struct Record {
     runs: Vec<(Extent, Vec<Slice>)>,
     /// Members for whose data there is no space.
     refused: Vec<usize>,
+    /// Who has something in it.
+    members: Vec<Option<usize>>,
+}
+
+/// How the members of a batch fare.
+struct Outcomes {
+    outcomes: Vec<Result<(), IoError>>,
+    /// Those that want what was written to snapshots in the log.
+    flushing: Vec<usize>,
+}
+
+impl Outcomes {
+    /// A member's wish is not fulfilled; none stands for those that flush.
+    fn fail(&mut self, member: Option<usize>, error: IoError) {
+        assert!(member.is_none_or(|member| member < self.outcomes.len()), "G2: a member of this batch");
+        match member {
+            Some(member) => self.outcomes[member] = Err(error),
+            None => self.flushing.iter().for_each(|member| self.outcomes[*member] = Err(error)),
+        }
+    }
 }
 
 impl SnapshotStore {
@@ -65,11 +85,14 @@ impl SnapshotStore {
         lead.all_read().await;
         let works = lead.batch.take_works();
         let through = self.metadata.get() == MetadataOrder::WriteThrough;
-        let wants_checkpoint = through || works.iter().any(|work| matches!(work, Work::Checkpoint));
+        let asked: Vec<bool> = works.iter().map(|work| matches!(work, Work::Checkpoint)).collect();
+        let wants_checkpoint = through || asked.contains(&true);
         let mut outcomes = self.commit(works).await;
         self.blocks.pages().promise(0);
         if wants_checkpoint && let Err(error) = self.checkpoint().await {
-            outcomes.iter_mut().filter(|outcome| outcome.is_ok()).for_each(|outcome| *outcome = Err(error));
+            // The others have what they want: their records are durable. If the store has failed the next ones hear.
+            let asked = outcomes.iter_mut().zip(asked).filter(|(outcome, asked)| *asked && outcome.is_ok());
+            asked.for_each(|(outcome, _)| *outcome = Err(error));
         }
         lead.batch.finish(outcomes);
         if !wants_checkpoint && self.checkpoint_is_due() {
@@ -82,14 +105,14 @@ impl SnapshotStore {
     /// Carries out a batch; returns each member's outcome.
     async fn commit(&self, works: Vec<Work>) -> Vec<Result<(), IoError>> {
         if let Some(error) = self.failed.get() {
-            return vec![Err(error); works.len()];
+            return self.refuse_all(&works, error);
         }
-        let mut outcomes: Vec<Result<(), IoError>> = vec![Ok(()); works.len()];
+        let mut outcomes = Outcomes { outcomes: vec![Ok(()); works.len()], flushing: Vec::new() };
         let mut units = VecDeque::new();
         if works.iter().any(|work| matches!(work, Work::LogWritten)) {
             match self.collect_written().await {
                 Ok(written) => units.extend(written),
-                Err(error) => return vec![Err(error); works.len()],
+                Err(error) => return self.refuse_all(&works, error),
             }
         }
         let mut data = Vec::with_capacity(works.len());
@@ -100,9 +123,10 @@ impl SnapshotStore {
                     units.push_back(Unit::Copy { member, snapshot, extent, at: 0 });
                     held = Some(content);
                 }
-                Work::Preserve { data: None, .. } => outcomes[member] = Err(IoError::Medium),
+                Work::Preserve { data: None, .. } => outcomes.fail(Some(member), IoError::Medium),
                 Work::Entry(entry) => units.push_back(Unit::Entry { member: Some(member), entry }),
-                Work::LogWritten | Work::Checkpoint => {}
+                Work::LogWritten => outcomes.flushing.push(member),
+                Work::Checkpoint => {}
             }
             data.push(held);
         }
@@ -110,14 +134,10 @@ impl SnapshotStore {
         while !units.is_empty() {
             if let Err(error) = self.step(&mut units, &data, &mut outcomes, &mut tried_checkpoint).await {
                 self.refuse(units, error, &mut outcomes);
-                if self.failed.get().is_some() {
-                    // Nobody knows what the log says now: not even of the record that was being written.
-                    outcomes.fill(Err(error));
-                }
                 break;
             }
         }
-        outcomes
+        outcomes.outcomes
     }
 
     /// Writes one record of what waits in `units`.
@@ -125,10 +145,11 @@ impl SnapshotStore {
         &self,
         units: &mut VecDeque<Unit>,
         data: &[Option<Buffer>],
-        outcomes: &mut [Result<(), IoError>],
+        outcomes: &mut Outcomes,
         tried_checkpoint: &mut bool,
     ) -> Result<(), IoError> {
-        if !self.has_room(units) && (!*tried_checkpoint || !self.log_has_room()) {
+        self.blocks.pages().reclaim();
+        if !self.has_room(units) && (!*tried_checkpoint || !self.log_has_room(growth(units))) {
             *tried_checkpoint = true;
             self.reclaim_all().await?;
             match self.checkpoint().await {
@@ -138,33 +159,42 @@ impl SnapshotStore {
                 Err(error) => return Err(error),
             }
         }
-        if !self.log_has_room() {
+        if !self.log_has_room(growth(units)) && growth(units) > 0 {
+            // S9: what makes room must find some.
+            let (created, others) = std::mem::take(units).into_iter().partition(Unit::creates);
+            *units = others;
+            self.refuse(created, IoError::NoSpace, outcomes);
+            return Ok(());
+        }
+        if !self.log_has_room(0) {
             return Err(IoError::NoSpace); // S9: the next checkpoint needs what is left.
         }
         let record = self.plan(units, data).await?;
-        record.refused.iter().for_each(|member| outcomes[*member] = Err(IoError::NoSpace));
+        record.refused.iter().for_each(|member| outcomes.fail(Some(*member), IoError::NoSpace));
         if record.block.entries.is_empty() {
             self.unplan(&record);
             return Ok(());
         }
-        let append = self.append(&record, data).await;
-        if let Err(error) = append {
-            tracing::error!(store = %self.id, %error, sequence = record.block.sequence, "the log cannot be written");
-            self.failed.set(Some(error));
-            return Err(error);
+        let sequence = record.block.sequence;
+        let mut entered = self.append(&record, data).await;
+        if let Err(error) = entered {
+            tracing::error!(store = %self.id, %error, sequence, "the log cannot be written");
+        } else {
+            entered = self.adopt(record.block).await; // S8
         }
-        let adopted = self.adopt(record.block).await; // S8
-        if let Err(error) = adopted {
-            tracing::error!(store = %self.id, %error, "what the log says cannot be entered into the maps");
+        if let Err(error) = entered {
+            // Nobody knows what the log says of this record, or the maps do not say what it does. Those before are sound.
+            tracing::error!(store = %self.id, %error, sequence, "nothing is written to the log any more");
             self.failed.set(Some(error));
+            record.members.into_iter().for_each(|member| outcomes.fail(member, error));
         }
-        adopted
+        entered
     }
 
     /// Flushes what was written to snapshots and says what the log must know of it (S4).
     async fn collect_written(&self) -> Result<Vec<Unit>, IoError> {
         let written = std::mem::take(&mut self.state.borrow_mut().unlogged);
-        if let Err(error) = self.store_device().flush().await {
+        if let Err(error) = self.store_device().flush().await.map_err(of_device) {
             self.failed.set(Some(error));
             return Err(error);
         }
@@ -176,7 +206,7 @@ impl SnapshotStore {
     fn has_room(&self, units: &VecDeque<Unit>) -> bool {
         let wanted: u64 = units.iter().map(Unit::bytes).sum();
         let room = self.available(units.len(), wanted) >= wanted;
-        (room && self.log_has_room()) || !self.checkpoint_gains()
+        (room && self.log_has_room(growth(units))) || !self.checkpoint_gains()
     }
 
     /// Takes from `units` what fits into one record, and space for it.
@@ -214,6 +244,7 @@ impl SnapshotStore {
             entries: Vec::new(),
             entry_bytes: 0,
             refused: Vec::new(),
+            members: Vec::new(),
         };
         while let Some(unit) = units.pop_front() {
             if let Some(rest) = planner.add(unit, data) {
@@ -224,7 +255,7 @@ impl SnapshotStore {
                 }
             }
         }
-        let Planner { places, cursor, runs, entries, refused, .. } = planner;
+        let Planner { places, cursor, runs, entries, refused, members, .. } = planner;
         self.untake(places);
         if !cursor.is_empty() {
             self.untake([super::blocks_of(cursor)]);
@@ -239,7 +270,7 @@ impl SnapshotStore {
             next,
             entries,
         };
-        Ok(Record { block, runs, refused })
+        Ok(Record { block, runs, refused, members })
     }
 
     fn untake(&self, places: impl IntoIterator<Item = (u64, u64)>) {
@@ -275,24 +306,30 @@ impl SnapshotStore {
             assert_eq!(at, buffer.len(), "a run is filled");
             writes.push((&device, Io::Write { offset: extent.offset, data: buffer.freeze(), durability }));
         }
-        fan_out(writes).await?;
+        fan_out(writes).await.map_err(of_device)?;
         Ok(())
     }
 
+    /// Gives up on a batch of which nothing was begun.
+    fn refuse_all(&self, works: &[Work], error: IoError) -> Vec<Result<(), IoError>> {
+        for work in works {
+            if let Work::Entry(Entry::Created(descriptor)) = work {
+                self.withdraw(descriptor.id); // C3
+            }
+        }
+        vec![Err(error); works.len()]
+    }
+
     /// Gives up on what is left of a batch.
-    fn refuse(&self, units: VecDeque<Unit>, error: IoError, outcomes: &mut [Result<(), IoError>]) {
+    fn refuse(&self, units: VecDeque<Unit>, error: IoError, outcomes: &mut Outcomes) {
         let mut written = Vec::new();
         for unit in units {
+            outcomes.fail(unit.member(), error);
             match unit {
-                Unit::Entry { member: Some(member), .. } | Unit::Copy { member, .. } => {
-                    outcomes[member] = Err(error);
-                }
-                Unit::Entry { member: None, entry } => {
-                    outcomes.fill(Err(error));
-                    if let Entry::Written(mapping) = entry {
-                        written.push(mapping);
-                    }
-                }
+                Unit::Entry { entry: Entry::Written(mapping), .. } => written.push(mapping),
+                // C3: before anybody is told, so that no table ever names it.
+                Unit::Entry { entry: Entry::Created(descriptor), .. } => self.withdraw(descriptor.id),
+                Unit::Entry { .. } | Unit::Copy { .. } => {}
             }
         }
         // Before what has been written since: of two entries for one part the later one counts.
@@ -322,7 +359,7 @@ impl SnapshotStore {
             let applied = apply(&self.map, &self.contents, Room::All, entry).await;
             applied.map_err(|error| match error {
                 StoreError::Io(error) => error,
-                StoreError::NoSpace => IoError::NoSpace,
+                // Contradictions; and space, which was promised (S9).
                 _ => IoError::Corrupt,
             })?;
             match entry {
@@ -347,6 +384,7 @@ struct Planner {
     entries: Vec<Entry>,
     entry_bytes: usize,
     refused: Vec<usize>,
+    members: Vec<Option<usize>>,
 }
 
 impl Planner {
@@ -355,6 +393,7 @@ impl Planner {
         if self.entry_bytes + unit.entry_length() > ENTRY_CAPACITY {
             return Some(unit);
         }
+        self.members.push(unit.member());
         match unit {
             Unit::Entry { entry, .. } => {
                 self.entry_bytes += entry.length();
@@ -391,6 +430,18 @@ impl Planner {
 }
 
 impl Unit {
+    fn member(&self) -> Option<usize> {
+        match self {
+            Unit::Copy { member, .. } => Some(*member),
+            Unit::Entry { member, .. } => *member,
+        }
+    }
+
+    /// Whether it makes a snapshot.
+    fn creates(&self) -> bool {
+        matches!(self, Unit::Entry { entry: Entry::Created(_), .. })
+    }
+
     fn bytes(&self) -> u64 {
         match self {
             Unit::Copy { extent, .. } => extent.length,
@@ -404,6 +455,11 @@ impl Unit {
             Unit::Entry { entry, .. } => entry.length(),
         }
     }
+}
+
+/// By how many blocks the table may grow for what waits in `units`.
+fn growth(units: &VecDeque<Unit>) -> u64 {
+    u64::from(units.iter().any(Unit::creates))
 }
 
 fn push_slice(runs: &mut Vec<(Extent, Vec<Slice>)>, place: Extent, slice: Slice) {

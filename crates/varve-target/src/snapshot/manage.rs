@@ -1,13 +1,13 @@
 //! Snapshots come and go, and the store grows.
 
 use super::batch::{Ticket, Work};
-use super::{SnapshotBytes, SnapshotStore, StoreError, usable_size};
+use super::{SnapshotBytes, SnapshotStore, StoreError, of_device, usable_size};
 use crate::pdata::Room;
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use varve_block::{Device, Extent, IoError, LockMode, RangeGuard};
+use varve_block::{Device, Extent, LockMode, RangeGuard};
 use varve_format::store::{Descriptor, Entry, PART_SIZE};
 
 use super::gate::Closed;
@@ -53,7 +53,7 @@ impl Claimed {
         let store = self.store;
         let closed = store.changes.close();
         store.changes.drained().await;
-        store.origin_device().flush().await?; // S6
+        store.origin_device().flush().await.map_err(of_device)?; // S6
         Ok(Frozen { store, _closed: closed, _managing: self.managing })
     }
 }
@@ -95,9 +95,8 @@ impl Frozen {
             held: new.held,
         };
         let id = descriptor.id;
-        assert!(contents.snapshots.keys().all(|known| *known < id), "C2: ids grow");
-        let entry = Entry::Created(descriptor);
-        contents.apply(&entry)?;
+        let entry = Entry::Created(descriptor.clone());
+        contents.announce(descriptor);
         drop(contents);
         store.keep_for_checkpoint();
         store.views.borrow_mut().insert(id, Rc::default());
@@ -111,15 +110,9 @@ impl Pending {
     /// Waits until the snapshot is durable; returns its id.
     pub async fn commit(self) -> Result<u64, StoreError> {
         let Pending { store, ticket, id } = self;
-        let outcome = store.settle(ticket).await;
-        if outcome == Err(IoError::NoSpace) {
-            // Nothing was preserved for it that others need: it goes as any other does.
-            store.contents.borrow_mut().apply(&Entry::Removed(id))?;
-            store.views.borrow_mut().remove(&id);
-        }
-        // After any other error the log may say that the snapshot exists: so it does, and the origin is not changed
-        // where that would need a copy.
-        outcome?;
+        // If the log was refused it, it is withdrawn already. If the log failed, that may say that the snapshot exists:
+        // nobody sees it, and the origin is not changed where that would need a copy, until the next start can tell.
+        store.settle(ticket).await?;
         Ok(id)
     }
 }
@@ -136,8 +129,16 @@ impl SnapshotStore {
     pub async fn claim(self: &Rc<Self>) -> Result<Claimed, StoreError> {
         let managing = self.manage().await?;
         // The long flush comes before the gate closes, so that the one behind it is short.
-        self.origin_device().flush().await?;
+        self.origin_device().flush().await.map_err(of_device)?;
         Ok(Claimed { store: Rc::clone(self), managing })
+    }
+
+    /// The log was refused a snapshot that was announced.
+    pub(super) fn withdraw(&self, id: u64) {
+        self.contents.borrow_mut().withdraw(id);
+        assert!(!self.map.bytes().contains_key(&id), "C3: nothing was entered for it");
+        self.views.borrow_mut().remove(&id);
+        self.keep_for_checkpoint();
     }
 
     /// The right to create, remove or roll back, one at a time.
@@ -166,21 +167,26 @@ impl SnapshotStore {
 
     /// All snapshots, the oldest first.
     pub fn list(&self) -> Vec<Descriptor> {
-        self.contents.borrow().snapshots.values().cloned().collect()
+        self.contents.borrow().visible().cloned().collect()
     }
 
     /// What is known of a snapshot.
     pub fn descriptor(&self, id: u64) -> Result<Descriptor, StoreError> {
-        self.contents.borrow().snapshots.get(&id).cloned().ok_or(StoreError::NotFound)
+        self.contents.borrow().visible_one(id).cloned().ok_or(StoreError::NotFound)
     }
 
     /// How many bytes belong to each snapshot, and to each removed one that still has some.
     pub fn snapshot_bytes(&self) -> BTreeMap<u64, SnapshotBytes> {
         let mut bytes = self.map.bytes();
-        for id in self.contents.borrow().snapshots.keys() {
-            bytes.entry(*id).or_default();
+        for descriptor in self.contents.borrow().visible() {
+            bytes.entry(descriptor.id).or_default();
         }
         bytes
+    }
+
+    /// How many checkpoints the store has had.
+    pub fn generation(&self) -> u64 {
+        self.state.borrow().log.generation
     }
 
     /// How much of the store is used.

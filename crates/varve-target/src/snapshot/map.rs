@@ -20,7 +20,9 @@ mod walk;
 mod written;
 
 pub(super) use run::{Run, Source};
+pub(super) use walk::Readable;
 
+use super::removal::let_others_go_on;
 use crate::pdata::{self, InUse, MapError, Pages, Room, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};
@@ -53,6 +55,9 @@ pub(super) struct Map {
     written: Cell<WrittenMap>,
     bytes: RefCell<BTreeMap<u64, SnapshotBytes>>,
 }
+
+/// How many entries a write replaces before others get their turn.
+const WRITE_STEPS: usize = 256;
 
 /// Whose number of bytes changes, and how.
 #[derive(Clone, Copy)]
@@ -216,22 +221,38 @@ impl Map {
         Ok(())
     }
 
-    /// Notes that `mapping`'s snapshot was written; `noted` is told of each step. What it had there is given up.
-    pub(super) async fn write(
+    /// Notes that `mapping`'s snapshot was written, letting others go on now and then.
+    pub(super) async fn write(&self, mapping: Mapping, room: Room) -> Result<(), IoError> {
+        let mut left = mapping;
+        loop {
+            left =
+                self.write_some(left, room, false, WRITE_STEPS, |_| ()).await.map_err(|(_, error)| error)?;
+            if left.extent.is_empty() {
+                return Ok(());
+            }
+            let_others_go_on().await;
+        }
+    }
+
+    /// Notes that the beginning of `mapping`'s snapshot was written, in `steps` steps at most; `noted` is told of each.
+    /// What it had there is given up. What is left to be noted; an error comes with it too.
+    pub(super) async fn write_some(
         &self,
         mapping: Mapping,
         room: Room,
         loose: bool,
+        mut steps: usize,
         noted: impl Fn(Mapping),
-    ) -> Result<(), (Mapping, IoError)> {
+    ) -> Result<Mapping, (Mapping, IoError)> {
         assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
+        assert!(steps > 0, "it leads on");
         let (mut content, snapshot) = (content_of(mapping), short(mapping.snapshot));
         let mapping_of = |content: Found| Mapping {
             snapshot: mapping.snapshot,
             extent: run::extent_of(content.first, content.count),
             place: content.place.unwrap_or(NO_PLACE) * PART_SIZE,
         };
-        while content.count > 0 {
+        while content.count > 0 && steps > 0 {
             let step = |pages: &mut Pages| {
                 let mut written = self.written.get();
                 let old = written.insert(pages, room, snapshot, content)?;
@@ -249,11 +270,11 @@ impl Map {
                 Ok(now.count)
             };
             match self.run(step).await {
-                Ok(done) => content = behind(content, done),
+                Ok(done) => (content, steps) = (behind(content, done), steps - 1),
                 Err(error) => return Err((mapping_of(content), error)),
             }
         }
-        Ok(())
+        Ok(mapping_of(content))
     }
 
     /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is leaving. What was preserved
@@ -295,10 +316,11 @@ impl Map {
         let mut preserved = self.preserved.get();
         let heir = heir.map(|(heir, size)| (short(heir), size / PART_SIZE));
         let leaf = preserved.tree.whole_leaf(pages, from)?;
+        let entries_of_leaf = preserved.decode_all(pages, &leaf.entries)?;
         let start = leaf.entries.partition_point(|entry| entry.0 < from);
         let end = leaf.entries.len().min(start.saturating_add(entries));
         let key_at = |index: usize| leaf.entries.get(index).map(|entry| entry.0).or(leaf.next);
-        let swept = preserved.sweep(&leaf.entries, start..end, leaving, heir);
+        let swept = preserved.sweep(&entries_of_leaf, start..end, leaving, heir);
         assert!((start..=end).contains(&swept.end), "L2: a step leads on, and not too far");
         if swept.changed {
             preserved.tree.replace_leaf(pages, leaf.entries[0].0, swept.entries, Room::Ordinary)?;
@@ -314,7 +336,7 @@ impl Map {
             return Ok(((swept.end - start).max(1), key_at(swept.end)));
         }
         // What the entries of its leaf do not tell.
-        let entry = preserved::decode(leaf.entries[start]);
+        let entry = entries_of_leaf[start];
         let step = preserved.hand_over(pages, Room::Ordinary, entry, heir)?;
         self.count(Count::Preserved(leaving, -bytes(step.count)));
         match heir {
@@ -335,7 +357,8 @@ impl Map {
                 (u64::from(id), &mut all.entry(u64::from(id)).or_default().written, change)
             }
         };
-        *number = number.checked_add_signed(change).expect("P3: nothing goes that was not counted");
+        // What a damaged table counts wrong is told by a check; nobody relies on it.
+        *number = number.saturating_add_signed(change);
         if all.get(&id) == Some(&SnapshotBytes::default()) {
             all.remove(&id);
         }

@@ -54,11 +54,12 @@ mod recover;
 mod removal;
 mod rollback;
 mod room;
+mod salvage;
 mod text;
 mod view;
 
 pub use crate::pdata::MetadataOrder;
-pub use check::{StoreReport, check_store};
+pub use check::{StoreReport, check_store, check_store_in_windows};
 pub use full::{FullPolicy, StoreEvent};
 pub use independent::side_by_side;
 pub use manage::{Claimed, Frozen, NewSnapshot, Pending, Usage};
@@ -66,6 +67,7 @@ pub use map::SnapshotBytes;
 pub use recover::FormatOptions;
 pub use removal::Removal;
 pub use rollback::{Progress, RollbackStatus};
+pub use salvage::{Salvage, salvage_store};
 pub use text::{dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
@@ -150,6 +152,10 @@ pub enum Sabotage {
     MarkBeforeReplacing,
     /// A rollback preserves nothing for newer snapshots (breaks K4).
     RestoreUnpreserved,
+    /// A table names snapshots of which the log does not say yet that they exist (breaks C3).
+    NameAnnounced,
+    /// Freed space is used again although somebody may be reading it (breaks the second half of S5).
+    ReuseWhileRead,
 }
 
 /// Why something about a store or its snapshots cannot be done.
@@ -331,6 +337,12 @@ fn usable_size(size: u64) -> u64 {
 fn blocks_of(extent: Extent) -> (u64, u64) {
     assert!(extent.is_aligned(PART_SIZE), "space is counted in blocks: {extent:?}");
     (extent.offset / PART_SIZE, extent.length / PART_SIZE)
+}
+
+/// An error of a device, for those who tell a full store from a failing one: a device that has run out of space below
+/// itself has failed. Only what is missing in the store's own books is [`IoError::NoSpace`].
+fn of_device(error: IoError) -> IoError {
+    if error == IoError::NoSpace { IoError::Medium } else { error }
 }
 
 /// Blocks of the store in bytes.

@@ -4,11 +4,12 @@ use super::batch::Work;
 use super::gate::Inside;
 use super::rollback::{ORIGIN, Overwriting};
 use super::{Sabotage, SnapshotStore, index};
+use crate::fan_out::fan_out;
 use crate::waiting_room::Patience;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, LockMode, MIB, Outcome, Shape,
+    BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, MIB, Outcome, Shape,
     StatusFuture,
 };
 use varve_format::store::PART_SIZE;
@@ -147,6 +148,19 @@ fn cut(run: Extent, length: u64) -> impl Iterator<Item = Extent> {
     })
 }
 
+/// `extent` without `holes`, which are in order.
+pub(super) fn without(extent: Extent, holes: &[Extent]) -> Vec<Extent> {
+    assert!(holes.is_sorted(), "holes are in order");
+    let (mut left, mut at) = (Vec::new(), extent.offset);
+    for hole in holes.iter().filter_map(|hole| hole.intersect(extent)) {
+        left.push(Extent::between(at, hole.offset.max(at)));
+        at = hole.end().max(at);
+    }
+    left.push(Extent::between(at, extent.end()));
+    left.retain(|part| !part.is_empty());
+    left
+}
+
 impl Origin {
     /// A change that has to wait for something.
     async fn change(&self, io: Io, inside: Option<Inside>) -> Outcome {
@@ -168,8 +182,28 @@ impl Origin {
                 Err(error) => return Err(error),
             }
             drop(entered); // U1
-            store.make_room(&mut attempt).await?;
+            store.make_room(&mut attempt, io.extent().align_out(PART_SIZE).length).await?;
         }
+    }
+
+    /// Gives up what `extent` of the origin holds, except where a snapshot needs it: that would have to be copied first,
+    /// and the copy would take the space that this gives back.
+    async fn discard(&self, extent: Extent, inside: Option<Inside>) -> Outcome {
+        let store = &*self.store;
+        let _inside = match inside {
+            Some(inside) => inside,
+            None => store.changes.enter().await,
+        };
+        if store.half_rolled_back.get() {
+            return Err(IoError::Medium); // K6
+        }
+        if !store.shows_device(extent) {
+            return Ok(Buffer::empty());
+        }
+        let needed = store.missing(extent).await?.map(|(_, missing)| missing).unwrap_or_default();
+        let spared = without(extent, &needed);
+        assert!(spared.iter().all(|part| extent.contains(*part)), "S1: what is needed stays");
+        fan_out(spared.into_iter().map(|extent| (&self.device, Io::Discard { extent }))).await
     }
 
     /// Preserves what `io`, a change, needs preserved, and restores what it needs restored. The caller is inside the
@@ -228,7 +262,10 @@ impl BlockDevice for Origin {
         let inside = store.changes.try_enter();
         let plain = !store.half_rolled_back.get() && store.shows_device(io.extent());
         if inside.is_none() || !plain || store.may_miss(io.extent()) {
-            return Completion::pending(self.change(io, inside));
+            return match io {
+                Io::Discard { extent } => Completion::pending(self.discard(extent, inside)),
+                io => Completion::pending(self.change(io, inside)),
+            };
         }
         // S2: everything is preserved, so nothing is in the way.
         self.device.submit(io).keeping(inside)

@@ -5,26 +5,30 @@
 //! - R1. Before anything is believed the store is flushed: what a killed process left in a disk's cache and is read
 //!   now must not be lost later, when other things rely on it.
 //! - R2. Only the last record of the log can be torn (S3): its data is verified, and a record that fails is as if it
-//!   had never been written; the change that it would have preserved for was never begun.
+//!   had never been written; the change that it would have preserved for was never begun. A damaged one with another
+//!   behind it was not torn: then nothing is served.
 //! - R3. A log whose end is followed by a record of a later generation means that the newest superblock was lost
 //!   after it counted; then nothing is served, for an old checkpoint would show freed space as content.
 //! - R4. Everything that the log leads to is marked as in use before its first entry is applied: nodes that are made
 //!   anew must not take its place.
 
-use super::contents::{Contents, apply};
+mod replay;
+
+pub(super) use replay::{Next, is_whole};
+
+use super::contents::Contents;
 use super::gate::Budget;
 use super::map::{Map, report};
 use super::{
-    LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, blocks_of, index,
-    usable_size,
+    LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
-use crate::pdata::{self, MapOptions, Pace, PolicyKind, Room, Side};
+use crate::pdata::{self, MapOptions, PolicyKind, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_format::store::{
     BlockKind, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Entry, EntryBlock, FIRST_ADDRESS, FIRST_BLOCK, PART_SIZE,
-    Roots, SLOT_ADDRESSES, StoreFormatError, Superblock, Uuid, ZEROS, data_checksum,
+    Roots, SLOT_ADDRESSES, StoreFormatError, Superblock, Uuid,
 };
 
 /// The smallest store: room for the superblocks, the reserve and a little data.
@@ -173,6 +177,10 @@ impl SnapshotStore {
             room: super::full::Room::new(options.full),
             has_siblings: Cell::new(false),
         });
+        let listener = Rc::downgrade(&opened);
+        opened.blocks.pages().when_readers_end(Rc::new(move || {
+            listener.upgrade().into_iter().for_each(|store| store.room.came()); // U2
+        }));
         opened.keep_for_checkpoint();
         if replayed {
             match opened.checkpoint().await {
@@ -220,6 +228,17 @@ pub(super) fn empty_space(
 
 /// Reads the store: superblock, table, log.
 pub(super) async fn load(store: &Device, arena: &Arena, reading: Reading) -> Result<Loaded, StoreError> {
+    let mut loaded = load_table(store, arena, reading).await?;
+    loaded.replay(store, arena).await?;
+    Ok(loaded)
+}
+
+/// Reads the store as its last checkpoint left it.
+pub(super) async fn load_table(
+    store: &Device,
+    arena: &Arena,
+    reading: Reading,
+) -> Result<Loaded, StoreError> {
     let superblock = newest_superblock(store, arena).await?;
     let size = usable_size(store.shape().size);
     if superblock.store_size > size {
@@ -240,8 +259,12 @@ pub(super) async fn load(store: &Device, arena: &Arena, reading: Reading) -> Res
     if reading.sabotage == Some(Sabotage::ReuseAtOnce) {
         blocks.pages().reuse_at_once();
     }
+    if reading.sabotage == Some(Sabotage::ReuseWhileRead) {
+        blocks.pages().reuse_while_read();
+    }
     let mut contents = Contents::new(superblock.next_snapshot);
     contents.skip_hand_over = reading.sabotage == Some(Sabotage::SkipHandOver);
+    contents.name_announced = reading.sabotage == Some(Sabotage::NameAnnounced);
     let log = LogPosition {
         generation: superblock.generation,
         sequence: superblock.sequence,
@@ -260,7 +283,6 @@ pub(super) async fn load(store: &Device, arena: &Arena, reading: Reading) -> Res
         write_back: reading.write_back,
     };
     loaded.read_table(store, arena).await?;
-    loaded.replay(store, arena).await?;
     Ok(loaded)
 }
 
@@ -316,117 +338,10 @@ impl Loaded {
         Ok(())
     }
 
-    async fn apply(&mut self, entry: &Entry) -> Result<(), StoreError> {
-        apply(&self.map, &self.contents, Room::All, entry).await?;
-        self.entries += 1;
-        Ok(())
-    }
-
-    /// Marks what an accepted entry or record leads to as in use: since the last checkpoint it is.
-    async fn claim(&self, extent: Extent) -> Result<(), StoreError> {
-        let run = blocks_of(extent);
-        match self.blocks.run(|pages| pages.claim(run)).await.map_err(report)? {
-            true => Ok(()),
-            false => Err(StoreError::Corrupt(
-                "two owners share a place in the exception store, or it has no such place",
-            )),
-        }
-    }
-
-    async fn replay(&mut self, store: &Device, arena: &Arena) -> Result<(), StoreError> {
-        let mut records: Vec<EntryBlock> = Vec::new();
-        loop {
-            let (address, sequence) = match records.last() {
-                Some(block) => (block.next, block.sequence + 1),
-                None => (self.log.next, self.log.sequence),
-            };
-            let Some(block) = self.next_record(store, arena, address, sequence).await? else { break };
-            records.push(block);
-        }
-        if let Some(last) = records.pop()
-            && is_whole(&last, store, arena).await?
-        {
-            records.push(last);
-        }
-        for record in &records {
-            self.claim_record(record).await?; // R4
-        }
-        for record in &records {
-            self.accept(record).await?;
-        }
-        Ok(())
-    }
-
-    /// The record at `address`, if it is the one with this number.
-    async fn next_record(
-        &self,
-        store: &Device,
-        arena: &Arena,
-        address: u64,
-        sequence: u64,
-    ) -> Result<Option<EntryBlock>, StoreError> {
-        let bytes = read_block(store, arena, address).await?;
-        let block = match EntryBlock::decode(&bytes, BlockKind::Log, address) {
-            Ok(block) => block,
-            Err(StoreFormatError::Version(version)) => {
-                return Err(StoreError::Format(StoreFormatError::Version(version)));
-            }
-            Err(_) => return Ok(None),
-        };
-        if block.store != self.superblock.store {
-            return Ok(None);
-        }
-        if block.generation > self.superblock.generation {
-            return Err(StoreError::Corrupt("the newest superblock of the exception store was lost")); // R3
-        }
-        let expected = block.generation == self.superblock.generation && block.sequence == sequence;
-        Ok(expected.then_some(block))
-    }
-
-    async fn claim_record(&self, block: &EntryBlock) -> Result<(), StoreError> {
-        self.claim(Extent::new(block.next, PART_SIZE)).await?;
-        for entry in &block.entries {
-            if let Entry::Preserved { mapping, .. } | Entry::Written(mapping) = entry
-                && mapping.place != ZEROS
-            {
-                self.claim(Extent::new(mapping.place, mapping.extent.length)).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn accept(&mut self, block: &EntryBlock) -> Result<(), StoreError> {
-        for entry in &block.entries {
-            self.apply(entry).await?;
-        }
-        self.log.blocks.push(Extent::new(block.address, PART_SIZE));
-        (self.log.sequence, self.log.next) = (block.sequence + 1, block.next);
-        while self.write_back && self.blocks.pages().wants_commit() {
-            self.blocks.write_back(Pace::Prompt).await.map_err(report)?;
-        }
-        Ok(())
-    }
-
     /// The blocks that belong to no map: superblocks, the table, the log.
     pub(super) fn others(&self) -> Vec<Extent> {
         let slots = Extent::new(0, FIRST_ADDRESS);
         let next = Extent::new(self.log.next, PART_SIZE);
         [slots, next].into_iter().chain(self.table.iter().chain(&self.log.blocks).copied()).collect()
     }
-}
-
-/// R2: whether the data that a record preserves is what its checksums say.
-async fn is_whole(block: &EntryBlock, store: &Device, arena: &Arena) -> Result<bool, StoreError> {
-    for entry in &block.entries {
-        let Entry::Preserved { mapping, checksum } = entry else { continue };
-        let place = Extent::checked(mapping.place, mapping.extent.length);
-        let Some(place) = place.filter(|place| place.end() <= store.shape().size) else {
-            return Err(StoreError::Corrupt("preserved content lies beyond the end of the exception store"));
-        };
-        let data = store.read(place.offset, arena.take(index(place.length))).await?;
-        if data_checksum(&data) != *checksum {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }

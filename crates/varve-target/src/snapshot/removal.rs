@@ -104,11 +104,17 @@ impl SnapshotStore {
 
     /// Gives back all that removed snapshots alone had, for want of space. Called only by a leader.
     pub(super) async fn reclaim_all(&self) -> Result<(), IoError> {
-        let mut tried = false;
+        let (mut tried, mut looked_at) = (false, 0);
         loop {
-            match self.reclaim_step(usize::MAX).await {
+            match self.reclaim_step(DOSE_ENTRIES).await {
                 Ok(None) => return Ok(()),
-                Ok(Some(_)) => tried = false,
+                Ok(Some(looked)) => {
+                    (tried, looked_at) = (false, looked_at + looked);
+                    if looked_at >= DOSE_ENTRIES {
+                        looked_at = 0;
+                        let_others_go_on().await;
+                    }
+                }
                 Err(MapError::Full) if !std::mem::replace(&mut tried, true) => {
                     match self.checkpoint().await {
                         Ok(()) => {}

@@ -38,10 +38,10 @@ pub(super) use serve::{ORIGIN, Overwriting};
 
 use super::batch::{Ticket, Work};
 use super::map::{Run, Source};
-use super::{Sabotage, SnapshotStore, StoreError, index};
+use super::{Sabotage, SnapshotStore, StoreError, index, of_device};
 use crate::pdata::InUse;
 use futures_util::stream::{self, StreamExt};
-use ranges::Ranges;
+pub(super) use ranges::Ranges;
 use std::cell::Cell;
 use varve_block::{Durability, Extent, GIB, IoError, LockMode, MIB, ZeroOptions, align_down};
 use varve_format::store::{Entry, PART_SIZE};
@@ -180,7 +180,7 @@ impl SnapshotStore {
         let (pending, _) = self.unrestored(covers).await?;
         if !pending.is_empty() {
             self.restore(&pending, Durability::Volatile).await?;
-            self.origin_device().flush().await?; // K3
+            self.origin_device().flush().await.map_err(of_device)?; // K3
         }
         self.mark(vec![covers]).await?;
         Ok(true)
@@ -282,11 +282,12 @@ impl SnapshotStore {
         match source {
             Source::Store(place) => {
                 let buffer = self.arena.take(index(extent.length));
-                let content = self.store_device().read(place, buffer).await?;
-                device.write(extent.offset, content.freeze(), durability).await?;
+                let content = self.store_device().read(place, buffer).await.map_err(of_device)?;
+                device.write(extent.offset, content.freeze(), durability).await.map_err(of_device)?;
             }
             Source::Zeros => {
-                device.zero(extent, ZeroOptions { durability, unmap: false, fast: false }).await?;
+                let options = ZeroOptions { durability, unmap: false, fast: false };
+                device.zero(extent, options).await.map_err(of_device)?;
             }
             Source::Below => {} // Not pending: the device holds it.
         }

@@ -49,10 +49,11 @@ impl SnapshotStore {
         self.blocks.pages().keep_for_commit(blocks);
     }
 
-    /// Whether an entry without data may be logged without a checkpoint first.
-    pub(super) fn log_has_room(&self) -> bool {
+    /// Whether an entry without data may be logged without a checkpoint first, and leaves room for another one when the
+    /// table has grown by `growth` blocks.
+    pub(super) fn log_has_room(&self, growth: u64) -> bool {
         let pages = self.blocks.pages();
-        pages.room(Room::All) + LOG_BLOCKS > pages.kept_for_commit()
+        pages.room(Room::All) + LOG_BLOCKS > pages.kept_for_commit() + growth
     }
 
     /// Whether a checkpoint would set anything free.

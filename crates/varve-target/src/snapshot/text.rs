@@ -38,7 +38,7 @@ const TITLE: &str = "varve-exception-store 1";
 
 /// What the second line says.
 #[derive(Clone, Copy)]
-struct Head {
+pub(super) struct Head {
     store: Uuid,
     generation: u64,
     chunk_size: u64,
@@ -46,19 +46,44 @@ struct Head {
     next_snapshot: u64,
 }
 
-/// The metadata of the store on `device`, as text. Writes nothing.
-pub async fn dump_store(device: &Device, arena: &Arena) -> Result<String, StoreError> {
-    let loaded = load(device, arena, Reading::only()).await?;
-    let Superblock { generation, store, chunk_size, store_size, .. } = loaded.superblock;
-    let next = loaded.contents.borrow().next_snapshot;
-    let mut text = format!(
-        "{TITLE}\nstore {store} generation {generation} chunk {chunk_size} size {store_size} next {next}\n"
-    );
-    let created = loaded.contents.borrow().table(&Default::default());
+impl Head {
+    /// Of a store with this superblock, which holds this by now.
+    pub(super) fn of(superblock: &Superblock, contents: &Contents) -> Self {
+        let Superblock { generation, store, chunk_size, store_size, .. } = *superblock;
+        Self { store, generation, chunk_size, store_size, next_snapshot: contents.next_snapshot }
+    }
+
+    fn text(&self) -> String {
+        let Head { store, generation, chunk_size, store_size, next_snapshot } = self;
+        format!(
+            "{TITLE}\nstore {store} generation {generation} chunk {chunk_size} size {store_size} next {next_snapshot}\n"
+        )
+    }
+}
+
+/// A text that says this.
+pub(super) fn text_of(head: Head, contents: &Contents, mappings: &[Entry]) -> String {
+    assert!(mappings.iter().all(|entry| matches!(entry, Entry::Preserved { .. } | Entry::Written(_))), "X1");
+    let mut text = head.text();
+    push_snapshots(&mut text, contents);
+    mappings.iter().for_each(|entry| push_line(&mut text, entry));
+    contents.endings().for_each(|entry| push_line(&mut text, &entry));
+    text
+}
+
+fn push_snapshots(text: &mut String, contents: &Contents) {
+    let created = contents.table(&Default::default());
     created
         .iter()
         .filter(|entry| matches!(entry, Entry::Created(_)))
-        .for_each(|entry| push_line(&mut text, entry));
+        .for_each(|entry| push_line(text, entry));
+}
+
+/// The metadata of the store on `device`, as text. Writes nothing.
+pub async fn dump_store(device: &Device, arena: &Arena) -> Result<String, StoreError> {
+    let loaded = load(device, arena, Reading::only()).await?;
+    let mut text = Head::of(&loaded.superblock, &loaded.contents.borrow()).text();
+    push_snapshots(&mut text, &loaded.contents.borrow());
     push_mappings(&mut text, &loaded, false).await?;
     push_mappings(&mut text, &loaded, true).await?;
     loaded.contents.borrow().endings().for_each(|entry| push_line(&mut text, &entry));

@@ -2,8 +2,8 @@
 
 use super::batch::Work;
 use super::map::{Run, Source, report};
-use super::removal::DOSE_ENTRIES;
-use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index};
+use super::removal::{DOSE_ENTRIES, let_others_go_on};
+use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index, of_device};
 use crate::fan_out::join_pieces;
 use crate::pdata::{Pace, Pages, Room, Stop};
 use futures_util::future::join_all;
@@ -17,6 +17,9 @@ use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 /// How much may be written to snapshots before the log is told without being asked.
 const UNLOGGED_MAX: usize = 1000;
 
+/// How many entries of the map a note replaces before others get their turn.
+const NOTE_STEPS: usize = 256;
+
 struct View {
     store: Rc<SnapshotStore>,
     id: u64,
@@ -28,7 +31,7 @@ impl SnapshotStore {
     /// The snapshot `id`, for everybody's use. Its access is the present one; ask again after a change of flags.
     pub fn snapshot(self: &Rc<Self>, id: u64) -> Result<Device, StoreError> {
         let contents = self.contents.borrow();
-        let descriptor = contents.snapshots.get(&id).ok_or(StoreError::NotFound)?;
+        let descriptor = contents.visible_one(id).ok_or(StoreError::NotFound)?;
         let below = [self.origin_device().shape(), self.store_device().shape()];
         let block_size = below[0].block_size.max(below[1].block_size);
         let mut shape = Shape::new(descriptor.size, block_size);
@@ -76,7 +79,7 @@ impl SnapshotStore {
             buffer = rest;
         }
         assert!(buffer.is_empty(), "runs cover all of the request");
-        join_pieces(pieces).await
+        join_pieces(pieces).await.map_err(of_device)
     }
 
     /// Makes durable what was written to any snapshot.
@@ -85,7 +88,7 @@ impl SnapshotStore {
             return Err(error);
         }
         if self.state.borrow().unlogged.is_empty() && self.pipeline.is_idle() {
-            return self.store_device().flush().await.map(|_| ());
+            return self.store_device().flush().await.map(|_| ()).map_err(of_device);
         }
         let ticket = self.pipeline.join(Work::LogWritten);
         self.settle(ticket).await
@@ -122,7 +125,7 @@ impl SnapshotStore {
     async fn make_blocks_free(&self) -> Result<(), IoError> {
         let reclaimed = loop {
             match self.reclaim(DOSE_ENTRIES).await {
-                Ok(true) => {}
+                Ok(true) => let_others_go_on().await,
                 Ok(false) | Err(StoreError::NoSpace) => break Ok(()),
                 Err(StoreError::Io(error)) => break Err(error),
                 Err(_) => break Err(IoError::Corrupt),
@@ -138,19 +141,30 @@ impl SnapshotStore {
     async fn note_written(&self, mapping: Mapping) -> Result<(), IoError> {
         assert!(self.contents.borrow().holds(mapping.snapshot, mapping.extent), "C1: {mapping:?}");
         let noted = |mapping| self.state.borrow_mut().unlogged.push(mapping);
-        let mut left = mapping;
-        for last in [false, true] {
-            let Err((rest, error)) = self.map.write(left, Room::Ordinary, true, noted).await else { break };
-            left = rest;
-            if error == IoError::NoSpace && !last && self.make_blocks_free().await.is_ok() {
-                continue;
+        assert!(!mapping.extent.is_empty(), "something is noted");
+        let (mut left, mut made_free) = (mapping, false);
+        while !left.extent.is_empty() {
+            match self.map.write_some(left, Room::Ordinary, true, NOTE_STEPS, noted).await {
+                Ok(rest) => {
+                    (left, made_free) = (rest, false);
+                    self.relieve(Pace::Prompt).await;
+                    if !left.extent.is_empty() {
+                        let_others_go_on().await;
+                    }
+                }
+                Err((rest, error)) => {
+                    left = rest;
+                    let full = error == IoError::NoSpace && !std::mem::replace(&mut made_free, true);
+                    if full && self.make_blocks_free().await.is_ok() {
+                        continue;
+                    }
+                    if left.place != ZEROS {
+                        self.give_back(Extent::new(left.place, left.extent.length));
+                    }
+                    return Err(error);
+                }
             }
-            if left.place != ZEROS {
-                self.give_back(Extent::new(left.place, left.extent.length));
-            }
-            return Err(error);
         }
-        self.relieve(Pace::Prompt).await;
         Ok(())
     }
 
@@ -180,7 +194,8 @@ impl View {
         let slice = data.slice(index(mine.extent.offset - extent.offset), index(mine.extent.length));
         if let Source::Store(place) = mine.source {
             // S4: its own already.
-            return self.store.store_device().write(place, slice, Durability::Volatile).await.map(|_| ());
+            let written = self.store.store_device().write(place, slice, Durability::Volatile).await;
+            return written.map(|_| ()).map_err(of_device);
         }
         let whole = mine.extent.align_out(PART_SIZE);
         let content = if whole == mine.extent { slice } else { self.fill_edges(mine.extent, &slice).await? };
@@ -191,7 +206,7 @@ impl View {
             let written = self.store.store_device().write(place.offset, bytes, Durability::Volatile).await;
             if let Err(error) = written {
                 self.store.give_back(place);
-                return Err(error);
+                return Err(of_device(error));
             }
             let extent = Extent::new(at, place.length);
             self.store.note_written(Mapping { snapshot: self.id, extent, place: place.offset }).await?;

@@ -1,5 +1,6 @@
 //! A host with an origin, its snapshots and their store on two simulated disks, and the model of what each may hold.
 
+use super::stalls::{Held, Stalls, WrittenNames};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,34 @@ use varve_target::snapshot::{
     FormatOptions, Frozen, FullPolicy, MetadataOrder, NewSnapshot, Sabotage, SnapshotStore, StoreError,
     StoreOptions, Uuid, check_store,
 };
+
+/// What a history is about.
+#[derive(Clone, Copy)]
+pub(crate) enum Kind {
+    /// A bit of everything.
+    Plain,
+    /// Disks that fail now and then.
+    Faulty,
+    /// Many rollbacks.
+    Rollbacks(&'static Rollbacks),
+    /// Requests that hang in a disk across checkpoints.
+    Stalls(&'static Stalls),
+    /// More snapshots than the store has room for.
+    Crowded(&'static Refusals),
+}
+
+/// How many snapshots were refused for want of room, over all histories.
+pub(crate) struct Refusals(AtomicU64);
+
+impl Refusals {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 const ORIGIN_SIZE_MAX: u64 = 320 * KIB;
 const STORE_SIZE_MAX: u64 = 2048 * KIB;
@@ -82,26 +111,35 @@ fn count(number: &AtomicU64) {
 }
 
 pub(crate) struct Host {
-    world: World,
-    origin_disk: SimDisk,
-    store_disk: SimDisk,
+    pub(crate) world: World,
+    pub(crate) origin_disk: SimDisk,
+    pub(crate) store_disk: SimDisk,
     options: StoreOptions,
     /// Whether the disks fail now and then while clients are at work.
     faulty: bool,
     /// Whether rollbacks are to be frequent; then they are counted here.
-    pub(crate) rollbacks: Option<&'static Rollbacks>,
+    rollbacks: Option<&'static Rollbacks>,
+    /// Whether requests hang; then they are counted here.
+    pub(crate) stalls: Option<&'static Stalls>,
+    pub(crate) held: RefCell<Option<Held>>,
+    /// Whether there are to be too many snapshots; then those that are refused are counted here.
+    crowded: Option<&'static Refusals>,
     model: RefCell<Model>,
 }
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, faulty: bool, sabotage: Option<Sabotage>) -> Host {
+    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
-        let origin_size = *random.pick(&[64 * KIB, 128 * KIB, 256 * KIB]);
-        let store_size = *random.pick(&[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]);
+        let (origin_sizes, store_sizes): (&[u64], &[u64]) = match kind {
+            Kind::Crowded(_) => (&[64 * KIB], &[160 * KIB, 192 * KIB]),
+            Kind::Stalls(_) => (&[64 * KIB, 128 * KIB], &[160 * KIB, 192 * KIB, 384 * KIB]),
+            _ => (&[64 * KIB, 128 * KIB, 256 * KIB], &[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]),
+        };
+        let (origin_size, store_size) = (*random.pick(origin_sizes), *random.pick(store_sizes));
         let options = StoreOptions {
-            log_records: random.between(1, 30),
+            log_records: random.between(1, if matches!(kind, Kind::Stalls(_)) { 4 } else { 30 }),
             metadata: *random.pick(&[
                 MetadataOrder::Logged,
                 MetadataOrder::Logged,
@@ -131,8 +169,11 @@ impl Host {
             origin_disk: SimDisk::new(ORIGIN_SIZE_MAX),
             store_disk: SimDisk::new(STORE_SIZE_MAX),
             options,
-            faulty,
-            rollbacks: None,
+            faulty: matches!(kind, Kind::Faulty),
+            rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
+            stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
+            held: RefCell::default(),
+            crowded: if let Kind::Crowded(counts) = kind { Some(counts) } else { None },
             model: RefCell::new(model),
             world,
         };
@@ -161,12 +202,16 @@ impl Host {
 
     fn store_device(&self) -> Device {
         let size = self.model.borrow().store_size;
-        Device::new(Linear::new(vec![(size, self.store_disk.device(&self.world), 0)]))
+        let held = self.held.borrow().as_ref().map(|held| held.store.1.clone());
+        let disk = held.unwrap_or_else(|| self.store_disk.device(&self.world));
+        Device::new(Linear::new(vec![(size, disk, 0)]))
     }
 
     fn origin_device(&self) -> Device {
         let size = self.model.borrow().origin.borrow().size();
-        Device::new(Linear::new(vec![(size, self.origin_disk.device(&self.world), 0)]))
+        let held = self.held.borrow().as_ref().map(|held| held.origin.1.clone());
+        let disk = held.unwrap_or_else(|| self.origin_disk.device(&self.world));
+        Device::new(Linear::new(vec![(size, disk, 0)]))
     }
 
     /// Repairs the disks, and lets them fail from now on, or not.
@@ -219,11 +264,12 @@ impl Host {
     /// Opens the store and settles what the last crash left in doubt.
     pub(crate) async fn boot(&self) -> Boot<'_> {
         self.let_fail(false);
+        self.attach_holders();
         let (origin, store) = (self.origin_device(), self.store_device());
         let opened =
             SnapshotStore::open(origin, store, self.world.arena(), self.world.clock(), self.options).await;
         let store = opened.expect("a store can always be opened");
-        let boot = Boot { host: self, store, ended: Cell::new(false) };
+        let boot = Boot { host: self, store, ended: Cell::new(false), written: WrittenNames::default() };
         if let Some(rollbacks) = self.rollbacks.filter(|_| boot.store.rollback_status().is_some()) {
             count(&rollbacks.resumed);
         }
@@ -234,10 +280,12 @@ impl Host {
 
 /// The host, running.
 pub(crate) struct Boot<'a> {
-    host: &'a Host,
+    pub(crate) host: &'a Host,
     pub(crate) store: Rc<SnapshotStore>,
     /// Something failed half way: what is true now only the next boot can tell.
     pub(crate) ended: Cell<bool>,
+    /// The snapshots that somebody writes to beside the rounds.
+    pub(crate) written: WrittenNames,
 }
 
 impl Boot<'_> {
@@ -284,19 +332,19 @@ impl Boot<'_> {
         device.read(0, self.host.world.arena().take(length)).await.expect("no faults").to_vec()
     }
 
-    fn origin_client(&self) -> Client {
+    pub(crate) fn origin_client(&self) -> Client {
         let oracle = Rc::clone(&self.host.model.borrow().origin);
         Client::new(self.store.origin(), self.host.world.arena(), oracle)
     }
 
-    fn client(&self, name: &str) -> Client {
+    pub(crate) fn client(&self, name: &str) -> Client {
         let model = self.host.model.borrow();
         let known = &model.snapshots[name];
         let device = self.store.snapshot(known.id).expect("known snapshots exist");
         Client::new(device, self.host.world.arena(), Rc::clone(&known.oracle))
     }
 
-    fn names(&self) -> Vec<String> {
+    pub(crate) fn names(&self) -> Vec<String> {
         self.host.model.borrow().snapshots.keys().cloned().collect()
     }
 
@@ -348,6 +396,9 @@ impl Boot<'_> {
 
     /// One round: clients of the origin and of some snapshots, beside something that happens to the snapshots.
     pub(crate) async fn round(&self, random: &mut Random) {
+        if random.chance(1, 2) {
+            self.begin_long_requests(random);
+        }
         let names = self.names();
         let count = if names.is_empty() { 0 } else { random.below(3) };
         let pool: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
@@ -431,7 +482,8 @@ impl Boot<'_> {
         for _ in 0..random.below(4) {
             self.reclaim(random.between(1, 6)).await;
         }
-        let free: Vec<String> = self.names().into_iter().filter(|name| !in_use.contains(name)).collect();
+        let is_used = |name: &String| in_use.contains(name) || self.written.borrow().contains(name);
+        let free: Vec<String> = self.names().into_iter().filter(|name| !is_used(name)).collect();
         if self.host.rollbacks.is_some() && !free.is_empty() && random.chance(1, 2) {
             return self.begin_rollback(random.pick::<String>(&free)).await;
         }
@@ -460,7 +512,7 @@ impl Boot<'_> {
             model.volumes
         };
         let new = NewSnapshot {
-            name: format!("s{volume}"),
+            name: format!("s{volume}.{}", "x".repeat(if self.host.crowded.is_some() { 100 } else { 0 })),
             read_only: random.chance(1, 6),
             held: random.chance(1, 6),
         };
@@ -490,7 +542,10 @@ impl Boot<'_> {
                 let known = Known { id, oracle, held: new.held, read_only: new.read_only };
                 self.host.model.borrow_mut().snapshots.insert(new.name, known);
             }
-            Err(error) => assert_eq!(error, StoreError::NoSpace),
+            Err(error) => {
+                assert_eq!(error, StoreError::NoSpace);
+                self.host.crowded.into_iter().for_each(|refusals| count(&refusals.0));
+            }
         }
     }
 
@@ -617,6 +672,24 @@ impl Boot<'_> {
 
     fn resolve(&self, settled: impl Fn(&Doubt) -> bool) {
         self.host.model.borrow_mut().doubts.retain(|doubt| !settled(doubt));
+    }
+
+    /// Fills the store, and takes more snapshots than it has room for, several at a time, beside a client.
+    pub(crate) async fn crowd(&self, random: &mut Random) {
+        if self.host.crowded.is_none() {
+            return;
+        }
+        self.create(random).await;
+        self.fill(random).await;
+        for _ in 0..random.between(1, 40) {
+            let mut choices = [random.fork(), random.fork(), random.fork()];
+            let [first, second, third] = &mut choices;
+            let origin = self.exercise(self.origin_client(), first);
+            if self.names().len() > 90 {
+                return origin.await;
+            }
+            futures_util::join!(origin, self.create(second), self.create(third));
+        }
     }
 
     /// Writes something everywhere, to see how the store fares.

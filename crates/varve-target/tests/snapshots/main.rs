@@ -1,34 +1,33 @@
 //! Dependent snapshots in the simulated world: random histories, a crash at any moment, everything read and compared.
 
 mod host;
+mod stalls;
 
-use host::{Host, Rollbacks};
+use host::{Host, Kind, Refusals, Rollbacks};
+use stalls::Stalls;
 use std::io::Write;
 use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
 use varve_target::snapshot::Sabotage;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
-fn history(seed: u64, faulty: bool, sabotage: Option<Sabotage>) {
-    live(&Host::new(seed, faulty, sabotage));
+fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>) {
+    live(&Host::new(seed, kind, sabotage), kind);
 }
 
-/// As [`history`], with many rollbacks.
-fn history_of_rollbacks(seed: u64, sabotage: Option<Sabotage>, rollbacks: &'static Rollbacks) {
-    let mut host = Host::new(seed, false, sabotage);
-    host.rollbacks = Some(rollbacks);
-    live(&host);
-}
-
-fn live(host: &Host) {
+fn live(host: &Host, history: Kind) {
     let mut random = host.world().random();
     for _ in 0..random.between(2, 5) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
-        let spread = *random.pick(&[30, 200, 900]);
+        let spread = *random.pick(match history {
+            Kind::Plain | Kind::Faulty | Kind::Rollbacks(_) => &[30, 200, 900],
+            Kind::Stalls(_) | Kind::Crowded(_) => &[200, 900, 3000],
+        });
         host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
         let mut choices = random.fork();
         let ran = host.world().run_until_crash(async {
             let boot = host.boot().await;
             host.let_fail(true);
+            boot.crowd(&mut choices).await;
             for _ in 0..choices.between(1, 7) {
                 boot.round(&mut choices).await;
                 if boot.ended.get() {
@@ -59,13 +58,15 @@ fn live(host: &Host) {
 
 #[test]
 fn every_snapshot_survives_every_crash() {
-    run_seeds(test_name!("every_snapshot_survives_every_crash"), 6000, |seed| history(seed, false, None));
+    run_seeds(test_name!("every_snapshot_survives_every_crash"), 9000, |seed| {
+        history(seed, Kind::Plain, None);
+    });
 }
 
 #[test]
 fn failing_disks_cost_requests_but_no_content() {
-    run_seeds(test_name!("failing_disks_cost_requests_but_no_content"), 1500, |seed| {
-        history(seed, true, None);
+    run_seeds(test_name!("failing_disks_cost_requests_but_no_content"), 2500, |seed| {
+        history(seed, Kind::Faulty, None);
     });
 }
 
@@ -73,8 +74,8 @@ fn failing_disks_cost_requests_but_no_content() {
 fn a_rollback_may_be_interrupted_anywhere_and_used_all_the_while() {
     static COUNTS: Rollbacks = Rollbacks::new();
     let name = "a_rollback_may_be_interrupted_anywhere_and_used_all_the_while";
-    run_seeds(test_name!("a_rollback_may_be_interrupted_anywhere_and_used_all_the_while"), 4000, |seed| {
-        history_of_rollbacks(seed, None, &COUNTS);
+    run_seeds(test_name!("a_rollback_may_be_interrupted_anywhere_and_used_all_the_while"), 5000, |seed| {
+        history(seed, Kind::Rollbacks(&COUNTS), None);
     });
     let [begun, doses, ended, resumed] = COUNTS.now();
     let _ = writeln!(
@@ -84,17 +85,60 @@ fn a_rollback_may_be_interrupted_anywhere_and_used_all_the_while() {
     assert!(begun < 1000 || (doses > begun && ended > 0 && resumed > 0), "they are interrupted, and end");
 }
 
+#[test]
+fn requests_may_hang_across_checkpoints_while_space_is_used_again() {
+    static COUNTS: Stalls = Stalls::new();
+    let name = "requests_may_hang_across_checkpoints_while_space_is_used_again";
+    run_seeds(test_name!("requests_may_hang_across_checkpoints_while_space_is_used_again"), 3500, |seed| {
+        history(seed, Kind::Stalls(&COUNTS), None);
+    });
+    let [requests, across, checkpoints] = COUNTS.now();
+    let _ = writeln!(
+        std::io::stderr(),
+        "sim: {name}: {requests} requests hung, {across} of them across two checkpoints or more, {checkpoints} in all"
+    );
+    assert!(requests < 1000 || across > requests / 10, "they outlive checkpoints");
+}
+
+#[test]
+fn snapshots_that_were_refused_never_come_back() {
+    static COUNTS: Refusals = Refusals::new();
+    let name = "snapshots_that_were_refused_never_come_back";
+    run_seeds(test_name!("snapshots_that_were_refused_never_come_back"), 300, |seed| {
+        history(seed, Kind::Crowded(&COUNTS), None);
+    });
+    let _ = writeln!(std::io::stderr(), "sim: {name}: {} snapshots were refused", COUNTS.now());
+}
+
+#[test]
+fn a_snapshot_that_a_table_names_too_early_is_noticed() {
+    static COUNTS: Refusals = Refusals::new();
+    let sabotage = Sabotage::NameAnnounced;
+    let noticed = caught(300, |seed| history(seed, Kind::Crowded(&COUNTS), Some(sabotage)));
+    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 300 histories");
+    assert!(noticed > 0);
+}
+
+#[test]
+fn space_used_again_under_a_request_that_hangs_is_noticed() {
+    static COUNTS: Stalls = Stalls::new();
+    let sabotage = Sabotage::ReuseWhileRead;
+    let noticed = caught(400, |seed| history(seed, Kind::Stalls(&COUNTS), Some(sabotage)));
+    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 400 histories");
+    assert!(noticed > 0);
+}
+
 /// As [`noticed`], in histories with many rollbacks.
 fn noticed_in_rollbacks(sabotage: Sabotage, histories: u64) -> u64 {
     static COUNTS: Rollbacks = Rollbacks::new();
-    let noticed = caught(histories, |seed| history_of_rollbacks(seed, Some(sabotage), &COUNTS));
+    let noticed = caught(histories, |seed| history(seed, Kind::Rollbacks(&COUNTS), Some(sabotage)));
     let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of {histories} histories");
     noticed
 }
 
 /// With how many of 150 histories a fault is noticed.
 fn noticed(sabotage: Sabotage) -> u64 {
-    let noticed = caught(150, |seed| history(seed, false, Some(sabotage)));
+    let noticed = caught(150, |seed| history(seed, Kind::Plain, Some(sabotage)));
     let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 150 histories");
     noticed
 }

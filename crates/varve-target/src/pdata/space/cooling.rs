@@ -1,6 +1,6 @@
 //! Freed blocks that the device below is told of before they are handed out again (F6).
 
-use super::{Run, Runs, Space};
+use super::{Run, Space};
 
 /// What waits for that.
 #[derive(Default)]
@@ -8,18 +8,14 @@ pub(super) struct Cooling {
     /// Whether freed blocks come here at all.
     enabled: bool,
     /// Free on the disk and read by nobody.
-    waiting: Runs,
+    waiting: Vec<Run>,
     /// Those of which the device is being told.
-    passing: Runs,
+    passing: Vec<Run>,
 }
 
 impl Cooling {
     pub(super) fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.waiting.iter().chain(self.passing.iter())
-    }
-
-    pub(super) fn blocks(&self) -> u64 {
-        self.waiting.blocks + self.passing.blocks
+        self.waiting.iter().chain(&self.passing)
     }
 }
 
@@ -28,7 +24,7 @@ impl Space {
     pub(in super::super) fn cool(&mut self, enabled: bool) {
         self.cooling.enabled = enabled;
         if !enabled {
-            std::mem::take(&mut self.cooling.waiting).list.into_iter().for_each(|run| self.set(run, false));
+            std::mem::take(&mut self.cooling.waiting).into_iter().for_each(|run| self.set_free(run));
         }
     }
 
@@ -37,14 +33,14 @@ impl Space {
         assert!(run.1 > 0, "F6: a run has blocks");
         match self.cooling.enabled {
             true => self.cooling.waiting.push(run),
-            false => self.set(run, false),
+            false => self.set_free(run),
         }
     }
 
     /// The blocks of which the device is to be told now, in order and joined. They are handed out after
     /// [`Space::passed`] (F6).
     pub(in super::super) fn take_cooling(&mut self) -> Vec<Run> {
-        let mut runs = std::mem::take(&mut self.cooling.waiting).list;
+        let mut runs = std::mem::take(&mut self.cooling.waiting);
         runs.sort_unstable();
         let blocks: u64 = runs.iter().map(|run| run.1).sum();
         let mut joined: Vec<Run> = Vec::with_capacity(runs.len());
@@ -54,13 +50,13 @@ impl Space {
                 _ => joined.push(run),
             }
         }
-        joined.iter().for_each(|run| self.cooling.passing.push(*run));
+        self.cooling.passing.extend(&joined);
         assert_eq!(blocks, joined.iter().map(|run| run.1).sum::<u64>(), "F6: no block is lost");
         joined
     }
 
     /// The device knows of all that was taken so.
     pub(in super::super) fn passed(&mut self) {
-        std::mem::take(&mut self.cooling.passing).list.into_iter().for_each(|run| self.set(run, false));
+        std::mem::take(&mut self.cooling.passing).into_iter().for_each(|run| self.set_free(run));
     }
 }

@@ -12,8 +12,10 @@
 use super::run::{Found, Search};
 use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
 use std::ops::{Range, RangeInclusive};
+use varve_format::pdata::BlockError;
 use varve_format::pdata::exception::{Exception, exception_key};
 use varve_format::pdata::node::{Key, Value};
+use varve_format::store::PART_SIZE;
 
 /// The map of what was preserved, named by its root.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +64,30 @@ impl Patch {
 }
 
 impl Preserved {
+    /// What `entry` says. One that contradicts the store is of another map, or of another time.
+    fn decode(self, pages: &Pages, entry: (Key, Value)) -> Result<Exception, Stop> {
+        let damaged = |error| Stop::Damaged(self.tree.root, error);
+        let exception = Exception::decode(entry.0, entry.1).map_err(damaged)?;
+        let Exception { part, parts, run, place, .. } = exception;
+        let fits_into_chunk = part + parts <= self.parts && (run == 1 || parts == self.parts);
+        let blocks = u64::from(run) * u64::from(parts);
+        let parts_max = u64::MAX / PART_SIZE / u64::from(self.parts);
+        if fits_into_chunk && exception.end() <= parts_max && place + blocks <= pages.end_block() {
+            return Ok(exception);
+        }
+        Err(damaged(BlockError::Invalid("preserved content lies beyond an end")))
+    }
+
+    /// What all of `entries` say.
+    pub(super) fn decode_all(self, pages: &Pages, entries: &[(Key, Value)]) -> Result<Vec<Exception>, Stop> {
+        entries.iter().map(|entry| self.decode(pages, *entry)).collect()
+    }
+
+    /// What the cursor stands at.
+    fn at(self, pages: &Pages, cursor: &Cursor) -> Result<Option<Exception>, Stop> {
+        cursor.entry().map(|entry| self.decode(pages, entry)).transpose()
+    }
+
     /// Where the parts from `first` to `end` are, as the first of `snapshots` finds them: the first content at or after
     /// it, up to the last.
     pub(super) fn find(
@@ -109,7 +135,7 @@ impl Preserved {
         let start = exception_key(chunk, *snapshots.start(), 0);
         cursor.seek_floor(pages, start)?;
         let mut run: Option<Exception> = None;
-        while let Some(entry) = cursor.entry().map(decode) {
+        while let Some(entry) = self.at(pages, cursor)? {
             let before = entry.key() < start;
             if !before && (entry.chunk > chunk || entry.snapshot > *snapshots.end() || search.is_done()) {
                 break;
@@ -128,7 +154,7 @@ impl Preserved {
             return Ok((run.end() - 1, Some(run).filter(|run| snapshots.contains(&run.snapshot))));
         }
         // Nothing lies between the last entry looked at and the next.
-        let next = cursor.entry().map(decode).map_or(u64::MAX, |entry| entry.chunk);
+        let next = self.at(pages, cursor)?.map_or(u64::MAX, |entry| entry.chunk);
         Ok((next, None))
     }
 
@@ -199,13 +225,13 @@ impl Preserved {
     /// How many whole chunks from that of `new` on, at most `wanted`, can be one run (R1).
     fn longest_run(self, pages: &mut Pages, new: Exception, wanted: u32) -> Result<u32, Stop> {
         let mut cursor = Cursor::floor(self.tree, pages, new.key())?;
-        if let Some(before) = cursor.entry().map(decode).filter(|before| before.key() < new.key()) {
+        if let Some(before) = self.at(pages, &cursor)?.filter(|before| before.key() < new.key()) {
             if new.key() < before.last_key() {
                 return Ok(1); // Of a run that is about to be cut a part will lie behind.
             }
             cursor.advance(pages)?;
         }
-        let Some(next) = cursor.entry().map(decode) else { return Ok(wanted) };
+        let Some(next) = self.at(pages, &cursor)? else { return Ok(wanted) };
         let free = u32::try_from(next.chunk.saturating_sub(new.chunk)).unwrap_or(u32::MAX);
         Ok(wanted.min(free).max(1))
     }
@@ -243,7 +269,8 @@ impl Preserved {
     /// The last entry before `key`.
     fn before(self, pages: &mut Pages, key: Key) -> Result<Option<Exception>, Stop> {
         let Some(key) = key.checked_sub(1) else { return Ok(None) };
-        Ok(self.tree.floor(pages, key)?.map(decode))
+        let found = self.tree.floor(pages, key)?;
+        found.map(|entry| self.decode(pages, entry)).transpose()
     }
 
     /// Both as one entry, if `new` goes on where `before` ends, in the origin and in the store.
@@ -302,15 +329,14 @@ impl Preserved {
     /// in the first of these that can be dealt with without looking beyond the leaf. The heir: its id and its parts.
     pub(super) fn sweep(
         self,
-        leaf: &[(Key, Value)],
+        leaf: &[Exception],
         looked: Range<usize>,
         leaving: u32,
         heir: Option<(u32, u64)>,
     ) -> Swept {
         let mut swept = Swept { end: looked.end, ..Swept::default() };
-        let mut kept: Vec<Exception> = leaf[..looked.start].iter().copied().map(decode).collect();
-        for (index, entry) in leaf.iter().copied().map(decode).enumerate().take(looked.end).skip(looked.start)
-        {
+        let mut kept: Vec<Exception> = leaf[..looked.start].to_vec();
+        for (index, entry) in leaf.iter().copied().enumerate().take(looked.end).skip(looked.start) {
             if entry.snapshot != leaving {
                 kept.push(entry);
                 continue;
@@ -337,8 +363,8 @@ impl Preserved {
                 }
             }
         }
-        swept.entries = kept.iter().map(|entry| (entry.key(), entry.value())).collect();
-        swept.entries.extend(&leaf[swept.end..]);
+        let entries = kept.iter().chain(&leaf[swept.end..]);
+        swept.entries = entries.map(|entry| (entry.key(), entry.value())).collect();
         swept
     }
 
@@ -374,10 +400,6 @@ impl Preserved {
         let run = u32::try_from(left.count / u64::from(self.parts)).expect("no longer than the entry");
         patch.put(Exception { run, ..self.entry(entry.snapshot, left, u64::from(self.parts)) });
     }
-}
-
-pub(super) fn decode((key, value): (Key, Value)) -> Exception {
-    Exception::decode(key, value).expect("what the map holds was encoded, and its checksum is sound")
 }
 
 /// `run` from `chunk` on.

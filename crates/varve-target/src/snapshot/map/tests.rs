@@ -131,7 +131,8 @@ impl Model {
                 let noted = Cell::new(0);
                 let mapping = Mapping { snapshot, extent, place };
                 let note = |mapping: Mapping| noted.set(noted.get() + mapping.extent.length);
-                block_on(map.write(mapping, Room::Ordinary, false, note)).expect("there is room");
+                let left = block_on(map.write_some(mapping, Room::Ordinary, false, usize::MAX, note));
+                assert!(left.expect("there is room").extent.is_empty());
                 assert_eq!(noted.get(), extent.length, "every step is told");
                 let content = self.snapshots.get_mut(&snapshot).expect("chosen");
                 content[first as usize..(first + count) as usize].copy_from_slice(&values);
@@ -228,18 +229,20 @@ impl Model {
         let mut from = Some(0);
         let mut last: Option<Key> = None;
         while let Some(key) = from {
-            let leaf = block_on(map.blocks.run(|pages| map.preserved.get().tree.leaf(pages, key)));
-            let leaf = leaf.expect("readable");
-            for entry in leaf.entries.into_iter().map(preserved::decode) {
+            let (entries, next) = block_on(map.preserved_leaf(key)).expect("readable");
+            for entry in entries {
                 assert!(last.is_none_or(|last| last < entry.key()), "R1: {entry:?}");
                 last = Some(entry.last_key());
             }
-            from = leaf.next;
+            from = next;
         }
         let blocks = RefCell::new(0);
-        let nodes = block_on(map.visit_blocks(|extent| *blocks.borrow_mut() += extent.length / PART_SIZE));
+        let nodes = block_on(map.visit_blocks(|extent| {
+            *blocks.borrow_mut() += extent.length / PART_SIZE;
+            true
+        }));
         let pages = map.blocks.pages();
-        assert_eq!(nodes, Ok(pages.nodes()));
+        assert_eq!(nodes.map(|visited| visited.nodes), Ok(pages.nodes()));
         let free = pages.room(Room::All) + pages.unreachable_blocks();
         let total = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
         assert_eq!(total - free, blocks.into_inner(), "every block has an owner or is free, or will be");
@@ -319,4 +322,33 @@ fn small_sequential_changes_become_one_entry_too() {
     let whole = Run { extent: parts(0, 400), source: Source::Store(500 * PART_SIZE) };
     assert_eq!(block_on(map.resolve(1, parts(0, 400))).expect("readable").0, [whole]);
     assert_eq!(block_on(map.missing(2, parts(0, 400))), Ok(vec![parts(0, 400)]));
+}
+
+/// How often a node is looked at, and others get their turn, while `entries` scattered parts of a snapshot are zeroed.
+fn cost_of_zeroing(entries: u64) -> (u64, u64) {
+    let map = new_map(64 << 20);
+    for part in 0..entries {
+        let place = (500 + part * 2) * PART_SIZE;
+        let mapping = Mapping { snapshot: 1, extent: parts(part * 2, 1), place };
+        assert_eq!(block_on(map.blocks.run(|pages| pages.claim((500 + part * 2, 1)))), Ok(true));
+        block_on(map.write(mapping, Room::Ordinary)).expect("there is room");
+    }
+    let before = map.blocks.pages().cache_use().hits;
+    let zeros = Mapping { snapshot: 1, extent: parts(0, entries * 2), place: ZEROS };
+    let (mut turns, mut zeroing) = (0, Box::pin(map.write(zeros, Room::Ordinary)));
+    let zeroed = std::future::poll_fn(|context| {
+        turns += 1;
+        zeroing.as_mut().poll(context)
+    });
+    block_on(zeroed).expect("there is room");
+    assert_eq!(all(&map, true).len(), 1, "one entry says it all");
+    (map.blocks.pages().cache_use().hits - before, turns)
+}
+
+#[test]
+fn zeroing_costs_in_proportion_to_the_fragments_and_lets_others_go_on() {
+    let (few, _) = cost_of_zeroing(1000);
+    let (many, turns) = cost_of_zeroing(8000);
+    assert!(many < few * 12, "{many} looks at nodes for eight times as many as {few} were for");
+    assert!(turns > 8000 / 512, "{turns} turns");
 }

@@ -6,8 +6,10 @@
 
 use super::run::{Found, advance};
 use crate::pdata::{Cursor, Pages, Room, Stop, Tree};
+use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
-use varve_format::pdata::written::{Written, written_key};
+use varve_format::pdata::written::{NO_PLACE, Written, written_key};
+use varve_format::store::PART_SIZE;
 
 /// The map of what was written, named by its root.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +18,50 @@ pub(super) struct WrittenMap {
 }
 
 impl WrittenMap {
+    /// What `entry` says. One that contradicts the store is of another map, or of another time.
+    fn decode(self, pages: &Pages, entry: (Key, Value)) -> Result<Written, Stop> {
+        let damaged = |error| Stop::Damaged(self.tree.root, error);
+        let written = Written::decode(entry.0, entry.1).map_err(damaged)?;
+        let lies_inside = written.place == NO_PLACE || written.place + written.count <= pages.end_block();
+        if lies_inside && written.end() <= u64::MAX / PART_SIZE {
+            return Ok(written);
+        }
+        Err(damaged(BlockError::Invalid("written content lies beyond an end")))
+    }
+
+    /// What all of `entries` say.
+    pub(super) fn decode_all(self, pages: &Pages, entries: &[(Key, Value)]) -> Result<Vec<Written>, Stop> {
+        entries.iter().map(|entry| self.decode(pages, *entry)).collect()
+    }
+
+    /// What the cursor stands at.
+    fn at(self, pages: &Pages, cursor: &Cursor) -> Result<Option<Written>, Stop> {
+        cursor.entry().map(|entry| self.decode(pages, entry)).transpose()
+    }
+
+    /// The last entry at or before `key`.
+    fn floor(self, pages: &mut Pages, key: Key) -> Result<Option<Written>, Stop> {
+        let found = self.tree.floor(pages, key)?;
+        found.map(|entry| self.decode(pages, entry)).transpose()
+    }
+
+    /// What `snapshot` has of the part `first`, and of those behind it, before `end`, that are alike: in one entry, or
+    /// in none.
+    fn find_first(self, pages: &mut Pages, snapshot: u32, first: u64, end: u64) -> Result<Found, Stop> {
+        assert!(first < end, "something is looked for");
+        let mut cursor = Cursor::floor(self.tree, pages, written_key(snapshot, first))?;
+        while let Some(entry) =
+            self.at(pages, &cursor)?.filter(|entry| written_key(snapshot, end) > entry.key())
+        {
+            if entry.snapshot == snapshot && first < entry.end() {
+                let hole = Found { first, count: entry.part.saturating_sub(first), place: None };
+                return Ok(if hole.count > 0 { hole } else { of(entry).clip(first, end).unwrap_or(hole) });
+            }
+            cursor.advance(pages)?;
+        }
+        Ok(Found { first, count: end - first, place: None })
+    }
+
     /// Where the parts from `first` to `end` of `snapshot` are that were written to it.
     pub(super) fn find(
         self,
@@ -28,7 +74,7 @@ impl WrittenMap {
         let mut at = first;
         let mut cursor = Cursor::floor(self.tree, pages, written_key(snapshot, first))?;
         while at < end {
-            let entry = cursor.entry().map(decode).filter(|entry| written_key(snapshot, end) > entry.key());
+            let entry = self.at(pages, &cursor)?.filter(|entry| written_key(snapshot, end) > entry.key());
             let Some(entry) = entry else { break };
             if entry.snapshot == snapshot && at < entry.end() {
                 let content = of(entry);
@@ -52,18 +98,17 @@ impl WrittenMap {
         snapshot: u32,
         content: Found,
     ) -> Result<Found, Stop> {
-        let old = self.find(pages, snapshot, content.first, content.end())?;
-        let old = *old.first().expect("what is looked for is found, or a hole");
+        let old = self.find_first(pages, snapshot, content.first, content.end())?;
         let place = content.place.expect("content has a place");
         let mut new = Written { snapshot, part: old.first, place, count: old.count };
         let mut puts: Vec<(Key, Value)> = Vec::new();
         let mut removes: Vec<Key> = Vec::new();
         let mut before = match new.key().checked_sub(1) {
-            Some(key) => self.tree.floor(pages, key)?.map(decode),
+            Some(key) => self.floor(pages, key)?,
             None => None,
         };
         if old.place.is_some() {
-            let whole = self.tree.floor(pages, new.key())?.map(decode).expect("W3: what was found is there");
+            let whole = self.floor(pages, new.key())?.expect("W3: what was found is there");
             if whole.part < new.part {
                 let head = Written { count: new.part - whole.part, ..whole };
                 puts.push((head.key(), head.value()));
@@ -94,8 +139,10 @@ impl WrittenMap {
         room: Room,
         snapshot: u32,
     ) -> Result<Option<Found>, Stop> {
-        let first = Cursor::ceiling(self.tree, pages, written_key(snapshot, 0))?.entry().map(decode);
-        let Some(entry) = first.filter(|entry| entry.snapshot == snapshot) else { return Ok(None) };
+        let cursor = Cursor::ceiling(self.tree, pages, written_key(snapshot, 0))?;
+        let Some(entry) = self.at(pages, &cursor)?.filter(|entry| entry.snapshot == snapshot) else {
+            return Ok(None);
+        };
         self.tree.patch(pages, &[entry.key()], &[], room)?;
         Ok(Some(of(entry)))
     }
@@ -108,8 +155,4 @@ fn goes_on(before: Written, new: Written) -> bool {
 
 pub(super) fn of(entry: Written) -> Found {
     Found { first: entry.part, count: entry.count, place: Some(entry.place) }
-}
-
-pub(super) fn decode((key, value): (Key, Value)) -> Written {
-    Written::decode(key, value).expect("what the map holds was encoded, and its checksum is sound")
 }

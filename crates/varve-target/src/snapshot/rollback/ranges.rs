@@ -48,6 +48,24 @@ impl Ranges {
         assert!(self.bytes >= extent.length, "Y1: {extent:?} is in the set");
     }
 
+    /// Takes `extent` out of the set.
+    pub(in crate::snapshot) fn remove(&mut self, extent: Extent) {
+        while let Some((&start, &end)) = self.ends.range(..extent.end()).next_back()
+            && end > extent.offset
+            && !extent.is_empty()
+        {
+            self.ends.remove(&start);
+            self.bytes -= end - start;
+            for side in [(start, extent.offset.max(start)), (extent.end().min(end), end)] {
+                if side.0 < side.1 {
+                    self.ends.insert(side.0, side.1);
+                    self.bytes += side.1 - side.0;
+                }
+            }
+        }
+        assert!(extent.is_empty() || self.gaps(extent) == [extent], "Y1: nothing of {extent:?} is left");
+    }
+
     /// What of `extent` is not in the set, in order.
     pub(in crate::snapshot) fn gaps(&self, extent: Extent) -> Vec<Extent> {
         let before = self.ends.range(..=extent.offset).next_back();
@@ -90,6 +108,19 @@ mod tests {
         assert_eq!((joined.count(), joined.bytes()), (2, 40));
         assert_eq!(set(&[(10, 20), (30, 40), (5, 50)]), set(&[(5, 50)]));
         assert_eq!(set(&[(10, 40), (20, 30)]), set(&[(10, 40)]));
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_what_lies_on_both_sides() {
+        let mut ranges = set(&[(10, 20), (30, 40), (50, 60)]);
+        ranges.remove(Extent::between(15, 52));
+        assert_eq!(ranges, set(&[(10, 15), (52, 60)]), "Y1");
+        ranges.remove(Extent::between(54, 56));
+        assert_eq!(ranges, set(&[(10, 15), (52, 54), (56, 60)]));
+        ranges.remove(Extent::between(15, 52));
+        assert_eq!((ranges.count(), ranges.bytes()), (3, 11));
+        ranges.remove(Extent::between(0, 100));
+        assert_eq!(ranges, Ranges::default());
     }
 
     #[test]

@@ -5,15 +5,16 @@ use crate::pdata::{InUse, Pages, Stop};
 use crate::snapshot::map::{Run, Source};
 use crate::snapshot::{Sabotage, SnapshotStore};
 use varve_block::{
-    Allocation, Buffer, Device, Durability, Extent, GIB, Io, IoError, LockMode, Outcome, RangeGuard,
+    Allocation, Buffer, Device, Durability, Extent, Io, IoError, LockMode, MIB, Outcome, RangeGuard,
     StatusRun, ZeroOptions,
 };
 use varve_format::store::PART_SIZE;
 
 /// Stands for the origin in the order of snapshots: newer than all of them.
 pub(in crate::snapshot) const ORIGIN: u64 = u64::MAX;
-/// How many bytes one question about allocation looks at: the answer may cover less than was asked.
-const STATUS_BYTES: u64 = GIB;
+/// How many bytes one question about allocation looks at: the answer may cover less than was asked, and takes a few
+/// thousand runs of memory and one look at the maps at most.
+const STATUS_BYTES: u64 = 16 * MIB;
 /// How much a change restores at least when many ranges are restored ahead of the doses, in chunks.
 const REGION_CHUNKS: u64 = 16;
 
@@ -271,11 +272,7 @@ impl SnapshotStore {
         let Some(overwriting) = overwriting.filter(|overwriting| !overwriting.replaced.is_empty()) else {
             return device.submit(io).await;
         };
-        let flush = matches!(io, Io::Discard { .. });
-        let outcome = device.submit(durable(io)).await?;
-        if flush {
-            device.flush().await?; // K3
-        }
+        let outcome = device.submit(durable(io)).await?; // K3
         match self.mark(overwriting.replaced).await {
             Ok(()) => Ok(outcome),
             // The log has nothing of it: the parts are pending as before.
@@ -306,7 +303,7 @@ impl SnapshotStore {
     }
 }
 
-/// The same change, acknowledged only once it is durable. Discards have no such form.
+/// The same change, acknowledged only once it is durable. (Discards replace nothing: they never come here.)
 fn durable(io: Io) -> Io {
     let durability = Durability::Durable;
     match io {

@@ -1,0 +1,185 @@
+//! Reading the log behind the last checkpoint, and applying it. The invariants R2 to R4 of the parent.
+
+use super::super::contents::apply;
+use super::super::map::report;
+use super::super::{StoreError, blocks_of, index};
+use super::{Loaded, read_block};
+use crate::pdata::{Pace, Room};
+use varve_block::{Arena, Device, Extent, MIB, align_down};
+use varve_format::store::{BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, ZEROS, data_checksum};
+
+/// How far behind a damaged record the next one is looked for: it lies behind the data of the damaged one, where the free
+/// space allowed it.
+const LOOK_AHEAD_BYTES: u64 = 8 * MIB;
+
+/// What lies where the log goes on.
+pub(in crate::snapshot) enum Next {
+    /// The record that should.
+    Record(EntryBlock),
+    /// Something else: the log ends here.
+    End,
+    /// A block of a log that is not what it was: a record that a crash has torn, or damage.
+    Damaged,
+}
+
+impl Loaded {
+    pub(super) async fn apply(&mut self, entry: &Entry) -> Result<(), StoreError> {
+        apply(&self.map, &self.contents, Room::All, entry).await?;
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// Marks what an accepted entry or record leads to as in use: since the last checkpoint it is.
+    async fn claim(&self, extent: Extent) -> Result<(), StoreError> {
+        let run = blocks_of(extent);
+        match self.blocks.run(|pages| pages.claim(run)).await.map_err(report)? {
+            true => Ok(()),
+            false => Err(StoreError::Corrupt(
+                "two owners share a place in the exception store, or it has no such place",
+            )),
+        }
+    }
+
+    pub(super) async fn replay(&mut self, store: &Device, arena: &Arena) -> Result<(), StoreError> {
+        let mut records: Vec<EntryBlock> = Vec::new();
+        loop {
+            let (address, sequence) = self.log_end(&records);
+            match self.next_record(store, arena, address, sequence).await? {
+                Next::Record(block) => records.push(block),
+                Next::End => break,
+                Next::Damaged if self.log_goes_on(store, arena, address, sequence).await? => {
+                    return Err(StoreError::Corrupt(
+                        "a record of the log is damaged, and the log goes on behind it",
+                    ));
+                }
+                Next::Damaged => break,
+            }
+        }
+        if let Some(last) = records.pop()
+            && is_whole(&last, store, arena).await?
+        {
+            records.push(last);
+        }
+        for record in &records {
+            self.claim_record(record).await?; // R4
+        }
+        for record in &records {
+            self.accept(record).await?;
+        }
+        Ok(())
+    }
+
+    /// Where the log goes on behind `records`, and with which number.
+    pub(in crate::snapshot) fn log_end(&self, records: &[EntryBlock]) -> (u64, u64) {
+        records.last().map_or((self.log.next, self.log.sequence), |block| (block.next, block.sequence + 1))
+    }
+
+    /// R2: whether a record lies behind the one at `address` that should have number `sequence` and is damaged: then that
+    /// was not torn by a crash. Looks where the next one lies as a rule.
+    async fn log_goes_on(
+        &self,
+        store: &Device,
+        arena: &Arena,
+        address: u64,
+        sequence: u64,
+    ) -> Result<bool, StoreError> {
+        assert!(address.is_multiple_of(PART_SIZE), "R2: records begin with a block");
+        let end = store.shape().size.min(address + LOOK_AHEAD_BYTES);
+        let behind = Extent::between(address, align_down(end, PART_SIZE));
+        for (_, piece) in behind.pieces(MIB) {
+            let blocks = store.read(piece.offset, arena.take(index(piece.length))).await?;
+            for (at, block) in (piece.offset..).step_by(index(PART_SIZE)).zip(blocks.chunks(index(PART_SIZE)))
+            {
+                if self.later_record(block, at, sequence).is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// The record in `block`, at `address`, if it is one of this log behind number `sequence`.
+    pub(in crate::snapshot) fn later_record(
+        &self,
+        block: &[u8],
+        address: u64,
+        sequence: u64,
+    ) -> Option<EntryBlock> {
+        assert_eq!(block.len() as u64, PART_SIZE, "a record begins with a block");
+        let block = EntryBlock::decode(block, BlockKind::Log, address).ok()?;
+        let of_this_log =
+            block.store == self.superblock.store && block.generation == self.superblock.generation;
+        (of_this_log && block.sequence > sequence).then_some(block)
+    }
+
+    /// The record at `address`, if it is the one with this number.
+    pub(in crate::snapshot) async fn next_record(
+        &self,
+        store: &Device,
+        arena: &Arena,
+        address: u64,
+        sequence: u64,
+    ) -> Result<Next, StoreError> {
+        let bytes = read_block(store, arena, address).await?;
+        let block = match EntryBlock::decode(&bytes, BlockKind::Log, address) {
+            Ok(block) => block,
+            Err(StoreFormatError::Version(version)) => {
+                return Err(StoreError::Format(StoreFormatError::Version(version)));
+            }
+            Err(StoreFormatError::Absent) => return Ok(Next::End),
+            Err(_) => return Ok(Next::Damaged),
+        };
+        if block.store != self.superblock.store {
+            return Ok(Next::End);
+        }
+        if block.generation > self.superblock.generation {
+            return Err(StoreError::Corrupt("the newest superblock of the exception store was lost")); // R3
+        }
+        let expected = block.generation == self.superblock.generation && block.sequence == sequence;
+        Ok(if expected { Next::Record(block) } else { Next::End })
+    }
+
+    async fn claim_record(&self, block: &EntryBlock) -> Result<(), StoreError> {
+        self.claim(Extent::new(block.next, PART_SIZE)).await?;
+        for entry in &block.entries {
+            if let Entry::Preserved { mapping, .. } | Entry::Written(mapping) = entry
+                && mapping.place != ZEROS
+            {
+                self.claim(Extent::new(mapping.place, mapping.extent.length)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn accept(&mut self, block: &EntryBlock) -> Result<(), StoreError> {
+        for entry in &block.entries {
+            self.apply(entry).await?;
+        }
+        self.log.blocks.push(Extent::new(block.address, PART_SIZE));
+        (self.log.sequence, self.log.next) = (block.sequence + 1, block.next);
+        while self.write_back && self.blocks.pages().wants_commit() {
+            self.blocks.write_back(Pace::Prompt).await.map_err(report)?;
+        }
+        Ok(())
+    }
+}
+
+/// R2: whether the data that a record preserves is what its checksums say.
+pub(in crate::snapshot) async fn is_whole(
+    block: &EntryBlock,
+    store: &Device,
+    arena: &Arena,
+) -> Result<bool, StoreError> {
+    for entry in &block.entries {
+        let Entry::Preserved { mapping, checksum } = entry else { continue };
+        let place = Extent::checked(mapping.place, mapping.extent.length);
+        let Some(place) = place.filter(|place| place.end() <= store.shape().size) else {
+            return Err(StoreError::Corrupt("preserved content lies beyond the end of the exception store"));
+        };
+        let data = store.read(place.offset, arena.take(index(place.length))).await?;
+        if data_checksum(&data) != *checksum {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}

@@ -1,0 +1,148 @@
+//! What can be saved of a store with damaged nodes or log records: its metadata as text, with what is lost said aloud.
+//!
+//! Superblock and table must be readable: they say which maps and which snapshots there are, and nothing else does.
+//!
+//! Invariants:
+//! - Z1. Nothing is guessed: where it cannot be known what a snapshot shows, it shows zeros in the salvaged store, and the
+//!   bytes are named. What it wrote itself, or finds before anything that is lost, is known.
+//! - Z2. Between two entries of a map that follow each other all around a damaged node, any key may have been, and a run
+//!   that begins there ends before the next key (R1 of `map/preserved.rs`).
+//! - Z3. No place is given to two pieces of content: of two that claim it, the second is lost.
+
+mod saved;
+
+use super::map::Readable;
+use super::recover::{Loaded, Next, Reading, is_whole, load_table};
+use super::text::{Head, text_of};
+use super::{StoreError, index};
+use saved::Saved;
+use std::collections::BTreeMap;
+use varve_block::{Arena, Device, Extent, IoError, MIB, align_down};
+use varve_format::store::{Entry, EntryBlock, PART_SIZE};
+
+/// What could be saved of a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Salvage {
+    /// Its metadata, for [`super::restore_store`].
+    pub text: String,
+    /// Which bytes of which snapshots are lost; they are zeros in the text. Snapshots by name, the oldest first.
+    pub lost: Vec<(String, Vec<Extent>)>,
+    /// How many records of the log are lost. What was first changed when they were written cannot be told from what was
+    /// not changed, in the snapshots that are named `doubtful`.
+    pub lost_records: u64,
+    /// The snapshots that may show newer content, anywhere.
+    pub doubtful: Vec<String>,
+}
+
+/// Reads all of the store on `device` that can be read. Writes nothing. An error if superblock or table are damaged.
+pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, StoreError> {
+    let loaded = load_table(device, arena, Reading::only()).await?;
+    let sizes = loaded.contents.borrow().snapshots.values().map(|one| (one.id, one.size)).collect();
+    let mut saved = Saved::new(loaded.map.chunk_size(), sizes);
+    let mut items = Vec::new();
+    loaded.map.readable(false, |item| items.push(item)).await?;
+    saved.add_preserved(&items);
+    items.clear();
+    loaded.map.readable(true, |item| items.push(item)).await?;
+    saved.add_written(&items);
+    let log = all_records(&loaded, device, arena).await?;
+    let mut contents = loaded.contents.borrow_mut();
+    let mut doubtful: BTreeMap<u64, String> = BTreeMap::new();
+    let mut written = Vec::new();
+    let mut expected = loaded.log.sequence;
+    for record in &log.records {
+        if record.sequence != expected {
+            doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
+        }
+        expected = record.sequence + 1;
+        for entry in &record.entries {
+            match entry {
+                Entry::Preserved { mapping, .. } => {
+                    saved.log_preserved(*mapping, contents.heir(mapping.snapshot + 1));
+                }
+                Entry::Written(mapping) => written.push(*mapping),
+                Entry::Bytes { .. } => {}
+                // What it stands on may have been in a record that is lost.
+                other => drop(contents.apply(other)),
+            }
+        }
+    }
+    saved.log_written(&written);
+    let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
+    let lost = saved.lost(|id| contents.visible_one(id).map_or(0, |one| one.size));
+    let text = text_of(Head::of(&loaded.superblock, &contents), &contents, &saved.mappings(&lost));
+    let lost =
+        lost.into_iter().filter_map(|(id, lost)| Some((names.get(&id)?.clone(), lost.iter().collect())));
+    doubtful.retain(|id, _| names.contains_key(id));
+    assert!(log.lost > 0 || doubtful.is_empty(), "Z1: nobody is doubted without a reason");
+    Ok(Salvage {
+        text,
+        lost: lost.collect(),
+        lost_records: log.lost,
+        doubtful: doubtful.into_values().collect(),
+    })
+}
+
+/// The log, as far as it can be read.
+struct Log {
+    records: Vec<EntryBlock>,
+    /// How many of them are missing in between.
+    lost: u64,
+}
+
+/// The records of the log in order, those behind a damaged one too, wherever they lie.
+async fn all_records(loaded: &Loaded, device: &Device, arena: &Arena) -> Result<Log, StoreError> {
+    let mut records: Vec<EntryBlock> = Vec::new();
+    loop {
+        let (address, sequence) = loaded.log_end(&records);
+        match loaded.next_record(device, arena, address, sequence).await {
+            Ok(Next::Record(record)) => records.push(record),
+            Ok(Next::End | Next::Damaged) | Err(StoreError::Io(IoError::Medium | IoError::Corrupt)) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let (_, sequence) = loaded.log_end(&records);
+    let later = later_records(loaded, device, arena, sequence).await?;
+    let lost = later.last_key_value().map_or(0, |(last, _)| last - sequence + 1 - later.len() as u64);
+    records.extend(later.into_values());
+    if let Some(last) = records.pop()
+        && is_whole(&last, device, arena).await.unwrap_or(true)
+    {
+        records.push(last);
+    }
+    assert!(records.is_sorted_by_key(|record| record.sequence), "S3: records stand in order");
+    Ok(Log { records, lost })
+}
+
+/// The records behind number `sequence`, by their numbers. Reads all of the device.
+async fn later_records(
+    loaded: &Loaded,
+    device: &Device,
+    arena: &Arena,
+    sequence: u64,
+) -> Result<BTreeMap<u64, EntryBlock>, StoreError> {
+    let mut found = BTreeMap::new();
+    let all = Extent::new(0, align_down(device.shape().size, PART_SIZE));
+    assert!(all.is_aligned(PART_SIZE), "whole blocks are read");
+    for (_, piece) in all.pieces(MIB) {
+        let mut blocks: Vec<(u64, varve_block::Buffer)> = Vec::new();
+        match device.read(piece.offset, arena.take(index(piece.length))).await {
+            Ok(buffer) => blocks.push((piece.offset, buffer)),
+            Err(IoError::Gone) => return Err(IoError::Gone.into()),
+            Err(_) => {
+                for (_, part) in piece.pieces(PART_SIZE) {
+                    let read = device.read(part.offset, arena.take(index(PART_SIZE))).await;
+                    blocks.extend(read.ok().map(|buffer| (part.offset, buffer)));
+                }
+            }
+        }
+        for (offset, buffer) in &blocks {
+            let places = (*offset..).step_by(index(PART_SIZE));
+            for (address, block) in places.zip(buffer.chunks(index(PART_SIZE))) {
+                let record = loaded.later_record(block, address, sequence);
+                found.extend(record.map(|record| (record.sequence, record)));
+            }
+        }
+    }
+    Ok(found)
+}

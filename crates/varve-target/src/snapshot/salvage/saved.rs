@@ -1,0 +1,268 @@
+//! What is known of the content of snapshots, piece by piece, and where nothing is.
+
+use super::Readable;
+use crate::snapshot::map::Heir;
+use crate::snapshot::rollback::Ranges;
+use std::collections::BTreeMap;
+use varve_block::Extent;
+use varve_format::pdata::exception::exception_key;
+use varve_format::pdata::node::Key;
+use varve_format::store::{Entry, Mapping, PART_SIZE, ZEROS};
+
+/// Content of one snapshot, nothing twice.
+#[derive(Default)]
+struct Pieces {
+    covered: Ranges,
+    mappings: Vec<Mapping>,
+}
+
+/// What is known, and what is not.
+pub(super) struct Saved {
+    chunk_size: u64,
+    /// The sizes of the snapshots that existed before the log.
+    sizes: BTreeMap<u64, u64>,
+    preserved: BTreeMap<u64, Pieces>,
+    written: BTreeMap<u64, Pieces>,
+    /// Places that content has (Z3).
+    places: Ranges,
+    /// Bytes of snapshots of which it is not known where they are.
+    lost: BTreeMap<u64, Ranges>,
+}
+
+impl Saved {
+    /// Nothing is known yet of the snapshots with these sizes.
+    pub(super) fn new(chunk_size: u64, sizes: BTreeMap<u64, u64>) -> Self {
+        Self {
+            chunk_size,
+            sizes,
+            preserved: BTreeMap::new(),
+            written: BTreeMap::new(),
+            places: Ranges::default(),
+            lost: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the place of a mapping; whether nobody has it (Z3).
+    fn claim(&mut self, mapping: Mapping) -> bool {
+        assert!(mapping.extent.is_aligned(PART_SIZE), "P1: whole parts have places");
+        let place = Extent::new(mapping.place, mapping.extent.length);
+        let alone = mapping.place == ZEROS || self.places.gaps(place) == [place];
+        if alone && mapping.place != ZEROS {
+            self.places.insert(place);
+        }
+        alone
+    }
+
+    fn lose(&mut self, snapshot: u64, extent: Extent) {
+        assert!(extent.is_aligned(PART_SIZE), "Z1: whole parts are lost");
+        let size = self.sizes.get(&snapshot).copied().unwrap_or(0);
+        if let Some(inside) = extent.intersect(Extent::new(0, size)) {
+            self.lost.entry(snapshot).or_default().insert(inside);
+        }
+    }
+
+    /// What the map of preserved content says, in its order.
+    pub(super) fn add_preserved(&mut self, items: &[Readable]) {
+        for (number, item) in items.iter().enumerate() {
+            match *item {
+                Readable::Found { mapping, .. } if self.claim(mapping) => {
+                    fill(&mut self.preserved, mapping.snapshot, mapping);
+                }
+                Readable::Found { mapping, .. } => {
+                    let readers: Vec<u64> =
+                        self.sizes.range(..=mapping.snapshot).map(|(id, _)| *id).collect();
+                    readers.into_iter().for_each(|id| self.lose(id, mapping.extent));
+                }
+                Readable::Lost(low, high) => {
+                    let begin = before(items, number).map_or(low, |key| low.max(key + 1));
+                    let end = behind(items, number).or(high.filter(|_| number + 1 < items.len()));
+                    let ids: Vec<u64> = self.sizes.keys().copied().collect();
+                    ids.into_iter().for_each(|id| self.lose_preserved(id, begin, end));
+                }
+            }
+        }
+    }
+
+    /// Z2: keys from `begin` on, up to `end`, are lost: which bytes of snapshot `id` might they have been about?
+    fn lose_preserved(&mut self, id: u64, begin: Key, end: Option<Key>) {
+        let Ok(short) = u32::try_from(id) else { return };
+        let chunk = |key: Key| (key >> 64) as u64;
+        let first = chunk(begin);
+        let whole = self.sizes.get(&id).copied().unwrap_or(0).div_ceil(self.chunk_size);
+        // The last chunk of which one of its keys, from this snapshot's on, is before the end.
+        let behind = match end {
+            Some(end) if exception_key(chunk(end), short, 0) < end => chunk(end) + 1,
+            Some(end) => chunk(end),
+            None => whole,
+        };
+        if first >= behind.min(whole) {
+            return;
+        }
+        let bytes = |chunk: u64| chunk.saturating_mul(self.chunk_size);
+        let all = Extent::between(bytes(first), bytes(behind.min(whole)));
+        // In the first chunk what this snapshot finds before the first lost key is known.
+        let known: Vec<Extent> = {
+            let in_first = Extent::new(bytes(first), self.chunk_size);
+            let last = (begin >> 32) as u32;
+            let owners = self.preserved.range(id..=u64::from(last).max(id));
+            let entries =
+                owners.flat_map(|(owner, pieces)| pieces.mappings.iter().map(move |one| (*owner, one)));
+            let before = entries.filter(|(owner, one)| {
+                let part = one.extent.offset.max(in_first.offset) - in_first.offset;
+                let key = exception_key(
+                    first,
+                    u32::try_from(*owner).unwrap_or(u32::MAX),
+                    (part / PART_SIZE) as u32,
+                );
+                one.extent.intersect(in_first).is_some() && key < begin
+            });
+            before.filter_map(|(_, one)| one.extent.intersect(in_first)).collect()
+        };
+        let mut lost = Ranges::default();
+        lost.insert(all);
+        known.into_iter().for_each(|extent| lost.remove(extent));
+        lost.iter().for_each(|extent| self.lose(id, extent));
+    }
+
+    /// What the map of written content says, in its order.
+    pub(super) fn add_written(&mut self, items: &[Readable]) {
+        for (number, item) in items.iter().enumerate() {
+            match *item {
+                Readable::Found { mapping, .. } if self.claim(mapping) => {
+                    fill(&mut self.written, mapping.snapshot, mapping);
+                }
+                Readable::Found { mapping, .. } => self.lose(mapping.snapshot, mapping.extent),
+                Readable::Lost(low, high) => {
+                    let begin = before(items, number).map_or(low, |key| low.max(key + 1));
+                    let end = behind(items, number).or(high.filter(|_| number + 1 < items.len()));
+                    let at = |key: Key| ((key >> 64) as u64, (key as u64).saturating_mul(PART_SIZE));
+                    let (first, from) = at(begin);
+                    let (last, until) = end.map_or((u64::MAX, 0), at);
+                    let concerned: Vec<(u64, u64)> =
+                        self.sizes.range(first..=last.max(first)).map(|(id, size)| (*id, *size)).collect();
+                    for (id, size) in concerned {
+                        let start = if id == first { from } else { 0 };
+                        let stop = if id == last { until } else { size };
+                        self.lose(id, Extent::between(start, stop.max(start)));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a record of the log has preserved, for `heir`, the newest snapshot that was there.
+    pub(super) fn log_preserved(&mut self, mapping: Mapping, heir: Heir) {
+        let Some((heir, size)) = heir else { return };
+        let Some(inside) = mapping.extent.intersect(Extent::new(0, size)) else { return };
+        let needed = clip(mapping, inside);
+        let mut known = Ranges::default();
+        for (_, pieces) in self.preserved.range(heir..=mapping.snapshot.max(heir)) {
+            pieces.covered.iter().for_each(|extent| known.insert(extent));
+        }
+        for gap in known.gaps(inside) {
+            let piece = Mapping { snapshot: heir, ..clip(needed, gap) };
+            if !self.claim(piece) {
+                self.lose(heir, gap);
+                continue;
+            }
+            fill(&mut self.preserved, heir, piece);
+            if heir == mapping.snapshot
+                && let Some(lost) = self.lost.get_mut(&heir)
+            {
+                lost.remove(gap); // It was found to be missing: nothing that is lost was about it.
+            }
+        }
+    }
+
+    /// What records of the log say was written, in their order.
+    pub(super) fn log_written(&mut self, mappings: &[Mapping]) {
+        let mut latest: BTreeMap<u64, Pieces> = BTreeMap::new();
+        for mapping in mappings.iter().rev() {
+            fill(&mut latest, mapping.snapshot, *mapping);
+        }
+        for (id, pieces) in latest {
+            let older = self.written.remove(&id).unwrap_or_default();
+            for mapping in &older.mappings {
+                self.places.remove(Extent::new(mapping.place, mapping.extent.length));
+            }
+            for mapping in pieces.mappings.into_iter().chain(older.mappings) {
+                let pieces = self.written.entry(id).or_default();
+                for gap in pieces.covered.gaps(mapping.extent) {
+                    fill_one(pieces, clip(mapping, gap));
+                }
+            }
+            let kept = self.written.get(&id).map(|pieces| pieces.mappings.clone()).unwrap_or_default();
+            let taken: Vec<Mapping> = kept.into_iter().filter(|mapping| !self.claim(*mapping)).collect();
+            for mapping in taken {
+                self.written.entry(id).or_default().mappings.retain(|known| *known != mapping);
+                self.written.entry(id).or_default().covered.remove(mapping.extent);
+                self.lose(id, mapping.extent);
+            }
+        }
+    }
+
+    /// What is lost of each snapshot, as far as it is not longer than `size_of` says.
+    pub(super) fn lost(&self, size_of: impl Fn(u64) -> u64) -> BTreeMap<u64, Ranges> {
+        let mut all = self.lost.clone();
+        for (id, lost) in &mut all {
+            let written = self.written.get(id);
+            written.iter().for_each(|pieces| pieces.covered.iter().for_each(|extent| lost.remove(extent)));
+            lost.remove(Extent::between(size_of(*id), u64::MAX));
+        }
+        all.retain(|_, lost| lost.bytes() > 0);
+        assert!(all.keys().all(|id| self.sizes.contains_key(id)), "Z1: who loses something was there");
+        all
+    }
+
+    /// Everything that is known, and zeros for what is not (Z1).
+    pub(super) fn mappings(&self, lost: &BTreeMap<u64, Ranges>) -> Vec<Entry> {
+        let preserved = self.preserved.values().flat_map(|pieces| &pieces.mappings);
+        let preserved = preserved.map(|mapping| Entry::Preserved { mapping: *mapping, checksum: 0 });
+        let written =
+            self.written.values().flat_map(|pieces| &pieces.mappings).map(|one| Entry::Written(*one));
+        let zeros = lost.iter().flat_map(|(id, lost)| {
+            lost.iter().map(|extent| Entry::Written(Mapping { snapshot: *id, extent, place: ZEROS }))
+        });
+        preserved.chain(written).chain(zeros).collect()
+    }
+}
+
+fn fill(all: &mut BTreeMap<u64, Pieces>, id: u64, mapping: Mapping) {
+    let pieces = all.entry(id).or_default();
+    for gap in pieces.covered.gaps(mapping.extent) {
+        fill_one(pieces, clip(mapping, gap));
+    }
+}
+
+fn fill_one(pieces: &mut Pieces, mapping: Mapping) {
+    assert!(
+        !mapping.extent.is_empty() && pieces.covered.gaps(mapping.extent) == [mapping.extent],
+        "nothing twice"
+    );
+    pieces.covered.insert(mapping.extent);
+    pieces.mappings.push(mapping);
+}
+
+/// The part of `mapping` that is `extent`.
+fn clip(mapping: Mapping, extent: Extent) -> Mapping {
+    assert!(mapping.extent.contains(extent), "a part of it");
+    let inside = extent.offset - mapping.extent.offset;
+    let place = if mapping.place == ZEROS { ZEROS } else { mapping.place + inside };
+    Mapping { extent, place, ..mapping }
+}
+
+/// The last key that the last entry before `number` stands for.
+fn before(items: &[Readable], number: usize) -> Option<Key> {
+    items[..number].iter().rev().find_map(|item| match item {
+        Readable::Found { last_key, .. } => Some(*last_key),
+        Readable::Lost(..) => None,
+    })
+}
+
+/// The key of the first entry behind `number`.
+fn behind(items: &[Readable], number: usize) -> Option<Key> {
+    items[number + 1..].iter().find_map(|item| match item {
+        Readable::Found { key, .. } => Some(*key),
+        Readable::Lost(..) => None,
+    })
+}

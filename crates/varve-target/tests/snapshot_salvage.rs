@@ -1,0 +1,238 @@
+//! Stores with damaged nodes and log records: what can be read is saved, what cannot is named, and nothing is made up.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use varve_block::{Device, Durability, Extent, KIB, MIB};
+use varve_format::store::{BlockKind, EntryBlock};
+use varve_sim::{CrashKind, Random, SimDisk, World, run_seeds, test_name};
+use varve_target::snapshot::{
+    FormatOptions, NewSnapshot, Salvage, SnapshotStore, StoreError, StoreOptions, Uuid, dump_store,
+    restore_store, salvage_store,
+};
+
+const PART: u64 = 4 * KIB;
+const PARTS: usize = 1024;
+const STORE_SIZE: u64 = 8 * MIB;
+
+/// A volume with snapshots, and what each part of them holds.
+struct Host {
+    world: Rc<World>,
+    origin: SimDisk,
+    disk: SimDisk,
+    options: StoreOptions,
+    now: Vec<u8>,
+    snapshots: BTreeMap<String, (u64, Vec<u8>)>,
+}
+
+impl Host {
+    fn new(seed: u64) -> Host {
+        let world = Rc::new(World::new(seed));
+        let log_records = world.random().between(2, 60);
+        Host {
+            world,
+            origin: SimDisk::new(PARTS as u64 * PART),
+            disk: SimDisk::new(STORE_SIZE),
+            options: StoreOptions { log_records, ..StoreOptions::default() },
+            now: vec![0; PARTS],
+            snapshots: BTreeMap::new(),
+        }
+    }
+
+    async fn open(&self, disk: &SimDisk) -> Result<Rc<SnapshotStore>, StoreError> {
+        let (origin, store) = (self.origin.device(&self.world), disk.device(&self.world));
+        SnapshotStore::open(origin, store, self.world.arena(), self.world.clock(), self.options).await
+    }
+
+    async fn fill(&self, device: &Device, part: usize, count: usize, byte: u8) {
+        let data = self.world.arena().copy(&vec![byte; count * PART as usize]);
+        device.write(part as u64 * PART, data, Durability::Volatile).await.expect("there is space");
+    }
+
+    async fn bytes(&self, device: &Device) -> Vec<u8> {
+        let content = device.read(0, self.world.arena().take(PARTS * PART as usize)).await.expect("readable");
+        content.chunks(PART as usize).map(|part| part[0]).collect()
+    }
+
+    /// Changes of the volume and of its snapshots, which come and go.
+    async fn live(&mut self, random: &mut Random) {
+        let device = self.disk.device(&self.world);
+        let chunk_size = *random.pick(&[PART, 4 * PART]);
+        let format = FormatOptions { chunk_size, ..FormatOptions::new(Uuid::from_u128(9)) };
+        SnapshotStore::format(&device, &self.world.arena(), format).await.expect("large enough");
+        let store = self.open(&self.disk).await.expect("just formatted");
+        let front = store.origin();
+        for step in 0..random.between(300, 900) {
+            if step % 150 == 0 {
+                let name = format!("s{step}");
+                let new = NewSnapshot { name: name.clone(), read_only: false, held: false };
+                let id = store.create(&new).await.expect("there is space");
+                self.snapshots.insert(name, (id, self.now.clone()));
+            }
+            let byte = u8::try_from(random.between(1, 250)).expect("small");
+            let (part, count) = (random.index(PARTS - 4), random.between(1, 4) as usize);
+            if random.chance(1, 5) {
+                let names: Vec<String> = self.snapshots.keys().cloned().collect();
+                let (id, content) = self.snapshots.get_mut(random.pick(&names)).expect("listed");
+                content[part..part + count].fill(byte);
+                let view = store.snapshot(*id).expect("there");
+                self.fill(&view, part, count, byte).await;
+                if random.chance(1, 4) {
+                    view.flush().await.expect("no faults");
+                }
+            } else {
+                self.now[part..part + count].fill(byte);
+                self.fill(&front, part, count, byte).await;
+            }
+            if random.chance(1, 200) && self.snapshots.len() > 2 {
+                let name = self.snapshots.keys().nth(1).expect("there are more").clone();
+                let (id, _) = self.snapshots.remove(&name).expect("listed");
+                match random.chance(1, 2) {
+                    true => store.remove(id).await.expect("not held"),
+                    false => store.begin_removal(id).await.expect("not held"),
+                }
+            }
+        }
+        let (id, _) = self.snapshots.values().next().expect("there is one");
+        store.snapshot(*id).expect("there").flush().await.expect("no faults");
+        front.flush().await.expect("no faults");
+    }
+
+    /// The blocks of the store that hold something of a kind.
+    fn blocks(&self, is_one: impl Fn(&[u8], u64) -> bool) -> Vec<u64> {
+        let all = self.disk.peek(Extent::new(0, STORE_SIZE));
+        let blocks = (0..).step_by(4096).zip(all.chunks(4096));
+        blocks.filter(|(at, block)| is_one(block, *at)).map(|(at, _)| at).collect()
+    }
+
+    /// A copy of the store whose metadata is what could be saved.
+    async fn restore(&self, salvage: &Salvage) -> SimDisk {
+        let copy = SimDisk::new(STORE_SIZE);
+        copy.poke(0, &self.disk.peek(Extent::new(0, STORE_SIZE)));
+        let restored = restore_store(&copy.device(&self.world), &self.world.arena(), &salvage.text).await;
+        restored.unwrap_or_else(|error| panic!("{error}: {}", salvage.text));
+        copy
+    }
+
+    /// Asserts that every part reads as it should or is named, and counts those that are.
+    async fn compare(&self, store: &Rc<SnapshotStore>, salvage: &Salvage) -> u64 {
+        let mut named = 0;
+        assert_eq!(self.bytes(&store.origin()).await, self.now, "the volume itself is not concerned");
+        for (name, (id, expected)) in &self.snapshots {
+            let Ok(view) = store.snapshot(*id) else {
+                assert!(salvage.lost_records > 0, "{name} is gone");
+                continue;
+            };
+            let lost: Vec<Extent> = salvage
+                .lost
+                .iter()
+                .filter(|(whose, _)| whose == name)
+                .flat_map(|(_, lost)| lost.clone())
+                .collect();
+            let found = self.bytes(&view).await;
+            for part in 0..PARTS {
+                let extent = Extent::new(part as u64 * PART, PART);
+                if lost.iter().any(|lost| lost.contains(extent)) {
+                    assert_eq!(found[part], 0, "Z1: {name}, part {part}");
+                    named += 1;
+                } else if found[part] != expected[part] {
+                    assert!(salvage.doubtful.contains(name), "Z1: {name}, part {part}: {salvage:?}");
+                }
+            }
+        }
+        named
+    }
+}
+
+fn is_node(block: &[u8], _: u64) -> bool {
+    block.starts_with(b"VNOD")
+}
+
+fn is_record(block: &[u8], at: u64) -> bool {
+    EntryBlock::decode(block, BlockKind::Log, at).is_ok()
+}
+
+#[test]
+fn what_a_sound_store_says_is_salvaged_as_a_whole() {
+    let mut host = Host::new(1);
+    let world = Rc::clone(&host.world);
+    world.run(async {
+        let mut random = host.world.random();
+        host.live(&mut random).await;
+        let device = host.disk.device(&host.world);
+        let salvage = salvage_store(&device, &host.world.arena()).await.expect("sound");
+        assert_eq!((salvage.lost.len(), salvage.lost_records, salvage.doubtful.len()), (0, 0, 0));
+        let copy = host.restore(&salvage).await;
+        let text = async |disk: &SimDisk| {
+            let text = dump_store(&disk.device(&host.world), &host.world.arena()).await.expect("sound");
+            text.split_once(" next ").expect("a head").1.to_owned()
+        };
+        assert_eq!(text(&copy).await, text(&host.disk).await, "the same in other places");
+    });
+}
+
+#[test]
+fn damaged_nodes_and_records_cost_what_they_held_and_what_that_is_is_said() {
+    static LOST: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+    let name = "damaged_nodes_and_records_cost_what_they_held_and_what_that_is_is_said";
+    run_seeds(
+        test_name!("damaged_nodes_and_records_cost_what_they_held_and_what_that_is_is_said"),
+        60,
+        |seed| {
+            let mut host = Host::new(seed);
+            let world = Rc::clone(&host.world);
+            let mut random = world.random();
+            world.run(host.live(&mut random));
+            world.crash(CrashKind::Process);
+            let nodes = host.blocks(is_node);
+            for _ in 0..random.between(1, 5) {
+                host.disk.poke(*random.pick(&nodes), &[0x55; 512]);
+            }
+            let records = host.blocks(is_record);
+            if random.chance(1, 3) && !records.is_empty() {
+                host.disk.poke(*random.pick(&records) + 512, &[0x55; 512]);
+            }
+            world.run(async {
+                let device = host.disk.device(&host.world);
+                let salvage = salvage_store(&device, &host.world.arena()).await.expect("the table is sound");
+                let copy = host.restore(&salvage).await;
+                let store = host.open(&copy).await.expect("restored");
+                let named = host.compare(&store, &salvage).await;
+                store.verify().await.expect("readable");
+                let counts = [u64::from(named > 0), u64::from(salvage.lost_records > 0), named];
+                for (sum, count) in LOST.iter().zip(counts) {
+                    sum.fetch_add(count, Ordering::Relaxed);
+                }
+            });
+        },
+    );
+    let [nodes, records, parts] = [0, 1, 2].map(|index: usize| LOST[index].load(Ordering::Relaxed));
+    let _ = writeln!(
+        std::io::stderr(),
+        "sim: {name}: {nodes} stores lost nodes and {parts} parts with them, {records} lost records of the log"
+    );
+}
+
+#[test]
+fn a_log_that_goes_on_behind_a_damaged_record_is_not_taken_for_its_end() {
+    let mut host = Host::new(3);
+    host.options.log_records = 1 << 20;
+    let world = Rc::clone(&host.world);
+    let mut random = world.random();
+    world.run(host.live(&mut random));
+    world.crash(CrashKind::Process);
+    let records = host.blocks(is_record);
+    host.disk.poke(records[records.len() / 2] + 512, &[0x55; 512]);
+    world.run(async {
+        let opened = host.open(&host.disk).await;
+        assert!(matches!(opened.err(), Some(StoreError::Corrupt(_))), "R2");
+        let device = host.disk.device(&host.world);
+        let salvage = salvage_store(&device, &host.world.arena()).await.expect("the table is sound");
+        assert_eq!(salvage.lost_records, 1, "those behind it are found");
+        assert!(!salvage.doubtful.is_empty());
+        let copy = host.restore(&salvage).await;
+        let store = host.open(&copy).await.expect("restored");
+        host.compare(&store, &salvage).await;
+    });
+}

@@ -1,0 +1,389 @@
+//! Snapshots in trouble: disks that are full, hang or hold old versions of blocks, stores whose books are wrong, work
+//! that must not keep others waiting.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape, Switch,
+};
+use varve_format::store::{BlockKind, Entry, EntryBlock, SLOT_ADDRESSES, Superblock};
+use varve_sim::{Holder, Holds, ModelDisk, SimDisk, World, run_seeds, test_name};
+use varve_target::snapshot::{
+    FormatOptions, FullPolicy, MetadataOrder, NewSnapshot, SnapshotStore, StoreError, StoreEvent,
+    StoreOptions, Uuid, check_store, check_store_in_windows,
+};
+use varve_target::{ErrorTarget, Linear};
+
+const PART: u64 = 4 * KIB;
+
+async fn make(world: &World, origin: Device, store: Device, options: StoreOptions) -> Rc<SnapshotStore> {
+    let arena = world.arena();
+    let format = FormatOptions { chunk_size: PART, ..FormatOptions::new(Uuid::from_u128(7)) };
+    SnapshotStore::format(&store, &arena, format).await.expect("large enough");
+    SnapshotStore::open(origin, store, arena, world.clock(), options).await.expect("just formatted")
+}
+
+async fn create(store: &Rc<SnapshotStore>, name: &str) -> u64 {
+    let new = NewSnapshot { name: name.into(), read_only: false, held: false };
+    store.create(&new).await.expect("there is space")
+}
+
+async fn write(device: &Device, world: &World, part: u64, count: u64, byte: u8) -> Result<(), IoError> {
+    let data = world.arena().copy(&vec![byte; (count * PART) as usize]);
+    device.write(part * PART, data, Durability::Volatile).await.map(drop)
+}
+
+async fn byte(device: &Device, world: &World, part: u64) -> Result<u8, IoError> {
+    Ok(device.read(part * PART, world.arena().take(PART as usize)).await?[0])
+}
+
+fn with_policy(full: FullPolicy) -> StoreOptions {
+    StoreOptions { full, ..StoreOptions::default() }
+}
+
+#[test]
+fn a_disk_that_is_full_below_the_store_has_failed_and_costs_no_snapshot() {
+    let world = World::new(1);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let switch = Switch::new(disk.device(&world));
+        let options = with_policy(FullPolicy::DropOldest);
+        let store = make(&world, origin.device(&world), switch.device(), options).await;
+        create(&store, "first").await;
+        create(&store, "second").await;
+        write(&store.origin(), &world, 0, 1, 1).await.expect("preserved");
+        switch.suspend().await.replace(Device::new(ErrorTarget::new(MIB, 512, IoError::NoSpace)));
+        assert_eq!(write(&store.origin(), &world, 1, 1, 1).await, Err(IoError::Medium));
+        let refused = store.set_flags(1, true, true).await;
+        assert_eq!(refused, Err(StoreError::Io(IoError::Medium)));
+        assert_eq!(store.list().len(), 2, "there was room");
+        write(&store.origin(), &world, 0, 1, 2).await.expect("needs no copy");
+    });
+}
+
+/// A store of 80 blocks with two snapshots: 30 parts are preserved for the first and 20 for the second, of which
+/// somebody reads the first part, and hangs.
+async fn half_full(world: &World, full: FullPolicy) -> (Rc<SnapshotStore>, Holder, [u64; 2]) {
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(320 * KIB));
+    let (holder, device) = Holder::new(disk.device(world));
+    let store = make(world, origin.device(world), device, with_policy(full)).await;
+    let first = create(&store, "first").await;
+    write(&store.origin(), world, 0, 30, 1).await.expect("space");
+    let second = create(&store, "second").await;
+    write(&store.origin(), world, 0, 20, 2).await.expect("space");
+    holder.hold_next(1, Holds::Reads);
+    (store, holder, [first, second])
+}
+
+#[test]
+fn no_snapshot_goes_for_want_of_space_that_somebody_is_about_to_leave() {
+    let world = World::new(2);
+    world.run(async {
+        let (store, holder, [first, second]) = half_full(&world, FullPolicy::DropOldest).await;
+        let view = store.snapshot(second).expect("there");
+        let writer = async {
+            for part in [40, 52, 64] {
+                write(&store.origin(), &world, part, 12, 3).await.expect("what the first had is enough");
+            }
+            world.clock().now()
+        };
+        let meanwhile = async {
+            world.clock().sleep(Duration::from_secs(5)).await;
+            assert_eq!(holder.held(), 1, "the reader hangs");
+            assert!(store.descriptor(first).is_err(), "the first went");
+            holder.release();
+            world.clock().now()
+        };
+        let (read, done, released) = futures_util::join!(byte(&view, &world, 0), writer, meanwhile);
+        assert_eq!(read, Ok(1), "F3: nobody has used what it reads");
+        assert!(done.since(released) < Duration::from_secs(1), "U2: the room is noticed when it comes");
+        let left: Vec<u64> = store.list().into_iter().map(|descriptor| descriptor.id).collect();
+        assert_eq!(left, [second], "U3: one was enough");
+        assert!(matches!(store.next_event().await, StoreEvent::Dropped(gone) if gone.id == first));
+        store.verify().await.expect("readable");
+    });
+}
+
+#[test]
+fn who_waits_for_room_notices_that_somebody_has_read_to_the_end() {
+    let world = World::new(3);
+    world.run(async {
+        let full = FullPolicy::Pause { timeout: Duration::from_secs(60) };
+        let (store, holder, [first, second]) = half_full(&world, full).await;
+        let view = store.snapshot(second).expect("there");
+        let writer = async {
+            for part in 40..76 {
+                write(&store.origin(), &world, part, 1, 3).await.expect("it comes in time");
+            }
+            world.clock().now()
+        };
+        let meanwhile = async {
+            world.clock().sleep(Duration::from_secs(1)).await;
+            assert!(store.is_paused());
+            store.remove(first).await.expect("not held");
+            world.clock().sleep(Duration::from_secs(4)).await;
+            assert!(store.is_paused() && holder.held() == 1, "what is freed may still be read");
+            holder.release();
+            world.clock().now()
+        };
+        let (read, done, released) = futures_util::join!(byte(&view, &world, 0), writer, meanwhile);
+        assert_eq!(read, Ok(1));
+        assert!(done.since(released) < Duration::from_secs(1), "U2: nobody sleeps on");
+        store.verify().await.expect("readable");
+    });
+}
+
+/// A disk whose superblocks cannot be written, if so wished.
+struct Stubborn {
+    device: Device,
+    fails: Rc<Cell<bool>>,
+}
+
+impl BlockDevice for Stubborn {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let io = io.into_io();
+        let superblock = matches!(&io, Io::Write { offset, .. } if SLOT_ADDRESSES.contains(offset));
+        if superblock && self.fails.get() {
+            Completion::failed(IoError::Medium)
+        } else {
+            self.device.submit(io)
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_that_fails_costs_nobody_a_write_whose_record_is_durable() {
+    let world = World::new(4);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let fails = Rc::new(Cell::new(false));
+        let stubborn = Device::new(Stubborn { device: disk.device(&world), fails: Rc::clone(&fails) });
+        let options = StoreOptions { metadata: MetadataOrder::WriteThrough, ..StoreOptions::default() };
+        let store = make(&world, origin.device(&world), stubborn, options).await;
+        let id = create(&store, "first").await;
+        fails.set(true);
+        write(&store.origin(), &world, 0, 1, 1).await.expect("its record is durable");
+        assert_eq!(write(&store.origin(), &world, 1, 1, 1).await, Err(IoError::Medium), "the next one hears");
+        let (arena, clock) = (world.arena(), world.clock());
+        let (origin, disk) = (origin.device(&world), disk.device(&world));
+        let store = SnapshotStore::open(origin, disk, arena, clock, options).await.expect("sound");
+        let view = store.snapshot(id).expect("there");
+        let now = (byte(&view, &world, 0).await, byte(&store.origin(), &world, 0).await);
+        assert_eq!(now, (Ok(0), Ok(1)), "the log has it");
+    });
+}
+
+#[test]
+fn a_discard_of_what_a_snapshot_needs_copies_nothing_and_gives_up_the_rest() {
+    let world = World::new(8);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), StoreOptions::default()).await;
+        let front = store.origin();
+        write(&front, &world, 0, 256, 1).await.expect("no snapshot, no copy");
+        let id = create(&store, "first").await;
+        write(&front, &world, 10, 5, 2).await.expect("space");
+        let before = (store.snapshot_bytes(), origin.counters());
+        front.discard(Extent::new(8 * PART + 512, 20 * PART)).await.expect("no faults");
+        assert_eq!(store.snapshot_bytes(), before.0, "nothing is copied");
+        assert_eq!(origin.counters().since(&before.1).discards, 1, "parts 10 to 14, which were changed");
+        let view = store.snapshot(id).expect("there");
+        for part in 0..256 {
+            assert_eq!(byte(&view, &world, part).await, Ok(1));
+        }
+        assert_eq!((byte(&front, &world, 9).await, byte(&front, &world, 20).await), (Ok(1), Ok(1)));
+    });
+}
+
+#[test]
+fn one_question_about_allocation_takes_one_look_at_the_maps() {
+    let world = World::new(5);
+    let (origin, disk) = (SimDisk::new(64 * MIB), SimDisk::new(MIB));
+    world.run(async {
+        let store = make(&world, origin.device(&world), disk.device(&world), StoreOptions::default()).await;
+        let view = store.snapshot(create(&store, "first").await).expect("there");
+        let runs = view.status(view.shape().extent()).await.expect("no faults");
+        let covered: u64 = runs.iter().map(|run| run.length).sum();
+        assert_eq!(covered, 16 * MIB, "the answer may cover less than was asked");
+    });
+}
+
+#[test]
+fn a_leader_that_gives_back_much_lets_others_go_on() {
+    const ENTRIES: u64 = 8000;
+    let world = World::steady(6);
+    let disk = ModelDisk::new(160 * MIB);
+    let part = |offset, size| Device::new(Linear::new(vec![(size, disk.device(&world), offset)]));
+    let (origin, device) = (part(0, 96 * MIB), part(96 * MIB, 33 * MIB));
+    let store = world.run(make(&world, origin, device, StoreOptions::default()));
+    world.run(async {
+        let id = create(&store, "first").await;
+        for number in 0..ENTRIES {
+            let part = number * 7919 % ENTRIES * 2;
+            write(&store.origin(), &world, part, 1, 1).await.expect("space");
+        }
+        create(&store, "second").await;
+        store.begin_removal(id).await.expect("not held");
+    });
+    // Until there is no room but that of the first: then one write finds all of it.
+    let (mut longest, mut all) = (0, 0);
+    for part in 0..400 {
+        let (mut most, mut last) = (0, store.cache_use().hits);
+        let begun = last;
+        let front = store.origin();
+        let mut written = pin!(write(&front, &world, 2 * part, 1, 2));
+        let written = world.run(poll_fn(|context| {
+            let polled = written.as_mut().poll(context);
+            let now = store.cache_use().hits;
+            (most, last) = (most.max(now - last), now);
+            polled
+        }));
+        written.expect("there is room again");
+        if last - begun > all {
+            (longest, all) = (most, last - begun);
+        }
+    }
+    assert!(store.removals().is_empty() && all > 500, "one of them gave back all: {all} looks at nodes");
+    assert!(longest < all / 3, "{longest} of {all} looks in one go");
+}
+
+#[test]
+fn a_check_finds_books_that_are_wrong_in_windows_of_any_size() {
+    let world = World::new(7);
+    let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+    world.run(async {
+        let device = disk.device(&world);
+        let options = StoreOptions { log_records: 1, ..StoreOptions::default() };
+        let store = make(&world, origin.device(&world), device.clone(), options).await;
+        for name in ["first", "second"] {
+            let id = create(&store, name).await;
+            write(&store.origin(), &world, 0, 30, 1).await.expect("space");
+            let view = store.snapshot(id).expect("there");
+            write(&view, &world, 50, 9, 2).await.expect("space");
+            view.flush().await.expect("no faults");
+        }
+        let arena = world.arena();
+        let report = check_store(&device, &arena).await.expect("sound");
+        for blocks in [1, 7, 100] {
+            let again = check_store_in_windows(&device, &arena, blocks).await;
+            assert_eq!(again.as_ref(), Ok(&report), "in windows of {blocks} blocks");
+        }
+        let mut newest = None;
+        for address in SLOT_ADDRESSES {
+            let block = device.read(address, arena.take(4096)).await.expect("readable");
+            let found = Superblock::decode(&block, address).ok();
+            newest = found.into_iter().chain(newest).max_by_key(|found: &Superblock| found.generation);
+        }
+        let superblock = newest.expect("there is one");
+        let put = async |superblock: &Superblock| {
+            let bytes = arena.copy(&superblock.encode());
+            device.write(superblock.address(), bytes, Durability::Durable).await.expect("no faults");
+        };
+        put(&Superblock { free_blocks: superblock.free_blocks - 1, ..superblock.clone() }).await;
+        let found = check_store(&device, &arena).await;
+        assert_eq!(found, Err(StoreError::Corrupt("the number of free blocks is wrong")));
+        put(&superblock).await;
+        let mut block = device.read(superblock.table, arena.take(4096)).await.expect("readable");
+        let mut table = EntryBlock::decode(&block, BlockKind::Table, superblock.table).expect("sound");
+        for entry in &mut table.entries {
+            if let Entry::Bytes { written, .. } = entry {
+                *written += PART;
+            }
+        }
+        table.encode(&mut block);
+        device.write(superblock.table, block.freeze(), Durability::Durable).await.expect("no faults");
+        let found = check_store(&device, &arena).await;
+        assert_eq!(found, Err(StoreError::Corrupt("the bytes of a snapshot are counted wrong")), "P3");
+    });
+}
+
+/// Blocks of `disk` that are nodes of maps now and were other nodes in `before`.
+fn replaced_nodes(disk: &SimDisk, before: &[u8]) -> Vec<u64> {
+    let now = disk.peek(Extent::new(0, before.len() as u64));
+    let blocks = before.chunks_exact(4096).zip(now.chunks_exact(4096));
+    let differs = |(_, (old, new)): &(u64, (&[u8], &[u8]))| {
+        old != new && old.starts_with(b"VNOD") && new.starts_with(b"VNOD")
+    };
+    (0..).zip(blocks).filter(differs).map(|(block, _)| block).collect()
+}
+
+#[test]
+fn old_versions_of_nodes_are_an_error_or_harmless_and_never_a_panic() {
+    run_seeds(test_name!("old_versions_of_nodes_are_an_error_or_harmless_and_never_a_panic"), 300, |seed| {
+        let world = World::new(seed);
+        let mut random = world.random();
+        let (origin, disk) = (SimDisk::new(4 * MIB), SimDisk::new(8 * MIB));
+        let size = 8 * MIB;
+        let options = StoreOptions { log_records: 4, cache_bytes: 0, ..StoreOptions::default() };
+        let mut images: Vec<Vec<u8>> = Vec::new();
+        world.run(async {
+            let store = make(&world, origin.device(&world), disk.device(&world), options).await;
+            for step in 0..random.between(200, 500) {
+                if step % 60 == 0 {
+                    create(&store, &format!("s{step}")).await;
+                }
+                let ids = store.list();
+                match random.below(12) {
+                    0 => {
+                        let view = store.snapshot(random.pick(&ids).id).expect("listed");
+                        let _ = write(&view, &world, random.below(1000), 1, 3).await;
+                    }
+                    1 if ids.len() > 2 && random.chance(1, 6) => {
+                        let _ = store.remove(random.pick(&ids).id).await;
+                    }
+                    _ => {
+                        let _ = write(&store.origin(), &world, random.below(1000), 1, 7).await;
+                    }
+                }
+                if step % 50 == 49 {
+                    images.push(disk.peek(Extent::new(0, size)));
+                }
+            }
+            store.origin().flush().await.expect("no faults");
+        });
+        world.crash(varve_sim::CrashKind::Process);
+        let image = random.pick(&images).clone();
+        let replaced = replaced_nodes(&disk, &image);
+        for block in replaced.iter().filter(|_| random.chance(1, 3)) {
+            let at = usize::try_from(block * 4096).expect("small");
+            disk.poke(block * 4096, &image[at..at + 4096]);
+        }
+        world.run(use_all(&world, &origin, &disk, options, &mut random));
+    });
+}
+
+/// Reads, writes, removes and checks whatever is there.
+async fn use_all(
+    world: &World,
+    origin: &SimDisk,
+    disk: &SimDisk,
+    options: StoreOptions,
+    random: &mut varve_sim::Random,
+) {
+    let (arena, clock) = (world.arena(), world.clock());
+    let _ = check_store(&disk.device(world), &arena).await;
+    let opened = SnapshotStore::open(origin.device(world), disk.device(world), arena.clone(), clock, options);
+    let Ok(store) = opened.await else { return };
+    for descriptor in store.list() {
+        let view = store.snapshot(descriptor.id).expect("listed");
+        for _ in 0..20 {
+            let _ = byte(&view, world, random.below(1000)).await;
+        }
+    }
+    for _ in 0..60 {
+        let _ = write(&store.origin(), world, random.below(1000), 1, 9).await;
+    }
+    for descriptor in store.list() {
+        let view = store.snapshot(descriptor.id).expect("listed");
+        let _ = write(&view, world, random.below(1000), 2, 9).await;
+        if random.chance(1, 2) {
+            let _ = store.remove(descriptor.id).await;
+        }
+    }
+}
