@@ -5,6 +5,7 @@
 
 mod budget;
 mod cooling;
+mod loose;
 
 use super::cache::{Cache, CacheUse};
 use super::map::MapOptions;
@@ -434,47 +435,6 @@ impl Pages {
 }
 
 impl Pages {
-    /// Takes a run of at most `limit` blocks for content to which nothing leads yet, until [`Pages::settle`]: at
-    /// `hint` if that is free; else `slot` blocks within a free unit of `unit` blocks; else anywhere.
-    pub fn take_loose_near(
-        &mut self,
-        hint: Option<u64>,
-        unit: u64,
-        slot: u64,
-        limit: u64,
-    ) -> Result<Run, Stop> {
-        let limit = limit.min(self.free_blocks());
-        if limit == 0 {
-            return Err(Stop::Full);
-        }
-        if let Some(hint) = hint
-            && let Some(run) = self.space.take_loose_at(hint, limit).map_err(missing_page)?
-        {
-            return Ok(run);
-        }
-        if let Some(run) = self.space.take_in_unit(unit, slot, limit).map_err(missing_page)? {
-            return Ok(run);
-        }
-        let run = self.take_on(Side::Near, limit)?;
-        self.space.loosen(run);
-        Ok(run)
-    }
-
-    /// As [`Pages::claim`], for blocks that are loose until [`Pages::settle`].
-    pub fn claim_loose(&mut self, run: Run) -> Result<bool, Stop> {
-        let claimed = self.claim(run)?;
-        if claimed {
-            self.space.loosen(run);
-        }
-        Ok(claimed)
-    }
-
-    /// Gives back blocks that were taken loose and to which nothing will lead.
-    pub fn untake_loose(&mut self, run: Run) {
-        self.space.settle(run);
-        self.space.untake(run);
-    }
-
     /// Frees blocks at once, against T2; for tests that prove that this is noticed.
     #[doc(hidden)]
     pub fn free_at_once(&mut self, run: Run) {

@@ -297,31 +297,6 @@ impl Space {
         self.mark(run, false);
     }
 
-    /// F4: nothing leads to these blocks yet.
-    pub(super) fn loosen(&mut self, run: Run) {
-        assert!(self.loose.insert(run.0, run.1).is_none(), "F4");
-    }
-
-    /// F4: from now on something leads to these blocks, or they are given up.
-    pub(super) fn settle(&mut self, run: Run) {
-        let (first, length) = self
-            .loose
-            .range(..=run.0)
-            .next_back()
-            .map(|(first, length)| (*first, *length))
-            .expect("F4: what is settled was loose");
-        let (end, run_end) = (first + length, run.0 + run.1);
-        assert!(run_end <= end, "F4: what is settled was loose");
-        self.loose.remove(&first);
-        if first < run.0 {
-            self.loose.insert(first, run.0 - first);
-        }
-        if run_end < end {
-            self.loose.insert(run_end, end - run_end);
-        }
-        self.changed.extend(self.groups_of(run));
-    }
-
     /// Gives up blocks; they are free once this transaction is committed and nobody reads them any more (F1, F3).
     pub(super) fn give_up(&mut self, run: Run) {
         if self.reuse_at_once {

@@ -265,18 +265,12 @@ impl Pool {
     pub(super) fn apply(&self, pages: &mut Pages, change: &Change) -> Result<(), PoolError> {
         match change {
             Change::Create { volume, bytes, created, flags, origin, name } => {
-                let (flags, origin) = (VolumeFlags(*flags), *origin);
+                let flags = VolumeFlags(*flags);
                 if flags.has(VolumeFlags::ORIGIN) != origin.is_some() {
                     return Err(PoolError::Corrupt("a volume has an origin that its flags do not know"));
                 }
-                let rows = VolumeRows {
-                    bytes: *bytes,
-                    created: *created,
-                    flags,
-                    origin,
-                    ..empty_rows(*volume, name)
-                };
-                self.enter(rows);
+                let (bytes, created, origin) = (*bytes, *created, *origin);
+                self.enter(VolumeRows { bytes, created, flags, origin, ..empty_rows(*volume, name) });
             }
             Change::Clone { volume, source, created, flags, name } => {
                 let source = self.known(*source)?;
@@ -298,9 +292,9 @@ impl Pool {
             }
             Change::RollBack { volume, source, rest } => {
                 let (volume, source) = (self.known(*volume)?, self.known(*source)?);
-                let root = self.share(pages, &source);
+                let tree = Tree { root: self.share(pages, &source) };
                 self.put_aside(&volume, *rest);
-                volume.set_tree(Tree { root });
+                volume.set_tree(tree);
                 volume.since.set(source.since.get());
                 volume.mapped.set(source.mapped.get());
                 volume.bytes.set(source.bytes.get());

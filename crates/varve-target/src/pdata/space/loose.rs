@@ -4,6 +4,31 @@ use super::{GROUP_BLOCKS, Run, Side, Space};
 use varve_block::align_up;
 
 impl Space {
+    /// F4: nothing leads to these blocks yet.
+    pub(in super::super) fn loosen(&mut self, run: Run) {
+        assert!(self.loose.insert(run.0, run.1).is_none(), "F4");
+    }
+
+    /// F4: from now on something leads to these blocks, or they are given up.
+    pub(in super::super) fn settle(&mut self, run: Run) {
+        let (first, length) = self
+            .loose
+            .range(..=run.0)
+            .next_back()
+            .map(|(first, length)| (*first, *length))
+            .expect("F4: what is settled was loose");
+        let (end, run_end) = (first + length, run.0 + run.1);
+        assert!(run_end <= end, "F4: what is settled was loose");
+        self.loose.remove(&first);
+        if first < run.0 {
+            self.loose.insert(first, run.0 - first);
+        }
+        if run_end < end {
+            self.loose.insert(run_end, end - run_end);
+        }
+        self.changed.extend(self.groups_of(run));
+    }
+
     /// Takes a loose run of at most `limit` blocks that begins at `start`, if that is free.
     pub(in super::super) fn take_loose_at(&mut self, start: u64, limit: u64) -> Result<Option<Run>, u64> {
         if !(self.base..self.end).contains(&start) {
