@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use varve_format::thin::{
-    KEPT_LAYOUT, Kept, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT, Share, Superblock,
-    VolumeRows,
+    KEPT_LAYOUT, Kept, MAPPING_LAYOUT, Mapping, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT,
+    Share, Superblock, VolumeRows,
 };
 use varve_fuzz::{block, field, seal_whole};
 
