@@ -2,6 +2,7 @@
 
 import socket
 import struct
+import time
 
 OPT_MAGIC, REPLY_MAGIC = 0x49484156454F5054, 0x0003E889045565A9
 REQUEST_MAGIC, SIMPLE_MAGIC = 0x25609513, 0x67446698
@@ -82,5 +83,13 @@ class Client:
 def connect(path, timeout=60):
     sock = socket.socket(socket.AF_UNIX)
     sock.settimeout(timeout)
-    sock.connect(path)
-    return sock
+    until = time.monotonic() + timeout
+    while True:
+        try:
+            sock.connect(path)
+            return sock
+        except BlockingIOError:
+            # The queue of those who want to connect is full; with a timeout the kernel does not wait for room in it.
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.01)
