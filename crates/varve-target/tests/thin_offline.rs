@@ -334,9 +334,13 @@ fn every_lie_of_sound_blocks_is_noticed() {
     };
     // Two volumes hold a block and no count says so: both are named.
     let report = forged(|bed| {
-        let (one, two) = (leaf_of(bed, 0), leaf_of(bed, 1));
-        let Entries::Leaf(rows) = &one.entries else { panic!("a leaf") };
-        let place: Vec<u8> = rows[0].1[..6].to_vec();
+        let place_of = |leaf: &Node| match &leaf.entries {
+            Entries::Leaf(rows) => rows[0].1[..6].to_vec(),
+            Entries::Branch(_) => panic!("a leaf"),
+        };
+        let place = place_of(&leaf_of(bed, 0));
+        let mut others = (1..bed.roots().len()).map(|number| leaf_of(bed, number));
+        let two = others.find(|leaf| place_of(leaf) != place).expect("not all hold the same");
         bed.forge(two, |node| {
             let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
             rows[0].1[..6].copy_from_slice(&place);

@@ -13,7 +13,7 @@ use crate::sheet::Sheet;
 use crate::watch::Watch;
 use futures_util::FutureExt;
 use std::hint::black_box;
-use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, widen};
+use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, ZeroOptions, widen};
 use varve_sim::{ModelDisk, World};
 use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreError, StoreOptions, Uuid};
 use varve_target::{Linear, Striped};
@@ -122,7 +122,7 @@ async fn front(world: &World, snapshots: u32) -> Result<Device, StoreError> {
         let mut chunks: Vec<u64> = (0..SIZE / CHUNK).collect();
         Noise(1).shuffle(&mut chunks);
         for chunk in chunks {
-            front.discard(Extent::new(chunk * CHUNK, CHUNK)).await?;
+            front.zero(Extent::new(chunk * CHUNK, CHUNK), ZeroOptions::default()).await?;
         }
     }
     Ok(front)

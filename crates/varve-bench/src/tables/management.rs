@@ -16,7 +16,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_block::{Device, Durability, Extent, GIB, IoError, KIB, MIB, Moment};
+use varve_block::{Device, Durability, Extent, GIB, IoError, KIB, MIB, Moment, ZeroOptions};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 use varve_target::Linear;
 use varve_target::snapshot::{SnapshotStore, StoreOptions};
@@ -272,7 +272,7 @@ async fn preserve(front: &Device, around: &Surroundings, entries: u64) -> Result
         if flying.len() == 64 {
             flying.next().await.transpose().map_err(|error: IoError| error.to_string())?;
         }
-        flying.push(front.discard(Extent::new(REGION + entry * CHUNK, BLOCK)));
+        flying.push(front.zero(Extent::new(REGION + entry * CHUNK, BLOCK), ZeroOptions::default()));
     }
     while let Some(outcome) = flying.next().await {
         outcome.map_err(|error| error.to_string())?;

@@ -327,11 +327,6 @@ impl Pool {
             if let Err(error) = self.commit_if_due().await {
                 return error;
             }
-            if let Err(error) = self.pass_down_in_time().await
-                && error != PoolError::NoSpace
-            {
-                return error;
-            }
         }
     }
 
@@ -340,8 +335,15 @@ impl Pool {
         self.options.commit_interval
     }
 
-    /// Commits what waits too long, if anything does; an error ends the pool.
+    /// Commits what waits too long, and tells the disks of what was freed long enough ago, if there is anything; an error
+    /// ends the pool.
     pub async fn commit_if_due(&self) -> Result<(), PoolError> {
-        if self.is_commit_due() { self.commit().await } else { Ok(()) }
+        if self.is_commit_due() {
+            self.commit().await?;
+        }
+        match self.pass_down_in_time().await {
+            Err(PoolError::NoSpace) => Ok(()),
+            told => told,
+        }
     }
 }
