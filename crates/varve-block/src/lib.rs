@@ -35,5 +35,5 @@ pub use read_only::read_only;
 pub use spawn::{Spawn, Spawner};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use switch::{Suspended, Switch};
-pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned};
+pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
 pub use widen::widen;

@@ -109,6 +109,19 @@ impl Extent {
         (Extent::new(self.offset, length), Extent::between(self.offset + length, self.end()))
     }
 
+    /// What is left of it without `holes`, which are in order.
+    pub fn without(self, holes: &[Extent]) -> Vec<Extent> {
+        assert!(holes.is_sorted(), "holes are in order");
+        let (mut left, mut at) = (Vec::new(), self.offset);
+        for hole in holes.iter().filter_map(|hole| hole.intersect(self)) {
+            left.push(Extent::between(at, hole.offset.max(at)));
+            at = hole.end().max(at);
+        }
+        left.push(Extent::between(at, self.end()));
+        left.retain(|part| !part.is_empty());
+        left
+    }
+
     /// Cut at every multiple of `unit`: `(index of the unit, the part of self in it)`, in order.
     pub fn pieces(self, unit: u64) -> impl Iterator<Item = (u64, Extent)> {
         assert!(unit > 0);
@@ -132,9 +145,44 @@ impl fmt::Debug for Extent {
     }
 }
 
+/// The bytes that are in any of `extents`: in order, neighbours joined, nothing empty.
+pub fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
+    extents.sort_unstable();
+    let mut joined: Vec<Extent> = Vec::new();
+    for extent in extents.into_iter().filter(|extent| !extent.is_empty()) {
+        match joined.last_mut() {
+            Some(last) if extent.offset <= last.end() => {
+                *last = Extent::between(last.offset, last.end().max(extent.end()));
+            }
+            _ => joined.push(extent),
+        }
+    }
+    joined
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn list(pairs: &[(u64, u64)]) -> Vec<Extent> {
+        pairs.iter().map(|(offset, length)| Extent::new(*offset, *length)).collect()
+    }
+
+    #[test]
+    fn joined_extents_are_in_order_and_do_not_touch() {
+        let one = list(&[(0, 4), (10, 2), (20, 5)]);
+        let two = list(&[(4, 2), (11, 4), (21, 1), (30, 1)]);
+        assert_eq!(joined([one, two].concat()), list(&[(0, 6), (10, 5), (20, 5), (30, 1)]));
+        assert!(joined(Vec::new()).is_empty() && joined(list(&[(7, 0)])).is_empty());
+    }
+
+    #[test]
+    fn holes_are_cut_out_however_they_lie() {
+        let extent = Extent::new(10, 10);
+        assert_eq!(extent.without(&[]), [extent]);
+        assert_eq!(extent.without(&list(&[(0, 12), (11, 2), (15, 1), (19, 5)])), list(&[(13, 2), (16, 3)]));
+        assert!(extent.without(&list(&[(10, 10)])).is_empty());
+    }
 
     #[test]
     fn pieces_cover_the_extent_once_and_in_order() {

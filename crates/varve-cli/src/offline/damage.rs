@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Finding};
-use varve_block::{Arena, Device, Extent};
+use varve_block::{Arena, Device, Extent, joined};
 use varve_vg::OpenGroup;
 use varve_vg::model::{LogicalVolume, Segment};
 use varve_vg::size::format_size;
@@ -123,47 +123,20 @@ impl Contents {
         for id in ids.into_iter().rev() {
             let own = |list: &[Mapping]| {
                 let own = list.iter().filter(|mapping| mapping.snapshot == id);
-                own.filter_map(|mapping| mapping.clip(bytes)).collect::<Vec<Extent>>()
+                joined(own.filter_map(|mapping| mapping.clip(bytes)).collect())
             };
             if id != owner {
-                left = without(left, &own(&self.preserved)); // what it has itself hides it from the older ones, too
+                left = without(&left, &own(&self.preserved)); // what it has itself hides it from the older ones, too
             }
-            readers.push((id, without(left.clone(), &own(&self.written))));
+            readers.push((id, without(&left, &own(&self.written))));
         }
         readers
     }
 }
 
-/// `extents` without `holes`.
-fn without(extents: Vec<Extent>, holes: &[Extent]) -> Vec<Extent> {
-    holes.iter().fold(extents, |left, hole| {
-        let cut = |extent: Extent| match extent.intersect(*hole) {
-            None => vec![extent],
-            Some(inside) => {
-                let around = [
-                    Extent::between(extent.offset, inside.offset),
-                    Extent::between(inside.end(), extent.end()),
-                ];
-                around.into_iter().filter(|part| !part.is_empty()).collect()
-            }
-        };
-        left.into_iter().flat_map(cut).collect()
-    })
-}
-
-/// In order, neighbours joined.
-fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
-    extents.sort_unstable();
-    let mut joined: Vec<Extent> = Vec::new();
-    for extent in extents.into_iter().filter(|extent| !extent.is_empty()) {
-        match joined.last_mut() {
-            Some(last) if extent.offset <= last.end() => {
-                *last = Extent::between(last.offset, last.end().max(extent.end()));
-            }
-            _ => joined.push(extent),
-        }
-    }
-    joined
+/// `extents` without `holes`, both in order.
+fn without(extents: &[Extent], holes: &[Extent]) -> Vec<Extent> {
+    extents.iter().flat_map(|extent| extent.without(holes)).collect()
 }
 
 /// Reads all content of a store; the places that cannot be read.

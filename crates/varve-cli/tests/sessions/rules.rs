@@ -142,24 +142,6 @@ fn errors_have_their_codes_and_remedies() {
 }
 
 #[test]
-fn a_budget_for_metadata_that_is_none_is_refused() {
-    let world = World::with_group();
-    for (words, exit, code) in [
-        ("vg create other d9 --cache 1K", 2, "V0212"),
-        ("vg create other d9 --cache direct", 2, "V0212"),
-        ("vg change data", 2, "V0002"),
-        ("vg change data --cache 1K", 2, "V0212"),
-        ("vg change data --cache 50%FREE", 2, "V0212"),
-        ("vg change data --cache 8K-per-TiB", 2, "V0212"),
-        ("vg change data --cache-policy arc", 2, "V0002"),
-        ("vg change data --metadata sometimes", 2, "V0002"),
-        ("vg change nothing --cache 1M", 3, "V0201"),
-    ] {
-        world.refused(words, exit, code);
-    }
-}
-
-#[test]
 fn a_disk_with_something_else_on_it_is_left_alone_until_told() {
     let world = World::started();
     let mut disk = vec![0_u8; 64 << 20];

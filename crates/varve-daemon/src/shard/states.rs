@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::{Device, Extent, widen};
+use varve_block::{Device, Extent, joined, widen};
 use varve_target::snapshot::{NewSnapshot, StoreError};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
@@ -180,7 +180,7 @@ impl Family {
         }
         // Their stores know nothing of each other, but both know the volume.
         let (one, two) = (open.store.diff(from, None).await?, other.store.diff(to, None).await?);
-        Ok((union(one, two), false))
+        Ok((joined([one, two].concat()), false))
     }
 
     /// Whether there is more to copy of a rollback.
@@ -363,36 +363,4 @@ impl Family {
 /// What a new snapshot is called and is to be.
 pub(crate) fn new_snapshot(name: &str, read_only: bool) -> NewSnapshot {
     NewSnapshot { name: name.to_owned(), read_only, held: false }
-}
-
-/// All that lies in one of the two, which are in order, in order and joined.
-fn union(one: Vec<Extent>, two: Vec<Extent>) -> Vec<Extent> {
-    let mut all = one;
-    all.extend(two);
-    all.sort_unstable();
-    let mut joined: Vec<Extent> = Vec::with_capacity(all.len());
-    for extent in all {
-        match joined.last_mut() {
-            Some(last) if extent.offset <= last.end() => {
-                *last = Extent::between(last.offset, last.end().max(extent.end()));
-            }
-            _ => joined.push(extent),
-        }
-    }
-    joined
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_union_of_extents_is_in_order_and_joined() {
-        let list = |pairs: &[(u64, u64)]| -> Vec<Extent> {
-            pairs.iter().map(|(offset, length)| Extent::new(*offset, *length)).collect()
-        };
-        let joined = union(list(&[(0, 4), (10, 2), (20, 5)]), list(&[(4, 2), (11, 4), (21, 1), (30, 1)]));
-        assert_eq!(joined, list(&[(0, 6), (10, 5), (20, 5), (30, 1)]));
-        assert!(union(Vec::new(), Vec::new()).is_empty());
-    }
 }

@@ -10,7 +10,6 @@
 //! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
 
 use super::gate::Inside;
-use super::origin::without;
 use super::{SnapshotStore, StoreError};
 use crate::fan_out::fan_out;
 use crate::waiting_room::Patience;
@@ -84,7 +83,7 @@ impl SideBySide {
         let mut spared = vec![extent];
         for store in &self.stores {
             let needed = store.missing(extent).await?.map(|(_, missing)| missing).unwrap_or_default();
-            spared = spared.into_iter().flat_map(|extent| without(extent, &needed)).collect();
+            spared = spared.into_iter().flat_map(|extent| extent.without(&needed)).collect();
         }
         assert!(spared.iter().all(|part| extent.contains(*part)), "V1: what one of them needs stays");
         fan_out(spared.into_iter().map(|extent| (&self.device, Io::Discard { extent }))).await

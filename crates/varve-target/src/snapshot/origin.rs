@@ -148,19 +148,6 @@ fn cut(run: Extent, length: u64) -> impl Iterator<Item = Extent> {
     })
 }
 
-/// `extent` without `holes`, which are in order.
-pub(super) fn without(extent: Extent, holes: &[Extent]) -> Vec<Extent> {
-    assert!(holes.is_sorted(), "holes are in order");
-    let (mut left, mut at) = (Vec::new(), extent.offset);
-    for hole in holes.iter().filter_map(|hole| hole.intersect(extent)) {
-        left.push(Extent::between(at, hole.offset.max(at)));
-        at = hole.end().max(at);
-    }
-    left.push(Extent::between(at, extent.end()));
-    left.retain(|part| !part.is_empty());
-    left
-}
-
 impl Origin {
     /// A change that has to wait for something.
     async fn change(&self, io: Io, inside: Option<Inside>) -> Outcome {
@@ -201,7 +188,7 @@ impl Origin {
             return Ok(Buffer::empty());
         }
         let needed = store.missing(extent).await?.map(|(_, missing)| missing).unwrap_or_default();
-        let spared = without(extent, &needed);
+        let spared = extent.without(&needed);
         assert!(spared.iter().all(|part| extent.contains(*part)), "S1: what is needed stays");
         fan_out(spared.into_iter().map(|extent| (&self.device, Io::Discard { extent }))).await
     }

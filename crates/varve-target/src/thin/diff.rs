@@ -3,13 +3,12 @@
 //! What both hold is the same block of a node, wherever it hangs in the two trees: such nodes are struck from both sides,
 //! level by level, before they are read. In what remains, a part that lies in the same place in both is the same.
 
-use super::check::joined;
 use super::runs;
 use super::{Pool, PoolError};
 use crate::pdata::{MapError, Pages, Tree};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use varve_block::Extent;
+use varve_block::{Extent, joined};
 use varve_format::pdata::node::{Entries, Key, Value};
 use varve_format::thin::{Mapping, Origin, PART_SIZE};
 

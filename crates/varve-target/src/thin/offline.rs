@@ -1,6 +1,5 @@
 //! A pool that nobody serves, looked at without a write: as it would be opened, or else as its last checkpoint left it.
 
-use super::check::joined;
 use super::overlay::Overlay;
 use super::recover::read_superblock;
 use super::volume::Volume;
@@ -8,7 +7,7 @@ use super::{Pool, PoolDamage, PoolError, PoolOptions, PoolReport, index};
 use crate::pdata::Pages;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, Extent, MIB};
+use varve_block::{Arena, Clock, Device, Extent, MIB, joined};
 use varve_format::pdata::node::{Entries, Key, Value};
 use varve_format::thin::{Change, PART_SIZE, Record, VolumeRows};
 

@@ -5,7 +5,7 @@ use super::super::volume::Volume;
 use super::{Checker, PoolDamage};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use varve_block::Extent;
+use varve_block::{Extent, joined};
 use varve_format::pdata::node::{Entries, LEVEL_MAX};
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 
@@ -110,19 +110,4 @@ impl Checker<'_> {
         };
         parts.map(bytes).collect()
     }
-}
-
-/// In order, neighbours joined.
-pub(crate) fn joined(mut extents: Vec<Extent>) -> Vec<Extent> {
-    extents.sort_unstable();
-    let mut joined: Vec<Extent> = Vec::new();
-    for extent in extents.into_iter().filter(|extent| !extent.is_empty()) {
-        match joined.last_mut() {
-            Some(last) if extent.offset <= last.end() => {
-                *last = Extent::between(last.offset, last.end().max(extent.end()));
-            }
-            _ => joined.push(extent),
-        }
-    }
-    joined
 }

@@ -14,7 +14,6 @@ mod counts;
 mod online;
 mod walk;
 
-pub(super) use blame::joined;
 pub use online::CheckPace;
 
 use super::shares::Shares;
