@@ -1,7 +1,11 @@
 //! Pools that hold much more than fits into memory: what opening one reads, and how much of it stays in memory.
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
-use varve_block::{Device, Durability, GIB, KIB};
+use varve_block::{
+    BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, GIB, Io, KIB, Shape, StatusFuture,
+};
 use varve_sim::{ModelDisk, Random, World};
 use varve_target::thin::{NewVolume, Pool, PoolFormat, PoolOptions, Uuid};
 
@@ -108,4 +112,58 @@ fn the_maps_in_memory_stay_within_their_budget_however_many_are_read_changed_and
         let report = pool.check().await.expect("no faults");
         assert_eq!((report.data_blocks, report.errors), (0, Vec::<String>::new()));
     });
+}
+
+/// Below a pool: writes of zeros, which are all data here, are done at once; those of metadata take their time.
+struct ZerosAtOnce(Device);
+
+impl BlockDevice for ZerosAtOnce {
+    fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            Io::Write { data, durability: Durability::Volatile, .. } if data.starts_with(&[0; 8]) => {
+                Completion::ready(Ok(Buffer::empty()))
+            }
+            io => self.0.submit(io),
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.0.status(extent)
+    }
+}
+
+#[test]
+fn who_changes_the_maps_faster_than_they_are_written_waits_for_that() {
+    let (mappings, in_flight) = (60_000, 32);
+    let large = Large::with(mappings);
+    let (world, budget) = (&large.world, CACHE_BYTES / PART);
+    let below = Device::new(ZerosAtOnce(large.disk.device(world)));
+    let options = PoolOptions { cache_bytes: CACHE_BYTES, ..PoolOptions::default() };
+    let opened = Pool::open(below, world.arena(), world.clock(), options);
+    let pool = world.run(opened).expect("it is a pool");
+    let device = pool.volume(large.id).expect("it is there");
+    let (mut random, mut most) = (Random::new(5), 0);
+    let zeros = world.arena().copy(&[0; 4096]);
+    world.run(async {
+        let mut flying = FuturesUnordered::new();
+        for _ in 0..6000 {
+            if flying.len() == in_flight {
+                let written: Option<Result<_, _>> = flying.next().await;
+                written.expect("some are in flight").expect("there is space");
+                most = most.max(pool.cache_use().dirty);
+            }
+            let part = random.below(mappings) * 2 + 1;
+            flying.push(device.write(part * PART, zeros.clone(), Durability::Volatile));
+        }
+        while let Some(written) = flying.next().await {
+            written.expect("there is space");
+        }
+    });
+    // Each of those in flight when the budget was reached may have changed a leaf and what is above it.
+    let allowed = budget + 3 * in_flight as u64;
+    assert!(most <= allowed, "{most} nodes were dirty, {budget} may stay in memory");
 }

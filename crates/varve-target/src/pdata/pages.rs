@@ -112,6 +112,11 @@ impl Pages {
         self.cache.usage().dirty as usize > self.cache.budget() / 2
     }
 
+    /// Whether nothing could stay in memory but dirty nodes, and more would exceed the budget.
+    pub fn is_full_of_dirty(&self) -> bool {
+        self.cache.usage().dirty as usize >= self.cache.budget()
+    }
+
     /// Blocks that data may take now.
     pub fn free_blocks(&self) -> u64 {
         self.space.free().saturating_sub(self.floor)

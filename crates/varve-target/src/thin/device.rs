@@ -70,11 +70,10 @@ impl Front {
         let shows =
             |segment: &Segment| segment.mapping.is_none() && segment.start < self.volume.origin_parts();
         let is_over = segments.iter().any(shows);
-        let mut below = Vec::new();
+        let below: Vec<bool> = if is_over { segments.iter().map(shows).collect() } else { Vec::new() };
         for segment in segments {
             let after = rest.split_off(index(segment.count * PART_SIZE));
             let piece = std::mem::replace(&mut rest, after);
-            below.push(shows(&segment));
             pieces.push(read_segment(&device, origin.as_ref(), segment, piece)?);
         }
         if is_over {
