@@ -98,8 +98,8 @@ impl Client {
         Ok((places.len() * load.block) as f64 / watch.seconds())
     }
 
-    /// Discards `length` bytes at each of `places`, `depth` at a time.
-    pub(crate) fn trim(
+    /// Writes `length` bytes at each of `places`, `depth` at a time.
+    pub(crate) fn write_places(
         &mut self,
         places: impl Iterator<Item = u64>,
         length: usize,
@@ -111,7 +111,7 @@ impl Client {
                 self.wait()?;
                 flying -= 1;
             }
-            self.submit(Command::Trim, place, length)?;
+            self.submit(Command::Write, place, length)?;
             flying += 1;
         }
         (0..flying).try_for_each(|_| self.wait().map(drop))

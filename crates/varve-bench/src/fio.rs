@@ -36,6 +36,8 @@ pub(crate) struct Job<'a> {
     pub(crate) size: u64,
     /// How long; nothing: once over the whole size.
     pub(crate) duration: Option<Duration>,
+    /// Whether it flushes when it has ended.
+    pub(crate) flush: bool,
 }
 
 /// What a run showed.
@@ -71,6 +73,9 @@ impl Job<'_> {
         ];
         if !work.random && work.connections > 1 {
             arguments.push(format!("--offset_increment={share}"));
+        }
+        if self.flush {
+            arguments.push("--end_fsync=1".to_owned());
         }
         if let Some(duration) = self.duration {
             arguments.extend(["--norandommap=1".to_owned()]);
@@ -199,7 +204,7 @@ mod tests {
         let endpoint = Endpoint::Nbd { uri: "nbd+unix:///?socket=/s".to_owned() };
         let arguments = |work: &Work| {
             let duration = Some(Duration::from_secs(3));
-            Job { endpoint: &endpoint, work, size: 4096 << 10, duration }.arguments().join(" ")
+            Job { endpoint: &endpoint, work, size: 4096 << 10, duration, flush: false }.arguments().join(" ")
         };
         let sequential = arguments(&Work::sequential(true, 64, 8, 4));
         assert!(sequential.contains("--rw=write --bs=64k --iodepth=8 --numjobs=4 --size=1048576 "));

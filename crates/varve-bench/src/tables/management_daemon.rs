@@ -116,7 +116,7 @@ fn deleting(
         varve.create_snapshot("origin", &format!("s{snapshot}"))?;
     }
     client.write(&fill, 0, REGION)?;
-    client.trim((0..entries).map(|entry| REGION + entry * PITCH), BLOCK, 64)?;
+    client.write_places((0..entries).map(|entry| REGION + entry * PITCH), BLOCK, 64)?;
     for round in 0..options.runs() {
         let snapshot = format!("s{}", options.runs() - round);
         delete(&varve, &mut client, &snapshot)?.record(part, entries);

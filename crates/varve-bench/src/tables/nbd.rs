@@ -116,7 +116,7 @@ fn start_peer(peer: Peer, cache: Cache, place: &Place, file: &Path, size: u64) -
 /// Writes everything once through the door, so that nobody is measured on holes.
 fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {
     let work = Work::sequential(true, 1024, 8, 1);
-    Job { endpoint, work: &work, size, duration: None }.run().map(drop)
+    Job { endpoint, work: &work, size, duration: None, flush: true }.run().map(drop)
 }
 
 fn measure_row(options: &Options, medium: Medium, work: Work, runners: &[Runner]) -> NbdRow {
@@ -160,7 +160,7 @@ fn sample(ready: &Ready, work: &Work, size: u64, duration: Duration) -> Result<S
     settle(&ready.backing)?;
     let used = || ready.pid.map_or(0.0, cpu::seconds);
     let before = used();
-    let job = Job { endpoint: &ready.endpoint, work, size, duration: Some(duration) };
+    let job = Job { endpoint: &ready.endpoint, work, size, duration: Some(duration), flush: false };
     let measured = job.run()?;
     if ready.pid.is_some() {
         pause(SETTLE);

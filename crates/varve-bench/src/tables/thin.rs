@@ -18,8 +18,8 @@ use crate::work::Work;
 const GROUP_OVERHEAD: u64 = 16 << 20;
 /// The pool.
 const POOL: &str = "pool";
-/// The others are measured in no more rounds than these.
-const RIVAL_ROUNDS: usize = 2;
+/// Turns in a round of what leaves the volume as it is.
+const TURNS: usize = 3;
 
 /// In which state the thin volume is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,14 +87,14 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
             thick: Vec::new(),
             rivals: Vec::new(),
         };
-        for round in 0..=rounds(options, medium) {
-            let (thin, thick) = bench.round(state, &work, round)?;
-            if round > 0 {
+        for round in 0..=options.runs() {
+            let pairs = bench.round(state, &work, round)?;
+            for (thin, thick) in pairs.into_iter().filter(|_| round > 0) {
                 row.thin.push(thin);
                 row.thick.push(thick);
             }
         }
-        for round in 0..rounds(options, medium).min(RIVAL_ROUNDS) {
+        for round in 0..options.runs() {
             for turn in 0..Rival::ALL.len() {
                 let rival = Rival::ALL[(turn + round) % Rival::ALL.len()];
                 row.record_rival(rival.name(), bench.rival_round(rival, state, &work));
@@ -105,11 +105,6 @@ pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> R
         sheet.keep(|results| results.put_thin(part.clone(), &order()))?;
     }
     bench.varve.stop()
-}
-
-/// A disk takes its time: fewer rounds do there, so that all of it ends within ten minutes.
-fn rounds(options: &Options, medium: Medium) -> usize {
-    if medium == Medium::Memory { options.runs() } else { options.runs().div_ceil(2) }
 }
 
 /// Everything that is measured on one medium.
@@ -142,13 +137,12 @@ impl Bench {
         ThinPart {
             world: self.medium.name().to_owned(),
             description: format!(
-                "the daemon over NBD on {}, {}, {} MiB a run ({} of small requests), {} rounds; the others {} rounds",
+                "the daemon over NBD on {}, {}, {} MiB a run ({} of small requests one by one), {} rounds, of {TURNS} turns where the volume stays as it is",
                 file_system(self.place.path()),
                 if self.medium == Medium::DiskDirect { "direct I/O" } else { "buffered" },
                 self.region >> 20,
                 self.region >> 22,
-                rounds(options, self.medium),
-                rounds(options, self.medium).min(RIVAL_ROUNDS)
+                options.runs()
             ),
             machine: Machine::look(),
             rows: Vec::new(),
@@ -157,13 +151,14 @@ impl Bench {
 
     /// Bytes a second at `endpoint`.
     fn run(&self, endpoint: &Endpoint, work: &Work) -> Result<f64, String> {
-        // Small requests take long: less of the region is enough.
-        let size = if work.block_kib < 1024 { self.region / 4 } else { self.region };
-        Ok(Job { endpoint, work, size, duration: None }.run()?.bytes_per_second)
+        // Small requests one by one take long: less of the region is enough.
+        let is_slow = work.block_kib < 1024 && work.depth == 1;
+        let size = if is_slow { self.region / 4 } else { self.region };
+        Ok(Job { endpoint, work, size, duration: None, flush: false }.run()?.bytes_per_second)
     }
 
-    /// Bytes a second on a thin volume and on the thick one.
-    fn round(&self, state: State, work: &Work, round: usize) -> Result<(f64, f64), String> {
+    /// Bytes a second on a thin volume and on the thick one, as often as the state of the thin one stays what it is.
+    fn round(&self, state: State, work: &Work, round: usize) -> Result<Vec<(f64, f64)>, String> {
         let varve = &self.varve;
         varve.create_thin("thin", POOL, self.region)?;
         let thin = Endpoint::Nbd { uri: uri(&varve.export("thin")?) };
@@ -173,13 +168,16 @@ impl Bench {
         if state == State::Snapshot {
             varve.create_snapshot("thin", "before")?;
         }
-        let sides = if round.is_multiple_of(2) {
-            let first = self.run(&thin, work)?;
-            (first, self.run(&self.thick, work)?)
-        } else {
-            let first = self.run(&self.thick, work)?;
-            (self.run(&thin, work)?, first)
-        };
+        let mut sides = Vec::new();
+        for turn in 0..if state == State::Written { TURNS } else { 1 } {
+            sides.push(if (round + turn).is_multiple_of(2) {
+                let first = self.run(&thin, work)?;
+                (first, self.run(&self.thick, work)?)
+            } else {
+                let first = self.run(&self.thick, work)?;
+                (self.run(&thin, work)?, first)
+            });
+        }
         if state == State::Snapshot {
             let job = varve.remove_snapshot("thin", "before")?;
             varve.wait_for_job(&job)?;
@@ -199,5 +197,5 @@ impl Bench {
 
 fn fill(endpoint: &Endpoint, size: u64) -> Result<(), String> {
     let work = Work::sequential(true, 1024, 8, 1);
-    Job { endpoint, work: &work, size, duration: None }.run().map(drop)
+    Job { endpoint, work: &work, size, duration: None, flush: true }.run().map(drop)
 }

@@ -30,7 +30,7 @@ const MAPPINGS: u64 = 10_000_000;
 /// Mappings of a volume that was cloned once: each is asked about when it is removed.
 const MAPPINGS_CLONED: u64 = 2_000_000;
 /// Mappings that only the log tells of when the pool is opened after a crash.
-const MAPPINGS_LOGGED: u64 = 300_000;
+const MAPPINGS_LOGGED: u64 = 100_000;
 /// Snapshots beside which one more is created.
 const SNAPSHOTS: usize = 10_000;
 /// Creations of which a median is taken.

@@ -20,6 +20,8 @@ use varve_format::thin::{Change, Mapping, PART_SIZE, RECORD_BLOCKS_MAX, Record, 
 
 /// So many bytes of changes are not left to wait for somebody who asks.
 const PENDING_BYTES_MAX: usize = 128 << 10;
+/// With so many, who would make more waits for the commit that is under way.
+const PENDING_BYTES_FULL: usize = 4 << 20;
 /// So many counts of holders are not left in memory (H3).
 const DIFFERENCES_MAX: usize = 16 << 10;
 
@@ -318,6 +320,11 @@ impl Pool {
         let since = |since: Moment| self.clock.now().since(since) >= self.options.commit_interval;
         let is_enough = || pending.bytes > PENDING_BYTES_MAX || self.map.pages().wants_commit();
         !self.commits.leading.get() && (pending.since.is_some_and(since) || is_enough())
+    }
+
+    /// Whether who changes the maps faster than they are written is to wait for that: memory has a bound.
+    pub(super) fn is_memory_short(&self) -> bool {
+        self.commits.pending.borrow().bytes > PENDING_BYTES_FULL || self.map.pages().is_full_of_dirty()
     }
 
     /// Commits what waits too long, for ever; to be run by the pool's owner. Ends with the error that ends the pool.

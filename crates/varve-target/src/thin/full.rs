@@ -156,8 +156,7 @@ impl Pool {
         if self.is_metadata_tight() && self.failed.get().is_none() {
             self.join_commit(true).await?;
             self.hand_over().await;
-        } else if self.map.pages().is_full_of_dirty() {
-            // Who changes the map faster than a checkpoint writes it waits for that: memory has a bound.
+        } else if self.is_memory_short() {
             self.join_commit(false).await?;
         }
         Ok(())
