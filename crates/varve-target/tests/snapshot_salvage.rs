@@ -5,10 +5,10 @@ use std::io::Write;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{Device, Durability, Extent, KIB, MIB};
-use varve_format::store::{BlockKind, EntryBlock};
+use varve_format::store::{BlockKind, Entry, EntryBlock};
 use varve_sim::{CrashKind, Random, SimDisk, World, run_seeds, test_name};
 use varve_target::snapshot::{
-    FormatOptions, NewSnapshot, Salvage, SnapshotStore, StoreError, StoreOptions, Uuid, dump_store,
+    FormatOptions, NewSnapshot, Progress, Salvage, SnapshotStore, StoreError, StoreOptions, Uuid, dump_store,
     restore_store, salvage_store,
 };
 
@@ -104,6 +104,35 @@ impl Host {
         let all = self.disk.peek(Extent::new(0, STORE_SIZE));
         let blocks = (0..).step_by(4096).zip(all.chunks(4096));
         blocks.filter(|(at, block)| is_one(block, *at)).map(|(at, _)| at).collect()
+    }
+
+    /// The block of the newest record of the log with such an entry.
+    fn record_of(&self, is_one: impl Fn(&Entry) -> bool) -> u64 {
+        let all = self.disk.peek(Extent::new(0, STORE_SIZE));
+        let records = (0..).step_by(4096).zip(all.chunks(4096));
+        let records = records.filter_map(|(at, block)| EntryBlock::decode(block, BlockKind::Log, at).ok());
+        let such = records.filter(|record| record.entries.iter().any(&is_one));
+        such.max_by_key(|record| record.sequence).expect("there is one").address
+    }
+
+    /// An empty store, its log never ended by a checkpoint.
+    async fn begin(&mut self) -> Rc<SnapshotStore> {
+        self.options.log_records = 1 << 20;
+        let format = FormatOptions { chunk_size: PART, ..FormatOptions::new(Uuid::from_u128(9)) };
+        let device = self.disk.device(&self.world);
+        SnapshotStore::format(&device, &self.world.arena(), format).await.expect("large enough");
+        self.open(&self.disk).await.expect("just formatted")
+    }
+
+    async fn create(&mut self, store: &Rc<SnapshotStore>, name: &str) -> u64 {
+        let new = NewSnapshot { name: name.into(), read_only: false, held: false };
+        let id = store.create(&new).await.expect("there is space");
+        self.snapshots.insert(name.into(), (id, self.now.clone()));
+        id
+    }
+
+    async fn salvage(&self) -> Result<Salvage, StoreError> {
+        salvage_store(&self.disk.device(&self.world), &self.world.arena()).await
     }
 
     /// A copy of the store whose metadata is what could be saved.
@@ -235,4 +264,47 @@ fn a_log_that_goes_on_behind_a_damaged_record_is_not_taken_for_its_end() {
         let store = host.open(&copy).await.expect("restored");
         host.compare(&store, &salvage).await;
     });
+}
+
+#[test]
+fn nothing_is_saved_of_a_store_that_lost_records_about_a_rollback() {
+    for case in 0..4 {
+        let is_lost = |entry: &Entry| match entry {
+            Entry::Restored { extent, .. } => case < 2 && extent.offset == 10 * PART,
+            Entry::RollbackBegun { .. } => case == 2,
+            _ => false,
+        };
+        let mut host = Host::new(1);
+        let world = Rc::clone(&host.world);
+        world.run(async {
+            let mut store = host.begin().await;
+            host.now[..64].fill(1);
+            host.fill(&store.origin(), 0, 64, 1).await;
+            let id = host.create(&store, "old").await;
+            host.fill(&store.origin(), 0, 64, 2).await;
+            store.begin_rollback(id).await.expect("it is there");
+            if case == 0 {
+                store = host.open(&host.disk).await.expect("sound"); // The table tells of the rollback.
+            }
+            for part in [10, 20, 30] {
+                host.now[part] = 3;
+                host.fill(&store.origin(), part, 1, 3).await;
+            }
+        });
+        world.crash(CrashKind::Process);
+        if case < 3 {
+            host.disk.poke(host.record_of(is_lost) + 512, &[0x55; 512]);
+        }
+        world.run(async {
+            let salvage = match (host.salvage().await, case) {
+                (Ok(salvage), 3) => salvage,
+                (salvage, _) => {
+                    return assert!(matches!(salvage, Err(StoreError::Corrupt(_))), "Z4: {salvage:?}");
+                }
+            };
+            let store = host.open(&host.restore(&salvage).await).await.expect("restored");
+            store.finish_rollback(&Progress::default()).await.expect("no faults");
+            host.compare(&store, &salvage).await;
+        });
+    }
 }

@@ -8,6 +8,8 @@
 //! - Z2. Between two entries of a map that follow each other all around a damaged node, any key may have been, and a run
 //!   that begins there ends before the next key (R1 of `map/preserved.rs`).
 //! - Z3. No place is given to two pieces of content: of two that claim it, the second is lost.
+//! - Z4. Nothing is saved when records are lost and the log tells of a rollback, or the table does: what was restored or
+//!   changed since would be taken for pending, and old content put in its place (K6 of `rollback.rs`).
 
 mod saved;
 
@@ -34,7 +36,8 @@ pub struct Salvage {
     pub doubtful: Vec<String>,
 }
 
-/// Reads all of the store on `device` that can be read. Writes nothing. An error if superblock or table are damaged.
+/// Reads all of the store on `device` that can be read. Writes nothing. An error if superblock or table are damaged, or
+/// records of the log are lost that may be about a rollback (Z4).
 pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, StoreError> {
     let loaded = load_table(device, arena, Reading::only()).await?;
     let sizes = loaded.contents.borrow().snapshots.values().map(|one| (one.id, one.size)).collect();
@@ -50,12 +53,17 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     let mut doubtful: BTreeMap<u64, String> = BTreeMap::new();
     let mut written = Vec::new();
     let mut expected = loaded.log.sequence;
+    let mut rolls_back = contents.rollback.is_some();
     for record in &log.records {
         if record.sequence != expected {
             doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
         }
         expected = record.sequence + 1;
         for entry in &record.entries {
+            rolls_back |= matches!(
+                entry,
+                Entry::RollbackBegun { .. } | Entry::Restored { .. } | Entry::RollbackEnded(_)
+            );
             match entry {
                 Entry::Preserved { mapping, .. } => {
                     saved.log_preserved(*mapping, contents.heir(mapping.snapshot + 1));
@@ -66,6 +74,11 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
                 other => drop(contents.apply(other)),
             }
         }
+    }
+    if log.lost > 0 && rolls_back {
+        return Err(StoreError::Corrupt(
+            "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
+        )); // Z4
     }
     saved.log_written(&written);
     let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
