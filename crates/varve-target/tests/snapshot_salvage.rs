@@ -308,3 +308,36 @@ fn nothing_is_saved_of_a_store_that_lost_records_about_a_rollback() {
         });
     }
 }
+
+#[test]
+fn a_snapshot_whose_creation_is_lost_goes_and_the_others_are_saved() {
+    let mut host = Host::new(1);
+    let world = Rc::clone(&host.world);
+    world.run(async {
+        let store = host.begin().await;
+        host.create(&store, "one").await;
+        host.now[..8].fill(1);
+        host.fill(&store.origin(), 0, 8, 1).await;
+        let two = host.create(&store, "two").await;
+        let view = store.snapshot(two).expect("there");
+        host.fill(&view, 40, 4, 9).await;
+        view.flush().await.expect("no faults");
+        host.now[4..12].fill(2);
+        host.fill(&store.origin(), 4, 8, 2).await;
+    });
+    world.crash(CrashKind::Process);
+    let created = host.record_of(|entry| matches!(entry, Entry::Created(two) if two.name == "two"));
+    host.disk.poke(created + 512, &[0x55; 512]);
+    world.run(async {
+        let salvage = host.salvage().await.expect("the table is sound");
+        assert_eq!((salvage.lost_records, &salvage.doubtful[..]), (1, &["one".to_owned()][..]));
+        let store = host.open(&host.restore(&salvage).await).await.expect("restored");
+        assert_eq!(store.list().len(), 1);
+        host.compare(&store, &salvage).await;
+        let one = store.snapshot(host.snapshots["one"].0).expect("there");
+        assert!(
+            host.bytes(&one).await.iter().all(|byte| *byte == 0),
+            "what was preserved for either is there"
+        );
+    });
+}

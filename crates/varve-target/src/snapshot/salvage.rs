@@ -40,8 +40,7 @@ pub struct Salvage {
 /// records of the log are lost that may be about a rollback (Z4).
 pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, StoreError> {
     let loaded = load_table(device, arena, Reading::only()).await?;
-    let sizes = loaded.contents.borrow().snapshots.values().map(|one| (one.id, one.size)).collect();
-    let mut saved = Saved::new(loaded.map.chunk_size(), sizes);
+    let mut saved = Saved::new(loaded.map.chunk_size(), &loaded.contents.borrow());
     let mut items = Vec::new();
     loaded.map.readable(false, |item| items.push(item)).await?;
     saved.add_preserved(&items);
@@ -68,8 +67,11 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
                 Entry::Preserved { mapping, .. } => {
                     saved.log_preserved(*mapping, contents.heir(mapping.snapshot + 1));
                 }
-                Entry::Written(mapping) => written.push(*mapping),
-                Entry::Bytes { .. } => {}
+                Entry::Written(mapping) if contents.holds(mapping.snapshot, mapping.extent) => {
+                    written.push(*mapping);
+                }
+                // The record that said that its snapshot exists is lost, and that snapshot with it.
+                Entry::Written(_) | Entry::Bytes { .. } => {}
                 // What it stands on may have been in a record that is lost.
                 other => drop(contents.apply(other)),
             }
