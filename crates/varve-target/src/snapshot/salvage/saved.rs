@@ -179,11 +179,7 @@ impl Saved {
         let Some((heir, size)) = heir else { return };
         let Some(inside) = mapping.extent.intersect(Extent::new(0, size)) else { return };
         let needed = clip(mapping, inside);
-        let mut known = Ranges::default();
-        for (_, pieces) in self.preserved.range(heir..=mapping.snapshot.max(heir)) {
-            pieces.covered.iter().for_each(|extent| known.insert(extent));
-        }
-        for gap in known.gaps(inside) {
+        for gap in self.gaps(heir, mapping.snapshot, inside) {
             let piece = Mapping { snapshot: heir, ..clip(needed, gap) };
             if !self.claim(piece) {
                 self.lose(heir, gap);
