@@ -341,3 +341,28 @@ fn a_snapshot_whose_creation_is_lost_goes_and_the_others_are_saved() {
         );
     });
 }
+
+#[test]
+fn a_record_that_cannot_be_read_is_lost_also_at_the_end_of_the_log() {
+    let mut host = Host::new(1);
+    let world = Rc::clone(&host.world);
+    world.run(async {
+        let store = host.begin().await;
+        host.create(&store, "one").await;
+        for part in [3, 9] {
+            host.now[part] = 1;
+            host.fill(&store.origin(), part, 1, 1).await;
+        }
+    });
+    world.crash(CrashKind::Process);
+    host.disk.make_unreadable(Extent::new(host.record_of(|_| true), PART));
+    world.run(async {
+        let salvage = host.salvage().await.expect("the table is sound");
+        assert_eq!((salvage.lost_records, &salvage.doubtful[..]), (1, &["one".to_owned()][..]));
+        let store = host.open(&host.restore(&salvage).await).await.expect("restored");
+        host.compare(&store, &salvage).await;
+        let one = store.snapshot(host.snapshots["one"].0).expect("there");
+        let read = host.bytes(&one).await;
+        assert_eq!((read[3], read[9]), (0, 1), "what the last record had preserved is lost");
+    });
+}

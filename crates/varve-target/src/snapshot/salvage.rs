@@ -29,7 +29,7 @@ pub struct Salvage {
     pub text: String,
     /// Which bytes of which snapshots are lost; they are zeros in the text. Snapshots by name, the oldest first.
     pub lost: Vec<(String, Vec<Extent>)>,
-    /// How many records of the log are lost. What was first changed when they were written cannot be told from what was
+    /// How many records of the log are lost, at least. What was first changed when they were written cannot be told from what was
     /// not changed, in the snapshots that are named `doubtful`.
     pub lost_records: u64,
     /// The snapshots that may show newer content, anywhere.
@@ -77,6 +77,9 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
             }
         }
     }
+    if log.ends_unread {
+        doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
+    }
     if log.lost > 0 && rolls_back {
         return Err(StoreError::Corrupt(
             "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
@@ -101,24 +104,31 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
 /// The log, as far as it can be read.
 struct Log {
     records: Vec<EntryBlock>,
-    /// How many of them are missing in between.
+    /// How many of them are missing in between, or at the end.
     lost: u64,
+    /// The block where it goes on cannot be read, and nothing was found behind it: there may have been a record, or none.
+    ends_unread: bool,
 }
 
 /// The records of the log in order, those behind a damaged one too, wherever they lie.
 async fn all_records(loaded: &Loaded, device: &Device, arena: &Arena) -> Result<Log, StoreError> {
     let mut records: Vec<EntryBlock> = Vec::new();
-    loop {
+    let is_unread = loop {
         let (address, sequence) = loaded.log_end(&records);
         match loaded.next_record(device, arena, address, sequence).await {
             Ok(Next::Record(record)) => records.push(record),
-            Ok(Next::End | Next::Damaged) | Err(StoreError::Io(IoError::Medium | IoError::Corrupt)) => break,
+            Ok(Next::End | Next::Damaged) => break false,
+            Err(StoreError::Io(IoError::Medium | IoError::Corrupt)) => break true,
             Err(error) => return Err(error),
         }
-    }
+    };
     let (_, sequence) = loaded.log_end(&records);
     let later = later_records(loaded, device, arena, sequence).await?;
-    let lost = later.last_key_value().map_or(0, |(last, _)| last - sequence + 1 - later.len() as u64);
+    let ends_unread = is_unread && later.is_empty();
+    let lost = match later.last_key_value() {
+        Some((last, _)) => last - sequence + 1 - later.len() as u64,
+        None => u64::from(ends_unread),
+    };
     records.extend(later.into_values());
     if let Some(last) = records.pop()
         && is_whole(&last, device, arena).await.unwrap_or(true)
@@ -126,7 +136,7 @@ async fn all_records(loaded: &Loaded, device: &Device, arena: &Arena) -> Result<
         records.push(last);
     }
     assert!(records.is_sorted_by_key(|record| record.sequence), "S3: records stand in order");
-    Ok(Log { records, lost })
+    Ok(Log { records, lost, ends_unread })
 }
 
 /// The records behind number `sequence`, by their numbers. Reads all of the device.
