@@ -202,7 +202,7 @@ impl Saved {
         }
         for (id, pieces) in latest {
             let older = self.written.remove(&id).unwrap_or_default();
-            for mapping in &older.mappings {
+            for mapping in older.mappings.iter().filter(|mapping| mapping.place != ZEROS) {
                 self.places.remove(Extent::new(mapping.place, mapping.extent.length));
             }
             for mapping in pieces.mappings.into_iter().chain(older.mappings) {
@@ -331,5 +331,15 @@ mod tests {
         let known = saved.mappings(&BTreeMap::new());
         let preserved = sound.map(|mapping| Entry::Preserved { mapping, checksum: 0 });
         assert_eq!(known, preserved);
+    }
+    #[test]
+    fn zeros_have_no_place_and_free_none() {
+        let mut saved = saved(&[1, 2]);
+        saved.add_preserved(&[found(mapping(2, parts(0, 1), 5))]);
+        saved.add_written(&[found(Mapping { snapshot: 1, extent: parts(0, 50), place: ZEROS })]);
+        saved.log_written(&[mapping(1, parts(3, 1), 60), mapping(2, parts(7, 1), 5)]);
+        let lost = saved.lost(|_| 100 * PART_SIZE);
+        assert_eq!(lost.keys().collect::<Vec<_>>(), [&2], "Z3: the place of what was preserved");
+        assert_eq!(lost[&2].iter().collect::<Vec<_>>(), [parts(7, 1)]);
     }
 }
