@@ -320,7 +320,8 @@ fn old_versions_of_nodes_are_an_error_or_harmless_and_never_a_panic() {
         let mut random = world.random();
         let (origin, disk) = (SimDisk::new(4 * MIB), SimDisk::new(8 * MIB));
         let size = 8 * MIB;
-        let options = StoreOptions { log_records: 4, cache_bytes: 0, ..StoreOptions::default() };
+        let cache_bytes = *random.pick(&[0, 64 * MIB]);
+        let options = StoreOptions { log_records: 4, cache_bytes, ..StoreOptions::default() };
         let mut images: Vec<Vec<u8>> = Vec::new();
         world.run(async {
             let store = make(&world, origin.device(&world), disk.device(&world), options).await;

@@ -157,6 +157,14 @@ impl Cache {
         }
     }
 
+    /// Forgets a node that is not what a map leads to: who finds it there too, and rightly, reads it again. Not one that is
+    /// not written yet (K1): another map leads to that.
+    pub(super) fn disbelieve(&mut self, address: u64) {
+        if !self.dirty.contains(&address) {
+            self.forget(address);
+        }
+    }
+
     /// The dirty nodes in order of address, shared.
     pub(super) fn dirty(&self) -> Vec<Rc<Node>> {
         self.dirty.iter().map(|address| Rc::clone(&self.nodes[address])).collect()
