@@ -388,3 +388,34 @@ async fn use_all(
         }
     }
 }
+
+#[test]
+fn a_removal_ends_transactions_before_too_many_runs_are_given_up() {
+    let world = World::new(1);
+    let (origin, disk) = (SimDisk::new(4 * MIB), SimDisk::new(2 * MIB));
+    world.run(async {
+        let options = StoreOptions { freed_runs: 40, ..StoreOptions::default() };
+        let store = make(&world, origin.device(&world), disk.device(&world), options).await;
+        let scatter = async |count: u64| {
+            for part in 0..count {
+                write(&store.origin(), &world, part * 2, 1, 1).await.expect("there is space");
+            }
+        };
+        let first = create(&store, "first").await;
+        scatter(200).await;
+        let before = store.generation();
+        store.remove(first).await.expect("not held");
+        assert!(store.generation() > before + 1, "a leaf has more entries than may be given up");
+        // And as well when a change wants the space that a removal has left.
+        let second = create(&store, "second").await;
+        scatter(200).await;
+        store.begin_removal(second).await.expect("not held");
+        create(&store, "third").await;
+        let before = store.generation();
+        write(&store.origin(), &world, 500, 1 + store.usage().free / PART, 2)
+            .await
+            .expect("space comes back");
+        assert!(store.generation() > before + 2, "{} checkpoints", store.generation() - before);
+        store.verify().await.expect("readable");
+    });
+}

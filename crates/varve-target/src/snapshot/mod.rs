@@ -103,6 +103,9 @@ pub struct StoreOptions {
     /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
     /// ranges join and the memory for them stays bounded.
     pub restored_ranges: usize,
+    /// When a removal has given up more runs of blocks than these since the last checkpoint, another one comes: until then
+    /// each takes a little memory.
+    pub freed_runs: usize,
     /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
     pub low_space_percent: u64,
     /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
@@ -123,6 +126,7 @@ impl Default for StoreOptions {
             cache_bytes: 64 * MIB,
             policy: PolicyKind::default(),
             restored_ranges: 16 << 10,
+            freed_runs: pdata::FREED_RUNS_MAX,
             low_space_percent: 80,
             full: FullPolicy::Error,
             sabotage: None,
