@@ -222,7 +222,6 @@ impl SnapshotStore {
             let log = &self.state.borrow().log;
             (log.next, log.generation, log.sequence)
         };
-        self.blocks.pages().reclaim();
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
         // S9

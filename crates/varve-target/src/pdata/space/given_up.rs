@@ -38,6 +38,11 @@ impl ByGroup {
         self.of.keys().copied()
     }
 
+    /// Whether both say the same.
+    pub(super) fn is_counted(&self) -> bool {
+        self.of.values().sum::<u64>() == self.blocks
+    }
+
     fn add(&mut self, group: u64, blocks: u64) {
         self.blocks += blocks;
         *self.of.entry(group).or_default() += blocks;
