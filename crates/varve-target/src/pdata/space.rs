@@ -270,7 +270,7 @@ impl Space {
     pub(super) fn untake(&mut self, run: Run) {
         if self.require(run).is_err() {
             // A commit has said since that they are in use; the next one reads their page and says that they are free.
-            return self.freed.unread.push(run);
+            return self.give_up_unread(run);
         }
         self.mark(run, false);
     }

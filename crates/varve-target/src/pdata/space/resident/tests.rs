@@ -146,3 +146,29 @@ fn a_full_group_is_not_read_again() {
     assert!(run.0 >= 2 + 4 * GROUP_BLOCKS, "{run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor were they read to find that");
 }
+
+#[test]
+fn what_is_given_back_after_its_page_went_is_counted() {
+    let device = memory(END);
+    let map = open(&device, 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+    let commit = |map: &Map| {
+        let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
+        block_on(map.write(&commit)).expect("memory does not fail");
+        map.committed(commit);
+    };
+    let counts = |map: &Map| {
+        let pages = map.pages();
+        (pages.reclaimable_blocks(), pages.free_blocks())
+    };
+    let (_, free) = counts(&map);
+    let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
+    commit(&map);
+    for group in 1..GROUPS {
+        block_on(map.run(|pages| pages.is_used(2 + group * GROUP_BLOCKS))).expect("readable");
+    }
+    assert!(map.pages().require(run).is_err(), "the page went");
+    map.pages().untake(run);
+    assert_eq!(counts(&map), (5, free - 5), "F1");
+    commit(&map);
+    assert_eq!(counts(&map), (0, free));
+}
