@@ -35,6 +35,7 @@ pub use cache::CacheUse;
 pub use cursor::Cursor;
 pub(crate) use down::Down;
 pub use edit::{Alone, Gone, Sharing, Span, Splice};
+pub(crate) use map::of_device;
 pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX};
 pub use order::MetadataOrder;
 pub use pages::{Pages, Room, Stop, Wanted};

@@ -71,7 +71,7 @@ pub use salvage::{Salvage, salvage_store};
 pub use text::{dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
-use crate::pdata::{self, PolicyKind};
+use crate::pdata::{self, PolicyKind, of_device};
 use batch::Pipeline;
 use contents::Contents;
 use gate::{Budget, Gate};
@@ -341,12 +341,6 @@ fn usable_size(size: u64) -> u64 {
 fn blocks_of(extent: Extent) -> (u64, u64) {
     assert!(extent.is_aligned(PART_SIZE), "space is counted in blocks: {extent:?}");
     (extent.offset / PART_SIZE, extent.length / PART_SIZE)
-}
-
-/// An error of a device, for those who tell a full store from a failing one: a device that has run out of space below
-/// itself has failed. Only what is missing in the store's own books is [`IoError::NoSpace`].
-fn of_device(error: IoError) -> IoError {
-    if error == IoError::NoSpace { IoError::Medium } else { error }
 }
 
 /// Blocks of the store in bytes.

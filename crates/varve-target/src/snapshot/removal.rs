@@ -178,11 +178,6 @@ impl SnapshotStore {
         contents.leaving.get(&id).map(|leaving| settled(leaving, chunk_size))
     }
 
-    /// How many bytes of the store the removal of snapshot `id` would set free. Walks the map.
-    pub async fn removal_frees(&self, id: u64) -> Result<u64, StoreError> {
-        self.removals_free(&[id]).await
-    }
-
     /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.
     pub async fn removals_free(&self, ids: &[u64]) -> Result<u64, StoreError> {
         let mut bytes = 0;

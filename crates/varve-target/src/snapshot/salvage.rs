@@ -162,11 +162,8 @@ async fn later_records(
             }
         }
         for (offset, buffer) in &blocks {
-            let places = (*offset..).step_by(index(PART_SIZE));
-            for (address, block) in places.zip(buffer.chunks(index(PART_SIZE))) {
-                let record = loaded.later_record(block, address, sequence);
-                found.extend(record.map(|record| (record.sequence, record)));
-            }
+            let records = loaded.later_records(*offset, buffer, sequence);
+            found.extend(records.map(|record| (record.sequence, record)));
         }
     }
     Ok(found)

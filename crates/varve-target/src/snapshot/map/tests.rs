@@ -129,10 +129,12 @@ impl Model {
                 let values: Vec<u64> = (0..count).map(|_| if zeros { 0 } else { self.fresh() }).collect();
                 let place = if zeros { ZEROS } else { self.allocate(map, &values, false) };
                 let noted = Cell::new(0);
-                let mapping = Mapping { snapshot, extent, place };
+                let mut left = Mapping { snapshot, extent, place };
                 let note = |mapping: Mapping| noted.set(noted.get() + mapping.extent.length);
-                let left = block_on(map.write_some(mapping, Room::Ordinary, false, usize::MAX, note));
-                assert!(left.expect("there is room").extent.is_empty());
+                while !left.extent.is_empty() {
+                    left =
+                        block_on(map.write_some(left, Room::Ordinary, false, note)).expect("there is room");
+                }
                 assert_eq!(noted.get(), extent.length, "every step is told");
                 let content = self.snapshots.get_mut(&snapshot).expect("chosen");
                 content[first as usize..(first + count) as usize].copy_from_slice(&values);
