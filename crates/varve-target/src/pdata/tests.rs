@@ -443,3 +443,23 @@ fn a_node_that_belongs_elsewhere_is_no_neighbour() {
         }
     }
 }
+
+#[test]
+fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
+    for (at, lengths) in [(10, [64, 64]), (126, [126, 2])] {
+        let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+        (0..126u64).for_each(|key| assert_eq!(store.insert(u128::from(key) * 10, value(key)), None));
+        let edited = block_on(store.map.run(|pages| {
+            let mut tree = store.tree;
+            let mut entries = tree.span(pages, 0)?.entries().to_vec();
+            entries.splice(at..at, [1, 2].map(|more| (at as u128 * 10 - 5 + more, value(more as u64))));
+            tree.edit(pages, &Alone, 0, entries)?;
+            Ok(tree)
+        }));
+        let tree = edited.expect("there is room");
+        let first = block_on(store.map.run(|pages| tree.leaf(pages, 0))).expect("sound");
+        let next = first.next.expect("there are two leaves");
+        let second = block_on(store.map.run(|pages| tree.leaf(pages, next))).expect("sound");
+        assert_eq!([first.entries.len(), second.entries.len()], lengths);
+    }
+}
