@@ -109,6 +109,11 @@ impl Tree {
         }
     }
 
+    /// The block of the leaf where `key` lies; that of the root if the way there is not in memory.
+    pub fn leaf_block(self, pages: &mut Pages, key: Key) -> u64 {
+        self.leaf_of(pages, key).ok().and_then(|(leaf, _)| leaf).map_or(self.root, |leaf| leaf.address)
+    }
+
     /// Sets the value of `key`; the value it had.
     pub fn insert(&mut self, pages: &mut Pages, key: Key, value: Value) -> Result<Option<Value>, Stop> {
         let old = self.get(pages, key)?;

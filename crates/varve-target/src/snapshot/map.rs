@@ -350,7 +350,7 @@ impl Map {
                 (u64::from(id), &mut all.entry(u64::from(id)).or_default().written, change)
             }
         };
-        // What a damaged table counts wrong is told by a check; nobody relies on it.
+        // What a damaged table counts wrong is told by a check; no decision about space relies on it.
         *number = number.saturating_add_signed(change);
         if all.get(&id) == Some(&SnapshotBytes::default()) {
             all.remove(&id);

@@ -7,6 +7,7 @@ use futures_executor::block_on;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use varve_block::Arena;
+use varve_format::pdata::exception::Exception;
 use varve_format::pdata::node::Key;
 use varve_format::store::ZEROS;
 
@@ -324,6 +325,23 @@ fn small_sequential_changes_become_one_entry_too() {
     let whole = Run { extent: parts(0, 400), source: Source::Store(500 * PART_SIZE) };
     assert_eq!(block_on(map.resolve(1, parts(0, 400))).expect("readable").0, [whole]);
     assert_eq!(block_on(map.missing(2, parts(0, 400))), Ok(vec![parts(0, 400)]));
+}
+
+#[test]
+fn an_entry_that_contradicts_the_store_is_the_damage_of_its_leaf() {
+    let map = new_map(1 << 20);
+    (0..200).for_each(|part| keep(&map, 1, part * 2, 1, 500 + part * 2));
+    let bad = Exception { chunk: 10_000, snapshot: 1, part: 0, place: BLOCKS, run: 1, parts: 1 };
+    let entered = map.blocks.run(|pages| {
+        let mut preserved = map.preserved.get();
+        preserved.tree.patch(pages, &[], &[(bad.key(), bad.value())], Room::Ordinary)?;
+        map.preserved.set(preserved);
+        Ok(preserved.tree.leaf_block(pages, bad.key()))
+    });
+    let leaf = block_on(entered).expect("there is room");
+    assert_ne!(leaf, map.roots().preserved, "there are several leaves");
+    let found = block_on(map.blocks.run(|pages| map.preserved.get().find(pages, 1..=1, 40_000, 40_001)));
+    assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == leaf), "{found:?}");
 }
 
 /// How often a node is looked at, and others get their turn, while `entries` scattered parts of a snapshot are zeroed.
