@@ -393,8 +393,12 @@ fn a_removal_returns_at_once_and_gives_space_back_in_doses_across_a_restart() {
         let view = store.snapshot(second).expect("there");
         write(&view, &world, 0, 64 << 10, 3).await.expect("space");
         view.flush().await.expect("no faults");
-        assert_eq!(store.removal_frees(second).await, Ok(64 << 10), "the first needs all that was preserved");
-        assert_eq!(store.removal_frees(first).await, Ok(0));
+        assert_eq!(
+            store.removals_free(&[second]).await,
+            Ok(64 << 10),
+            "the first needs all that was preserved"
+        );
+        assert_eq!(store.removals_free(&[first]).await, Ok(0));
         let all = (64 << 10) + MIB;
         assert_eq!(store.removals_free(&[first, second]).await, Ok(all), "nobody is left who needs it");
         assert_eq!(store.removals_free(&[first, 99]).await, Err(StoreError::NotFound));

@@ -82,8 +82,8 @@ impl Cache {
         self.budget
     }
 
-    /// From now on it has another budget and gives up nodes in another way. What is too much goes at once, as far as it
-    /// may (K1).
+    /// From now on it has another budget and gives up nodes in another way. What is too much goes with
+    /// [`Cache::shrink_all`], once it is known how many pages stay.
     pub(super) fn set(&mut self, budget_bytes: u64, policy: PolicyKind) {
         self.budget = blocks_of(budget_bytes);
         if policy != self.kind {
@@ -92,7 +92,6 @@ impl Cache {
             (self.kind, self.policy) = (policy, policy.build());
             addresses.into_iter().for_each(|address| self.policy.insert(address));
         }
-        self.shrink_all();
         assert!(self.dirty.iter().all(|address| self.nodes.contains_key(address)), "K1");
     }
 
@@ -154,6 +153,14 @@ impl Cache {
         self.dirty.remove(&address);
         if self.nodes.remove(&address).is_some() {
             self.policy.remove(address);
+        }
+    }
+
+    /// Forgets a node that is not what a map leads to: who finds it there too, and rightly, reads it again. Not one that is
+    /// not written yet (K1): another map leads to that.
+    pub(super) fn disbelieve(&mut self, address: u64) {
+        if !self.dirty.contains(&address) {
+            self.forget(address);
         }
     }
 

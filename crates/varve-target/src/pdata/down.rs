@@ -38,9 +38,22 @@ impl Down {
         }
     }
 
-    /// The node, if it is one that may be here (D1).
+    /// The node, if it is one that may be here (D1). Another one goes from memory, where somebody might take it for what
+    /// the map leads to.
     pub(crate) fn node(self, pages: &mut Pages) -> Result<Rc<Node>, Stop> {
         let node = pages.node(self.address)?;
+        let Some(objection) = self.objection(&node) else { return Ok(node) };
+        pages.disbelieve(self.address);
+        Err(Stop::Damaged(self.address, BlockError::Invalid(objection)))
+    }
+
+    /// The node, if it is in memory and one that may be here (D1).
+    pub(super) fn node_in_memory(self, pages: &mut Pages) -> Option<Rc<Node>> {
+        pages.node(self.address).ok().filter(|node| self.objection(node).is_none())
+    }
+
+    /// Why `node` cannot be here (D1).
+    fn objection(self, node: &Node) -> Option<&'static str> {
         let (first, last) = match &node.entries {
             Entries::Leaf(entries) => {
                 (entries.first().map(|entry| entry.0), entries.last().map(|entry| entry.0))
@@ -51,15 +64,11 @@ impl Down {
                 (others.first().map(|child| child.0), others.last().map(|child| child.0))
             }
         };
-        let broken = if self.level.is_some_and(|level| node.level != level) {
-            "N3: a node of another level"
-        } else if first.is_some_and(|first| first < self.low)
-            || last.zip(self.high).is_some_and(|(last, high)| last >= high)
-        {
-            "N4: a node with keys of another place"
-        } else {
-            return Ok(node);
-        };
-        Err(Stop::Damaged(self.address, BlockError::Invalid(broken)))
+        if self.level.is_some_and(|level| node.level != level) {
+            return Some("N3: a node of another level");
+        }
+        let elsewhere = first.is_some_and(|first| first < self.low)
+            || last.zip(self.high).is_some_and(|(last, high)| last >= high);
+        elsewhere.then_some("N4: a node with keys of another place")
     }
 }

@@ -76,7 +76,7 @@ impl Span {
     }
 }
 
-/// A change of some entries of a leaf: those in `range` make way for `entries`, which are few.
+/// A change of some entries of a leaf: those in `range` make way for `entries`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Splice {
     /// Which of the entries go.
@@ -86,9 +86,15 @@ pub struct Splice {
 }
 
 impl Splice {
-    /// All entries of a leaf with these.
-    fn of(entries: &[(Key, Value)], new: Vec<(Key, Value)>) -> Splice {
-        Splice { range: 0..entries.len(), entries: new }
+    /// What makes `new` of the entries `old` of a leaf. What is the same at both ends stays: a leaf that becomes too long
+    /// is then cut where it has grown.
+    fn of(old: &[(Key, Value)], mut new: Vec<(Key, Value)>) -> Splice {
+        let before = old.iter().zip(&new).take_while(|(one, two)| one == two).count();
+        let rest = old[before..].iter().rev().zip(new[before..].iter().rev());
+        let behind = rest.take_while(|(one, two)| one == two).count();
+        new.truncate(new.len() - behind);
+        new.drain(..before);
+        Splice { range: before..old.len() - behind, entries: new }
     }
 
     /// How many entries a leaf of `length` has then.

@@ -36,7 +36,7 @@ impl Pace {
     /// Most nodes of a write-back. Whoever wants a commit waits for it, so one that nobody waits for is short.
     fn nodes(self) -> usize {
         match self {
-            Pace::Prompt => 256,
+            Pace::Prompt => WRITE_BACK_MAX,
             Pace::Gentle => 16,
         }
     }
@@ -67,10 +67,16 @@ pub enum MapError {
 }
 
 impl From<IoError> for MapError {
-    /// A device that has no space is a device that failed: only the space map says [`MapError::Full`].
+    /// Only the space map says [`MapError::Full`].
     fn from(error: IoError) -> Self {
-        MapError::Io(if error == IoError::NoSpace { IoError::Medium } else { error })
+        MapError::Io(of_device(error))
     }
+}
+
+/// An error of a device, for those who tell a full store from a failing one: a device that has run out of space below
+/// itself has failed. Only what is missing in the store's own books is [`IoError::NoSpace`].
+pub(crate) fn of_device(error: IoError) -> IoError {
+    if error == IoError::NoSpace { IoError::Medium } else { error }
 }
 
 /// What a map is opened with.

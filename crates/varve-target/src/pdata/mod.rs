@@ -35,11 +35,12 @@ pub use cache::CacheUse;
 pub use cursor::Cursor;
 pub(crate) use down::Down;
 pub use edit::{Alone, Gone, Sharing, Span, Splice};
+pub(crate) use map::of_device;
 pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX};
 pub use order::MetadataOrder;
 pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;
-pub use space::{InUse, Side};
+pub use space::{FREED_RUNS_MAX, InUse, Side};
 pub use tree::{Leaf, Tree};
 
 #[cfg(test)]

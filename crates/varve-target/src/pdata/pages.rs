@@ -171,6 +171,11 @@ impl Pages {
         self.cache.get(address).ok_or(Stop::Missing(Wanted::Node(address)))
     }
 
+    /// The node in block `address` is not what a map leads to.
+    pub(super) fn disbelieve(&mut self, address: u64) {
+        self.cache.disbelieve(address);
+    }
+
     /// Takes a run of at most `limit` blocks for data.
     pub fn take(&mut self, limit: u64) -> Result<Run, Stop> {
         let limit = limit.min(self.free_blocks());

@@ -20,11 +20,14 @@
 //! - F6. If the device below is to be told of freed blocks, they are handed out only after it was.
 
 mod cooling;
+mod given_up;
 mod held;
 mod loose;
 mod resident;
 
 use cooling::Cooling;
+pub use given_up::FREED_RUNS_MAX;
+use given_up::{ByGroup, GivenUp};
 use held::{Held, Users, Waiting};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -48,21 +51,6 @@ pub enum Side {
 /// Keeps the blocks that maps lead to now from being used for something else (F3).
 pub struct InUse {
     _users: Rc<Users>,
-}
-
-/// What is given up and by whom it may be read.
-#[derive(Default)]
-struct GivenUp {
-    /// Blocks that somebody may be reading.
-    read: Vec<Run>,
-    /// Blocks that nobody reads.
-    unread: Vec<Run>,
-}
-
-impl GivenUp {
-    fn runs(&self) -> impl Iterator<Item = &Run> {
-        self.read.iter().chain(self.unread.iter())
-    }
 }
 
 pub(super) struct Space {
@@ -97,7 +85,7 @@ pub(super) struct Space {
     /// How many blocks wait, and who listens.
     held: Rc<Held>,
     /// How many blocks were given up and are not free yet.
-    given_up: u64,
+    given_up: ByGroup,
     /// Taken for content to which nothing leads yet: first block and number (F4).
     loose: BTreeMap<u64, u64>,
     /// Where the next search begins on the near and on the far side.
@@ -142,7 +130,7 @@ impl Space {
             cooling: Cooling::default(),
             users: Users::first(&held),
             held,
-            given_up: 0,
+            given_up: ByGroup::default(),
             loose: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
             free,
@@ -165,22 +153,12 @@ impl Space {
         self.free
     }
 
-    /// Blocks given up that a commit, or the end of a request, will make free.
-    pub(super) fn reclaimable(&self) -> u64 {
-        self.given_up
-    }
-
     /// Runs that are free on the disk and not here (F3, F6).
     fn free_on_disk(&self) -> impl Iterator<Item = &Run> {
         self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.cooling.runs())
     }
 
-    /// Runs given up in this transaction.
-    pub(super) fn freed_runs(&self) -> usize {
-        self.freed.read.len() + self.freed.unread.len()
-    }
-
-    /// Of these, blocks that wait only for those who may be reading them.
+    /// Of the blocks that were given up, those that wait only for those who may be reading them.
     pub(super) fn held_blocks(&self) -> u64 {
         self.held.blocks()
     }
@@ -292,27 +270,9 @@ impl Space {
     pub(super) fn untake(&mut self, run: Run) {
         if self.require(run).is_err() {
             // A commit has said since that they are in use; the next one reads their page and says that they are free.
-            return self.freed.unread.push(run);
+            return self.give_up_unread(run);
         }
         self.mark(run, false);
-    }
-
-    /// Gives up blocks; they are free once this transaction is committed and nobody reads them any more (F1, F3).
-    pub(super) fn give_up(&mut self, run: Run) {
-        if self.reuse_at_once {
-            return self.mark(run, false);
-        }
-        self.given_up += run.1;
-        self.freed.read.push(run);
-    }
-
-    /// Gives up blocks that nobody reads; they are free once this transaction is committed (F1).
-    pub(super) fn give_up_unread(&mut self, run: Run) {
-        if self.reuse_at_once {
-            return self.mark(run, false);
-        }
-        self.given_up += run.1;
-        self.freed.unread.push(run);
     }
 
     /// F3: to be held by whoever reads.
@@ -323,12 +283,6 @@ impl Space {
     /// Where searches on the near side go on.
     pub(super) fn go_on_at(&mut self, block: u64) {
         self.next[Side::Near as usize] = block;
-    }
-
-    /// The group of the first page that a commit needs and that is not in memory.
-    pub(super) fn missing_for_commit(&self) -> Option<u64> {
-        let runs = self.freed.runs();
-        runs.flat_map(|run| self.groups_of(*run)).find(|group| !self.is_loaded(*group))
     }
 
     /// Freezes this transaction: the pages as they will be once it is committed.
@@ -377,15 +331,7 @@ impl Space {
         self.waiting.push(Waiting::new(&users, read));
         drop(users);
         self.reclaim();
-        let runs = self.free_on_disk().chain(self.freed.runs());
-        assert_eq!(runs.map(|run| run.1).sum::<u64>(), self.given_up, "F1: what was given up is counted");
-    }
-
-    /// What was given up is free.
-    fn set_free(&mut self, run: Run) {
-        assert!(run.1 <= self.given_up, "F1: what is free now was given up");
-        self.given_up -= run.1;
-        self.set(run, false);
+        assert!(self.given_up.is_counted(), "F1: what was given up is counted");
     }
 
     /// Makes free what nobody reads any more (F3).

@@ -402,3 +402,64 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
         assert!(matches!(changed, Err(MapError::Damaged { block, .. }) if block == first), "{changed:?}");
     }
 }
+
+/// D1: what is refused where it is found is not merged with what lies beside it, though it is in memory.
+#[test]
+fn a_node_that_belongs_elsewhere_is_no_neighbour() {
+    for stale in 0..3 {
+        let mut store = Store::new(PolicyKind::Sieve, 64 << 20);
+        (0..2000u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
+        store.commit();
+        let read = |store: &Store, address| {
+            (*block_on(store.map.run(|pages| pages.node(address))).expect("sound")).clone()
+        };
+        let root = read(&store, store.tree.root);
+        let varve_format::pdata::node::Entries::Branch(children) = &root.entries else {
+            panic!("it has leaves")
+        };
+        let mut node = match stale {
+            0 => varve_format::pdata::node::Node { address: children[4].1, ..read(&store, children[9].1) },
+            1 => varve_format::pdata::node::Node { address: children[4].1, ..root.clone() },
+            _ => root.clone(),
+        };
+        if let (2, varve_format::pdata::node::Entries::Branch(twice)) = (stale, &mut node.entries) {
+            twice[4].1 = children[9].1;
+        }
+        let mut block = store.arena.take(4096);
+        node.encode(&mut block);
+        let written =
+            store.device.write(node.address * 4096, block.freeze(), varve_block::Durability::Volatile);
+        block_on(written).expect("memory");
+        store.reopen(PolicyKind::Sieve, 64 << 20);
+        let get = |store: &Store, key| block_on(store.map.run(|pages| store.tree.get(pages, key)));
+        assert!(matches!(get(&store, children[4].0), Err(MapError::Damaged { .. })));
+        assert!(get(&store, children[9].0).is_ok_and(|found| found.is_some()));
+        for key in children[3].0..children[4].0 {
+            assert!(store.remove(key).is_some(), "its leaf is sound");
+        }
+        store.commit();
+        for key in (0..children[3].0).chain(children[5].0..2000) {
+            assert_eq!(get(&store, key), Ok(Some(value(key as u64))), "case {stale}");
+        }
+    }
+}
+
+#[test]
+fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
+    for (at, lengths) in [(10, [64, 64]), (126, [126, 2])] {
+        let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+        (0..126u64).for_each(|key| assert_eq!(store.insert(u128::from(key) * 10, value(key)), None));
+        let edited = block_on(store.map.run(|pages| {
+            let mut tree = store.tree;
+            let mut entries = tree.span(pages, 0)?.entries().to_vec();
+            entries.splice(at..at, [1, 2].map(|more| (at as u128 * 10 - 5 + more, value(more as u64))));
+            tree.edit(pages, &Alone, 0, entries)?;
+            Ok(tree)
+        }));
+        let tree = edited.expect("there is room");
+        let first = block_on(store.map.run(|pages| tree.leaf(pages, 0))).expect("sound");
+        let next = first.next.expect("there are two leaves");
+        let second = block_on(store.map.run(|pages| tree.leaf(pages, next))).expect("sound");
+        assert_eq!([first.entries.len(), second.entries.len()], lengths);
+    }
+}

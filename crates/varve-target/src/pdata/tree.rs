@@ -10,6 +10,8 @@
 //! - B1. Several keys are changed as one ([`Tree::patch`]): every path is in memory and every block is set aside
 //!   before the first of them changes (T3).
 
+mod merge;
+
 use super::down::Down;
 use super::pages::{Pages, Room, Stop};
 use std::rc::Rc;
@@ -107,6 +109,11 @@ impl Tree {
         }
     }
 
+    /// The block of the leaf where `key` lies; that of the root if the way there is not in memory.
+    pub fn leaf_block(self, pages: &mut Pages, key: Key) -> u64 {
+        self.leaf_of(pages, key).ok().and_then(|(leaf, _)| leaf).map_or(self.root, |leaf| leaf.address)
+    }
+
     /// Sets the value of `key`; the value it had.
     pub fn insert(&mut self, pages: &mut Pages, key: Key, value: Value) -> Result<Option<Value>, Stop> {
         let old = self.get(pages, key)?;
@@ -171,10 +178,7 @@ impl Tree {
             "B1: the leaf is the one that was looked at"
         );
         *old = entries;
-        for step in self.steps(pages, first, leaf.depth).into_iter().rev() {
-            mend(pages, step);
-        }
-        self.lower(pages);
+        self.mend(pages, first, leaf.depth);
         Ok(())
     }
 
@@ -236,10 +240,7 @@ impl Tree {
         let count = entries.len();
         entries.retain(|entry| entry.0 != key);
         assert_eq!(entries.len() + 1, count, "B1: what is removed is there");
-        for step in self.steps(pages, key, leaf.depth).into_iter().rev() {
-            mend(pages, step);
-        }
-        self.lower(pages);
+        self.mend(pages, key, leaf.depth);
     }
 
     fn path_now(self, pages: &mut Pages, key: Key) -> Vec<Step> {
@@ -286,6 +287,21 @@ impl Tree {
     /// The `depth` branches on the way to `key`, all in memory.
     fn steps(self, pages: &mut Pages, key: Key, depth: usize) -> Vec<Step> {
         self.path_now(pages, key).into_iter().take(depth).collect()
+    }
+
+    /// Mends what has become too small below the `depth` branches on the way to `key`, all in memory, and the root.
+    fn mend(&mut self, pages: &mut Pages, key: Key, depth: usize) {
+        let mut steps: Vec<(Down, usize)> = Vec::with_capacity(depth);
+        let mut down = Down::root(self.root);
+        for _ in 0..depth {
+            let node = pages.node(down.address).expect("B1: the paths of a change are in memory");
+            let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
+            let index = child_of(children, key);
+            steps.push((down, index));
+            down = down.to_child(&node, children, index);
+        }
+        steps.into_iter().rev().for_each(|(branch, index)| merge::mend(pages, branch, index));
+        self.lower(pages);
     }
 
     /// Takes away roots that lead to one child only, and a leaf that is empty.
@@ -387,99 +403,5 @@ fn capacity(node: &Node) -> usize {
     match node.entries {
         Entries::Leaf(_) => LEAF_CAPACITY,
         Entries::Branch(_) => BRANCH_CAPACITY,
-    }
-}
-
-/// Merges the child at `step`, if it is too small, with a neighbour that is in memory if both fit into one node; else
-/// shares their entries out. An empty child without a neighbour is taken out.
-fn mend(pages: &mut Pages, step: Step) {
-    let entries = children(pages, step.address).clone();
-    let Some(index) = (step.index < entries.len()).then_some(step.index) else { return };
-    let child = pages.node(entries[index].1).expect("B1: the paths of a change are in memory");
-    if child.len() > capacity(&child) / 4 {
-        return;
-    }
-    let Some((left, right)) = neighbours(pages, &entries, index) else {
-        if child.is_empty() {
-            unlink(pages, step.address, index);
-        }
-        return;
-    };
-    let (left_node, right_node) = (sibling(pages, entries[left].1), sibling(pages, entries[right].1));
-    let joined = join(&left_node, &right_node, entries[right].0);
-    let target = pages.shadow(entries[left].1);
-    children(pages, step.address)[left].1 = target;
-    if joined_len(&joined) <= capacity(&left_node) * 3 / 4 {
-        pages.change(target).entries = joined;
-        pages.release(entries[right].1);
-        children(pages, step.address).remove(right);
-        return;
-    }
-    let other = pages.shadow(entries[right].1);
-    let (first, second, key) = halve(joined);
-    pages.change(target).entries = first;
-    pages.change(other).entries = second;
-    children(pages, step.address)[right] = (key, other);
-}
-
-/// The child at `index` and a neighbour, the left one first, that may be changed without reading or taking a block.
-fn neighbours(pages: &mut Pages, entries: &[(Key, u64)], index: usize) -> Option<(usize, usize)> {
-    let pairs = [index.checked_sub(1).map(|left| (left, index)), Some((index, index + 1))];
-    pairs.into_iter().flatten().find(|(left, right)| {
-        let other = if *left == index { *right } else { *left };
-        let Some(node) = entries.get(other).and_then(|child| pages.node(child.1).ok()) else { return false };
-        pages.is_new(&node) || pages.has_reserve()
-    })
-}
-
-/// Takes the child at `index`, which is empty, out of its parent; the next one begins where it began (N4).
-fn unlink(pages: &mut Pages, parent: u64, index: usize) {
-    let entries = children(pages, parent);
-    let (key, address) = entries.remove(index);
-    if index == 0
-        && let Some(first) = entries.first_mut()
-    {
-        first.0 = key;
-    }
-    pages.release(address);
-}
-
-fn sibling(pages: &mut Pages, address: u64) -> Rc<Node> {
-    pages.node(address).expect("a neighbour was looked at before")
-}
-
-/// The entries of two neighbours; the second one's first child begins where its parent says.
-fn join(left: &Node, right: &Node, right_key: Key) -> Entries {
-    match (&left.entries, &right.entries) {
-        (Entries::Leaf(left), Entries::Leaf(right)) => Entries::Leaf([&left[..], &right[..]].concat()),
-        (Entries::Branch(left), Entries::Branch(right)) => {
-            let mut joined = [&left[..], &right[..]].concat();
-            joined[left.len()].0 = right_key;
-            Entries::Branch(joined)
-        }
-        _ => unreachable!("N3: neighbours are on one level"),
-    }
-}
-
-fn joined_len(entries: &Entries) -> usize {
-    match entries {
-        Entries::Leaf(entries) => entries.len(),
-        Entries::Branch(entries) => entries.len(),
-    }
-}
-
-/// Two halves, and the key where the second begins.
-fn halve(entries: Entries) -> (Entries, Entries, Key) {
-    match entries {
-        Entries::Leaf(mut first) => {
-            let second = first.split_off(first.len() / 2);
-            let key = second[0].0;
-            (Entries::Leaf(first), Entries::Leaf(second), key)
-        }
-        Entries::Branch(mut first) => {
-            let second = first.split_off(first.len() / 2);
-            let key = second[0].0;
-            (Entries::Branch(first), Entries::Branch(second), key)
-        }
     }
 }

@@ -8,7 +8,7 @@
 //! - D2. A part of 4 KiB is in the answer exactly if the two find it at different places: so one that was changed and
 //!   changed back, or written with what it held, is in the answer too.
 
-use super::map::Run;
+use super::map::{Run, push_extent};
 use super::rollback::ORIGIN;
 use super::{Sabotage, SnapshotStore, StoreError};
 use varve_block::Extent;
@@ -53,7 +53,7 @@ impl SnapshotStore {
             key = window.next;
         }
         let all = Extent::new(0, from_size.max(to_size));
-        push(&mut differing, Extent::between(common.end(), all.end()));
+        push_extent(&mut differing, Extent::between(common.end(), all.end()));
         assert!(differing.iter().all(|extent| all.contains(*extent)), "what differs is part of one of them");
         Ok(differing)
     }
@@ -85,21 +85,12 @@ fn compare(one: &[Run], two: &[Run], differing: &mut Vec<Extent>) {
                 _ => unreachable!("D1: both lists cover the same bytes"),
             };
             if !same {
-                push(differing, both);
+                push_extent(differing, both);
             }
             at = both.end();
             if at == other.extent.end() {
                 others.next();
             }
         }
-    }
-}
-
-/// Appends `extent`, as a continuation of the last one if it is one.
-fn push(extents: &mut Vec<Extent>, extent: Extent) {
-    match extents.last_mut() {
-        _ if extent.is_empty() => {}
-        Some(last) if last.end() == extent.offset => last.length += extent.length,
-        _ => extents.push(extent),
     }
 }

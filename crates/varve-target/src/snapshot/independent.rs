@@ -136,11 +136,11 @@ impl BlockDevice for SideBySide {
             Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => {}
         }
         let inside = self.try_enter();
-        if let (Io::Discard { extent }, true) = (&io, inside.is_none() || self.may_need_a_copy(io.extent())) {
-            return Completion::pending(self.discard(*extent, inside));
-        }
         if inside.is_none() || self.may_need_a_copy(io.extent()) {
-            return Completion::pending(self.change(io, inside));
+            return match io {
+                Io::Discard { extent } => Completion::pending(self.discard(extent, inside)),
+                io => Completion::pending(self.change(io, inside)),
+            };
         }
         self.device.submit(io).keeping(inside)
     }

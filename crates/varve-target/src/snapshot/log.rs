@@ -151,12 +151,19 @@ impl SnapshotStore {
         self.blocks.pages().reclaim();
         if !self.has_room(units) && (!*tried_checkpoint || !self.log_has_room(growth(units))) {
             *tried_checkpoint = true;
-            self.reclaim_all().await?;
-            match self.checkpoint().await {
+            let generation = self.generation();
+            let made_free = match self.reclaim_all().await {
+                Ok(()) => self.checkpoint().await,
+                failed => failed,
+            };
+            if self.generation() != generation {
                 // What was written to snapshots is in the checkpoint, as it is now: logged again it could be stale.
-                Ok(()) => units.retain(|unit| !matches!(unit, Unit::Entry { entry: Entry::Written(_), .. })),
-                Err(IoError::NoSpace) => {}
-                Err(error) => return Err(error),
+                units.retain(|unit| !matches!(unit, Unit::Entry { entry: Entry::Written(_), .. }));
+            }
+            if let Err(error) = made_free
+                && error != IoError::NoSpace
+            {
+                return Err(error);
             }
         }
         if !self.log_has_room(growth(units)) && growth(units) > 0 {
@@ -215,7 +222,6 @@ impl SnapshotStore {
             let log = &self.state.borrow().log;
             (log.next, log.generation, log.sequence)
         };
-        self.blocks.pages().reclaim();
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
         // S9

@@ -19,7 +19,7 @@ mod run;
 mod walk;
 mod written;
 
-pub(super) use run::{Run, Source};
+pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
 use super::removal::let_others_go_on;
@@ -109,12 +109,8 @@ impl Map {
         let (first, end) = parts_of(extent);
         let found = self.preserved.get().find(pages, short(snapshot)..=u32::MAX, first, end)?;
         let mut missing: Vec<Extent> = Vec::new();
-        for hole in found.into_iter().filter(|found| found.place.is_none()).map(|hole| hole.run().extent) {
-            match missing.last_mut() {
-                Some(last) if last.end() == hole.offset => last.length += hole.length,
-                _ => missing.push(hole),
-            }
-        }
+        let holes = found.into_iter().filter(|found| found.place.is_none());
+        holes.for_each(|hole| push_extent(&mut missing, hole.run().extent));
         Ok(missing)
     }
 
@@ -225,8 +221,7 @@ impl Map {
     pub(super) async fn write(&self, mapping: Mapping, room: Room) -> Result<(), IoError> {
         let mut left = mapping;
         loop {
-            left =
-                self.write_some(left, room, false, WRITE_STEPS, |_| ()).await.map_err(|(_, error)| error)?;
+            left = self.write_some(left, room, false, |_| ()).await.map_err(|(_, error)| error)?;
             if left.extent.is_empty() {
                 return Ok(());
             }
@@ -234,19 +229,17 @@ impl Map {
         }
     }
 
-    /// Notes that the beginning of `mapping`'s snapshot was written, in `steps` steps at most; `noted` is told of each.
-    /// What it had there is given up. What is left to be noted; an error comes with it too.
+    /// Notes that the beginning of `mapping`'s snapshot was written, in [`WRITE_STEPS`] steps at most; `noted` is told of
+    /// each. What it had there is given up. What is left to be noted; an error comes with it too.
     pub(super) async fn write_some(
         &self,
         mapping: Mapping,
         room: Room,
         loose: bool,
-        mut steps: usize,
         noted: impl Fn(Mapping),
     ) -> Result<Mapping, (Mapping, IoError)> {
         assert!(mapping.extent.is_aligned(PART_SIZE), "P1: {mapping:?}");
-        assert!(steps > 0, "it leads on");
-        let (mut content, snapshot) = (content_of(mapping), short(mapping.snapshot));
+        let (mut content, mut steps, snapshot) = (content_of(mapping), WRITE_STEPS, short(mapping.snapshot));
         let mapping_of = |content: Found| Mapping {
             snapshot: mapping.snapshot,
             extent: run::extent_of(content.first, content.count),
@@ -357,7 +350,7 @@ impl Map {
                 (u64::from(id), &mut all.entry(u64::from(id)).or_default().written, change)
             }
         };
-        // What a damaged table counts wrong is told by a check; nobody relies on it.
+        // What a damaged table counts wrong is told by a check; no decision about space relies on it.
         *number = number.saturating_add_signed(change);
         if all.get(&id) == Some(&SnapshotBytes::default()) {
             all.remove(&id);

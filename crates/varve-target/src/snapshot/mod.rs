@@ -71,7 +71,7 @@ pub use salvage::{Salvage, salvage_store};
 pub use text::{dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
-use crate::pdata::{self, PolicyKind};
+use crate::pdata::{self, PolicyKind, of_device};
 use batch::Pipeline;
 use contents::Contents;
 use gate::{Budget, Gate};
@@ -103,6 +103,9 @@ pub struct StoreOptions {
     /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
     /// ranges join and the memory for them stays bounded.
     pub restored_ranges: usize,
+    /// When a removal has given up more runs of blocks than these since the last checkpoint, another one comes: until then
+    /// each takes a little memory.
+    pub freed_runs: usize,
     /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
     pub low_space_percent: u64,
     /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
@@ -123,6 +126,7 @@ impl Default for StoreOptions {
             cache_bytes: 64 * MIB,
             policy: PolicyKind::default(),
             restored_ranges: 16 << 10,
+            freed_runs: pdata::FREED_RUNS_MAX,
             low_space_percent: 80,
             full: FullPolicy::Error,
             sabotage: None,
@@ -337,12 +341,6 @@ fn usable_size(size: u64) -> u64 {
 fn blocks_of(extent: Extent) -> (u64, u64) {
     assert!(extent.is_aligned(PART_SIZE), "space is counted in blocks: {extent:?}");
     (extent.offset / PART_SIZE, extent.length / PART_SIZE)
-}
-
-/// An error of a device, for those who tell a full store from a failing one: a device that has run out of space below
-/// itself has failed. Only what is missing in the store's own books is [`IoError::NoSpace`].
-fn of_device(error: IoError) -> IoError {
-    if error == IoError::NoSpace { IoError::Medium } else { error }
 }
 
 /// Blocks of the store in bytes.

@@ -66,6 +66,10 @@ impl SnapshotStore {
             if let Some(error) = self.failed.get() {
                 return Err(error.into());
             }
+            if self.gave_up_many() {
+                let ticket = self.pipeline.join(Work::Checkpoint);
+                self.settle(ticket).await?;
+            }
             match self.reclaim_step(left).await {
                 Ok(None) => return Ok(false),
                 Ok(Some(looked)) => left = left.saturating_sub(looked),
@@ -106,6 +110,9 @@ impl SnapshotStore {
     pub(super) async fn reclaim_all(&self) -> Result<(), IoError> {
         let (mut tried, mut looked_at) = (false, 0);
         loop {
+            if self.gave_up_many() && !self.checkpoint_if_room().await? {
+                return Ok(());
+            }
             match self.reclaim_step(DOSE_ENTRIES).await {
                 Ok(None) => return Ok(()),
                 Ok(Some(looked)) => {
@@ -116,10 +123,8 @@ impl SnapshotStore {
                     }
                 }
                 Err(MapError::Full) if !std::mem::replace(&mut tried, true) => {
-                    match self.checkpoint().await {
-                        Ok(()) => {}
-                        Err(IoError::NoSpace) => return Ok(()),
-                        Err(error) => return Err(error),
+                    if !self.checkpoint_if_room().await? {
+                        return Ok(());
                     }
                 }
                 Err(MapError::Full) => return Ok(()),
@@ -127,6 +132,20 @@ impl SnapshotStore {
             }
             self.relieve(Pace::Prompt).await;
         }
+    }
+
+    /// A checkpoint in a full store, by a leader: whether there was room for it.
+    async fn checkpoint_if_room(&self) -> Result<bool, IoError> {
+        match self.checkpoint().await {
+            Ok(()) => Ok(true),
+            Err(IoError::NoSpace) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether what was given up takes so much memory that a checkpoint should come.
+    fn gave_up_many(&self) -> bool {
+        self.blocks.pages().freed_runs() > self.options.freed_runs
     }
 
     /// Removes a snapshot and gives its space back, letting others go on between.
@@ -157,11 +176,6 @@ impl SnapshotStore {
         let chunk_size = self.map.chunk_size();
         let contents = self.contents.borrow();
         contents.leaving.get(&id).map(|leaving| settled(leaving, chunk_size))
-    }
-
-    /// How many bytes of the store the removal of snapshot `id` would set free. Walks the map.
-    pub async fn removal_frees(&self, id: u64) -> Result<u64, StoreError> {
-        self.removals_free(&[id]).await
     }
 
     /// How many bytes of the store the removal of all of `ids` would set free. Walks the map once for each.

@@ -8,6 +8,8 @@
 //! - Z2. Between two entries of a map that follow each other all around a damaged node, any key may have been, and a run
 //!   that begins there ends before the next key (R1 of `map/preserved.rs`).
 //! - Z3. No place is given to two pieces of content: of two that claim it, the second is lost.
+//! - Z4. Nothing is saved when records are lost and the log tells of a rollback, or the table does: what was restored or
+//!   changed since would be taken for pending, and old content put in its place (K6 of `rollback.rs`).
 
 mod saved;
 
@@ -27,18 +29,18 @@ pub struct Salvage {
     pub text: String,
     /// Which bytes of which snapshots are lost; they are zeros in the text. Snapshots by name, the oldest first.
     pub lost: Vec<(String, Vec<Extent>)>,
-    /// How many records of the log are lost. What was first changed when they were written cannot be told from what was
+    /// How many records of the log are lost, at least. What was first changed when they were written cannot be told from what was
     /// not changed, in the snapshots that are named `doubtful`.
     pub lost_records: u64,
     /// The snapshots that may show newer content, anywhere.
     pub doubtful: Vec<String>,
 }
 
-/// Reads all of the store on `device` that can be read. Writes nothing. An error if superblock or table are damaged.
+/// Reads all of the store on `device` that can be read. Writes nothing. An error if superblock or table are damaged, or
+/// records of the log are lost that may be about a rollback (Z4).
 pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, StoreError> {
     let loaded = load_table(device, arena, Reading::only()).await?;
-    let sizes = loaded.contents.borrow().snapshots.values().map(|one| (one.id, one.size)).collect();
-    let mut saved = Saved::new(loaded.map.chunk_size(), sizes);
+    let mut saved = Saved::new(loaded.map.chunk_size(), &loaded.contents.borrow());
     let mut items = Vec::new();
     loaded.map.readable(false, |item| items.push(item)).await?;
     saved.add_preserved(&items);
@@ -50,22 +52,38 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     let mut doubtful: BTreeMap<u64, String> = BTreeMap::new();
     let mut written = Vec::new();
     let mut expected = loaded.log.sequence;
+    let mut rolls_back = contents.rollback.is_some();
     for record in &log.records {
         if record.sequence != expected {
             doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
         }
         expected = record.sequence + 1;
         for entry in &record.entries {
+            rolls_back |= matches!(
+                entry,
+                Entry::RollbackBegun { .. } | Entry::Restored { .. } | Entry::RollbackEnded(_)
+            );
             match entry {
                 Entry::Preserved { mapping, .. } => {
                     saved.log_preserved(*mapping, contents.heir(mapping.snapshot + 1));
                 }
-                Entry::Written(mapping) => written.push(*mapping),
-                Entry::Bytes { .. } => {}
+                Entry::Written(mapping) if contents.holds(mapping.snapshot, mapping.extent) => {
+                    written.push(*mapping);
+                }
+                // The record that said that its snapshot exists is lost, and that snapshot with it.
+                Entry::Written(_) | Entry::Bytes { .. } => {}
                 // What it stands on may have been in a record that is lost.
                 other => drop(contents.apply(other)),
             }
         }
+    }
+    if log.ends_unread {
+        doubtful.extend(contents.visible().map(|one| (one.id, one.name.clone())));
+    }
+    if log.lost > 0 && rolls_back {
+        return Err(StoreError::Corrupt(
+            "records of the log are lost, and the volume was being rolled back: nobody knows any more what it shows",
+        )); // Z4
     }
     saved.log_written(&written);
     let names: BTreeMap<u64, String> = contents.visible().map(|one| (one.id, one.name.clone())).collect();
@@ -86,24 +104,31 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
 /// The log, as far as it can be read.
 struct Log {
     records: Vec<EntryBlock>,
-    /// How many of them are missing in between.
+    /// How many of them are missing in between, or at the end.
     lost: u64,
+    /// The block where it goes on cannot be read, and nothing was found behind it: there may have been a record, or none.
+    ends_unread: bool,
 }
 
 /// The records of the log in order, those behind a damaged one too, wherever they lie.
 async fn all_records(loaded: &Loaded, device: &Device, arena: &Arena) -> Result<Log, StoreError> {
     let mut records: Vec<EntryBlock> = Vec::new();
-    loop {
+    let is_unread = loop {
         let (address, sequence) = loaded.log_end(&records);
         match loaded.next_record(device, arena, address, sequence).await {
             Ok(Next::Record(record)) => records.push(record),
-            Ok(Next::End | Next::Damaged) | Err(StoreError::Io(IoError::Medium | IoError::Corrupt)) => break,
+            Ok(Next::End | Next::Damaged) => break false,
+            Err(StoreError::Io(IoError::Medium | IoError::Corrupt)) => break true,
             Err(error) => return Err(error),
         }
-    }
+    };
     let (_, sequence) = loaded.log_end(&records);
     let later = later_records(loaded, device, arena, sequence).await?;
-    let lost = later.last_key_value().map_or(0, |(last, _)| last - sequence + 1 - later.len() as u64);
+    let ends_unread = is_unread && later.is_empty();
+    let lost = match later.last_key_value() {
+        Some((last, _)) => last - sequence + 1 - later.len() as u64,
+        None => u64::from(ends_unread),
+    };
     records.extend(later.into_values());
     if let Some(last) = records.pop()
         && is_whole(&last, device, arena).await.unwrap_or(true)
@@ -111,7 +136,7 @@ async fn all_records(loaded: &Loaded, device: &Device, arena: &Arena) -> Result<
         records.push(last);
     }
     assert!(records.is_sorted_by_key(|record| record.sequence), "S3: records stand in order");
-    Ok(Log { records, lost })
+    Ok(Log { records, lost, ends_unread })
 }
 
 /// The records behind number `sequence`, by their numbers. Reads all of the device.
@@ -137,11 +162,8 @@ async fn later_records(
             }
         }
         for (offset, buffer) in &blocks {
-            let places = (*offset..).step_by(index(PART_SIZE));
-            for (address, block) in places.zip(buffer.chunks(index(PART_SIZE))) {
-                let record = loaded.later_record(block, address, sequence);
-                found.extend(record.map(|record| (record.sequence, record)));
-            }
+            let records = loaded.later_records(*offset, buffer, sequence);
+            found.extend(records.map(|record| (record.sequence, record)));
         }
     }
     Ok(found)

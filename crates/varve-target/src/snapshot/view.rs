@@ -17,9 +17,6 @@ use varve_format::store::{Mapping, PART_SIZE, ZEROS};
 /// How much may be written to snapshots before the log is told without being asked.
 const UNLOGGED_MAX: usize = 1000;
 
-/// How many entries of the map a note replaces before others get their turn.
-const NOTE_STEPS: usize = 256;
-
 struct View {
     store: Rc<SnapshotStore>,
     id: u64,
@@ -144,7 +141,7 @@ impl SnapshotStore {
         assert!(!mapping.extent.is_empty(), "something is noted");
         let (mut left, mut made_free) = (mapping, false);
         while !left.extent.is_empty() {
-            match self.map.write_some(left, Room::Ordinary, true, NOTE_STEPS, noted).await {
+            match self.map.write_some(left, Room::Ordinary, true, noted).await {
                 Ok(rest) => {
                     (left, made_free) = (rest, false);
                     self.relieve(Pace::Prompt).await;

@@ -6,13 +6,10 @@
 use super::mapping::leaf_end;
 use super::volume::Volume;
 use super::{Pool, PoolError, Sabotage, runs};
-use crate::pdata::{Gone, Pages, Stop, Tree};
+use crate::pdata::{FREED_RUNS_MAX, Gone, Pages, Stop, Tree};
 use std::rc::Rc;
 use varve_format::pdata::node::Key;
 use varve_format::thin::{Change, VolumeFlags};
-
-/// With more runs given up than these a checkpoint comes: until then each needs a little memory.
-const FREED_RUNS_MAX: usize = 128 << 10;
 
 /// How far removals are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

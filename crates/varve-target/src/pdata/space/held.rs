@@ -33,13 +33,15 @@ impl Drop for Users {
 pub(super) struct Waiting {
     number: u64,
     users: Weak<Users>,
+    blocks: u64,
     pub(super) runs: Vec<Run>,
 }
 
 impl Waiting {
     pub(super) fn new(users: &Rc<Users>, runs: Vec<Run>) -> Self {
         assert!(runs.iter().all(|run| run.1 > 0), "F3: a run has blocks");
-        Waiting { number: users.number, users: Rc::downgrade(users), runs }
+        let blocks = runs.iter().map(|run| run.1).sum();
+        Waiting { number: users.number, users: Rc::downgrade(users), blocks, runs }
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -68,7 +70,7 @@ impl Held {
     /// These are all that wait, in their order.
     pub(super) fn note(&self, waiting: &[Waiting]) {
         assert!(waiting.is_sorted_by_key(|waiting| waiting.number), "F3: they end in their order");
-        self.blocks.set(waiting.iter().flat_map(|waiting| &waiting.runs).map(|run| run.1).sum());
+        self.blocks.set(waiting.iter().map(|waiting| waiting.blocks).sum());
         self.first.set(waiting.first().map(|first| first.number));
     }
 

@@ -34,14 +34,16 @@ impl Space {
         }
     }
 
-    /// Gives up pages beyond `most`, in turn, as far as F5 allows.
+    /// Gives up pages beyond `most`, in turn, as far as F5 allows; and some more, so that what F5 keeps is found out once
+    /// for many pages.
     pub(in super::super) fn shrink(&mut self, most: usize) {
         let most = most.max(PAGES_MIN);
         if self.pages.len() <= most {
             return;
         }
         let kept = self.kept_groups();
-        let (from, excess) = (self.hand, self.pages.len() - most);
+        let left = (most - most / 8).max(PAGES_MIN);
+        let (from, excess) = (self.hand, self.pages.len() - left);
         let behind = self.pages.range(from..).chain(self.pages.range(..from));
         let may_go = |group: &u64| !kept.contains(group) && !self.pins.contains_key(group);
         let victims: Vec<u64> = behind.map(|(group, _)| *group).filter(may_go).take(excess).collect();
@@ -56,10 +58,8 @@ impl Space {
 
     /// F5.
     fn kept_groups(&self) -> BTreeSet<u64> {
-        let loose = self.loose.iter().map(|(first, length)| (*first, *length));
-        let given_up = self.freed.runs().chain(self.freezing.runs()).chain(self.free_on_disk()).copied();
-        let runs = loose.chain(given_up);
-        let mut kept: BTreeSet<u64> = runs.flat_map(|run| self.groups_of(run)).collect();
+        let loose = self.loose.iter().flat_map(|(first, length)| self.groups_of((*first, *length)));
+        let mut kept: BTreeSet<u64> = loose.chain(self.given_up.groups()).collect();
         kept.extend(self.changed.iter().chain(&self.committing));
         kept
     }

@@ -65,26 +65,35 @@ impl Patch {
 
 impl Preserved {
     /// What `entry` says. One that contradicts the store is of another map, or of another time.
-    fn decode(self, pages: &Pages, entry: (Key, Value)) -> Result<Exception, Stop> {
-        let damaged = |error| Stop::Damaged(self.tree.root, error);
-        let exception = Exception::decode(entry.0, entry.1).map_err(damaged)?;
+    fn decode(self, pages: &mut Pages, entry: (Key, Value)) -> Result<Exception, Stop> {
+        let decoded = self.decode_in(pages.end_block(), entry);
+        decoded.map_err(|error| Stop::Damaged(self.tree.leaf_block(pages, entry.0), error))
+    }
+
+    /// What `entry` says in a store that ends with block `end_block`.
+    fn decode_in(self, end_block: u64, entry: (Key, Value)) -> Result<Exception, BlockError> {
+        let exception = Exception::decode(entry.0, entry.1)?;
         let Exception { part, parts, run, place, .. } = exception;
         let fits_into_chunk = part + parts <= self.parts && (run == 1 || parts == self.parts);
         let blocks = u64::from(run) * u64::from(parts);
         let parts_max = u64::MAX / PART_SIZE / u64::from(self.parts);
-        if fits_into_chunk && exception.end() <= parts_max && place + blocks <= pages.end_block() {
+        if fits_into_chunk && exception.end() <= parts_max && place + blocks <= end_block {
             return Ok(exception);
         }
-        Err(damaged(BlockError::Invalid("preserved content lies beyond an end")))
+        Err(BlockError::Invalid("preserved content lies beyond an end"))
     }
 
     /// What all of `entries` say.
-    pub(super) fn decode_all(self, pages: &Pages, entries: &[(Key, Value)]) -> Result<Vec<Exception>, Stop> {
+    pub(super) fn decode_all(
+        self,
+        pages: &mut Pages,
+        entries: &[(Key, Value)],
+    ) -> Result<Vec<Exception>, Stop> {
         entries.iter().map(|entry| self.decode(pages, *entry)).collect()
     }
 
     /// What the cursor stands at.
-    fn at(self, pages: &Pages, cursor: &Cursor) -> Result<Option<Exception>, Stop> {
+    fn at(self, pages: &mut Pages, cursor: &Cursor) -> Result<Option<Exception>, Stop> {
         cursor.entry().map(|entry| self.decode(pages, entry)).transpose()
     }
 

@@ -50,6 +50,15 @@ pub(super) fn push_run(runs: &mut Vec<Run>, run: Run) {
     }
 }
 
+/// Appends `extent`, as a continuation of the last one if it is one.
+pub(in crate::snapshot) fn push_extent(extents: &mut Vec<Extent>, extent: Extent) {
+    match extents.last_mut() {
+        _ if extent.is_empty() => {}
+        Some(last) if last.end() == extent.offset => last.length += extent.length,
+        _ => extents.push(extent),
+    }
+}
+
 /// A run of parts, and the block where they lie, if the map that was asked knows them. Numbers of parts and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {

@@ -7,6 +7,7 @@ use futures_executor::block_on;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap};
 use varve_block::Arena;
+use varve_format::pdata::exception::Exception;
 use varve_format::pdata::node::Key;
 use varve_format::store::ZEROS;
 
@@ -129,10 +130,12 @@ impl Model {
                 let values: Vec<u64> = (0..count).map(|_| if zeros { 0 } else { self.fresh() }).collect();
                 let place = if zeros { ZEROS } else { self.allocate(map, &values, false) };
                 let noted = Cell::new(0);
-                let mapping = Mapping { snapshot, extent, place };
+                let mut left = Mapping { snapshot, extent, place };
                 let note = |mapping: Mapping| noted.set(noted.get() + mapping.extent.length);
-                let left = block_on(map.write_some(mapping, Room::Ordinary, false, usize::MAX, note));
-                assert!(left.expect("there is room").extent.is_empty());
+                while !left.extent.is_empty() {
+                    left =
+                        block_on(map.write_some(left, Room::Ordinary, false, note)).expect("there is room");
+                }
                 assert_eq!(noted.get(), extent.length, "every step is told");
                 let content = self.snapshots.get_mut(&snapshot).expect("chosen");
                 content[first as usize..(first + count) as usize].copy_from_slice(&values);
@@ -322,6 +325,23 @@ fn small_sequential_changes_become_one_entry_too() {
     let whole = Run { extent: parts(0, 400), source: Source::Store(500 * PART_SIZE) };
     assert_eq!(block_on(map.resolve(1, parts(0, 400))).expect("readable").0, [whole]);
     assert_eq!(block_on(map.missing(2, parts(0, 400))), Ok(vec![parts(0, 400)]));
+}
+
+#[test]
+fn an_entry_that_contradicts_the_store_is_the_damage_of_its_leaf() {
+    let map = new_map(1 << 20);
+    (0..200).for_each(|part| keep(&map, 1, part * 2, 1, 500 + part * 2));
+    let bad = Exception { chunk: 10_000, snapshot: 1, part: 0, place: BLOCKS, run: 1, parts: 1 };
+    let entered = map.blocks.run(|pages| {
+        let mut preserved = map.preserved.get();
+        preserved.tree.patch(pages, &[], &[(bad.key(), bad.value())], Room::Ordinary)?;
+        map.preserved.set(preserved);
+        Ok(preserved.tree.leaf_block(pages, bad.key()))
+    });
+    let leaf = block_on(entered).expect("there is room");
+    assert_ne!(leaf, map.roots().preserved, "there are several leaves");
+    let found = block_on(map.blocks.run(|pages| map.preserved.get().find(pages, 1..=1, 40_000, 40_001)));
+    assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == leaf), "{found:?}");
 }
 
 /// How often a node is looked at, and others get their turn, while `entries` scattered parts of a snapshot are zeroed.

@@ -188,7 +188,7 @@ impl Map {
 
     fn readable_leaf(
         &self,
-        pages: &Pages,
+        pages: &mut Pages,
         entries: &[(Key, Value)],
         written: bool,
     ) -> Result<Vec<Readable>, Stop> {

@@ -19,23 +19,22 @@ pub(super) struct WrittenMap {
 
 impl WrittenMap {
     /// What `entry` says. One that contradicts the store is of another map, or of another time.
-    fn decode(self, pages: &Pages, entry: (Key, Value)) -> Result<Written, Stop> {
-        let damaged = |error| Stop::Damaged(self.tree.root, error);
-        let written = Written::decode(entry.0, entry.1).map_err(damaged)?;
-        let lies_inside = written.place == NO_PLACE || written.place + written.count <= pages.end_block();
-        if lies_inside && written.end() <= u64::MAX / PART_SIZE {
-            return Ok(written);
-        }
-        Err(damaged(BlockError::Invalid("written content lies beyond an end")))
+    fn decode(self, pages: &mut Pages, entry: (Key, Value)) -> Result<Written, Stop> {
+        let decoded = decode_in(pages.end_block(), entry);
+        decoded.map_err(|error| Stop::Damaged(self.tree.leaf_block(pages, entry.0), error))
     }
 
     /// What all of `entries` say.
-    pub(super) fn decode_all(self, pages: &Pages, entries: &[(Key, Value)]) -> Result<Vec<Written>, Stop> {
+    pub(super) fn decode_all(
+        self,
+        pages: &mut Pages,
+        entries: &[(Key, Value)],
+    ) -> Result<Vec<Written>, Stop> {
         entries.iter().map(|entry| self.decode(pages, *entry)).collect()
     }
 
     /// What the cursor stands at.
-    fn at(self, pages: &Pages, cursor: &Cursor) -> Result<Option<Written>, Stop> {
+    fn at(self, pages: &mut Pages, cursor: &Cursor) -> Result<Option<Written>, Stop> {
         cursor.entry().map(|entry| self.decode(pages, entry)).transpose()
     }
 
@@ -146,6 +145,16 @@ impl WrittenMap {
         self.tree.patch(pages, &[entry.key()], &[], room)?;
         Ok(Some(of(entry)))
     }
+}
+
+/// What `entry` says in a store that ends with block `end_block`.
+fn decode_in(end_block: u64, entry: (Key, Value)) -> Result<Written, BlockError> {
+    let written = Written::decode(entry.0, entry.1)?;
+    let lies_inside = written.place == NO_PLACE || written.place + written.count <= end_block;
+    if lies_inside && written.end() <= u64::MAX / PART_SIZE {
+        return Ok(written);
+    }
+    Err(BlockError::Invalid("written content lies beyond an end"))
 }
 
 fn goes_on(before: Written, new: Written) -> bool {

@@ -88,28 +88,27 @@ impl Loaded {
         let behind = Extent::between(address, align_down(end, PART_SIZE));
         for (_, piece) in behind.pieces(MIB) {
             let blocks = store.read(piece.offset, arena.take(index(piece.length))).await?;
-            for (at, block) in (piece.offset..).step_by(index(PART_SIZE)).zip(blocks.chunks(index(PART_SIZE)))
-            {
-                if self.later_record(block, at, sequence).is_some() {
-                    return Ok(true);
-                }
+            if self.later_records(piece.offset, &blocks, sequence).next().is_some() {
+                return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// The record in `block`, at `address`, if it is one of this log behind number `sequence`.
-    pub(in crate::snapshot) fn later_record(
+    /// The records of this log behind number `sequence` in `blocks`, which lie at `offset`.
+    pub(in crate::snapshot) fn later_records(
         &self,
-        block: &[u8],
-        address: u64,
+        offset: u64,
+        blocks: &[u8],
         sequence: u64,
-    ) -> Option<EntryBlock> {
-        assert_eq!(block.len() as u64, PART_SIZE, "a record begins with a block");
-        let block = EntryBlock::decode(block, BlockKind::Log, address).ok()?;
-        let of_this_log =
-            block.store == self.superblock.store && block.generation == self.superblock.generation;
-        (of_this_log && block.sequence > sequence).then_some(block)
+    ) -> impl Iterator<Item = EntryBlock> {
+        assert!((blocks.len() as u64).is_multiple_of(PART_SIZE), "a record begins with a block");
+        let places = (offset..).step_by(index(PART_SIZE)).zip(blocks.chunks(index(PART_SIZE)));
+        let records = places.filter_map(|(at, block)| EntryBlock::decode(block, BlockKind::Log, at).ok());
+        let (store, generation) = (self.superblock.store, self.superblock.generation);
+        records.filter(move |record| {
+            (record.store, record.generation) == (store, generation) && record.sequence > sequence
+        })
     }
 
     /// The record at `address`, if it is the one with this number.

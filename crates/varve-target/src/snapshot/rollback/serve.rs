@@ -2,7 +2,7 @@
 
 use super::Rollback;
 use crate::pdata::{InUse, Pages, Stop};
-use crate::snapshot::map::{Run, Source};
+use crate::snapshot::map::{Run, Source, push_extent};
 use crate::snapshot::{Sabotage, SnapshotStore};
 use varve_block::{
     Allocation, Buffer, Device, Durability, Extent, Io, IoError, LockMode, MIB, Outcome, RangeGuard,
@@ -165,7 +165,7 @@ impl SnapshotStore {
         for gap in rollback.unrestored(extent) {
             for run in self.map.attempt_resolve(pages, rollback.snapshot, gap)? {
                 let kind = if run.source == Source::Below { &mut plain } else { &mut pending };
-                push(kind, run.extent);
+                push_extent(kind, run.extent);
             }
         }
         Ok((pending, plain))
@@ -239,7 +239,7 @@ impl SnapshotStore {
         let (replaced, kept) = divide(&pending, whole);
         self.restore(&kept, Durability::Durable).await?;
         // They get into the log before what is preserved now, or with it (K4).
-        let marks = self.join_marks(join(kept, plain));
+        let marks = self.join_marks(varve_block::joined([kept, plain].concat()));
         let parts = extent.align_out(PART_SIZE);
         let preserve = self.preserve_held(parts, &async || Ok(()));
         let (preserved, marked) = futures_util::join!(preserve, self.settle_all(marks));
@@ -301,7 +301,7 @@ impl SnapshotStore {
         }
         let (pending, plain) = self.unrestored(parts).await?;
         self.restore(&pending, Durability::Durable).await?;
-        self.mark(join(pending, plain)).await?;
+        self.mark(varve_block::joined([pending, plain].concat())).await?;
         assert!(self.shows_device(parts), "K2: {parts:?} is restored");
         Ok(())
     }
@@ -330,23 +330,6 @@ fn divide(extents: &[Extent], whole: Extent) -> (Vec<Extent>, Vec<Extent>) {
         outside.extend(sides.into_iter().filter(|side| !side.is_empty()));
     }
     (inside, outside)
-}
-
-/// Both lists as one, in order, neighbours joined.
-fn join(one: Vec<Extent>, two: Vec<Extent>) -> Vec<Extent> {
-    let mut all: Vec<Extent> = one.into_iter().chain(two).collect();
-    all.sort_unstable();
-    let mut joined = Vec::new();
-    all.into_iter().for_each(|extent| push(&mut joined, extent));
-    joined
-}
-
-/// Appends `extent`, as a continuation of the last one if it is one.
-fn push(extents: &mut Vec<Extent>, extent: Extent) {
-    match extents.last_mut() {
-        Some(last) if last.end() == extent.offset => last.length += extent.length,
-        _ => extents.push(extent),
-    }
 }
 
 fn push_below(runs: &mut Vec<Run>, extent: Extent) {

@@ -1,6 +1,7 @@
 //! What is known of the content of snapshots, piece by piece, and where nothing is.
 
 use super::Readable;
+use crate::snapshot::contents::Contents;
 use crate::snapshot::map::Heir;
 use crate::snapshot::rollback::Ranges;
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ pub(super) struct Saved {
     chunk_size: u64,
     /// The sizes of the snapshots that existed before the log.
     sizes: BTreeMap<u64, u64>,
+    /// Those of the snapshots that were removed before it and still had entries.
+    leaving: BTreeMap<u64, u64>,
     preserved: BTreeMap<u64, Pieces>,
     written: BTreeMap<u64, Pieces>,
     /// Places that content has (Z3).
@@ -30,16 +33,25 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// Nothing is known yet of the snapshots with these sizes.
-    pub(super) fn new(chunk_size: u64, sizes: BTreeMap<u64, u64>) -> Self {
+    /// Nothing is known yet of the snapshots that `contents` has, which is what the table says.
+    pub(super) fn new(chunk_size: u64, contents: &Contents) -> Self {
+        let leaving = contents.leaving.values().map(|leaving| &leaving.descriptor);
         Self {
             chunk_size,
-            sizes,
+            sizes: contents.snapshots.values().map(|one| (one.id, one.size)).collect(),
+            leaving: leaving.map(|one| (one.id, one.size)).collect(),
             preserved: BTreeMap::new(),
             written: BTreeMap::new(),
             places: Ranges::default(),
             lost: BTreeMap::new(),
         }
+    }
+
+    /// Whether a map may say this. What is about a snapshot that is gone for good comes from an older version of a node,
+    /// and what has been in its place since is not known.
+    fn is_possible(&self, mapping: Mapping) -> bool {
+        let size = self.sizes.get(&mapping.snapshot).or_else(|| self.leaving.get(&mapping.snapshot));
+        size.is_some_and(|size| mapping.extent.end() <= *size)
     }
 
     /// Takes the place of a mapping; whether nobody has it (Z3).
@@ -61,17 +73,29 @@ impl Saved {
         }
     }
 
+    /// Of `extent`, what nothing is known to be preserved of for snapshot `first` or one of those up to `last`.
+    fn gaps(&self, first: u64, last: u64, extent: Extent) -> Vec<Extent> {
+        let mut gaps = vec![extent];
+        for (_, pieces) in self.preserved.range(first..=last.max(first)) {
+            gaps = gaps.into_iter().flat_map(|gap| pieces.covered.gaps(gap)).collect();
+        }
+        gaps
+    }
+
     /// What the map of preserved content says, in its order.
     pub(super) fn add_preserved(&mut self, items: &[Readable]) {
         for (number, item) in items.iter().enumerate() {
             match *item {
-                Readable::Found { mapping, .. } if self.claim(mapping) => {
+                Readable::Found { mapping, .. } if self.is_possible(mapping) && self.claim(mapping) => {
                     fill(&mut self.preserved, mapping.snapshot, mapping);
                 }
                 Readable::Found { mapping, .. } => {
                     let readers: Vec<u64> =
                         self.sizes.range(..=mapping.snapshot).map(|(id, _)| *id).collect();
-                    readers.into_iter().for_each(|id| self.lose(id, mapping.extent));
+                    for id in readers {
+                        let gaps = self.gaps(id, mapping.snapshot, mapping.extent);
+                        gaps.into_iter().for_each(|gap| self.lose(id, gap));
+                    }
                 }
                 Readable::Lost(low, high) => {
                     let begin = before(items, number).map_or(low, |key| low.max(key + 1));
@@ -128,7 +152,7 @@ impl Saved {
     pub(super) fn add_written(&mut self, items: &[Readable]) {
         for (number, item) in items.iter().enumerate() {
             match *item {
-                Readable::Found { mapping, .. } if self.claim(mapping) => {
+                Readable::Found { mapping, .. } if self.is_possible(mapping) && self.claim(mapping) => {
                     fill(&mut self.written, mapping.snapshot, mapping);
                 }
                 Readable::Found { mapping, .. } => self.lose(mapping.snapshot, mapping.extent),
@@ -155,11 +179,7 @@ impl Saved {
         let Some((heir, size)) = heir else { return };
         let Some(inside) = mapping.extent.intersect(Extent::new(0, size)) else { return };
         let needed = clip(mapping, inside);
-        let mut known = Ranges::default();
-        for (_, pieces) in self.preserved.range(heir..=mapping.snapshot.max(heir)) {
-            pieces.covered.iter().for_each(|extent| known.insert(extent));
-        }
-        for gap in known.gaps(inside) {
+        for gap in self.gaps(heir, mapping.snapshot, inside) {
             let piece = Mapping { snapshot: heir, ..clip(needed, gap) };
             if !self.claim(piece) {
                 self.lose(heir, gap);
@@ -182,7 +202,7 @@ impl Saved {
         }
         for (id, pieces) in latest {
             let older = self.written.remove(&id).unwrap_or_default();
-            for mapping in &older.mappings {
+            for mapping in older.mappings.iter().filter(|mapping| mapping.place != ZEROS) {
                 self.places.remove(Extent::new(mapping.place, mapping.extent.length));
             }
             for mapping in pieces.mappings.into_iter().chain(older.mappings) {
@@ -265,4 +285,61 @@ fn behind(items: &[Readable], number: usize) -> Option<Key> {
         Readable::Found { key, .. } => Some(*key),
         Readable::Lost(..) => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use varve_block::UnixTime;
+    use varve_format::store::Descriptor;
+
+    fn parts(first: u64, count: u64) -> Extent {
+        Extent::new(first * PART_SIZE, count * PART_SIZE)
+    }
+
+    /// Of a table with these snapshots, of 100 parts each.
+    fn saved(ids: &[u64]) -> Saved {
+        let mut contents = Contents::new(1);
+        for id in ids {
+            let (name, created, size) = (format!("s{id}"), UnixTime(0), 100 * PART_SIZE);
+            let descriptor = Descriptor { id: *id, name, created, size, read_only: false, held: false };
+            contents.apply(&Entry::Created(descriptor)).expect("a new one");
+        }
+        Saved::new(PART_SIZE, &contents)
+    }
+
+    fn mapping(snapshot: u64, extent: Extent, block: u64) -> Mapping {
+        Mapping { snapshot, extent, place: block * PART_SIZE }
+    }
+
+    fn found(mapping: Mapping) -> Readable {
+        let key = exception_key(mapping.extent.offset / PART_SIZE, mapping.snapshot as u32, 0);
+        Readable::Found { mapping, key, last_key: key }
+    }
+
+    #[test]
+    fn what_a_map_says_of_a_snapshot_that_is_gone_is_not_believed() {
+        let mut saved = saved(&[1, 3, 5, 9]);
+        let sound = [mapping(3, parts(0, 1), 50), mapping(3, parts(1, 1), 51)];
+        saved.add_preserved(&[found(sound[0]), found(sound[1]), found(mapping(7, parts(1, 2), 60))]);
+        saved.add_written(&[found(mapping(3, parts(99, 2), 80)), found(mapping(7, parts(5, 1), 70))]);
+        let lost = saved.lost(|_| 100 * PART_SIZE);
+        let all: Vec<(u64, Extent)> =
+            lost.iter().flat_map(|(id, lost)| lost.iter().map(|extent| (*id, extent))).collect();
+        let expected = [(1, parts(2, 1)), (3, parts(2, 1)), (3, parts(99, 1)), (5, parts(1, 2))];
+        assert_eq!(all, expected, "Z1: who found it there, and nothing before");
+        let known = saved.mappings(&BTreeMap::new());
+        let preserved = sound.map(|mapping| Entry::Preserved { mapping, checksum: 0 });
+        assert_eq!(known, preserved);
+    }
+    #[test]
+    fn zeros_have_no_place_and_free_none() {
+        let mut saved = saved(&[1, 2]);
+        saved.add_preserved(&[found(mapping(2, parts(0, 1), 5))]);
+        saved.add_written(&[found(Mapping { snapshot: 1, extent: parts(0, 50), place: ZEROS })]);
+        saved.log_written(&[mapping(1, parts(3, 1), 60), mapping(2, parts(7, 1), 5)]);
+        let lost = saved.lost(|_| 100 * PART_SIZE);
+        assert_eq!(lost.keys().collect::<Vec<_>>(), [&2], "Z3: the place of what was preserved");
+        assert_eq!(lost[&2].iter().collect::<Vec<_>>(), [parts(7, 1)]);
+    }
 }

@@ -3,7 +3,7 @@
 use super::super::{InUse, Run, Side};
 use super::*;
 use crate::pdata::tests::memory;
-use crate::pdata::{Map, MapOptions};
+use crate::pdata::{Map, MapOptions, PolicyKind, Tree};
 use futures_executor::block_on;
 use std::collections::BTreeSet;
 use varve_block::{Arena, Device};
@@ -145,4 +145,57 @@ fn a_full_group_is_not_read_again() {
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, 8))).expect("there is room");
     assert!(run.0 >= 2 + 4 * GROUP_BLOCKS, "{run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor were they read to find that");
+}
+
+#[test]
+fn what_is_given_back_after_its_page_went_is_counted() {
+    let device = memory(END);
+    let map = open(&device, 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+    let commit = |map: &Map| {
+        let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
+        block_on(map.write(&commit)).expect("memory does not fail");
+        map.committed(commit);
+    };
+    let counts = |map: &Map| {
+        let pages = map.pages();
+        (pages.reclaimable_blocks(), pages.free_blocks())
+    };
+    let (_, free) = counts(&map);
+    let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
+    commit(&map);
+    for group in 1..GROUPS {
+        block_on(map.run(|pages| pages.is_used(2 + group * GROUP_BLOCKS))).expect("readable");
+    }
+    assert!(map.pages().require(run).is_err(), "the page went");
+    map.pages().untake(run);
+    assert_eq!(counts(&map), (5, free - 5), "F1");
+    commit(&map);
+    assert_eq!(counts(&map), (0, free));
+}
+
+#[test]
+fn a_smaller_budget_takes_pages_before_nodes() {
+    let device = memory(END);
+    let options = MapOptions { cache_bytes: 28 * 4096, floor_blocks: 0, ..MapOptions::fresh(9, 2, END) };
+    let map = Map::open(device, Arena::heap(1 << 20), &options);
+    let mut tree = Tree::EMPTY;
+    for key in 0..2500 {
+        let old = block_on(map.run(|pages| {
+            let (mut now, value) = (tree, [0; 16]);
+            let old = now.insert(pages, key, value)?;
+            Ok((old, now))
+        }));
+        tree = old.expect("there is room").1;
+    }
+    let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
+    block_on(map.write(&commit)).expect("memory does not fail");
+    map.committed(commit);
+    for group in 0..GROUPS {
+        block_on(map.run(|pages| pages.is_used(2 + group * GROUP_BLOCKS))).expect("readable");
+    }
+    let before = map.pages().cache_use();
+    assert_eq!((before.pages, before.nodes), (GROUPS, 21), "20 leaves and a root, all clean");
+    map.pages().set_cache(16 * 4096, PolicyKind::default());
+    let after = map.pages().cache_use();
+    assert_eq!((after.pages, after.nodes), (4, 12), "K2: what the pages leave");
 }

@@ -1,0 +1,114 @@
+//! Nodes that have become too small: they are merged with a neighbour that is in memory, or share entries with it.
+//!
+//! Nothing is read for that (B1 of the parent), and nothing believed that only happens to be in memory: a neighbour is
+//! looked at as any other child is (D1 of `down.rs`), or what lies elsewhere would become part of the map.
+
+use super::super::down::Down;
+use super::super::pages::Pages;
+use super::{capacity, children};
+use std::rc::Rc;
+use varve_format::pdata::node::{Entries, Key, Node};
+
+/// Merges the child at `index` of `branch`, if it is too small, with a neighbour that is in memory if both fit into one
+/// node; else shares their entries out. An empty child without a neighbour is taken out.
+pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
+    let parent = branch.address;
+    let entries = children(pages, parent).clone();
+    if index >= entries.len() {
+        return;
+    }
+    let child = pages.node(entries[index].1).expect("B1: the paths of a change are in memory");
+    if child.len() > capacity(&child) / 4 {
+        return;
+    }
+    let Some((left, right)) = neighbours(pages, branch, &entries, index) else {
+        if child.is_empty() {
+            unlink(pages, parent, index);
+        }
+        return;
+    };
+    let (left_node, right_node) = (sibling(pages, entries[left].1), sibling(pages, entries[right].1));
+    let joined = join(&left_node, &right_node, entries[right].0);
+    let target = pages.shadow(entries[left].1);
+    children(pages, parent)[left].1 = target;
+    if joined_len(&joined) <= capacity(&left_node) * 3 / 4 {
+        pages.change(target).entries = joined;
+        pages.release(entries[right].1);
+        children(pages, parent).remove(right);
+        return;
+    }
+    let other = pages.shadow(entries[right].1);
+    let (first, second, key) = halve(joined);
+    pages.change(target).entries = first;
+    pages.change(other).entries = second;
+    children(pages, parent)[right] = (key, other);
+}
+
+/// The child at `index` of `branch` and a neighbour, the left one first, that may be changed without reading or taking a
+/// block, and is believed (D1 of `down.rs`).
+fn neighbours(
+    pages: &mut Pages,
+    branch: Down,
+    entries: &[(Key, u64)],
+    index: usize,
+) -> Option<(usize, usize)> {
+    let parent = pages.node(branch.address).expect("B1: the paths of a change are in memory");
+    let pairs = [index.checked_sub(1).map(|left| (left, index)), Some((index, index + 1))];
+    pairs.into_iter().flatten().filter(|(_, right)| *right < entries.len()).find(|(left, right)| {
+        let other = if *left == index { *right } else { *left };
+        let Some(node) = branch.to_child(&parent, entries, other).node_in_memory(pages) else { return false };
+        pages.is_new(&node) || pages.has_reserve()
+    })
+}
+
+/// Takes the child at `index`, which is empty, out of its parent; the next one begins where it began (N4).
+fn unlink(pages: &mut Pages, parent: u64, index: usize) {
+    let entries = children(pages, parent);
+    let (key, address) = entries.remove(index);
+    if index == 0
+        && let Some(first) = entries.first_mut()
+    {
+        first.0 = key;
+    }
+    pages.release(address);
+}
+
+fn sibling(pages: &mut Pages, address: u64) -> Rc<Node> {
+    pages.node(address).expect("a neighbour was looked at before")
+}
+
+/// The entries of two neighbours; the second one's first child begins where its parent says.
+fn join(left: &Node, right: &Node, right_key: Key) -> Entries {
+    match (&left.entries, &right.entries) {
+        (Entries::Leaf(left), Entries::Leaf(right)) => Entries::Leaf([&left[..], &right[..]].concat()),
+        (Entries::Branch(left), Entries::Branch(right)) => {
+            let mut joined = [&left[..], &right[..]].concat();
+            joined[left.len()].0 = right_key;
+            Entries::Branch(joined)
+        }
+        _ => unreachable!("N3: neighbours are on one level"),
+    }
+}
+
+fn joined_len(entries: &Entries) -> usize {
+    match entries {
+        Entries::Leaf(entries) => entries.len(),
+        Entries::Branch(entries) => entries.len(),
+    }
+}
+
+/// Two halves, and the key where the second begins.
+fn halve(entries: Entries) -> (Entries, Entries, Key) {
+    match entries {
+        Entries::Leaf(mut first) => {
+            let second = first.split_off(first.len() / 2);
+            let key = second[0].0;
+            (Entries::Leaf(first), Entries::Leaf(second), key)
+        }
+        Entries::Branch(mut first) => {
+            let second = first.split_off(first.len() / 2);
+            let key = second[0].0;
+            (Entries::Branch(first), Entries::Branch(second), key)
+        }
+    }
+}
