@@ -3,12 +3,12 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{Device, Durability, Extent, KIB, MIB, ZeroOptions};
+use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::thin::{PART_SIZE, Superblock};
 use varve_sim::{SimDisk, World, for_each_crash_point};
 use varve_target::thin::{
-    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid, check_pool, dump_pool,
+    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Restored, Uuid, check_pool, dump_pool,
     repair_pool, restore_pool,
 };
 
@@ -269,18 +269,110 @@ fn a_damaged_leaf_is_told_as_bytes_of_those_who_lead_to_it_and_repaired_without_
         bed.world.run(repair_pool(&device, &arena, &clock, true)).expect("a dry run");
         assert!(!bed.check().is_sound(), "a dry run mends nothing");
         bed.world.run(repair_pool(&device, &arena, &clock, false)).expect("it can be mended");
-        assert!(bed.check().is_sound(), "{:#?}", bed.check());
-        for (name, content) in &bed.contents() {
-            let lost = report.damage.iter().find(|damage| damage.name == *name);
-            let is_lost = |at: u64| {
-                lost.is_some_and(|lost| lost.extents.iter().any(|extent| extent.contains(Extent::new(at, 1))))
-            };
+        bed.holds_all_but_what_was_told(&contents, &report);
+    }
+}
+
+impl Bed {
+    /// After a repair: what a check had told is zeros, and everything else is as it was.
+    fn holds_all_but_what_was_told(&self, contents: &BTreeMap<String, Vec<u8>>, report: &PoolReport) {
+        assert!(self.check().is_sound(), "{:#?}", self.check());
+        for (name, content) in &self.contents() {
+            let told: Vec<Extent> = report
+                .damage
+                .iter()
+                .filter(|damage| damage.name == *name)
+                .flat_map(|damage| damage.extents.clone())
+                .collect();
             for at in (0..content.len()).step_by(BLOCK) {
-                let expected = if is_lost(at as u64) { 0 } else { contents[name][at] };
-                assert_eq!(content[at], expected, "{name} at {at}, seed {seed}");
+                let is_lost = told.iter().any(|extent| extent.contains(Extent::new(at as u64, 1)));
+                let expected = if is_lost { 0 } else { contents[name][at] };
+                assert_eq!(content[at], expected, "{name} at {at}");
             }
         }
     }
+
+    /// Two volumes with leaves enough: every third part of them is written, with 1s and with 2s. What they hold, and
+    /// their roots.
+    fn pair(&self) -> (BTreeMap<String, Vec<u8>>, [u64; 2]) {
+        self.world.run(async {
+            let pool = self.open().await;
+            for (name, byte) in [("one", 1), ("two", 2)] {
+                let new = NewVolume { name: name.into(), bytes: 4 * MIB, origin: None };
+                let id = pool.create(&new).await.expect("space");
+                let device = pool.volume(id).expect("just created");
+                for part in (0..4 * MIB / PART_SIZE).step_by(3) {
+                    self.fill(&device, Extent::new(part * PART_SIZE, PART_SIZE), byte).await;
+                }
+            }
+        });
+        self.settle();
+        let roots = self.roots();
+        assert!(roots.iter().all(|(_, root)| self.leaves(*root).len() >= 3), "{roots:?}");
+        (self.contents(), [roots[0].1, roots[1].1])
+    }
+
+    fn repair(&self) -> Result<Restored, PoolError> {
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        self.world.run(repair_pool(&device, &arena, &clock, false))
+    }
+}
+
+/// A write of a leaf was lost, and the disk returns what the block had held before: sound nodes, but others.
+#[test]
+fn what_is_no_node_of_a_volume_is_not_taken_for_one() {
+    let leaf_of_two = |bed: &Bed, two: u64| bed.nodes()[&bed.leaves(two)[2].0].clone();
+    let branch_of_two = |bed: &Bed, two: u64| bed.nodes()[&two].clone();
+    let others: [&dyn Fn(&Bed, u64) -> Node; 2] = [&leaf_of_two, &branch_of_two];
+    for (seed, other) in others.into_iter().enumerate() {
+        let bed = Bed::new(20 + seed as u64);
+        let (contents, [one, two]) = bed.pair();
+        let (leaf, _) = bed.leaves(one)[0];
+        let stale = other(&bed, two);
+        bed.forge(bed.nodes()[&leaf].clone(), |node| {
+            (node.level, node.entries) = (stale.level, stale.entries);
+        });
+        let report = bed.check();
+        assert_eq!(report.damage.len(), 1, "{report:#?}");
+        assert_eq!(report.damage[0].name, "one");
+        bed.world.run(async {
+            let (pool, corrupt) = (bed.open().await, PoolError::Io(IoError::Corrupt));
+            assert_eq!(pool.diff(1, 2).await, Err(corrupt), "E1: nothing can be said");
+            assert_eq!(pool.exclusive(1).await, Err(corrupt), "E1");
+        });
+        bed.repair().expect("it can be mended");
+        bed.holds_all_but_what_was_told(&contents, &report);
+    }
+}
+
+#[test]
+fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
+    let bed = Bed::new(22);
+    let (contents, [one, _]) = bed.pair();
+    let (leaf, base) = (bed.leaves(one)[0].0, bed.superblock().base_block());
+    let change = |block: u64, change: &dyn Fn(&mut Vec<(u128, [u8; 16])>)| {
+        bed.forge(bed.nodes()[&block].clone(), |node| {
+            let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
+            change(rows);
+        });
+    };
+    // Where a page of the space map lies.
+    change(leaf, &|rows| rows[0].1[..6].copy_from_slice(&base.to_le_bytes()[..6]));
+    let report = bed.check();
+    assert!(says(&report, "W3") && report.damage.len() == 1, "{report:#?}");
+    bed.repair().expect("it can be mended");
+    bed.holds_all_but_what_was_told(&contents, &report);
+    // Zeros that go on beyond the end of the volume.
+    let leaves = bed.leaves(bed.roots()[0].1);
+    let last = leaves.last().expect("there are some").0;
+    change(last, &|rows| {
+        let row = rows.last_mut().expect("there are some");
+        row.1[..6].fill(0);
+        row.1[6..10].copy_from_slice(&5_u32.to_le_bytes());
+    });
+    assert!(says(&bed.check(), "or beyond its end"));
+    bed.repair().expect("it can be mended");
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
 }
 
 impl Bed {

@@ -160,14 +160,10 @@ impl Renewal {
     /// Y2: marks as in use where data lies.
     async fn claim(&mut self, place: u64, count: u64) -> Result<(), PoolError> {
         assert!(place > 0 && count > 0, "M2: zeros lie nowhere");
-        let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
-        if place < base || place.checked_add(count).is_none_or(|last| last > end) {
+        if !self.pool.may_hold_data(place, count) {
             return Err(PoolError::Misfit("data lies where none can be"));
         }
         for block in place..place + count {
-            if (block - base) % GROUP_BLOCKS < PAGE_PLACES {
-                return Err(PoolError::Misfit("data lies where none can be"));
-            }
             self.pool
                 .map
                 .run(|pages| if pages.is_used(block)? { Ok(true) } else { pages.claim((block, 1)) })

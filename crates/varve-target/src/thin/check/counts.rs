@@ -140,7 +140,7 @@ impl Checker<'_> {
     async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
         let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root);
         let roots: Vec<u64> = volumes.chain([self.view.shares.root().root, self.view.table.root]).collect();
-        for root in roots.into_iter().filter(|root| self.is_inside(*root, 1)) {
+        for root in roots.into_iter().filter(|root| self.pool.is_inside(*root, 1)) {
             counts.add(root, 1);
         }
         let mut at = 0;
@@ -152,7 +152,7 @@ impl Checker<'_> {
             }
             match self.node(block).await?.1 {
                 Entries::Branch(children) => {
-                    for (_, child) in children.into_iter().filter(|child| self.is_inside(child.1, 1)) {
+                    for (_, child) in children.into_iter().filter(|child| self.pool.is_inside(child.1, 1)) {
                         counts.add(child, 1);
                     }
                 }

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Extent, IoError, LocalFuture};
 use varve_format::pdata::node::{Entries, Node};
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 use walk::Known;
 
@@ -299,18 +300,33 @@ impl<'a> Checker<'a> {
             self.doubtful.push((first, blocks));
         }
     }
-
-    /// Blocks that may hold data or nodes.
-    fn is_inside(&self, first: u64, blocks: u64) -> bool {
-        let end = first.checked_add(blocks);
-        first >= self.pool.base_block() && end.is_some_and(|end| end <= self.pool.end_block.get())
-    }
 }
 
 impl Pool {
     /// Block where the groups of the space map begin.
     pub(super) fn base_block(&self) -> u64 {
         2 * self.layout.slot_blocks + self.layout.log_blocks
+    }
+
+    /// Blocks that may hold data or nodes.
+    fn is_inside(&self, first: u64, blocks: u64) -> bool {
+        let end = first.checked_add(blocks);
+        first >= self.base_block() && end.is_some_and(|end| end <= self.end_block.get())
+    }
+
+    /// Whether the data of all these runs lies behind the log and in the pool.
+    pub(super) fn are_inside(&self, runs: &[Mapping]) -> bool {
+        runs.iter().all(|run| run.place == 0 || self.is_inside(run.place, run.count))
+    }
+
+    /// Whether data can lie in these blocks: no page of the space map does.
+    pub(super) fn may_hold_data(&self, first: u64, blocks: u64) -> bool {
+        if !self.is_inside(first, blocks) {
+            return false;
+        }
+        let at = (first - self.base_block()) % GROUP_BLOCKS;
+        // What leaves out the pages' places lies in one group.
+        at >= PAGE_PLACES && at + blocks <= GROUP_BLOCKS
     }
 }
 
