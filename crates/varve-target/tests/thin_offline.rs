@@ -1,11 +1,11 @@
 //! Pools that nobody serves: checked, written as text and restored from it, repaired; and what each of these notices.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_format::pdata::node::{Entries, Node};
-use varve_format::thin::{PART_SIZE, Superblock};
+use varve_format::thin::{Change, PART_SIZE, PoolFormatError, Record, Superblock};
 use varve_sim::{SimDisk, World, for_each_crash_point};
 use varve_target::thin::{
     NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Restored, Uuid, check_pool, dump_pool,
@@ -594,10 +594,37 @@ fn the_old_metadata_is_there_until_the_pool_is_written() {
     assert!(bed.contents() == contents && bed.dump() == text);
 }
 
+/// What is written after a checkpoint and flushed is known to the log alone.
+#[test]
+fn what_only_the_old_log_leads_to_is_there_until_the_pool_is_written() {
+    let bed = Bed::new(30);
+    bed.pair();
+    let (text, old) = (bed.dump(), bed.superblock());
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let new = NewVolume { name: "late".into(), bytes: 8 * MIB, origin: None };
+        let device = pool.volume(pool.create(&new).await.expect("space")).expect("just created");
+        for (_, piece) in Extent::new(0, 5 * MIB).pieces(64 * KIB) {
+            bed.fill(&device, piece, 9).await;
+        }
+        device.flush().await.expect("no faults");
+    });
+    let (later, contents) = (bed.dump(), bed.contents());
+    assert!(bed.superblock() == old && later != text, "it is in no checkpoint");
+    bed.restore(&text).expect("it fits");
+    assert!(bed.dump() == text && bed.check().is_sound());
+    // As if the new superblock had never been written.
+    bed.damage(bed.superblock().slot());
+    assert_eq!(bed.superblock(), old);
+    assert!(bed.check().is_sound(), "Y2: {:#?}", bed.check());
+    assert!(bed.dump() == later && bed.contents() == contents, "Y2");
+}
+
 #[test]
 fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
-    let crashes = for_each_crash_point(11, |world| {
-        let (disk, text) = (SimDisk::new(4 * MIB), RefCell::new(None));
+    let (olds, news) = (Cell::new(0), Cell::new(0));
+    for_each_crash_point(11, |world| {
+        let (disk, texts) = (SimDisk::new(4 * MIB), RefCell::new(None));
         let (arena, clock) = (world.arena(), world.clock());
         let _crashed = world.run_until_crash(async {
             let device = disk.device(world);
@@ -616,18 +643,115 @@ fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
                 pool.snapshot(id, &format!("1@s{part}"), false).await.expect("space");
             }
             pool.checkpoint().await.expect("no faults");
-            drop((volume, pool));
-            let dumped = dump_pool(&device, &arena, &clock).await.expect("sound");
-            *text.borrow_mut() = Some(dumped.clone());
-            restore_pool(&device, &arena, &clock, &dumped, false).await.expect("it fits");
+            let text = dump_pool(&device, &arena, &clock).await.expect("sound");
+            // What comes now is in the log alone, and not in the text.
+            let late = NewVolume { name: "late".into(), bytes: 4 * MIB, origin: None };
+            let late = pool.volume(pool.create(&late).await.expect("space")).expect("just created");
+            for number in 0..10 {
+                let data = arena.copy(&[9; 256 << 10]);
+                late.write(number * 256 * KIB, data, Durability::Volatile).await.expect("space");
+            }
+            late.flush().await.expect("no faults");
+            drop((volume, late, pool));
+            let later = dump_pool(&device, &arena, &clock).await.expect("sound");
+            assert!(later != text);
+            *texts.borrow_mut() = Some((text.clone(), later));
+            restore_pool(&device, &arena, &clock, &text, false).await.expect("it fits");
         });
-        let Some(text) = text.take() else { return };
+        let Some((text, later)) = texts.take() else { return };
         world.run(async {
             let device = disk.device(world);
-            assert_eq!(dump_pool(&device, &arena, &clock).await.as_deref(), Ok(text.as_str()));
+            let found = dump_pool(&device, &arena, &clock).await.expect("sound");
             let report = check_pool(&device, &arena, &clock).await.expect("a pool");
             assert!(report.is_sound(), "{report:#?}");
+            if found == text {
+                return news.set(news.get() + 1);
+            }
+            assert!(found == later, "it is the old one or the new one: {found}");
+            olds.set(olds.get() + 1);
+            let pool = Pool::open(device, arena.clone(), clock, PoolOptions::default()).await.expect("sound");
+            let late = pool.volume(pool.named("late").expect("it is there").id).expect("listed");
+            let content = late.read(0, arena.take(10 * 256 << 10)).await.expect("no faults");
+            assert!(content.iter().all(|byte| *byte == 9), "Y2: no node lies where the old log leads to");
         });
     });
-    assert!(crashes > 10, "{crashes}");
+    assert!(olds.get() > 3 && news.get() > 0, "{olds:?} {news:?}");
+}
+
+/// A bed with some records behind the checkpoint, each of a write; and the block of the first of them.
+fn with_records(seed: u64, count: u64) -> (Bed, u64) {
+    let bed = Bed::new(seed);
+    bed.pair();
+    let superblock = bed.superblock();
+    assert!(superblock.head > 0 && superblock.head + count + 4 < superblock.log_blocks, "{superblock:?}");
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let device = pool.volume(1).expect("the first one");
+        for number in 0..count {
+            bed.fill(&device, Extent::new(number * MIB, 64 * KIB), 9).await;
+            device.flush().await.expect("no faults");
+        }
+    });
+    (bed, superblock.ring() + superblock.head)
+}
+
+#[test]
+fn a_block_of_the_log_that_cannot_be_read_is_no_end_of_a_check_or_a_repair() {
+    let unreadable =
+        |bed: &Bed, block: u64| bed.disk.make_unreadable(Extent::new(block * PART_SIZE, PART_SIZE));
+    // Where the next record would be, in both of its places.
+    for is_first in [true, false] {
+        let (bed, first) = with_records(31, 3);
+        let (superblock, contents, text) = (bed.superblock(), bed.contents(), bed.dump());
+        // No next record can be there.
+        unreadable(&bed, superblock.ring() + superblock.log_blocks - 1);
+        assert!(bed.check().is_sound() && bed.contents() == contents);
+        let block = if is_first { superblock.ring() } else { first + 3 };
+        unreadable(&bed, block);
+        let report = bed.check();
+        assert!(says(&report, "the log: ") && report.damage.is_empty(), "{report:#?}");
+        assert_eq!(bed.repair().expect("it can be mended").changes_lost, 0);
+        assert!(bed.check().is_sound(), "{:#?}", bed.check());
+        assert!(bed.contents() == contents, "nothing is lost");
+        unreadable(&bed, superblock.ring());
+        assert!(!bed.check().is_sound());
+        bed.restore(&text).expect("it fits");
+        assert!(bed.check().is_sound() && bed.contents() == contents && bed.dump() == text);
+    }
+    // A record of which nobody knows what it said.
+    let (bed, first) = with_records(32, 3);
+    unreadable(&bed, first + 1);
+    let report = bed.check();
+    assert!(says(&report, "and 1 behind it") && report.damage.len() == 1, "{report:#?}");
+    bed.repair().expect("it can be mended");
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    let one = &bed.contents()["one"];
+    assert!(one[0] == 9 && one[1 << 20] != 9, "what was said before is there");
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1)))
+    };
+    !bytes.iter().fold(!0, step)
+}
+
+#[test]
+fn a_pool_that_was_repaired_can_be_opened_whatever_lies_in_its_ring() {
+    let (bed, first) = with_records(33, 1);
+    // A record of a kind that only a later version knows, with another missing before it.
+    let changes = vec![Change::Remove { volume: 1 }];
+    let pool = Uuid::from_u128(7 << 64).as_u64_pair().0;
+    let mut bytes = vec![0; BLOCK];
+    Record { sequence: bed.superblock().sequence + 2, pool, changes }.encode(&mut bytes);
+    bytes[64] = 99;
+    bytes[4..8].fill(0);
+    let checksum = crc32c(&bytes);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+    assert!(matches!(Record::decode(&bytes), Err(PoolFormatError::Invalid(_))));
+    bed.disk.poke((first + 2) * PART_SIZE, &bytes);
+    assert!(!bed.check().is_sound(), "O4");
+    bed.repair().expect("it can be mended");
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    assert_eq!(bed.contents()["one"][0], 9);
 }

@@ -3,23 +3,23 @@
 use super::overlay::Overlay;
 use super::recover::read_superblock;
 use super::volume::Volume;
-use super::{Pool, PoolDamage, PoolError, PoolOptions, PoolReport, index};
+use super::{Pool, PoolDamage, PoolError, PoolOptions, PoolReport};
 use crate::pdata::Pages;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, Extent, MIB, joined};
+use varve_block::{Arena, Clock, Device, Extent, joined};
 use varve_format::pdata::node::{Entries, Key, Value};
-use varve_format::thin::{Change, PART_SIZE, Record, VolumeRows};
+use varve_format::thin::{Change, PART_SIZE, VolumeRows};
 
 const UNDONE: &str = "the log speaks of changes of these bytes that cannot be made again";
 
-/// Reads and verifies the pool on `device`; nothing is written. An error says that not even a superblock can be read.
+/// Reads and verifies the pool on `device`; nothing is written. An error says that no superblock can be read, or that the
+/// device is smaller than the pool on it.
 pub async fn check_pool(device: &Device, arena: &Arena, clock: &Clock) -> Result<PoolReport, PoolError> {
-    read_superblock(device, arena).await?;
     let (pool, errors) = look_at(device, arena, clock).await?;
     let mut report = pool.check().await?;
     report.errors.splice(0..0, errors);
-    pool.check_log(&mut report).await?;
+    pool.check_log(&mut report).await;
     Ok(report)
 }
 
@@ -97,16 +97,19 @@ impl Pool {
     }
 
     /// Whether the log ends where its last record is, and not where one is damaged.
-    async fn check_log(&self, report: &mut PoolReport) -> Result<(), PoolError> {
+    async fn check_log(&self, report: &mut PoolReport) {
         let (next, count) = {
             let ring = self.commits.ring.borrow();
             (ring.sequence, ring.live.len() as u64)
         };
-        let unread = self.read_log().await?;
+        let (unread, error) = self.read_log_as_far().await;
         report.records = count + unread.len() as u64;
         let next = unread.last().map_or(next, |(record, _)| record.sequence + 1);
-        let later = self.records_from(next).await?;
-        let Some((first, _)) = later.first_key_value() else { return Ok(()) };
+        if let Some(error) = error {
+            report.error(format!("the log: whether there is a record {next} cannot be read: {error}"));
+        }
+        let later = self.records_from(next).await;
+        let Some((first, _)) = later.first_key_value() else { return };
         assert!(*first >= next, "T3: what was read is no later record");
         let lost = format!(
             "the log: record {next} is damaged, and {} behind it, which were durable, cannot be used",
@@ -133,33 +136,6 @@ impl Pool {
             let extents = joined(extents).into_iter().filter_map(|extent| extent.intersect(size)).collect();
             report.damage.push(PoolDamage { volume, name, extents, why: UNDONE });
         }
-        Ok(())
-    }
-
-    /// All whole records of this pool in the ring with this number or a higher one.
-    pub(super) async fn records_from(&self, sequence: u64) -> Result<BTreeMap<u64, Record>, PoolError> {
-        let (first, blocks) = {
-            let ring = self.commits.ring.borrow();
-            (ring.first, ring.blocks)
-        };
-        assert!(blocks > 0, "B4: there is a ring");
-        let (device, mut found) = (self.device(), BTreeMap::new());
-        for (_, piece) in Extent::new(first * PART_SIZE, blocks * PART_SIZE).pieces(MIB) {
-            let bytes = device.read(piece.offset, self.arena.take(index(piece.length))).await?;
-            for (at, block) in bytes.chunks_exact(index(PART_SIZE)).enumerate() {
-                let Some((number, length)) = Record::claims(block, self.store_id()) else { continue };
-                let start = piece.offset / PART_SIZE + at as u64;
-                if number < sequence || start + length > first + blocks {
-                    continue;
-                }
-                let whole = self.arena.take(index(length * PART_SIZE));
-                let whole = device.read(start * PART_SIZE, whole).await?;
-                if let Ok(record) = Record::decode(&whole) {
-                    found.insert(number, record);
-                }
-            }
-        }
-        Ok(found)
     }
 }
 

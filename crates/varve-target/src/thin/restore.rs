@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - Y1. What is restored says the same as the text: whatever does not fit is an error, and nothing was written then.
-//! - Y2. Metadata is put where no data lies by the text, and where none of the old metadata lies that can be read.
+//! - Y2. Metadata is put where no data lies by the text, where none of the old metadata lies that can be read, and where
+//!   none lies to which the old log leads: a crash before the new superblock leaves the old pool, log and all.
 //! - Y3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
 //!   volume if anything is shared: nobody overwrites it without a look at the counts.
 
@@ -55,7 +56,11 @@ pub async fn restore_pool(
     let target = if dry_run { Overlay::over(device) } else { device.clone() };
     let old = last_checkpoint(device, arena, clock).await.ok();
     let old = old.as_ref().map(|(old, _)| &**old);
-    let mut renewal = Renewal::begin(&target, arena, clock, old, text).await?;
+    let (records, _) = match old {
+        Some(old) => old.records().await,
+        None => (Vec::new(), None),
+    };
+    let mut renewal = Renewal::begin(&target, arena, clock, old, &records, text).await?;
     renewal.make(text).await?;
     renewal.end(0).await
 }
@@ -70,9 +75,11 @@ pub async fn repair_pool(
     let target = if dry_run { Overlay::over(device) } else { device.clone() };
     let (old, _) = last_checkpoint(device, arena, clock).await?;
     let text = old.text(Damage::PassOver).await?;
-    let records: Vec<Record> = old.read_log().await?.into_iter().map(|(record, _)| record).collect();
-    let mut renewal = Renewal::begin(&target, arena, clock, Some(&old), &text).await?;
-    renewal.claim_records(&records).await?;
+    let (records, error) = old.records().await;
+    if let Some(error @ PoolError::Format(_)) = error {
+        return Err(error); // A later version has written it: it is not to be lost.
+    }
+    let mut renewal = Renewal::begin(&target, arena, clock, Some(&old), &records, &text).await?;
     renewal.make(&text).await?;
     let lost = renewal.redo(&records).await;
     renewal.end(lost).await
@@ -115,12 +122,14 @@ fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, PoolError>> {
 }
 
 impl Renewal {
-    /// A pool of which nothing is in use but what the text says is data, and the old metadata (Y2).
+    /// A pool of which nothing is in use but what the text says is data, the old metadata, and that to which the old log,
+    /// `records`, leads (Y2).
     async fn begin(
         device: &Device,
         arena: &Arena,
         clock: &Clock,
         old: Option<&Pool>,
+        records: &[Record],
         text: &str,
     ) -> Result<Renewal, PoolError> {
         let mut first = text.lines();
@@ -141,9 +150,10 @@ impl Renewal {
             left: BTreeSet::new(),
             refused: BTreeSet::new(),
         };
-        let last = renewal.pool.records_from(0).await?.into_keys().next_back();
-        renewal.pool.commits.ring.borrow_mut().sequence =
-            superblock.sequence.max(last.map_or(0, |last| last + 1));
+        // Behind everything that may be taken for a record, now or by a later version.
+        let claims = renewal.pool.claims_from(0).await;
+        let behind = claims.iter().filter_map(|(_, number)| number.checked_add(1)).max();
+        renewal.pool.commits.ring.borrow_mut().sequence = superblock.sequence.max(behind.unwrap_or(0));
         for line in lines(text) {
             if let Line::Parts { start, end, place: Some(place) } = line?
                 && place != 0
@@ -154,6 +164,7 @@ impl Renewal {
         if let Some(old) = old {
             renewal.spare(old).await?;
         }
+        renewal.claim_records(records).await?;
         Ok(renewal)
     }
 
@@ -212,13 +223,17 @@ impl Renewal {
         self.pool.map.run(spare).await.map(drop)
     }
 
-    /// O1 of recovery: no node is put where a record of the log maps something.
+    /// O1 of recovery, and Y2: no node is put where a record of the log maps something.
     async fn claim_records(&mut self, records: &[Record]) -> Result<(), PoolError> {
+        let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
         for (record, at, change) in numbered(records) {
-            if let Change::Map { count, place, .. } = change
-                && !self.pool.map.run(|pages| pages.claim_loose((*place, *count))).await?
-            {
-                self.refused.insert((record, at));
+            let Change::Map { count, place, .. } = change else { continue };
+            if self.pool.map.run(|pages| pages.claim_loose((*place, *count))).await? {
+                continue;
+            }
+            self.refused.insert((record, at));
+            for block in (*place).max(base)..place.saturating_add(*count).min(end) {
+                self.spare_block(block).await?;
             }
         }
         Ok(())
@@ -369,6 +384,7 @@ impl Renewal {
         let before = self.pool.number.get();
         self.pool.write_checkpoint().await?;
         assert_eq!(self.pool.number.get(), before + 1, "one superblock makes it the pool's");
+        self.pool.mend_ring().await?;
         let volumes = self.pool.volumes.borrow();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
@@ -415,6 +431,12 @@ fn attempt_adopt(pool: &Pool, pages: &mut Pages, volume: &Volume, new: Mapping) 
 }
 
 impl Pool {
+    /// The records of the log, up to the first that is missing or cannot be read; and why it cannot.
+    async fn records(&self) -> (Vec<Record>, Option<PoolError>) {
+        let (records, error) = self.read_log_as_far().await;
+        (records.into_iter().map(|(record, _)| record).collect(), error)
+    }
+
     /// Volumes that are being removed.
     fn removing(&self) -> BTreeSet<u64> {
         let volumes = self.volumes.borrow();
