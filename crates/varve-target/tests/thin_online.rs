@@ -3,9 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Clock, Device, Durability, Extent, KIB, LocalFuture, MIB};
+use varve_block::{Clock, Device, Durability, Extent, GIB, KIB, LocalFuture, MIB};
 use varve_format::pdata::node::{Entries, Node};
-use varve_sim::{SimDisk, World};
+use varve_sim::{ModelDisk, SimDisk, World};
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid};
 
 const PART: u64 = 4 * KIB;
@@ -167,5 +167,21 @@ fn a_check_gives_way_when_the_room_that_it_keeps_is_needed() {
             futures_util::join!(check_with(&pool, &clock, &looked_at, Duration::from_millis(200)), others);
         assert_eq!(report, Err(PoolError::NoSpace));
         assert!(pool.check().await.expect("no faults").is_sound());
+    });
+}
+
+#[test]
+fn a_large_pool_with_few_nodes_is_compared_in_doses_too() {
+    let (world, disk) = (World::steady(1), ModelDisk::new(4 * GIB));
+    world.run(async {
+        let (device, arena) = (disk.device(&world), world.arena());
+        Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
+        let pool = Pool::open(device, arena, world.clock(), PoolOptions::default()).await.expect("sound");
+        pool.create(&NewVolume { name: "one".into(), bytes: MIB, origin: None }).await.expect("space");
+        let (clock, looked_at) = (world.clock(), Cell::new(0));
+        let report = check(&pool, &clock, &looked_at).await.expect("no faults");
+        assert!(report.is_sound() && report.nodes < 5, "{report:#?}");
+        let groups = 4 * GIB / (126 * MIB);
+        assert!(looked_at.get() >= groups, "{} rests for {groups} groups of blocks", looked_at.get());
     });
 }

@@ -90,7 +90,7 @@ pub(super) struct View<'a> {
     /// Whether nodes and space map are those of this instant, in memory; else nodes are what lies on the disk, and what is
     /// held must be in use in the space map.
     pub(super) is_space_of_now: bool,
-    /// Called after each node with the number of those that were looked at.
+    /// Called before each node and each group of blocks with the number of those that were looked at.
     pub(super) pace: Option<&'a dyn Fn(u64) -> LocalFuture<'a, Result<(), PoolError>>>,
 }
 

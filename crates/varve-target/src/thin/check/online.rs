@@ -13,10 +13,11 @@ use super::{Checker, PoolReport, View};
 use crate::pdata::Tree;
 use std::rc::Rc;
 use varve_block::LocalFuture;
+use varve_format::pdata::space_page::GROUP_BLOCKS;
 use varve_format::thin::{VolumeRows, volume_key};
 
-/// Called again and again during a check, with the number of nodes that were looked at and the number of those to look at
-/// in all; the check goes on when the future is ready, and ends if it is an error.
+/// Called again and again during a check, with the number of nodes and of groups of blocks that were looked at and the
+/// number of those to look at in all; the check goes on when the future is ready, and ends if it is an error.
 pub type CheckPace<'a> = dyn Fn(u64, u64) -> LocalFuture<'a, Result<(), PoolError>> + 'a;
 
 impl Pool {
@@ -32,8 +33,9 @@ impl Pool {
         let (table, root) = (Tree { root: superblock.volumes }, Tree { root: superblock.shares });
         let shares = Shares::open(root, Tickets::default(), None);
         let volumes = self.volumes_of(table).await?;
-        // Each node is read to walk through it, and to count what it leads to.
-        let total = superblock.nodes * 2;
+        // Each node is read to walk through it, and to count what it leads to; then each group of blocks is compared.
+        let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
+        let total = superblock.nodes * 2 + groups;
         let pace = |done: u64| -> LocalFuture<'_, Result<(), PoolError>> {
             let (free, kept) = {
                 let pages = self.map.pages();
