@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, GIB, KIB, LocalFuture, MIB};
 use varve_format::pdata::node::{Entries, Node};
+use varve_format::thin::Superblock;
 use varve_sim::{ModelDisk, SimDisk, World};
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid};
 
@@ -22,9 +23,13 @@ impl Bed {
     }
 
     async fn pool(&self) -> (Rc<Pool>, u64, Device) {
+        self.pool_with(PoolOptions::default()).await
+    }
+
+    async fn pool_with(&self, options: PoolOptions) -> (Rc<Pool>, u64, Device) {
         let (device, arena, clock) = (self.disk.device(&self.world), self.world.arena(), self.world.clock());
         Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
-        let pool = Pool::open(device, arena, clock, PoolOptions::default()).await.expect("sound");
+        let pool = Pool::open(device, arena, clock, options).await.expect("sound");
         let new = NewVolume { name: "one".into(), bytes: 16 * MIB, origin: None };
         let id = pool.create(&new).await.expect("space");
         let device = pool.volume(id).expect("just created");
@@ -183,5 +188,27 @@ fn a_large_pool_with_few_nodes_is_compared_in_doses_too() {
         assert!(report.is_sound() && report.nodes < 5, "{report:#?}");
         let groups = 4 * GIB / (126 * MIB);
         assert!(looked_at.get() >= groups, "{} rests for {groups} groups of blocks", looked_at.get());
+    });
+}
+
+#[test]
+fn a_damaged_map_of_volumes_is_told_like_any_other_damage() {
+    let bed = Bed::new(3);
+    bed.world.run(async {
+        let (pool, _, device) = bed.pool_with(PoolOptions { cache_bytes: 0, ..PoolOptions::default() }).await;
+        pool.checkpoint().await.expect("no faults");
+        let slot = |address: u64| {
+            Superblock::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).ok()
+        };
+        let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+        // What is read now pushes it out of memory.
+        let content = device.read(0, bed.world.arena().take(16 << 20)).await.expect("no faults");
+        assert_eq!(content[0], 1);
+        let mut sector = bed.disk.peek(Extent::new(newest.volumes * PART, 512));
+        sector[200..203].copy_from_slice(b"rot");
+        bed.disk.poke(newest.volumes * PART, &sector);
+        let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
+        let report = check(&pool, &clock, &looked_at).await.expect("it is no end of the check");
+        assert!(report.errors[0].contains("volumes are lost"), "{report:#?}");
     });
 }

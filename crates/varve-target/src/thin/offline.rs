@@ -1,15 +1,15 @@
 //! A pool that nobody serves, looked at without a write: as it would be opened, or else as its last checkpoint left it.
 
 use super::overlay::Overlay;
-use super::recover::read_superblock;
+use super::recover::{read_superblock, volumes_in};
 use super::volume::Volume;
 use super::{Pool, PoolDamage, PoolError, PoolOptions, PoolReport};
-use crate::pdata::Pages;
+use crate::pdata::Tree;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Extent, joined};
-use varve_format::pdata::node::{Entries, Key, Value};
-use varve_format::thin::{Change, PART_SIZE, VolumeRows};
+use varve_format::pdata::node::Entries;
+use varve_format::thin::{Change, PART_SIZE};
 
 const UNDONE: &str = "the log speaks of changes of these bytes that cannot be made again";
 
@@ -52,48 +52,40 @@ pub(super) async fn last_checkpoint(
     }
     let (overlay, options) = (Overlay::over(device), PoolOptions::default());
     let pool = Rc::new(Pool::build(overlay, arena.clone(), clock.clone(), options, &superblock));
-    let errors = pool.load_readable_volumes().await;
+    let (volumes, errors) = pool.readable_volumes(pool.table.get()).await;
+    pool.volumes.borrow_mut().extend(volumes.into_iter().map(|volume| (volume.id, volume)));
     Ok((pool, errors))
 }
 
 impl Pool {
-    /// As much of the map of volumes as can be read; what cannot.
-    async fn load_readable_volumes(&self) -> Vec<String> {
-        assert!(self.volumes.borrow().is_empty(), "nothing was read before");
-        let (mut ahead, mut entries, mut errors) =
-            (vec![(self.table.get().root, None)], Vec::new(), Vec::new());
-        while let Some((block, level)) = ahead.pop() {
-            if block < self.base_block() || block >= self.end_block.get() {
-                continue;
-            }
-            let Ok(node) = self.map.run(|pages: &mut Pages| pages.node(block)).await else {
+    /// As many of the volumes that a map of volumes names as can be read; and what cannot.
+    pub(super) async fn readable_volumes(&self, table: Tree) -> (Vec<Rc<Volume>>, Vec<String>) {
+        let mut ahead = Vec::from_iter(self.top(table));
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        while let Some(below) = ahead.pop() {
+            let (down, _) = below;
+            let Ok(node) = self.node_below(below).await else {
+                let block = down.address;
                 errors.push(format!("the map of volumes: node {block} cannot be read; volumes are lost"));
                 continue;
             };
             match &node.entries {
-                Entries::Branch(children) if level.is_none_or(|level| level == node.level) => {
-                    ahead.extend(children.iter().rev().map(|child| (child.1, Some(node.level - 1))));
-                }
-                Entries::Branch(_) => {
-                    errors.push(format!("the map of volumes: node {block} is on another level"));
+                Entries::Branch(children) => {
+                    let child = |index| (down.to_child(&node, children, index), node.generation);
+                    ahead.extend((0..children.len()).rev().map(child));
                 }
                 Entries::Leaf(rows) => entries.extend(rows.iter().copied()),
             }
         }
-        self.enter_readable(&entries, &mut errors);
-        errors
-    }
-
-    fn enter_readable(&self, entries: &[(Key, Value)], errors: &mut Vec<String>) {
-        for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
-            let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
-            match VolumeRows::decode(id, rows) {
-                Ok(rows) => {
-                    self.volumes.borrow_mut().insert(id, Rc::new(Volume::from_rows(rows, false)));
-                }
+        assert!(entries.is_sorted_by(|one, two| one.0 < two.0), "D1: each leaf has its own keys");
+        let mut volumes = Vec::new();
+        for (id, volume) in volumes_in(&entries) {
+            match volume {
+                Ok(volume) => volumes.push(Rc::new(volume)),
                 Err(error) => errors.push(format!("volume {id} is lost: {error}")),
             }
         }
+        (volumes, errors)
     }
 
     /// Whether the log ends where its last record is, and not where one is damaged.

@@ -21,6 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, Clock, Device, Durability, Extent, IoError, KIB, MIB, RangeLock};
+use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, Record, SLOT_BLOCKS_MAX,
     Superblock, VolumeRows, slot_blocks_for, volume_key,
@@ -202,10 +203,9 @@ impl Pool {
             more = leaf.next.is_some();
             from = leaf.next.unwrap_or(from);
         }
-        for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
-            let id = (rows[0].0 >> 64) as u64;
-            let rows = VolumeRows::decode(id, rows).map_err(PoolError::Format)?;
-            self.volumes.borrow_mut().insert(id, Rc::new(Volume::from_rows(rows, false)));
+        for (_, volume) in volumes_in(&entries) {
+            let volume = volume.map_err(PoolError::Format)?;
+            self.volumes.borrow_mut().insert(volume.id, Rc::new(volume));
         }
         Ok(())
     }
@@ -438,6 +438,17 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+/// The volumes that entries of a map of volumes are about, with their numbers, in order.
+pub(super) fn volumes_in(
+    entries: &[(Key, Value)],
+) -> impl Iterator<Item = (u64, Result<Volume, PoolFormatError>)> {
+    let volumes = entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64);
+    volumes.map(|rows| {
+        let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
+        (id, VolumeRows::decode(id, rows).map(|rows| Volume::from_rows(rows, false)))
+    })
 }
 
 /// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. Where

@@ -7,14 +7,11 @@
 use super::super::recover::read_superblock;
 use super::super::shares::Shares;
 use super::super::tickets::Tickets;
-use super::super::volume::Volume;
 use super::super::{Pool, PoolError};
 use super::{Checker, PoolReport, View};
 use crate::pdata::Tree;
-use std::rc::Rc;
 use varve_block::LocalFuture;
 use varve_format::pdata::space_page::GROUP_BLOCKS;
-use varve_format::thin::{VolumeRows, volume_key};
 
 /// Called again and again during a check, with the number of nodes and of groups of blocks that were looked at and the
 /// number of those to look at in all; the check goes on when the future is ready, and ends if it is an error.
@@ -32,7 +29,7 @@ impl Pool {
         assert!(superblock.number > 0 && superblock.pool == self.id, "this pool has written it");
         let (table, root) = (Tree { root: superblock.volumes }, Tree { root: superblock.shares });
         let shares = Shares::open(root, Tickets::default(), None);
-        let volumes = self.volumes_of(table).await?;
+        let (volumes, errors) = self.readable_volumes(table).await;
         // Each node is read to walk through it, and to count what it leads to; then each group of blocks is compared.
         let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
         let total = superblock.nodes * 2 + groups;
@@ -48,24 +45,8 @@ impl Pool {
             pace(done, total.max(done))
         };
         let view = View { volumes, shares: &shares, table, is_space_of_now: false, pace: Some(&pace) };
-        Checker::new(self, view).run().await
-    }
-
-    /// The volumes that a map of volumes names.
-    async fn volumes_of(&self, table: Tree) -> Result<Vec<Rc<Volume>>, PoolError> {
-        let (mut from, mut entries, mut more) = (volume_key(0, 0), Vec::new(), true);
-        while more {
-            let leaf = self.map.run(|pages| table.leaf(pages, from)).await?;
-            entries.extend(leaf.entries);
-            more = leaf.next.is_some();
-            from = leaf.next.unwrap_or(from);
-        }
-        let mut volumes = Vec::new();
-        for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
-            let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
-            let rows = VolumeRows::decode(id, rows).map_err(PoolError::Format)?;
-            volumes.push(Rc::new(Volume::from_rows(rows, false)));
-        }
-        Ok(volumes)
+        let mut report = Checker::new(self, view).run().await?;
+        report.errors.splice(0..0, errors);
+        Ok(report)
     }
 }
