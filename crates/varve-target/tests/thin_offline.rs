@@ -755,3 +755,46 @@ fn a_pool_that_was_repaired_can_be_opened_whatever_lies_in_its_ring() {
     assert!(bed.check().is_sound(), "{:#?}", bed.check());
     assert_eq!(bed.contents()["one"][0], 9);
 }
+
+/// The copy from which a rollback into another size is made is being removed all the while: a repair leaves it out, and
+/// cannot make the rollback again.
+#[test]
+fn a_volume_of_which_a_whole_change_is_lost_stays_what_it_was() {
+    let bed = Bed::new(34);
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let new = NewVolume { name: "one".into(), bytes: MIB, origin: None };
+        let id = pool.create(&new).await.expect("space");
+        let device = pool.volume(id).expect("just created");
+        bed.fill(&device, Extent::new(0, MIB), 1).await;
+        let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
+        bed.fill(&device, Extent::new(0, MIB), 2).await;
+        let held_back = pool.claim(id).await.expect("it is there");
+        let rolled_back = pool.roll_back_in_size(id, snapshot, 512 * KIB);
+        let others = async {
+            let copied = || pool.list().len() == 3;
+            while !copied() {
+                bed.world.clock().sleep(std::time::Duration::from_millis(1)).await;
+            }
+            bed.world.clock().sleep(std::time::Duration::from_secs(1)).await;
+            pool.checkpoint().await.expect("no faults");
+            drop(held_back);
+        };
+        let (done, ()) = futures_util::join!(rolled_back, others);
+        done.expect("space");
+        let device = pool.volume(id).expect("it is there");
+        bed.fill(&device, Extent::new(256 * KIB, 64 * KIB), 3).await;
+        pool.snapshot(id, "1@t", false).await.expect("space");
+    });
+    assert_eq!(bed.contents()["one"][..PART_SIZE as usize], [1; BLOCK]);
+    let restored = bed.repair().expect("it can be mended");
+    assert_eq!(restored.behind, ["one"], "Y4: {restored:?}");
+    assert!(
+        restored.changes_lost >= 3,
+        "the rollback, a write, and a snapshot that would be another: {restored:?}"
+    );
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    let contents = bed.contents();
+    assert!(contents["one"].len() == 1 << 20 && contents["one"].iter().all(|byte| *byte == 2), "Y4");
+    assert!(contents["1@s"].iter().all(|byte| *byte == 1) && !contents.contains_key("1@t"));
+}

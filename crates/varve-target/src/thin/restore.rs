@@ -10,6 +10,8 @@
 //!   none lies to which the old log leads: a crash before the new superblock leaves the old pool, log and all.
 //! - Y3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
 //!   volume if anything is shared: nobody overwrites it without a look at the counts.
+//! - Y4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
+//!   is made to it, nor to what would come from it.
 
 use super::diff::Damage;
 use super::mapping::leaf_end;
@@ -42,6 +44,8 @@ pub struct Restored {
     pub mapped_bytes: u64,
     /// Changes that the log speaks of and that could not be made.
     pub changes_lost: u64,
+    /// Volumes that are what they were before one of these (Y4), by name.
+    pub behind: Vec<String>,
 }
 
 /// Writes the metadata that `text` says into the pool on `device`, whose data lies where the text says. With `dry_run`
@@ -62,7 +66,7 @@ pub async fn restore_pool(
     };
     let mut renewal = Renewal::begin(&target, arena, clock, old, &records, text).await?;
     renewal.make(text).await?;
-    renewal.end(0).await
+    renewal.end(0, &BTreeSet::new()).await
 }
 
 /// Writes the metadata of the pool on `device` anew, from what can be read of it. What is lost, `check_pool` tells before.
@@ -81,8 +85,8 @@ pub async fn repair_pool(
     }
     let mut renewal = Renewal::begin(&target, arena, clock, Some(&old), &records, &text).await?;
     renewal.make(&text).await?;
-    let lost = renewal.redo(&records).await;
-    renewal.end(lost).await
+    let (lost, behind) = renewal.redo(&records).await;
+    renewal.end(lost, &behind).await
 }
 
 /// A pool whose metadata is being made anew; nothing is written before its end, but to blocks that nobody has.
@@ -365,22 +369,47 @@ impl Renewal {
         Ok(())
     }
 
-    /// Makes again what the log says was changed; how many changes could not be made.
-    async fn redo(&self, records: &[Record]) -> u64 {
-        let mut lost = 0;
+    /// Makes again what the log says was changed; how many changes could not be made, and which volumes are as they were
+    /// before one of these (Y4).
+    async fn redo(&mut self, records: &[Record]) -> (u64, BTreeSet<u64>) {
+        let (mut lost, mut behind) = (0, BTreeSet::new());
         for (record, at, change) in numbered(records) {
-            let is_left = volume_of(change).is_some_and(|volume| self.left.contains(&volume));
-            if is_left {
+            let (volume, source) = concerned(change);
+            let is_removal = matches!(
+                change,
+                Change::Map { .. } | Change::Unmap { .. } | Change::Zero { .. } | Change::Forget { .. }
+            );
+            if is_removal && self.left.contains(&volume) {
                 continue; // It was being removed, and is gone now.
             }
-            let done = !self.refused.contains(&(record, at)) && self.pool.redo(change).await.is_ok();
-            lost += u64::from(!done);
+            let is_behind = behind.contains(&volume) || source.is_some_and(|source| behind.contains(&source));
+            if is_behind && matches!(change, Change::Remove { .. }) {
+                let _is_there = self.pool.redo(change).await; // Whatever it holds: nobody wants it.
+                behind.remove(&volume);
+                self.left.insert(volume);
+                continue;
+            }
+            let may_be = !is_behind && !self.refused.contains(&(record, at));
+            if may_be && self.pool.redo(change).await.is_ok() {
+                continue;
+            }
+            lost += 1;
+            if let Change::RollBack { rest, .. } | Change::Empty { rest, .. } = change {
+                self.left.insert(*rest); // There is none, and what is said of its removal is nothing lost.
+            }
+            let is_whole = matches!(
+                change,
+                Change::RollBack { .. } | Change::Empty { .. } | Change::Clone { .. } | Change::Create { .. }
+            );
+            if is_whole {
+                behind.insert(volume);
+            }
         }
-        lost
+        (lost, behind)
     }
 
     /// Writes everything, and the superblock that makes it the pool's.
-    async fn end(self, changes_lost: u64) -> Result<Restored, PoolError> {
+    async fn end(self, changes_lost: u64, behind: &BTreeSet<u64>) -> Result<Restored, PoolError> {
         let before = self.pool.number.get();
         self.pool.write_checkpoint().await?;
         assert_eq!(self.pool.number.get(), before + 1, "one superblock makes it the pool's");
@@ -388,7 +417,10 @@ impl Renewal {
         let volumes = self.pool.volumes.borrow();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
-        Ok(Restored { volumes: alive.count() as u64, mapped_bytes: mapped * PART_SIZE, changes_lost })
+        let named = alive.clone().filter(|volume| behind.contains(&volume.id));
+        let behind = named.map(|volume| volume.name.borrow().clone()).collect();
+        let (volumes, mapped_bytes) = (alive.count() as u64, mapped * PART_SIZE);
+        Ok(Restored { volumes, mapped_bytes, changes_lost, behind })
     }
 }
 
@@ -399,14 +431,23 @@ fn numbered(records: &[Record]) -> impl Iterator<Item = (u64, usize, &Change)> {
     })
 }
 
-/// The volume of a change that concerns one only.
-fn volume_of(change: &Change) -> Option<u64> {
+/// The volume that is changed, and the one that it gets what it holds from.
+fn concerned(change: &Change) -> (u64, Option<u64>) {
     match change {
+        Change::Clone { volume, source, .. } | Change::RollBack { volume, source, .. } => {
+            (*volume, Some(*source))
+        }
         Change::Map { volume, .. }
         | Change::Unmap { volume, .. }
         | Change::Zero { volume, .. }
-        | Change::Forget { volume } => Some(*volume),
-        _ => None,
+        | Change::Create { volume, .. }
+        | Change::Remove { volume }
+        | Change::Forget { volume }
+        | Change::Resize { volume, .. }
+        | Change::SetFlags { volume, .. }
+        | Change::Rename { volume, .. }
+        | Change::ShowLess { volume, .. }
+        | Change::Empty { volume, .. } => (*volume, None),
     }
 }
 
