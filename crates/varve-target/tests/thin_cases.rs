@@ -173,6 +173,35 @@ fn a_full_pool_refuses_new_space_and_nothing_else_and_comes_back() {
     });
 }
 
+/// Some room is left, too little for these writes, and nothing was given up.
+#[test]
+fn a_write_that_is_refused_in_a_pool_that_is_nearly_full_costs_nothing() {
+    let world = World::new(22);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (_, device) = volume(&pool, "v", 64 * MIB).await;
+        let mut written = 0;
+        while write(&device, &arena, Extent::new(written, 64 * KIB), 1).await.is_ok() {
+            written += 64 * KIB;
+        }
+        device.discard(Extent::new(0, 8 * PART)).await.expect("space");
+        pool.checkpoint().await.expect("no faults");
+        pool.checkpoint().await.expect("no faults");
+        let room = pool.usage();
+        assert!(room.free >= 8 * PART && room.returning == 0, "{room:?}");
+        let before = disk.counters();
+        for number in 0..10 {
+            let more = Extent::new(32 * MIB + number * MIB, room.free + PART);
+            let refused = write(&device, &arena, more, 1).await;
+            assert_eq!(refused, Err(IoError::NoSpace));
+        }
+        assert_eq!(disk.counters().since(&before).requests(), 0, "no checkpoint brings anything back");
+        write(&device, &arena, Extent::new(32 * MIB, 8 * PART), 1).await.expect("there is so much room");
+        sound(&pool).await;
+    });
+}
+
 #[test]
 fn snapshots_of_snapshots_are_alike_and_go_in_any_order() {
     let world = World::new(3);

@@ -136,7 +136,7 @@ impl Pool {
             self.hand_over().await;
             return Ok(());
         }
-        if attempt.checkpoints < CHECKPOINTS_MAX && self.map.pages().free_blocks_after_commit() > 0 {
+        if attempt.checkpoints < CHECKPOINTS_MAX && self.comes_back() {
             attempt.checkpoints += 1;
             self.join_commit(true).await?;
             self.hand_over().await;
@@ -149,6 +149,12 @@ impl Pool {
                 self.room.waiting.wait(&self.clock, &mut attempt.patience, timeout).await
             }
         }
+    }
+
+    /// Whether a checkpoint brings back anything that data may take.
+    fn comes_back(&self) -> bool {
+        let pages = self.map.pages();
+        pages.free_blocks_after_commit() > pages.free_blocks()
     }
 
     /// T8: before anything that needs nodes.
