@@ -212,3 +212,43 @@ fn a_damaged_map_of_volumes_is_told_like_any_other_damage() {
         assert!(report.errors[0].contains("volumes are lost"), "{report:#?}");
     });
 }
+
+#[test]
+fn a_write_does_not_fail_for_the_room_that_a_check_keeps() {
+    let bed = Bed::new(4);
+    bed.world.run(async {
+        let (pool, _, device) = bed.pool().await;
+        let new = NewVolume { name: "two".into(), bytes: 64 * MIB, origin: None };
+        let other = pool.volume(pool.create(&new).await.expect("space")).expect("just created");
+        let write = async |part: u64| {
+            let data = bed.world.arena().copy(&[3; 64 << 10]);
+            other.write(part * PART, data, Durability::Volatile).await
+        };
+        for part in (0..12 * MIB / PART).step_by(16) {
+            write(part).await.expect("there is space");
+        }
+        let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
+        let others = async {
+            while looked_at.get() == 0 {
+                clock.sleep(Duration::from_millis(1)).await;
+            }
+            // The check rests for a minute; what it keeps then is all that the last of these writes could take.
+            other.discard(Extent::new(0, 12 * MIB)).await.expect("no faults");
+            let (begun, mut part) = (clock.now(), 16 * MIB / PART);
+            while pool.usage().free >= 64 * KIB {
+                write(part).await.expect("there is space");
+                part += 16;
+            }
+            assert!(clock.now().since(begun) < Duration::from_secs(30), "nobody was in the way so far");
+            for _ in 0..20 {
+                write(part).await.expect("U3: there is space as soon as the check gives way");
+                part += 16;
+            }
+            drop(device);
+        };
+        let rest = Duration::from_secs(60);
+        let (report, ()) = futures_util::join!(check_with(&pool, &clock, &looked_at, rest), others);
+        assert_eq!(report, Err(PoolError::NoSpace));
+        assert!(pool.check().await.expect("no faults").is_sound());
+    });
+}
