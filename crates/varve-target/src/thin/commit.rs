@@ -21,7 +21,7 @@ use varve_format::thin::{Change, Mapping, PART_SIZE, RECORD_BLOCKS_MAX, Record, 
 /// So many bytes of changes are not left to wait for somebody who asks.
 const PENDING_BYTES_MAX: usize = 128 << 10;
 /// So many counts of holders are not left in memory (H3).
-const DIFFERENCES_MAX: usize = 16 << 10;
+pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
 
 /// What there is to know about commits.
 pub(super) struct Commits {

@@ -7,6 +7,7 @@
 //! `check`, R3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
 
 use super::mapping::leaf_end;
+use super::origin::is_same;
 use super::runs;
 use super::{Pool, PoolError};
 use crate::pdata::{Down, MapError, Pages, Stop, Tree};
@@ -192,8 +193,8 @@ fn strike(sides: &mut [Side; 2]) {
 fn origins_differ(one: Option<Origin>, two: Option<Origin>) -> Range<u64> {
     let parts = |over: Option<Origin>| over.map_or(0, |over| over.bytes / PART_SIZE);
     let (one_shows, two_shows) = (parts(one), parts(two));
-    let is_same = one.map(|over| Origin { bytes: 0, ..over }) == two.map(|over| Origin { bytes: 0, ..over });
-    let from = if is_same { one_shows.min(two_shows) } else { 0 };
+    let are_same = one.zip(two).is_some_and(|(one, two)| is_same(&one, &two));
+    let from = if are_same { one_shows.min(two_shows) } else { 0 };
     from..one_shows.max(two_shows)
 }
 

@@ -13,24 +13,21 @@
 //! - Y4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
 //!   is made to it, nor to what would come from it.
 
+use super::commit::DIFFERENCES_MAX;
 use super::diff::Damage;
-use super::mapping::leaf_end;
+use super::manage::{check_origin, check_size};
 use super::offline::last_checkpoint;
 use super::overlay::Overlay;
 use super::recover::read_superblock;
 use super::text::{Head, Line, POOL_TEXT_TITLE, VolumeLine, parse_head, parse_line};
 use super::volume::Volume;
-use super::{Pool, PoolError, PoolOptions, runs};
-use crate::pdata::{MapError, MapOptions, Pace, Pages, Stop};
+use super::{Pool, PoolError, PoolOptions};
+use crate::pdata::{MapError, MapOptions, Pace, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, is_aligned};
-use varve_format::pdata::node::Entries;
+use varve_block::{Arena, Clock, Device};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
-use varve_format::thin::{Change, Mapping, Origin, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
-
-/// Counts of holders are put into their map when there are so many.
-const DIFFERENCES_MAX: usize = 16 << 10;
+use varve_format::thin::{Change, Mapping, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
 
 const NOT_A_TEXT: PoolError = PoolError::Misfit("this is not the text of a thin pool");
 const TWICE: PoolError = PoolError::Misfit("a line of the text is about parts that an earlier one was about");
@@ -178,11 +175,15 @@ impl Renewal {
         if !self.pool.may_hold_data(place, count) {
             return Err(PoolError::Misfit("data lies where none can be"));
         }
+        if self.pool.map.run(|pages| pages.claim((place, count))).await? {
+            return Ok(());
+        }
+        // Others hold some of it too.
+        let claim = |pages: &mut Pages, block: u64| {
+            if pages.is_used(block)? { Ok(true) } else { pages.claim((block, 1)) }
+        };
         for block in place..place + count {
-            self.pool
-                .map
-                .run(|pages| if pages.is_used(block)? { Ok(true) } else { pages.claim((block, 1)) })
-                .await?;
+            self.pool.map.run(|pages| claim(pages, block)).await?;
         }
         Ok(())
     }
@@ -191,30 +192,25 @@ impl Renewal {
     async fn spare(&mut self, old: &Pool) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get().min(old.end_block.get()));
         self.left = old.removing();
-        let mut run = (base, 0);
-        for block in base..=end {
+        for group in (0..end.saturating_sub(base)).step_by(super::index(GROUP_BLOCKS)) {
+            let group = (base + group, GROUP_BLOCKS.min(end - base - group));
             // A page that cannot be read says nothing; the nodes below are spared then.
-            let was_used =
-                block < end && old.map.run(|pages: &mut Pages| pages.is_used(block)).await.unwrap_or(false);
-            if was_used && !self.pool.map.run(|pages| pages.is_used(block)).await? {
-                run = if run.1 == 0 { (block, 1) } else { (run.0, run.1 + 1) };
-            } else if run.1 > 0 {
-                let spared = self.pool.map.run(|pages| pages.claim_loose(run)).await?;
-                assert!(spared, "Y2: none of them is in use");
-                run.1 = 0;
+            let was_used = old.map.run(|pages: &mut Pages| pages.marks(group)).await.unwrap_or_default();
+            let is_used = self.pool.map.run(|pages| pages.marks(group)).await?;
+            let to_spare = |(was, is): (bool, bool)| was && !is;
+            let to_spare: Vec<bool> = was_used.into_iter().zip(is_used).map(to_spare).collect();
+            let mut first = group.0;
+            for run in to_spare.chunk_by(|one, two| one == two) {
+                let length = run.len() as u64;
+                if run[0] {
+                    let spared = self.pool.map.run(|pages| pages.claim_loose((first, length))).await?;
+                    assert!(spared, "Y2: none of them is in use");
+                }
+                first += length;
             }
         }
-        let roots: Vec<u64> = old.volumes.borrow().values().map(|volume| volume.tree.get().root).collect();
-        let roots = roots.into_iter().chain([old.shares.root().root, old.table.get().root]);
-        let (mut ahead, mut seen): (Vec<u64>, Blocks) = (roots.collect(), Blocks::default());
-        while let Some(block) = ahead.pop() {
-            if block < base || block >= end || !seen.insert(block) {
-                continue;
-            }
-            self.spare_block(block).await?;
-            if let Ok(Entries::Branch(children)) = old.entries_of(block).await {
-                ahead.extend(children.iter().map(|child| child.1));
-            }
+        for block in old.nodes_below_roots().await.range(base..end) {
+            self.spare_block(*block).await?;
         }
         Ok(())
     }
@@ -285,14 +281,8 @@ impl Renewal {
         if known || line.id == 0 || line.id >= pool.next_volume.get() {
             return Err(PoolError::Misfit("a volume has an id that another one has, or none has had yet"));
         }
-        if !is_aligned(line.bytes, PART_SIZE) || line.bytes > 1 << 60 || line.bytes == 0 {
-            return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
-        }
-        let fits =
-            |over: &Origin| is_aligned(over.bytes, PART_SIZE) && (1..=line.bytes).contains(&over.bytes);
-        if !line.origin.as_ref().is_none_or(fits) {
-            return Err(PoolError::Misfit("of an origin at most the size of the volume shows"));
-        }
+        check_size(line.bytes)?;
+        check_origin(line.origin, line.bytes)?;
         let mut rows = VolumeRows {
             volume: line.id,
             root: 0,
@@ -343,7 +333,7 @@ impl Renewal {
     /// Maps as many parts of `new` as lie in one leaf; their blocks were claimed. Where the rest begins.
     async fn adopt(&mut self, volume: &Volume, new: Mapping) -> Result<u64, PoolError> {
         let pool = Rc::clone(&self.pool);
-        let end = pool.map.run(|pages| attempt_adopt(&pool, pages, volume, new)).await?;
+        let end = pool.map.run(|pages| pool.attempt_put(pages, volume, new)).await?;
         assert!(new.start < end && end <= new.end(), "R1: {end} for {new:?}");
         if new.place != 0 {
             for block in new.place..new.place + (end - new.start) {
@@ -449,26 +439,6 @@ fn concerned(change: &Change) -> (u64, Option<u64>) {
         | Change::ShowLess { volume, .. }
         | Change::Empty { volume, .. } => (*volume, None),
     }
-}
-
-/// As a write maps something, but for blocks that others may hold already.
-fn attempt_adopt(pool: &Pool, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
-    let (mut tree, held) = (volume.tree.get(), volume.held(&pool.shares));
-    let span = tree.span(pages, new.key())?;
-    let end = leaf_end(span.end).min(new.end());
-    assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
-    let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
-    let (splice, replaced) = runs::replace(span.entries(), (new.start, end), Some(new), held.since);
-    drop(span);
-    for old in &replaced {
-        held.require(pages, old)?;
-    }
-    tree.splice(pages, &held, new.key(), splice)?;
-    volume.set_tree(tree);
-    replaced.iter().for_each(|old| held.release(pages, old, false));
-    let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
-    volume.count(if new.place == 0 { 0 } else { new.count }, gone);
-    Ok(end)
 }
 
 impl Pool {
