@@ -16,10 +16,11 @@ const UNDONE: &str = "the log speaks of changes of these bytes that cannot be ma
 /// Reads and verifies the pool on `device`; nothing is written. An error says that no superblock can be read, or that the
 /// device is smaller than the pool on it.
 pub async fn check_pool(device: &Device, arena: &Arena, clock: &Clock) -> Result<PoolReport, PoolError> {
+    let first = read_superblock(device, arena).await?.sequence;
     let (pool, errors) = look_at(device, arena, clock).await?;
     let mut report = pool.check().await?;
     report.errors.splice(0..0, errors);
-    pool.check_log(&mut report).await;
+    pool.check_log(first, &mut report).await;
     Ok(report)
 }
 
@@ -88,14 +89,12 @@ impl Pool {
         (volumes, errors)
     }
 
-    /// Whether the log ends where its last record is, and not where one is damaged.
-    async fn check_log(&self, report: &mut PoolReport) {
-        let (next, count) = {
-            let ring = self.commits.ring.borrow();
-            (ring.sequence, ring.live.len() as u64)
-        };
+    /// Whether the log, which begins with record `first`, ends where its last record is, and not where one is damaged.
+    async fn check_log(&self, first: u64, report: &mut PoolReport) {
+        let next = self.commits.ring.borrow().sequence;
+        assert!(next >= first, "T3: numbers rise");
         let (unread, error) = self.read_log_as_far().await;
-        report.records = count + unread.len() as u64;
+        report.records = next - first + unread.len() as u64;
         let next = unread.last().map_or(next, |(record, _)| record.sequence + 1);
         if let Some(error) = error {
             report.error(format!("the log: whether there is a record {next} cannot be read: {error}"));

@@ -11,8 +11,9 @@ use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::Mapping;
 
-/// Groups of which counts are kept at a time: 128 MiB of memory.
-const GROUPS_MAX: usize = 1024;
+/// Groups of which counts are kept at a time: 128 MiB of memory; and while the pool serves: 16 MiB.
+pub(super) const GROUPS_MAX: usize = 1024;
+pub(super) const GROUPS_MAX_SERVING: usize = 128;
 
 /// Counts of the blocks of some groups.
 struct Counts {
@@ -113,7 +114,7 @@ impl Checker<'_> {
         let mut is_all = true;
         let away = self.away();
         while from < groups {
-            let mut counts = Counts::new(base, from, groups, GROUPS_MAX);
+            let mut counts = Counts::new(base, from, groups, self.view.groups_max);
             self.count_holders(&mut counts).await?;
             for group in from..counts.until {
                 self.breathe().await?; // There may be many of them, and few nodes.

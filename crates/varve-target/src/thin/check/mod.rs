@@ -1,8 +1,9 @@
 //! Walks everything that a pool holds and compares: who holds what, which blocks are in use, what volumes say.
 //!
 //! What cannot be read or believed is no end of the walk: it is told in the words of those who lose by it, volumes and
-//! their bytes. Memory: some 50 bytes for each node (a hundredth of what the nodes themselves take), a bit for each block
-//! of the pool, and counts for so many blocks at once; a pool that needs more is passed over more often.
+//! their bytes. Memory: some 50 bytes for each node (a hundredth of what the nodes themselves take), and counts for so many
+//! blocks at once, up to 128 MiB and in a serving pool up to 16 MiB, beside the budget of the maps; a pool that needs more
+//! is passed over more often.
 //!
 //! Invariants, besides T9 of the module and those of runs:
 //! - W1. A node is no younger than the one above it, and what it maps is no younger than it.
@@ -90,6 +91,8 @@ pub(super) struct View<'a> {
     /// Whether nodes and space map are those of this instant, in memory; else nodes are what lies on the disk, and what is
     /// held must be in use in the space map.
     pub(super) is_space_of_now: bool,
+    /// So many groups of blocks are counted at once.
+    pub(super) groups_max: usize,
     /// Called before each node and each group of blocks with the number of those that were looked at.
     pub(super) pace: Option<&'a dyn Fn(u64) -> LocalFuture<'a, Result<(), PoolError>>>,
 }
@@ -115,7 +118,8 @@ impl Pool {
     pub async fn check(&self) -> Result<PoolReport, PoolError> {
         let volumes = self.volumes.borrow().values().cloned().collect();
         let table = self.table.get();
-        let view = View { volumes, shares: &self.shares, table, is_space_of_now: true, pace: None };
+        let (shares, groups_max) = (&self.shares, counts::GROUPS_MAX);
+        let view = View { volumes, shares, table, is_space_of_now: true, groups_max, pace: None };
         Checker::new(self, view).run().await
     }
 

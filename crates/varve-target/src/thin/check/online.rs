@@ -8,6 +8,7 @@ use super::super::recover::read_superblock;
 use super::super::shares::Shares;
 use super::super::tickets::Tickets;
 use super::super::{Pool, PoolError};
+use super::counts::GROUPS_MAX_SERVING;
 use super::{Checker, PoolReport, View};
 use crate::pdata::{InUse, Tree};
 use varve_block::LocalFuture;
@@ -66,7 +67,8 @@ impl Pool {
             }
             pace(done, total.max(done))
         };
-        let view = View { volumes, shares: &shares, table, is_space_of_now: false, pace: Some(&pace) };
+        let (shares, groups_max) = (&shares, GROUPS_MAX_SERVING);
+        let view = View { volumes, shares, table, is_space_of_now: false, groups_max, pace: Some(&pace) };
         let mut report = Checker::new(self, view).run().await?;
         report.errors.splice(0..0, errors);
         Ok(report)
