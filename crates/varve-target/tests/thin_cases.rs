@@ -1,5 +1,9 @@
 //! Thin pools case by case: the corruptions and complaints that others had, and what each of them must not be here.
 
+#[path = "common/thin.rs"]
+mod common;
+
+use common::{fresh, read, remove_all, sound, volume, write};
 use futures_util::FutureExt;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,17 +16,10 @@ use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, fo
 use varve_target::Linear;
 use varve_target::pdata::MetadataOrder;
 use varve_target::thin::{
-    Discards, Holding, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage,
-    Uuid, WhenFull,
+    Discards, Holding, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolOptions, Sabotage, Uuid, WhenFull,
 };
 
 const PART: u64 = 4 * KIB;
-
-async fn fresh(device: Device, world: &World) -> Rc<Pool> {
-    let arena = world.arena();
-    Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
-    open(device, world).await
-}
 
 async fn open(device: Device, world: &World) -> Rc<Pool> {
     open_with(device, world, None).await
@@ -32,35 +29,6 @@ async fn open_with(device: Device, world: &World, sabotage: Option<Sabotage>) ->
     let options = PoolOptions { sabotage, ..PoolOptions::default() };
     let opened = Pool::open(device, world.arena(), world.clock(), options).await;
     opened.expect("a pool can always be opened")
-}
-
-async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
-    let new = NewVolume { name: name.into(), bytes, origin: None };
-    let id = pool.create(&new).await.expect("there is space");
-    (id, pool.volume(id).expect("just created"))
-}
-
-async fn write(device: &Device, arena: &Arena, extent: Extent, byte: u8) -> Result<(), IoError> {
-    let mut data = arena.take(usize::try_from(extent.length).expect("small"));
-    data.fill(byte);
-    device.write(extent.offset, data.freeze(), Durability::Volatile).await.map(drop)
-}
-
-async fn read(device: &Device, arena: &Arena, extent: Extent) -> Vec<u8> {
-    let buffer = arena.take(usize::try_from(extent.length).expect("small"));
-    device.read(extent.offset, buffer).await.expect("no faults").to_vec()
-}
-
-/// The pool is as its books say.
-async fn sound(pool: &Pool) {
-    let report = pool.check().await.expect("no faults");
-    assert!(report.errors.is_empty(), "{:#?}", report.errors);
-}
-
-async fn remove_all(pool: &Pool) {
-    while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
-    pool.checkpoint().await.expect("no faults");
-    pool.checkpoint().await.expect("no faults");
 }
 
 #[test]

@@ -305,6 +305,7 @@ impl Bed {
                     self.fill(&device, Extent::new(part * PART_SIZE, PART_SIZE), byte).await;
                 }
             }
+            pool.commit().await.expect("no faults");
         });
         self.settle();
         let roots = self.roots();
@@ -323,12 +324,11 @@ impl Bed {
 fn what_is_no_node_of_a_volume_is_not_taken_for_one() {
     let leaf_of_two = |bed: &Bed, two: u64| bed.nodes()[&bed.leaves(two)[2].0].clone();
     let branch_of_two = |bed: &Bed, two: u64| bed.nodes()[&two].clone();
-    let others: [&dyn Fn(&Bed, u64) -> Node; 2] = [&leaf_of_two, &branch_of_two];
-    for (seed, other) in others.into_iter().enumerate() {
-        let bed = Bed::new(20 + seed as u64);
+    for is_leaf in [true, false] {
+        let bed = Bed::new(20);
         let (contents, [one, two]) = bed.pair();
         let (leaf, _) = bed.leaves(one)[0];
-        let stale = other(&bed, two);
+        let stale = if is_leaf { leaf_of_two(&bed, two) } else { branch_of_two(&bed, two) };
         bed.forge(bed.nodes()[&leaf].clone(), |node| {
             (node.level, node.entries) = (stale.level, stale.entries);
         });
@@ -345,12 +345,15 @@ fn what_is_no_node_of_a_volume_is_not_taken_for_one() {
     }
 }
 
+/// An entry of a leaf.
+type Row = (u128, [u8; 16]);
+
 #[test]
 fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
     let bed = Bed::new(22);
     let (contents, [one, _]) = bed.pair();
     let (leaf, base) = (bed.leaves(one)[0].0, bed.superblock().base_block());
-    let change = |block: u64, change: &dyn Fn(&mut Vec<(u128, [u8; 16])>)| {
+    let change = |block: u64, change: &dyn Fn(&mut Vec<Row>)| {
         bed.forge(bed.nodes()[&block].clone(), |node| {
             let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
             change(rows);
@@ -671,7 +674,7 @@ fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
             olds.set(olds.get() + 1);
             let pool = Pool::open(device, arena.clone(), clock, PoolOptions::default()).await.expect("sound");
             let late = pool.volume(pool.named("late").expect("it is there").id).expect("listed");
-            let content = late.read(0, arena.take(10 * 256 << 10)).await.expect("no faults");
+            let content = late.read(0, arena.take(10 * (256 << 10))).await.expect("no faults");
             assert!(content.iter().all(|byte| *byte == 9), "Y2: no node lies where the old log leads to");
         });
     });
