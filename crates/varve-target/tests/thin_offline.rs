@@ -801,3 +801,30 @@ fn a_volume_of_which_a_whole_change_is_lost_stays_what_it_was() {
     assert!(contents["one"].len() == 1 << 20 && contents["one"].iter().all(|byte| *byte == 2), "Y4");
     assert!(contents["1@s"].iter().all(|byte| *byte == 1) && !contents.contains_key("1@t"));
 }
+
+#[test]
+fn nothing_behind_the_two_superblocks_is_taken_for_one() {
+    let bed = Bed::new(35);
+    bed.world.run(bed.populate());
+    for _ in 0..2 {
+        bed.world.run(async { bed.open().await.checkpoint().await }).expect("no faults");
+        let (newest, text) = (bed.superblock(), bed.dump());
+        // As a client may write it to where his data lies.
+        for slot_blocks in [4, 16, 64] {
+            let number = newest.number + 100;
+            let mut forged = Superblock { slot_blocks, number, next_volume: 99, ..newest.clone() };
+            forged.number += u64::from(forged.slot() == 0);
+            assert_eq!(forged.slot(), slot_blocks);
+            let mut bytes = vec![0; BLOCK * usize::try_from(slot_blocks).expect("small")];
+            forged.encode(&mut bytes);
+            let before = bed.disk.peek(Extent::new(slot_blocks * PART_SIZE, slot_blocks * PART_SIZE));
+            bed.disk.poke(slot_blocks * PART_SIZE, &bytes);
+            assert!(
+                bed.dump() == text,
+                "slot {} is the newest, and a forged one at {slot_blocks}",
+                newest.slot()
+            );
+            bed.disk.poke(slot_blocks * PART_SIZE, &before);
+        }
+    }
+}

@@ -451,8 +451,8 @@ pub(super) fn volumes_in(
     })
 }
 
-/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. Where
-/// the first tells it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
+/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. When
+/// one has told it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
 pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
     let mut found: Result<Superblock, PoolFormatError> = Err(PoolFormatError::Absent);
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
@@ -461,7 +461,7 @@ pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Su
         if (address + 1) * PART_SIZE > device.shape().size {
             break;
         }
-        if found.as_ref().is_ok_and(|one| one.slot() == 0 && one.slot_blocks != address) {
+        if found.as_ref().is_ok_and(|one| one.slot_blocks != address) {
             continue;
         }
         let block = device.read(address * PART_SIZE, arena.take(index(PART_SIZE))).await?;
