@@ -54,13 +54,15 @@ pub(super) async fn last_checkpoint(
     let (overlay, options) = (Overlay::over(device), PoolOptions::default());
     let pool = Rc::new(Pool::build(overlay, arena.clone(), clock.clone(), options, &superblock));
     let (volumes, errors) = pool.readable_volumes(pool.table.get()).await;
-    pool.volumes.borrow_mut().extend(volumes.into_iter().map(|volume| (volume.id, volume)));
+    for volume in volumes {
+        pool.volumes.borrow_mut().insert(volume.id, Rc::new(volume));
+    }
     Ok((pool, errors))
 }
 
 impl Pool {
     /// As many of the volumes that a map of volumes names as can be read; and what cannot.
-    pub(super) async fn readable_volumes(&self, table: Tree) -> (Vec<Rc<Volume>>, Vec<String>) {
+    pub(super) async fn readable_volumes(&self, table: Tree) -> (Vec<Volume>, Vec<String>) {
         let mut ahead = Vec::from_iter(self.top(table));
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         while let Some(below) = ahead.pop() {
@@ -82,7 +84,7 @@ impl Pool {
         let mut volumes = Vec::new();
         for (id, volume) in volumes_in(&entries) {
             match volume {
-                Ok(volume) => volumes.push(Rc::new(volume)),
+                Ok(volume) => volumes.push(volume),
                 Err(error) => errors.push(format!("volume {id} is lost: {error}")),
             }
         }

@@ -11,6 +11,7 @@ use super::super::{Pool, PoolError};
 use super::counts::GROUPS_MAX_SERVING;
 use super::{Checker, PoolReport, View};
 use crate::pdata::{InUse, Tree};
+use std::rc::Rc;
 use varve_block::LocalFuture;
 use varve_format::pdata::space_page::GROUP_BLOCKS;
 
@@ -53,6 +54,7 @@ impl Pool {
         let (table, root) = (Tree { root: superblock.volumes }, Tree { root: superblock.shares });
         let shares = Shares::open(root, Tickets::default(), None);
         let (volumes, errors) = self.readable_volumes(table).await;
+        let volumes = volumes.into_iter().map(Rc::new).collect();
         // Each node is read to walk through it, and to count what it leads to; then each group of blocks is compared.
         let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
         let total = superblock.nodes * 2 + groups;
