@@ -17,7 +17,7 @@ use varve_block::{Clock, IoError, Moment, timeout};
 const EVENTS_MAX: usize = 256;
 
 /// What the owner is told.
-pub(crate) trait Event: Debug {
+pub(crate) trait Event: Debug + PartialEq {
     /// What is full.
     const VESSEL: &'static str;
     /// Somebody waits, the first one.
@@ -122,7 +122,10 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
 
     /// Something has happened that the owner should hear of.
     pub(crate) fn tell(&self, event: E) {
-        tracing::warn!(?event, "{} is full", E::VESSEL);
+        match event == E::RESUMED {
+            true => tracing::info!("{} has room again", E::VESSEL),
+            false => tracing::warn!(?event, "{} is full", E::VESSEL),
+        }
         let mut events = self.events.borrow_mut();
         if events.len() == EVENTS_MAX {
             events.pop_front();

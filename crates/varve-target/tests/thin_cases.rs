@@ -1,24 +1,25 @@
 //! Thin pools case by case: the corruptions and complaints that others had, and what each of them must not be here.
 
+#[path = "common/thin.rs"]
+mod common;
+
+use common::{fresh, read, remove_all, sound, volume, write};
 use futures_util::FutureExt;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Arena, Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
+use varve_block::{
+    Arena, BlockDevice, Checked, Clock, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape,
+    ZeroOptions,
+};
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
+use varve_target::pdata::MetadataOrder;
 use varve_target::thin::{
-    Discards, Holding, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolFormat, PoolOptions, Sabotage,
-    Uuid, WhenFull,
+    Discards, Holding, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolOptions, Sabotage, Uuid, WhenFull,
 };
 
 const PART: u64 = 4 * KIB;
-
-async fn fresh(device: Device, world: &World) -> Rc<Pool> {
-    let arena = world.arena();
-    Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
-    open(device, world).await
-}
 
 async fn open(device: Device, world: &World) -> Rc<Pool> {
     open_with(device, world, None).await
@@ -28,35 +29,6 @@ async fn open_with(device: Device, world: &World, sabotage: Option<Sabotage>) ->
     let options = PoolOptions { sabotage, ..PoolOptions::default() };
     let opened = Pool::open(device, world.arena(), world.clock(), options).await;
     opened.expect("a pool can always be opened")
-}
-
-async fn volume(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
-    let new = NewVolume { name: name.into(), bytes, origin: None };
-    let id = pool.create(&new).await.expect("there is space");
-    (id, pool.volume(id).expect("just created"))
-}
-
-async fn write(device: &Device, arena: &Arena, extent: Extent, byte: u8) -> Result<(), IoError> {
-    let mut data = arena.take(usize::try_from(extent.length).expect("small"));
-    data.fill(byte);
-    device.write(extent.offset, data.freeze(), Durability::Volatile).await.map(drop)
-}
-
-async fn read(device: &Device, arena: &Arena, extent: Extent) -> Vec<u8> {
-    let buffer = arena.take(usize::try_from(extent.length).expect("small"));
-    device.read(extent.offset, buffer).await.expect("no faults").to_vec()
-}
-
-/// The pool is as its books say.
-async fn sound(pool: &Pool) {
-    let report = pool.check().await.expect("no faults");
-    assert!(report.errors.is_empty(), "{:#?}", report.errors);
-}
-
-async fn remove_all(pool: &Pool) {
-    while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
-    pool.checkpoint().await.expect("no faults");
-    pool.checkpoint().await.expect("no faults");
 }
 
 #[test]
@@ -165,6 +137,35 @@ fn a_full_pool_refuses_new_space_and_nothing_else_and_comes_back() {
         write(&device, &arena, Extent::new(32 * MIB, 512 * KIB), 4).await.expect("the space is back");
         let zero = ZeroOptions::default();
         device.zero(Extent::new(40 * MIB, 8 * MIB), zero).await.expect("zeros take no space");
+        sound(&pool).await;
+    });
+}
+
+/// Some room is left, too little for these writes, and nothing was given up.
+#[test]
+fn a_write_that_is_refused_in_a_pool_that_is_nearly_full_costs_nothing() {
+    let world = World::new(22);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (pool, arena) = (fresh(disk.device(&world), &world).await, world.arena());
+        let (_, device) = volume(&pool, "v", 64 * MIB).await;
+        let mut written = 0;
+        while write(&device, &arena, Extent::new(written, 64 * KIB), 1).await.is_ok() {
+            written += 64 * KIB;
+        }
+        device.discard(Extent::new(0, 8 * PART)).await.expect("space");
+        pool.checkpoint().await.expect("no faults");
+        pool.checkpoint().await.expect("no faults");
+        let room = pool.usage();
+        assert!(room.free >= 8 * PART && room.returning == 0, "{room:?}");
+        let before = disk.counters();
+        for number in 0..10 {
+            let more = Extent::new(32 * MIB + number * MIB, room.free + PART);
+            let refused = write(&device, &arena, more, 1).await;
+            assert_eq!(refused, Err(IoError::NoSpace));
+        }
+        assert_eq!(disk.counters().since(&before).requests(), 0, "no checkpoint brings anything back");
+        write(&device, &arena, Extent::new(32 * MIB, 8 * PART), 1).await.expect("there is so much room");
         sound(&pool).await;
     });
 }
@@ -463,6 +464,56 @@ fn the_disk_is_told_of_what_is_free_for_good_and_only_if_that_is_wanted() {
         futures_util::future::select(idle, committing).await;
         write(&device, &arena, Extent::new(0, MIB), 2).await.expect("space");
         assert_eq!(parts(&device, &arena, &[0, 255, 256, 511]).await, [2, 2, 1, 1]);
+        sound(&pool).await;
+    });
+}
+
+/// A disk that takes its time when it is told what is free.
+struct SlowToTrim {
+    below: Device,
+    clock: Clock,
+}
+
+impl BlockDevice for SlowToTrim {
+    fn shape(&self) -> Shape {
+        self.below.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            io @ Io::Discard { .. } => Completion::pending(async move {
+                self.clock.sleep(Duration::from_secs(30)).await;
+                self.below.submit(io).await
+            }),
+            io => self.below.submit(io),
+        }
+    }
+}
+
+#[test]
+fn a_flush_does_not_wait_until_the_disk_knows_what_is_free() {
+    let world = World::new(20);
+    let disk = SimDisk::new(8 * MIB);
+    world.run(async {
+        let (arena, clock) = (world.arena(), world.clock());
+        let slow = SlowToTrim { below: disk.device(&world), clock: clock.clone() };
+        let pool = fresh(Device::new(slow), &world).await;
+        pool.set_metadata_order(MetadataOrder::WriteThrough); // every flush is a checkpoint
+        pool.set_discards(Discards::PassDown);
+        let (_, device) = volume(&pool, "v", 4 * MIB).await;
+        write(&device, &arena, Extent::new(0, MIB), 1).await.expect("space");
+        device.flush().await.expect("no faults");
+        device.discard(Extent::new(0, MIB)).await.expect("no faults");
+        let begun = clock.now();
+        for part in 0..4 {
+            write(&device, &arena, Extent::new(2 * MIB + part * PART, PART), 2).await.expect("space");
+            device.flush().await.expect("no faults");
+        }
+        let took = clock.now().since(begun);
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert_eq!(disk.counters().discards, 0, "nobody was told yet");
+        pool.checkpoint().await.expect("no faults");
+        assert!(disk.counters().discards > 0 && clock.now().since(begun) >= Duration::from_secs(30));
         sound(&pool).await;
     });
 }

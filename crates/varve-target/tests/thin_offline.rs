@@ -1,14 +1,14 @@
 //! Pools that nobody serves: checked, written as text and restored from it, repaired; and what each of these notices.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{Device, Durability, Extent, KIB, MIB, ZeroOptions};
+use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_format::pdata::node::{Entries, Node};
-use varve_format::thin::{PART_SIZE, Superblock};
+use varve_format::thin::{Change, PART_SIZE, PoolFormatError, Record, Superblock};
 use varve_sim::{SimDisk, World, for_each_crash_point};
 use varve_target::thin::{
-    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid, check_pool, dump_pool,
+    NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Restored, Uuid, check_pool, dump_pool,
     repair_pool, restore_pool,
 };
 
@@ -269,18 +269,113 @@ fn a_damaged_leaf_is_told_as_bytes_of_those_who_lead_to_it_and_repaired_without_
         bed.world.run(repair_pool(&device, &arena, &clock, true)).expect("a dry run");
         assert!(!bed.check().is_sound(), "a dry run mends nothing");
         bed.world.run(repair_pool(&device, &arena, &clock, false)).expect("it can be mended");
-        assert!(bed.check().is_sound(), "{:#?}", bed.check());
-        for (name, content) in &bed.contents() {
-            let lost = report.damage.iter().find(|damage| damage.name == *name);
-            let is_lost = |at: u64| {
-                lost.is_some_and(|lost| lost.extents.iter().any(|extent| extent.contains(Extent::new(at, 1))))
-            };
+        bed.holds_all_but_what_was_told(&contents, &report);
+    }
+}
+
+impl Bed {
+    /// After a repair: what a check had told is zeros, and everything else is as it was.
+    fn holds_all_but_what_was_told(&self, contents: &BTreeMap<String, Vec<u8>>, report: &PoolReport) {
+        assert!(self.check().is_sound(), "{:#?}", self.check());
+        for (name, content) in &self.contents() {
+            let told: Vec<Extent> = report
+                .damage
+                .iter()
+                .filter(|damage| damage.name == *name)
+                .flat_map(|damage| damage.extents.clone())
+                .collect();
             for at in (0..content.len()).step_by(BLOCK) {
-                let expected = if is_lost(at as u64) { 0 } else { contents[name][at] };
-                assert_eq!(content[at], expected, "{name} at {at}, seed {seed}");
+                let is_lost = told.iter().any(|extent| extent.contains(Extent::new(at as u64, 1)));
+                let expected = if is_lost { 0 } else { contents[name][at] };
+                assert_eq!(content[at], expected, "{name} at {at}");
             }
         }
     }
+
+    /// Two volumes with leaves enough: every third part of them is written, with 1s and with 2s. What they hold, and
+    /// their roots.
+    fn pair(&self) -> (BTreeMap<String, Vec<u8>>, [u64; 2]) {
+        self.world.run(async {
+            let pool = self.open().await;
+            for (name, byte) in [("one", 1), ("two", 2)] {
+                let new = NewVolume { name: name.into(), bytes: 4 * MIB, origin: None };
+                let id = pool.create(&new).await.expect("space");
+                let device = pool.volume(id).expect("just created");
+                for part in (0..4 * MIB / PART_SIZE).step_by(3) {
+                    self.fill(&device, Extent::new(part * PART_SIZE, PART_SIZE), byte).await;
+                }
+            }
+            pool.commit().await.expect("no faults");
+        });
+        self.settle();
+        let roots = self.roots();
+        assert!(roots.iter().all(|(_, root)| self.leaves(*root).len() >= 3), "{roots:?}");
+        (self.contents(), [roots[0].1, roots[1].1])
+    }
+
+    fn repair(&self) -> Result<Restored, PoolError> {
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        self.world.run(repair_pool(&device, &arena, &clock, false))
+    }
+}
+
+/// A write of a leaf was lost, and the disk returns what the block had held before: sound nodes, but others.
+#[test]
+fn what_is_no_node_of_a_volume_is_not_taken_for_one() {
+    let leaf_of_two = |bed: &Bed, two: u64| bed.nodes()[&bed.leaves(two)[2].0].clone();
+    let branch_of_two = |bed: &Bed, two: u64| bed.nodes()[&two].clone();
+    for is_leaf in [true, false] {
+        let bed = Bed::new(20);
+        let (contents, [one, two]) = bed.pair();
+        let (leaf, _) = bed.leaves(one)[0];
+        let stale = if is_leaf { leaf_of_two(&bed, two) } else { branch_of_two(&bed, two) };
+        bed.forge(bed.nodes()[&leaf].clone(), |node| {
+            (node.level, node.entries) = (stale.level, stale.entries);
+        });
+        let report = bed.check();
+        assert_eq!(report.damage.len(), 1, "{report:#?}");
+        assert_eq!(report.damage[0].name, "one");
+        bed.world.run(async {
+            let (pool, corrupt) = (bed.open().await, PoolError::Io(IoError::Corrupt));
+            assert_eq!(pool.diff(1, 2).await, Err(corrupt), "E1: nothing can be said");
+            assert_eq!(pool.exclusive(1).await, Err(corrupt), "E1");
+        });
+        bed.repair().expect("it can be mended");
+        bed.holds_all_but_what_was_told(&contents, &report);
+    }
+}
+
+/// An entry of a leaf.
+type Row = (u128, [u8; 16]);
+
+#[test]
+fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
+    let bed = Bed::new(22);
+    let (contents, [one, _]) = bed.pair();
+    let (leaf, base) = (bed.leaves(one)[0].0, bed.superblock().base_block());
+    let change = |block: u64, change: &dyn Fn(&mut Vec<Row>)| {
+        bed.forge(bed.nodes()[&block].clone(), |node| {
+            let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };
+            change(rows);
+        });
+    };
+    // Where a page of the space map lies.
+    change(leaf, &|rows| rows[0].1[..6].copy_from_slice(&base.to_le_bytes()[..6]));
+    let report = bed.check();
+    assert!(says(&report, "W3") && report.damage.len() == 1, "{report:#?}");
+    bed.repair().expect("it can be mended");
+    bed.holds_all_but_what_was_told(&contents, &report);
+    // Zeros that go on beyond the end of the volume.
+    let leaves = bed.leaves(bed.roots()[0].1);
+    let last = leaves.last().expect("there are some").0;
+    change(last, &|rows| {
+        let row = rows.last_mut().expect("there are some");
+        row.1[..6].fill(0);
+        row.1[6..10].copy_from_slice(&5_u32.to_le_bytes());
+    });
+    assert!(says(&bed.check(), "or beyond its end"));
+    bed.repair().expect("it can be mended");
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
 }
 
 impl Bed {
@@ -502,10 +597,37 @@ fn the_old_metadata_is_there_until_the_pool_is_written() {
     assert!(bed.contents() == contents && bed.dump() == text);
 }
 
+/// What is written after a checkpoint and flushed is known to the log alone.
+#[test]
+fn what_only_the_old_log_leads_to_is_there_until_the_pool_is_written() {
+    let bed = Bed::new(30);
+    bed.pair();
+    let (text, old) = (bed.dump(), bed.superblock());
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let new = NewVolume { name: "late".into(), bytes: 8 * MIB, origin: None };
+        let device = pool.volume(pool.create(&new).await.expect("space")).expect("just created");
+        for (_, piece) in Extent::new(0, 5 * MIB).pieces(64 * KIB) {
+            bed.fill(&device, piece, 9).await;
+        }
+        device.flush().await.expect("no faults");
+    });
+    let (later, contents) = (bed.dump(), bed.contents());
+    assert!(bed.superblock() == old && later != text, "it is in no checkpoint");
+    bed.restore(&text).expect("it fits");
+    assert!(bed.dump() == text && bed.check().is_sound());
+    // As if the new superblock had never been written.
+    bed.damage(bed.superblock().slot());
+    assert_eq!(bed.superblock(), old);
+    assert!(bed.check().is_sound(), "Y2: {:#?}", bed.check());
+    assert!(bed.dump() == later && bed.contents() == contents, "Y2");
+}
+
 #[test]
 fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
-    let crashes = for_each_crash_point(11, |world| {
-        let (disk, text) = (SimDisk::new(4 * MIB), RefCell::new(None));
+    let (olds, news) = (Cell::new(0), Cell::new(0));
+    for_each_crash_point(11, |world| {
+        let (disk, texts) = (SimDisk::new(4 * MIB), RefCell::new(None));
         let (arena, clock) = (world.arena(), world.clock());
         let _crashed = world.run_until_crash(async {
             let device = disk.device(world);
@@ -524,18 +646,185 @@ fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
                 pool.snapshot(id, &format!("1@s{part}"), false).await.expect("space");
             }
             pool.checkpoint().await.expect("no faults");
-            drop((volume, pool));
-            let dumped = dump_pool(&device, &arena, &clock).await.expect("sound");
-            *text.borrow_mut() = Some(dumped.clone());
-            restore_pool(&device, &arena, &clock, &dumped, false).await.expect("it fits");
+            let text = dump_pool(&device, &arena, &clock).await.expect("sound");
+            // What comes now is in the log alone, and not in the text.
+            let late = NewVolume { name: "late".into(), bytes: 4 * MIB, origin: None };
+            let late = pool.volume(pool.create(&late).await.expect("space")).expect("just created");
+            for number in 0..10 {
+                let data = arena.copy(&[9; 256 << 10]);
+                late.write(number * 256 * KIB, data, Durability::Volatile).await.expect("space");
+            }
+            late.flush().await.expect("no faults");
+            drop((volume, late, pool));
+            let later = dump_pool(&device, &arena, &clock).await.expect("sound");
+            assert!(later != text);
+            *texts.borrow_mut() = Some((text.clone(), later));
+            restore_pool(&device, &arena, &clock, &text, false).await.expect("it fits");
         });
-        let Some(text) = text.take() else { return };
+        let Some((text, later)) = texts.take() else { return };
         world.run(async {
             let device = disk.device(world);
-            assert_eq!(dump_pool(&device, &arena, &clock).await.as_deref(), Ok(text.as_str()));
+            let found = dump_pool(&device, &arena, &clock).await.expect("sound");
             let report = check_pool(&device, &arena, &clock).await.expect("a pool");
             assert!(report.is_sound(), "{report:#?}");
+            if found == text {
+                return news.set(news.get() + 1);
+            }
+            assert!(found == later, "it is the old one or the new one: {found}");
+            olds.set(olds.get() + 1);
+            let pool = Pool::open(device, arena.clone(), clock, PoolOptions::default()).await.expect("sound");
+            let late = pool.volume(pool.named("late").expect("it is there").id).expect("listed");
+            let content = late.read(0, arena.take(10 * (256 << 10))).await.expect("no faults");
+            assert!(content.iter().all(|byte| *byte == 9), "Y2: no node lies where the old log leads to");
         });
     });
-    assert!(crashes > 10, "{crashes}");
+    assert!(olds.get() > 3 && news.get() > 0, "{olds:?} {news:?}");
+}
+
+/// A bed with some records behind the checkpoint, each of a write; and the block of the first of them.
+fn with_records(seed: u64, count: u64) -> (Bed, u64) {
+    let bed = Bed::new(seed);
+    bed.pair();
+    let superblock = bed.superblock();
+    assert!(superblock.head > 0 && superblock.head + count + 4 < superblock.log_blocks, "{superblock:?}");
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let device = pool.volume(1).expect("the first one");
+        for number in 0..count {
+            bed.fill(&device, Extent::new(number * MIB, 64 * KIB), 9).await;
+            device.flush().await.expect("no faults");
+        }
+    });
+    (bed, superblock.ring() + superblock.head)
+}
+
+#[test]
+fn a_block_of_the_log_that_cannot_be_read_is_no_end_of_a_check_or_a_repair() {
+    let unreadable =
+        |bed: &Bed, block: u64| bed.disk.make_unreadable(Extent::new(block * PART_SIZE, PART_SIZE));
+    // Where the next record would be, in both of its places.
+    for is_first in [true, false] {
+        let (bed, first) = with_records(31, 3);
+        let (superblock, contents, text) = (bed.superblock(), bed.contents(), bed.dump());
+        // No next record can be there.
+        unreadable(&bed, superblock.ring() + superblock.log_blocks - 1);
+        assert!(bed.check().is_sound() && bed.contents() == contents);
+        let block = if is_first { superblock.ring() } else { first + 3 };
+        unreadable(&bed, block);
+        let report = bed.check();
+        assert!(says(&report, "the log: ") && report.damage.is_empty(), "{report:#?}");
+        assert_eq!(bed.repair().expect("it can be mended").changes_lost, 0);
+        assert!(bed.check().is_sound(), "{:#?}", bed.check());
+        assert!(bed.contents() == contents, "nothing is lost");
+        unreadable(&bed, superblock.ring());
+        assert!(!bed.check().is_sound());
+        bed.restore(&text).expect("it fits");
+        assert!(bed.check().is_sound() && bed.contents() == contents && bed.dump() == text);
+    }
+    // A record of which nobody knows what it said.
+    let (bed, first) = with_records(32, 3);
+    unreadable(&bed, first + 1);
+    let report = bed.check();
+    assert!(says(&report, "and 1 behind it") && report.damage.len() == 1, "{report:#?}");
+    bed.repair().expect("it can be mended");
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    let one = &bed.contents()["one"];
+    assert!(one[0] == 9 && one[1 << 20] != 9, "what was said before is there");
+}
+
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, byte: &u8| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| (crc >> 1) ^ (0x82f6_3b78 * (crc & 1)))
+    };
+    !bytes.iter().fold(!0, step)
+}
+
+#[test]
+fn a_pool_that_was_repaired_can_be_opened_whatever_lies_in_its_ring() {
+    let (bed, first) = with_records(33, 1);
+    // A record of a kind that only a later version knows, with another missing before it.
+    let changes = vec![Change::Remove { volume: 1 }];
+    let pool = Uuid::from_u128(7 << 64).as_u64_pair().0;
+    let mut bytes = vec![0; BLOCK];
+    Record { sequence: bed.superblock().sequence + 2, pool, changes }.encode(&mut bytes);
+    bytes[64] = 99;
+    bytes[4..8].fill(0);
+    let checksum = crc32c(&bytes);
+    bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
+    assert!(matches!(Record::decode(&bytes), Err(PoolFormatError::Invalid(_))));
+    bed.disk.poke((first + 2) * PART_SIZE, &bytes);
+    assert!(!bed.check().is_sound(), "O4");
+    bed.repair().expect("it can be mended");
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    assert_eq!(bed.contents()["one"][0], 9);
+}
+
+/// The copy from which a rollback into another size is made is being removed all the while: a repair leaves it out, and
+/// cannot make the rollback again.
+#[test]
+fn a_volume_of_which_a_whole_change_is_lost_stays_what_it_was() {
+    let bed = Bed::new(34);
+    bed.world.run(async {
+        let pool = bed.open().await;
+        let new = NewVolume { name: "one".into(), bytes: MIB, origin: None };
+        let id = pool.create(&new).await.expect("space");
+        let device = pool.volume(id).expect("just created");
+        bed.fill(&device, Extent::new(0, MIB), 1).await;
+        let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
+        bed.fill(&device, Extent::new(0, MIB), 2).await;
+        let held_back = pool.claim(id).await.expect("it is there");
+        let rolled_back = pool.roll_back_in_size(id, snapshot, 512 * KIB);
+        let others = async {
+            let copied = || pool.list().len() == 3;
+            while !copied() {
+                bed.world.clock().sleep(std::time::Duration::from_millis(1)).await;
+            }
+            bed.world.clock().sleep(std::time::Duration::from_secs(1)).await;
+            pool.checkpoint().await.expect("no faults");
+            drop(held_back);
+        };
+        let (done, ()) = futures_util::join!(rolled_back, others);
+        done.expect("space");
+        let device = pool.volume(id).expect("it is there");
+        bed.fill(&device, Extent::new(256 * KIB, 64 * KIB), 3).await;
+        pool.snapshot(id, "1@t", false).await.expect("space");
+    });
+    assert_eq!(bed.contents()["one"][..PART_SIZE as usize], [1; BLOCK]);
+    let restored = bed.repair().expect("it can be mended");
+    assert_eq!(restored.behind, ["one"], "Y4: {restored:?}");
+    assert!(
+        restored.changes_lost >= 3,
+        "the rollback, a write, and a snapshot that would be another: {restored:?}"
+    );
+    assert!(bed.check().is_sound(), "{:#?}", bed.check());
+    let contents = bed.contents();
+    assert!(contents["one"].len() == 1 << 20 && contents["one"].iter().all(|byte| *byte == 2), "Y4");
+    assert!(contents["1@s"].iter().all(|byte| *byte == 1) && !contents.contains_key("1@t"));
+}
+
+#[test]
+fn nothing_behind_the_two_superblocks_is_taken_for_one() {
+    let bed = Bed::new(35);
+    bed.world.run(bed.populate());
+    for _ in 0..2 {
+        bed.world.run(async { bed.open().await.checkpoint().await }).expect("no faults");
+        let (newest, text) = (bed.superblock(), bed.dump());
+        // As a client may write it to where his data lies.
+        for slot_blocks in [4, 16, 64] {
+            let number = newest.number + 100;
+            let mut forged = Superblock { slot_blocks, number, next_volume: 99, ..newest.clone() };
+            forged.number += u64::from(forged.slot() == 0);
+            assert_eq!(forged.slot(), slot_blocks);
+            let mut bytes = vec![0; BLOCK * usize::try_from(slot_blocks).expect("small")];
+            forged.encode(&mut bytes);
+            let before = bed.disk.peek(Extent::new(slot_blocks * PART_SIZE, slot_blocks * PART_SIZE));
+            bed.disk.poke(slot_blocks * PART_SIZE, &bytes);
+            assert!(
+                bed.dump() == text,
+                "slot {} is the newest, and a forged one at {slot_blocks}",
+                newest.slot()
+            );
+            bed.disk.poke(slot_blocks * PART_SIZE, &before);
+        }
+    }
 }

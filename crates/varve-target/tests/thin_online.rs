@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Clock, Device, Durability, Extent, KIB, LocalFuture, MIB};
+use varve_block::{Clock, Device, Durability, Extent, GIB, KIB, LocalFuture, MIB};
 use varve_format::pdata::node::{Entries, Node};
-use varve_sim::{SimDisk, World};
+use varve_format::thin::Superblock;
+use varve_sim::{ModelDisk, SimDisk, World};
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid};
 
 const PART: u64 = 4 * KIB;
@@ -22,9 +23,13 @@ impl Bed {
     }
 
     async fn pool(&self) -> (Rc<Pool>, u64, Device) {
+        self.pool_with(PoolOptions::default()).await
+    }
+
+    async fn pool_with(&self, options: PoolOptions) -> (Rc<Pool>, u64, Device) {
         let (device, arena, clock) = (self.disk.device(&self.world), self.world.arena(), self.world.clock());
         Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
-        let pool = Pool::open(device, arena, clock, PoolOptions::default()).await.expect("sound");
+        let pool = Pool::open(device, arena, clock, options).await.expect("sound");
         let new = NewVolume { name: "one".into(), bytes: 16 * MIB, origin: None };
         let id = pool.create(&new).await.expect("space");
         let device = pool.volume(id).expect("just created");
@@ -165,6 +170,84 @@ fn a_check_gives_way_when_the_room_that_it_keeps_is_needed() {
         };
         let (report, ()) =
             futures_util::join!(check_with(&pool, &clock, &looked_at, Duration::from_millis(200)), others);
+        assert_eq!(report, Err(PoolError::NoSpace));
+        assert!(pool.check().await.expect("no faults").is_sound());
+    });
+}
+
+#[test]
+fn a_large_pool_with_few_nodes_is_compared_in_doses_too() {
+    let (world, disk) = (World::steady(1), ModelDisk::new(4 * GIB));
+    world.run(async {
+        let (device, arena) = (disk.device(&world), world.arena());
+        Pool::format(&device, &arena, PoolFormat::new(Uuid::from_u128(7 << 64))).await.expect("large enough");
+        let pool = Pool::open(device, arena, world.clock(), PoolOptions::default()).await.expect("sound");
+        pool.create(&NewVolume { name: "one".into(), bytes: MIB, origin: None }).await.expect("space");
+        let (clock, looked_at) = (world.clock(), Cell::new(0));
+        let report = check(&pool, &clock, &looked_at).await.expect("no faults");
+        assert!(report.is_sound() && report.nodes < 5, "{report:#?}");
+        let groups = 4 * GIB / (126 * MIB);
+        assert!(looked_at.get() >= groups, "{} rests for {groups} groups of blocks", looked_at.get());
+    });
+}
+
+#[test]
+fn a_damaged_map_of_volumes_is_told_like_any_other_damage() {
+    let bed = Bed::new(3);
+    bed.world.run(async {
+        let (pool, _, device) = bed.pool_with(PoolOptions { cache_bytes: 0, ..PoolOptions::default() }).await;
+        pool.checkpoint().await.expect("no faults");
+        let slot = |address: u64| {
+            Superblock::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).ok()
+        };
+        let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+        // What is read now pushes it out of memory.
+        let content = device.read(0, bed.world.arena().take(16 << 20)).await.expect("no faults");
+        assert_eq!(content[0], 1);
+        let mut sector = bed.disk.peek(Extent::new(newest.volumes * PART, 512));
+        sector[200..203].copy_from_slice(b"rot");
+        bed.disk.poke(newest.volumes * PART, &sector);
+        let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
+        let report = check(&pool, &clock, &looked_at).await.expect("it is no end of the check");
+        assert!(report.errors[0].contains("volumes are lost"), "{report:#?}");
+    });
+}
+
+#[test]
+fn a_write_does_not_fail_for_the_room_that_a_check_keeps() {
+    let bed = Bed::new(4);
+    bed.world.run(async {
+        let (pool, _, device) = bed.pool().await;
+        let new = NewVolume { name: "two".into(), bytes: 64 * MIB, origin: None };
+        let other = pool.volume(pool.create(&new).await.expect("space")).expect("just created");
+        let write = async |part: u64| {
+            let data = bed.world.arena().copy(&[3; 64 << 10]);
+            other.write(part * PART, data, Durability::Volatile).await
+        };
+        for part in (0..12 * MIB / PART).step_by(16) {
+            write(part).await.expect("there is space");
+        }
+        let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
+        let others = async {
+            while looked_at.get() == 0 {
+                clock.sleep(Duration::from_millis(1)).await;
+            }
+            // The check rests for a minute; what it keeps then is all that the last of these writes could take.
+            other.discard(Extent::new(0, 12 * MIB)).await.expect("no faults");
+            let (begun, mut part) = (clock.now(), 16 * MIB / PART);
+            while pool.usage().free >= 64 * KIB {
+                write(part).await.expect("there is space");
+                part += 16;
+            }
+            assert!(clock.now().since(begun) < Duration::from_secs(30), "nobody was in the way so far");
+            for _ in 0..20 {
+                write(part).await.expect("U3: there is space as soon as the check gives way");
+                part += 16;
+            }
+            drop(device);
+        };
+        let rest = Duration::from_secs(60);
+        let (report, ()) = futures_util::join!(check_with(&pool, &clock, &looked_at, rest), others);
         assert_eq!(report, Err(PoolError::NoSpace));
         assert!(pool.check().await.expect("no faults").is_sound());
     });

@@ -1,49 +1,25 @@
 //! What a pool is after a crash or on a damaged disk: a rollback that happened or did not, a log that ends or is broken.
 
+#[path = "common/thin.rs"]
+mod common;
+
+use common::{ID, fresh, open, read, remove_all, sound, volume, write};
 use std::cell::Cell;
 use std::rc::Rc;
-use varve_block::{Arena, Device, Durability, Extent, IoError, KIB, MIB};
+use varve_block::{Arena, Device, Extent, KIB, MIB};
 use varve_format::thin::{Record, Superblock};
 use varve_sim::{SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
-use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Uuid, VolumeFlags};
+use varve_target::thin::{Pool, PoolError, PoolFormat, VolumeFlags};
 
 const BLOCK: u64 = 4 * KIB;
 const PIECE: u64 = 64 * KIB;
-const ID: u128 = 7 << 64;
-
-async fn format(device: &Device, world: &World, log_bytes: Option<u64>) {
-    let format = PoolFormat { log_bytes, ..PoolFormat::new(Uuid::from_u128(ID)) };
-    Pool::format(device, &world.arena(), format).await.expect("large enough");
-}
-
-async fn open(device: Device, world: &World) -> Result<Rc<Pool>, PoolError> {
-    Pool::open(device, world.arena(), world.clock(), PoolOptions::default()).await
-}
-
-async fn create(pool: &Rc<Pool>, name: &str, bytes: u64) -> (u64, Device) {
-    let id = pool.create(&NewVolume { name: name.into(), bytes, origin: None }).await.expect("space");
-    (id, pool.volume(id).expect("just created"))
-}
-
-async fn write(device: &Device, arena: &Arena, extent: Extent, byte: u8) -> Result<(), IoError> {
-    let mut data = arena.take(usize::try_from(extent.length).expect("small"));
-    data.fill(byte);
-    device.write(extent.offset, data.freeze(), Durability::Volatile).await.map(drop)
-}
 
 /// The byte that all of `extent` is.
 async fn byte_at(device: &Device, arena: &Arena, extent: Extent) -> u8 {
-    let buffer = arena.take(usize::try_from(extent.length).expect("small"));
-    let content = device.read(extent.offset, buffer).await.expect("no faults").to_vec();
+    let content = read(device, arena, extent).await;
     assert!(content.iter().all(|byte| *byte == content[0]), "{extent:?} is of one kind");
     content[0]
-}
-
-/// The pool is as its books say.
-async fn sound(pool: &Pool) {
-    let report = pool.check().await.expect("no faults");
-    assert!(report.errors.is_empty(), "{:#?}", report.errors);
 }
 
 /// What the world outside of the pool knows of a rollback.
@@ -55,9 +31,8 @@ struct Rollback {
 
 /// A volume of 1s of 512 KiB with a snapshot gets `bytes` bytes and 2s at its start, and is rolled back in its own size.
 async fn roll_back(device: Device, world: &World, bytes: u64, told: &Rollback) {
-    format(&device, world, None).await;
-    let (pool, arena) = (open(device, world).await.expect("a new pool"), world.arena());
-    let (id, device) = create(&pool, "v", 512 * KIB).await;
+    let (pool, arena) = (fresh(device, world).await, world.arena());
+    let (id, device) = volume(&pool, "v", 512 * KIB).await;
     write(&device, &arena, Extent::new(0, PIECE), 1).await.expect("space");
     write(&device, &arena, Extent::new(512 * KIB - PIECE, PIECE), 1).await.expect("space");
     let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
@@ -86,7 +61,7 @@ async fn verify(pool: &Rc<Pool>, world: &World, bytes: u64, told: &Rollback) -> 
         let behind = Extent::between(512 * KIB, bytes);
         assert_eq!(byte_at(&device, &arena, behind).await, 0, "what the snapshot has not is zeros");
     }
-    while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
+    remove_all(pool).await;
     let left = pool.list().iter().filter(|volume| volume.flags.has(VolumeFlags::REMOVING)).count();
     assert_eq!((left, pool.list().len()), (0, 2), "K3: the volume and its snapshot");
     sound(pool).await;
@@ -120,7 +95,7 @@ fn records(disk: &SimDisk) -> (Vec<(u64, u64)>, u64) {
     let blocks = newest.ring()..newest.ring() + newest.log_blocks;
     let claims = |block: u64| {
         let bytes = disk.peek(Extent::new(block * BLOCK, BLOCK));
-        Record::claims(&bytes, (ID >> 64) as u64).map(|(number, _)| (number, block))
+        Record::claims(&bytes, ID.as_u64_pair().0).map(|(number, _)| (number, block))
     };
     let mut found: Vec<(u64, u64)> = blocks.filter_map(claims).collect();
     found.sort_unstable();
@@ -129,9 +104,10 @@ fn records(disk: &SimDisk) -> (Vec<(u64, u64)>, u64) {
 
 /// A pool whose process ended after `count` writes, each with a flush.
 async fn with_writes(device: Device, world: &World, count: u64) {
-    format(&device, world, Some(32 * KIB)).await;
+    let format = PoolFormat { log_bytes: Some(32 * KIB), ..PoolFormat::new(ID) };
+    Pool::format(&device, &world.arena(), format).await.expect("large enough");
     let pool = open(device, world).await.expect("a new pool");
-    let (_, device) = create(&pool, "v", 4 * MIB).await;
+    let (_, device) = volume(&pool, "v", 4 * MIB).await;
     for number in 0..count {
         let byte = u8::try_from(number + 1).expect("small");
         write(&device, &world.arena(), Extent::new(number * PIECE, PIECE), byte).await.expect("space");
@@ -192,8 +168,7 @@ fn what_is_kept_for_metadata_grows_with_the_pool() {
     let (world, disk) = (World::new(4), SimDisk::new(64 * MIB));
     world.run(async {
         let small = Device::new(Linear::new(vec![(2 * MIB, disk.device(&world), 0)]));
-        format(&small, &world, None).await;
-        let pool = open(small, &world).await.expect("a new pool");
+        let pool = fresh(small, &world).await;
         pool.grown(disk.device(&world)).expect("it grows");
         pool.checkpoint().await.expect("no faults");
         let grown = pool.usage();

@@ -124,24 +124,31 @@ struct PoolDone {
     bytes_mapped: u64,
     /// Changes of the log that could not be made again.
     changes_lost: u64,
+    /// Volumes, and snapshots after their volume's number, that are what they were before one of these.
+    behind: Vec<String>,
     /// Whose bytes are lost.
     lost: Vec<Finding>,
 }
 
 fn pool_done(pool: String, kept_as: Option<String>, restored: &Restored, lost: Vec<Finding>) -> Answer {
-    let Restored { volumes, mapped_bytes, changes_lost } = *restored;
+    let Restored { volumes, mapped_bytes, changes_lost, behind } = restored.clone();
     let kept = match &kept_as {
         Some(kept) => format!("the old one is in {kept}"),
         None => "of the old one nothing could be read".to_owned(),
     };
     let undone = match changes_lost {
         0 => String::new(),
-        lost => format!("; {lost} changes that its log speaks of could not be made"),
+        lost if behind.is_empty() => format!("; {lost} changes that its log speaks of could not be made"),
+        lost => format!(
+            "; {lost} changes that its log speaks of could not be made, and {} are as they were before one of them",
+            behind.join(", ")
+        ),
     };
     let lines: String = lost.iter().map(|loss| format!("lost: {}\n", loss.message)).collect();
     let data = size(mapped_bytes);
     let text = format!(
         "{lines}wrote the metadata of {pool} anew, {volumes} volumes and snapshots with {data}; {kept}{undone}"
     );
-    Answer::new(&PoolDone { pool, kept_as, volumes, bytes_mapped: mapped_bytes, changes_lost, lost }, text)
+    let done = PoolDone { pool, kept_as, volumes, bytes_mapped: mapped_bytes, changes_lost, behind, lost };
+    Answer::new(&done, text)
 }

@@ -220,8 +220,8 @@ pub(crate) async fn diff(id: Uuid, one: State, two: State) -> Result<(Vec<Extent
     Ok((extents, open.pool.have_same_origin(one, two)))
 }
 
-/// Nodes that a check looks at between two rests.
-const CHECK_DOSE: u64 = 32;
+/// Nodes, or groups of blocks, that a check looks at between two rests, and for how long it does.
+const CHECK_DOSE: (u64, Duration) = (32, Duration::from_millis(1));
 /// It rests so many times as long as it took for them, and at least so long.
 const CHECK_REST: (u32, Duration) = (9, Duration::from_micros(200));
 
@@ -241,7 +241,8 @@ pub(crate) async fn check(
             if progress.is_cancelled() || !is_served {
                 return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
             }
-            if done.is_multiple_of(CHECK_DOSE) {
+            let (steps, time) = CHECK_DOSE;
+            if done.is_multiple_of(steps) || clock.now().since(begun.get()) >= time {
                 progress.report(done, total);
                 let (factor, least) = CHECK_REST;
                 clock.sleep((clock.now().since(begun.get()) * factor).max(least)).await;

@@ -301,6 +301,12 @@ impl Pages {
         self.space.forget_unchanged();
     }
 
+    /// Of each of these blocks whether it is in use.
+    pub(crate) fn marks(&self, run: Run) -> Result<Vec<bool>, Stop> {
+        self.require(run)?;
+        (run.0..run.0 + run.1).map(|block| self.is_used(block)).collect()
+    }
+
     /// Whether a block is in use.
     pub fn is_used(&self, block: u64) -> Result<bool, Stop> {
         self.space.is_used(block).ok_or_else(|| missing_page(self.space.group_of(block)))

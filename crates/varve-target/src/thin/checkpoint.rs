@@ -25,7 +25,7 @@ impl Pool {
 
     /// Writes a checkpoint. `NoSpace` says that nothing has begun; after any other error the pool has failed.
     pub(super) async fn write_checkpoint(&self) -> Result<(), IoError> {
-        self.hand_over().await;
+        self.settle_handover().await; // And nothing else: whoever flushes does not wait for the disks' trims.
         let (commit, superblock) = loop {
             self.settle_maps().await.map_err(|error| self.failure(error))?;
             let capture = |_: &mut Pages| {
@@ -175,14 +175,19 @@ impl Pool {
             .await
     }
 
-    /// T5: waits for those who were under way at the last checkpoint, then makes free what it freed.
+    /// T5: waits for those who were under way at the last checkpoint, then makes free what it freed; if the disks are to be
+    /// told first, they are.
     pub(super) async fn hand_over(&self) {
+        self.settle_handover().await;
+        self.pass_down().await;
+    }
+
+    async fn settle_handover(&self) {
         let mark = self.handover.borrow().as_ref().map(|(_, mark)| *mark);
         if let Some(mark) = mark {
             self.tickets.ended(mark).await;
             self.try_hand_over();
         }
-        self.pass_down().await;
     }
 
     /// T5: makes free what the last checkpoint freed, if nobody of before is under way.

@@ -23,7 +23,7 @@ const PENDING_BYTES_MAX: usize = 128 << 10;
 /// With so many, who would make more waits for the commit that is under way.
 const PENDING_BYTES_FULL: usize = 4 << 20;
 /// So many counts of holders are not left in memory (H3).
-const DIFFERENCES_MAX: usize = 16 << 10;
+pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
 
 /// What there is to know about commits.
 pub(super) struct Commits {

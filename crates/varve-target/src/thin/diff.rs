@@ -2,28 +2,32 @@
 //!
 //! What both hold is the same block of a node, wherever it hangs in the two trees: such nodes are struck from both sides,
 //! level by level, before they are read. In what remains, a part that lies in the same place in both is the same.
+//!
+//! Invariant E1: the nodes that are believed are those that the engine and a check believe (D1 of `pdata::down`, W1 of
+//! `check`, R3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
 
+use super::mapping::leaf_end;
+use super::origin::is_same;
 use super::runs;
 use super::{Pool, PoolError};
-use crate::pdata::{MapError, Pages, Tree};
+use crate::pdata::{Down, MapError, Pages, Stop, Tree};
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::rc::Rc;
 use varve_block::{Extent, joined};
-use varve_format::pdata::node::{Entries, Key, Value};
+use varve_format::pdata::BlockError;
+use varve_format::pdata::node::{Entries, Key, Node, Value};
 use varve_format::thin::{Mapping, Origin, PART_SIZE};
 
 /// Nodes of one tree that are left to compare, all on one level.
 struct Side {
     /// Not known before the root is read.
     level: Option<u32>,
-    blocks: Vec<u64>,
+    nodes: Vec<Below>,
 }
 
-impl Side {
-    fn of(tree: Tree) -> Self {
-        Self { level: None, blocks: (tree.root != 0).then_some(tree.root).into_iter().collect() }
-    }
-}
+/// What a node may be, and of which generation it may be at most (E1).
+pub(super) type Below = (Down, u64);
 
 /// What becomes of nodes that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,32 +83,29 @@ impl Pool {
         two: Tree,
         damage: Damage,
     ) -> Result<(Vec<Mapping>, Vec<Mapping>), MapError> {
-        let mut sides = [Side::of(one), Side::of(two)];
+        let side = |tree: Tree| Side { level: None, nodes: self.top(tree).into_iter().collect() };
+        let mut sides = [side(one), side(two)];
         let mut found = [Vec::new(), Vec::new()];
         loop {
             strike(&mut sides);
             for side in &mut sides {
                 self.find_level(side, damage).await?;
             }
-            let levels = sides.iter().filter(|side| !side.blocks.is_empty()).filter_map(|side| side.level);
+            let levels = sides.iter().filter(|side| !side.nodes.is_empty()).filter_map(|side| side.level);
             let Some(highest) = levels.max() else { return Ok(found.into()) };
             for (side, found) in sides.iter_mut().zip(&mut found) {
                 if side.level != Some(highest) {
                     continue; // The other tree is higher: it comes down first.
                 }
-                let mut below = Side { level: highest.checked_sub(1), blocks: Vec::new() };
-                for block in std::mem::take(&mut side.blocks) {
-                    let node = self.map.run(|pages: &mut Pages| pages.node(block)).await;
-                    match (node, damage) {
-                        (Ok(node), _) if node.level != highest && damage == Damage::PassOver => {}
-                        (Ok(node), _) => match &node.entries {
-                            Entries::Branch(children) => {
-                                below.blocks.extend(children.iter().map(|child| child.1));
-                            }
-                            Entries::Leaf(entries) => found.extend(entries.iter().filter_map(decode)),
-                        },
-                        (Err(_), Damage::PassOver) => {}
-                        (Err(error), Damage::Refuse) => return Err(error),
+                let mut below = Side { level: highest.checked_sub(1), nodes: Vec::new() };
+                for node in std::mem::take(&mut side.nodes) {
+                    match self.step_down(node).await {
+                        Ok((nodes, runs)) => {
+                            below.nodes.extend(nodes);
+                            found.extend(runs);
+                        }
+                        Err(_) if damage == Damage::PassOver => {}
+                        Err(error) => return Err(error),
                     }
                 }
                 *side = below;
@@ -112,40 +113,88 @@ impl Pool {
         }
     }
 
+    /// The root of a tree, if there is one.
+    pub(super) fn top(&self, tree: Tree) -> Option<Below> {
+        let generation = self.map.pages().generation();
+        (tree.root != 0).then(|| (Down::root(tree.root), generation))
+    }
+
+    /// The nodes below one, or the runs in it, if it is one that may be there (E1).
+    pub(super) async fn step_down(&self, below: Below) -> Result<(Vec<Below>, Vec<Mapping>), MapError> {
+        let (down, _) = below;
+        let node = self.node_below(below).await?;
+        let (mut nodes, mut found) = (Vec::new(), Vec::new());
+        match &node.entries {
+            Entries::Branch(children) => {
+                let child = |index| (down.to_child(&node, children, index), node.generation);
+                nodes.extend((0..children.len()).map(child));
+            }
+            Entries::Leaf(entries) => {
+                found = self.runs_of(entries, down, node.generation).map_err(|why| MapError::Damaged {
+                    block: down.address,
+                    error: BlockError::Invalid(why),
+                })?;
+            }
+        }
+        assert!(nodes.is_empty() || node.level > 0, "N3: nothing lies below a leaf");
+        Ok((nodes, found))
+    }
+
+    /// A node, if it is of the level, the keys and the time that may be there (D1, W1).
+    pub(super) async fn node_below(&self, (down, youngest): Below) -> Result<Rc<Node>, MapError> {
+        let attempt = |pages: &mut Pages| {
+            let node = down.node(pages)?;
+            if node.generation > youngest {
+                let why = BlockError::Invalid("W1: a node that is younger than the one above it");
+                return Err(Stop::Damaged(down.address, why));
+            }
+            Ok(node)
+        };
+        self.map.run(attempt).await
+    }
+
+    /// R3 and R1: the runs of a leaf.
+    fn runs_of(
+        &self,
+        entries: &[(Key, Value)],
+        down: Down,
+        generation: u64,
+    ) -> Result<Vec<Mapping>, &'static str> {
+        let runs = runs::of_leaf(entries, generation)?;
+        if runs.last().is_some_and(|run| run.end() > leaf_end(down.high)) || !self.are_inside(&runs) {
+            return Err("R1: runs that are not its own, or lie where no data can");
+        }
+        Ok(runs)
+    }
+
     /// A root says on which level a side begins.
     async fn find_level(&self, side: &mut Side, damage: Damage) -> Result<(), MapError> {
-        let (None, Some(block)) = (side.level, side.blocks.first().copied()) else { return Ok(()) };
-        assert_eq!(side.blocks.len(), 1, "only the level of a root is not known");
-        match self.map.run(|pages: &mut Pages| Ok(pages.node(block)?.level)).await {
-            Ok(level) => side.level = Some(level),
-            Err(_) if damage == Damage::PassOver => side.blocks.clear(),
+        let (None, Some(node)) = (side.level, side.nodes.first().copied()) else { return Ok(()) };
+        assert_eq!(side.nodes.len(), 1, "only the level of a root is not known");
+        match self.node_below(node).await {
+            Ok(node) => side.level = Some(node.level),
+            Err(_) if damage == Damage::PassOver => side.nodes.clear(),
             Err(error) => return Err(error),
         }
         Ok(())
     }
 }
 
-/// A run, if it can be one.
-fn decode(entry: &(Key, Value)) -> Option<Mapping> {
-    Mapping::decode(entry.0, &entry.1).ok()
-}
-
 /// Takes out what is on both sides.
 fn strike(sides: &mut [Side; 2]) {
     let [one, two] = sides;
-    assert!(!one.blocks.contains(&0) && !two.blocks.contains(&0), "an empty map has no node");
-    let first: BTreeSet<u64> = one.blocks.iter().copied().collect();
-    let both: BTreeSet<u64> = two.blocks.iter().copied().filter(|block| first.contains(block)).collect();
-    one.blocks.retain(|block| !both.contains(block));
-    two.blocks.retain(|block| !both.contains(block));
+    let blocks = |side: &Side| side.nodes.iter().map(|(down, _)| down.address).collect::<BTreeSet<u64>>();
+    let both: BTreeSet<u64> = blocks(one).intersection(&blocks(two)).copied().collect();
+    one.nodes.retain(|(down, _)| !both.contains(&down.address));
+    two.nodes.retain(|(down, _)| !both.contains(&down.address));
 }
 
 /// The parts in which a hole in one volume may not show what a hole in the other does.
 fn origins_differ(one: Option<Origin>, two: Option<Origin>) -> Range<u64> {
     let parts = |over: Option<Origin>| over.map_or(0, |over| over.bytes / PART_SIZE);
     let (one_shows, two_shows) = (parts(one), parts(two));
-    let is_same = one.map(|over| Origin { bytes: 0, ..over }) == two.map(|over| Origin { bytes: 0, ..over });
-    let from = if is_same { one_shows.min(two_shows) } else { 0 };
+    let are_same = one.zip(two).is_some_and(|(one, two)| is_same(&one, &two));
+    let from = if are_same { one_shows.min(two_shows) } else { 0 };
     from..one_shows.max(two_shows)
 }
 

@@ -7,10 +7,11 @@
 //! - U1. Whoever waits here holds neither a ticket nor a place inside a gate, so that checkpoints, clones and removals
 //!   go on.
 //! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
+//! - U3. No write fails for what a check keeps in place: before it is refused it asks for that, and waits.
 
 use super::Pool;
 use crate::waiting_room::{Event, Patience, WaitingRoom};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -54,6 +55,9 @@ pub(super) struct Room {
     waiting: WaitingRoom<WhenFull, PoolEvent>,
     /// Who waits until the pool is so full, in percent.
     filling: RefCell<Vec<(u64, Waker)>>,
+    /// Checks under way, which keep in place what is given up; and whether a write needs that (U3).
+    checks: Cell<u64>,
+    is_wanted: Cell<bool>,
 }
 
 /// What one write knows of its attempts.
@@ -61,11 +65,41 @@ pub(super) struct Room {
 pub(super) struct Attempt {
     patience: Patience,
     checkpoints: u32,
+    /// Whether it has waited for the end of a check.
+    outlasted_check: bool,
 }
 
 impl Room {
     pub(super) fn new(policy: WhenFull) -> Self {
-        Self { waiting: WaitingRoom::new(policy), filling: RefCell::default() }
+        let (checks, is_wanted) = (Cell::new(0), Cell::new(false));
+        Self { waiting: WaitingRoom::new(policy), filling: RefCell::default(), checks, is_wanted }
+    }
+
+    /// A check begins.
+    pub(super) fn check_begins(&self) {
+        self.checks.set(self.checks.get() + 1);
+        assert!(self.checks.get() > 0, "U3: it is under way");
+    }
+
+    /// A check has ended, and keeps nothing any more.
+    pub(super) fn check_ended(&self) {
+        self.checks.set(self.checks.get().checked_sub(1).expect("U3: what ends has begun"));
+        self.is_wanted.set(self.is_wanted.get() && self.checks.get() > 0);
+        self.came();
+    }
+
+    /// Whether a write waits for what a check keeps.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.get()
+    }
+
+    /// U3: waits until no check is under way.
+    async fn checks_end(&self, patience: &mut Patience) {
+        while self.checks.get() > 0 {
+            self.is_wanted.set(true);
+            self.waiting.begin(patience);
+            self.waiting.comes(patience).await;
+        }
     }
 
     /// Room has come, or may be had.
@@ -136,19 +170,30 @@ impl Pool {
             self.hand_over().await;
             return Ok(());
         }
-        if attempt.checkpoints < CHECKPOINTS_MAX && self.map.pages().free_blocks_after_commit() > 0 {
+        if attempt.checkpoints < CHECKPOINTS_MAX && self.comes_back() {
             attempt.checkpoints += 1;
             self.join_commit(true).await?;
             self.hand_over().await;
             return Ok(());
         }
         match self.room.waiting.policy() {
+            WhenFull::Error if self.room.checks.get() > 0 && !attempt.outlasted_check => {
+                (attempt.checkpoints, attempt.outlasted_check) = (0, true);
+                self.room.checks_end(&mut attempt.patience).await;
+                Ok(())
+            }
             WhenFull::Error => Err(IoError::NoSpace),
             WhenFull::Pause { timeout } => {
                 attempt.checkpoints = 0;
                 self.room.waiting.wait(&self.clock, &mut attempt.patience, timeout).await
             }
         }
+    }
+
+    /// Whether a checkpoint brings back anything that data may take.
+    fn comes_back(&self) -> bool {
+        let pages = self.map.pages();
+        pages.free_blocks_after_commit() > pages.free_blocks()
     }
 
     /// T8: before anything that needs nodes.

@@ -4,11 +4,10 @@
 //!
 //! Invariant A1: walks take at most a twentieth of the time.
 
-use super::{Pool, PoolError, runs};
+use super::{Pool, PoolError};
 use crate::pdata::{Pages, Sharing};
 use std::time::Duration;
 use varve_block::Moment;
-use varve_format::pdata::node::Entries;
 use varve_format::thin::PART_SIZE;
 
 /// A1: the least rest after a walk, in times of what it took.
@@ -68,22 +67,20 @@ impl Pool {
         let _closed = volume.gate.close();
         volume.gate.drained().await;
         let held = volume.held(&self.shares);
-        let (mut ahead, mut alone) = (vec![volume.tree.get().root], 0);
+        let (mut ahead, mut alone) = (Vec::from_iter(self.top(volume.tree.get())), 0);
         let _ticket = self.tickets.take();
-        while let Some(block) = ahead.pop() {
-            if block == 0 || self.map.run(|pages| held.others(pages, block)).await? > 0 {
+        while let Some(node) = ahead.pop() {
+            let block = node.0.address;
+            if self.map.run(|pages| held.others(pages, block)).await? > 0 {
                 continue;
             }
-            match self.entries_of(block).await? {
-                Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1)),
-                Entries::Leaf(entries) => {
-                    for run in entries.iter().map(runs::decode).filter(|run| run.place != 0) {
-                        let pieces = |pages: &mut Pages| self.shares.pieces(pages, run.place, run.count);
-                        let pieces = self.map.run(pieces).await?;
-                        let own = pieces.iter().filter(|piece| piece.others == 0);
-                        alone += own.map(|piece| piece.blocks).sum::<u64>();
-                    }
-                }
+            let (nodes, runs) = self.step_down(node).await?;
+            ahead.extend(nodes);
+            for run in runs.iter().filter(|run| run.place != 0) {
+                let pieces = |pages: &mut Pages| self.shares.pieces(pages, run.place, run.count);
+                let pieces = self.map.run(pieces).await?;
+                let own = pieces.iter().filter(|piece| piece.others == 0);
+                alone += own.map(|piece| piece.blocks).sum::<u64>();
             }
         }
         Ok((alone * PART_SIZE, volume.mapped.get().saturating_sub(alone) * PART_SIZE))

@@ -121,9 +121,17 @@ impl Pool {
             blocks.extend((group..group + PAGE_PLACES).filter(|block| *block < end));
             group += GROUP_BLOCKS;
         }
-        let roots: Vec<u64> = self.volumes.borrow().values().map(|volume| volume.tree.get().root).collect();
+        blocks.extend(self.nodes_below_roots().await);
+        blocks
+    }
+
+    /// Every block that the last checkpoint leads to as a node, readable or not.
+    pub(super) async fn nodes_below_roots(&self) -> BTreeSet<u64> {
+        let (base, end) = (self.base_block(), self.end_block.get());
         let mut ahead: Vec<u64> =
-            roots.into_iter().chain([self.shares.root().root, self.table.get().root]).collect();
+            self.volumes.borrow().values().map(|volume| volume.tree.get().root).collect();
+        ahead.extend([self.shares.root().root, self.table.get().root]);
+        let mut blocks = BTreeSet::new();
         while let Some(block) = ahead.pop() {
             if block < base || block >= end || !blocks.insert(block) {
                 continue;
@@ -132,6 +140,7 @@ impl Pool {
                 ahead.extend(children.iter().map(|child| child.1));
             }
         }
+        assert!(!blocks.contains(&0), "a superblock is no node");
         blocks
     }
 }

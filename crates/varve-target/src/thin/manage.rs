@@ -78,13 +78,7 @@ impl Pool {
     pub async fn create(&self, new: &NewVolume) -> Result<u64, PoolError> {
         self.check_new_name(&new.name)?;
         check_size(new.bytes)?;
-        let fits = |origin: Origin| {
-            let is_named = !origin.store.is_nil();
-            is_named && origin.bytes > 0 && origin.bytes <= new.bytes && is_aligned(origin.bytes, PART_SIZE)
-        };
-        if !new.origin.is_none_or(fits) {
-            return Err(PoolError::Misfit("of an origin at most the size of the volume shows"));
-        }
+        check_origin(new.origin, new.bytes)?;
         let (volume, origin) = (self.new_id(), new.origin);
         let flags = VolumeFlags::default().with(VolumeFlags::ORIGIN, origin.is_some()).0;
         let (bytes, created) = (new.bytes, self.clock.date().0);
@@ -398,6 +392,18 @@ pub(super) fn check_size(bytes: u64) -> Result<(), PoolError> {
         return Ok(());
     }
     Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"))
+}
+
+/// Whether a volume of `bytes` bytes can lie over `origin`.
+pub(super) fn check_origin(origin: Option<Origin>, bytes: u64) -> Result<(), PoolError> {
+    let fits = |origin: Origin| {
+        let is_named = !origin.store.is_nil();
+        is_named && (1..=bytes).contains(&origin.bytes) && is_aligned(origin.bytes, PART_SIZE)
+    };
+    if origin.is_none_or(fits) {
+        return Ok(());
+    }
+    Err(PoolError::Misfit("of an origin at most the size of the volume shows"))
 }
 
 /// A name, or the number of a volume, `@` and a name: a snapshot of that volume, however often it is renamed.

@@ -133,6 +133,15 @@ impl Pool {
 
     /// Maps the parts of `new` that lie in the leaf of the first; their blocks were taken loose. Where the rest begins.
     pub(super) fn attempt_map(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
+        let end = self.attempt_put(pages, volume, new)?;
+        if new.place != 0 {
+            pages.settle((new.place, end - new.start));
+        }
+        Ok(end)
+    }
+
+    /// As [`Pool::attempt_map`], for blocks that others may hold already: whoever wants this settles and counts them.
+    pub(super) fn attempt_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
         let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares));
         let span = tree.span(pages, new.key())?;
         let end = leaf_end(span.end).min(new.end());
@@ -148,9 +157,6 @@ impl Pool {
         volume.set_tree(tree);
         let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
-        if new.place != 0 {
-            pages.settle((new.place, new.count));
-        }
         let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
         volume.count(if new.place == 0 { 0 } else { new.count }, gone);
         Ok(end)

@@ -1,25 +1,26 @@
 //! A pool that nobody serves, looked at without a write: as it would be opened, or else as its last checkpoint left it.
 
 use super::overlay::Overlay;
-use super::recover::read_superblock;
+use super::recover::{read_superblock, volumes_in};
 use super::volume::Volume;
-use super::{Pool, PoolDamage, PoolError, PoolOptions, PoolReport, index};
-use crate::pdata::Pages;
+use super::{Pool, PoolDamage, PoolError, PoolOptions, PoolReport};
+use crate::pdata::Tree;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, Extent, MIB, joined};
-use varve_format::pdata::node::{Entries, Key, Value};
-use varve_format::thin::{Change, PART_SIZE, Record, VolumeRows};
+use varve_block::{Arena, Clock, Device, Extent, joined};
+use varve_format::pdata::node::Entries;
+use varve_format::thin::{Change, PART_SIZE};
 
 const UNDONE: &str = "the log speaks of changes of these bytes that cannot be made again";
 
-/// Reads and verifies the pool on `device`; nothing is written. An error says that not even a superblock can be read.
+/// Reads and verifies the pool on `device`; nothing is written. An error says that no superblock can be read, or that the
+/// device is smaller than the pool on it.
 pub async fn check_pool(device: &Device, arena: &Arena, clock: &Clock) -> Result<PoolReport, PoolError> {
-    read_superblock(device, arena).await?;
+    let first = read_superblock(device, arena).await?.sequence;
     let (pool, errors) = look_at(device, arena, clock).await?;
     let mut report = pool.check().await?;
     report.errors.splice(0..0, errors);
-    pool.check_log(&mut report).await?;
+    pool.check_log(first, &mut report).await;
     Ok(report)
 }
 
@@ -52,61 +53,56 @@ pub(super) async fn last_checkpoint(
     }
     let (overlay, options) = (Overlay::over(device), PoolOptions::default());
     let pool = Rc::new(Pool::build(overlay, arena.clone(), clock.clone(), options, &superblock));
-    let errors = pool.load_readable_volumes().await;
+    let (volumes, errors) = pool.readable_volumes(pool.table.get()).await;
+    for volume in volumes {
+        pool.volumes.borrow_mut().insert(volume.id, Rc::new(volume));
+    }
     Ok((pool, errors))
 }
 
 impl Pool {
-    /// As much of the map of volumes as can be read; what cannot.
-    async fn load_readable_volumes(&self) -> Vec<String> {
-        assert!(self.volumes.borrow().is_empty(), "nothing was read before");
-        let (mut ahead, mut entries, mut errors) =
-            (vec![(self.table.get().root, None)], Vec::new(), Vec::new());
-        while let Some((block, level)) = ahead.pop() {
-            if block < self.base_block() || block >= self.end_block.get() {
-                continue;
-            }
-            let Ok(node) = self.map.run(|pages: &mut Pages| pages.node(block)).await else {
+    /// As many of the volumes that a map of volumes names as can be read; and what cannot.
+    pub(super) async fn readable_volumes(&self, table: Tree) -> (Vec<Volume>, Vec<String>) {
+        let mut ahead = Vec::from_iter(self.top(table));
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        while let Some(below) = ahead.pop() {
+            let (down, _) = below;
+            let Ok(node) = self.node_below(below).await else {
+                let block = down.address;
                 errors.push(format!("the map of volumes: node {block} cannot be read; volumes are lost"));
                 continue;
             };
             match &node.entries {
-                Entries::Branch(children) if level.is_none_or(|level| level == node.level) => {
-                    ahead.extend(children.iter().rev().map(|child| (child.1, Some(node.level - 1))));
-                }
-                Entries::Branch(_) => {
-                    errors.push(format!("the map of volumes: node {block} is on another level"));
+                Entries::Branch(children) => {
+                    let child = |index| (down.to_child(&node, children, index), node.generation);
+                    ahead.extend((0..children.len()).rev().map(child));
                 }
                 Entries::Leaf(rows) => entries.extend(rows.iter().copied()),
             }
         }
-        self.enter_readable(&entries, &mut errors);
-        errors
-    }
-
-    fn enter_readable(&self, entries: &[(Key, Value)], errors: &mut Vec<String>) {
-        for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
-            let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
-            match VolumeRows::decode(id, rows) {
-                Ok(rows) => {
-                    self.volumes.borrow_mut().insert(id, Rc::new(Volume::from_rows(rows, false)));
-                }
+        assert!(entries.is_sorted_by(|one, two| one.0 < two.0), "D1: each leaf has its own keys");
+        let mut volumes = Vec::new();
+        for (id, volume) in volumes_in(&entries) {
+            match volume {
+                Ok(volume) => volumes.push(volume),
                 Err(error) => errors.push(format!("volume {id} is lost: {error}")),
             }
         }
+        (volumes, errors)
     }
 
-    /// Whether the log ends where its last record is, and not where one is damaged.
-    async fn check_log(&self, report: &mut PoolReport) -> Result<(), PoolError> {
-        let (next, count) = {
-            let ring = self.commits.ring.borrow();
-            (ring.sequence, ring.live.len() as u64)
-        };
-        let unread = self.read_log().await?;
-        report.records = count + unread.len() as u64;
+    /// Whether the log, which begins with record `first`, ends where its last record is, and not where one is damaged.
+    async fn check_log(&self, first: u64, report: &mut PoolReport) {
+        let next = self.commits.ring.borrow().sequence;
+        assert!(next >= first, "T3: numbers rise");
+        let (unread, error) = self.read_log_as_far().await;
+        report.records = next - first + unread.len() as u64;
         let next = unread.last().map_or(next, |(record, _)| record.sequence + 1);
-        let later = self.records_from(next).await?;
-        let Some((first, _)) = later.first_key_value() else { return Ok(()) };
+        if let Some(error) = error {
+            report.error(format!("the log: whether there is a record {next} cannot be read: {error}"));
+        }
+        let later = self.records_from(next).await;
+        let Some((first, _)) = later.first_key_value() else { return };
         assert!(*first >= next, "T3: what was read is no later record");
         let lost = format!(
             "the log: record {next} is damaged, and {} behind it, which were durable, cannot be used",
@@ -133,33 +129,6 @@ impl Pool {
             let extents = joined(extents).into_iter().filter_map(|extent| extent.intersect(size)).collect();
             report.damage.push(PoolDamage { volume, name, extents, why: UNDONE });
         }
-        Ok(())
-    }
-
-    /// All whole records of this pool in the ring with this number or a higher one.
-    pub(super) async fn records_from(&self, sequence: u64) -> Result<BTreeMap<u64, Record>, PoolError> {
-        let (first, blocks) = {
-            let ring = self.commits.ring.borrow();
-            (ring.first, ring.blocks)
-        };
-        assert!(blocks > 0, "B4: there is a ring");
-        let (device, mut found) = (self.device(), BTreeMap::new());
-        for (_, piece) in Extent::new(first * PART_SIZE, blocks * PART_SIZE).pieces(MIB) {
-            let bytes = device.read(piece.offset, self.arena.take(index(piece.length))).await?;
-            for (at, block) in bytes.chunks_exact(index(PART_SIZE)).enumerate() {
-                let Some((number, length)) = Record::claims(block, self.store_id()) else { continue };
-                let start = piece.offset / PART_SIZE + at as u64;
-                if number < sequence || start + length > first + blocks {
-                    continue;
-                }
-                let whole = self.arena.take(index(length * PART_SIZE));
-                let whole = device.read(start * PART_SIZE, whole).await?;
-                if let Ok(record) = Record::decode(&whole) {
-                    found.insert(number, record);
-                }
-            }
-        }
-        Ok(found)
     }
 }
 

@@ -53,6 +53,6 @@ impl Pool {
 }
 
 /// Whether two origins are one snapshot, however much of it shows.
-fn is_same(one: &Origin, two: &Origin) -> bool {
+pub(super) fn is_same(one: &Origin, two: &Origin) -> bool {
     Origin { bytes: 0, ..*one } == Origin { bytes: 0, ..*two }
 }

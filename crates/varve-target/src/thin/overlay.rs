@@ -26,7 +26,7 @@ impl Overlay {
         let extent = Extent::new(offset, buffer.len() as u64);
         let mut buffer = self.below.read(offset, buffer).await?;
         let changed = self.changed.borrow();
-        for (at, content) in changed.range(align_down(extent.offset, PART_SIZE)..extent.end()) {
+        for (at, content) in changed.range(extent.offset..extent.end()) {
             let begin = index(at - extent.offset);
             buffer[begin..begin + content.len()].copy_from_slice(content);
         }

@@ -16,10 +16,12 @@ use super::tickets::Tickets;
 use super::volume::Volume;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
 use crate::pdata::{Map, MapOptions, Pages, Tree};
+use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, Clock, Device, Durability, Extent, IoError, KIB, MIB, RangeLock};
+use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, Record, SLOT_BLOCKS_MAX,
     Superblock, VolumeRows, slot_blocks_for, volume_key,
@@ -46,8 +48,9 @@ impl PoolFormat {
 
 /// The smallest ring of the log.
 const LOG_BLOCKS_MIN: u64 = 8;
-/// So much of the ring is read as one when records are searched.
-const SCAN_BYTES: u64 = 256 * KIB;
+/// So much of the ring is read as one when records are searched, and so many such pieces at once.
+const SCAN_BYTES: u64 = MIB;
+const SCANS_AT_ONCE: usize = 4;
 /// The smallest space behind the ring.
 const SPACE_BLOCKS_MIN: u64 = 192;
 
@@ -200,10 +203,9 @@ impl Pool {
             more = leaf.next.is_some();
             from = leaf.next.unwrap_or(from);
         }
-        for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
-            let id = (rows[0].0 >> 64) as u64;
-            let rows = VolumeRows::decode(id, rows).map_err(PoolError::Format)?;
-            self.volumes.borrow_mut().insert(id, Rc::new(Volume::from_rows(rows, false)));
+        for (_, volume) in volumes_in(&entries) {
+            let volume = volume.map_err(PoolError::Format)?;
+            self.volumes.borrow_mut().insert(volume.id, Rc::new(volume));
         }
         Ok(())
     }
@@ -247,20 +249,32 @@ impl Pool {
     }
 
     /// The records since the checkpoint, up to the first that is missing, and where each begins in the ring.
-    pub(super) async fn read_log(&self) -> Result<Vec<(Record, u64)>, PoolError> {
+    async fn read_log(&self) -> Result<Vec<(Record, u64)>, PoolError> {
+        match self.read_log_as_far().await {
+            (records, None) => Ok(records),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// As [`Pool::read_log`], up to the first that is missing or cannot be read; and why it cannot.
+    pub(super) async fn read_log_as_far(&self) -> (Vec<(Record, u64)>, Option<PoolError>) {
         let (mut records, mut head, mut sequence) = {
             let ring = self.commits.ring.borrow();
             (Vec::new(), ring.head, ring.sequence)
         };
         'next: loop {
             for start in [head, 0] {
-                if let Some(record) = self.read_record(start, sequence).await? {
-                    (head, sequence) = (start + record.blocks(), sequence + 1);
-                    records.push((record, start));
-                    continue 'next;
+                match self.read_record(start, sequence).await {
+                    Ok(Some(record)) => {
+                        (head, sequence) = (start + record.blocks(), sequence + 1);
+                        records.push((record, start));
+                        continue 'next;
+                    }
+                    Ok(None) => {}
+                    Err(error) => return (records, Some(error)),
                 }
             }
-            return Ok(records);
+            return (records, None);
         }
     }
 
@@ -275,25 +289,49 @@ impl Pool {
     }
 
     /// O4: a sound record of after number `sequence`, wherever it lies in the ring: its number and its first block.
-    pub(super) async fn find_record_behind(&self, sequence: u64) -> Option<(u64, u64)> {
-        let (first, blocks) = {
-            let ring = self.commits.ring.borrow();
-            (ring.first, ring.blocks)
-        };
-        for (_, piece) in Extent::new(0, blocks * PART_SIZE).pieces(SCAN_BYTES) {
-            for (offset, bytes) in self.readable(first * PART_SIZE, piece).await {
-                let starts = offset / PART_SIZE..;
-                for (start, block) in starts.zip(bytes.chunks_exact(index(PART_SIZE))) {
-                    let claims = Record::claims(block, self.store_id());
-                    let Some((number, _)) = claims.filter(|(number, _)| *number > sequence) else { continue };
-                    match self.read_record(start, number).await {
-                        Ok(None) | Err(PoolError::Io(_)) => {}
-                        Ok(Some(_)) | Err(_) => return Some((number, first + start)),
-                    }
-                }
+    async fn find_record_behind(&self, sequence: u64) -> Option<(u64, u64)> {
+        let first = self.commits.ring.borrow().first;
+        for (start, number) in self.claims_from(sequence + 1).await {
+            match self.read_record(start, number).await {
+                Ok(None) | Err(PoolError::Io(_)) => {}
+                Ok(Some(_)) | Err(_) => return Some((number, first + start)),
             }
         }
         None
+    }
+
+    /// All whole records of this pool in the ring with this number or a higher one.
+    pub(super) async fn records_from(&self, sequence: u64) -> BTreeMap<u64, Record> {
+        let mut found = BTreeMap::new();
+        for (start, number) in self.claims_from(sequence).await {
+            if let Ok(Some(record)) = self.read_record(start, number).await {
+                assert!(record.sequence >= sequence, "L1: a record has the number that it claims");
+                found.insert(number, record);
+            }
+        }
+        found
+    }
+
+    /// Where in the ring a record may begin that has this number or a higher one, and its number, in the order of the
+    /// ring. What cannot be read claims nothing.
+    pub(super) async fn claims_from(&self, sequence: u64) -> Vec<(u64, u64)> {
+        let blocks = self.commits.ring.borrow().blocks;
+        assert!(blocks > 0, "B4: there is a ring");
+        let pieces = Extent::new(0, blocks * PART_SIZE).pieces(SCAN_BYTES);
+        let claims = pieces.map(|(_, piece)| self.claims_in(piece, sequence));
+        stream::iter(claims).buffered(SCANS_AT_ONCE).collect::<Vec<_>>().await.concat()
+    }
+
+    async fn claims_in(&self, piece: Extent, sequence: u64) -> Vec<(u64, u64)> {
+        let first = self.commits.ring.borrow().first;
+        let mut found = Vec::new();
+        for (offset, bytes) in self.readable(first * PART_SIZE, piece).await {
+            for (start, block) in (offset / PART_SIZE..).zip(bytes.chunks_exact(index(PART_SIZE))) {
+                let claimed = Record::claims(block, self.store_id()).map(|(number, _)| (start, number));
+                found.extend(claimed.filter(|(_, number)| *number >= sequence));
+            }
+        }
+        found
     }
 
     /// What can be read of `piece`, behind `base`: as a whole, or else block by block. The rest proves nothing; what the
@@ -311,6 +349,32 @@ impl Pool {
             found.extend(read(block).await);
         }
         found
+    }
+
+    /// Writes zeros where the ring of a log that says nothing cannot be read, or the next one who opens the pool could not
+    /// tell where the log ends.
+    pub(super) async fn mend_ring(&self) -> Result<(), PoolError> {
+        let (ring, device) = {
+            let ring = self.commits.ring.borrow();
+            assert!(ring.live.is_empty(), "C2: nothing in the ring is needed");
+            (Extent::new(ring.first * PART_SIZE, ring.blocks * PART_SIZE), self.device())
+        };
+        let cannot_be_read = async |extent: Extent| {
+            device.read(extent.offset, self.arena.take(index(extent.length))).await.is_err()
+        };
+        for (_, piece) in ring.pieces(SCAN_BYTES) {
+            if !cannot_be_read(piece).await {
+                continue;
+            }
+            for (_, block) in piece.pieces(PART_SIZE) {
+                if cannot_be_read(block).await {
+                    let zeros = self.arena.take_zeroed(index(PART_SIZE));
+                    device.write(block.offset, zeros.freeze(), Durability::Volatile).await?;
+                }
+            }
+        }
+        device.flush().await?;
+        Ok(())
     }
 
     /// The record with this number, if it lies there whole.
@@ -376,8 +440,19 @@ impl Pool {
     }
 }
 
-/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. Where
-/// the first tells it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
+/// The volumes that entries of a map of volumes are about, with their numbers, in order.
+pub(super) fn volumes_in(
+    entries: &[(Key, Value)],
+) -> impl Iterator<Item = (u64, Result<Volume, PoolFormatError>)> {
+    let volumes = entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64);
+    volumes.map(|rows| {
+        let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
+        (id, VolumeRows::decode(id, rows).map(|rows| Volume::from_rows(rows, false)))
+    })
+}
+
+/// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. When
+/// one has told it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
 pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
     let mut found: Result<Superblock, PoolFormatError> = Err(PoolFormatError::Absent);
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
@@ -386,7 +461,7 @@ pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Su
         if (address + 1) * PART_SIZE > device.shape().size {
             break;
         }
-        if found.as_ref().is_ok_and(|one| one.slot() == 0 && one.slot_blocks != address) {
+        if found.as_ref().is_ok_and(|one| one.slot_blocks != address) {
             continue;
         }
         let block = device.read(address * PART_SIZE, arena.take(index(PART_SIZE))).await?;

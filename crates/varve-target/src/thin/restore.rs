@@ -6,28 +6,28 @@
 //!
 //! Invariants:
 //! - Y1. What is restored says the same as the text: whatever does not fit is an error, and nothing was written then.
-//! - Y2. Metadata is put where no data lies by the text, and where none of the old metadata lies that can be read.
+//! - Y2. Metadata is put where no data lies by the text, where none of the old metadata lies that can be read, and where
+//!   none lies to which the old log leads: a crash before the new superblock leaves the old pool, log and all.
 //! - Y3. A block that several volumes map is counted so, and everything restored is older than the last clone of every
 //!   volume if anything is shared: nobody overwrites it without a look at the counts.
+//! - Y4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
+//!   is made to it, nor to what would come from it.
 
+use super::commit::DIFFERENCES_MAX;
 use super::diff::Damage;
-use super::mapping::leaf_end;
+use super::manage::{check_origin, check_size};
 use super::offline::last_checkpoint;
 use super::overlay::Overlay;
 use super::recover::read_superblock;
 use super::text::{Head, Line, POOL_TEXT_TITLE, VolumeLine, parse_head, parse_line};
 use super::volume::Volume;
-use super::{Pool, PoolError, PoolOptions, runs};
-use crate::pdata::{MapError, MapOptions, Pace, Pages, Stop};
+use super::{Pool, PoolError, PoolOptions};
+use crate::pdata::{MapError, MapOptions, Pace, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, is_aligned};
-use varve_format::pdata::node::Entries;
+use varve_block::{Arena, Clock, Device};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
-use varve_format::thin::{Change, Mapping, Origin, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
-
-/// Counts of holders are put into their map when there are so many.
-const DIFFERENCES_MAX: usize = 16 << 10;
+use varve_format::thin::{Change, Mapping, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
 
 const NOT_A_TEXT: PoolError = PoolError::Misfit("this is not the text of a thin pool");
 const TWICE: PoolError = PoolError::Misfit("a line of the text is about parts that an earlier one was about");
@@ -41,6 +41,8 @@ pub struct Restored {
     pub mapped_bytes: u64,
     /// Changes that the log speaks of and that could not be made.
     pub changes_lost: u64,
+    /// Volumes that are what they were before one of these (Y4), by name.
+    pub behind: Vec<String>,
 }
 
 /// Writes the metadata that `text` says into the pool on `device`, whose data lies where the text says. With `dry_run`
@@ -55,9 +57,13 @@ pub async fn restore_pool(
     let target = if dry_run { Overlay::over(device) } else { device.clone() };
     let old = last_checkpoint(device, arena, clock).await.ok();
     let old = old.as_ref().map(|(old, _)| &**old);
-    let mut renewal = Renewal::begin(&target, arena, clock, old, text).await?;
+    let (records, _) = match old {
+        Some(old) => old.records().await,
+        None => (Vec::new(), None),
+    };
+    let mut renewal = Renewal::begin(&target, arena, clock, old, &records, text).await?;
     renewal.make(text).await?;
-    renewal.end(0).await
+    renewal.end(0, &BTreeSet::new()).await
 }
 
 /// Writes the metadata of the pool on `device` anew, from what can be read of it. What is lost, `check_pool` tells before.
@@ -70,12 +76,14 @@ pub async fn repair_pool(
     let target = if dry_run { Overlay::over(device) } else { device.clone() };
     let (old, _) = last_checkpoint(device, arena, clock).await?;
     let text = old.text(Damage::PassOver).await?;
-    let records: Vec<Record> = old.read_log().await?.into_iter().map(|(record, _)| record).collect();
-    let mut renewal = Renewal::begin(&target, arena, clock, Some(&old), &text).await?;
-    renewal.claim_records(&records).await?;
+    let (records, error) = old.records().await;
+    if let Some(error @ PoolError::Format(_)) = error {
+        return Err(error); // A later version has written it: it is not to be lost.
+    }
+    let mut renewal = Renewal::begin(&target, arena, clock, Some(&old), &records, &text).await?;
     renewal.make(&text).await?;
-    let lost = renewal.redo(&records).await;
-    renewal.end(lost).await
+    let (lost, behind) = renewal.redo(&records).await;
+    renewal.end(lost, &behind).await
 }
 
 /// A pool whose metadata is being made anew; nothing is written before its end, but to blocks that nobody has.
@@ -115,12 +123,14 @@ fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, PoolError>> {
 }
 
 impl Renewal {
-    /// A pool of which nothing is in use but what the text says is data, and the old metadata (Y2).
+    /// A pool of which nothing is in use but what the text says is data, the old metadata, and that to which the old log,
+    /// `records`, leads (Y2).
     async fn begin(
         device: &Device,
         arena: &Arena,
         clock: &Clock,
         old: Option<&Pool>,
+        records: &[Record],
         text: &str,
     ) -> Result<Renewal, PoolError> {
         let mut first = text.lines();
@@ -141,9 +151,10 @@ impl Renewal {
             left: BTreeSet::new(),
             refused: BTreeSet::new(),
         };
-        let last = renewal.pool.records_from(0).await?.into_keys().next_back();
-        renewal.pool.commits.ring.borrow_mut().sequence =
-            superblock.sequence.max(last.map_or(0, |last| last + 1));
+        // Behind everything that may be taken for a record, now or by a later version.
+        let claims = renewal.pool.claims_from(0).await;
+        let behind = claims.iter().filter_map(|(_, number)| number.checked_add(1)).max();
+        renewal.pool.commits.ring.borrow_mut().sequence = superblock.sequence.max(behind.unwrap_or(0));
         for line in lines(text) {
             if let Line::Parts { start, end, place: Some(place) } = line?
                 && place != 0
@@ -154,24 +165,25 @@ impl Renewal {
         if let Some(old) = old {
             renewal.spare(old).await?;
         }
+        renewal.claim_records(records).await?;
         Ok(renewal)
     }
 
     /// Y2: marks as in use where data lies.
     async fn claim(&mut self, place: u64, count: u64) -> Result<(), PoolError> {
         assert!(place > 0 && count > 0, "M2: zeros lie nowhere");
-        let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
-        if place < base || place.checked_add(count).is_none_or(|last| last > end) {
+        if !self.pool.may_hold_data(place, count) {
             return Err(PoolError::Misfit("data lies where none can be"));
         }
+        if self.pool.map.run(|pages| pages.claim((place, count))).await? {
+            return Ok(());
+        }
+        // Others hold some of it too.
+        let claim = |pages: &mut Pages, block: u64| {
+            if pages.is_used(block)? { Ok(true) } else { pages.claim((block, 1)) }
+        };
         for block in place..place + count {
-            if (block - base) % GROUP_BLOCKS < PAGE_PLACES {
-                return Err(PoolError::Misfit("data lies where none can be"));
-            }
-            self.pool
-                .map
-                .run(|pages| if pages.is_used(block)? { Ok(true) } else { pages.claim((block, 1)) })
-                .await?;
+            self.pool.map.run(|pages| claim(pages, block)).await?;
         }
         Ok(())
     }
@@ -180,30 +192,25 @@ impl Renewal {
     async fn spare(&mut self, old: &Pool) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get().min(old.end_block.get()));
         self.left = old.removing();
-        let mut run = (base, 0);
-        for block in base..=end {
+        for group in (0..end.saturating_sub(base)).step_by(super::index(GROUP_BLOCKS)) {
+            let group = (base + group, GROUP_BLOCKS.min(end - base - group));
             // A page that cannot be read says nothing; the nodes below are spared then.
-            let was_used =
-                block < end && old.map.run(|pages: &mut Pages| pages.is_used(block)).await.unwrap_or(false);
-            if was_used && !self.pool.map.run(|pages| pages.is_used(block)).await? {
-                run = if run.1 == 0 { (block, 1) } else { (run.0, run.1 + 1) };
-            } else if run.1 > 0 {
-                let spared = self.pool.map.run(|pages| pages.claim_loose(run)).await?;
-                assert!(spared, "Y2: none of them is in use");
-                run.1 = 0;
+            let was_used = old.map.run(|pages: &mut Pages| pages.marks(group)).await.unwrap_or_default();
+            let is_used = self.pool.map.run(|pages| pages.marks(group)).await?;
+            let to_spare = |(was, is): (bool, bool)| was && !is;
+            let to_spare: Vec<bool> = was_used.into_iter().zip(is_used).map(to_spare).collect();
+            let mut first = group.0;
+            for run in to_spare.chunk_by(|one, two| one == two) {
+                let length = run.len() as u64;
+                if run[0] {
+                    let spared = self.pool.map.run(|pages| pages.claim_loose((first, length))).await?;
+                    assert!(spared, "Y2: none of them is in use");
+                }
+                first += length;
             }
         }
-        let roots: Vec<u64> = old.volumes.borrow().values().map(|volume| volume.tree.get().root).collect();
-        let roots = roots.into_iter().chain([old.shares.root().root, old.table.get().root]);
-        let (mut ahead, mut seen): (Vec<u64>, Blocks) = (roots.collect(), Blocks::default());
-        while let Some(block) = ahead.pop() {
-            if block < base || block >= end || !seen.insert(block) {
-                continue;
-            }
-            self.spare_block(block).await?;
-            if let Ok(Entries::Branch(children)) = old.entries_of(block).await {
-                ahead.extend(children.iter().map(|child| child.1));
-            }
+        for block in old.nodes_below_roots().await.range(base..end) {
+            self.spare_block(*block).await?;
         }
         Ok(())
     }
@@ -216,13 +223,17 @@ impl Renewal {
         self.pool.map.run(spare).await.map(drop)
     }
 
-    /// O1 of recovery: no node is put where a record of the log maps something.
+    /// O1 of recovery, and Y2: no node is put where a record of the log maps something.
     async fn claim_records(&mut self, records: &[Record]) -> Result<(), PoolError> {
+        let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
         for (record, at, change) in numbered(records) {
-            if let Change::Map { count, place, .. } = change
-                && !self.pool.map.run(|pages| pages.claim_loose((*place, *count))).await?
-            {
-                self.refused.insert((record, at));
+            let Change::Map { count, place, .. } = change else { continue };
+            if self.pool.map.run(|pages| pages.claim_loose((*place, *count))).await? {
+                continue;
+            }
+            self.refused.insert((record, at));
+            for block in (*place).max(base)..place.saturating_add(*count).min(end) {
+                self.spare_block(block).await?;
             }
         }
         Ok(())
@@ -270,14 +281,8 @@ impl Renewal {
         if known || line.id == 0 || line.id >= pool.next_volume.get() {
             return Err(PoolError::Misfit("a volume has an id that another one has, or none has had yet"));
         }
-        if !is_aligned(line.bytes, PART_SIZE) || line.bytes > 1 << 60 || line.bytes == 0 {
-            return Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"));
-        }
-        let fits =
-            |over: &Origin| is_aligned(over.bytes, PART_SIZE) && (1..=line.bytes).contains(&over.bytes);
-        if !line.origin.as_ref().is_none_or(fits) {
-            return Err(PoolError::Misfit("of an origin at most the size of the volume shows"));
-        }
+        check_size(line.bytes)?;
+        check_origin(line.origin, line.bytes)?;
         let mut rows = VolumeRows {
             volume: line.id,
             root: 0,
@@ -328,7 +333,7 @@ impl Renewal {
     /// Maps as many parts of `new` as lie in one leaf; their blocks were claimed. Where the rest begins.
     async fn adopt(&mut self, volume: &Volume, new: Mapping) -> Result<u64, PoolError> {
         let pool = Rc::clone(&self.pool);
-        let end = pool.map.run(|pages| attempt_adopt(&pool, pages, volume, new)).await?;
+        let end = pool.map.run(|pages| pool.attempt_put(pages, volume, new)).await?;
         assert!(new.start < end && end <= new.end(), "R1: {end} for {new:?}");
         if new.place != 0 {
             for block in new.place..new.place + (end - new.start) {
@@ -354,29 +359,58 @@ impl Renewal {
         Ok(())
     }
 
-    /// Makes again what the log says was changed; how many changes could not be made.
-    async fn redo(&self, records: &[Record]) -> u64 {
-        let mut lost = 0;
+    /// Makes again what the log says was changed; how many changes could not be made, and which volumes are as they were
+    /// before one of these (Y4).
+    async fn redo(&mut self, records: &[Record]) -> (u64, BTreeSet<u64>) {
+        let (mut lost, mut behind) = (0, BTreeSet::new());
         for (record, at, change) in numbered(records) {
-            let is_left = volume_of(change).is_some_and(|volume| self.left.contains(&volume));
-            if is_left {
+            let (volume, source) = concerned(change);
+            let is_removal = matches!(
+                change,
+                Change::Map { .. } | Change::Unmap { .. } | Change::Zero { .. } | Change::Forget { .. }
+            );
+            if is_removal && self.left.contains(&volume) {
                 continue; // It was being removed, and is gone now.
             }
-            let done = !self.refused.contains(&(record, at)) && self.pool.redo(change).await.is_ok();
-            lost += u64::from(!done);
+            let is_behind = behind.contains(&volume) || source.is_some_and(|source| behind.contains(&source));
+            if is_behind && matches!(change, Change::Remove { .. }) {
+                let _is_there = self.pool.redo(change).await; // Whatever it holds: nobody wants it.
+                behind.remove(&volume);
+                self.left.insert(volume);
+                continue;
+            }
+            let may_be = !is_behind && !self.refused.contains(&(record, at));
+            if may_be && self.pool.redo(change).await.is_ok() {
+                continue;
+            }
+            lost += 1;
+            if let Change::RollBack { rest, .. } | Change::Empty { rest, .. } = change {
+                self.left.insert(*rest); // There is none, and what is said of its removal is nothing lost.
+            }
+            let is_whole = matches!(
+                change,
+                Change::RollBack { .. } | Change::Empty { .. } | Change::Clone { .. } | Change::Create { .. }
+            );
+            if is_whole {
+                behind.insert(volume);
+            }
         }
-        lost
+        (lost, behind)
     }
 
     /// Writes everything, and the superblock that makes it the pool's.
-    async fn end(self, changes_lost: u64) -> Result<Restored, PoolError> {
+    async fn end(self, changes_lost: u64, behind: &BTreeSet<u64>) -> Result<Restored, PoolError> {
         let before = self.pool.number.get();
         self.pool.write_checkpoint().await?;
         assert_eq!(self.pool.number.get(), before + 1, "one superblock makes it the pool's");
+        self.pool.mend_ring().await?;
         let volumes = self.pool.volumes.borrow();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
-        Ok(Restored { volumes: alive.count() as u64, mapped_bytes: mapped * PART_SIZE, changes_lost })
+        let named = alive.clone().filter(|volume| behind.contains(&volume.id));
+        let behind = named.map(|volume| volume.name.borrow().clone()).collect();
+        let (volumes, mapped_bytes) = (alive.count() as u64, mapped * PART_SIZE);
+        Ok(Restored { volumes, mapped_bytes, changes_lost, behind })
     }
 }
 
@@ -387,38 +421,33 @@ fn numbered(records: &[Record]) -> impl Iterator<Item = (u64, usize, &Change)> {
     })
 }
 
-/// The volume of a change that concerns one only.
-fn volume_of(change: &Change) -> Option<u64> {
+/// The volume that is changed, and the one that it gets what it holds from.
+fn concerned(change: &Change) -> (u64, Option<u64>) {
     match change {
+        Change::Clone { volume, source, .. } | Change::RollBack { volume, source, .. } => {
+            (*volume, Some(*source))
+        }
         Change::Map { volume, .. }
         | Change::Unmap { volume, .. }
         | Change::Zero { volume, .. }
-        | Change::Forget { volume } => Some(*volume),
-        _ => None,
+        | Change::Create { volume, .. }
+        | Change::Remove { volume }
+        | Change::Forget { volume }
+        | Change::Resize { volume, .. }
+        | Change::SetFlags { volume, .. }
+        | Change::Rename { volume, .. }
+        | Change::ShowLess { volume, .. }
+        | Change::Empty { volume, .. } => (*volume, None),
     }
-}
-
-/// As a write maps something, but for blocks that others may hold already.
-fn attempt_adopt(pool: &Pool, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
-    let (mut tree, held) = (volume.tree.get(), volume.held(&pool.shares));
-    let span = tree.span(pages, new.key())?;
-    let end = leaf_end(span.end).min(new.end());
-    assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
-    let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
-    let (splice, replaced) = runs::replace(span.entries(), (new.start, end), Some(new), held.since);
-    drop(span);
-    for old in &replaced {
-        held.require(pages, old)?;
-    }
-    tree.splice(pages, &held, new.key(), splice)?;
-    volume.set_tree(tree);
-    replaced.iter().for_each(|old| held.release(pages, old, false));
-    let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
-    volume.count(if new.place == 0 { 0 } else { new.count }, gone);
-    Ok(end)
 }
 
 impl Pool {
+    /// The records of the log, up to the first that is missing or cannot be read; and why it cannot.
+    async fn records(&self) -> (Vec<Record>, Option<PoolError>) {
+        let (records, error) = self.read_log_as_far().await;
+        (records.into_iter().map(|(record, _)| record).collect(), error)
+    }
+
     /// Volumes that are being removed.
     fn removing(&self) -> BTreeSet<u64> {
         let volumes = self.volumes.borrow();

@@ -4,10 +4,11 @@
 //! - R1. Runs do not overlap, and none reaches into the next leaf.
 //! - R2. Runs are joined only if they follow each other in the volume and in the pool and are both older than the
 //!   last clone or both younger; the older birth stays.
+//! - R3. A leaf is believed as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block, or another.
 
 use crate::pdata::Splice;
 use varve_format::pdata::node::{Key, Value};
-use varve_format::thin::Mapping;
+use varve_format::thin::{Mapping, PART_SIZE};
 
 /// What some parts of a volume are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +32,24 @@ impl Segment {
         let pieces = [(self.start, middle), (middle, end)];
         pieces.into_iter().filter(|(start, end)| start < end).map(piece)
     }
+}
+
+/// More parts no volume has: 1 EiB.
+const PARTS_MAX: u64 = (1 << 60) / PART_SIZE;
+
+/// R3: the runs of a leaf of this generation, if all of them can be; else what is wrong with it.
+pub(super) fn of_leaf(entries: &[(Key, Value)], generation: u64) -> Result<Vec<Mapping>, &'static str> {
+    let (mut runs, mut end) = (Vec::with_capacity(entries.len()), 0);
+    for (key, value) in entries {
+        let run = Mapping::decode(*key, value).map_err(|_| "says of a run what cannot be")?;
+        if run.start < end || run.birth > generation || run.end() > PARTS_MAX {
+            return Err("has runs that overlap (R1), are too young (W1) or lie too far");
+        }
+        end = run.end();
+        runs.push(run);
+    }
+    assert_eq!(runs.len(), entries.len(), "R3: all or nothing");
+    Ok(runs)
 }
 
 pub(super) fn decode(entry: &(Key, Value)) -> Mapping {

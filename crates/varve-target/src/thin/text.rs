@@ -24,7 +24,7 @@
 use super::diff::{Damage, differences};
 use super::offline::look_at;
 use super::volume::Volume;
-use super::{Pool, PoolError};
+use super::{Pool, PoolError, runs};
 use crate::pdata::Tree;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -103,26 +103,25 @@ impl Pool {
         let likes = likes(&volumes);
         for (volume, like) in volumes.iter().zip(likes) {
             push_volume(&mut text, volume, like.as_ref().map(|like| like.id));
-            let before = like.map_or(Tree::EMPTY, |like| like.tree.get());
+            let (before, parts) = like.map_or((Tree::EMPTY, 0), |like| (like.tree.get(), like.parts()));
             let (before, now) = self.leaves_that_differ(before, volume.tree.get(), damage).await?;
-            let (before, now) = (self.believed(before), self.believed(now));
+            let (before, now) = (self.believed(before, parts), self.believed(now, volume.parts()));
             push_parts(&mut text, &before, &now);
         }
         Ok(text)
     }
 
-    /// Runs in order that lie where data can lie. Only those of a damaged pool are others.
-    fn believed(&self, runs: Vec<Mapping>) -> Vec<Mapping> {
-        let (base, end, mut last) = (self.base_block(), self.end_block.get(), 0);
-        let inside = |run: &Mapping| {
-            run.place == 0 || (run.place >= base && run.place.saturating_add(run.count) <= end)
-        };
+    /// Runs in order that lie where data can lie, as far as a volume of so many parts reaches. Only those of a damaged pool
+    /// are others.
+    fn believed(&self, runs: Vec<Mapping>, parts: u64) -> Vec<Mapping> {
+        let mut last = 0;
         let mut keep = |run: &Mapping| {
-            let keep = run.start >= last && inside(run);
+            let keep = run.start >= last && (run.place == 0 || self.may_hold_data(run.place, run.count));
             last = if keep { run.end() } else { last };
             keep
         };
-        runs.into_iter().filter(|run| keep(run)).collect()
+        let inside = runs.into_iter().filter_map(|run| runs::clip(run, 0, parts));
+        inside.filter(|run| keep(run)).collect()
     }
 }
 

@@ -40,7 +40,7 @@ impl Pool {
 
     /// Blocks that neither data nor nodes can ever have.
     fn fixed_blocks(&self) -> u64 {
-        let base = 2 * self.layout.slot_blocks + self.layout.log_blocks;
+        let base = self.base_block();
         assert!(self.end_block.get() > base, "a pool has room behind its log");
         let groups = (self.end_block.get() - base).div_ceil(GROUP_BLOCKS);
         base + groups * PAGE_PLACES

@@ -11,8 +11,9 @@ use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::Mapping;
 
-/// Groups of which counts are kept at a time: 128 MiB of memory.
-const GROUPS_MAX: usize = 1024;
+/// Groups of which counts are kept at a time: 128 MiB of memory; and while the pool serves: 16 MiB.
+pub(super) const GROUPS_MAX: usize = 1024;
+pub(super) const GROUPS_MAX_SERVING: usize = 128;
 
 /// Counts of the blocks of some groups.
 struct Counts {
@@ -111,15 +112,16 @@ impl Checker<'_> {
         let groups = (end - base).div_ceil(GROUP_BLOCKS);
         let (mut from, mut held, mut used) = (0, 0, 0);
         let mut is_all = true;
+        let away = self.away();
         while from < groups {
-            let mut counts = Counts::new(base, from, groups, GROUPS_MAX);
+            let mut counts = Counts::new(base, from, groups, self.view.groups_max);
             self.count_holders(&mut counts).await?;
             for group in from..counts.until {
+                self.breathe().await?; // There may be many of them, and few nodes.
                 let first = base + group * GROUP_BLOCKS;
                 let length = GROUP_BLOCKS.min(end - first);
-                let empty = Vec::new();
-                let own = counts.groups.get(&group).unwrap_or(&empty);
-                let compared = self.compare_group(first, length, own).await;
+                let own = counts.groups.get(&group).map_or(&[][..], Vec::as_slice);
+                let compared = self.compare_group(first, length, own, &away).await;
                 held += own.iter().filter(|count| **count > 0).count() as u64;
                 match compared {
                     Some(marked) => used += marked,
@@ -136,11 +138,19 @@ impl Checker<'_> {
         Ok(())
     }
 
+    /// Blocks that are marked as in use and to which nothing leads, now.
+    fn away(&self) -> BTreeMap<u64, u64> {
+        match self.view.is_space_of_now {
+            true => self.pool.map.pages().unreachable_runs().into_iter().collect(),
+            false => BTreeMap::new(),
+        }
+    }
+
     /// Adds everybody who leads to blocks of this range.
     async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
         let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root);
         let roots: Vec<u64> = volumes.chain([self.view.shares.root().root, self.view.table.root]).collect();
-        for root in roots.into_iter().filter(|root| self.is_inside(*root, 1)) {
+        for root in roots.into_iter().filter(|root| self.pool.is_inside(*root, 1)) {
             counts.add(root, 1);
         }
         let mut at = 0;
@@ -152,7 +162,7 @@ impl Checker<'_> {
             }
             match self.node(block).await?.1 {
                 Entries::Branch(children) => {
-                    for (_, child) in children.into_iter().filter(|child| self.is_inside(child.1, 1)) {
+                    for (_, child) in children.into_iter().filter(|child| self.pool.is_inside(child.1, 1)) {
                         counts.add(child, 1);
                     }
                 }
@@ -181,29 +191,36 @@ impl Checker<'_> {
     }
 
     /// Compares the blocks of a group; how many are marked as in use, if that can be read.
-    async fn compare_group(&mut self, first: u64, length: u64, held: &[u32]) -> Option<u64> {
+    async fn compare_group(
+        &mut self,
+        first: u64,
+        length: u64,
+        held: &[u32],
+        away: &BTreeMap<u64, u64>,
+    ) -> Option<u64> {
         assert!((1..=GROUP_BLOCKS).contains(&length), "a group has blocks: {length}");
         let others = self.counted_others(first, length).await;
-        let away: BTreeMap<u64, u64> = self.pool.map.pages().unreachable_runs().into_iter().collect();
         let is_away =
             |block: u64| away.range(..=block).next_back().is_some_and(|(start, count)| block < start + count);
-        let page = self.pool.map.run(|pages: &mut Pages| pages.is_used(first)).await;
+        let page = self.pool.map.run(|pages: &mut Pages| pages.marks((first, length))).await;
         if let Err(error) = &page {
             let last = first + length - 1;
             self.report
                 .error(format!("the space map of blocks {first} to {last}: {}", PoolError::from(*error)));
         }
+        let marks = page.ok();
+        let is_empty = held.is_empty() && others.iter().flatten().all(|others| *others == 0);
+        if is_empty && !self.view.is_space_of_now {
+            return marks.map(|_| 0); // Nobody holds anything, and what is marked is not asked about.
+        }
         let (mut marked, mut wrong): (u64, Option<(u64, u64, Wrong)>) = (0, None);
         for at in 0..length {
-            let block = first + at;
-            let holders = held.get(super::super::index(at)).map_or(0, |count| u64::from(*count));
-            let used = match &page {
-                Ok(_) => self.pool.map.pages().is_used(block).ok(),
-                Err(_) => None,
-            };
+            let (block, at) = (first + at, super::super::index(at));
+            let holders = held.get(at).map_or(0, |count| u64::from(*count));
+            let used = marks.as_ref().map(|marks| marks[at]);
             marked += u64::from(used == Some(true));
-            let own_page = at < PAGE_PLACES;
-            let more = others.as_ref().map(|others| others[super::super::index(at)]);
+            let own_page = at < super::super::index(PAGE_PLACES);
+            let more = others.as_ref().map(|others| others[at]);
             let found = self.judge(holders, more, used, own_page, is_away(block));
             wrong = match (wrong, found) {
                 (Some((start, end, what)), Some(same)) if end == block && what == same => {
@@ -216,7 +233,7 @@ impl Checker<'_> {
             };
         }
         self.tell(wrong);
-        page.is_ok().then_some(marked)
+        marks.map(|_| marked)
     }
 
     fn tell(&mut self, wrong: Option<(u64, u64, Wrong)>) {

@@ -1,8 +1,9 @@
 //! Walks everything that a pool holds and compares: who holds what, which blocks are in use, what volumes say.
 //!
 //! What cannot be read or believed is no end of the walk: it is told in the words of those who lose by it, volumes and
-//! their bytes. Memory: some 50 bytes for each node (a hundredth of what the nodes themselves take), a bit for each block
-//! of the pool, and counts for so many blocks at once; a pool that needs more is passed over more often.
+//! their bytes. Memory: some 50 bytes for each node (a hundredth of what the nodes themselves take), and counts for so many
+//! blocks at once, up to 128 MiB and in a serving pool up to 16 MiB, beside the budget of the maps; a pool that needs more
+//! is passed over more often.
 //!
 //! Invariants, besides T9 of the module and those of runs:
 //! - W1. A node is no younger than the one above it, and what it maps is no younger than it.
@@ -24,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Extent, IoError, LocalFuture};
 use varve_format::pdata::node::{Entries, Node};
+use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 use walk::Known;
 
@@ -89,7 +91,9 @@ pub(super) struct View<'a> {
     /// Whether nodes and space map are those of this instant, in memory; else nodes are what lies on the disk, and what is
     /// held must be in use in the space map.
     pub(super) is_space_of_now: bool,
-    /// Called after each node with the number of those that were looked at.
+    /// So many groups of blocks are counted at once.
+    pub(super) groups_max: usize,
+    /// Called before each node and each group of blocks with the number of those that were looked at.
     pub(super) pace: Option<&'a dyn Fn(u64) -> LocalFuture<'a, Result<(), PoolError>>>,
 }
 
@@ -114,7 +118,8 @@ impl Pool {
     pub async fn check(&self) -> Result<PoolReport, PoolError> {
         let volumes = self.volumes.borrow().values().cloned().collect();
         let table = self.table.get();
-        let view = View { volumes, shares: &self.shares, table, is_space_of_now: true, pace: None };
+        let (shares, groups_max) = (&self.shares, counts::GROUPS_MAX);
+        let view = View { volumes, shares, table, is_space_of_now: true, groups_max, pace: None };
         Checker::new(self, view).run().await
     }
 
@@ -299,18 +304,33 @@ impl<'a> Checker<'a> {
             self.doubtful.push((first, blocks));
         }
     }
-
-    /// Blocks that may hold data or nodes.
-    fn is_inside(&self, first: u64, blocks: u64) -> bool {
-        let end = first.checked_add(blocks);
-        first >= self.pool.base_block() && end.is_some_and(|end| end <= self.pool.end_block.get())
-    }
 }
 
 impl Pool {
     /// Block where the groups of the space map begin.
     pub(super) fn base_block(&self) -> u64 {
         2 * self.layout.slot_blocks + self.layout.log_blocks
+    }
+
+    /// Blocks that may hold data or nodes.
+    fn is_inside(&self, first: u64, blocks: u64) -> bool {
+        let end = first.checked_add(blocks);
+        first >= self.base_block() && end.is_some_and(|end| end <= self.end_block.get())
+    }
+
+    /// Whether the data of all these runs lies behind the log and in the pool.
+    pub(super) fn are_inside(&self, runs: &[Mapping]) -> bool {
+        runs.iter().all(|run| run.place == 0 || self.is_inside(run.place, run.count))
+    }
+
+    /// Whether data can lie in these blocks: no page of the space map does.
+    pub(super) fn may_hold_data(&self, first: u64, blocks: u64) -> bool {
+        if !self.is_inside(first, blocks) {
+            return false;
+        }
+        let at = (first - self.base_block()) % GROUP_BLOCKS;
+        // What leaves out the pages' places lies in one group.
+        at >= PAGE_PLACES && at + blocks <= GROUP_BLOCKS
     }
 }
 

@@ -1,13 +1,9 @@
 //! The walk through the nodes of the maps: each is read once, however many lead to it.
 
+use super::super::{PoolError, runs};
 use super::Checker;
 use varve_format::pdata::node::{Entries, Key, Value};
-use varve_format::thin::{Mapping, PART_SIZE, Share};
-
-use super::super::PoolError;
-
-/// More parts no volume has: 1 EiB.
-const PARTS_MAX: u64 = (1 << 60) / PART_SIZE;
+use varve_format::thin::Share;
 
 /// What is known of a node and everything below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,7 +124,7 @@ impl Checker<'_> {
             }
             return Ok(Look::Ended(known));
         }
-        if !self.is_inside(block, 1) {
+        if !self.pool.is_inside(block, 1) {
             return Ok(Look::Ended(self.breaks(block, is_alone, "lies where none can lie")));
         }
         let node = match self.read_node(block).await {
@@ -169,31 +165,21 @@ impl Checker<'_> {
 
     /// The entries of a leaf of a volume's map.
     fn look_at_runs(&mut self, block: u64, generation: u64, entries: &[(Key, Value)], known: Known) -> Known {
-        let mut known = known;
-        for (key, value) in entries {
-            let Ok(run) = Mapping::decode(*key, value) else {
-                return self.breaks(block, false, "says of a run what cannot be");
-            };
-            let is_first = known.first == u64::MAX;
-            if (!is_first && run.start < known.end) || run.birth > generation || run.end() > PARTS_MAX {
-                return self.breaks(
-                    block,
-                    false,
-                    "has runs that overlap (R1), are too young (W1) or lie too far",
-                );
-            }
-            known.first = known.first.min(run.start);
-            known.end = run.end();
-            if run.place == 0 {
-                continue;
-            }
-            if !self.is_inside(run.place, run.count) {
-                return self.breaks(block, false, "maps parts to where no data can lie");
-            }
-            known.mapped += run.count;
-            self.report.runs += 1;
+        let runs = match runs::of_leaf(entries, generation) {
+            Ok(runs) => runs,
+            Err(why) => return self.breaks(block, false, why),
+        };
+        if !self.pool.are_inside(&runs) {
+            return self.breaks(block, false, "maps parts to where no data can lie");
         }
-        known
+        let data = runs.iter().filter(|run| run.place != 0);
+        self.report.runs += data.clone().count() as u64;
+        Known {
+            first: runs.first().map_or(known.first, |run| run.start),
+            end: runs.last().map_or(known.end, |run| run.end()),
+            mapped: data.map(|run| run.count).sum(),
+            ..known
+        }
     }
 
     /// The entries of a leaf of the map of shares, or of the map of volumes, whose keys are much larger.
