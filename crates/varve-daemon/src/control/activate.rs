@@ -81,7 +81,7 @@ impl Control {
         Ok(())
     }
 
-    /// Lets go of one volume.
+    /// Lets go of one volume. An error says that something of it may not be durable; it is not in use any more then either.
     pub(super) async fn deactivate(
         &self,
         group: Uuid,
@@ -89,12 +89,12 @@ impl Control {
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
         let ended = shard.run(async move |_: ShardContext| family::deactivate(volume).await);
-        ended.await.map_err(failures::gone)??;
+        let ended = ended.await.map_err(failures::gone);
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);
             known.thin.remove(&volume);
         }
-        Ok(())
+        ended?
     }
 
     /// All that the volume's shard needs to use it.
