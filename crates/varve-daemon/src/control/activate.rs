@@ -33,6 +33,7 @@ impl Control {
                 self.settle_home(group, volume.id, activated.err());
             });
         }
+        self.ration_for_all(group).await;
         join_all(activations).await;
         self.attach_origins(group).await;
         self.ration(group).await;
@@ -55,9 +56,14 @@ impl Control {
     /// Takes a new volume into use.
     pub(super) async fn activate_new(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {
         let shard = self.place(group, volume.id);
+        if volume.is_pool() {
+            self.ration_for_all(group).await; // Any other new volume has no store yet.
+        }
         let activated = self.activate(group, volume, &shard).await;
         self.settle_home(group, volume.id, activated.clone().err());
-        self.ration(group).await;
+        if volume.is_pool() {
+            self.ration(group).await;
+        }
         if volume.is_pool() && activated.is_ok() {
             self.look_at_pool(group, volume.id).await?;
         }

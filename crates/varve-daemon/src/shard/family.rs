@@ -299,7 +299,12 @@ impl Family {
         let opened = SnapshotStore::open(base, device, arena, clock, self.share.get().store_options()).await;
         let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
         // It may have become another one meanwhile.
-        self.share.get().give(&store).await;
+        let mut given = None;
+        while given != Some(self.share.get()) {
+            let share = self.share.get();
+            share.give(&store).await;
+            given = Some(share);
+        }
         let owner = (self.id, self.control.clone());
         let open = OpenStore::new(recipe.id, recipe.kind, store, owner, &self.context, self.policy.get());
         let mut stores = self.stores.borrow_mut();
