@@ -93,6 +93,7 @@ impl Control {
     /// Begins a rollback unless it has begun, then finishes the one that is under way.
     fn spawn_rollback(&self, rollback: Option<RememberedRollback>, located: &Located, started: &Started) {
         let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
+        let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
         let progress = Arc::clone(&started.progress);
         self.context.spawner().spawn(async move {
             let (mut rollback, mut rest) = (rollback.filter(|rollback| !rollback.begun), REST[0]);
@@ -111,6 +112,7 @@ impl Control {
                         if let Some(begun) = begun {
                             control.remember_rollback(id, begun).await; // J1
                         }
+                        control.learn_of_rollback(group, pool).await;
                         continue;
                     }
                     Err(failure) if control.may_go_on(volume, &failure).await => {
@@ -122,6 +124,15 @@ impl Control {
                 rest = (2 * rest).min(REST[1]);
             }
         });
+    }
+
+    /// What a thin volume lies over may be another snapshot after its rollback.
+    async fn learn_of_rollback(&self, group: Uuid, pool: Option<Uuid>) {
+        if let Some(pool) = pool
+            && let Err(failure) = self.look_at_pool(group, pool).await
+        {
+            tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
+        }
     }
 
     /// J3: whether a rollback that met an error was begun and can be tried again. One whose log failed cannot before
