@@ -5,7 +5,7 @@
 //! - Y4. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
 //!   Only who waits for something to happen is given up.
 
-use super::crowd::Crowd;
+use super::crowd::{Crowd, Guest};
 use futures_util::future::{AbortHandle, abortable, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -122,6 +122,11 @@ impl Background {
             drop(step); // What it holds is let go of before it counts as ended.
             drop(guest);
         });
+    }
+
+    /// Counts somebody who works on the same thing and looks himself whether he is to end (Y4).
+    pub(super) fn enter(&self) -> Guest {
+        self.workers.enter()
     }
 
     /// Ends everything (Y4).

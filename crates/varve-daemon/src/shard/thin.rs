@@ -232,13 +232,15 @@ pub(crate) async fn check(
     progress: &Progress,
 ) -> Result<PoolReport, Failure> {
     let open = pool(id)?;
+    let _guest = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
     let begun = Cell::new(context.clock().now());
     let (clock, begun) = (context.clock(), &begun);
+    // It may have been closed and opened again: what is opened then is another one.
+    let is_served = || here().pool(id).is_some_and(|now| Rc::ptr_eq(&now, &open));
     let pace = |done: u64, total: u64| -> LocalFuture<'_, Result<(), PoolError>> {
         let clock = clock.clone();
         Box::pin(async move {
-            let is_served = here().pools.borrow().contains_key(&id);
-            if progress.is_cancelled() || !is_served {
+            if progress.is_cancelled() || !is_served() {
                 return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
             }
             if done.is_multiple_of(CHECK_DOSE) {
@@ -253,6 +255,9 @@ pub(crate) async fn check(
     let checked = open.pool.check_last_commit(&pace).await;
     if progress.is_cancelled() {
         return Err(Failure::new(Code::JobCancelled, "the check was cancelled"));
+    }
+    if !is_served() {
+        return Err(Failure::new(Code::JobCancelled, "the pool was let go of while it was checked"));
     }
     checked.map_err(|error| failures::pool("the check", &error))
 }
