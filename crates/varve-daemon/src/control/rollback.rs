@@ -8,7 +8,7 @@
 //! - J3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
 use super::find::Located;
-use super::jobs::Started;
+use super::jobs::{SHORT, Started};
 use super::snapshots::snapshot_name;
 use super::{Control, current};
 use crate::failures;
@@ -32,8 +32,6 @@ const ROLLBACK: &str = "rollback";
 const TICK: Duration = Duration::from_millis(2);
 /// How long a rollback rests after an error: at first, and at most.
 const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-/// How long the command waits for a rollback that may be short.
-const SHORT: Duration = Duration::from_millis(500);
 
 impl Control {
     /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
@@ -57,7 +55,8 @@ impl Control {
         }
         let point = self.rollback_point(&located, &name).await?;
         let rollback = remembered(located.volume.id, point);
-        let started = self.start_rollback(ROLLBACK, &request.name, rollback).await;
+        let volumes = [located.volume.id];
+        let started = self.start_job(ROLLBACK, &request.name, &volumes, Vec::new(), Some(rollback)).await;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
         fault::die_at("rollback-remembered");
         self.event(&request.name, "rollback begins");
@@ -170,7 +169,7 @@ impl Control {
             let facts = self.facts(&located).await;
             let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
             let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
-            let Ok(started) = self.start_job(ROLLBACK, &subject, "bytes", &[volume]).await else { continue };
+            let started = self.start_job(ROLLBACK, &subject, &[volume], Vec::new(), None).await;
             self.event(&subject, "a rollback that had been begun goes on");
             self.spawn_rollback(None, &located, &started);
         }
