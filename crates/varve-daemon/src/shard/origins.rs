@@ -119,9 +119,20 @@ pub(crate) async fn attach(
     place: Place,
     control: &ShardHandle,
 ) -> Result<(), Failure> {
-    let open = thin::pool(pool)?;
     let device = reach(context, &place, &origin).await?;
-    open.pool.attach_origin(&origin, &device).map_err(|error| failures::pool("its origin", &error))?;
+    attach_device(context, pool, origin, &device, control).await
+}
+
+/// The same where the origin was reached already.
+pub(super) async fn attach_device(
+    context: &ShardContext,
+    pool: Uuid,
+    origin: Origin,
+    device: &Device,
+    control: &ShardHandle,
+) -> Result<(), Failure> {
+    let open = thin::pool(pool)?;
+    open.pool.attach_origin(&origin, device).map_err(|error| failures::pool("its origin", &error))?;
     for volume in open.pool.list().iter().filter(|volume| thin::is_volume(volume)) {
         let is_served = here().family(thin::volume_id(pool, volume.id)).is_some();
         if !is_served && open.pool.volume(volume.id).is_ok() {

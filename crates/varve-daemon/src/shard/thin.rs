@@ -167,13 +167,17 @@ pub(crate) async fn create(
     over: Option<(Origin, Place)>,
 ) -> Result<(), Failure> {
     let open = pool(recipe.id)?;
-    if let Some((origin, place)) = &over {
-        origins::reach(context, place, origin).await?; // before there is a volume that needs it
-    }
+    let over = match over {
+        // Before there is a volume that needs it.
+        Some((origin, place)) => Some((origin, origins::reach(context, &place, &origin).await?)),
+        None => None,
+    };
     let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
     let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
     match over {
-        Some((origin, place)) => origins::attach(context, recipe.id, origin, place, &recipe.control).await,
+        Some((origin, device)) => {
+            origins::attach_device(context, recipe.id, origin, &device, &recipe.control).await
+        }
         None => enter(&open, &recipe.control, context, number).await,
     }
 }
