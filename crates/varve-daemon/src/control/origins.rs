@@ -81,8 +81,8 @@ impl Control {
             return Err(Failure::new(Code::BadOrigin, message).help("varve pool list"));
         }
         self.check_snapshot(&located, &name).await?;
-        let found =
-            self.facts(&located).await.into_iter().find(|facts| Some(&facts.name) == name.snapshot.as_ref());
+        let own: Vec<String> = name.snapshot.iter().cloned().collect();
+        let found = self.facts_called(&located, &own).await.pop();
         let facts = found.ok_or_else(|| {
             Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}"))
                 .help("varve snap list")

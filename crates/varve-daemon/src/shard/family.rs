@@ -418,7 +418,7 @@ impl Family {
         let stores = self.stores.borrow();
         FamilyFacts {
             traffic: self.counters.now(),
-            snapshots: u32::try_from(self.snapshots().len()).unwrap_or(u32::MAX),
+            snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
             thin,
         }

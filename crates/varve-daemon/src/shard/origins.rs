@@ -62,9 +62,10 @@ fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
 /// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.
 pub(crate) fn name(owner: Uuid, origin: &Origin) -> Option<String> {
     if let Some(open) = here().pool(origin.store) {
-        let list = open.pool.list();
-        let volume = list.iter().find(|volume| is_origin(volume, origin))?;
-        return Some(own_name(volume, &list));
+        let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin))?;
+        let number = volume.name.split_once('@').and_then(|(number, _)| number.parse().ok());
+        let family: Vec<VolumeInfo> = number.and_then(|number| open.pool.info(number)).into_iter().collect();
+        return Some(own_name(&volume, &family));
     }
     let descriptor = here().family(owner)?.open(origin.store)?.store.descriptor(origin.snapshot).ok()?;
     Some(descriptor.name)
@@ -83,8 +84,8 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         Failure::new(Code::VolumeUnusable, message).help("varve snap list")
     };
     if let Some(open) = here().pool(origin.store) {
-        let list = open.pool.list();
-        let volume = list.iter().find(|volume| is_origin(volume, origin)).ok_or_else(lost)?;
+        let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin));
+        let volume = volume.ok_or_else(lost)?;
         let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
         return Ok(read_only(widen(device, context.arena())));
     }
@@ -149,12 +150,10 @@ pub(crate) fn lies_over(
     snapshot: Option<&str>,
 ) -> Result<(u64, Option<Origin>), Failure> {
     let open = thin::pool(pool)?;
-    let list = open.pool.list();
-    let full = snapshot.map(|snapshot| format!("{number}@{snapshot}"));
-    let found = list.iter().find(|volume| match &full {
-        Some(full) => volume.name == *full,
-        None => volume.id == number,
-    });
+    let found = match snapshot {
+        Some(snapshot) => open.pool.named(&format!("{number}@{snapshot}")),
+        None => open.pool.info(number),
+    };
     let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list");
     found.map(|volume| (volume.id, volume.origin)).ok_or_else(missing)
 }

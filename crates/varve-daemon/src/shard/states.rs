@@ -126,6 +126,14 @@ impl Family {
         all
     }
 
+    /// Number of snapshots.
+    pub(super) fn snapshot_count(&self) -> usize {
+        match &self.thin {
+            Some(thin) => thin.snapshot_count(),
+            None => self.stores.borrow().iter().map(|open| open.store.snapshot_count()).sum(),
+        }
+    }
+
     /// Those of `names` that there are, the oldest first; in a pool without a look at all others.
     pub(crate) fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
         match &self.thin {

@@ -298,6 +298,11 @@ impl Thin {
         self.pool().list().iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
     }
 
+    /// Number of snapshots.
+    pub(super) fn snapshot_count(&self) -> usize {
+        self.pool().count_named(&self.full(""))
+    }
+
     /// Those of `names` that there are.
     pub(super) fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
         let prefix = self.full("");
