@@ -7,6 +7,7 @@ use super::groups::{Home, KnownGroup};
 use crate::failures;
 use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
 use futures_util::future::join_all;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -73,12 +74,12 @@ impl Control {
     /// Lets go of every volume of a group.
     pub(super) async fn deactivate_group(&self, group: Uuid) -> Result<(), Failure> {
         let homes: Vec<(Uuid, ShardHandle)> = self.with_group(group, |known| {
-            let is_pool =
-                |id: &Uuid| known.group.logical_volumes().iter().any(|lv| lv.id == *id && lv.is_pool());
+            let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
+            let pools: BTreeSet<Uuid> = pools.map(|pool| pool.id).collect();
             let mut homes: Vec<_> =
                 known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect();
             // What lies over something goes before it.
-            homes.sort_by_key(|(id, _)| !is_pool(id));
+            homes.sort_by_key(|(id, _)| !pools.contains(id));
             homes
         })?;
         for (volume, shard) in homes {

@@ -58,7 +58,7 @@ impl KnownGroup {
     }
 
     /// Pools in use, and where they are.
-    fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
+    pub(super) fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
         let pools = self.group.logical_volumes().iter().filter(|volume| volume.is_pool());
         let home = |id: Uuid| self.homes.get(&id).filter(|home| home.unusable.is_none());
         pools.filter_map(|pool| Some((pool.id, home(pool.id)?.shard.clone()))).collect()
