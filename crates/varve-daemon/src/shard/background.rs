@@ -20,9 +20,14 @@ use varve_target::snapshot::StoreError;
 /// The least rest after a dose.
 const REST_MIN: Duration = Duration::from_micros(200);
 /// Doses rest so many times as long as they took (Y3).
-const REST_FACTOR: u32 = 9;
+pub(super) const REST_FACTOR: u32 = 9;
 /// How long they rest when one found no room.
 const REST_FULL: Duration = Duration::from_millis(100);
+
+/// How long to rest after a dose that took so long: `factor` times that, and not next to nothing.
+pub(super) fn rest_after(took: Duration, factor: u32) -> Duration {
+    (took * factor).max(REST_MIN)
+}
 
 /// How a dose ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,7 +167,7 @@ impl Background {
         self.work(async move || {
             let begun = clock.now();
             let least = match dose().await {
-                Dose::More => REST_MIN,
+                Dose::More => Duration::ZERO,
                 Dose::NoRoom => REST_FULL,
                 end @ (Dose::Done | Dose::Failed(_)) => {
                     if let Dose::Failed(error) = end {
@@ -172,7 +177,7 @@ impl Background {
                     return None;
                 }
             };
-            Some((clock.now().since(begun) * REST_FACTOR).max(least)) // Y3
+            Some(rest_after(clock.now().since(begun), REST_FACTOR).max(least)) // Y3
         });
     }
 }

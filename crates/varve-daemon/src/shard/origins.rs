@@ -4,6 +4,7 @@
 //! Invariant A1: an origin is a read-only snapshot with the number and the date that the pool remembers; so nobody ever
 //! sees what another snapshot holds.
 
+use super::background::rest_after;
 use super::open_pool::OpenPool;
 use super::states::Target;
 use super::{here, thin};
@@ -17,8 +18,8 @@ use varve_block::{Device, read_only, widen};
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
 
-/// The least rest after a dose of copying.
-const REST_MIN: Duration = Duration::from_micros(200);
+/// After a dose of copying it rests so many times as long as that took.
+const REST_FACTOR: u32 = 1;
 
 /// How long copying rests when the pool has no room, and how often in a row before it gives up.
 const REST_FULL: Duration = Duration::from_millis(200);
@@ -183,6 +184,6 @@ pub(crate) async fn flatten(
             None => return Ok(()),
             Some(how_far) => progress.report(how_far.done, how_far.total),
         }
-        clock.sleep(clock.now().since(begun).max(REST_MIN)).await;
+        clock.sleep(rest_after(clock.now().since(begun), REST_FACTOR)).await;
     }
 }

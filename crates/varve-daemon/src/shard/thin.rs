@@ -5,6 +5,7 @@
 //! - N1. A snapshot of volume N is called `N@NAME` in the pool; a volume's name has no `@`.
 //! - N2. The identity of a volume of a pool is the pool's plus the volume's number.
 
+use super::background::{REST_FACTOR, rest_after};
 use super::family::{Family, Recipe, device_of};
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
@@ -15,7 +16,6 @@ use crate::failures;
 use crate::jobs::Progress;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError, LocalFuture};
@@ -226,8 +226,6 @@ pub(crate) async fn diff(id: Uuid, one: State, two: State) -> Result<(Vec<Extent
 
 /// Nodes that a check looks at between two rests.
 const CHECK_DOSE: u64 = 32;
-/// It rests so many times as long as it took for them, and at least so long.
-const CHECK_REST: (u32, Duration) = (9, Duration::from_micros(200));
 
 /// Checks the last commit of a pool in doses, and tells how far it is.
 pub(crate) async fn check(
@@ -249,8 +247,7 @@ pub(crate) async fn check(
             }
             if done.is_multiple_of(CHECK_DOSE) {
                 progress.report(done, total);
-                let (factor, least) = CHECK_REST;
-                clock.sleep((clock.now().since(begun.get()) * factor).max(least)).await;
+                clock.sleep(rest_after(clock.now().since(begun.get()), REST_FACTOR)).await;
                 begun.set(clock.now());
             }
             Ok(())
