@@ -22,7 +22,7 @@ pub(crate) struct Load {
     pub(crate) random: bool,
 }
 
-/// All loads: the one of the seed first.
+/// All loads: the one that others have published first.
 pub(crate) const LOADS: [Load; 3] = [
     Load { name: "sequential 1 MiB", block: 1 << 20, depth: 1, random: false },
     Load { name: "random 64 KiB QD8", block: 64 << 10, depth: 8, random: true },

@@ -134,7 +134,7 @@ impl Family {
         }
     }
 
-    /// Those of `names` that there are, the oldest first; in a pool without a look at all others.
+    /// Those of `names` that there are: of a thin volume in the order of `names`, else the oldest first.
     pub(crate) fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
         match &self.thin {
             Some(thin) => thin.snapshots_called(names),
