@@ -315,6 +315,14 @@ impl Family {
         Ok(())
     }
 
+    /// Lets all requests of a volume without stores fail from now on.
+    #[cfg(test)]
+    pub(crate) async fn fail(&self) {
+        let broken = varve_target::ErrorTarget::new(self.size(), 4096, IoError::Medium);
+        self.base.replace(Device::new(broken));
+        self.turn_top().await.expect("there are no stores");
+    }
+
     /// Bytes of the volume.
     pub(super) fn size(&self) -> u64 {
         self.base.borrow().shape().size
