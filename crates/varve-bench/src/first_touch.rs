@@ -2,7 +2,7 @@
 
 use crate::place::Noise;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use varve_block::{Arena, Clock, Device, Durability, IoError};
+use varve_block::{Arena, Bytes, Clock, Device, Durability, IoError};
 
 /// Bytes of a chunk, the unit in which snapshots keep old content.
 pub(crate) const CHUNK: u64 = 64 << 10;
@@ -22,7 +22,7 @@ pub(crate) struct Load {
     pub(crate) random: bool,
 }
 
-/// All loads: the one of the seed first.
+/// All loads: the one that others have published first.
 pub(crate) const LOADS: [Load; 3] = [
     Load { name: "sequential 1 MiB", block: 1 << 20, depth: 1, random: false },
     Load { name: "random 64 KiB QD8", block: 64 << 10, depth: 8, random: true },
@@ -84,19 +84,30 @@ pub(crate) async fn write_places(
     Noise(1).fill(&mut data);
     let data = data.freeze();
     let began = clock.now();
+    write_all(device, &data, places.iter().copied(), depth).await?;
+    device.flush().await?;
+    let seconds = clock.now().since(began).as_secs_f64();
+    Ok((places.len() * block) as f64 / seconds)
+}
+
+/// Writes `data` to each of `places`, `depth` at a time.
+pub(crate) async fn write_all(
+    device: &Device,
+    data: &Bytes,
+    places: impl Iterator<Item = u64>,
+    depth: usize,
+) -> Result<(), IoError> {
     let mut flying = FuturesUnordered::new();
     for place in places {
         if flying.len() == depth {
             flying.next().await.transpose()?;
         }
-        flying.push(device.write(*place, data.clone(), Durability::Volatile));
+        flying.push(device.write(place, data.clone(), Durability::Volatile));
     }
     while let Some(outcome) = flying.next().await {
         outcome?;
     }
-    device.flush().await?;
-    let seconds = clock.now().since(began).as_secs_f64();
-    Ok((places.len() * block) as f64 / seconds)
+    Ok(())
 }
 
 /// Reads `block` bytes at each of `places`, `depth` at a time; says how many bytes a second that made.

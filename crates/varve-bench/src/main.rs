@@ -1,4 +1,4 @@
-//! The tables of the seed documents rerun, beside the peers.
+//! Tables that others have published, measured again, and ones of our own; beside the peers.
 
 mod client;
 mod cpu;

@@ -72,10 +72,7 @@ impl Peer {
         let program = find(self.program()).ok_or("not installed")?;
         let socket = directory.join(format!("{}.sock", self.program()));
         let log = directory.join(format!("{}.log", self.program()));
-        let mut arguments = self.arguments(cache, file, &socket, directory)?;
-        if let Some(word) = arguments.iter_mut().find(|word| *word == "raw") {
-            format.clone_into(word);
-        }
+        let arguments = self.arguments(cache, file, format, &socket, directory)?;
         let mut server = Server::start(&program, &arguments, &log)?;
         if self == Peer::NbdServer {
             server.follow(&directory.join(PID_FILE))?;
@@ -89,6 +86,7 @@ impl Peer {
         self,
         cache: Cache,
         file: &Path,
+        format: &str,
         socket: &Path,
         directory: &Path,
     ) -> Result<Vec<String>, String> {
@@ -106,7 +104,7 @@ impl Peer {
             }
             Peer::QemuNbd => {
                 let cache = if direct { "--cache=none --aio=io_uring" } else { "--cache=writeback" };
-                format!("-k {socket} -f raw -t -e 8 {cache} {file}")
+                format!("-k {socket} -f {format} -t -e 8 {cache} {file}")
             }
             Peer::QemuStorageDaemon => {
                 let cache = if direct { "cache.direct=on,aio=io_uring" } else { "cache.direct=off" };
@@ -143,7 +141,7 @@ mod tests {
     fn the_reference_server_gets_its_configuration_as_a_file() {
         let directory = tempfile::tempdir().expect("a directory");
         let arguments = Peer::NbdServer
-            .arguments(Cache::Buffered, Path::new("/f"), Path::new("/s"), directory.path())
+            .arguments(Cache::Buffered, Path::new("/f"), "raw", Path::new("/s"), directory.path())
             .expect("arguments");
         let configuration = fs::read_to_string(&arguments[1]).expect("a configuration");
         assert_eq!(arguments.len(), 4);

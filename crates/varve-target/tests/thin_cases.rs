@@ -723,6 +723,9 @@ fn snapshots_are_called_after_the_number_of_their_volume() {
         drop((device, pool));
         let pool = open(disk.device(&world), &world).await;
         assert!(pool.list().iter().any(|volume| volume.name == long), "it is read again");
+        assert_eq!(["1@", "0@", "7@"].map(|start| pool.count_named(start)), [1, 1, 0]);
+        assert_eq!(pool.info(one).map(|volume| volume.name).as_deref(), Some("one"));
+        assert_eq!(pool.info(99), None);
         sound(&pool).await;
     });
 }

@@ -55,7 +55,7 @@ fn volumes(results: &Results) -> String {
     }
     let mut text = format!(
         "A volume of a pool beside a linear volume that is written in full, in one daemon, in turns. LVM2's thin \
-         volumes had 0.41 to 0.5 in the seed's measurement of linear writes to fresh space. The others are served by \
+         volumes had 0.41 to 0.5 in an earlier measurement of linear writes to fresh space. The others are served by \
          qemu-nbd: a raw file written in full, which is their thick one, a qcow2 file with an internal snapshot, and a \
          sparse file on XFS with a reflinked copy as its snapshot.\n\n{}",
         table.finish()

@@ -4,7 +4,7 @@
 //! The ten million are made by writes of 4 KiB to every other part of a volume, so that no two of them are one run. What
 //! they write does not count and is left out below the pool: the metadata is what is measured, and is all there.
 
-use crate::first_touch::read_places;
+use crate::first_touch::{read_places, write_all};
 use crate::machine::{Machine, file_system};
 use crate::options::{Medium, Options};
 use crate::place::{Noise, Place};
@@ -13,13 +13,12 @@ use crate::sheet::Sheet;
 use crate::stats::percentile;
 use crate::tables::management::{REGION, around, in_background, open, write_until};
 use crate::tables::stage::Surroundings;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use std::cell::Cell;
 use std::fs;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{
-    BlockDevice, Buffer, Checked, Completion, Device, Durability, GIB, Io, IoError, Shape, StatusFuture,
+    BlockDevice, Buffer, Checked, Completion, Device, Durability, GIB, Io, Shape, StatusFuture,
 };
 use varve_block::{Extent, KIB};
 use varve_os::{ShardContext, Shards, ShardsConfig};
@@ -152,19 +151,9 @@ async fn write_places(
     around: &Surroundings,
     places: impl Iterator<Item = u64>,
 ) -> Result<f64, String> {
-    let told = |error: IoError| error.to_string();
     let data = around.arena.take_zeroed(usize::try_from(PART).expect("it is small")).freeze();
     let began = around.clock.now();
-    let mut flying = FuturesUnordered::new();
-    for place in places {
-        if flying.len() == DEPTH {
-            flying.next().await.transpose().map_err(told)?;
-        }
-        flying.push(device.write(place, data.clone(), Durability::Volatile));
-    }
-    while let Some(outcome) = flying.next().await {
-        outcome.map_err(told)?;
-    }
+    write_all(device, &data, places, DEPTH).await.map_err(|error| error.to_string())?;
     Ok(around.clock.now().since(began).as_secs_f64())
 }
 

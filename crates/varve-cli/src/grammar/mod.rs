@@ -133,12 +133,14 @@ pub(crate) enum Noun {
     Daemon(DaemonOptions),
     /// Check disks that no daemon holds; changes nothing.
     Check(CheckOptions),
-    /// Print the descriptions on disks that no daemon holds.
+    /// Print the descriptions of groups on disks that no daemon holds, the metadata of a snapshot store or a pool, or in
+    /// which bytes two volumes differ.
     Dump(DumpOptions),
-    /// Write a group's description back to disks that hold none any more, or the metadata of a snapshot store anew;
-    /// on disks that no daemon holds.
+    /// Write a group's description back to disks that hold none any more, or the metadata of a snapshot store or a pool
+    /// anew; on disks that no daemon holds.
     Restore(RestoreOptions),
-    /// Mend labels and descriptions on disks that no daemon holds, or make a new copy of a damaged snapshot store.
+    /// Mend labels and descriptions on disks that no daemon holds, or make a new copy of a damaged snapshot store, or of
+    /// the metadata of a damaged pool.
     Repair(RepairOptions),
     /// Print completions for a shell.
     Completions {

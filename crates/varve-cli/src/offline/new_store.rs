@@ -13,10 +13,8 @@ use serde::Serialize;
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure, Finding, Plan};
 use varve_block::Access;
+use varve_target::snapshot::STORE_TEXT_TITLE;
 use varve_target::thin::{POOL_TEXT_TITLE, Restored};
-
-/// The first line of every text that `varve dump --store` prints.
-const STORE_TEXT_TITLE: &str = "varve-exception-store 1";
 
 /// What was done.
 #[derive(Serialize)]

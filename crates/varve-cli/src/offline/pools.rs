@@ -4,10 +4,10 @@
 //! - P1. The old metadata is put aside, durably, before anything of the pool is written.
 
 use super::damage;
-use super::renew::{Renewed, Wish, commit, io, kept_name};
+use super::renew::{Renewed, Wish, commit, io, is_kept_name, kept_name};
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Code, Failure, Finding, Plan as ShownPlan, SnapshotDiff};
-use varve_block::Device;
+use varve_block::{Device, Extent};
 use varve_daemon::shown_plan;
 use varve_os::ShardContext;
 use varve_target::thin::{
@@ -117,15 +117,16 @@ pub(super) async fn dump(
 ) -> Result<Option<String>, Failure> {
     let (arena, clock) = (context.arena(), context.clock());
     let Some((at, volume)) = find_volume(survey, name) else { return Ok(None) };
-    let found = device_of(&survey.groups[at], &volume);
-    let mut device = match found {
-        Err(_) if !volume.is_pool() => return Ok(None),
-        found => found?,
-    };
+    // What any other volume holds is its owner's, and is not asked what it may be.
+    let may_be_kept = volume.stores().next().is_none() && is_kept_name(&volume.name);
+    if !volume.is_pool() && !may_be_kept {
+        return Ok(None);
+    }
+    let mut device = device_of(&survey.groups[at], &volume)?;
     if !volume.is_pool() {
         match kept_pool(&device, &arena).await {
             Ok(kept) => device = kept,
-            Err(PoolError::Format(_)) => return Ok(None), // It is some other volume.
+            Err(PoolError::Format(_)) => return Ok(None), // It is a store that was put aside.
             Err(error) => return Err(unreadable(name, &error)),
         }
     }
@@ -234,7 +235,7 @@ fn plan_kept(
     Ok((planned, name))
 }
 
-/// In which bytes two volumes of one pool differ.
+/// In which bytes two volumes of one pool differ. A pool that cannot be read is told of only if no other one holds both.
 pub(super) async fn delta(
     context: &ShardContext,
     disks: Vec<Disk>,
@@ -246,29 +247,52 @@ pub(super) async fn delta(
             Failure::new(Code::BadName, format!("{name}: {error}")).help("VG/LV or VG/LV@SNAP")
         })
     };
-    let (first, second) = (parse(one)?, parse(two)?);
+    let parsed = (parse(one)?, parse(two)?);
+    if parsed.0.group != parsed.1.group {
+        let message = format!("{one} and {two} are in two groups, and a pool is in one");
+        return Err(
+            Failure::new(Code::Usage, message).help("only volumes and snapshots of one pool are compared")
+        );
+    }
     let survey = scan(disks, &context.arena()).await;
-    let own = |name: &VolumeName| (name.volume.clone(), name.snapshot.clone());
-    for open in survey.groups.iter().filter(|open| open.group().name() == first.group) {
+    let mut unread = None;
+    for open in survey.groups.iter().filter(|open| open.group().name() == parsed.0.group) {
         for pool in open.group().logical_volumes().iter().filter(|volume| volume.is_pool()) {
-            let device = device_of(open, pool)?;
-            let compared =
-                compare_volumes(&device, &context.arena(), &context.clock(), own(&first), own(&second)).await;
-            let extents = match compared {
-                Err(PoolError::NotFound) => continue,
-                Err(error) => {
-                    return Err(unreadable(&format!("{}/{}", open.group().name(), pool.name), &error));
+            let (extents, exact) = match delta_in(context, open, pool, &parsed).await {
+                Ok(Some(compared)) => compared,
+                Ok(None) => continue,
+                Err(failure) => {
+                    unread = unread.or(Some(failure));
+                    continue;
                 }
-                Ok(extents) => extents,
             };
             let bytes = extents.iter().map(|extent| extent.length).sum();
             let shown =
                 extents.iter().map(|extent| ByteExtent { offset: extent.offset, length: extent.length });
             let extents = shown.collect();
-            return Ok(SnapshotDiff { from: one.clone(), to: two.clone(), exact: true, bytes, extents });
+            return Ok(SnapshotDiff { from: one.clone(), to: two.clone(), exact, bytes, extents });
         }
     }
-    let message = format!("no pool on these disks holds both {one} and {two}");
-    Err(Failure::new(Code::VolumeNotFound, message)
-        .help("name all disks of the group; only volumes and snapshots of one pool are compared"))
+    let missing = || {
+        let message = format!("no pool on these disks holds both {one} and {two}");
+        Failure::new(Code::VolumeNotFound, message)
+            .help("name all disks of the group; only volumes and snapshots of one pool are compared")
+    };
+    Err(unread.unwrap_or_else(missing))
+}
+
+/// The same in one pool, and whether none of it is there without need; none if the pool does not hold both.
+async fn delta_in(
+    context: &ShardContext,
+    open: &OpenGroup,
+    pool: &LogicalVolume,
+    (one, two): &(VolumeName, VolumeName),
+) -> Result<Option<(Vec<Extent>, bool)>, Failure> {
+    let device = device_of(open, pool)?;
+    let own = |name: &VolumeName| (name.volume.clone(), name.snapshot.clone());
+    match compare_volumes(&device, &context.arena(), &context.clock(), own(one), own(two)).await {
+        Ok(compared) => Ok(Some(compared)),
+        Err(PoolError::NotFound) => Ok(None),
+        Err(error) => Err(unreadable(&format!("{}/{}", open.group().name(), pool.name), &error)),
+    }
 }

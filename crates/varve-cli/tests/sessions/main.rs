@@ -2,6 +2,7 @@
 
 mod caches;
 mod client;
+mod dumps;
 mod harness;
 mod mending;
 mod pool_jobs;

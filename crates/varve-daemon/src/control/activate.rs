@@ -7,6 +7,7 @@ use super::groups::{Home, KnownGroup};
 use crate::failures;
 use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
 use futures_util::future::join_all;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -33,6 +34,7 @@ impl Control {
                 self.settle_home(group, volume.id, activated.err());
             });
         }
+        self.ration_for_all(group).await;
         join_all(activations).await;
         self.attach_origins(group).await;
         self.ration(group).await;
@@ -55,9 +57,14 @@ impl Control {
     /// Takes a new volume into use.
     pub(super) async fn activate_new(&self, group: Uuid, volume: &LogicalVolume) -> Result<(), Failure> {
         let shard = self.place(group, volume.id);
+        if volume.is_pool() {
+            self.ration_for_all(group).await; // Any other new volume has no store yet.
+        }
         let activated = self.activate(group, volume, &shard).await;
         self.settle_home(group, volume.id, activated.clone().err());
-        self.ration(group).await;
+        if volume.is_pool() {
+            self.ration(group).await;
+        }
         if volume.is_pool() && activated.is_ok() {
             self.look_at_pool(group, volume.id).await?;
         }
@@ -67,12 +74,12 @@ impl Control {
     /// Lets go of every volume of a group.
     pub(super) async fn deactivate_group(&self, group: Uuid) -> Result<(), Failure> {
         let homes: Vec<(Uuid, ShardHandle)> = self.with_group(group, |known| {
-            let is_pool =
-                |id: &Uuid| known.group.logical_volumes().iter().any(|lv| lv.id == *id && lv.is_pool());
+            let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
+            let pools: BTreeSet<Uuid> = pools.map(|pool| pool.id).collect();
             let mut homes: Vec<_> =
                 known.homes.iter().map(|(volume, home)| (*volume, home.shard.clone())).collect();
             // What lies over something goes before it.
-            homes.sort_by_key(|(id, _)| !is_pool(id));
+            homes.sort_by_key(|(id, _)| !pools.contains(id));
             homes
         })?;
         for (volume, shard) in homes {
@@ -81,7 +88,7 @@ impl Control {
         Ok(())
     }
 
-    /// Lets go of one volume.
+    /// Lets go of one volume. An error says that something of it may not be durable; it is not in use any more then either.
     pub(super) async fn deactivate(
         &self,
         group: Uuid,
@@ -89,12 +96,12 @@ impl Control {
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
         let ended = shard.run(async move |_: ShardContext| family::deactivate(volume).await);
-        ended.await.map_err(failures::gone)??;
+        let ended = ended.await.map_err(failures::gone);
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);
             known.thin.remove(&volume);
         }
-        Ok(())
+        ended?
     }
 
     /// All that the volume's shard needs to use it.

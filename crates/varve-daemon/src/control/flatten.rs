@@ -3,13 +3,12 @@
 //! Invariant F1: it can be taken up again after a restart: what is remembered is the volume's number, and what was copied
 //! is not copied again.
 
-use super::jobs::Started;
+use super::jobs::{SHORT, Started};
 use super::{Control, current};
 use crate::failures;
 use crate::shard::origins;
 use crate::state::{RememberedJob, RememberedTarget};
 use std::sync::Arc;
-use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Flatten, Job, Plan};
 use varve_os::{ShardContext, ShardHandle};
@@ -18,8 +17,6 @@ use varve_vg::size::format_size;
 
 /// The kind of a job that copies what a volume lies over.
 pub(super) const FLATTEN: &str = "flatten";
-/// How long the command waits for one that may be short.
-const SHORT: Duration = Duration::from_millis(500);
 
 impl Control {
     /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool; the answer is a job.
@@ -48,7 +45,7 @@ impl Control {
         }
         let target = RememberedTarget { volume: located.volume.id, store: pool, number, size: origin.bytes };
         let subject = name.to_string();
-        let started = self.start_job_on(FLATTEN, &subject, &[located.volume.id], vec![target]).await;
+        let started = self.start_job(FLATTEN, &subject, &[located.volume.id], vec![target], None).await;
         let id = started.id;
         self.event(&subject, "a copy of what it lies over begins");
         self.spawn_flattening(located.home.clone(), (pool, number), subject, &started);

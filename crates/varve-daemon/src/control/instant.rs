@@ -36,11 +36,12 @@ impl Control {
             for (batch, _) in batches.iter().zip(&outcomes).filter(|(_, outcome)| outcome.is_ok()) {
                 self.take_back(batch).await;
             }
+            if let Some((place, error)) = cause(&outcomes) {
+                return Err(failures::store(&batches[place].volume.to_string(), &error));
+            }
             for (batch, outcome) in batches.iter().zip(outcomes) {
-                match outcome {
-                    Ok(()) => {}
-                    Err((StoreError::NoSpace, seen)) => self.grow(batch, seen).await?,
-                    Err((error, _)) => return Err(failures::store(&batch.volume.to_string(), &error)),
+                if let Err((_, seen)) = outcome {
+                    self.grow(batch, seen).await?;
                 }
             }
         }
@@ -127,6 +128,17 @@ impl Control {
     }
 }
 
+/// Which batch is why a set was not made, and its error; none if no more is missing than space. A batch is busy also when
+/// another one did not come.
+fn cause(outcomes: &[Result<(), (StoreError, u64)>]) -> Option<(usize, StoreError)> {
+    let errors = || {
+        let errors = outcomes.iter().enumerate();
+        errors.filter_map(|(place, outcome)| outcome.err().map(|(error, _)| (place, error)))
+    };
+    let own = errors().find(|(_, error)| !matches!(error, StoreError::Busy | StoreError::NoSpace));
+    own.or_else(|| errors().find(|(_, error)| *error == StoreError::Busy))
+}
+
 /// Claims one volume, freezes it when all volumes are claimed, and makes its snapshots when all are frozen. Snapshot N goes to store N of
 /// `stores`, or all go to the store of the dependent ones if none is named.
 async fn make_of_one(
@@ -180,4 +192,20 @@ async fn make_of_one(
         }
     }
     Err(failed(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_that_is_not_made_is_told_with_the_error_of_the_batch_that_has_one() {
+        let failed = |error| Err((error, 0));
+        let (busy, full, gone) =
+            (failed(StoreError::Busy), failed(StoreError::NoSpace), failed(StoreError::NotFound));
+        assert_eq!(cause(&[busy, busy, gone]), Some((2, StoreError::NotFound)), "the others waited for it");
+        assert_eq!(cause(&[full, gone]), Some((1, StoreError::NotFound)));
+        assert_eq!(cause(&[Ok(()), busy]), Some((1, StoreError::Busy)));
+        assert_eq!(cause(&[full, Ok(()), full]), None, "they grow");
+    }
 }

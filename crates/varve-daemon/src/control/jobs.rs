@@ -13,6 +13,9 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
 
+/// How long a command waits for its job, which may be short.
+pub(super) const SHORT: Duration = Duration::from_millis(500);
+
 /// A job that was started, for its worker.
 pub(super) struct Started {
     pub(super) id: u64,
@@ -20,54 +23,27 @@ pub(super) struct Started {
 }
 
 impl Control {
-    /// Starts a job on `volumes`, remembered before this returns.
+    /// Starts a job on `volumes`, counted in bytes, remembered before this returns with the snapshots that it concerns and
+    /// with what a rollback is to do.
     pub(super) async fn start_job(
-        &self,
-        kind: &str,
-        subject: &str,
-        unit: &str,
-        volumes: &[Uuid],
-    ) -> Result<Started, Failure> {
-        let id = self.next_job();
-        let started = self.register_job(id, kind, subject, unit, volumes, self.now());
-        self.remember_job(id, kind, subject, Vec::new());
-        self.save_or_warn().await;
-        Ok(started)
-    }
-
-    /// Starts a job on `targets`, counted in bytes, remembered before this returns.
-    pub(super) async fn start_job_on(
         &self,
         kind: &str,
         subject: &str,
         volumes: &[Uuid],
         targets: Vec<RememberedTarget>,
+        rollback: Option<RememberedRollback>,
     ) -> Started {
         let id = self.next_job();
         let started = self.register_job(id, kind, subject, "bytes", volumes, self.now());
-        self.remember_job(id, kind, subject, targets);
+        self.remember_job(id, kind, subject, targets, rollback);
         self.save_or_warn().await;
-        started
-    }
-
-    /// The same for a rollback: what it is to do is remembered with it.
-    pub(super) async fn start_rollback(
-        &self,
-        kind: &str,
-        subject: &str,
-        rollback: RememberedRollback,
-    ) -> Started {
-        let id = self.next_job();
-        let started = self.register_job(id, kind, subject, "bytes", &[rollback.target.volume], self.now());
-        self.remember_job(id, kind, subject, Vec::new());
-        self.remember_rollback(id, rollback).await; // both before anything is saved
         started
     }
 
     /// Remembers that `targets` are being removed; the number of the job. It is not durable yet.
     pub(super) fn remember_removal(&self, subject: &str, targets: Vec<RememberedTarget>) -> u64 {
         let id = self.next_job();
-        self.remember_job(id, super::removal::REMOVE, subject, targets);
+        self.remember_job(id, super::removal::REMOVE, subject, targets, None);
         id
     }
 
@@ -83,9 +59,16 @@ impl Control {
         remembered.last_job
     }
 
-    fn remember_job(&self, id: u64, kind: &str, subject: &str, targets: Vec<RememberedTarget>) {
+    fn remember_job(
+        &self,
+        id: u64,
+        kind: &str,
+        subject: &str,
+        targets: Vec<RememberedTarget>,
+        rollback: Option<RememberedRollback>,
+    ) {
         let (kind, subject, started) = (kind.to_owned(), subject.to_owned(), self.now());
-        let job = RememberedJob { id, kind, subject, started, targets, rollback: None };
+        let job = RememberedJob { id, kind, subject, started, targets, rollback };
         self.remembered.borrow_mut().jobs.push(job);
     }
 

@@ -33,6 +33,8 @@ mod snapshots;
 mod stale;
 mod start;
 mod store;
+#[cfg(test)]
+mod tests;
 mod thin;
 mod volumes;
 

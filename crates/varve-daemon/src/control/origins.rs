@@ -58,7 +58,7 @@ impl KnownGroup {
     }
 
     /// Pools in use, and where they are.
-    fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
+    pub(super) fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
         let pools = self.group.logical_volumes().iter().filter(|volume| volume.is_pool());
         let home = |id: Uuid| self.homes.get(&id).filter(|home| home.unusable.is_none());
         pools.filter_map(|pool| Some((pool.id, home(pool.id)?.shard.clone()))).collect()
@@ -81,8 +81,8 @@ impl Control {
             return Err(Failure::new(Code::BadOrigin, message).help("varve pool list"));
         }
         self.check_snapshot(&located, &name).await?;
-        let found =
-            self.facts(&located).await.into_iter().find(|facts| Some(&facts.name) == name.snapshot.as_ref());
+        let own: Vec<String> = name.snapshot.iter().cloned().collect();
+        let found = self.facts_called(&located, &own).await.pop();
         let facts = found.ok_or_else(|| {
             Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}"))
                 .help("varve snap list")

@@ -73,24 +73,26 @@ impl Control {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--when-full, --pause-timeout or --auto-extend"));
         }
-        let policy = changed(located.volume.store_policy.unwrap_or_default(), &request.snapshot_policy)?;
-        match self.declare(&located, policy, request.dry_run).await? {
+        match self.declare(&located, &request.snapshot_policy, request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_volume(text).await.map(Changed::Done),
         }
     }
 
-    /// Declares a policy for a volume or a pool; with `dry_run` only the plan of it.
+    /// Changes the policy of a volume or a pool by `words`; with `dry_run` only the plan of it.
     pub(super) async fn declare(
         &self,
         located: &Located,
-        policy: StorePolicy,
+        words: &PolicyWords,
         dry_run: bool,
     ) -> Result<Option<Plan>, Failure> {
-        let (id, volume) = (located.volume.id, located.volume.name.clone());
+        let id = located.volume.id;
         let commits = self.commits().await;
-        let words = format!("policy of {volume} changed");
-        let planned = commits.plan(located.group, Change::SetStorePolicy { volume, policy }, &words)?;
+        // As the group says it is now: somebody may have changed it since it was found.
+        let (_, entry) = self.entry_of(id)?;
+        let policy = changed(entry.store_policy.unwrap_or_default(), words)?;
+        let (volume, title) = (entry.name.clone(), format!("policy of {} changed", entry.name));
+        let planned = commits.plan(located.group, Change::SetStorePolicy { volume, policy }, &title)?;
         if dry_run {
             return Ok(Some(shown(&planned)));
         }

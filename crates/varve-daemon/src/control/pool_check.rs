@@ -2,19 +2,17 @@
 //!
 //! Invariant C1: a check changes nothing; so a restart forgets it.
 
+use super::jobs::SHORT;
 use super::{Control, current};
 use crate::failures;
 use crate::shard::thin;
 use std::sync::Arc;
-use std::time::Duration;
 use varve_api::{Code, Failure, Job};
 use varve_os::ShardContext;
 use varve_target::thin::PoolReport;
 
 /// The kind of a job that checks a pool.
 pub(super) const CHECK: &str = "pool-check";
-/// How long the command waits for a check that may be short.
-const SHORT: Duration = Duration::from_millis(500);
 /// So many findings are told one by one.
 const TOLD_MAX: usize = 20;
 

@@ -130,8 +130,7 @@ impl Control {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--when-full, --pause-timeout, --auto-extend, --discards or --over-commit"));
         }
-        let policy = changed(located.volume.store_policy.unwrap_or_default(), &request.policy)?;
-        match self.declare(&located, policy, request.dry_run).await? {
+        match self.declare(&located, &request.policy, request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_pool(text).await.map(Changed::Done),
         }

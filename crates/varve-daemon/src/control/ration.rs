@@ -3,7 +3,8 @@
 //! Invariants:
 //! - R1. The shares of all stores and pools of a group are together its budget at most, unless there are so many that
 //!   each has only the least.
-//! - R2. What is about to be opened is counted before it is: the others give up what it gets.
+//! - R2. What is about to be opened is counted before it is: the others give up what it gets. So is all that may be opened
+//!   at the same time; what of that cannot be used then is left out again.
 
 use super::Control;
 use super::change::shown as shown_plan;
@@ -74,7 +75,16 @@ impl Control {
 
     /// Gives everybody of a group his share.
     pub(super) async fn ration(&self, group: Uuid) {
-        let rations = self.rations(group);
+        self.give(group, self.rations(group)).await;
+    }
+
+    /// The same as if everything in the group were in use, before something comes to be (R2).
+    pub(super) async fn ration_for_all(&self, group: Uuid) {
+        let all = self.with_group(group, |known| shares(known, |_| true));
+        self.give(group, all.unwrap_or_default()).await;
+    }
+
+    async fn give(&self, group: Uuid, rations: Shares) {
         let told = self.by_shard(group).into_iter().map(async |(shard, volumes)| {
             let shares = volumes.into_iter().filter_map(|id| Some((id, *rations.get(&id)?))).collect();
             // A shard that is gone has nobody to give a share to.
@@ -120,7 +130,7 @@ impl Control {
 
 /// What a volume's stores, or a pool, may have when they are opened (R2).
 pub(super) fn first_share(known: &KnownGroup, volume: Uuid) -> Share {
-    let all = shares(known, |user| user.is_open || user.volume == volume);
+    let all = shares(known, |_| true);
     let least = Share { cache_bytes: SHARE_MIN, ..usual(known.group.metadata()) };
     all.get(&volume).copied().unwrap_or(least)
 }

@@ -142,7 +142,11 @@ impl Control {
             let volume =
                 VolumeName { group: range.group.clone(), volume: range.volume.clone(), snapshot: None };
             let located = self.find_volume(&volume)?;
-            let known: Vec<String> = self.facts(&located).await.into_iter().map(|facts| facts.name).collect();
+            let known = match range.first == range.last {
+                true => self.facts_called(&located, std::slice::from_ref(&range.first)).await,
+                false => self.facts(&located).await,
+            };
+            let known: Vec<String> = known.into_iter().map(|facts| facts.name).collect();
             let names = within(&range, &known, text)?;
             match batches.iter_mut().find(|batch| batch.volume == volume) {
                 Some(batch) => names.into_iter().for_each(|name| {
@@ -158,9 +162,7 @@ impl Control {
 
     /// The snapshots of a batch, if all of them may be removed.
     async fn removable(&self, batch: &Batch) -> Result<Vec<SnapshotFacts>, Failure> {
-        let all = self.facts(&batch.located).await;
-        let wanted: Vec<SnapshotFacts> =
-            all.into_iter().filter(|facts| batch.names.contains(&facts.name)).collect();
+        let wanted = self.facts_called(&batch.located, &batch.names).await;
         for facts in &wanted {
             let full = batch.full(&facts.name);
             if facts.held {

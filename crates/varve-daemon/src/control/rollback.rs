@@ -8,7 +8,7 @@
 //! - J3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
 use super::find::Located;
-use super::jobs::Started;
+use super::jobs::{SHORT, Started};
 use super::snapshots::snapshot_name;
 use super::{Control, current};
 use crate::failures;
@@ -32,8 +32,6 @@ const ROLLBACK: &str = "rollback";
 const TICK: Duration = Duration::from_millis(2);
 /// How long a rollback rests after an error: at first, and at most.
 const REST: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
-/// How long the command waits for a rollback that may be short.
-const SHORT: Duration = Duration::from_millis(500);
 
 impl Control {
     /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
@@ -57,7 +55,8 @@ impl Control {
         }
         let point = self.rollback_point(&located, &name).await?;
         let rollback = remembered(located.volume.id, point);
-        let started = self.start_rollback(ROLLBACK, &request.name, rollback).await;
+        let volumes = [located.volume.id];
+        let started = self.start_job(ROLLBACK, &request.name, &volumes, Vec::new(), Some(rollback)).await;
         let (id, progress) = (started.id, Arc::clone(&started.progress));
         fault::die_at("rollback-remembered");
         self.event(&request.name, "rollback begins");
@@ -93,6 +92,7 @@ impl Control {
     /// Begins a rollback unless it has begun, then finishes the one that is under way.
     fn spawn_rollback(&self, rollback: Option<RememberedRollback>, located: &Located, started: &Started) {
         let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
+        let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
         let progress = Arc::clone(&started.progress);
         self.context.spawner().spawn(async move {
             let (mut rollback, mut rest) = (rollback.filter(|rollback| !rollback.begun), REST[0]);
@@ -111,6 +111,7 @@ impl Control {
                         if let Some(begun) = begun {
                             control.remember_rollback(id, begun).await; // J1
                         }
+                        control.learn_of_rollback(group, pool).await;
                         continue;
                     }
                     Err(failure) if control.may_go_on(volume, &failure).await => {
@@ -122,6 +123,15 @@ impl Control {
                 rest = (2 * rest).min(REST[1]);
             }
         });
+    }
+
+    /// What a thin volume lies over may be another snapshot after its rollback.
+    async fn learn_of_rollback(&self, group: Uuid, pool: Option<Uuid>) {
+        if let Some(pool) = pool
+            && let Err(failure) = self.look_at_pool(group, pool).await
+        {
+            tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
+        }
     }
 
     /// J3: whether a rollback that met an error was begun and can be tried again. One whose log failed cannot before
@@ -159,7 +169,7 @@ impl Control {
             let facts = self.facts(&located).await;
             let Some(target) = facts.into_iter().find(|facts| facts.is_merging) else { continue };
             let subject = VolumeName { snapshot: Some(target.name), ..name }.to_string();
-            let Ok(started) = self.start_job(ROLLBACK, &subject, "bytes", &[volume]).await else { continue };
+            let started = self.start_job(ROLLBACK, &subject, &[volume], Vec::new(), None).await;
             self.event(&subject, "a rollback that had been begun goes on");
             self.spawn_rollback(None, &located, &started);
         }

@@ -94,7 +94,7 @@ impl Control {
     }
 
     /// The group and the entry of a volume.
-    fn entry_of(&self, volume: Uuid) -> Result<(Uuid, LogicalVolume), Failure> {
+    pub(super) fn entry_of(&self, volume: Uuid) -> Result<(Uuid, LogicalVolume), Failure> {
         let groups = self.groups.borrow();
         let found = groups.iter().find_map(|(id, known)| {
             let entry = known.group.logical_volumes().iter().find(|entry| entry.id == volume)?;
@@ -149,8 +149,8 @@ impl Control {
         dry_run: bool,
     ) -> Result<Changed<ShownVolume>, Failure> {
         self.check_snapshot(located, name).await?;
-        let facts = self.facts(located).await;
-        let found = facts.iter().find(|facts| Some(&facts.name) == name.snapshot.as_ref());
+        let own: Vec<String> = name.snapshot.iter().cloned().collect();
+        let found = self.facts_called(located, &own).await.pop();
         let store = found.map(|facts| facts.target.store).ok_or_else(|| {
             Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}"))
                 .help("varve snap list")

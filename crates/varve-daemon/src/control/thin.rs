@@ -73,14 +73,8 @@ impl Control {
 
     /// T1, after pools were opened.
     pub(super) async fn settle_names(&self, group: Uuid) {
-        let Ok(pools) = self.with_group(group, |known| {
-            let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
-            let active = |id: &Uuid| known.homes.get(id).is_some_and(|home| home.unusable.is_none());
-            pools.map(|pool| pool.id).filter(active).collect::<Vec<Uuid>>()
-        }) else {
-            return;
-        };
-        for pool in &pools {
+        let Ok(pools) = self.with_group(group, KnownGroup::pools_in_use) else { return };
+        for (pool, _) in &pools {
             if let Err(failure) = self.look_at_pool(group, *pool).await {
                 tracing::error!(%pool, %failure, "a pool does not tell what is in it");
             }

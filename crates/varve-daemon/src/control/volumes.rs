@@ -210,13 +210,15 @@ impl Control {
         planned: Plan,
         located: &Located,
     ) -> Result<Changed<Empty>, Failure> {
-        self.deactivate(located.group, located.volume.id, &located.home).await?;
-        let committed = commits.commit(located.group, planned, Vec::new()).await;
+        let removed = match self.deactivate(located.group, located.volume.id, &located.home).await {
+            Ok(()) => commits.commit(located.group, planned, Vec::new()).await,
+            failed => failed,
+        };
         drop(commits);
-        if committed.is_err() {
+        if removed.is_err() {
             self.activate_group(located.group).await;
         }
-        committed.map(|()| Changed::Done(Empty {}))
+        removed.map(|()| Changed::Done(Empty {}))
     }
 
     async fn plan_removal(

@@ -5,7 +5,7 @@
 //! - Y4. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
 //!   Only who waits for something to happen is given up.
 
-use super::crowd::Crowd;
+use super::crowd::{Crowd, Guest};
 use futures_util::future::{AbortHandle, abortable, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,9 +20,14 @@ use varve_target::snapshot::StoreError;
 /// The least rest after a dose.
 const REST_MIN: Duration = Duration::from_micros(200);
 /// Doses rest so many times as long as they took (Y3).
-const REST_FACTOR: u32 = 9;
+pub(super) const REST_FACTOR: u32 = 9;
 /// How long they rest when one found no room.
 const REST_FULL: Duration = Duration::from_millis(100);
+
+/// How long to rest after a dose that took so long: `factor` times that, and not next to nothing.
+pub(super) fn rest_after(took: Duration, factor: u32) -> Duration {
+    (took * factor).max(REST_MIN)
+}
 
 /// How a dose ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,6 +129,11 @@ impl Background {
         });
     }
 
+    /// Counts somebody who works on the same thing and looks himself whether he is to end (Y4).
+    pub(super) fn enter(&self) -> Guest {
+        self.workers.enter()
+    }
+
     /// Ends everything (Y4).
     pub(super) async fn close(&self) {
         self.stop.ask();
@@ -157,7 +167,7 @@ impl Background {
         self.work(async move || {
             let begun = clock.now();
             let least = match dose().await {
-                Dose::More => REST_MIN,
+                Dose::More => Duration::ZERO,
                 Dose::NoRoom => REST_FULL,
                 end @ (Dose::Done | Dose::Failed(_)) => {
                     if let Dose::Failed(error) = end {
@@ -167,7 +177,7 @@ impl Background {
                     return None;
                 }
             };
-            Some((clock.now().since(begun) * REST_FACTOR).max(least)) // Y3
+            Some(rest_after(clock.now().since(begun), REST_FACTOR).max(least)) // Y3
         });
     }
 }

@@ -299,7 +299,12 @@ impl Family {
         let opened = SnapshotStore::open(base, device, arena, clock, self.share.get().store_options()).await;
         let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
         // It may have become another one meanwhile.
-        self.share.get().give(&store).await;
+        let mut given = None;
+        while given != Some(self.share.get()) {
+            let share = self.share.get();
+            share.give(&store).await;
+            given = Some(share);
+        }
         let owner = (self.id, self.control.clone());
         let open = OpenStore::new(recipe.id, recipe.kind, store, owner, &self.context, self.policy.get());
         let mut stores = self.stores.borrow_mut();
@@ -308,6 +313,14 @@ impl Family {
             StoreKind::Independent => stores.push(open),
         }
         Ok(())
+    }
+
+    /// Lets all requests of a volume without stores fail from now on.
+    #[cfg(test)]
+    pub(crate) async fn fail(&self) {
+        let broken = varve_target::ErrorTarget::new(self.size(), 4096, IoError::Medium);
+        self.base.replace(Device::new(broken));
+        self.turn_top().await.expect("there are no stores");
     }
 
     /// Bytes of the volume.
@@ -413,7 +426,7 @@ impl Family {
         let stores = self.stores.borrow();
         FamilyFacts {
             traffic: self.counters.now(),
-            snapshots: u32::try_from(self.snapshots().len()).unwrap_or(u32::MAX),
+            snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
             thin,
         }

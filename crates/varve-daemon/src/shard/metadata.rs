@@ -89,11 +89,13 @@ pub(crate) fn figures(volumes: &[Uuid]) -> MetadataMemory {
 
 impl Family {
     async fn set_share(&self, share: Share) {
-        self.share.set(share);
+        if self.share.replace(share) == share {
+            return;
+        }
         let stores: Vec<Rc<SnapshotStore>> =
             self.stores.borrow().iter().map(|open| Rc::clone(&open.store)).collect();
         for store in stores {
-            share.give(&store).await;
+            self.share.get().give(&store).await; // Meanwhile it may have become another one.
         }
     }
 

@@ -4,6 +4,7 @@
 //! How a pool grows is in `growth.rs`, how doses are taken in `background.rs`.
 
 use super::background::{Background, Dose};
+use super::crowd::Guest;
 use super::family::{Disks, device_of};
 use super::growth::{Growth, Vessel, Words};
 use super::thin::store_error;
@@ -79,6 +80,11 @@ impl OpenPool {
         open.background.work(async move || committer.commit_if_due().await);
         open.sweep();
         open
+    }
+
+    /// Keeps the pool from being let go of while somebody works on all of it, who looks whether it is served still.
+    pub(super) fn enter(&self) -> Guest {
+        self.background.enter()
     }
 
     /// Works no more; lets go of the pool as soon as nobody else holds it.

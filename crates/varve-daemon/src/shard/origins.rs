@@ -4,6 +4,7 @@
 //! Invariant A1: an origin is a read-only snapshot with the number and the date that the pool remembers; so nobody ever
 //! sees what another snapshot holds.
 
+use super::background::rest_after;
 use super::open_pool::OpenPool;
 use super::states::Target;
 use super::{here, thin};
@@ -17,8 +18,8 @@ use varve_block::{Device, read_only, widen};
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
 
-/// The least rest after a dose of copying.
-const REST_MIN: Duration = Duration::from_micros(200);
+/// After a dose of copying it rests so many times as long as that took.
+const REST_FACTOR: u32 = 1;
 
 /// How long copying rests when the pool has no room, and how often in a row before it gives up.
 const REST_FULL: Duration = Duration::from_millis(200);
@@ -62,9 +63,10 @@ fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
 /// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.
 pub(crate) fn name(owner: Uuid, origin: &Origin) -> Option<String> {
     if let Some(open) = here().pool(origin.store) {
-        let list = open.pool.list();
-        let volume = list.iter().find(|volume| is_origin(volume, origin))?;
-        return Some(own_name(volume, &list));
+        let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin))?;
+        let number = volume.name.split_once('@').and_then(|(number, _)| number.parse().ok());
+        let family: Vec<VolumeInfo> = number.and_then(|number| open.pool.info(number)).into_iter().collect();
+        return Some(own_name(&volume, &family));
     }
     let descriptor = here().family(owner)?.open(origin.store)?.store.descriptor(origin.snapshot).ok()?;
     Some(descriptor.name)
@@ -83,8 +85,8 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         Failure::new(Code::VolumeUnusable, message).help("varve snap list")
     };
     if let Some(open) = here().pool(origin.store) {
-        let list = open.pool.list();
-        let volume = list.iter().find(|volume| is_origin(volume, origin)).ok_or_else(lost)?;
+        let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin));
+        let volume = volume.ok_or_else(lost)?;
         let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
         return Ok(read_only(widen(device, context.arena())));
     }
@@ -119,9 +121,20 @@ pub(crate) async fn attach(
     place: Place,
     control: &ShardHandle,
 ) -> Result<(), Failure> {
-    let open = thin::pool(pool)?;
     let device = reach(context, &place, &origin).await?;
-    open.pool.attach_origin(&origin, &device).map_err(|error| failures::pool("its origin", &error))?;
+    attach_device(context, pool, origin, &device, control).await
+}
+
+/// The same where the origin was reached already.
+pub(super) async fn attach_device(
+    context: &ShardContext,
+    pool: Uuid,
+    origin: Origin,
+    device: &Device,
+    control: &ShardHandle,
+) -> Result<(), Failure> {
+    let open = thin::pool(pool)?;
+    open.pool.attach_origin(&origin, device).map_err(|error| failures::pool("its origin", &error))?;
     for volume in open.pool.list().iter().filter(|volume| thin::is_volume(volume)) {
         let is_served = here().family(thin::volume_id(pool, volume.id)).is_some();
         if !is_served && open.pool.volume(volume.id).is_ok() {
@@ -138,12 +151,10 @@ pub(crate) fn lies_over(
     snapshot: Option<&str>,
 ) -> Result<(u64, Option<Origin>), Failure> {
     let open = thin::pool(pool)?;
-    let list = open.pool.list();
-    let full = snapshot.map(|snapshot| format!("{number}@{snapshot}"));
-    let found = list.iter().find(|volume| match &full {
-        Some(full) => volume.name == *full,
-        None => volume.id == number,
-    });
+    let found = match snapshot {
+        Some(snapshot) => open.pool.named(&format!("{number}@{snapshot}")),
+        None => open.pool.info(number),
+    };
     let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list");
     found.map(|volume| (volume.id, volume.origin)).ok_or_else(missing)
 }
@@ -173,6 +184,6 @@ pub(crate) async fn flatten(
             None => return Ok(()),
             Some(how_far) => progress.report(how_far.done, how_far.total),
         }
-        clock.sleep(clock.now().since(begun).max(REST_MIN)).await;
+        clock.sleep(rest_after(clock.now().since(begun), REST_FACTOR)).await;
     }
 }

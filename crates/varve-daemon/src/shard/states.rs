@@ -126,7 +126,15 @@ impl Family {
         all
     }
 
-    /// Those of `names` that there are, the oldest first; in a pool without a look at all others.
+    /// Number of snapshots.
+    pub(super) fn snapshot_count(&self) -> usize {
+        match &self.thin {
+            Some(thin) => thin.snapshot_count(),
+            None => self.stores.borrow().iter().map(|open| open.store.snapshot_count()).sum(),
+        }
+    }
+
+    /// Those of `names` that there are: of a thin volume in the order of `names`, else the oldest first.
     pub(crate) fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
         match &self.thin {
             Some(thin) => thin.snapshots_called(names),

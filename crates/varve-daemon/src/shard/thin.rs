@@ -5,6 +5,7 @@
 //! - N1. A snapshot of volume N is called `N@NAME` in the pool; a volume's name has no `@`.
 //! - N2. The identity of a volume of a pool is the pool's plus the volume's number.
 
+use super::background::{REST_FACTOR, rest_after};
 use super::family::{Family, Recipe, device_of};
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
@@ -167,13 +168,17 @@ pub(crate) async fn create(
     over: Option<(Origin, Place)>,
 ) -> Result<(), Failure> {
     let open = pool(recipe.id)?;
-    if let Some((origin, place)) = &over {
-        origins::reach(context, place, origin).await?; // before there is a volume that needs it
-    }
+    let over = match over {
+        // Before there is a volume that needs it.
+        Some((origin, place)) => Some((origin, origins::reach(context, &place, &origin).await?)),
+        None => None,
+    };
     let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
     let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
     match over {
-        Some((origin, place)) => origins::attach(context, recipe.id, origin, place, &recipe.control).await,
+        Some((origin, device)) => {
+            origins::attach_device(context, recipe.id, origin, &device, &recipe.control).await
+        }
         None => enter(&open, &recipe.control, context, number).await,
     }
 }
@@ -222,8 +227,6 @@ pub(crate) async fn diff(id: Uuid, one: State, two: State) -> Result<(Vec<Extent
 
 /// Nodes, or groups of blocks, that a check looks at between two rests, and for how long it does.
 const CHECK_DOSE: (u64, Duration) = (32, Duration::from_millis(1));
-/// It rests so many times as long as it took for them, and at least so long.
-const CHECK_REST: (u32, Duration) = (9, Duration::from_micros(200));
 
 /// Checks the last commit of a pool in doses, and tells how far it is.
 pub(crate) async fn check(
@@ -232,20 +235,21 @@ pub(crate) async fn check(
     progress: &Progress,
 ) -> Result<PoolReport, Failure> {
     let open = pool(id)?;
+    let _guest = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
     let begun = Cell::new(context.clock().now());
     let (clock, begun) = (context.clock(), &begun);
+    // It may have been closed and opened again: what is opened then is another one.
+    let is_served = || here().pool(id).is_some_and(|now| Rc::ptr_eq(&now, &open));
     let pace = |done: u64, total: u64| -> LocalFuture<'_, Result<(), PoolError>> {
         let clock = clock.clone();
         Box::pin(async move {
-            let is_served = here().pools.borrow().contains_key(&id);
-            if progress.is_cancelled() || !is_served {
+            if progress.is_cancelled() || !is_served() {
                 return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
             }
             let (steps, time) = CHECK_DOSE;
             if done.is_multiple_of(steps) || clock.now().since(begun.get()) >= time {
                 progress.report(done, total);
-                let (factor, least) = CHECK_REST;
-                clock.sleep((clock.now().since(begun.get()) * factor).max(least)).await;
+                clock.sleep(rest_after(clock.now().since(begun.get()), REST_FACTOR)).await;
                 begun.set(clock.now());
             }
             Ok(())
@@ -254,6 +258,9 @@ pub(crate) async fn check(
     let checked = open.pool.check_last_commit(&pace).await;
     if progress.is_cancelled() {
         return Err(Failure::new(Code::JobCancelled, "the check was cancelled"));
+    }
+    if !is_served() {
+        return Err(Failure::new(Code::JobCancelled, "the pool was let go of while it was checked"));
     }
     checked.map_err(|error| failures::pool("the check", &error))
 }
@@ -288,6 +295,11 @@ impl Thin {
     pub(super) fn snapshots(&self) -> Vec<SnapshotFacts> {
         let prefix = self.full("");
         self.pool().list().iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
+    }
+
+    /// Number of snapshots.
+    pub(super) fn snapshot_count(&self) -> usize {
+        self.pool().count_named(&self.full(""))
     }
 
     /// Those of `names` that there are.

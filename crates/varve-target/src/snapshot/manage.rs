@@ -170,6 +170,11 @@ impl SnapshotStore {
         self.contents.borrow().visible().cloned().collect()
     }
 
+    /// Number of snapshots.
+    pub fn snapshot_count(&self) -> usize {
+        self.contents.borrow().visible().count()
+    }
+
     /// What is known of a snapshot.
     pub fn descriptor(&self, id: u64) -> Result<Descriptor, StoreError> {
         self.contents.borrow().visible_one(id).cloned().ok_or(StoreError::NotFound)

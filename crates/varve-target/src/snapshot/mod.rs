@@ -68,7 +68,7 @@ pub use recover::FormatOptions;
 pub use removal::Removal;
 pub use rollback::{Progress, RollbackStatus};
 pub use salvage::{Salvage, salvage_store};
-pub use text::{dump_store, restore_store};
+pub use text::{STORE_TEXT_TITLE, dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
 use crate::pdata::{self, PolicyKind, of_device};

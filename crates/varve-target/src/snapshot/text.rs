@@ -34,7 +34,8 @@ use varve_format::store::{
     STORE_SIZE_MAX, Superblock, Uuid, ZEROS,
 };
 
-const TITLE: &str = "varve-exception-store 1";
+/// The first line of every text that [`dump_store`] makes.
+pub const STORE_TEXT_TITLE: &str = "varve-exception-store 1";
 
 /// What the second line says.
 #[derive(Clone, Copy)]
@@ -56,7 +57,7 @@ impl Head {
     fn text(&self) -> String {
         let Head { store, generation, chunk_size, store_size, next_snapshot } = self;
         format!(
-            "{TITLE}\nstore {store} generation {generation} chunk {chunk_size} size {store_size} next {next_snapshot}\n"
+            "{STORE_TEXT_TITLE}\nstore {store} generation {generation} chunk {chunk_size} size {store_size} next {next_snapshot}\n"
         )
     }
 }
@@ -229,7 +230,7 @@ async fn write(
 /// The head and what follows it.
 fn parse(text: &str) -> Result<(Head, Vec<Entry>), StoreError> {
     let mut lines = text.lines();
-    if lines.next() != Some(TITLE) {
+    if lines.next() != Some(STORE_TEXT_TITLE) {
         return Err(StoreError::Misfit("this is not the text of an exception store"));
     }
     let head = parse_head(lines.next().unwrap_or_default()).ok_or(StoreError::Misfit(

@@ -201,6 +201,11 @@ impl Pool {
         Ok(Device::new(Front::new(Rc::clone(self), volume)))
     }
 
+    /// A volume, also one that is being removed.
+    pub fn info(&self, id: u64) -> Option<VolumeInfo> {
+        self.volumes.borrow().get(&id).map(|volume| info(volume))
+    }
+
     /// Bytes of a volume that is being removed that are settled; none if it is gone.
     pub fn removed_bytes(&self, id: u64) -> Option<u64> {
         self.volumes.borrow().get(&id).map(|volume| volume.removed_bytes())

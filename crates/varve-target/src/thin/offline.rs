@@ -135,15 +135,15 @@ impl Pool {
 /// A volume by its name, or a snapshot of it by its own.
 pub type VolumeAndSnapshot = (String, Option<String>);
 
-/// In which extents two volumes or snapshots of the pool on `device` differ, as [`Pool::diff`]. `NotFound` if one of them
-/// is not in the pool.
+/// In which extents two volumes or snapshots of the pool on `device` differ, as [`Pool::diff`], and whether none of them is
+/// there without need. `NotFound` if one of them is not in the pool.
 pub async fn compare_volumes(
     device: &Device,
     arena: &Arena,
     clock: &Clock,
     one: VolumeAndSnapshot,
     two: VolumeAndSnapshot,
-) -> Result<Vec<Extent>, PoolError> {
+) -> Result<(Vec<Extent>, bool), PoolError> {
     let (pool, errors) = look_at(device, arena, clock).await?;
     if !errors.is_empty() {
         return Err(PoolError::Corrupt("the pool cannot be opened: varve check says what is damaged"));
@@ -159,5 +159,5 @@ pub async fn compare_volumes(
         }
     };
     let (one, two) = (find(one)?, find(two)?);
-    pool.diff(one, two).await
+    Ok((pool.diff(one, two).await?, pool.have_same_origin(one, two)))
 }

@@ -169,15 +169,27 @@ pub(super) fn policy_text(full: &str, kind: Kind, policy: StorePolicy) -> String
     };
     let pools = match kind {
         Kind::Pool => {
-            let (discards, over_commit) = (policy.discards, policy.over_commit);
-            format!("; discards: {discards:?}; over-commitment: {over_commit:?}").to_lowercase()
+            let discards = match policy.discards {
+                Discards::Ignore => "ignore",
+                Discards::Keep => "keep",
+                Discards::PassDown => "pass-down",
+            };
+            let over_commit = match policy.over_commit {
+                OverCommit::Allow => "allow",
+                OverCommit::Forbid => "forbid",
+            };
+            format!("; discards: {discards}; over-commitment: {over_commit}")
         }
         Kind::Linear | Kind::Striped => String::new(),
     };
+    let when_full = match policy.when_full {
+        WhenFull::Pause => "pause",
+        WhenFull::DropOldest => "drop-oldest",
+        WhenFull::Error => "error",
+    };
     format!(
-        "let {full} do this when {} is full: {:?}, pauses of at most {} ms; extension {growth}{pools}",
+        "let {full} do this when {} is full: {when_full}, pauses of at most {} ms; extension {growth}{pools}",
         if kind == Kind::Pool { "it" } else { "its exception store" },
-        policy.when_full,
         policy.pause_timeout_ms
     )
 }

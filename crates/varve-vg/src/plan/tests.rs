@@ -443,7 +443,7 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
     let declare = |volume: &str| Change::SetStorePolicy { volume: volume.into(), policy: strict };
     let declared = planned(&larger, declare("thin")).expect("possible");
     assert!(
-        declared.steps[0].ends_with("; discards: passdown; over-commitment: forbid"),
+        declared.steps[0].ends_with("; discards: pass-down; over-commitment: forbid"),
         "{:?}",
         declared.steps
     );

@@ -1,0 +1,217 @@
+//! The control on shards of its own, where a test can make two changes at once, or break what lies below.
+
+use super::ration::first_share;
+use super::*;
+use crate::config::{IoMode, LogForm};
+use crate::jobs::Progress;
+use crate::shard::metadata::{self, Share};
+use crate::shard::{family, here, thin};
+use futures_util::future::{join, join_all};
+use varve_api::{
+    Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PolicyWords, PoolChange, PoolCreate, Remove,
+    SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
+};
+use varve_block::{Durability, KIB, MIB};
+use varve_os::{Shards, ShardsConfig};
+use varve_vg::names::VolumeName;
+
+/// Runs `work` beside a control with the group `data` on one disk.
+fn with_control<W>(work: W)
+where
+    W: AsyncFnOnce(Rc<Control>) + Send + 'static,
+{
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = |name: &str| folder.path().join(name);
+    let config = Config {
+        state: place("state"),
+        socket: place("socket"),
+        http: None,
+        shards: Some(2),
+        io: IoMode::Auto,
+        cache: Cache::Buffered,
+        memory: 64 << 20,
+        log: LogForm::Text,
+        log_filter: None,
+    };
+    std::fs::create_dir(&config.state).expect("a folder");
+    let disks = vec![place("disk").display().to_string()];
+    let shards = Shards::start(&ShardsConfig { count: 2, ..ShardsConfig::default() }).expect("shards");
+    let handles: Vec<ShardHandle> = (0..shards.count()).map(|index| shards.handle(index)).collect();
+    let is_ring = shards.is_ring();
+    let done = shards.handle(0).run_and_wait(move |_: ShardContext| async move {
+        let started = ControlHandle::start(handles, is_ring, &config, Remembered::default()).await;
+        let handle = started.expect("it starts");
+        let control = current().expect("it runs");
+        let label =
+            PhysicalVolumeCreate { paths: disks.clone(), size: Some("600M".into()), ..Default::default() };
+        control.create_disks(label).await.expect("a disk");
+        let group = GroupCreate { name: "data".into(), paths: disks, ..Default::default() };
+        control.create_group(group).await.expect("a group");
+        work(control).await;
+        handle.stop().await;
+    });
+    done.expect("no shard broke down");
+    shards.stop();
+}
+
+async fn make_pool(control: &Control, name: &str) {
+    let request = PoolCreate { name: name.into(), size: "64M".into(), ..Default::default() };
+    control.create_pool(request).await.expect("there is space");
+}
+
+async fn make_volume(control: &Control, name: &str, pool: Option<&str>, origin: Option<&str>) {
+    let (pool, origin) = (pool.map(str::to_owned), origin.map(str::to_owned));
+    let request = VolumeCreate { name: name.into(), size: "16M".into(), pool, origin, ..Default::default() };
+    control.create_volume(request).await.expect("there is space");
+}
+
+async fn make_snapshot(control: &Control, name: &str) {
+    let request = SnapshotCreate { names: vec![name.into()], read_only: true, ..Default::default() };
+    control.create_snapshots(request).await.expect("there is space");
+}
+
+/// Waits for the end of a job, which must be a good one.
+async fn ended(control: &Control, job: Result<Changed<varve_api::Job>, Failure>) {
+    let Ok(Changed::Done(job)) = job else { panic!("{job:?}") };
+    let _ = control.jobs.ended(&job.id).expect("it is known").await;
+    assert_eq!(control.jobs.show(&job.id).map(|job| job.error), Ok(None));
+}
+
+fn name(text: &str) -> VolumeName {
+    text.parse().expect("a name")
+}
+
+#[test]
+fn a_volume_whose_last_flush_fails_is_served_again() {
+    with_control(async |control| {
+        make_volume(&control, "data/a", None, None).await;
+        let located = control.find_volume(&name("data/a")).expect("it is there");
+        let id = located.volume.id;
+        let broken = located.home.run(async move |_: ShardContext| match here().family(id) {
+            Some(family) => family.fail().await,
+            None => panic!("it is active"),
+        });
+        broken.await.expect("a shard");
+        let refused = control.remove_volume("data/a", Remove::default()).await;
+        assert_eq!(refused.map_err(|failure| failure.code), Err(Code::MediumFailed));
+        let located = control.find_volume(&name("data/a")).expect("it can be used");
+        let device = located.home.run(async move |_: ShardContext| match family::device(id, None) {
+            Some(device) => device.flush().await.is_ok(),
+            None => false,
+        });
+        assert_eq!(device.await, Ok(true), "it is what the control says that it is");
+        let shown = control.show_volume("data/a").await.expect("it is there");
+        assert_eq!(shown.state, VolumeState::Active);
+        control.remove_volume("data/a", Remove::default()).await.expect("nothing fails any more");
+    });
+}
+
+#[test]
+fn what_opens_at_one_time_gets_no_more_than_the_budget_of_its_group() {
+    with_control(async |control| {
+        let pools = ["data/p", "data/q", "data/r"];
+        for pool in pools {
+            make_pool(&control, pool).await;
+        }
+        let group = control.find_group("data").expect("it is there");
+        let ids = pools.map(|pool| control.find_pool(&name(pool)).expect("it is there").volume.id);
+        control.deactivate_group(group).await.expect("nothing fails");
+        let first = control
+            .with_group(group, |known| ids.iter().map(|id| first_share(known, *id).cache_bytes).sum::<u64>());
+        let first = first.expect("it is there");
+        assert!(first <= 64 * MIB && first > 63 * MIB, "R2: all of it is divided, and once: {first}");
+        control.activate_group(group).await;
+        let given: u64 = control.rations(group).values().map(|share| share.cache_bytes).sum();
+        assert_eq!(given, first, "R1");
+    });
+}
+
+#[test]
+fn of_two_divisions_that_overlap_the_later_one_counts_for_every_store() {
+    with_control(async |control| {
+        make_volume(&control, "data/a", None, None).await;
+        for snapshot in ["data/a@one", "data/a@two"] {
+            let (names, mode) = (vec![snapshot.into()], Some(SnapshotMode::Independent));
+            let chunk_size = Some("4K".into());
+            let request = SnapshotCreate { names, mode, chunk_size, ..Default::default() };
+            control.create_snapshots(request).await.expect("there is space");
+        }
+        let located = control.find_volume(&name("data/a")).expect("it is there");
+        control.ration(located.group).await;
+        let id = located.volume.id;
+        let stores: Vec<Uuid> = located.volume.stores().map(|store| store.id).collect();
+        let given = located.home.run(async move |context: ShardContext| {
+            let device = family::device(id, None).expect("it is active");
+            let data = context.arena().take_zeroed(4096).freeze();
+            let writes = (0..2000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
+            assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
+            let usage = |store: &Uuid| here().family(id)?.open(*store).map(|open| open.store.cache_use());
+            assert!(usage(&stores[0]).is_some_and(|usage| usage.dirty > 8), "more than may be");
+            let share = |cache_bytes| vec![(id, Share { cache_bytes, ..Share::default() })];
+            // The first one has to write nodes before it is done with the first store.
+            join(metadata::give(share(4096)), metadata::give(share(8 * MIB))).await;
+            let budget =
+                |store: &Uuid| here().family(id)?.open(*store).map(|open| open.store.cache_use().budget);
+            stores.iter().map(budget).collect::<Vec<_>>()
+        });
+        let given = given.await.expect("a shard");
+        assert!(given.len() == 2 && given[0] == given[1] && given[0] > Some(100), "{given:?}");
+    });
+}
+
+#[test]
+fn of_two_changes_of_a_pool_at_once_neither_is_lost() {
+    with_control(async |control| {
+        make_pool(&control, "data/p").await;
+        let change = |policy| control.change_pool("data/p", PoolChange { policy, ..Default::default() });
+        let full = PolicyWords { when_full: Some(WhenFull::Error), ..Default::default() };
+        let promise = PolicyWords { over_commit: Some(OverCommit::Forbid), ..Default::default() };
+        let (one, two) = join(change(full), change(promise)).await;
+        assert!(one.is_ok() && two.is_ok());
+        let shown = control.show_pool("data/p").await.expect("it is there");
+        assert_eq!((shown.policy.when_full, shown.over_commit), (WhenFull::Error, OverCommit::Forbid));
+    });
+}
+
+#[test]
+fn after_a_rollback_a_volume_tells_what_it_lies_over_then() {
+    with_control(async |control| {
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/base", Some("p"), None).await;
+        make_snapshot(&control, "data/base@gold").await;
+        make_volume(&control, "data/over", Some("p"), Some("data/base@gold")).await;
+        make_snapshot(&control, "data/over@then").await;
+        let origin = async || {
+            let shown = control.show_volume("data/over").await.expect("it is there");
+            shown.thin.and_then(|thin| thin.origin)
+        };
+        ended(&control, control.flatten_volume("data/over", varve_api::Flatten::default()).await).await;
+        assert_eq!(origin().await, None);
+        let request = SnapshotRollback { name: "data/over@then".into(), ..Default::default() };
+        ended(&control, control.rollback_snapshot(request).await).await;
+        assert_eq!(origin().await.as_deref(), Some("data/base@gold"));
+    });
+}
+
+#[test]
+fn the_check_of_a_pool_ends_when_that_is_let_go_of_though_it_is_opened_again() {
+    with_control(async |control| {
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/a", Some("p"), None).await;
+        make_snapshot(&control, "data/a@one").await;
+        let located = control.find_pool(&name("data/p")).expect("it is there");
+        let recipe = control.recipe(located.group, &located.volume).expect("it can be used");
+        let ends = located.home.run(async move |context: ShardContext| {
+            let (progress, id) = (Progress::default(), recipe.id);
+            let again = async {
+                family::deactivate(id).await?;
+                family::activate(&context, &recipe).await
+            };
+            let (checked, again) = join(thin::check(&context, id, &progress), again).await;
+            again.expect("it is sound");
+            checked.map(|report| report.volumes).map_err(|failure| failure.code)
+        });
+        assert_eq!(ends.await.expect("a shard"), Err(Code::JobCancelled));
+        assert_eq!(control.show_pool("data/p").await.map(|pool| pool.snapshots), Ok(1));
+    });
+}
