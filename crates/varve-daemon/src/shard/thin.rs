@@ -158,6 +158,12 @@ pub(crate) fn look(id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
     Ok((open.facts(), volumes.collect()))
 }
 
+/// How many bytes a pool can promise, and how many it has promised.
+pub(crate) fn promises(id: Uuid) -> Result<(u64, u64), Failure> {
+    let facts = pool(id)?.facts();
+    Ok((facts.promise_max, facts.virtual_bytes))
+}
+
 /// Makes a volume in a pool, over an origin or not, and serves it.
 pub(crate) async fn create(
     context: &ShardContext,
@@ -187,7 +193,7 @@ pub(crate) async fn rename(id: Uuid, number: u64, name: &str) -> Result<(), Fail
 pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     let open = pool(id)?;
     let prefix = format!("{number}@");
-    if open.pool.list().iter().any(|volume| volume.name.starts_with(&prefix)) {
+    if !open.pool.named_like(&prefix).is_empty() {
         return Err(
             Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots").help("varve snap list")
         );
@@ -286,7 +292,8 @@ impl Thin {
     /// All snapshots, the oldest first.
     pub(super) fn snapshots(&self) -> Vec<SnapshotFacts> {
         let prefix = self.full("");
-        self.pool().list().iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
+        let found = self.pool().named_like(&prefix); // N1
+        found.iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
     }
 
     /// Those of `names` that there are.

@@ -57,9 +57,7 @@ impl Pool {
 
     fn check_new_name(&self, name: &str) -> Result<(), PoolError> {
         check_volume_name(name)?;
-        let volumes = self.volumes.borrow();
-        let taken = volumes.values().any(|volume| *volume.name.borrow() == name);
-        if taken { Err(PoolError::Exists) } else { Ok(()) }
+        if self.is_taken(name) { Err(PoolError::Exists) } else { Ok(()) }
     }
 
     pub(super) fn new_id(&self) -> u64 {
@@ -217,13 +215,6 @@ impl Pool {
         self.volumes.borrow().values().map(|volume| info(volume)).collect()
     }
 
-    /// The volume called `name`.
-    pub fn named(&self, name: &str) -> Option<VolumeInfo> {
-        let volumes = self.volumes.borrow();
-        let found = volumes.values().find(|volume| *volume.name.borrow() == name);
-        found.filter(|volume| !volume.has(VolumeFlags::REMOVING)).map(|volume| info(volume))
-    }
-
     /// The pool's device has become larger.
     pub fn grown(&self, device: Device) -> Result<(), PoolError> {
         let end_block = device.shape().size / PART_SIZE;
@@ -312,7 +303,7 @@ impl Pool {
                 let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
                 volume.flags.set(flags.with(VolumeFlags::HELD, false));
                 *volume.origin.borrow_mut() = None; // nobody reads it any more
-                volume.name.borrow_mut().clear();
+                self.set_name(&volume, "");
                 volume.dirty.set(true);
             }
             Change::Forget { volume } => {
@@ -354,7 +345,7 @@ impl Pool {
             }
             Change::Rename { volume, name } => {
                 let volume = self.known(*volume)?;
-                volume.name.borrow_mut().clone_from(name);
+                self.set_name(&volume, name);
                 volume
             }
             _ => return Err(PoolError::Corrupt("a change of parts where there should be none")),
@@ -365,10 +356,7 @@ impl Pool {
 
     pub(super) fn enter(&self, rows: VolumeRows) -> Rc<Volume> {
         self.next_volume.set(self.next_volume.get().max(rows.volume + 1));
-        let volume = Rc::new(Volume::from_rows(rows, true));
-        let before = self.volumes.borrow_mut().insert(volume.id, Rc::clone(&volume));
-        assert!(before.is_none(), "an id is never given twice");
-        volume
+        self.take_in(Volume::from_rows(rows, true))
     }
 
     /// T7: one more volume holds what `source` holds now; the root.
@@ -415,7 +403,7 @@ fn is_number(text: &str) -> bool {
     text.parse::<u64>().is_ok_and(|number| number.to_string() == text)
 }
 
-fn info(volume: &Volume) -> VolumeInfo {
+pub(super) fn info(volume: &Volume) -> VolumeInfo {
     VolumeInfo {
         id: volume.id,
         name: volume.name.borrow().clone(),

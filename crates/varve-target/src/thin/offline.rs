@@ -88,9 +88,7 @@ impl Pool {
         for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
             let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
             match VolumeRows::decode(id, rows) {
-                Ok(rows) => {
-                    self.volumes.borrow_mut().insert(id, Rc::new(Volume::from_rows(rows, false)));
-                }
+                Ok(rows) => drop(self.take_in(Volume::from_rows(rows, false))),
                 Err(error) => errors.push(format!("volume {id} is lost: {error}")),
             }
         }

@@ -175,6 +175,7 @@ impl Pool {
             shares: Shares::open(Tree { root: superblock.shares }, tickets.clone(), options.sabotage),
             table: Cell::new(Tree { root: superblock.volumes }),
             volumes: RefCell::new(BTreeMap::new()),
+            names: RefCell::default(),
             forgotten: RefCell::new(BTreeSet::new()),
             next_volume: Cell::new(superblock.next_volume),
             number: Cell::new(superblock.number),
@@ -203,7 +204,7 @@ impl Pool {
         for rows in entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64) {
             let id = (rows[0].0 >> 64) as u64;
             let rows = VolumeRows::decode(id, rows).map_err(PoolError::Format)?;
-            self.volumes.borrow_mut().insert(id, Rc::new(Volume::from_rows(rows, false)));
+            self.take_in(Volume::from_rows(rows, false));
         }
         Ok(())
     }

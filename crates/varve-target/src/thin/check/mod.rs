@@ -112,6 +112,7 @@ pub(super) struct Checker<'a> {
 impl Pool {
     /// Checks the pool as it is in memory. Nothing may change meanwhile.
     pub async fn check(&self) -> Result<PoolReport, PoolError> {
+        self.check_names();
         let volumes = self.volumes.borrow().values().cloned().collect();
         let table = self.table.get();
         let view = View { volumes, shares: &self.shares, table, is_space_of_now: true, pace: None };
