@@ -4,6 +4,7 @@ mod caches;
 mod client;
 mod harness;
 mod mending;
+mod origins;
 mod pool_jobs;
 mod pools;
 mod restarts;

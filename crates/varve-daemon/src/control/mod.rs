@@ -19,6 +19,7 @@ mod flatten;
 mod groups;
 mod instant;
 mod jobs;
+mod lost;
 mod origins;
 mod over_commit;
 mod policy;

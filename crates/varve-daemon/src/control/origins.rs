@@ -20,6 +20,7 @@ use varve_api::{Code, Failure};
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::Origin;
+use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 
 /// A snapshot over which a volume is to be made.
@@ -35,8 +36,17 @@ pub(super) struct Base {
 }
 
 impl KnownGroup {
-    /// Why a thin volume is not served.
+    /// Why a thin volume is not served, and what is to be done.
     pub(super) fn adrift(&self, thin: &ThinVolume) -> Failure {
+        let why = self.why_adrift(thin);
+        if thin.origin.is_none_or(|origin| self.owner_of(&origin).is_some()) {
+            return why;
+        }
+        let name = format!("{}/{}", self.group.name(), thin.name);
+        why.help(format!("varve snap list {name}; when those are removed: varve lv remove {name}"))
+    }
+
+    fn why_adrift(&self, thin: &ThinVolume) -> Failure {
         let same = |known: &&(Uuid, u64, Failure)| {
             thin.origin.is_some_and(|origin| (origin.store, origin.snapshot) == (known.0, known.1))
         };
@@ -47,18 +57,38 @@ impl KnownGroup {
         }
     }
 
+    /// The volume or pool that has an origin, unless the group has given it up.
+    fn owner_of(&self, origin: &Origin) -> Option<&LogicalVolume> {
+        let mut volumes = self.group.logical_volumes().iter();
+        volumes
+            .find(|volume| volume.id == origin.store || volume.stores().any(|store| store.id == origin.store))
+    }
+
+    /// Why an origin cannot be reached.
+    fn unreachable(&self, origin: &Origin) -> Failure {
+        let (group, code) = (self.group.name(), Code::VolumeUnusable);
+        let Some(owner) = self.owner_of(origin) else {
+            let message = "what it lies over is lost: the group has given that up";
+            return Failure::new(code, message).help("varve lv list");
+        };
+        let what = if owner.is_pool() { "in the pool" } else { "of" };
+        let why = self.homes.get(&owner.id).and_then(|home| home.unusable.as_ref());
+        let why = why.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
+        let message =
+            format!("it lies over a snapshot {what} {group}/{}, which cannot be used{why}", owner.name);
+        Failure::new(code, message)
+            .help(format!("varve vg show {group}; bring its disks back, and varve pv scan PATH"))
+    }
+
     /// The owner of an origin and where that is served.
     fn place_of(&self, origin: &Origin) -> Option<Place> {
-        let mut volumes = self.group.logical_volumes().iter();
-        let owner = volumes.find(|volume| {
-            volume.id == origin.store || volume.stores().any(|store| store.id == origin.store)
-        })?;
+        let owner = self.owner_of(origin)?;
         let home = self.homes.get(&owner.id).filter(|home| home.unusable.is_none())?;
         Some(Place { home: home.shard.clone(), owner: owner.id })
     }
 
     /// Pools in use, and where they are.
-    fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
+    pub(super) fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
         let pools = self.group.logical_volumes().iter().filter(|volume| volume.is_pool());
         let home = |id: Uuid| self.homes.get(&id).filter(|home| home.unusable.is_none());
         pools.filter_map(|pool| Some((pool.id, home(pool.id)?.shard.clone()))).collect()
@@ -153,11 +183,8 @@ impl Control {
         home: &ShardHandle,
         origin: Origin,
     ) -> Result<(), Failure> {
-        let lost = || {
-            let message = "the volume that it lies over a snapshot of is not there";
-            Failure::new(Code::VolumeUnusable, message).help("varve lv list")
-        };
-        let place = self.with_group(group, |known| known.place_of(&origin))?.ok_or_else(lost)?;
+        let place = self
+            .with_group(group, |known| known.place_of(&origin).ok_or_else(|| known.unreachable(&origin)))??;
         let control = self.shards[0].clone();
         let attached = home.run(async move |context: ShardContext| {
             origins::attach(&context, pool, origin, place, &control).await

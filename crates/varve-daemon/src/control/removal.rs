@@ -141,7 +141,7 @@ impl Control {
             let range: SnapshotRange = text.parse().map_err(|error| failures::bad_name(&error))?;
             let volume =
                 VolumeName { group: range.group.clone(), volume: range.volume.clone(), snapshot: None };
-            let located = self.find_volume(&volume)?;
+            let located = self.find_family(&volume)?;
             let known: Vec<String> = self.facts(&located).await.into_iter().map(|facts| facts.name).collect();
             let names = within(&range, &known, text)?;
             match batches.iter_mut().find(|batch| batch.volume == volume) {

@@ -52,11 +52,33 @@ pub(crate) async fn above(pool: Uuid, target: Target) -> Result<Vec<String>, Fai
     Ok(list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect())
 }
 
-/// The name of a volume or snapshot of a pool, without its group.
+/// Something that lies over an origin.
+pub(crate) struct Above {
+    /// Its pool, and its number there.
+    pub(crate) pool: Uuid,
+    pub(crate) number: u64,
+    /// `LV` or `LV@SNAP`.
+    pub(crate) name: String,
+    /// What it lies over.
+    pub(crate) origin: Origin,
+}
+
+/// Everything in a pool that lies over anything.
+pub(crate) fn above_all(pool: Uuid) -> Vec<Above> {
+    let Some(open) = here().pool(pool) else { return Vec::new() };
+    let list = open.pool.list();
+    let above = |volume: &VolumeInfo| {
+        let origin = volume.origin.filter(|_| !volume.flags.has(VolumeFlags::REMOVING))?;
+        Some(Above { pool, number: volume.id, name: own_name(volume, &list), origin })
+    };
+    list.iter().filter_map(above).collect()
+}
+
+/// The name of a volume or snapshot of a pool, without its group; `list` is all of the pool, in the order of numbers.
 fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
     let Some((number, snapshot)) = volume.name.split_once('@') else { return volume.name.clone() };
-    let family = list.iter().find(|known| known.id.to_string() == number);
-    format!("{}@{snapshot}", family.map_or(number, |family| &family.name))
+    let place = number.parse().ok().and_then(|id: u64| list.binary_search_by_key(&id, |known| known.id).ok());
+    format!("{}@{snapshot}", place.map_or(number, |place| &list[place].name))
 }
 
 /// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.
@@ -123,10 +145,7 @@ pub(crate) async fn attach(
     let device = reach(context, &place, &origin).await?;
     open.pool.attach_origin(&origin, &device).map_err(|error| failures::pool("its origin", &error))?;
     for volume in open.pool.list().iter().filter(|volume| thin::is_volume(volume)) {
-        let is_served = here().family(thin::volume_id(pool, volume.id)).is_some();
-        if !is_served && open.pool.volume(volume.id).is_ok() {
-            thin::enter(&open, control, context, volume.id).await?;
-        }
+        thin::serve(&open, control, context, volume.id).await?;
     }
     Ok(())
 }

@@ -1,0 +1,86 @@
+//! What thin volumes lie over: lost for good, away for a while, needed no more.
+
+use crate::client::Client;
+use crate::harness::World;
+
+/// The volume of the origin and its store are on the small disk, the pool is on the large one; its volume `v` lies over
+/// the snapshot.
+fn over_gold() -> World {
+    let world = World::started();
+    world.ok("pv create small --size 100M");
+    world.ok("pv create large --size 600M");
+    world.ok("vg create data small large");
+    world.ok("lv create data/base --size 16M");
+    fill(&world, "data/base", 0, 16 << 20, 7);
+    world.ok("snap create data/base@gold --read-only");
+    world.ok("pool create data/p --size 200M --auto-extend off");
+    world.ok("lv create data/v --pool p --origin data/base@gold");
+    world
+}
+
+fn fill(world: &World, name: &str, offset: u64, length: u64, value: u8) {
+    world.ok(&format!("export create {name} --nbd unix:fill.sock"));
+    let mut client = Client::new(&world.path("fill.sock"), name);
+    client.fill(offset, length, value).expect("there is space");
+    drop(client);
+    world.ok("export remove fill.sock -y");
+}
+
+fn names(world: &World, list: &str) -> Vec<String> {
+    let shown = world.data(list);
+    let names = shown.as_array().expect("a list").iter().map(|one| one["name"].as_str().expect("a name"));
+    names.map(str::to_owned).collect()
+}
+
+/// A start without the small disk.
+fn without_small(world: &mut World) {
+    assert_eq!(world.stop(), Some(0));
+    std::fs::rename(world.path("small"), world.path("away")).expect("it is there");
+    world.start();
+}
+
+#[test]
+fn what_lies_over_a_lost_origin_is_named_and_can_be_removed() {
+    let mut world = over_gold();
+    fill(&world, "data/v", 4096, 4096, 8);
+    world.ok("snap create data/v@one");
+    world.ok("snap create data/v@two");
+    world.ok("snap hold data/v@two");
+    without_small(&mut world);
+    let shown = world.data("lv show data/v");
+    assert_eq!(shown["state"], "unusable", "{shown}");
+    assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("data/base")), "{shown}");
+    assert_eq!(names(&world, "snap list data/v"), ["data/v@one", "data/v@two"]);
+    assert!(
+        world.ok("vg show data").contains("what they lie over is not there: data/v;"),
+        "whom it concerns"
+    );
+
+    let text = world.refused("vg reduce data --missing", 7, "V0307");
+    assert!(text.contains("data/v, data/v@one, data/v@two"), "{text}");
+    let plan = world.ok("vg reduce data --missing --with-volumes -n");
+    let step = "would leave without what they lie over: data/v, data/v@one, data/v@two; varve snap remove data/v@one";
+    assert!(plan.contains(step), "{plan}");
+    let done = world.ok("vg reduce data --missing --with-volumes -y");
+    assert!(done.contains("data/v; varve lv show data/v"), "{done}");
+    assert!(world.ok("status").contains("lost for good: data/v, data/v@one, data/v@two"));
+
+    let text = world.refused("export create data/v --nbd unix:v.sock", 7, "V0307");
+    assert!(text.contains("varve lv remove data/v"), "{text}");
+    world.refused("snap create data/v@three", 7, "V0307");
+    let text = world.refused("lv remove data/v -y", 5, "V0304");
+    assert!(text.contains("varve snap remove data/v@one..@two"), "{text}");
+    world.refused("snap remove data/v@two -y", 5, "V0403");
+    world.ok("snap release data/v@two");
+    world.ok("snap remove data/v@one -n");
+    world.ok("snap remove data/v@one..@two -y --wait");
+    world.ok("lv remove data/v -y");
+    world.kill();
+    world.start();
+    assert_eq!(names(&world, "lv list"), Vec::<String>::new());
+    assert_eq!(world.data("pool show data/p")["state"], "active");
+    assert_eq!(world.stop(), Some(0));
+    assert!(world.ok("check large").ends_with("nothing is damaged\n"));
+    world.start();
+    world.ok("pool remove data/p -y");
+}
