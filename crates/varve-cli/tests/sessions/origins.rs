@@ -2,6 +2,8 @@
 
 use crate::client::Client;
 use crate::harness::World;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 /// The volume of the origin and its store are on the small disk, the pool is on the large one; its volume `v` lies over
 /// the snapshot.
@@ -24,6 +26,13 @@ fn fill(world: &World, name: &str, offset: u64, length: u64, value: u8) {
     client.fill(offset, length, value).expect("there is space");
     drop(client);
     world.ok("export remove fill.sock -y");
+}
+
+fn content(world: &World, name: &str) -> Vec<u8> {
+    world.ok(&format!("export create {name} --nbd unix:read.sock --read-only"));
+    let all = Client::new(&world.path("read.sock"), name).read_all();
+    world.ok("export remove read.sock -y");
+    all
 }
 
 fn names(world: &World, list: &str) -> Vec<String> {
@@ -83,4 +92,56 @@ fn what_lies_over_a_lost_origin_is_named_and_can_be_removed() {
     assert!(world.ok("check large").ends_with("nothing is damaged\n"));
     world.start();
     world.ok("pool remove data/p -y");
+}
+
+/// Has the daemon, which does not run, remember that `data/v` is being flattened.
+fn remember_flattening(world: &World, volume: &Value, pool: &Value) {
+    let path = world.path("state/state.json");
+    let text = std::fs::read_to_string(&path).expect("it remembers");
+    let mut state: Value = serde_json::from_str(&text).expect("JSON");
+    let target = json!({"volume": volume, "store": pool, "number": 1, "size": 16 << 20});
+    let job = json!({"id": 9, "kind": "flatten", "subject": "data/v", "started": 1, "targets": [target]});
+    state["jobs"] = json!([job]);
+    state["last_job"] = json!(9);
+    std::fs::write(&path, state.to_string()).expect("a writable folder");
+}
+
+/// A daemon without the small disk that was flattening `data/v` before.
+fn flattening_without_small() -> World {
+    let mut world = over_gold();
+    let (volume, pool) =
+        (world.data("lv show data/v")["id"].clone(), world.data("pool show data/p")["id"].clone());
+    assert_eq!(world.stop(), Some(0));
+    remember_flattening(&world, &volume, &pool);
+    std::fs::rename(world.path("small"), world.path("away")).expect("it is there");
+    world.start();
+    let text = world.refused("job wait 9", 7, "V0307");
+    assert!(text.contains("it goes on when"), "{text}");
+    world
+}
+
+#[test]
+fn a_flattening_goes_on_when_the_disk_of_the_origin_comes_back() {
+    let mut world = flattening_without_small();
+    std::fs::rename(world.path("away"), world.path("small")).expect("it is there");
+    world.ok("pv scan small");
+    let begun = Instant::now();
+    while !world.data("lv show data/v")["thin"]["origin"].is_null() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "{}", world.ok("job list"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    world.ok("job wait 10");
+    assert!(content(&world, "data/v").iter().all(|byte| *byte == 7), "all of it was copied");
+    assert_eq!(world.stop(), Some(0));
+    world.start();
+    assert_eq!(world.data("job list"), json!([]), "nothing is left to do");
+}
+
+#[test]
+fn a_flattening_is_forgotten_with_its_volume() {
+    let mut world = flattening_without_small();
+    world.ok("lv remove data/v -y");
+    world.kill();
+    world.start();
+    assert_eq!(world.data("job list"), json!([]));
 }

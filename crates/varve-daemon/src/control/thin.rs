@@ -291,7 +291,11 @@ impl Control {
         }
         let removed =
             located.home.run(async move |_: ShardContext| thin::remove(thin.pool, thin.number).await);
+        let (pool, number) = (thin.pool, thin.number);
         removed.await.map_err(failures::gone)??;
+        if self.forget_flattening(|target| (target.store, target.number) == (pool, number)) {
+            self.save_or_warn().await;
+        }
         self.look_at_pool(located.group, located.pool()).await?;
         self.event(&name.to_string(), "thin volume removed");
         Ok(Changed::Done(Empty {}))

@@ -167,6 +167,19 @@ pub(crate) fn lies_over(
     found.map(|volume| (volume.id, volume.origin)).ok_or_else(missing)
 }
 
+/// There is no such volume any more.
+pub(crate) struct Gone;
+
+/// Whether what a volume of a pool shows of its origin can be copied now.
+pub(crate) fn may_be_flattened(pool: Uuid, number: u64) -> Result<bool, Gone> {
+    let Some(open) = here().pool(pool) else { return Ok(false) };
+    match open.pool.volume(number) {
+        Ok(_) => Ok(true),
+        Err(PoolError::NotFound) => Err(Gone),
+        Err(_) => Ok(false),
+    }
+}
+
 /// Copies what a volume of a pool shows of its origin, until it needs that no more. Rests as long as it works.
 pub(crate) async fn flatten(
     context: &ShardContext,
