@@ -668,6 +668,9 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         view.zero(Extent::new(0, 8192), ZeroOptions::default()).await.expect("space");
         view.flush().await.expect("no faults");
         store.begin_removal(ids[2]).await.expect("not held");
+        store.set_base(ids[0], true).await.expect("space");
+        store.set_flags(ids[0], false, false).await.expect("space");
+        assert_eq!(store.begin_removal(ids[0]).await, Err(StoreError::Held), "others lie over it");
         let all = async |store: &Rc<SnapshotStore>| {
             let mut all = Vec::new();
             for descriptor in store.list() {
@@ -677,7 +680,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         };
         let before = all(&store).await;
         let text = dump_store(&device, &world.arena()).await.expect("sound");
-        assert!(text.contains("\nsnapshot 2 s2 ") && text.contains(" held\nsnapshot 3 s3"), "{text}");
+        assert!(text.contains(" base\nsnapshot 2 s2 ") && text.contains(" held\nsnapshot 3 s3"), "{text}");
         assert!(text.ends_with("\nremoved 3\n"), "{text}");
         write(&device, &world, 0, 8192, 0x55).await.expect("no faults");
         assert!(open(&world, origin.device(&world), device.clone()).await.is_err());
@@ -699,6 +702,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
             format!("{head}snapshot 1 a created 0 size 1048577\n"),
             format!("{head}snapshot 1 a/b created 0 size 1048576\n"),
             format!("{head}snapshot 1 a created 0 size 1048576 holy\n"),
+            format!("{head}snapshot 1 a created 0 size 1048576 base held\n"),
             format!("{head}preserved 1 0 4096 8192\n"),
             format!("{head}{first}preserved 1 1048576 4096 8192\n"),
             format!("{head}{first}preserved 1 0 4096 4096\n"),

@@ -716,6 +716,28 @@ fn volumes_are_found_by_their_names_whatever_becomes_of_them() {
 }
 
 #[test]
+fn a_volume_over_which_others_lie_is_not_removed_whatever_people_hold() {
+    let (world, disk) = (World::new(1), SimDisk::new(4 * MIB));
+    world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let (one, _) = volume(&pool, "one", MIB).await;
+        pool.set_base(one, true).await.expect("it is there");
+        pool.set_flags(one, true, true).await.expect("it is there");
+        pool.set_flags(one, true, false).await.expect("it is there");
+        assert_eq!(pool.remove(one).await, Err(PoolError::Held));
+        let clone = pool.snapshot(one, "clone", false).await.expect("there is space");
+        pool.remove(clone).await.expect("nothing lies over the clone");
+        pool.checkpoint().await.expect("no faults");
+        drop(pool);
+        let pool = open(disk.device(&world), &world).await;
+        assert_eq!(pool.remove(one).await, Err(PoolError::Held));
+        pool.set_base(one, false).await.expect("it is there");
+        pool.remove(one).await.expect("nothing lies over it any more");
+        sound(&pool).await;
+    });
+}
+
+#[test]
 fn a_volume_that_is_claimed_takes_writes_until_all_others_are() {
     let world = World::new(13);
     let disk = SimDisk::new(4 * MIB);

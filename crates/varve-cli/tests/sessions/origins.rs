@@ -145,3 +145,57 @@ fn a_flattening_is_forgotten_with_its_volume() {
     world.start();
     assert_eq!(world.data("job list"), json!([]));
 }
+
+/// Whether people hold the origin, and whether it is noted as one.
+fn kept(world: &World) -> (bool, bool) {
+    let shown = world.data("snap list data/base");
+    let is = |what: &str| shown[0][what].as_bool().expect("yes or no");
+    (is("held"), is("base"))
+}
+
+#[test]
+fn an_origin_is_kept_as_long_as_anything_lies_over_it_and_no_longer() {
+    let mut world = over_gold();
+    assert_eq!(kept(&world), (false, true));
+    world.refused("snap remove data/base@gold -y", 5, "V0416");
+    world.refused("snap release data/base@gold", 5, "V0416");
+    world.ok("snap create data/v@one");
+    world.ok("lv flatten data/v --wait");
+    let text = world.refused("snap remove data/base@gold -y", 5, "V0416");
+    assert!(text.contains("data/v@one"), "{text}");
+    world.kill();
+    world.start();
+    assert_eq!(kept(&world), (false, true));
+    world.ok("snap remove data/v@one -y --wait");
+    assert_eq!(kept(&world), (false, false));
+
+    // What people hold is theirs, whatever lies over it.
+    world.ok("lv create data/w --pool p --origin data/base@gold");
+    world.ok("snap hold data/base@gold");
+    world.ok("snap release data/base@gold");
+    assert_eq!(kept(&world), (false, true));
+    world.ok("snap hold data/base@gold");
+    world.ok("snap create data/w@ro --read-only");
+    world.ok("lv create data/x --pool p --origin data/w@ro");
+    world.refused("snap remove data/w@ro -y", 5, "V0416");
+    world.ok("lv remove data/x -y");
+    world.ok("snap remove data/w@ro -y --wait");
+    world.ok("lv remove data/w -y");
+    assert_eq!(kept(&world), (true, false));
+    world.refused("snap remove data/base@gold -y", 5, "V0403");
+    world.ok("snap release data/base@gold");
+    world.ok("snap remove data/base@gold -y --wait");
+}
+
+#[test]
+fn an_origin_of_nothing_is_let_go_of_at_the_next_start() {
+    let mut world = over_gold();
+    world.ok("lv remove data/v -y");
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_fault("origin-noted");
+    assert_ne!(world.run("lv create data/w --pool p --origin data/base@gold").exit, 0);
+    world.wait_for_death();
+    world.start();
+    assert_eq!(kept(&world), (false, false));
+    world.ok("snap remove data/base@gold -y --wait");
+}

@@ -35,6 +35,7 @@ impl Control {
         }
         join_all(activations).await;
         self.attach_origins(group).await;
+        self.settle_bases(group).await;
         self.ration(group).await;
         self.settle_names(group).await;
     }

@@ -137,17 +137,18 @@ impl Control {
         jobs.len() < before
     }
 
-    /// Learns anew what is in a pool.
+    /// Learns anew what is in a pool, and lets go of what nothing lies over any more.
     async fn look_again(&self, pool: Uuid) {
         let group = {
             let groups = self.groups.borrow();
             groups.iter().find(|(_, known)| known.homes.contains_key(&pool)).map(|(id, _)| *id)
         };
-        if let Some(group) = group
-            && let Err(failure) = self.look_at_pool(group, pool).await
-        {
+        let Some(group) = group else { return };
+        if let Err(failure) = self.look_at_pool(group, pool).await {
             tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
         }
+        let _changes = self.changes.lock().await;
+        self.release_bases(group).await;
     }
 
     /// Takes up a job that a restart interrupted (F1).

@@ -4,8 +4,9 @@ use super::Control;
 use super::change::shown;
 use super::disks::Search;
 use crate::failures;
+use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
@@ -37,6 +38,8 @@ pub(super) struct KnownGroup {
     pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
     /// What volumes lie over that is not there: store, number, and why.
     pub(super) adrift: Vec<(Uuid, u64, Failure)>,
+    /// Snapshots that others lie over, as far as that is known.
+    pub(super) bases: BTreeSet<Target>,
 }
 
 /// Where a volume is served.
@@ -59,6 +62,7 @@ impl KnownGroup {
             homes: BTreeMap::new(),
             thin: BTreeMap::new(),
             adrift: Vec::new(),
+            bases: BTreeSet::new(),
         };
         known.learn(open);
         known

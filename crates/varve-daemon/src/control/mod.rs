@@ -9,6 +9,7 @@
 
 mod activate;
 mod address;
+mod bases;
 mod change;
 mod diff;
 mod disks;

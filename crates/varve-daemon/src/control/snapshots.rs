@@ -180,7 +180,10 @@ impl Control {
             if !held {
                 for facts in self.facts_called(&batch.located, &batch.names).await {
                     let full = batch.full(&facts.name);
-                    self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+                    // What is held beside that may be let go of.
+                    if !(facts.held && facts.is_base) {
+                        self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+                    }
                 }
             }
         }
@@ -321,6 +324,7 @@ impl Control {
             },
             read_only: facts.read_only,
             held: facts.held,
+            base: facts.is_base,
             state,
             exports: self.exports_of(&name),
             name: text,

@@ -15,6 +15,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, read_only, widen};
 use varve_os::{ShardContext, ShardHandle};
+use varve_target::snapshot::StoreError;
 use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
 
 /// The least rest after a dose of copying.
@@ -79,6 +80,36 @@ fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
     let Some((number, snapshot)) = volume.name.split_once('@') else { return volume.name.clone() };
     let place = number.parse().ok().and_then(|id: u64| list.binary_search_by_key(&id, |known| known.id).ok());
     format!("{}@{snapshot}", place.map_or(number, |place| &list[place].name))
+}
+
+/// What anything in a pool lies over, or would after a crash.
+pub(crate) async fn over(pool: Uuid) -> Result<Vec<Origin>, Failure> {
+    let open = thin::pool(pool)?;
+    open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
+    Ok(open.pool.origins())
+}
+
+/// Snapshots of a volume, or in a pool, that others are said to lie over.
+pub(crate) fn bases(owner: Uuid) -> Vec<Target> {
+    let Some(open) = here().pool(owner) else {
+        return here().family(owner).map(|family| family.bases()).unwrap_or_default();
+    };
+    let list = open.pool.list().into_iter();
+    let noted = list.filter(|volume| volume.flags.has(VolumeFlags::BASE));
+    noted.map(|volume| Target { store: owner, number: volume.id }).collect()
+}
+
+/// Notes whether others lie over a snapshot of a volume, or in a pool.
+pub(crate) async fn set_base(owner: Uuid, target: Target, is_base: bool) -> Result<(), Failure> {
+    if let Some(open) = here().pool(owner) {
+        let noted = open.pool.set_base(target.number, is_base).await;
+        return noted.map_err(|error| failures::pool("its origin", &error));
+    }
+    let noted = match here().family(owner) {
+        Some(family) => family.set_base(target, is_base).await,
+        None => Err(StoreError::NotFound),
+    };
+    noted.map_err(|error| failures::store("its origin", &error))
 }
 
 /// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.

@@ -348,6 +348,7 @@ impl Thin {
             used: 0,
             read_only: volume.flags.has(VolumeFlags::READ_ONLY),
             held: volume.flags.has(VolumeFlags::HELD),
+            is_base: volume.flags.has(VolumeFlags::BASE),
             is_merging: false,
             kind: StoreKind::Dependent,
             is_thin: true,

@@ -134,7 +134,7 @@ impl Pool {
         {
             let _managing = self.manage(id).await;
             let volume = self.find(id)?;
-            if volume.has(VolumeFlags::HELD) {
+            if volume.has(VolumeFlags::HELD) || volume.has(VolumeFlags::BASE) {
                 return Err(PoolError::Held);
             }
             let closed = volume.gate.close();
@@ -178,6 +178,14 @@ impl Pool {
         let _managing = self.manage(id).await;
         let flags = self.find(id)?.flags.get();
         let flags = flags.with(VolumeFlags::READ_ONLY, read_only).with(VolumeFlags::HELD, held);
+        self.make(Change::SetFlags { volume: id, flags: flags.0 })?;
+        self.commit().await
+    }
+
+    /// Notes whether others lie over a volume. As long as they do it is not removed.
+    pub async fn set_base(&self, id: u64, base: bool) -> Result<(), PoolError> {
+        let _managing = self.manage(id).await;
+        let flags = self.find(id)?.flags.get().with(VolumeFlags::BASE, base);
         self.make(Change::SetFlags { volume: id, flags: flags.0 })?;
         self.commit().await
     }
@@ -301,7 +309,7 @@ impl Pool {
             Change::Remove { volume } => {
                 let volume = self.known(*volume)?;
                 let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
-                volume.flags.set(flags.with(VolumeFlags::HELD, false));
+                volume.flags.set(flags.with(VolumeFlags::HELD | VolumeFlags::BASE, false));
                 *volume.origin.borrow_mut() = None; // nobody reads it any more
                 self.set_name(&volume, "");
                 volume.dirty.set(true);
