@@ -39,6 +39,7 @@ pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX};
 pub use order::MetadataOrder;
 pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;
+pub(crate) use space::fresh_blocks;
 pub use space::{InUse, Side};
 pub use tree::{Leaf, Tree};
 
