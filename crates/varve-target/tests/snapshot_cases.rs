@@ -576,6 +576,16 @@ fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
 
 #[test]
 fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
+    the_oldest_go(false);
+}
+
+#[test]
+fn the_oldest_snapshots_go_and_those_stay_over_which_others_lie() {
+    the_oldest_go(true);
+}
+
+/// All but the second, which is held, or over which others lie.
+fn the_oldest_go(is_base: bool) {
     let world = World::new(10);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(320 * KIB));
     world.run(async {
@@ -586,7 +596,12 @@ fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
         for (byte, held) in [(1, false), (2, true), (3, false), (4, false)] {
             write(&front, &world, 0, 32 << 10, byte).await.expect("space");
             let name = format!("s{byte}");
-            ids.push(store.create(&NewSnapshot { name, read_only: false, held }).await.expect("space"));
+            let new = NewSnapshot { name, read_only: false, held: held && !is_base };
+            ids.push(store.create(&new).await.expect("space"));
+        }
+        if is_base {
+            store.set_base(ids[1], true).await.expect("the reserve is for this");
+            store.set_flags(ids[1], false, false).await.expect("the reserve is for this");
         }
         let mut part = 8;
         while store.list().len() == 4 {
@@ -669,7 +684,6 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         view.flush().await.expect("no faults");
         store.begin_removal(ids[2]).await.expect("not held");
         store.set_base(ids[0], true).await.expect("space");
-        store.set_flags(ids[0], false, false).await.expect("space");
         assert_eq!(store.begin_removal(ids[0]).await, Err(StoreError::Held), "others lie over it");
         let all = async |store: &Rc<SnapshotStore>| {
             let mut all = Vec::new();

@@ -324,7 +324,7 @@ impl Control {
     }
 
     /// The identity of the group's disk with this path or identity.
-    fn member(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+    pub(super) fn member(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
         let id = Path::new(text).file_name().and_then(|name| Uuid::parse_str(&name.to_string_lossy()).ok());
         self.with_group(group, |known| {
             let by_path = known.paths.iter().find(|(_, path)| *path == text).map(|(id, _)| *id);

@@ -42,9 +42,15 @@ impl Control {
             );
             return Ok(Changed::Planned(plan));
         }
+        let before = commits.group(id)?;
+        let all = before.logical_volumes().iter().map(|volume| volume.id);
+        let gone: Vec<Uuid> = all.filter(|volume| !has(&planned.after, *volume)).collect();
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
         self.forget_lost_homes(id);
+        if self.forget_flattening(|target| gone.contains(&target.store)) {
+            self.save_or_warn().await;
+        }
         self.refresh_labels().await;
         self.attach_origins(id).await; // Who is adrift learns why.
         if let Some(words) = in_words(&left) {
