@@ -5,8 +5,6 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, KIB, LocalFuture, MIB};
 use varve_format::pdata::node::{Entries, Node};
-use varve_format::pdata::space_page::{Place, SpacePage};
-use varve_format::thin::Superblock;
 use varve_sim::{SimDisk, World};
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid};
 
@@ -134,39 +132,6 @@ fn damage_on_the_disk_is_found_though_the_node_is_in_memory() {
         assert_eq!(report.damage[0].name, "one");
         assert!(report.errors.len() >= 5, "{report:#?}");
         assert!(pool.check().await.expect("no faults").is_sound(), "in memory everything is whole");
-    });
-}
-
-#[test]
-fn blocks_that_nobody_holds_are_counted_while_the_pool_serves() {
-    let bed = Bed::new(3);
-    bed.world.run(async {
-        let (pool, _, device) = bed.pool().await;
-        pool.checkpoint().await.expect("no faults");
-        pool.checkpoint().await.expect("no faults");
-        drop((pool, device));
-        let superblock = |address: u64| {
-            Superblock::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).ok()
-        };
-        let slots = [superblock(0), superblock(1)].into_iter().flatten();
-        let mut superblock = slots.max_by_key(|found| found.number).expect("there is one");
-        // The last block of the only group, which nothing is near to.
-        let address = superblock.base_block() + u64::from(superblock.places[0] == Place::Second);
-        let mut page =
-            SpacePage::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).expect("sound");
-        let last = superblock.end_block - superblock.base_block() - 1;
-        assert!(!page.is_used(last));
-        page.set(last, true);
-        superblock.free_blocks -= 1;
-        let mut bytes = vec![0; PART as usize];
-        page.encode(&mut bytes, address);
-        bed.disk.poke(address * PART, &bytes);
-        superblock.encode(&mut bytes);
-        bed.disk.poke(superblock.slot() * PART, &bytes);
-        let (device, arena, clock) = (bed.disk.device(&bed.world), bed.world.arena(), bed.world.clock());
-        let pool = Pool::open(device, arena, clock.clone(), PoolOptions::default()).await.expect("it opens");
-        let report = check(&pool, &clock, &Cell::new(0)).await.expect("there is room");
-        assert_eq!(report.errors, ["1 blocks are marked as in use, and held by nobody"], "{report:#?}");
     });
 }
 

@@ -39,7 +39,6 @@ pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX};
 pub use order::MetadataOrder;
 pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;
-pub(crate) use space::fresh_blocks;
 pub use space::{InUse, Side};
 pub use tree::{Leaf, Tree};
 

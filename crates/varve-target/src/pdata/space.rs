@@ -480,7 +480,7 @@ fn longest_near(page: &SpacePage, from: u64, end: u64, limit: u64) -> Option<Run
 }
 
 /// Blocks of a fresh store that are free: all but the places of the space map's pages.
-pub(crate) fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
+pub(super) fn fresh_blocks(base_block: u64, end_block: u64) -> u64 {
     let total = end_block - base_block;
     let (whole, rest) = (total / GROUP_BLOCKS, total % GROUP_BLOCKS);
     total - whole * PAGE_PLACES - rest.min(PAGE_PLACES)

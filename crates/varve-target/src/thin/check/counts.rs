@@ -5,7 +5,7 @@
 
 use super::super::PoolError;
 use super::Checker;
-use crate::pdata::{Pages, Room, fresh_blocks};
+use crate::pdata::{Pages, Room};
 use std::collections::BTreeMap;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
@@ -133,22 +133,7 @@ impl Checker<'_> {
         if self.view.is_space_of_now && is_all && free != end - base - used {
             self.report.error(format!("{} blocks are free, not {free}", end - base - used));
         }
-        self.compare_free(held);
         Ok(())
-    }
-
-    /// A commit says how many blocks are not in use. All others are held, or places of pages of the space map.
-    fn compare_free(&mut self, held: u64) {
-        let Some(said) = self.view.said.filter(|_| self.broken.is_empty()) else { return };
-        let room = fresh_blocks(self.pool.base_block(), said.end_block);
-        let in_use = room.saturating_sub(said.free_blocks);
-        match in_use.checked_sub(held) {
-            Some(0) => {}
-            Some(lost) => {
-                self.report.error(format!("{lost} blocks are marked as in use, and held by nobody"));
-            }
-            None => self.report.error(format!("{held} blocks are held, and only {in_use} in use")),
-        }
     }
 
     /// Adds everybody who leads to blocks of this range.

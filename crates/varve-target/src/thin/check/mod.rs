@@ -89,21 +89,8 @@ pub(super) struct View<'a> {
     /// Whether nodes and space map are those of this instant, in memory; else nodes are what lies on the disk, and what is
     /// held must be in use in the space map.
     pub(super) is_space_of_now: bool,
-    /// What the superblock of the commit says, if it is one.
-    pub(super) said: Option<Said>,
     /// Called after each node with the number of those that were looked at.
     pub(super) pace: Option<&'a dyn Fn(u64) -> LocalFuture<'a, Result<(), PoolError>>>,
-}
-
-/// What a superblock says of the whole pool.
-#[derive(Clone, Copy)]
-pub(super) struct Said {
-    /// Number of the first block behind the pool.
-    pub(super) end_block: u64,
-    /// Blocks not in use.
-    pub(super) free_blocks: u64,
-    /// Nodes of all maps.
-    pub(super) nodes: u64,
 }
 
 /// A check under way.
@@ -128,8 +115,7 @@ impl Pool {
         self.check_names();
         let volumes = self.volumes.borrow().values().cloned().collect();
         let table = self.table.get();
-        let view =
-            View { volumes, shares: &self.shares, table, is_space_of_now: true, said: None, pace: None };
+        let view = View { volumes, shares: &self.shares, table, is_space_of_now: true, pace: None };
         Checker::new(self, view).run().await
     }
 
@@ -203,12 +189,8 @@ impl<'a> Checker<'a> {
 
     /// What is said of the whole pool.
     fn compare_totals(&mut self) {
-        let said = match self.view.said {
-            Some(said) => said.nodes,
-            None => self.pool.map.pages().nodes(),
-        };
-        let found = self.nodes.len() as u64;
-        if self.broken.is_empty() && said != found {
+        let (said, found) = (self.pool.map.pages().nodes(), self.nodes.len() as u64);
+        if self.view.is_space_of_now && self.broken.is_empty() && said != found {
             self.report.error(format!("there are {found} nodes, not {said}"));
         }
         let mut names = BTreeSet::new();

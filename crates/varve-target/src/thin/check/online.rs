@@ -9,19 +9,19 @@ use super::super::shares::Shares;
 use super::super::tickets::Tickets;
 use super::super::volume::Volume;
 use super::super::{Pool, PoolError};
-use super::{Checker, PoolReport, Said, View};
+use super::{Checker, PoolReport, View};
 use crate::pdata::Tree;
 use std::rc::Rc;
 use varve_block::LocalFuture;
-use varve_format::thin::{Superblock, VolumeRows, volume_key};
+use varve_format::thin::{VolumeRows, volume_key};
 
 /// Called again and again during a check, with the number of nodes that were looked at and the number of those to look at
 /// in all; the check goes on when the future is ready, and ends if it is an error.
 pub type CheckPace<'a> = dyn Fn(u64, u64) -> LocalFuture<'a, Result<(), PoolError>> + 'a;
 
 impl Pool {
-    /// Checks the last commit while everything goes on. How many blocks are in use and held by nobody is told, and not
-    /// which: the marks of single blocks change meanwhile. `NoSpace` says that others need the room that the check keeps.
+    /// Checks the last commit while everything goes on. What is marked as in use and held by nobody is not noticed: that
+    /// changes meanwhile. `NoSpace` says that others need the room that the check keeps.
     pub async fn check_last_commit(&self, pace: &CheckPace<'_>) -> Result<PoolReport, PoolError> {
         self.checkpoint().await?; // what was given up before need not be kept
         // Before the commit that is checked: nothing that is given up after it is used again.
@@ -45,9 +45,7 @@ impl Pool {
             }
             pace(done, total.max(done))
         };
-        let Superblock { end_block, free_blocks, nodes, .. } = superblock;
-        let said = Some(Said { end_block, free_blocks, nodes });
-        let view = View { volumes, shares: &shares, table, is_space_of_now: false, said, pace: Some(&pace) };
+        let view = View { volumes, shares: &shares, table, is_space_of_now: false, pace: Some(&pace) };
         Checker::new(self, view).run().await
     }
 
