@@ -226,7 +226,7 @@ catalogue! {
         through an export: `varve snap diff` tells which extents.";
     SnapshotIsOrigin = 416, Busy, "volumes lie over the snapshot",
         "A thin volume shows the snapshot where it holds nothing itself. `varve lv flatten VG/LV` copies what it shows, so \
-        that it needs the snapshot no more; removing the volume does too. Then `varve snap release VG/LV@SNAP`.";
+        that it needs the snapshot no more; removing the volume does too. Then the snapshot can be removed.";
 
     ExportNotFound = 501, NotFound, "no such export",
         "`varve export list` shows the exports. An export is named by its ID, its URI or path, or by its volume if \

@@ -269,6 +269,9 @@ nouns! {
         pub read_only: bool,
         /// Whether it is protected against removal.
         pub held: bool,
+        /// Whether volumes lie over it, and protect it as long as they do.
+        #[serde(default)]
+        pub base: bool,
         /// Whether it can be used.
         pub state: SnapshotState,
         /// Identifiers of its exports.

@@ -580,6 +580,16 @@ fn a_change_that_finds_no_room_waits_for_it_and_not_for_ever() {
 
 #[test]
 fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
+    the_oldest_go(false);
+}
+
+#[test]
+fn the_oldest_snapshots_go_and_those_stay_over_which_others_lie() {
+    the_oldest_go(true);
+}
+
+/// All but the second, which is held, or over which others lie.
+fn the_oldest_go(is_base: bool) {
     let world = World::new(10);
     let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(320 * KIB));
     world.run(async {
@@ -590,7 +600,12 @@ fn the_oldest_snapshots_go_if_that_is_what_was_declared_and_held_ones_stay() {
         for (byte, held) in [(1, false), (2, true), (3, false), (4, false)] {
             write(&front, &world, 0, 32 << 10, byte).await.expect("space");
             let name = format!("s{byte}");
-            ids.push(store.create(&NewSnapshot { name, read_only: false, held }).await.expect("space"));
+            let new = NewSnapshot { name, read_only: false, held: held && !is_base };
+            ids.push(store.create(&new).await.expect("space"));
+        }
+        if is_base {
+            store.set_base(ids[1], true).await.expect("the reserve is for this");
+            store.set_flags(ids[1], false, false).await.expect("the reserve is for this");
         }
         let mut part = 8;
         while store.list().len() == 4 {
@@ -672,6 +687,8 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         view.zero(Extent::new(0, 8192), ZeroOptions::default()).await.expect("space");
         view.flush().await.expect("no faults");
         store.begin_removal(ids[2]).await.expect("not held");
+        store.set_base(ids[0], true).await.expect("space");
+        assert_eq!(store.begin_removal(ids[0]).await, Err(StoreError::Held), "others lie over it");
         let all = async |store: &Rc<SnapshotStore>| {
             let mut all = Vec::new();
             for descriptor in store.list() {
@@ -681,7 +698,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
         };
         let before = all(&store).await;
         let text = dump_store(&device, &world.arena()).await.expect("sound");
-        assert!(text.contains("\nsnapshot 2 s2 ") && text.contains(" held\nsnapshot 3 s3"), "{text}");
+        assert!(text.contains(" base\nsnapshot 2 s2 ") && text.contains(" held\nsnapshot 3 s3"), "{text}");
         assert!(text.ends_with("\nremoved 3\n"), "{text}");
         write(&device, &world, 0, 8192, 0x55).await.expect("no faults");
         assert!(open(&world, origin.device(&world), device.clone()).await.is_err());
@@ -703,6 +720,7 @@ fn metadata_written_as_text_brings_a_store_back_whose_superblocks_are_lost() {
             format!("{head}snapshot 1 a created 0 size 1048577\n"),
             format!("{head}snapshot 1 a/b created 0 size 1048576\n"),
             format!("{head}snapshot 1 a created 0 size 1048576 holy\n"),
+            format!("{head}snapshot 1 a created 0 size 1048576 base held\n"),
             format!("{head}preserved 1 0 4096 8192\n"),
             format!("{head}{first}preserved 1 1048576 4096 8192\n"),
             format!("{head}{first}preserved 1 0 4096 4096\n"),

@@ -731,6 +731,67 @@ fn snapshots_are_called_after_the_number_of_their_volume() {
 }
 
 #[test]
+fn volumes_are_found_by_their_names_whatever_becomes_of_them() {
+    let (world, disk) = (World::new(1), SimDisk::new(4 * MIB));
+    world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let ((one, _), (two, _)) = (volume(&pool, "one", MIB).await, volume(&pool, "two", MIB).await);
+        let of = |volume: u64, name: &str| format!("{volume}@{name}");
+        for name in [of(one, "b"), of(one, "a"), of(one, "c"), of(two, "a"), of(11, "a")] {
+            pool.snapshot(one, &name, false).await.expect("there is space");
+        }
+        let gone = pool.named(&of(one, "a")).expect("just made");
+        pool.remove(gone.id).await.expect("it is there");
+        pool.rename(two, "three").await.expect("the name is free");
+        let found = |pool: &Pool| {
+            let names = |start: &str| pool.named_like(start).into_iter().map(|volume| volume.name);
+            assert!(pool.named(&of(one, "a")).is_none() && pool.named("two").is_none());
+            assert_eq!(pool.named("three").map(|volume| volume.id), Some(two));
+            assert_eq!(
+                names(&of(one, "")).collect::<Vec<_>>(),
+                [of(one, "b"), of(one, "c")],
+                "in their order"
+            );
+            assert_eq!(names("t").count(), 1);
+        };
+        found(&pool);
+        assert_eq!(pool.rename(two, "one").await, Err(PoolError::Exists));
+        assert_eq!(pool.snapshot(one, &of(one, "b"), false).await, Err(PoolError::Exists));
+        sound(&pool).await; // N1 of `names.rs`
+        drop(pool);
+        let pool = open(disk.device(&world), &world).await;
+        found(&pool);
+        pool.snapshot(one, &of(one, "a"), false).await.expect("what was removed has no name");
+        volume(&pool, "two", MIB).await;
+        sound(&pool).await;
+        let usage = pool.usage();
+        assert_eq!((usage.volumes, usage.snapshots), (3, 5), "{usage:?}");
+    });
+}
+
+#[test]
+fn a_volume_over_which_others_lie_is_not_removed_whatever_people_hold() {
+    let (world, disk) = (World::new(1), SimDisk::new(4 * MIB));
+    world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let (one, _) = volume(&pool, "one", MIB).await;
+        pool.set_base(one, true).await.expect("it is there");
+        pool.set_flags(one, true, true).await.expect("it is there");
+        pool.set_flags(one, true, false).await.expect("it is there");
+        assert_eq!(pool.remove(one).await, Err(PoolError::Held));
+        let clone = pool.snapshot(one, "clone", false).await.expect("there is space");
+        pool.remove(clone).await.expect("nothing lies over the clone");
+        pool.checkpoint().await.expect("no faults");
+        drop(pool);
+        let pool = open(disk.device(&world), &world).await;
+        assert_eq!(pool.remove(one).await, Err(PoolError::Held));
+        pool.set_base(one, false).await.expect("it is there");
+        pool.remove(one).await.expect("nothing lies over it any more");
+        sound(&pool).await;
+    });
+}
+
+#[test]
 fn a_volume_that_is_claimed_takes_writes_until_all_others_are() {
     let world = World::new(13);
     let disk = SimDisk::new(4 * MIB);

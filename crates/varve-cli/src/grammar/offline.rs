@@ -51,7 +51,7 @@ pub(crate) struct RepairOptions {
     #[arg(required = true, value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
     /// Make a new copy of this snapshot store instead: VG/LV, or VG/LV#N for the Nth independent snapshot's; or of the
-    /// metadata of a pool: VG/POOL. The old one is kept.
+    /// metadata of a pool: VG/POOL. The old one is kept. Exit code 9 says that something could not be saved.
     #[arg(long, value_name = "VG/LV")]
     pub(crate) store: Option<String>,
     #[command(flatten)]

@@ -1,5 +1,8 @@
 //! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, or new metadata of a pool, from
 //! what it says itself or from a text.
+//!
+//! Invariant S1: one that is done and has lost anything says so to programs too: its exit code is that of what was done
+//! in part, and its data says `"partial": true`.
 
 use super::damage::{self, Loss};
 use super::disks::with_disks;
@@ -11,7 +14,7 @@ use crate::table;
 use crate::units::size;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use varve_api::{Code, Failure, Finding, Plan};
+use varve_api::{Code, Exit, Failure, Finding, Plan};
 use varve_block::Access;
 use varve_target::snapshot::STORE_TEXT_TITLE;
 use varve_target::thin::{POOL_TEXT_TITLE, Restored};
@@ -31,6 +34,8 @@ struct Done {
     records_lost: u64,
     /// The snapshots that may show newer content for that.
     doubtful: Vec<String>,
+    /// Whether anything is lost (S1).
+    partial: bool,
 }
 
 /// `varve repair --store`.
@@ -106,7 +111,14 @@ fn told(store: String, done: renew::Done) -> Answer {
             "\nlost: {lost_records} records of the log; what was first changed with them may show newer content in {whose}"
         ));
     }
-    Answer::new(&Done { store, kept_as, bytes_lost, lost, records_lost: lost_records, doubtful }, text)
+    let partial = !lost.is_empty() || lost_records > 0;
+    let done = Done { store, kept_as, bytes_lost, lost, records_lost: lost_records, doubtful, partial };
+    Answer::new(&done, text).exit(exit(partial))
+}
+
+/// S1.
+fn exit(partial: bool) -> Exit {
+    if partial { Exit::Partial } else { Exit::Ok }
 }
 
 /// What was done to a pool.
@@ -126,6 +138,8 @@ struct PoolDone {
     behind: Vec<String>,
     /// Whose bytes are lost.
     lost: Vec<Finding>,
+    /// Whether anything is lost (S1).
+    partial: bool,
 }
 
 fn pool_done(pool: String, kept_as: Option<String>, restored: &Restored, lost: Vec<Finding>) -> Answer {
@@ -147,6 +161,8 @@ fn pool_done(pool: String, kept_as: Option<String>, restored: &Restored, lost: V
     let text = format!(
         "{lines}wrote the metadata of {pool} anew, {volumes} volumes and snapshots with {data}; {kept}{undone}"
     );
-    let done = PoolDone { pool, kept_as, volumes, bytes_mapped: mapped_bytes, changes_lost, behind, lost };
-    Answer::new(&done, text)
+    let partial = !lost.is_empty() || changes_lost > 0;
+    let mapped = mapped_bytes;
+    let done = PoolDone { pool, kept_as, volumes, bytes_mapped: mapped, changes_lost, behind, lost, partial };
+    Answer::new(&done, text).exit(exit(partial))
 }

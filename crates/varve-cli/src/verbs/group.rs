@@ -66,7 +66,7 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             if with_volumes {
                 session.consent(&format!("vg reduce {name}"), &call, destroy).await?;
             }
-            session.change(call, |_: &Group| format!("took {what} out of group {name}")).await
+            session.change(call, |group: &Group| taken_out(&what, group)).await
         }
         GroupVerb::Declare { name, metadata, change } => {
             let request = GroupChange { metadata: words(metadata), ..GroupChange::default() };
@@ -96,6 +96,12 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             Ok(Answer::new(&history, changes(&history)))
         }
     }
+}
+
+/// What was taken out of a group, and whatever is wrong with the group now.
+fn taken_out(what: &str, group: &Group) -> String {
+    let left = group.reason.as_ref().map(|reason| format!("; {reason}"));
+    format!("took {what} out of group {}{}", group.name, left.unwrap_or_default())
 }
 
 async fn backup(session: &Session, name: &str, file: &Path, dry_run: bool) -> Result<Answer, Failure> {

@@ -89,11 +89,13 @@ fn table(snapshots: &[Snapshot]) -> String {
     let mut table = Table::new(&["SNAPSHOT", "SIZE>", "KEPT>", "CREATED (UTC)", "STATE", "FLAGS", "EXPORTS"]);
     for snapshot in snapshots {
         let independent = snapshot.mode == SnapshotMode::Independent;
-        let flags: Vec<&str> =
-            [(snapshot.read_only, "read-only"), (snapshot.held, "held"), (independent, "independent")]
-                .into_iter()
-                .filter_map(|(set, word)| set.then_some(word))
-                .collect();
+        let flags = [
+            (snapshot.read_only, "read-only"),
+            (snapshot.held, "held"),
+            (snapshot.base, "base"),
+            (independent, "independent"),
+        ];
+        let flags: Vec<&str> = flags.into_iter().filter_map(|(set, word)| set.then_some(word)).collect();
         table.row(vec![
             snapshot.name.clone(),
             size(snapshot.size),

@@ -5,6 +5,7 @@ mod client;
 mod dumps;
 mod harness;
 mod mending;
+mod origins;
 mod pool_jobs;
 mod pools;
 mod restarts;

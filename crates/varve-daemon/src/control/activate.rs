@@ -37,6 +37,7 @@ impl Control {
         self.ration_for_all(group).await;
         join_all(activations).await;
         self.attach_origins(group).await;
+        self.settle_bases(group).await;
         self.ration(group).await;
         self.settle_names(group).await;
     }

@@ -25,6 +25,8 @@ pub(super) struct Located {
     pub(super) unusable: Option<Failure>,
     /// What its pool says of it, if it is thin. Then its group says nothing.
     pub(super) thin: Option<ThinVolume>,
+    /// Whether it cannot be used only because what it lies over is not there.
+    pub(super) is_adrift: bool,
 }
 
 impl Located {
@@ -133,6 +135,13 @@ impl Control {
         self.find_any_volume(name)?.usable()
     }
 
+    /// Like [`Control::find_volume`], for who asks for its snapshots, and for no byte of them: the pool of a thin volume
+    /// knows them even if what they lie over is not there.
+    pub(super) fn find_family(&self, name: &VolumeName) -> Result<Located, Failure> {
+        let located = self.find_any_volume(name)?;
+        if located.is_adrift { Ok(located) } else { located.usable() }
+    }
+
     /// Group and name of the volume with this identity.
     pub(super) fn name_of(&self, volume: Uuid) -> Option<(String, String)> {
         self.groups.borrow().values().find_map(|known| {
@@ -177,8 +186,9 @@ impl Control {
         };
         // O3 of `origins.rs`.
         let adrift = thin.as_ref().filter(|thin| !thin.is_served).map(|thin| known.adrift(thin));
+        let is_adrift = adrift.is_some() && unusable.is_none();
         let unusable = unusable.or(adrift);
-        Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin }
+        Located { group, extent_size: known.group.extent_size(), volume, home, unusable, thin, is_adrift }
     }
 
     /// Refuses the name of a snapshot that there is not.

@@ -1,16 +1,19 @@
 //! The job that makes a volume need what it lies over no more.
 //!
-//! Invariant F1: it can be taken up again after a restart: what is remembered is the volume's number, and what was copied
-//! is not copied again.
+//! Invariants:
+//! - F1. It can be taken up again after a restart: what is remembered is the volume's number, and what was copied is not
+//!   copied again.
+//! - F2. One that cannot go on because the pool or the origin is not there ends for now, but is remembered until it is
+//!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
 use super::jobs::{SHORT, Started};
 use super::{Control, current};
 use crate::failures;
-use crate::shard::origins;
+use crate::shard::origins::{self, Gone};
 use crate::state::{RememberedJob, RememberedTarget};
 use std::sync::Arc;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, Flatten, Job, Plan};
+use varve_api::{Changed, Code, Failure, Flatten, Job, JobState, Plan};
 use varve_os::{ShardContext, ShardHandle};
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
@@ -43,6 +46,7 @@ impl Control {
                 format!("would copy what {name} shows of {origin}, at most {size}, and need that no more");
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
+        self.forget_flattening(|target| (target.store, target.number) == (pool, number)); // another one follows
         let target = RememberedTarget { volume: located.volume.id, store: pool, number, size: origin.bytes };
         let subject = name.to_string();
         let started = self.start_job(FLATTEN, &subject, &[located.volume.id], vec![target], None).await;
@@ -72,21 +76,76 @@ impl Control {
                 control.event(&subject, "lies over nothing any more");
                 control.look_again(pool).await;
             }
-            control.finish_job(id, result).await;
+            match result {
+                Err(failure) if failure.code == Code::VolumeUnusable => control.put_off(id, failure), // F2
+                result => control.finish_job(id, result).await,
+            }
         });
     }
 
-    /// Learns anew what is in a pool.
+    /// F2: ends a job for now.
+    fn put_off(&self, id: u64, failure: Failure) {
+        let message = format!("{}; it goes on when that is there again", failure.message);
+        self.suspend_job(id, Failure { message, ..failure });
+    }
+
+    /// F2: takes up what was put off, as far as it can go on now.
+    pub(super) async fn resume_put_off(&self) {
+        let jobs = self.remembered.borrow().jobs.clone();
+        let is_running =
+            |id: u64| self.jobs.show(&id.to_string()).is_ok_and(|job| job.state == JobState::Running);
+        let mut changed = false;
+        for job in jobs.into_iter().filter(|job| job.kind == FLATTEN && !is_running(job.id)) {
+            let Some(target) = job.targets.first().copied() else { continue };
+            let Some(home) = self.home_of(target.store) else { continue };
+            let asked = home
+                .run(async move |_: ShardContext| origins::may_be_flattened(target.store, target.number))
+                .await;
+            match asked {
+                Ok(Ok(true)) => {
+                    self.resume_flattening(&self.renumbered(job));
+                    changed = true;
+                }
+                Ok(Ok(false)) | Err(_) => {}
+                Ok(Err(Gone)) => changed |= self.forget_flattening(|known| *known == target),
+            }
+        }
+        if changed {
+            self.save_or_warn().await;
+        }
+    }
+
+    /// A job is remembered under another number from now on.
+    fn renumbered(&self, job: RememberedJob) -> RememberedJob {
+        let id = self.next_job();
+        for known in self.remembered.borrow_mut().jobs.iter_mut().filter(|known| known.id == job.id) {
+            known.id = id;
+        }
+        RememberedJob { id, ..job }
+    }
+
+    /// F2: jobs that were put off and whose target is meant have nothing to do any more; whether there was one. None of
+    /// them runs: their volumes are not busy.
+    pub(super) fn forget_flattening(&self, is_meant: impl Fn(&RememberedTarget) -> bool) -> bool {
+        let is_meant = |job: &RememberedJob| job.kind == FLATTEN && job.targets.iter().any(&is_meant);
+        let jobs = &mut self.remembered.borrow_mut().jobs;
+        let before = jobs.len();
+        jobs.retain(|job| !is_meant(job));
+        jobs.len() < before
+    }
+
+    /// Learns anew what is in a pool, and lets go of what nothing lies over any more.
     async fn look_again(&self, pool: Uuid) {
         let group = {
             let groups = self.groups.borrow();
             groups.iter().find(|(_, known)| known.homes.contains_key(&pool)).map(|(id, _)| *id)
         };
-        if let Some(group) = group
-            && let Err(failure) = self.look_at_pool(group, pool).await
-        {
+        let Some(group) = group else { return };
+        if let Err(failure) = self.look_at_pool(group, pool).await {
             tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
         }
+        let _changes = self.changes.lock().await;
+        self.release_bases(group).await;
     }
 
     /// Takes up a job that a restart interrupted (F1).
@@ -99,7 +158,11 @@ impl Control {
             Some((target, home)) => {
                 self.spawn_flattening(home, (target.store, target.number), job.subject.clone(), &started);
             }
-            None => self.fail_later(started.id, &job.subject),
+            None => {
+                let message = format!("{} cannot be used", job.subject);
+                let failure = Failure::new(Code::VolumeUnusable, message);
+                self.put_off(started.id, failure.help("bring its disks back, then varve pv scan PATH"));
+            }
         }
     }
 }

@@ -4,14 +4,14 @@ use super::Control;
 use super::change::shown;
 use super::disks::Search;
 use crate::failures;
+use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
-    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupReduce,
-    GroupRestore, GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove,
-    Rename,
+    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupRestore,
+    GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_os::ShardHandle;
@@ -38,6 +38,8 @@ pub(super) struct KnownGroup {
     pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
     /// What volumes lie over that is not there: store, number, and why.
     pub(super) adrift: Vec<(Uuid, u64, Failure)>,
+    /// Snapshots that others lie over, as far as that is known.
+    pub(super) bases: BTreeSet<Target>,
 }
 
 /// Where a volume is served.
@@ -60,6 +62,7 @@ impl KnownGroup {
             homes: BTreeMap::new(),
             thin: BTreeMap::new(),
             adrift: Vec::new(),
+            bases: BTreeSet::new(),
         };
         known.learn(open);
         known
@@ -170,36 +173,6 @@ impl Control {
         let disks = free.iter().map(varve_vg::FreeDisk::as_new_disk).collect();
         let planned = commits.plan(id, Change::AddDisks { disks }, &words)?;
         commits.commit(id, planned, free).await?;
-        self.refresh_labels().await;
-        self.show_group(&id.to_string()).await.map(Changed::Done)
-    }
-
-    /// Takes an unused disk, or all missing ones, out of a group.
-    pub(crate) async fn reduce_group(
-        &self,
-        name: &str,
-        request: GroupReduce,
-    ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn().await?;
-        let id = self.find_group(name)?;
-        let (change, words) = match (&request.path, request.missing) {
-            (Some(path), false) => {
-                let disk = self.member(id, path)?;
-                (Change::RemoveDisk { id: disk }, format!("vg reduce {name} {path}"))
-            }
-            (None, true) => {
-                let with_volumes = request.with_volumes;
-                (Change::RemoveMissing { with_volumes }, format!("vg reduce {name} --missing"))
-            }
-            _ => return Err(Failure::new(Code::Usage, "name either a disk or --missing")),
-        };
-        let commits = self.commits().await;
-        let planned = commits.plan(id, change, &words)?;
-        if request.dry_run {
-            return Ok(Changed::Planned(shown(&planned)));
-        }
-        commits.commit(id, planned, Vec::new()).await?;
-        self.forget_lost_homes(id);
         self.refresh_labels().await;
         self.show_group(&id.to_string()).await.map(Changed::Done)
     }
@@ -351,7 +324,7 @@ impl Control {
     }
 
     /// The identity of the group's disk with this path or identity.
-    fn member(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+    pub(super) fn member(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
         let id = Path::new(text).file_name().and_then(|name| Uuid::parse_str(&name.to_string_lossy()).ok());
         self.with_group(group, |known| {
             let by_path = known.paths.iter().find(|(_, path)| *path == text).map(|(id, _)| *id);
@@ -415,8 +388,12 @@ impl Control {
         let missing = known.missing();
         let (state, reason) = match (&known.trouble, missing.is_empty()) {
             (Some(trouble), _) => (GroupState::Damaged, Some(trouble.clone())),
-            (None, false) => (GroupState::Incomplete, Some(format!("missing: {}", missing.join(", ")))),
-            (None, true) => (GroupState::Ok, None),
+            (None, false) => {
+                let adrift = known.adrift_in_words().map(|words| format!("; {words}"));
+                let missing = format!("missing: {}{}", missing.join(", "), adrift.unwrap_or_default());
+                (GroupState::Incomplete, Some(missing))
+            }
+            (None, true) => (GroupState::Ok, known.adrift_in_words()),
         };
         ShownGroup {
             name: known.group.name().to_owned(),

@@ -108,6 +108,13 @@ impl Control {
         self.save_or_warn().await;
     }
 
+    /// Ends a job for now: it is still remembered, for somebody to take it up again.
+    pub(super) fn suspend_job(&self, id: u64, failure: Failure) {
+        self.busy.borrow_mut().retain(|_, job| *job != id);
+        tracing::warn!(job = id, %failure, "a job is put off");
+        self.jobs.finish(id, Err(failure), self.now());
+    }
+
     /// B1.
     pub(super) fn refuse_if_busy(&self, volume: Uuid) -> Result<(), Failure> {
         match self.busy.borrow().get(&volume) {

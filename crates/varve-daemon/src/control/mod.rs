@@ -9,6 +9,7 @@
 
 mod activate;
 mod address;
+mod bases;
 mod change;
 mod diff;
 mod disks;
@@ -19,6 +20,7 @@ mod flatten;
 mod groups;
 mod instant;
 mod jobs;
+mod lost;
 mod origins;
 mod over_commit;
 mod policy;

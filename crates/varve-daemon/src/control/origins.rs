@@ -1,25 +1,23 @@
 //! What thin volumes lie over: chosen when they are made, found again at every start, kept as long as anybody needs it.
 //!
 //! Invariants:
-//! - O1. An origin is a read-only snapshot of the same group, and is held from before anything lies over it. So no store
-//!   drops it for want of space, and only what is held has to be asked whether anything lies over it.
-//! - O2. A held snapshot is neither released nor removed while anything lies over it, or would after a crash.
+//! - O1. An origin is a read-only snapshot of the same group, and is noted as one from before anything lies over it until
+//!   nothing does any more (`bases.rs`).
+//! - O2. A snapshot is not removed while anything lies over it, or would after a crash.
 //! - O3. A volume is served only when all that it lies over is; until then it says why it is not.
 
 use super::Control;
-use super::find::Located;
 use super::groups::KnownGroup;
 use super::snapshots::snapshot_name;
 use crate::failures;
-use crate::shard::here;
 use crate::shard::origins::{self, Place};
 use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_os::{ShardContext, ShardHandle};
-use varve_target::snapshot::StoreError;
 use varve_target::thin::Origin;
+use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 
 /// A snapshot over which a volume is to be made.
@@ -30,13 +28,22 @@ pub(super) struct Base {
     pub(super) origin: Origin,
     /// Where it lives.
     pub(super) place: Place,
-    located: Located,
-    is_held: bool,
+    group: Uuid,
+    is_noted: bool,
 }
 
 impl KnownGroup {
-    /// Why a thin volume is not served.
+    /// Why a thin volume is not served, and what is to be done.
     pub(super) fn adrift(&self, thin: &ThinVolume) -> Failure {
+        let why = self.why_adrift(thin);
+        if thin.origin.is_none_or(|origin| self.owner_of(&origin).is_some()) {
+            return why;
+        }
+        let name = format!("{}/{}", self.group.name(), thin.name);
+        why.help(format!("varve snap list {name}; when those are removed: varve lv remove {name}"))
+    }
+
+    fn why_adrift(&self, thin: &ThinVolume) -> Failure {
         let same = |known: &&(Uuid, u64, Failure)| {
             thin.origin.is_some_and(|origin| (origin.store, origin.snapshot) == (known.0, known.1))
         };
@@ -47,12 +54,32 @@ impl KnownGroup {
         }
     }
 
-    /// The owner of an origin and where that is served.
-    fn place_of(&self, origin: &Origin) -> Option<Place> {
+    /// The volume or pool that has an origin, unless the group has given it up.
+    fn owner_of(&self, origin: &Origin) -> Option<&LogicalVolume> {
         let mut volumes = self.group.logical_volumes().iter();
-        let owner = volumes.find(|volume| {
-            volume.id == origin.store || volume.stores().any(|store| store.id == origin.store)
-        })?;
+        volumes
+            .find(|volume| volume.id == origin.store || volume.stores().any(|store| store.id == origin.store))
+    }
+
+    /// Why an origin cannot be reached.
+    fn unreachable(&self, origin: &Origin) -> Failure {
+        let (group, code) = (self.group.name(), Code::VolumeUnusable);
+        let Some(owner) = self.owner_of(origin) else {
+            let message = "what it lies over is lost: the group has given that up";
+            return Failure::new(code, message).help("varve lv list");
+        };
+        let what = if owner.is_pool() { "in the pool" } else { "of" };
+        let why = self.homes.get(&owner.id).and_then(|home| home.unusable.as_ref());
+        let why = why.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
+        let message =
+            format!("it lies over a snapshot {what} {group}/{}, which cannot be used{why}", owner.name);
+        Failure::new(code, message)
+            .help(format!("varve vg show {group}; bring its disks back, and varve pv scan PATH"))
+    }
+
+    /// The owner of an origin and where that is served.
+    pub(super) fn place_of(&self, origin: &Origin) -> Option<Place> {
+        let owner = self.owner_of(origin)?;
         let home = self.homes.get(&owner.id).filter(|home| home.unusable.is_none())?;
         Some(Place { home: home.shard.clone(), owner: owner.id })
     }
@@ -96,22 +123,21 @@ impl Control {
         let origin = Origin { store, snapshot: number, created: facts.created, bytes: facts.size };
         let owner = if facts.is_thin { store } else { located.volume.id };
         let place = Place { home: located.home.clone(), owner };
-        Ok(Base { name, origin, place, located, is_held: facts.held })
+        Ok(Base { name, origin, place, group, is_noted: facts.is_base })
     }
 
     /// O1: protects a snapshot that is about to be an origin.
     pub(super) async fn hold_base(&self, base: &Base) -> Result<(), Failure> {
-        if base.is_held {
+        if base.is_noted {
             return Ok(());
         }
-        let (volume, name) = (base.located.volume.id, base.name.snapshot.clone().unwrap_or_default());
-        let held = base.located.home.run(async move |_: ShardContext| match here().family(volume) {
-            Some(family) => family.hold_snapshot(&name, true).await,
-            None => Err(StoreError::NotFound),
-        });
-        let held = held.await.map_err(failures::gone)?;
-        held.map_err(|error| failures::store(&base.name.to_string(), &error))?;
-        self.event(&base.name.to_string(), "held, because a volume is made over it");
+        let (owner, target) =
+            (base.place.owner, Target { store: base.origin.store, number: base.origin.snapshot });
+        self.expect_base(base.group, target);
+        let noted =
+            base.place.home.run(async move |_: ShardContext| origins::set_base(owner, target, true).await);
+        noted.await.map_err(failures::gone)??;
+        self.event(&base.name.to_string(), "kept, because a volume is made over it");
         Ok(())
     }
 
@@ -153,11 +179,8 @@ impl Control {
         home: &ShardHandle,
         origin: Origin,
     ) -> Result<(), Failure> {
-        let lost = || {
-            let message = "the volume that it lies over a snapshot of is not there";
-            Failure::new(Code::VolumeUnusable, message).help("varve lv list")
-        };
-        let place = self.with_group(group, |known| known.place_of(&origin))?.ok_or_else(lost)?;
+        let place = self
+            .with_group(group, |known| known.place_of(&origin).ok_or_else(|| known.unreachable(&origin)))??;
         let control = self.shards[0].clone();
         let attached = home.run(async move |context: ShardContext| {
             origins::attach(&context, pool, origin, place, &control).await
@@ -165,7 +188,7 @@ impl Control {
         attached.await.map_err(failures::gone)?
     }
 
-    /// O2: refuses to give up a held snapshot over which something lies.
+    /// O2: refuses to give up a snapshot over which something lies.
     pub(super) async fn refuse_origin(&self, group: Uuid, target: Target, name: &str) -> Result<(), Failure> {
         let (pools, all) = self.with_group(group, |known| {
             let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());

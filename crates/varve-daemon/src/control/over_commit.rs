@@ -5,10 +5,13 @@
 
 use super::Control;
 use super::snapshots::Batch;
+use crate::failures;
+use crate::shard::thin;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::MIB;
+use varve_os::ShardContext;
 use varve_vg::model::OverCommit;
 use varve_vg::size::format_size;
 
@@ -23,11 +26,14 @@ impl Control {
             (policy.over_commit == OverCommit::Forbid).then_some(full)
         })?;
         let Some(name) = name else { return Ok(()) };
-        let facts = self.look_at_pool(group, pool).await?;
-        match excess(facts.promise_max, facts.virtual_bytes, more) {
+        let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
+        let home = self.home_of(pool).ok_or_else(missing)?;
+        let asked = home.run(async move |_: ShardContext| thin::promises(pool)).await;
+        let (most, promised) = asked.map_err(failures::gone)??;
+        match excess(most, promised, more) {
             None => Ok(()),
             Some(excess) => {
-                let (most, promised) = (format_size(facts.promise_max), format_size(facts.virtual_bytes));
+                let (most, promised) = (format_size(most), format_size(promised));
                 let message = format!(
                     "{name} can keep promises of {most}, has made {promised}, and may not promise {} more",
                     format_size(more)

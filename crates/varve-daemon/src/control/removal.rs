@@ -8,6 +8,7 @@
 //!   not be asked, or because what they leave behind cannot be given back.
 
 use super::find::Located;
+use super::groups::KnownGroup;
 use super::jobs::Started;
 use super::snapshots::{Batch, snapshot_name};
 use super::{Control, current};
@@ -17,6 +18,7 @@ use crate::shard::here;
 use crate::shard::states::{SnapshotFacts, Target};
 use crate::state::{RememberedJob, RememberedTarget};
 use futures_util::future::select;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -141,7 +143,7 @@ impl Control {
             let range: SnapshotRange = text.parse().map_err(|error| failures::bad_name(&error))?;
             let volume =
                 VolumeName { group: range.group.clone(), volume: range.volume.clone(), snapshot: None };
-            let located = self.find_volume(&volume)?;
+            let located = self.find_family(&volume)?;
             let known = match range.first == range.last {
                 true => self.facts_called(&located, std::slice::from_ref(&range.first)).await,
                 false => self.facts(&located).await,
@@ -165,8 +167,13 @@ impl Control {
         let wanted = self.facts_called(&batch.located, &batch.names).await;
         for facts in &wanted {
             let full = batch.full(&facts.name);
-            if facts.held {
+            if facts.held || facts.is_base {
                 self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+            }
+            if facts.is_base {
+                self.settle_bases(batch.located.group).await; // What lay over it has just gone.
+            }
+            if facts.held {
                 return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
                     .help(format!("varve snap release {full}")));
             }
@@ -280,8 +287,24 @@ impl Control {
         for part in &going {
             self.drop_empty_stores(part.volume).await?;
         }
+        self.release_bases_below(&going).await;
         progress.report(total, total);
         Ok(())
+    }
+
+    /// Snapshots in pools have gone: what they lay over may be free now.
+    async fn release_bases_below(&self, going: &[Going]) {
+        let stores: BTreeSet<Uuid> =
+            going.iter().flat_map(|part| &part.targets).map(|(target, _)| target.store).collect();
+        let groups: Vec<Uuid> = {
+            let groups = self.groups.borrow();
+            let has_one = |known: &KnownGroup| stores.iter().any(|store| known.thin.contains_key(store));
+            groups.iter().filter(|(_, known)| has_one(known)).map(|(id, _)| *id).collect()
+        };
+        for group in groups {
+            let _changes = self.changes.lock().await;
+            self.release_bases(group).await;
+        }
     }
 
     /// Takes up a removal that a restart interrupted (J1).

@@ -65,7 +65,7 @@ impl Control {
             Some(SnapshotMode::Dependent | SnapshotMode::Thin) | None => StoreKind::Dependent,
         };
         let chunk_size = request.chunk_size.as_deref().map(|text| unit_size(text, "chunk")).transpose()?;
-        let mut batches = self.batches(&request.names)?;
+        let mut batches = self.batches(&request.names, Control::find_volume)?;
         if !request.dry_run {
             self.settle_sets().await;
         }
@@ -171,7 +171,7 @@ impl Control {
         held: bool,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
         let _turn = self.turn().await?;
-        let batches = self.batches(&request.names)?;
+        let batches = self.batches(&request.names, Control::find_family)?;
         for batch in &batches {
             for name in &batch.names {
                 let full = VolumeName { snapshot: Some(name.clone()), ..batch.volume.clone() };
@@ -180,7 +180,10 @@ impl Control {
             if !held {
                 for facts in self.facts_called(&batch.located, &batch.names).await {
                     let full = batch.full(&facts.name);
-                    self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+                    // What is held beside that may be let go of.
+                    if !(facts.held && facts.is_base) {
+                        self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+                    }
                 }
             }
         }
@@ -207,8 +210,12 @@ impl Control {
         Ok(Changed::Done(shown))
     }
 
-    /// The names of a command, by volume.
-    fn batches(&self, names: &[String]) -> Result<Vec<Batch>, Failure> {
+    /// The names of a command, by volume, each of which is found by `find`.
+    fn batches(
+        &self,
+        names: &[String],
+        find: impl Fn(&Self, &VolumeName) -> Result<Located, Failure>,
+    ) -> Result<Vec<Batch>, Failure> {
         if names.is_empty() {
             return Err(Failure::new(Code::Usage, "no snapshot is named"));
         }
@@ -216,7 +223,7 @@ impl Control {
         for text in names {
             let mut volume = snapshot_name(text)?;
             let snapshot = volume.snapshot.take().unwrap_or_default();
-            let located = self.find_volume(&volume)?;
+            let located = find(self, &volume)?;
             let id = located.volume.id;
             match batches.iter_mut().find(|batch| batch.located.volume.id == id) {
                 Some(batch) if batch.names.contains(&snapshot) => {
@@ -317,6 +324,7 @@ impl Control {
             },
             read_only: facts.read_only,
             held: facts.held,
+            base: facts.is_base,
             state,
             exports: self.exports_of(&name),
             name: text,

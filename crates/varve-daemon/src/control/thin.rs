@@ -8,6 +8,7 @@ use super::find::Located;
 use super::groups::KnownGroup;
 use super::volumes::volume_name;
 use crate::failures;
+use crate::fault;
 use crate::shard::thin::{self, ThinVolume};
 use crate::shard::{here, open_pool::PoolFacts};
 use std::collections::BTreeSet;
@@ -148,13 +149,14 @@ impl Control {
         if request.dry_run {
             let (pool, size) = (format!("{}/{}", name.group, located.volume.name), format_size(bytes));
             let over =
-                base.map_or_else(String::new, |base| format!(" over {}, which is held then", base.name));
+                base.map_or_else(String::new, |base| format!(" over {}, which is kept then", base.name));
             let step =
                 format!("would make the thin volume {name} of {size} in {pool}{over}; it takes no space yet");
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
         if let Some(base) = &base {
             self.hold_base(base).await?;
+            fault::die_at("origin-noted");
         }
         let over = base.map(|base| {
             let shown = base.origin.bytes.min(bytes);
@@ -167,6 +169,9 @@ impl Control {
             .run(async move |context: ShardContext| thin::create(&context, &recipe, &own, bytes, over).await);
         let made = made.await.map_err(failures::gone)?;
         self.look_at_pool(located.group, located.volume.id).await?;
+        if made.is_err() {
+            self.release_bases(located.group).await; // What was to be the origin is not needed.
+        }
         made?;
         self.event(&request.name, &format!("thin volume of {} made", format_size(bytes)));
         self.show_volume(&request.name).await.map(Changed::Done)
@@ -285,8 +290,13 @@ impl Control {
         }
         let removed =
             located.home.run(async move |_: ShardContext| thin::remove(thin.pool, thin.number).await);
+        let (pool, number) = (thin.pool, thin.number);
         removed.await.map_err(failures::gone)??;
+        if self.forget_flattening(|target| (target.store, target.number) == (pool, number)) {
+            self.save_or_warn().await;
+        }
         self.look_at_pool(located.group, located.pool()).await?;
+        self.release_bases(located.group).await;
         self.event(&name.to_string(), "thin volume removed");
         Ok(Changed::Done(Empty {}))
     }

@@ -283,6 +283,12 @@ impl Family {
         Ok(counted(widen(inner, self.context.arena()), self.counters.clone()))
     }
 
+    /// A thin volume lies at `base` from now on.
+    pub(super) async fn lead_to(&self, base: Device) -> Result<(), Failure> {
+        self.base.replace(base);
+        self.turn_top().await
+    }
+
     /// Leads the switch to what is below it now, between two requests.
     pub(super) async fn turn_top(&self) -> Result<(), Failure> {
         let suspended = self.top.suspend().await;
@@ -434,6 +440,9 @@ impl Family {
 
     /// Makes everything that was acknowledged durable.
     pub(crate) async fn flush(&self) -> Result<(), IoError> {
+        if self.is_adrift() {
+            return Ok(()); // Nobody could write to it.
+        }
         let views: Vec<Device> = self.views.borrow().values().cloned().collect();
         for view in views {
             match view.flush().await {

@@ -16,9 +16,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_os::{ShardContext, ShardHandle};
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{
-    Discards as PoolDiscards, Pool, PoolError, PoolEvent, VolumeFlags, VolumeInfo, WhenFull as PoolWhenFull,
-};
+use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
 use varve_vg::table::Table;
 
@@ -102,11 +100,7 @@ impl OpenPool {
         let usage = self.pool.usage();
         let free = usage.free + usage.returning;
         let room = usage.size.saturating_sub(usage.reserve + usage.fixed);
-        let list = self.pool.list();
-        let removing = |volume: &&VolumeInfo| volume.flags.has(VolumeFlags::REMOVING);
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let snapshots = list.iter().filter(|volume| volume.name.contains('@')).count();
-        let leaving = list.iter().filter(removing).count();
+        let count = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         PoolFacts {
             size: usage.size,
             block_size: self.pool.block_size(),
@@ -115,9 +109,9 @@ impl OpenPool {
             percent: self.pool.percent(),
             virtual_bytes: usage.virtual_bytes,
             promise_max: room - room / MAPS_SHARE,
-            volumes: count(list.len() - snapshots - leaving),
-            snapshots: count(snapshots),
-            removing: count(leaving),
+            volumes: count(usage.volumes),
+            snapshots: count(usage.snapshots),
+            removing: count(usage.removing),
             is_paused: self.pool.is_paused(),
             timed_out: self.growth.timed_out(),
         }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, read_only, widen};
 use varve_os::{ShardContext, ShardHandle};
+use varve_target::snapshot::StoreError;
 use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
 
 /// After a dose of copying it rests so many times as long as that took.
@@ -53,11 +54,63 @@ pub(crate) async fn above(pool: Uuid, target: Target) -> Result<Vec<String>, Fai
     Ok(list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect())
 }
 
-/// The name of a volume or snapshot of a pool, without its group.
+/// Something that lies over an origin.
+pub(crate) struct Above {
+    /// Its pool, and its number there.
+    pub(crate) pool: Uuid,
+    pub(crate) number: u64,
+    /// `LV` or `LV@SNAP`.
+    pub(crate) name: String,
+    /// What it lies over.
+    pub(crate) origin: Origin,
+}
+
+/// Everything in a pool that lies over anything.
+pub(crate) fn above_all(pool: Uuid) -> Vec<Above> {
+    let Some(open) = here().pool(pool) else { return Vec::new() };
+    let list = open.pool.list();
+    let above = |volume: &VolumeInfo| {
+        let origin = volume.origin.filter(|_| !volume.flags.has(VolumeFlags::REMOVING))?;
+        Some(Above { pool, number: volume.id, name: own_name(volume, &list), origin })
+    };
+    list.iter().filter_map(above).collect()
+}
+
+/// The name of a volume or snapshot of a pool, without its group; `list` is all of the pool, in the order of numbers.
 fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
     let Some((number, snapshot)) = volume.name.split_once('@') else { return volume.name.clone() };
-    let family = list.iter().find(|known| known.id.to_string() == number);
-    format!("{}@{snapshot}", family.map_or(number, |family| &family.name))
+    let place = number.parse().ok().and_then(|id: u64| list.binary_search_by_key(&id, |known| known.id).ok());
+    format!("{}@{snapshot}", place.map_or(number, |place| &list[place].name))
+}
+
+/// What anything in a pool lies over, or would after a crash.
+pub(crate) async fn over(pool: Uuid) -> Result<Vec<Origin>, Failure> {
+    let open = thin::pool(pool)?;
+    open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
+    Ok(open.pool.origins())
+}
+
+/// Snapshots of a volume, or in a pool, that others are said to lie over.
+pub(crate) fn bases(owner: Uuid) -> Vec<Target> {
+    let Some(open) = here().pool(owner) else {
+        return here().family(owner).map(|family| family.bases()).unwrap_or_default();
+    };
+    let list = open.pool.list().into_iter();
+    let noted = list.filter(|volume| volume.flags.has(VolumeFlags::BASE));
+    noted.map(|volume| Target { store: owner, number: volume.id }).collect()
+}
+
+/// Notes whether others lie over a snapshot of a volume, or in a pool.
+pub(crate) async fn set_base(owner: Uuid, target: Target, is_base: bool) -> Result<(), Failure> {
+    if let Some(open) = here().pool(owner) {
+        let noted = open.pool.set_base(target.number, is_base).await;
+        return noted.map_err(|error| failures::pool("its origin", &error));
+    }
+    let noted = match here().family(owner) {
+        Some(family) => family.set_base(target, is_base).await,
+        None => Err(StoreError::NotFound),
+    };
+    noted.map_err(|error| failures::store("its origin", &error))
 }
 
 /// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.
@@ -136,10 +189,7 @@ pub(super) async fn attach_device(
     let open = thin::pool(pool)?;
     open.pool.attach_origin(&origin, device).map_err(|error| failures::pool("its origin", &error))?;
     for volume in open.pool.list().iter().filter(|volume| thin::is_volume(volume)) {
-        let is_served = here().family(thin::volume_id(pool, volume.id)).is_some();
-        if !is_served && open.pool.volume(volume.id).is_ok() {
-            thin::enter(&open, control, context, volume.id).await?;
-        }
+        thin::serve(&open, control, context, volume.id).await?;
     }
     Ok(())
 }
@@ -157,6 +207,19 @@ pub(crate) fn lies_over(
     };
     let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list");
     found.map(|volume| (volume.id, volume.origin)).ok_or_else(missing)
+}
+
+/// There is no such volume any more.
+pub(crate) struct Gone;
+
+/// Whether what a volume of a pool shows of its origin can be copied now.
+pub(crate) fn may_be_flattened(pool: Uuid, number: u64) -> Result<bool, Gone> {
+    let Some(open) = here().pool(pool) else { return Ok(false) };
+    match open.pool.volume(number) {
+        Ok(_) => Ok(true),
+        Err(PoolError::NotFound) => Err(Gone),
+        Err(_) => Ok(false),
+    }
 }
 
 /// Copies what a volume of a pool shows of its origin, until it needs that no more. Rests as long as it works.

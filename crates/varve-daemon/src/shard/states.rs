@@ -29,6 +29,8 @@ pub(crate) struct SnapshotFacts {
     pub(crate) used: u64,
     pub(crate) read_only: bool,
     pub(crate) held: bool,
+    /// Whether others lie over it.
+    pub(crate) is_base: bool,
     /// Whether the volume is being rolled back to it.
     pub(crate) is_merging: bool,
     pub(crate) kind: StoreKind,
@@ -116,6 +118,7 @@ impl Family {
                 used: 0,
                 read_only: descriptor.read_only,
                 held: descriptor.held,
+                is_base: descriptor.base,
                 is_merging: rollback == Some(descriptor.id),
                 kind: open.kind,
                 is_thin: false,
@@ -171,6 +174,28 @@ impl Family {
         loop {
             let seen = open.store.usage().size;
             match open.store.set_flags(number, read_only, held).await {
+                Err(StoreError::NoSpace) if open.grow(seen).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Snapshots of the volume's stores that others are said to lie over.
+    pub(super) fn bases(&self) -> Vec<Target> {
+        let stores = self.stores.borrow();
+        let bases = stores.iter().flat_map(|open| {
+            let noted = open.store.list().into_iter().filter(|descriptor| descriptor.base);
+            noted.map(move |descriptor| Target { store: open.id, number: descriptor.id })
+        });
+        bases.collect()
+    }
+
+    /// Notes whether others lie over a snapshot of the volume's stores.
+    pub(super) async fn set_base(&self, target: Target, is_base: bool) -> Result<(), StoreError> {
+        let open = self.open(target.store).ok_or(StoreError::NotFound)?;
+        loop {
+            let seen = open.store.usage().size;
+            match open.store.set_base(target.number, is_base).await {
                 Err(StoreError::NoSpace) if open.grow(seen).await => {}
                 result => return result,
             }

@@ -4,6 +4,8 @@
 //! Invariants:
 //! - N1. A snapshot of volume N is called `N@NAME` in the pool; a volume's name has no `@`.
 //! - N2. The identity of a volume of a pool is the pool's plus the volume's number.
+//! - N3. Every volume of a pool in use has a family, even if what it lies over is not there: it is adrift then. Its pool
+//!   tells what there is of it all the same, and removes it and its snapshots; requests to it fail.
 
 use super::background::{REST_FACTOR, rest_after};
 use super::family::{Family, Recipe, device_of};
@@ -21,12 +23,17 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError, LocalFuture};
 use varve_os::{ShardContext, ShardHandle};
+use varve_target::ErrorTarget;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{
     Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolReport, VolumeFlags, VolumeInfo,
 };
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
+
+/// The shape of what stands in the place of a volume that is adrift.
+const UNIT: u64 = 4096;
+const BLOCK_SIZE: u32 = 4096;
 
 /// N2.
 pub(crate) fn volume_id(pool: Uuid, number: u64) -> Uuid {
@@ -44,7 +51,7 @@ pub(crate) struct ThinVolume {
     pub(crate) created: u64,
     /// What shows where it holds nothing.
     pub(crate) origin: Option<Origin>,
-    /// Whether it can be used; if not, its origin is not there.
+    /// Whether it can be used; if not, its origin is not there (N3).
     pub(crate) is_served: bool,
 }
 
@@ -52,6 +59,8 @@ pub(crate) struct ThinVolume {
 pub(super) struct Thin {
     pub(super) open: Rc<OpenPool>,
     pub(super) number: u64,
+    /// Whether what it lies over is not there (N3).
+    is_adrift: Cell<bool>,
 }
 
 /// What a thin volume holds.
@@ -86,28 +95,56 @@ pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
     }
     let open = OpenPool::new(recipe.id, pool, recipe.control.clone(), context, recipe.policy);
     here().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
-    // The others follow when what they lie over is there.
-    let ready = |volume: &&VolumeInfo| is_volume(volume) && volume.origin.is_none();
-    for volume in open.pool.list().iter().filter(ready) {
+    // Some are adrift until what they lie over is there (N3).
+    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
         enter(&open, &recipe.control, context, volume.id).await?;
     }
     Ok(())
 }
 
-/// Serves one volume of a pool from now on.
-pub(super) async fn enter(
+/// Serves one volume of a pool from now on, or knows it at least (N3).
+async fn enter(
     open: &Rc<OpenPool>,
     control: &ShardHandle,
     context: &ShardContext,
     number: u64,
 ) -> Result<(), Failure> {
-    let base = open.pool.volume(number).map_err(|error| failures::pool("the volume", &error))?;
-    let thin = Thin { open: Rc::clone(open), number };
+    let (base, is_adrift) = match open.pool.volume(number) {
+        Ok(base) => (base, false),
+        Err(PoolError::OriginMissing) => (nowhere(), true),
+        Err(error) => return Err(failures::pool("the volume", &error)),
+    };
+    let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
     let family = Family::thin(volume_id(open.id, number), thin, base, context, control);
     family.turn_top().await?;
     let replaced = here().families.borrow_mut().insert(volume_id(open.id, number), family);
     assert!(replaced.is_none(), "N2: a volume is served once");
     Ok(())
+}
+
+/// What stands in the place of a volume that is adrift (N3): nobody can open it, and every request to it fails.
+fn nowhere() -> Device {
+    Device::new(ErrorTarget::new(UNIT, BLOCK_SIZE, IoError::Gone))
+}
+
+/// Serves a volume of a pool if it can be used now: one that is new, or was adrift (N3).
+pub(super) async fn serve(
+    open: &Rc<OpenPool>,
+    control: &ShardHandle,
+    context: &ShardContext,
+    number: u64,
+) -> Result<(), Failure> {
+    let Some(family) = here().family(volume_id(open.id, number)) else {
+        return enter(open, control, context, number).await;
+    };
+    match (open.pool.volume(number), &family.thin) {
+        (Ok(base), Some(thin)) if thin.is_adrift.get() => {
+            family.lead_to(base).await?;
+            thin.is_adrift.set(false);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
@@ -154,9 +191,15 @@ pub(crate) fn look(id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
         bytes: volume.bytes,
         created: volume.created,
         origin: volume.origin,
-        is_served: here().family(volume_id(id, volume.id)).is_some(),
+        is_served: here().family(volume_id(id, volume.id)).is_some_and(|family| !family.is_adrift()),
     });
     Ok((open.facts(), volumes.collect()))
+}
+
+/// How many bytes a pool can promise, and how many it has promised.
+pub(crate) fn promises(id: Uuid) -> Result<(u64, u64), Failure> {
+    let facts = pool(id)?.facts();
+    Ok((facts.promise_max, facts.virtual_bytes))
 }
 
 /// Makes a volume in a pool, over an origin or not, and serves it.
@@ -192,7 +235,7 @@ pub(crate) async fn rename(id: Uuid, number: u64, name: &str) -> Result<(), Fail
 pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     let open = pool(id)?;
     let prefix = format!("{number}@");
-    if open.pool.list().iter().any(|volume| volume.name.starts_with(&prefix)) {
+    if !open.pool.named_like(&prefix).is_empty() {
         return Err(
             Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots").help("varve snap list")
         );
@@ -294,7 +337,8 @@ impl Thin {
     /// All snapshots, the oldest first.
     pub(super) fn snapshots(&self) -> Vec<SnapshotFacts> {
         let prefix = self.full("");
-        self.pool().list().iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
+        let found = self.pool().named_like(&prefix); // N1
+        found.iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
     }
 
     /// Number of snapshots.
@@ -317,6 +361,7 @@ impl Thin {
             used: 0,
             read_only: volume.flags.has(VolumeFlags::READ_ONLY),
             held: volume.flags.has(VolumeFlags::HELD),
+            is_base: volume.flags.has(VolumeFlags::BASE),
             is_merging: false,
             kind: StoreKind::Dependent,
             is_thin: true,
@@ -408,6 +453,11 @@ impl Family {
     /// Whether it is a thin volume.
     pub(crate) fn is_thin(&self) -> bool {
         self.thin.is_some()
+    }
+
+    /// Whether it is a thin volume, and what it lies over is not there (N3).
+    pub(super) fn is_adrift(&self) -> bool {
+        self.thin.as_ref().is_some_and(|thin| thin.is_adrift.get())
     }
 
     /// Makes snapshots of a thin volume, as [`Thin::make_snapshots`].

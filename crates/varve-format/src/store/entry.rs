@@ -35,6 +35,7 @@ const RESTORED: u16 = 9;
 
 const FLAG_READ_ONLY: u32 = 1;
 const FLAG_HELD: u32 = 2;
+const FLAG_BASE: u32 = 4;
 
 const KIND: Field = Field::new(0, 2, "kind", "what happened");
 const LENGTH: Field = Field::new(2, 2, "length", "bytes of this entry");
@@ -48,12 +49,14 @@ const PIECE_SIZE: usize = 40;
 const RESERVED: Field = Field::new(4, 4, "reserved", "zero");
 const DATE: Field = Field::new(16, 8, "created", "seconds since 1970-01-01 00:00 UTC");
 const ORIGIN_SIZE: Field = Field::new(24, 8, "size", "bytes of the origin at that moment");
-const CREATE_FLAGS: Field = Field::new(32, 4, "flags", "1: read-only; 2: held; all others zero");
+const CREATE_FLAGS: Field =
+    Field::new(32, 4, "flags", "1: read-only; 2: held; 4: others lie over it; all others zero");
 const NAME_LENGTH: Field =
     Field::new(36, 4, "name_length", "bytes of the name, which follows, padded with zeros");
 const CREATE_HEAD: usize = 40;
 
-const FLAGS_VALUE: Field = Field::new(16, 4, "flags", "1: read-only; 2: held; all others zero");
+const FLAGS_VALUE: Field =
+    Field::new(16, 4, "flags", "1: read-only; 2: held; 4: others lie over it; all others zero");
 const FLAGS_RESERVED: Field = Field::new(20, 4, "reserved_2", "zero");
 const FLAGS_SIZE: usize = 24;
 const SNAPSHOT_SIZE: usize = 16;
@@ -152,6 +155,8 @@ pub struct Descriptor {
     pub read_only: bool,
     /// Whether its removal is refused.
     pub held: bool,
+    /// Whether others lie over it, and its removal is refused as long as that is so.
+    pub base: bool,
 }
 
 impl Descriptor {
@@ -185,6 +190,8 @@ pub enum Entry {
         read_only: bool,
         /// Whether its removal is refused.
         held: bool,
+        /// Whether others lie over it.
+        base: bool,
     },
     /// From now on the origin shows what a snapshot shows, but where it is restored.
     RollbackBegun {
@@ -304,12 +311,15 @@ impl Entry {
             Entry::Created(descriptor) => {
                 DATE.put_u64(bytes, descriptor.created.0);
                 ORIGIN_SIZE.put_u64(bytes, descriptor.size);
-                CREATE_FLAGS.put_u32(bytes, flags(descriptor.read_only, descriptor.held));
+                let Descriptor { read_only, held, base, .. } = *descriptor;
+                CREATE_FLAGS.put_u32(bytes, flags(read_only, held, base));
                 let name = descriptor.name.as_bytes();
                 NAME_LENGTH.put_u32(bytes, u32::try_from(name.len()).expect("a checked name is short"));
                 bytes[CREATE_HEAD..CREATE_HEAD + name.len()].copy_from_slice(name);
             }
-            Entry::Flags { read_only, held, .. } => FLAGS_VALUE.put_u32(bytes, flags(*read_only, *held)),
+            Entry::Flags { read_only, held, base, .. } => {
+                FLAGS_VALUE.put_u32(bytes, flags(*read_only, *held, *base));
+            }
             Entry::RollbackBegun { boundary, .. } => BOUNDARY.put_u64(bytes, *boundary),
             Entry::Restored { extent, .. } => {
                 OFFSET.put_u64(bytes, extent.offset);
@@ -352,11 +362,11 @@ impl Entry {
             WRITTEN => Entry::Written(decode_mapping(bytes)?),
             CREATED => Entry::Created(decode_descriptor(bytes)?),
             FLAGS => {
-                let (read_only, held) = decode_flags(FLAGS_VALUE.u32(bytes))?;
+                let (read_only, held, base) = decode_flags(FLAGS_VALUE.u32(bytes))?;
                 if !FLAGS_RESERVED.is_zero(bytes) {
                     return Err(StoreFormatError::Invalid("E4: reserved bytes are not zero"));
                 }
-                Entry::Flags { snapshot, read_only, held }
+                Entry::Flags { snapshot, read_only, held, base }
             }
             BYTES_KEPT => {
                 let (preserved, written) = (BYTES_PRESERVED.u64(bytes), BYTES_WRITTEN.u64(bytes));
@@ -397,7 +407,7 @@ fn decode_descriptor(bytes: &[u8]) -> Result<Descriptor, StoreFormatError> {
         return Err(StoreFormatError::Invalid("E4: padding is not zero"));
     }
     let name = std::str::from_utf8(name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
-    let (read_only, held) = decode_flags(CREATE_FLAGS.u32(bytes))?;
+    let (read_only, held, base) = decode_flags(CREATE_FLAGS.u32(bytes))?;
     Ok(Descriptor {
         id: SNAPSHOT.u64(bytes),
         name: name.to_owned(),
@@ -405,6 +415,7 @@ fn decode_descriptor(bytes: &[u8]) -> Result<Descriptor, StoreFormatError> {
         size: ORIGIN_SIZE.u64(bytes),
         read_only,
         held,
+        base,
     })
 }
 
@@ -416,13 +427,15 @@ fn name_length(bytes: &[u8]) -> Result<usize, StoreFormatError> {
     Ok(length)
 }
 
-fn flags(read_only: bool, held: bool) -> u32 {
-    (if read_only { FLAG_READ_ONLY } else { 0 }) | (if held { FLAG_HELD } else { 0 })
+fn flags(read_only: bool, held: bool, base: bool) -> u32 {
+    let flags = [(read_only, FLAG_READ_ONLY), (held, FLAG_HELD), (base, FLAG_BASE)];
+    flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag).sum()
 }
 
-fn decode_flags(flags: u32) -> Result<(bool, bool), StoreFormatError> {
-    if flags & !(FLAG_READ_ONLY | FLAG_HELD) != 0 {
+fn decode_flags(flags: u32) -> Result<(bool, bool, bool), StoreFormatError> {
+    if flags & !(FLAG_READ_ONLY | FLAG_HELD | FLAG_BASE) != 0 {
         return Err(StoreFormatError::Invalid("E4: unknown flags"));
     }
-    Ok((flags & FLAG_READ_ONLY != 0, flags & FLAG_HELD != 0))
+    let is_set = |flag: u32| flags & flag != 0;
+    Ok((is_set(FLAG_READ_ONLY), is_set(FLAG_HELD), is_set(FLAG_BASE)))
 }

@@ -13,8 +13,12 @@ const ROOT: Field = Field::new(0, 8, "root", "entry 0: root of the volume's map;
 const SINCE: Field = Field::new(8, 8, "since", "entry 0: generation of the newest node that others may hold");
 const BYTES: Field = Field::new(16, 8, "bytes", "entry 1: size");
 const MAPPED: Field = Field::new(24, 8, "mapped", "entry 1: number of parts that are mapped to data");
-const FLAGS: Field =
-    Field::new(32, 4, "flags", "entry 2: 1 read-only, 2 being removed, 4 lies over an origin, 8 held");
+const FLAGS: Field = Field::new(
+    32,
+    4,
+    "flags",
+    "entry 2: 1 read-only, 2 being removed, 4 lies over an origin, 8 held, 16 others lie over it",
+);
 const NAME_LENGTH: Field = Field::new(36, 4, "name_length", "entry 2: bytes of the name");
 const SOURCE: Field = Field::new(
     40,
@@ -63,6 +67,8 @@ impl VolumeFlags {
     pub const ORIGIN: u32 = 4;
     /// It may not be removed.
     pub const HELD: u32 = 8;
+    /// Others lie over it: it may not be removed as long as that is so.
+    pub const BASE: u32 = 16;
 
     /// Whether all bits of `flag` are set.
     pub const fn has(self, flag: u32) -> bool {
@@ -131,7 +137,7 @@ impl VolumeRows {
         let bytes: Vec<u8> = entries.iter().flat_map(|(_, value)| *value).collect();
         require(entries.len() >= ALWAYS, "V1: an entry is missing")?;
         let flags = VolumeFlags(FLAGS.u32(&bytes));
-        require(flags.0 < 16, "a flag that there is not")?;
+        require(flags.0 < 32, "a flag that there is not")?;
         let unnamed = if flags.has(VolumeFlags::ORIGIN) { WITH_ORIGIN } else { ALWAYS };
         let mut keys = entries.iter().map(|(key, _)| *key).enumerate();
         let in_order = keys.all(|(index, key)| key == volume_key(volume, entry_number(index, unnamed)));

@@ -162,10 +162,10 @@ impl Contents {
                 self.leaving.insert(*id, Leaving { descriptor, next: 0 });
                 Ok(())
             }
-            Entry::Flags { snapshot, read_only, held } => {
+            Entry::Flags { snapshot, read_only, held, base } => {
                 self.known(*snapshot)?;
                 let descriptor = self.snapshots.get_mut(snapshot).expect("just found");
-                (descriptor.read_only, descriptor.held) = (*read_only, *held);
+                (descriptor.read_only, descriptor.held, descriptor.base) = (*read_only, *held, *base);
                 Ok(())
             }
             Entry::RollbackBegun { snapshot, boundary } => {

@@ -27,7 +27,7 @@ pub enum FullPolicy {
         /// How long one change waits in all.
         timeout: Duration,
     },
-    /// The oldest snapshot that is not held goes, and then the next, until there is room.
+    /// The oldest snapshot that is not held, and over which nothing lies, goes, and then the next, until there is room.
     DropOldest,
     /// It fails with [`IoError::NoSpace`].
     Error,
@@ -112,7 +112,9 @@ impl SnapshotStore {
             return Ok(()); // U3
         }
         let target = self.rollback_status().map(|status| status.snapshot);
-        let may_go = |descriptor: &Descriptor| !descriptor.held && target != Some(descriptor.id); // K2
+        let may_go = |descriptor: &Descriptor| {
+            !descriptor.held && !descriptor.base && target != Some(descriptor.id) // K2
+        };
         let oldest = self.list().into_iter().find(may_go).ok_or(IoError::NoSpace)?;
         match self.begin_removal(oldest.id).await {
             Ok(()) => {

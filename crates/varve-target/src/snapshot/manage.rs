@@ -93,6 +93,7 @@ impl Frozen {
             size: store.origin_device().shape().size,
             read_only: new.read_only,
             held: new.held,
+            base: false,
         };
         let id = descriptor.id;
         let entry = Entry::Created(descriptor.clone());
@@ -160,8 +161,16 @@ impl SnapshotStore {
     /// they were made with.
     pub async fn set_flags(&self, id: u64, read_only: bool, held: bool) -> Result<(), StoreError> {
         let _managing = self.manage().await?;
-        self.descriptor(id)?;
-        self.log_entry(Entry::Flags { snapshot: id, read_only, held }).await?;
+        let base = self.descriptor(id)?.base;
+        self.log_entry(Entry::Flags { snapshot: id, read_only, held, base }).await?;
+        Ok(())
+    }
+
+    /// Notes whether others lie over a snapshot. As long as they do it is neither removed nor dropped for want of room.
+    pub async fn set_base(&self, id: u64, base: bool) -> Result<(), StoreError> {
+        let _managing = self.manage().await?;
+        let Descriptor { read_only, held, .. } = self.descriptor(id)?;
+        self.log_entry(Entry::Flags { snapshot: id, read_only, held, base }).await?;
         Ok(())
     }
 

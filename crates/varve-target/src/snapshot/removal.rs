@@ -40,7 +40,8 @@ impl SnapshotStore {
     /// Durable when it returns, however large the snapshot is; its space comes back by [`SnapshotStore::reclaim`].
     pub async fn begin_removal(&self, id: u64) -> Result<(), StoreError> {
         let _managing = self.manage().await?;
-        if self.descriptor(id)?.held {
+        let descriptor = self.descriptor(id)?;
+        if descriptor.held || descriptor.base {
             return Err(StoreError::Held);
         }
         if self.rollback_status().is_some_and(|status| status.snapshot == id) {

@@ -5,7 +5,7 @@
 //! ```text
 //! varve-exception-store 1
 //! store UUID generation N chunk N size N next N
-//! snapshot ID NAME created N size N [read-only] [held]
+//! snapshot ID NAME created N size N [read-only] [held] [base]
 //! preserved ID OFFSET BYTES PLACE
 //! written ID OFFSET BYTES PLACE      (place 0: zeros)
 //! removed ID
@@ -129,8 +129,8 @@ fn push_line(text: &mut String, entry: &Entry) {
     let line = match entry {
         Entry::Preserved { mapping: preserved, .. } => mapping("preserved", preserved),
         Entry::Written(written) => mapping("written", written),
-        Entry::Created(Descriptor { id, name, created, size, read_only, held }) => {
-            let flags = [(*read_only, " read-only"), (*held, " held")];
+        Entry::Created(Descriptor { id, name, created, size, read_only, held, base }) => {
+            let flags = [(*read_only, " read-only"), (*held, " held"), (*base, " base")];
             let flags: String = flags.iter().filter(|flag| flag.0).map(|flag| flag.1).collect();
             format!("snapshot {id} {name} created {} size {size}{flags}", created.0)
         }
@@ -299,8 +299,9 @@ fn parse_line(line: &str) -> Option<Entry> {
             })
         }
         ["snapshot", id, name, "created", created, "size", size, ref flags @ ..] => {
-            let known = [&[][..], &["read-only"], &["held"], &["read-only", "held"]];
-            known.contains(&flags).then_some(())?;
+            // Each at most once, in this order.
+            let mut known = ["read-only", "held", "base"].iter();
+            flags.iter().all(|flag| known.any(|known| known == flag)).then_some(())?;
             Some(Entry::Created(Descriptor {
                 id: id.parse().ok()?,
                 name: name.to_owned(),
@@ -308,6 +309,7 @@ fn parse_line(line: &str) -> Option<Entry> {
                 size: size.parse().ok()?,
                 read_only: flags.contains(&"read-only"),
                 held: flags.contains(&"held"),
+                base: flags.contains(&"base"),
             }))
         }
         ["removed", id] => Some(Entry::Removed(id.parse().ok()?)),

@@ -57,9 +57,7 @@ impl Pool {
 
     fn check_new_name(&self, name: &str) -> Result<(), PoolError> {
         check_volume_name(name)?;
-        let volumes = self.volumes.borrow();
-        let taken = volumes.values().any(|volume| *volume.name.borrow() == name);
-        if taken { Err(PoolError::Exists) } else { Ok(()) }
+        if self.is_taken(name) { Err(PoolError::Exists) } else { Ok(()) }
     }
 
     pub(super) fn new_id(&self) -> u64 {
@@ -130,7 +128,7 @@ impl Pool {
         {
             let _managing = self.manage(id).await;
             let volume = self.find(id)?;
-            if volume.has(VolumeFlags::HELD) {
+            if volume.has(VolumeFlags::HELD) || volume.has(VolumeFlags::BASE) {
                 return Err(PoolError::Held);
             }
             let closed = volume.gate.close();
@@ -178,6 +176,14 @@ impl Pool {
         self.commit().await
     }
 
+    /// Notes whether others lie over a volume. As long as they do it is not removed.
+    pub async fn set_base(&self, id: u64, base: bool) -> Result<(), PoolError> {
+        let _managing = self.manage(id).await;
+        let flags = self.find(id)?.flags.get().with(VolumeFlags::BASE, base);
+        self.make(Change::SetFlags { volume: id, flags: flags.0 })?;
+        self.commit().await
+    }
+
     /// Whether a volume or snapshot may be called `name` now.
     pub fn may_be_called(&self, name: &str) -> Result<(), PoolError> {
         self.check_new_name(name)
@@ -214,13 +220,6 @@ impl Pool {
     /// All volumes, those included that are being removed, in the order of their creation.
     pub fn list(&self) -> Vec<VolumeInfo> {
         self.volumes.borrow().values().map(|volume| info(volume)).collect()
-    }
-
-    /// The volume called `name`.
-    pub fn named(&self, name: &str) -> Option<VolumeInfo> {
-        let volumes = self.volumes.borrow();
-        let found = volumes.values().find(|volume| *volume.name.borrow() == name);
-        found.filter(|volume| !volume.has(VolumeFlags::REMOVING)).map(|volume| info(volume))
     }
 
     /// The pool's device has become larger.
@@ -309,9 +308,9 @@ impl Pool {
             Change::Remove { volume } => {
                 let volume = self.known(*volume)?;
                 let flags = volume.flags.get().with(VolumeFlags::REMOVING, true);
-                volume.flags.set(flags.with(VolumeFlags::HELD, false));
+                volume.flags.set(flags.with(VolumeFlags::HELD | VolumeFlags::BASE, false));
                 *volume.origin.borrow_mut() = None; // nobody reads it any more
-                volume.name.borrow_mut().clear();
+                self.set_name(&volume, "");
                 volume.dirty.set(true);
             }
             Change::Forget { volume } => {
@@ -353,7 +352,7 @@ impl Pool {
             }
             Change::Rename { volume, name } => {
                 let volume = self.known(*volume)?;
-                volume.name.borrow_mut().clone_from(name);
+                self.set_name(&volume, name);
                 volume
             }
             _ => return Err(PoolError::Corrupt("a change of parts where there should be none")),
@@ -364,10 +363,7 @@ impl Pool {
 
     pub(super) fn enter(&self, rows: VolumeRows) -> Rc<Volume> {
         self.next_volume.set(self.next_volume.get().max(rows.volume + 1));
-        let volume = Rc::new(Volume::from_rows(rows, true));
-        let before = self.volumes.borrow_mut().insert(volume.id, Rc::clone(&volume));
-        assert!(before.is_none(), "an id is never given twice");
-        volume
+        self.take_in(Volume::from_rows(rows, true))
     }
 
     /// T7: one more volume holds what `source` holds now; the root.
@@ -426,7 +422,7 @@ fn is_number(text: &str) -> bool {
     text.parse::<u64>().is_ok_and(|number| number.to_string() == text)
 }
 
-fn info(volume: &Volume) -> VolumeInfo {
+pub(super) fn info(volume: &Volume) -> VolumeInfo {
     VolumeInfo {
         id: volume.id,
         name: volume.name.borrow().clone(),

@@ -48,6 +48,7 @@ mod holdings;
 mod kept;
 mod manage;
 mod mapping;
+mod names;
 mod offline;
 mod origin;
 mod overlay;
@@ -241,6 +242,8 @@ pub struct Pool {
     /// The map of volumes.
     table: Cell<Tree>,
     volumes: RefCell<BTreeMap<u64, Rc<Volume>>>,
+    /// What they are called (N1 of `names.rs`).
+    names: RefCell<names::Names>,
     /// Volumes that are gone from memory and not yet from the map of volumes.
     forgotten: RefCell<BTreeSet<u64>>,
     next_volume: Cell<u64>,

@@ -55,7 +55,7 @@ pub(super) async fn last_checkpoint(
     let pool = Rc::new(Pool::build(overlay, arena.clone(), clock.clone(), options, &superblock));
     let (volumes, errors) = pool.readable_volumes(pool.table.get()).await;
     for volume in volumes {
-        pool.volumes.borrow_mut().insert(volume.id, Rc::new(volume));
+        pool.take_in(volume);
     }
     Ok((pool, errors))
 }

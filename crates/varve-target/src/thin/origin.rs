@@ -1,5 +1,6 @@
 //! What volumes lie over: snapshots outside of the pool, of which the pool knows only who they are. Its owner finds them.
 
+use super::volume::Volume;
 use super::{Pool, PoolError};
 use varve_block::Device;
 use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
@@ -33,11 +34,19 @@ impl Pool {
 
     /// What volumes lie over that cannot be used before that is attached, each once.
     pub fn missing_origins(&self) -> Vec<Origin> {
+        self.origins_of(|volume| volume.origin.borrow().is_none())
+    }
+
+    /// What volumes lie over, each once.
+    pub fn origins(&self) -> Vec<Origin> {
+        self.origins_of(|_| true)
+    }
+
+    fn origins_of(&self, is_meant: impl Fn(&Volume) -> bool) -> Vec<Origin> {
         let volumes = self.volumes.borrow();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
-        let missing = alive.filter(|volume| volume.origin.borrow().is_none());
         let mut origins: Vec<Origin> = Vec::new();
-        for origin in missing.filter_map(|volume| volume.over.get()) {
+        for origin in alive.filter(|volume| is_meant(volume)).filter_map(|volume| volume.over.get()) {
             if !origins.iter().any(|known| is_same(known, &origin)) {
                 origins.push(origin);
             }

@@ -178,6 +178,7 @@ impl Pool {
             shares: Shares::open(Tree { root: superblock.shares }, tickets.clone(), options.sabotage),
             table: Cell::new(Tree { root: superblock.volumes }),
             volumes: RefCell::new(BTreeMap::new()),
+            names: RefCell::default(),
             forgotten: RefCell::new(BTreeSet::new()),
             next_volume: Cell::new(superblock.next_volume),
             number: Cell::new(superblock.number),
@@ -204,8 +205,7 @@ impl Pool {
             from = leaf.next.unwrap_or(from);
         }
         for (_, volume) in volumes_in(&entries) {
-            let volume = volume.map_err(PoolError::Format)?;
-            self.volumes.borrow_mut().insert(volume.id, Rc::new(volume));
+            self.take_in(volume.map_err(PoolError::Format)?);
         }
         Ok(())
     }

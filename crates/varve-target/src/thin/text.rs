@@ -6,7 +6,7 @@
 //! ```text
 //! varve-thin-pool 1
 //! pool UUID block N slot N log N size N next N
-//! volume ID NAME created N size N [of ID] [like ID] [read-only] [held] [over STORE SNAPSHOT CREATED N]
+//! volume ID NAME created N size N [of ID] [like ID] [read-only] [held] [base] [over STORE SNAPSHOT CREATED N]
 //! map OFFSET BYTES PLACE
 //! zero OFFSET BYTES                  (written zeros, which lie nowhere)
 //! hole OFFSET BYTES                  (nothing, where the volume that this one is like has something)
@@ -71,7 +71,8 @@ pub(super) enum Line<'a> {
     },
 }
 
-const FLAGS: [(u32, &str); 2] = [(VolumeFlags::READ_ONLY, "read-only"), (VolumeFlags::HELD, "held")];
+const FLAGS: [(u32, &str); 3] =
+    [(VolumeFlags::READ_ONLY, "read-only"), (VolumeFlags::HELD, "held"), (VolumeFlags::BASE, "base")];
 
 /// The metadata of the pool on `device`, as text. Writes nothing.
 pub async fn dump_pool(device: &Device, arena: &Arena, clock: &Clock) -> Result<String, PoolError> {
@@ -280,11 +281,11 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written_and_nothing_else_is() {
-        let line = "volume 7 1@a created 9 size 8192 of 1 like 3 read-only held \
+        let line = "volume 7 1@a created 9 size 8192 of 1 like 3 read-only held base \
             over 00000000-0000-0000-0000-000000000005 2 3 4096";
         let Some(Line::Volume(volume)) = parse_line(line) else { panic!("it is one") };
         assert_eq!((volume.id, volume.name, volume.created, volume.bytes), (7, "1@a", 9, 8192));
-        assert_eq!((volume.source, volume.like, volume.flags.0), (1, Some(3), 13));
+        assert_eq!((volume.source, volume.like, volume.flags.0), (1, Some(3), 29));
         let origin = Origin { store: Uuid::from_u128(5), snapshot: 2, created: 3, bytes: 4096 };
         assert_eq!(volume.origin, Some(origin));
         let parts = |start, end, place| Some(Line::Parts { start, end, place });

@@ -19,6 +19,12 @@ pub struct PoolUsage {
     pub fixed: u64,
     /// The sum of the sizes of all volumes.
     pub virtual_bytes: u64,
+    /// Number of volumes that are snapshots of none, going by their names.
+    pub volumes: u64,
+    /// Number of snapshots of volumes.
+    pub snapshots: u64,
+    /// Number of removed volumes and snapshots whose space has not all come back.
+    pub removing: u64,
 }
 
 impl Pool {
@@ -31,8 +37,18 @@ impl Pool {
     /// How full the pool is.
     pub fn usage(&self) -> PoolUsage {
         let volumes = self.volumes.borrow();
-        let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
-        let virtual_bytes = alive.fold(0_u64, |sum, volume| sum.saturating_add(volume.bytes.get()));
+        let mut usage = PoolUsage::default();
+        for volume in volumes.values() {
+            if volume.has(VolumeFlags::REMOVING) {
+                usage.removing += 1;
+                continue;
+            }
+            usage.virtual_bytes = usage.virtual_bytes.saturating_add(volume.bytes.get());
+            match volume.name.borrow().contains('@') {
+                true => usage.snapshots += 1,
+                false => usage.volumes += 1,
+            }
+        }
         let pages = self.map.pages();
         PoolUsage {
             size: self.end_block.get() * PART_SIZE,
@@ -40,7 +56,7 @@ impl Pool {
             returning: pages.reclaimable_blocks() * PART_SIZE,
             reserve: self.floor_blocks() * PART_SIZE,
             fixed: self.fixed_blocks() * PART_SIZE,
-            virtual_bytes,
+            ..usage
         }
     }
 

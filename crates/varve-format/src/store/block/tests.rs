@@ -24,8 +24,9 @@ fn sample() -> EntryBlock {
                 size: 1 << 30,
                 read_only: true,
                 held: false,
+                base: false,
             }),
-            Entry::Flags { snapshot: 6, read_only: false, held: true },
+            Entry::Flags { snapshot: 6, read_only: false, held: true, base: false },
             Entry::Removed(5),
             Entry::RollbackBegun { snapshot: 6, boundary: 9 },
             Entry::Restored { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
@@ -131,7 +132,7 @@ fn contradictions_are_refused_with_a_sound_checksum() {
         (64 + 26, 0),     // E1: nothing
         (64 + 33, 1),     // E2: place not whole
         (64 + 40 + 4, 1), // E4: a checksum where none is
-        (64 + 112, 4),    // E4: an unknown flag
+        (64 + 112, 8),    // E4: an unknown flag
         (64 + 116, 200),  // a name that is too long
         (64 + 120, b'/'), // a name that is none
         (64 + 130, 1),    // E4: padding
@@ -162,14 +163,15 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             place: place * PART_SIZE,
         },
     );
-    let descriptor = (1_u64..1 << 32, "[a-z0-9][a-z0-9.+-]{0,126}", any::<(u64, u64, bool, bool)>())
-        .prop_map(|(id, name, (created, size, read_only, held))| Descriptor {
+    let descriptor = (1_u64..1 << 32, "[a-z0-9][a-z0-9.+-]{0,126}", any::<(u64, u64, bool, bool, bool)>())
+        .prop_map(|(id, name, (created, size, read_only, held, base))| Descriptor {
             id,
             name,
             created: UnixTime(created),
             size,
             read_only,
             held,
+            base,
         });
     prop_oneof![
         (mapping.clone(), any::<u32>())
@@ -177,10 +179,11 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         mapping.prop_map(Entry::Written),
         descriptor.prop_map(Entry::Created),
         (1_u64..1 << 32).prop_map(Entry::Removed),
-        (1_u64..1 << 32, any::<bool>(), any::<bool>()).prop_map(|(snapshot, read_only, held)| Entry::Flags {
+        (1_u64..1 << 32, any::<[bool; 3]>()).prop_map(|(snapshot, [read_only, held, base])| Entry::Flags {
             snapshot,
             read_only,
-            held
+            held,
+            base
         }),
         (1_u64..(1 << 32) - 1).prop_map(|snapshot| Entry::RollbackBegun { snapshot, boundary: snapshot + 1 }),
         (1_u64..1 << 32, 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| {

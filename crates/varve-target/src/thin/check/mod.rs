@@ -116,6 +116,7 @@ pub(super) struct Checker<'a> {
 impl Pool {
     /// Checks the pool as it is in memory. Nothing may change meanwhile.
     pub async fn check(&self) -> Result<PoolReport, PoolError> {
+        self.check_names();
         let volumes = self.volumes.borrow().values().cloned().collect();
         let table = self.table.get();
         let (shares, groups_max) = (&self.shares, counts::GROUPS_MAX);

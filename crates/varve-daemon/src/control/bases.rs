@@ -1,0 +1,107 @@
+//! Which snapshots others lie over: noted with them, for as long as that is so.
+//!
+//! The note is not the hold that people put on a snapshot: it goes by itself with the last that lies over it.
+//!
+//! Invariants:
+//! - B1. A snapshot is noted before anything lies over it; so no store drops it, and only what is noted or held has to
+//!   be asked whether anything lies over it.
+//! - B2. A note goes only when every pool of the group says that nothing lies over the snapshot, nor would after a crash.
+
+use super::Control;
+use super::groups::KnownGroup;
+use crate::failures;
+use crate::shard::origins;
+use crate::shard::states::Target;
+use std::collections::BTreeSet;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_os::{ShardContext, ShardHandle};
+use varve_target::thin::Origin;
+
+impl Control {
+    /// Brings the notes of a group to what lies over its snapshots now. Whoever calls this has the turn for changes.
+    pub(super) async fn settle_bases(&self, group: Uuid) {
+        if let Err(failure) = self.try_settle_bases(group).await {
+            tracing::warn!(%group, %failure, "snapshots over which nothing lies any more may be kept until the next start");
+        }
+    }
+
+    /// The same, if any snapshot of the group is noted: something that lay over one may have gone.
+    pub(super) async fn release_bases(&self, group: Uuid) {
+        if self.with_group(group, |known| !known.bases.is_empty()).unwrap_or_default() {
+            self.settle_bases(group).await;
+        }
+    }
+
+    async fn try_settle_bases(&self, group: Uuid) -> Result<(), Failure> {
+        let (pools, owners, are_all_here) = self.with_group(group, |known| {
+            let pools = known.pools_in_use();
+            let all = known.group.logical_volumes().iter().filter(|volume| volume.is_pool()).count();
+            let are_all_here = pools.len() == all;
+            (pools, known.homes_in_use(), are_all_here)
+        })?;
+        let mut wanted = Vec::new();
+        for (pool, home) in pools {
+            let over = home.run(async move |_: ShardContext| origins::over(pool).await).await;
+            wanted.extend(over.map_err(failures::gone)??);
+        }
+        let mut noted: BTreeSet<(Uuid, Target)> = BTreeSet::new();
+        for (owner, home) in &owners {
+            let owner = *owner;
+            let bases = home.run(async move |_: ShardContext| origins::bases(owner)).await;
+            noted.extend(bases.map_err(failures::gone)?.into_iter().map(|target| (owner, target)));
+        }
+        let places = self.with_group(group, |known| {
+            let owner = |origin: &Origin| Some((known.place_of(origin)?.owner, target_of(origin)));
+            wanted.iter().filter_map(owner).collect::<BTreeSet<(Uuid, Target)>>()
+        })?;
+        for (owner, target) in places.difference(&noted) {
+            self.note_base(&owners, *owner, *target, true).await?; // of before there were notes
+        }
+        if are_all_here {
+            for (owner, target) in noted.difference(&places) {
+                self.note_base(&owners, *owner, *target, false).await?; // B2
+            }
+        }
+        let left = if are_all_here { places } else { places.union(&noted).copied().collect() };
+        self.remember_bases(group, left.into_iter().map(|(_, target)| target));
+        Ok(())
+    }
+
+    async fn note_base(
+        &self,
+        owners: &[(Uuid, ShardHandle)],
+        owner: Uuid,
+        target: Target,
+        is_base: bool,
+    ) -> Result<(), Failure> {
+        let Some((_, home)) = owners.iter().find(|(known, _)| *known == owner) else { return Ok(()) };
+        let noted = home.run(async move |_: ShardContext| origins::set_base(owner, target, is_base).await);
+        noted.await.map_err(failures::gone)?
+    }
+
+    fn remember_bases(&self, group: Uuid, bases: impl Iterator<Item = Target>) {
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.bases = bases.collect();
+        }
+    }
+
+    /// B1: others are about to lie over a snapshot.
+    pub(super) fn expect_base(&self, group: Uuid, target: Target) {
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.bases.insert(target);
+        }
+    }
+}
+
+fn target_of(origin: &Origin) -> Target {
+    Target { store: origin.store, number: origin.snapshot }
+}
+
+impl KnownGroup {
+    /// Volumes and pools in use, and where they are.
+    fn homes_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
+        let homes = self.homes.iter().filter(|(_, home)| home.unusable.is_none());
+        homes.map(|(id, home)| (*id, home.shard.clone())).collect()
+    }
+}
