@@ -3,6 +3,7 @@
 mod caches;
 mod client;
 mod harness;
+mod images;
 mod mending;
 mod pool_jobs;
 mod pools;

@@ -37,6 +37,7 @@ impl Control {
         self.attach_origins(group).await;
         self.ration(group).await;
         self.settle_names(group).await;
+        self.settle_images(group).await;
     }
 
     /// Takes one volume into use on `shard`.

@@ -75,17 +75,22 @@ impl Control {
                 control.event(&subject, "lies over nothing any more");
                 control.look_again(pool).await;
             }
+            let group = result.is_ok().then(|| control.group_of_pool(pool)).flatten();
             control.finish_job(id, result).await;
+            if let Some(group) = group {
+                control.settle_images_in_turn(group).await;
+            }
         });
+    }
+
+    fn group_of_pool(&self, pool: Uuid) -> Option<Uuid> {
+        let groups = self.groups.borrow();
+        groups.iter().find(|(_, known)| known.homes.contains_key(&pool)).map(|(id, _)| *id)
     }
 
     /// Learns anew what is in a pool.
     async fn look_again(&self, pool: Uuid) {
-        let group = {
-            let groups = self.groups.borrow();
-            groups.iter().find(|(_, known)| known.homes.contains_key(&pool)).map(|(id, _)| *id)
-        };
-        if let Some(group) = group
+        if let Some(group) = self.group_of_pool(pool)
             && let Err(failure) = self.look_at_pool(group, pool).await
         {
             tracing::warn!(%pool, %failure, "a pool does not tell what is in it");

@@ -2,8 +2,10 @@
 //!
 //! Invariants:
 //! - O1. An origin is a read-only snapshot of the same group, and is held from before anything lies over it. So no store
-//!   drops it for want of space, and only what is held has to be asked whether anything lies over it.
-//! - O2. A held snapshot is neither released nor removed while anything lies over it, or would after a crash.
+//!   drops it for want of space, and only what is held has to be asked whether anything lies over it. Or it is a read-only
+//!   volume of the group, or a disk image (`images.rs`).
+//! - O2. A held snapshot is neither released nor removed while anything lies over it, or would after a crash; a read-only
+//!   volume is neither removed, nor made smaller, nor rolled back.
 //! - O3. A volume is served only when all that it lies over is; until then it says why it is not.
 
 use super::Control;
@@ -12,7 +14,7 @@ use super::groups::KnownGroup;
 use super::snapshots::snapshot_name;
 use crate::failures;
 use crate::shard::here;
-use crate::shard::origins::{self, Place};
+use crate::shard::origins::{self, Below, Place};
 use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
@@ -22,9 +24,9 @@ use varve_target::snapshot::StoreError;
 use varve_target::thin::Origin;
 use varve_vg::names::VolumeName;
 
-/// A snapshot over which a volume is to be made.
+/// A snapshot, or a read-only volume, over which a volume is to be made.
 pub(super) struct Base {
-    /// `VG/LV@SNAP`.
+    /// `VG/LV@SNAP`, or `VG/LV`.
     pub(super) name: VolumeName,
     /// Who it is; all of it shows.
     pub(super) origin: Origin,
@@ -58,7 +60,7 @@ impl KnownGroup {
     }
 
     /// Pools in use, and where they are.
-    fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
+    pub(super) fn pools_in_use(&self) -> Vec<(Uuid, ShardHandle)> {
         let pools = self.group.logical_volumes().iter().filter(|volume| volume.is_pool());
         let home = |id: Uuid| self.homes.get(&id).filter(|home| home.unusable.is_none());
         pools.filter_map(|pool| Some((pool.id, home(pool.id)?.shard.clone()))).collect()
@@ -70,6 +72,9 @@ impl Control {
     pub(super) async fn find_base(&self, text: &str, group: Uuid) -> Result<Base, Failure> {
         let asked: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         if asked.snapshot.is_none() {
+            if let Some(base) = self.read_only_base(&asked, group) {
+                return Ok(base);
+            }
             let message = format!("{asked} may change: only a read-only snapshot can be an origin");
             let help = format!("varve snap create {asked}@base --read-only, then --origin {asked}@base");
             return Err(Failure::new(Code::BadOrigin, message).help(help));
@@ -97,6 +102,31 @@ impl Control {
         let owner = if facts.is_thin { store } else { located.volume.id };
         let place = Place { home: located.home.clone(), owner };
         Ok(Base { name, origin, place, located, is_held: facts.held })
+    }
+
+    /// A volume that is no thin one, if it is read-only and can be used: it is an origin as it is.
+    fn read_only_base(&self, name: &VolumeName, group: Uuid) -> Option<Base> {
+        let located = self.find_volume(name).ok().filter(|located| located.group == group)?;
+        if located.thin.is_some() || !located.volume.read_only {
+            return None;
+        }
+        let (id, bytes) = (located.volume.id, located.size());
+        let origin = Origin { store: id, snapshot: 0, created: 0, bytes };
+        let place = Place { home: located.home.clone(), owner: id };
+        Some(Base { name: name.clone(), origin, place, located, is_held: true })
+    }
+
+    /// O2: refuses to change a read-only volume over which something lies.
+    pub(super) async fn refuse_read_only_origin(
+        &self,
+        located: &Located,
+        name: &VolumeName,
+    ) -> Result<(), Failure> {
+        if !located.volume.read_only {
+            return Ok(());
+        }
+        let target = Target { store: located.volume.id, number: 0 };
+        self.refuse_origin(located.group, target, &name.to_string()).await
     }
 
     /// O1: protects a snapshot that is about to be an origin.
@@ -154,13 +184,16 @@ impl Control {
         origin: Origin,
     ) -> Result<(), Failure> {
         let lost = || {
-            let message = "the volume that it lies over a snapshot of is not there";
+            let message = "the volume that it lies over, or over a snapshot of, is not there";
             Failure::new(Code::VolumeUnusable, message).help("varve lv list")
         };
-        let place = self.with_group(group, |known| known.place_of(&origin))?.ok_or_else(lost)?;
+        let below = match self.image_below(group, &origin).await? {
+            Some(image) => Below::Image(image),
+            None => Below::Stored(self.with_group(group, |known| known.place_of(&origin))?.ok_or_else(lost)?),
+        };
         let control = self.shards[0].clone();
         let attached = home.run(async move |context: ShardContext| {
-            origins::attach(&context, pool, origin, place, &control).await
+            origins::attach(&context, pool, origin, below, &control).await
         });
         attached.await.map_err(failures::gone)?
     }
@@ -189,8 +222,16 @@ impl Control {
         Ok(())
     }
 
-    /// `VG/LV@SNAP` of what a volume lies over; its number if it is not there.
+    /// `VG/LV@SNAP` of what a volume lies over, `VG/LV` of a read-only volume, the path of an image; its number if it is
+    /// not there.
     pub(super) async fn origin_name(&self, group: Uuid, origin: Origin) -> String {
+        if let Some(image) = self.image_of(group, &origin) {
+            return image.path;
+        }
+        let is_volume = (origin.snapshot, origin.created) == (0, 0);
+        if let Some((group, volume)) = self.name_of(origin.store).filter(|_| is_volume) {
+            return format!("{group}/{volume}");
+        }
         let unknown = format!("snapshot {} of {}", origin.snapshot, origin.store);
         let Ok(Some(place)) = self.with_group(group, |known| known.place_of(&origin)) else { return unknown };
         let owner = place.owner;

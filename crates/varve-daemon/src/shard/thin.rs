@@ -8,7 +8,7 @@
 use super::family::{Family, Recipe, device_of};
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
-use super::origins::{self, Place};
+use super::origins::{self, Below};
 use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
@@ -164,16 +164,16 @@ pub(crate) async fn create(
     recipe: &Recipe,
     name: &str,
     bytes: u64,
-    over: Option<(Origin, Place)>,
+    over: Option<(Origin, Below)>,
 ) -> Result<(), Failure> {
     let open = pool(recipe.id)?;
-    if let Some((origin, place)) = &over {
-        origins::reach(context, place, origin).await?; // before there is a volume that needs it
+    if let Some((origin, below)) = &over {
+        origins::reach(context, below, origin).await?; // before there is a volume that needs it
     }
     let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
     let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
     match over {
-        Some((origin, place)) => origins::attach(context, recipe.id, origin, place, &recipe.control).await,
+        Some((origin, below)) => origins::attach(context, recipe.id, origin, below, &recipe.control).await,
         None => enter(&open, &recipe.control, context, number).await,
     }
 }
