@@ -214,7 +214,7 @@ fn a_read_only_volume_is_an_origin_and_stays_as_long_as_it_is_one() {
     world.ok("lv create data/t --pool p --origin data/base");
     assert_eq!(world.data("lv show data/t")["thin"]["origin"], "data/base");
     with_client(&world, "data/t", |client| client.fill(4096, 4096, 8).expect("written"));
-    world.kill();
+    assert_eq!(world.stop(), Some(0));
     world.start();
     let mut now = vec![7; 8 << 20];
     now[4096..8192].fill(8);
