@@ -195,7 +195,10 @@ catalogue! {
         `varve pool extend VG/POOL --size +SIZE` raises that, `varve pool change VG/POOL --over-commit allow` lifts it.";
     BadOrigin = 316, Usage, "it cannot be an origin",
         "What a thin volume lies over never changes: it is a read-only snapshot of a volume of the same group, in a pool or \
-        not. `varve snap create VG/LV@base --read-only`, `varve lv create VG/NEW --pool POOL --origin VG/LV@base`.";
+        not. `varve snap create VG/LV@base --read-only`, `varve lv create VG/NEW --pool POOL --origin VG/LV@base`. A \
+        read-only volume will do too, and a raw disk image: `varve lv create VG/NEW --pool POOL --image FILE`. Images of \
+        other formats are converted first: `qemu-img convert -O raw FILE FILE.raw`. A file that begins like one of \
+        those, and is meant byte by byte, needs `--format raw`.";
 
     SnapshotNotFound = 401, NotFound, "no such snapshot",
         "`varve snap list VG/LV` shows the snapshots of a volume. A snapshot is named VG/LV@SNAP, and lives and ends with \

@@ -148,7 +148,7 @@ nouns! {
         pub exclusive: u64,
         /// Bytes of them that others hold too.
         pub shared: u64,
-        /// `VG/LV@SNAP`, which shows where nothing is mapped.
+        /// `VG/LV@SNAP`, or a read-only `VG/LV`, or the path of a disk image, which shows where nothing is mapped.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub origin: Option<String>,
     }

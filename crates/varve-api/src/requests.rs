@@ -132,9 +132,13 @@ requests! {
         size: String,
         /// The pool that a thin one takes its space from: `POOL` or `VG/POOL`.
         pool: Option<String>,
-        /// What a thin one shows where nothing was written: `VG/LV@SNAP`, a read-only snapshot of the group. Its size is the
-        /// volume's if none is given.
+        /// What a thin one shows where nothing was written: `VG/LV@SNAP`, a read-only snapshot of the group, or `VG/LV`, a
+        /// read-only volume. Its size is the volume's if none is given.
         origin: Option<String>,
+        /// The absolute path of a file or disk of the host that a thin one shows instead; it must not change afterwards.
+        image: Option<String>,
+        /// The format of the image: `raw`. If it is not given, what begins as an image of another format is refused.
+        format: Option<String>,
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
         /// Disks side by side, for a striped one.

@@ -17,5 +17,5 @@ pub use label::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN}
 pub use layout::{Field, Layout, tables};
 pub use name::{NAME_LENGTH_MAX, NameError, check_name};
 pub use ring::{Damaged, Placed, RingContent, place, text_length_max};
-pub use signature::{HEAD_LENGTH, Signature, TAIL_LENGTH, find_signature};
+pub use signature::{HEAD_LENGTH, Signature, TAIL_LENGTH, find_image_format, find_signature};
 pub use slot::{Slot, SlotError, SlotHeader, slot_length, version_of};

@@ -38,6 +38,11 @@ const HEAD: &[Magic] = &[
     magic("qcow2 disk image", 0, b"QFI\xfb"),
     magic("VMDK disk image", 0, b"KDMV"),
     magic("VHDX disk image", 0, b"vhdxfile"),
+    magic("VHD disk image", 0, b"conectix"),
+    magic("QED disk image", 0, b"QED\0"),
+    magic("Parallels disk image", 0, b"WithoutFreeSpace"),
+    magic("Parallels disk image", 0, b"WithouFreSpacExt"),
+    magic("VMDK disk image", 0, b"# Disk DescriptorFile"),
     magic("VDI disk image", 64, b"\x7f\x10\xda\xbe"),
     magic("squashfs file system", 0, b"hsqs"),
     magic("Ceph BlueStore device", 0, b"bluestore block device"),
@@ -85,6 +90,14 @@ pub fn find_signature(head: &[u8], tail: &[u8], size: u64) -> Option<Signature> 
     let fixed = HEAD.iter().find(|magic| disk.holds(magic.offset, magic.bytes));
     let fixed = fixed.map(|magic| Signature { name: magic.name, offset: magic.offset });
     fixed.or_else(|| disk.find_zfs()).or_else(|| disk.find_at_the_end())
+}
+
+/// What a file says at its start that is a disk image, but not a raw one; `head` is at most [`HEAD_LENGTH`] bytes of it.
+pub fn find_image_format(head: &[u8]) -> Option<&'static str> {
+    let disk = Ends { head, tail: &[], size: head.len() as u64 };
+    let is_found =
+        |magic: &&Magic| magic.name.ends_with("disk image") && disk.holds(magic.offset, magic.bytes);
+    HEAD.iter().find(is_found).map(|magic| magic.name)
 }
 
 /// The two ends of a disk.
@@ -198,6 +211,19 @@ mod tests {
         disk[3..11].copy_from_slice(b"NTFS    ");
         disk[510..512].copy_from_slice(b"\x55\xaa");
         assert_eq!(find_signature(&disk, &disk, MIB).map(|found| found.name), Some("NTFS file system"));
+    }
+
+    #[test]
+    fn formats_of_images_are_told_from_what_images_hold() {
+        let mut head = vec![0; 4096];
+        assert_eq!(find_image_format(&head), None);
+        head[1080..1082].copy_from_slice(b"\x53\xef");
+        head[510..512].copy_from_slice(b"\x55\xaa");
+        assert_eq!(find_image_format(&head), None, "a raw image of a file system");
+        head[..4].copy_from_slice(b"QFI\xfb");
+        assert_eq!(find_image_format(&head), Some("qcow2 disk image"));
+        assert_eq!(find_image_format(b"KDMV"), Some("VMDK disk image"));
+        assert_eq!(find_image_format(b"KDM"), None);
     }
 
     proptest! {

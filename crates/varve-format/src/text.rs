@@ -20,14 +20,17 @@
 //! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
 //! - T13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
+//! - T14. A disk image has an absolute path and at least one byte.
 
 mod areas;
 mod check;
+mod image;
 #[cfg(test)]
 mod tests;
 
 pub use areas::{Area, PvName, Segment};
 pub use check::TextError;
+pub use image::ImageEntry;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -58,6 +61,9 @@ pub struct Description {
     /// Snapshots that are being made together, and do not count before their set is gone from here.
     #[serde(default, rename = "snapshot_set", skip_serializing_if = "Vec::is_empty")]
     pub snapshot_sets: Vec<SnapshotSetEntry>,
+    /// Disk images that volumes of its pools lie over.
+    #[serde(default, rename = "image", skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<ImageEntry>,
 }
 
 /// The group itself.
@@ -362,13 +368,14 @@ impl Description {
             physical_volumes: Vec::new(),
             logical_volumes: Vec::new(),
             snapshot_sets: Vec::new(),
+            images: Vec::new(),
         }
     }
 
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "T1 to T13: {checked:?}");
+        assert!(checked.is_ok(), "T1 to T14: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

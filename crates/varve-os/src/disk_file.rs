@@ -5,6 +5,8 @@
 //! - F2. A disk of which a flush failed once is poisoned: it is never written or flushed again through this handle,
 //!   because the kernel reports a lost write once only, and a later flush would say that all is well.
 
+mod unchanging;
+
 use crate::flushes::Flushes;
 use crate::sys;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
@@ -253,6 +255,11 @@ impl DiskFile {
     pub fn size(&self) -> u64 {
         let size = self.size.load(Ordering::Relaxed);
         size - size % u64::from(self.sector_logical)
+    }
+
+    /// Bytes, those behind the last whole sector included.
+    pub fn length(&self) -> u64 {
+        self.size.load(Ordering::Relaxed)
     }
 
     /// Smallest unit of the medium, in bytes.

@@ -1,4 +1,4 @@
-//! The system calls that have no safe wrapper: mapping memory, block device controls, adopting descriptors.
+//! The system calls that have no safe wrapper: mapping memory, block device controls, locks of bytes, adopting descriptors.
 #![allow(unsafe_code)]
 
 use rustix::io::Errno;
@@ -61,6 +61,32 @@ impl Drop for Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
+
+/// Locks one byte for reading, for as long as this open file description lives: nobody locks it for writing then.
+pub(crate) fn lock_byte(file: &File, offset: i64) -> Result<(), Errno> {
+    file_lock(file, libc::F_OFD_SETLK, libc::F_RDLCK, offset).map(drop)
+}
+
+/// Whether another open file description has locked a byte, in whatever way.
+pub(crate) fn is_byte_locked(file: &File, offset: i64) -> Result<bool, Errno> {
+    let in_the_way = file_lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, offset)?;
+    Ok(in_the_way != libc::F_UNLCK)
+}
+
+/// A command on a lock of one byte; the kind of lock that the kernel answers.
+fn file_lock(
+    file: &File,
+    command: libc::c_int,
+    kind: libc::c_int,
+    offset: i64,
+) -> Result<libc::c_int, Errno> {
+    let l_type = libc::c_short::try_from(kind).expect("a kind of lock is a small number");
+    let l_whence = libc::c_short::try_from(libc::SEEK_SET).expect("it is zero");
+    let mut lock = libc::flock { l_type, l_whence, l_start: offset, l_len: 1, l_pid: 0 };
+    // SAFETY: the descriptor is open, and `lock` is a whole structure that these commands read and answer in.
+    let answer = unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) };
+    if answer < 0 { Err(last_error()) } else { Ok(libc::c_int::from(lock.l_type)) }
+}
 
 /// Capacity of a block device in bytes.
 pub(crate) fn block_device_size(file: &File) -> Result<u64, Errno> {

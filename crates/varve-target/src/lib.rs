@@ -6,6 +6,7 @@
 mod constant;
 mod fan_out;
 mod linear;
+mod padded;
 pub mod pdata;
 pub mod snapshot;
 mod striped;
@@ -15,4 +16,5 @@ mod waiting_room;
 pub use constant::{ErrorTarget, ZeroTarget};
 pub use fan_out::{fan_out, flush_all};
 pub use linear::Linear;
+pub use padded::Padded;
 pub use striped::Striped;

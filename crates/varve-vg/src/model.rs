@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 use uuid::Uuid;
 pub use varve_format::text::{
-    Area, CachePolicy, Description, Discards, GroupEntry, Kind, LogicalVolumeEntry as LogicalVolume,
-    MetadataEntry as Metadata, MetadataOrder, OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName,
-    Segment, SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, StoreEntry as Store,
-    StorePolicyEntry as StorePolicy, TextError, WhenFull,
+    Area, CachePolicy, Description, Discards, GroupEntry, ImageEntry as Image, Kind,
+    LogicalVolumeEntry as LogicalVolume, MetadataEntry as Metadata, MetadataOrder, OverCommit,
+    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, SetMemberEntry as SetMember,
+    SnapshotSetEntry as SnapshotSet, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
+    WhenFull,
 };
 
 /// A volume group.
@@ -88,6 +89,11 @@ impl Group {
     /// Sets of snapshots that do not count yet.
     pub fn snapshot_sets(&self) -> &[SnapshotSet] {
         &self.description.snapshot_sets
+    }
+
+    /// Disk images that volumes of its pools lie over.
+    pub fn images(&self) -> &[Image] {
+        &self.description.images
     }
 
     /// The physical volume that the group calls `name`.

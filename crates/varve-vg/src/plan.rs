@@ -10,6 +10,7 @@
 
 mod disks;
 mod error;
+mod images;
 mod metadata;
 mod stores;
 #[cfg(test)]
@@ -19,7 +20,8 @@ mod volumes;
 pub use error::{ErrorKind, PlanError};
 
 use crate::model::{
-    Area, Description, Group, LogicalVolume, Metadata, PhysicalVolume, PvName, SnapshotSet, StorePolicy,
+    Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, SnapshotSet,
+    StorePolicy,
 };
 use crate::size::{Amount, SizeArgument, format_size, share};
 use uuid::Uuid;
@@ -205,6 +207,16 @@ pub enum Change {
         /// Which set.
         set: Uuid,
     },
+    /// Write down a disk image, before a volume of a pool lies over it.
+    AddImage {
+        /// Which; it has a new id.
+        image: Image,
+    },
+    /// Forget a disk image over which nothing lies any more.
+    RemoveImage {
+        /// Which.
+        id: Uuid,
+    },
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
         /// What the backup says.
@@ -265,6 +277,8 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::SetMetadata { metadata } => draft.set_metadata(metadata),
         Change::BeginSnapshots { set } => draft.begin_snapshots(set),
         Change::EndSnapshots { set } => draft.end_snapshots(set),
+        Change::AddImage { image } => draft.add_image(image),
+        Change::RemoveImage { id } => draft.remove_image(id),
         Change::Restore { backup } => draft.restore(*backup),
     }?;
     draft.finish(stamp)

@@ -150,11 +150,11 @@ pub(crate) struct VolumeCreateOptions {
     /// Thin: a read-only snapshot, VG/LV@SNAP, that shows where nothing was written; its size if --size is not given.
     #[arg(long, value_name = "VG/LV@SNAP", requires = "pool")]
     pub(crate) origin: Option<String>,
-    /// A disk image as a volume.
-    #[arg(long, value_name = "FILE")]
+    /// Thin: a disk image, a file or disk that never changes, that shows where nothing was written.
+    #[arg(long, value_name = "FILE", conflicts_with = "origin")]
     pub(crate) image: Option<String>,
     /// Image: qcow2 or raw; never guessed from the content.
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", requires = "image")]
     pub(crate) format: Option<String>,
     /// Mapping delegated to a user's program at unix:PATH.
     #[arg(long, value_name = "ADDRESS")]

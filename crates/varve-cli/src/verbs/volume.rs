@@ -4,6 +4,7 @@ use super::{not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
+use crate::places::absolute;
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
@@ -92,16 +93,18 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
     if !striped && (options.stripes.is_some() || options.stripe_size.is_some()) {
         return Err(Failure::new(Code::Usage, "--stripes and --stripe-size belong to --type striped"));
     }
-    let size = match (&options.size, &options.origin) {
-        (Some(size), _) => size.clone(),
-        (None, Some(_)) => String::new(),
-        (None, None) => return Err(Failure::new(Code::Usage, "--size is missing")),
+    let size = match &options.size {
+        Some(size) => size.clone(),
+        None if options.origin.is_some() || options.image.is_some() => String::new(),
+        None => return Err(Failure::new(Code::Usage, "--size is missing")),
     };
     Ok(VolumeCreate {
         name: options.name.clone(),
         size,
         pool: options.pool.clone(),
         origin: options.origin.clone(),
+        image: options.image.as_deref().map(absolute).transpose()?,
+        format: options.format.clone(),
         layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
         stripes: options.stripes,
         stripe_size: options.stripe_size.clone(),
@@ -119,12 +122,15 @@ fn words(options: &PolicyOptions) -> PolicyWords {
 fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static str)> {
     const LINEAR: &str =
         "varve lv create VG/LV --size SIZE makes a linear volume, which takes all of its space now";
-    const COPY: &str =
-        "make a volume of the image's size, export it through NBD, and copy: qemu-img convert -n";
+    const COPY: &str = "varve lv create VG/LV --pool POOL --image FILE makes a thin volume over it; or make a volume of its \
+        size, export it through NBD, and copy: qemu-img convert -n";
     const SAFE: &str =
         "without redundancy: varve lv create VG/LV --size SIZE, on disks that are redundant themselves";
-    if options.image.is_some() || options.format.is_some() {
+    const RAW: &str = "qemu-img convert -O raw FILE FILE.raw, then --image FILE.raw";
+    if options.image.is_some() && options.pool.is_none() {
         Some(("disk images as volumes", COPY))
+    } else if options.format.as_deref().is_some_and(|format| format != "raw") {
+        Some(("disk images that are not raw", RAW))
     } else if options.mapper.is_some() {
         Some(("delegated mapping", LINEAR))
     } else if options.layout == LayoutChoice::Mirror || options.copies.is_some() {

@@ -58,6 +58,11 @@ impl Client {
         self.request(1, offset, data.len(), data).map(drop)
     }
 
+    /// Discards; the server's error number if it refuses.
+    pub(crate) fn discard(&mut self, offset: u64, length: usize) -> Result<(), u32> {
+        self.request(4, offset, length, &[]).map(drop)
+    }
+
     /// Fills `length` bytes from `offset` on with `value`, a MiB at a time.
     pub(crate) fn fill(&mut self, offset: u64, length: u64, value: u8) -> Result<(), u32> {
         let end = offset + length;

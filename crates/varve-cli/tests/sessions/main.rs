@@ -4,6 +4,7 @@ mod caches;
 mod client;
 mod dumps;
 mod harness;
+mod images;
 mod mending;
 mod origins;
 mod pool_jobs;

@@ -40,6 +40,7 @@ impl Control {
         self.settle_bases(group).await;
         self.ration(group).await;
         self.settle_names(group).await;
+        self.settle_images(group).await;
     }
 
     /// Takes one volume into use on `shard`.

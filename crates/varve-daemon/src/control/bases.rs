@@ -53,7 +53,8 @@ impl Control {
         }
         let places = self.with_group(group, |known| {
             let owner = |origin: &Origin| Some((known.place_of(origin)?.owner, target_of(origin)));
-            wanted.iter().filter_map(owner).collect::<BTreeSet<(Uuid, Target)>>()
+            let snapshots = wanted.iter().filter(|origin| origin.snapshot > 0);
+            snapshots.filter_map(owner).collect::<BTreeSet<(Uuid, Target)>>()
         })?;
         for (owner, target) in places.difference(&noted) {
             self.note_base(&owners, *owner, *target, true).await?; // of before there were notes

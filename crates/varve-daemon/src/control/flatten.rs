@@ -145,7 +145,7 @@ impl Control {
             tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
         }
         let _changes = self.changes.lock().await;
-        self.release_bases(group).await;
+        self.settle_below(group).await;
     }
 
     /// Takes up a job that a restart interrupted (F1).

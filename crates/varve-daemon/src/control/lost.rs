@@ -86,10 +86,11 @@ impl KnownGroup {
     }
 }
 
-/// Whether a group has a volume, pool or store with this identity.
+/// Whether a group has a volume, pool, store or image with this identity.
 fn has(group: &Group, id: Uuid) -> bool {
     let mut volumes = group.logical_volumes().iter();
     volumes.any(|volume| volume.id == id || volume.stores().any(|store| store.id == id))
+        || group.images().iter().any(|image| image.id == id)
 }
 
 /// Those of `above` that lie over something that `after` has not, or over one of them.

@@ -18,6 +18,7 @@ mod exports;
 mod find;
 mod flatten;
 mod groups;
+mod images;
 mod instant;
 mod jobs;
 mod lost;

@@ -2,15 +2,17 @@
 //!
 //! Invariants:
 //! - O1. An origin is a read-only snapshot of the same group, and is noted as one from before anything lies over it until
-//!   nothing does any more (`bases.rs`).
-//! - O2. A snapshot is not removed while anything lies over it, or would after a crash.
+//!   nothing does any more (`bases.rs`). Or it is a read-only volume of the group, or a disk image (`images.rs`).
+//! - O2. A snapshot is not removed while anything lies over it, or would after a crash; a read-only volume is neither
+//!   removed, nor made smaller, nor rolled back.
 //! - O3. A volume is served only when all that it lies over is; until then it says why it is not.
 
 use super::Control;
+use super::find::Located;
 use super::groups::KnownGroup;
 use super::snapshots::snapshot_name;
 use crate::failures;
-use crate::shard::origins::{self, Place};
+use crate::shard::origins::{self, Below, Place};
 use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
@@ -20,9 +22,9 @@ use varve_target::thin::Origin;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 
-/// A snapshot over which a volume is to be made.
+/// A snapshot, or a read-only volume, over which a volume is to be made.
 pub(super) struct Base {
-    /// `VG/LV@SNAP`.
+    /// `VG/LV@SNAP`, or `VG/LV`.
     pub(super) name: VolumeName,
     /// Who it is; all of it shows.
     pub(super) origin: Origin,
@@ -36,7 +38,9 @@ impl KnownGroup {
     /// Why a thin volume is not served, and what is to be done.
     pub(super) fn adrift(&self, thin: &ThinVolume) -> Failure {
         let why = self.why_adrift(thin);
-        if thin.origin.is_none_or(|origin| self.owner_of(&origin).is_some()) {
+        let is_known =
+            |origin: Origin| self.owner_of(&origin).is_some() || self.image(origin.store).is_some();
+        if thin.origin.is_none_or(is_known) {
             return why;
         }
         let name = format!("{}/{}", self.group.name(), thin.name);
@@ -68,11 +72,14 @@ impl KnownGroup {
             let message = "what it lies over is lost: the group has given that up";
             return Failure::new(code, message).help("varve lv list");
         };
-        let what = if owner.is_pool() { "in the pool" } else { "of" };
+        let what = match (origin.snapshot, owner.is_pool()) {
+            (0, _) => "",
+            (_, true) => "a snapshot in the pool ",
+            (_, false) => "a snapshot of ",
+        };
         let why = self.homes.get(&owner.id).and_then(|home| home.unusable.as_ref());
         let why = why.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
-        let message =
-            format!("it lies over a snapshot {what} {group}/{}, which cannot be used{why}", owner.name);
+        let message = format!("it lies over {what}{group}/{}, which cannot be used{why}", owner.name);
         Failure::new(code, message)
             .help(format!("varve vg show {group}; bring its disks back, and varve pv scan PATH"))
     }
@@ -97,6 +104,9 @@ impl Control {
     pub(super) async fn find_base(&self, text: &str, group: Uuid) -> Result<Base, Failure> {
         let asked: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         if asked.snapshot.is_none() {
+            if let Some(base) = self.read_only_base(&asked, group) {
+                return Ok(base);
+            }
             let message = format!("{asked} may change: only a read-only snapshot can be an origin");
             let help = format!("varve snap create {asked}@base --read-only, then --origin {asked}@base");
             return Err(Failure::new(Code::BadOrigin, message).help(help));
@@ -126,6 +136,31 @@ impl Control {
         Ok(Base { name, origin, place, group, is_noted: facts.is_base })
     }
 
+    /// A volume that is no thin one, if it is read-only and can be used: it is an origin as it is.
+    fn read_only_base(&self, name: &VolumeName, group: Uuid) -> Option<Base> {
+        let located = self.find_volume(name).ok().filter(|located| located.group == group)?;
+        if located.thin.is_some() || !located.volume.read_only {
+            return None;
+        }
+        let (id, bytes) = (located.volume.id, located.size());
+        let origin = Origin { store: id, snapshot: 0, created: 0, bytes };
+        let place = Place { home: located.home.clone(), owner: id };
+        Some(Base { name: name.clone(), origin, place, group, is_noted: true }) // No snapshot, so no note.
+    }
+
+    /// O2: refuses to change a read-only volume over which something lies.
+    pub(super) async fn refuse_read_only_origin(
+        &self,
+        located: &Located,
+        name: &VolumeName,
+    ) -> Result<(), Failure> {
+        if !located.volume.read_only {
+            return Ok(());
+        }
+        let target = Target { store: located.volume.id, number: 0 };
+        self.refuse_origin(located.group, target, &name.to_string()).await
+    }
+
     /// O1: protects a snapshot that is about to be an origin.
     pub(super) async fn hold_base(&self, base: &Base) -> Result<(), Failure> {
         if base.is_noted {
@@ -139,6 +174,18 @@ impl Control {
         noted.await.map_err(failures::gone)??;
         self.event(&base.name.to_string(), "kept, because a volume is made over it");
         Ok(())
+    }
+
+    /// Lets go of what nothing lies over any more. To be called by whoever has the turn for changes.
+    pub(super) async fn settle_below(&self, group: Uuid) {
+        self.release_bases(group).await;
+        self.settle_images(group).await;
+    }
+
+    /// Lets go of what nothing lies over any more. To be called by whoever has the turn for changes.
+    pub(super) async fn settle_below(&self, group: Uuid) {
+        self.release_bases(group).await;
+        self.settle_images(group).await;
     }
 
     /// O3: leads the volumes of all pools of a group to what they lie over, as far as that is there. One may lie over a
@@ -179,11 +226,15 @@ impl Control {
         home: &ShardHandle,
         origin: Origin,
     ) -> Result<(), Failure> {
-        let place = self
-            .with_group(group, |known| known.place_of(&origin).ok_or_else(|| known.unreachable(&origin)))??;
+        let below = match self.image_below(group, &origin).await? {
+            Some(image) => Below::Image(image),
+            None => Below::Stored(self.with_group(group, |known| {
+                known.place_of(&origin).ok_or_else(|| known.unreachable(&origin))
+            })??),
+        };
         let control = self.shards[0].clone();
         let attached = home.run(async move |context: ShardContext| {
-            origins::attach(&context, pool, origin, place, &control).await
+            origins::attach(&context, pool, origin, below, &control).await
         });
         attached.await.map_err(failures::gone)?
     }
@@ -212,8 +263,16 @@ impl Control {
         Ok(())
     }
 
-    /// `VG/LV@SNAP` of what a volume lies over; its number if it is not there.
+    /// `VG/LV@SNAP` of what a volume lies over, `VG/LV` of a read-only volume, the path of an image; its number if it is
+    /// not there.
     pub(super) async fn origin_name(&self, group: Uuid, origin: Origin) -> String {
+        if let Some(image) = self.image_of(group, &origin) {
+            return image.path;
+        }
+        let is_volume = (origin.snapshot, origin.created) == (0, 0);
+        if let Some((group, volume)) = self.name_of(origin.store).filter(|_| is_volume) {
+            return format!("{group}/{volume}");
+        }
         let unknown = format!("snapshot {} of {}", origin.snapshot, origin.store);
         let Ok(Some(place)) = self.with_group(group, |known| known.place_of(&origin)) else { return unknown };
         let owner = place.owner;

@@ -43,6 +43,7 @@ impl Control {
         self.refuse_if_busy(located.volume.id)?;
         self.check_snapshot(&located, &name).await?;
         self.refuse_siblings(&located, &name)?;
+        self.refuse_read_only_origin(&located, &name.origin()).await?;
         if request.dry_run {
             let origin = name.origin();
             let mut steps =

@@ -18,7 +18,6 @@ use varve_api::{
     VolumeCreate,
 };
 use varve_os::ShardContext;
-use varve_target::thin::Origin;
 use varve_vg::model::{Kind, LogicalVolume};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size};
@@ -136,32 +135,24 @@ impl Control {
             return Err(Failure::new(Code::Usage, message).help("varve pool change VG/POOL"));
         }
         let located = self.find_pool_of(name, pool)?.usable()?;
-        let base = match &request.origin {
-            Some(text) => Some(self.find_base(text, located.group).await?),
-            None => None,
-        };
+        let base = self.find_below(request, located.group).await?;
         let bytes = match &base {
-            Some(base) if request.size.is_empty() => base.origin.bytes,
+            Some(base) if request.size.is_empty() => base.bytes(),
             _ => thin_size(&request.size, 0)?,
         };
         self.refuse_any_name(located.group, &name.volume)?;
         self.refuse_over_commit(located.group, located.volume.id, bytes).await?;
         if request.dry_run {
             let (pool, size) = (format!("{}/{}", name.group, located.volume.name), format_size(bytes));
-            let over =
-                base.map_or_else(String::new, |base| format!(" over {}, which is kept then", base.name));
+            let over = base.map_or_else(String::new, |base| format!(" over {base}"));
             let step =
                 format!("would make the thin volume {name} of {size} in {pool}{over}; it takes no space yet");
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        if let Some(base) = &base {
-            self.hold_base(base).await?;
-            fault::die_at("origin-noted");
-        }
-        let over = base.map(|base| {
-            let shown = base.origin.bytes.min(bytes);
-            (Origin { bytes: shown, ..base.origin }, base.place)
-        });
+        let over = match base {
+            Some(base) => Some(self.protect_below(base, bytes, located.group).await?),
+            None => None,
+        };
         let recipe = self.recipe(located.group, &located.volume)?;
         let own = name.volume.clone();
         let made = located
@@ -170,7 +161,7 @@ impl Control {
         let made = made.await.map_err(failures::gone)?;
         self.look_at_pool(located.group, located.volume.id).await?;
         if made.is_err() {
-            self.release_bases(located.group).await; // What was to be the origin is not needed.
+            self.settle_below(located.group).await; // What was to lie below is not needed.
         }
         made?;
         self.event(&request.name, &format!("thin volume of {} made", format_size(bytes)));
@@ -296,7 +287,7 @@ impl Control {
             self.save_or_warn().await;
         }
         self.look_at_pool(located.group, located.pool()).await?;
-        self.release_bases(located.group).await;
+        self.settle_below(located.group).await;
         self.event(&name.to_string(), "thin volume removed");
         Ok(Changed::Done(Empty {}))
     }

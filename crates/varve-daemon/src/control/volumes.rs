@@ -61,6 +61,10 @@ impl Control {
                 Failure::new(Code::BadOrigin, "only a thin volume lies over an origin").help("--pool POOL")
             );
         }
+        if request.image.is_some() || request.format.is_some() {
+            let message = "a disk image is what a thin volume lies over: no other volume is made of one";
+            return Err(Failure::new(Code::BadOrigin, message).help("--pool POOL"));
+        }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let layout = layout(&request)?;
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
@@ -136,6 +140,7 @@ impl Control {
         let size = reduced(&request.size, located.size())?;
         self.refuse_if_exported(located.volume.id, &name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
+        self.refuse_read_only_origin(&located, &name).await?;
         if !request.dry_run {
             self.drop_stores(&located).await?;
         }
@@ -192,6 +197,7 @@ impl Control {
         if located.thin.is_some() {
             return self.remove_thin(&name, &located, &request).await;
         }
+        self.refuse_read_only_origin(&located, &name).await?;
         let remove = Change::RemoveVolume { name: name.volume.clone() };
         let words = format!("lv remove {name}");
         if request.dry_run {

@@ -1,8 +1,8 @@
 //! What thin volumes lie over, on the shards: found where it lives, attached where the pool is, copied when a volume is to
 //! need it no more.
 //!
-//! Invariant A1: an origin is a read-only snapshot with the number and the date that the pool remembers; so nobody ever
-//! sees what another snapshot holds.
+//! Invariant A1: an origin is a read-only snapshot with the number and the date that the pool remembers, or a read-only
+//! volume, or an image that was compared; so nobody ever sees what another one holds.
 
 use super::background::rest_after;
 use super::open_pool::OpenPool;
@@ -11,11 +11,14 @@ use super::{here, thin};
 use crate::failures;
 use crate::jobs::Progress;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Device, read_only, widen};
-use varve_os::{ShardContext, ShardHandle};
+use varve_block::{Access, Device, read_only, widen};
+use varve_format::thin::PART_SIZE;
+use varve_os::{DiskFile, ShardContext, ShardHandle};
+use varve_target::Padded;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
 
@@ -33,6 +36,32 @@ pub(crate) struct Place {
     pub(crate) home: ShardHandle,
     /// The volume of which it is a snapshot, or the pool that it is in.
     pub(crate) owner: Uuid,
+}
+
+/// A disk image that is open. It has the right not to be written, as far as others ask for that right.
+#[derive(Clone)]
+pub(crate) struct Image {
+    /// The file.
+    pub(crate) file: Arc<DiskFile>,
+    /// What lies behind its last whole sector.
+    pub(crate) tail: Arc<[u8]>,
+}
+
+impl Image {
+    /// The image on this shard, in whole blocks of a thin volume; zeros follow its end.
+    pub(crate) fn device(&self, context: &ShardContext) -> Device {
+        let block_size = u32::try_from(PART_SIZE).expect("a part is 4 KiB");
+        Device::new(Padded::new(context.disk(&self.file), Arc::clone(&self.tail), block_size))
+    }
+}
+
+/// What volumes are led to.
+#[derive(Clone)]
+pub(crate) enum Below {
+    /// A snapshot, or a read-only volume.
+    Stored(Place),
+    /// A disk image.
+    Image(Image),
 }
 
 /// What volumes of a pool lie over that cannot be used yet.
@@ -134,7 +163,7 @@ fn is_origin(volume: &VolumeInfo, origin: &Origin) -> bool {
 /// The device of an origin that lives on this shard.
 fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, Failure> {
     let lost = || {
-        let message = "the snapshot that it lies over is not there";
+        let message = "the snapshot or read-only volume that it lies over is not there";
         Failure::new(Code::VolumeUnusable, message).help("varve snap list")
     };
     if let Some(open) = here().pool(origin.store) {
@@ -142,6 +171,11 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         let volume = volume.ok_or_else(lost)?;
         let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
         return Ok(read_only(widen(device, context.arena())));
+    }
+    if origin.store == owner {
+        let volume = super::family::device(owner, None).ok_or_else(lost)?;
+        let is_whole = volume.shape().access == Access::ReadOnly && volume.shape().size >= origin.bytes;
+        return if is_whole { Ok(volume) } else { Err(lost()) }; // A1
     }
     let family = here().family(owner).ok_or_else(lost)?;
     let open = family.open(origin.store).ok_or_else(lost)?;
@@ -154,7 +188,11 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
 }
 
 /// A device for this shard onto an origin that lives on this one or another.
-pub(super) async fn reach(context: &ShardContext, place: &Place, origin: &Origin) -> Result<Device, Failure> {
+pub(super) async fn reach(context: &ShardContext, below: &Below, origin: &Origin) -> Result<Device, Failure> {
+    let place = match below {
+        Below::Image(image) => return Ok(image.device(context)),
+        Below::Stored(place) => place,
+    };
     if place.home.index() == context.index() {
         return find(context, place.owner, origin);
     }
@@ -171,10 +209,10 @@ pub(crate) async fn attach(
     context: &ShardContext,
     pool: Uuid,
     origin: Origin,
-    place: Place,
+    below: Below,
     control: &ShardHandle,
 ) -> Result<(), Failure> {
-    let device = reach(context, &place, &origin).await?;
+    let device = reach(context, &below, &origin).await?;
     attach_device(context, pool, origin, &device, control).await
 }
 

@@ -11,7 +11,7 @@ use super::background::{REST_FACTOR, rest_after};
 use super::family::{Family, Recipe, device_of};
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
-use super::origins::{self, Place};
+use super::origins::{self, Below};
 use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
@@ -208,12 +208,12 @@ pub(crate) async fn create(
     recipe: &Recipe,
     name: &str,
     bytes: u64,
-    over: Option<(Origin, Place)>,
+    over: Option<(Origin, Below)>,
 ) -> Result<(), Failure> {
     let open = pool(recipe.id)?;
     let over = match over {
         // Before there is a volume that needs it.
-        Some((origin, place)) => Some((origin, origins::reach(context, &place, &origin).await?)),
+        Some((origin, below)) => Some((origin, origins::reach(context, &below, &origin).await?)),
         None => None,
     };
     let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };

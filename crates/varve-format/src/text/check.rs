@@ -1,9 +1,9 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
 use super::{
-    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, Kind, LogicalVolumeEntry, MetadataEntry,
-    OverCommit, PhysicalVolumeEntry, PvName, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry,
-    TEXT_VERSION, WhenFull,
+    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Kind, LogicalVolumeEntry,
+    MetadataEntry, OverCommit, PhysicalVolumeEntry, PvName, Segment, SnapshotSetEntry, StoreEntry,
+    StorePolicyEntry, TEXT_VERSION, WhenFull,
 };
 use crate::name::{NameError, check_name};
 use std::collections::{HashMap, HashSet};
@@ -76,10 +76,10 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// T6 to T8 or T10 to T13.
+    /// T6 to T8 or T10 to T14.
     #[error("{place}: {problem}")]
     Shape {
-        /// The group, volume, store or set.
+        /// The group, volume, store, set or image.
         place: String,
         /// What is wrong with it.
         problem: &'static str,
@@ -90,7 +90,7 @@ pub enum TextError {
 }
 
 impl Description {
-    /// Whether T1 to T13 hold; else the first that does not.
+    /// Whether T1 to T14 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -105,6 +105,7 @@ impl Description {
         self.physical_volumes.iter().try_for_each(|pv| check_pv(pv, size))?;
         self.logical_volumes.iter().try_for_each(|lv| check_lv(lv, size))?;
         self.snapshot_sets.iter().try_for_each(check_set)?;
+        self.images.iter().try_for_each(check_image)?;
         self.check_areas()
     }
 
@@ -136,7 +137,8 @@ impl Description {
             .flat_map(|lv| lv.stores().map(|store| (place_of_store(lv, store), store.id)));
         let mut seen = HashSet::new();
         let sets = self.snapshot_sets.iter().map(|set| ("a set of snapshots".to_owned(), set.id));
-        for (place, id) in group.chain(disks).chain(volumes).chain(stores).chain(sets) {
+        let images = self.images.iter().map(|image| (place_of_image(image), image.id));
+        for (place, id) in group.chain(disks).chain(volumes).chain(stores).chain(sets).chain(images) {
             if id.is_nil() {
                 return Err(TextError::IdNil(place));
             }
@@ -279,6 +281,22 @@ fn check_set(set: &SnapshotSetEntry) -> Result<(), TextError> {
     }
     let mut names = set.members.iter().flat_map(|member| &member.names);
     names.try_for_each(|name| check_name(name).map_err(|error| TextError::Name { place: place(), error }))
+}
+
+/// T14.
+fn check_image(image: &ImageEntry) -> Result<(), TextError> {
+    let problem = |problem| Err(TextError::Shape { place: place_of_image(image), problem });
+    if !image.path.starts_with('/') {
+        return problem("`path` is absolute");
+    }
+    if !(1..=NUMBER_MAX).contains(&image.bytes) {
+        return problem("`bytes` is at least 1");
+    }
+    Ok(())
+}
+
+fn place_of_image(image: &ImageEntry) -> String {
+    format!("the image {:?}", image.path)
 }
 
 /// T7.

@@ -329,3 +329,45 @@ proptest! {
         let _ = Description::decode(&damaged);
     }
 }
+
+fn image() -> ImageEntry {
+    ImageEntry {
+        id: Uuid::from_u128(9),
+        path: "/srv/gold.raw".into(),
+        bytes: 1_000_001,
+        modified_ns: Some(1_750_000_000_000_000_004),
+    }
+}
+
+#[test]
+fn images_stand_in_the_text_as_a_person_reads_them() {
+    let disk =
+        ImageEntry { id: Uuid::from_u128(10), path: "/dev/sdx".into(), bytes: 4096, modified_ns: None };
+    let description = Description { images: vec![image(), disk], ..sample() };
+    let text = description.encode();
+    let expected = r#"
+[[image]]
+id = "00000000-0000-0000-0000-000000000009"
+path = "/srv/gold.raw"
+bytes = 1000001
+modified = "2025-06-15T15:06:40.000000004Z"
+
+[[image]]
+id = "00000000-0000-0000-0000-00000000000a"
+path = "/dev/sdx"
+bytes = 4096
+"#;
+    assert!(text.ends_with(expected), "{text}");
+    assert_eq!(Description::decode(&text), Ok(description));
+}
+
+#[test]
+fn an_image_without_a_place_or_without_a_byte_is_refused() {
+    let refused = |wrong: ImageEntry| Description { images: vec![wrong], ..sample() }.check().err();
+    assert_eq!(refused(image()), None);
+    for wrong in [ImageEntry { path: "gold.raw".into(), ..image() }, ImageEntry { bytes: 0, ..image() }] {
+        assert!(matches!(refused(wrong), Some(TextError::Shape { .. })), "T14");
+    }
+    let taken = ImageEntry { id: Uuid::from_u128(2), ..image() };
+    assert_eq!(refused(taken), Some(TextError::IdTwice(Uuid::from_u128(2))), "T1");
+}

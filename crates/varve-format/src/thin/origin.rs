@@ -1,15 +1,23 @@
-//! What a volume lies over: a snapshot outside of its pool, named so that no other one is ever taken for it.
+//! What a volume lies over: something outside of its pool that never changes, named so that nothing else is ever taken
+//! for it.
 //!
-//! Invariant O1: an origin has a store and a number, and shows at least one part.
+//! Invariant O1: an origin has a store and a number, and shows at least one part. Number and date of what is no snapshot
+//! are zero.
 
 use super::{PART_SIZE, PoolFormatError, require};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
 
-const STORE: Field =
-    Field::new(0, 16, "store", "UUID of the exception store, or of the pool, that the snapshot is in");
-const SNAPSHOT: Field = Field::new(16, 8, "snapshot", "its number there");
-const CREATED: Field = Field::new(24, 8, "created", "its date, in seconds since 1970-01-01 00:00 UTC");
+const STORE: Field = Field::new(
+    0,
+    16,
+    "store",
+    "UUID of the exception store, or of the pool, that the snapshot is in; or of a disk image or read-only volume in the \
+     group's text",
+);
+const SNAPSHOT: Field = Field::new(16, 8, "snapshot", "the snapshot's number there, or zero");
+const CREATED: Field =
+    Field::new(24, 8, "created", "the snapshot's date, in seconds since 1970-01-01 00:00 UTC, or zero");
 const BYTES: Field =
     Field::new(32, 8, "bytes", "from its start on, as many bytes show; behind them are zeros");
 const RESERVED: Field = Field::new(40, 8, "reserved", "zero");
@@ -26,11 +34,12 @@ pub const ORIGIN_LAYOUT: Layout = Layout::new(
 /// What a volume lies over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
-    /// The exception store, or the pool, that the snapshot is in.
+    /// The exception store, or the pool, that the snapshot is in; or a disk image, or a read-only volume.
     pub store: Uuid,
-    /// The snapshot's number there.
+    /// The snapshot's number there; zero of what is no snapshot.
     pub snapshot: u64,
-    /// The snapshot's date, in seconds since 1970; another snapshot with its number has another one.
+    /// The snapshot's date, in seconds since 1970; another snapshot with its number has another one. Zero of
+    /// what is no snapshot.
     pub created: u64,
     /// So many bytes of it show, from its start on; a multiple of 4 KiB.
     pub bytes: u64,

@@ -138,6 +138,7 @@ impl Draft<'_> {
         self.description.group.metadata = backup.entry().metadata;
         self.description.physical_volumes = disks;
         self.description.logical_volumes = backup.logical_volumes().to_vec();
+        self.restore_images(&backup);
         // Sets stay what they are now: what was being made when the backup was taken has been settled since.
         Ok(())
     }

@@ -1,0 +1,287 @@
+//! Disk images that thin volumes lie over: files or disks of the host that are read, and must not change.
+//!
+//! Invariants:
+//! - M1. An image stands in the group's text from before a volume lies over it, until none does, or would after a crash.
+//! - M2. Nothing is read from an image that is not what it was when a volume was first made over it: as long, and not
+//!   written since, as far as its file system says.
+//! - M3. What an image holds does not decide how it is read. It is raw; what begins as one of another format is refused
+//!   unless it was said to be raw.
+
+use super::Control;
+use super::disks::options;
+use super::groups::KnownGroup;
+use super::origins::Base;
+use crate::failures;
+use crate::fault;
+use crate::shard::origins::{self, Below, Image};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+use varve_api::{Code, Failure, VolumeCreate};
+use varve_format::find_image_format;
+use varve_format::thin::PART_SIZE;
+use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext};
+use varve_target::thin::Origin;
+use varve_vg::Change;
+use varve_vg::model::Image as Entry;
+use varve_vg::size::format_size;
+
+/// What a volume is to be made over.
+pub(super) enum Chosen {
+    /// A snapshot, or a read-only volume.
+    Stored(Box<Base>),
+    /// A disk image, and whether the group's text does not have it yet.
+    Image(Image, Entry, bool),
+}
+
+impl Chosen {
+    /// How much of it there is, in whole parts of a thin volume.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Chosen::Stored(base) => base.origin.bytes,
+            Chosen::Image(_, entry, _) => entry.bytes.next_multiple_of(PART_SIZE),
+        }
+    }
+}
+
+impl fmt::Display for Chosen {
+    fn fmt(&self, form: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Chosen::Stored(base) => write!(form, "{}, which is kept then", base.name),
+            Chosen::Image(_, entry, _) => write!(form, "{}, which must not change then", entry.path),
+        }
+    }
+}
+
+impl KnownGroup {
+    /// The image that is known by `id`.
+    pub(super) fn image(&self, id: Uuid) -> Option<&Entry> {
+        self.group.images().iter().find(|image| image.id == id)
+    }
+}
+
+impl Control {
+    /// What a request names as that over which its volume is to lie.
+    pub(super) async fn find_below(
+        &self,
+        request: &VolumeCreate,
+        group: Uuid,
+    ) -> Result<Option<Chosen>, Failure> {
+        match (&request.origin, &request.image) {
+            (Some(_), Some(_)) => Err(Failure::new(
+                Code::Usage,
+                "a volume lies over a snapshot or over an image, not over both",
+            )),
+            (Some(text), None) => {
+                let base = self.find_base(text, group).await?;
+                Ok(Some(Chosen::Stored(Box::new(base))))
+            }
+            (None, Some(path)) => {
+                if !request.dry_run {
+                    self.settle_images(group).await; // A file that was replaced may be one that nobody needs any more.
+                }
+                self.find_image(path, request.format.as_deref(), group).await.map(Some)
+            }
+            (None, None) if request.format.is_some() => {
+                Err(Failure::new(Code::Usage, "--format is that of an --image"))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// O1 of `origins.rs` and M1: sees to it that what was chosen stays as it is, and says how a volume of `bytes` bytes
+    /// lies over it.
+    pub(super) async fn protect_below(
+        &self,
+        chosen: Chosen,
+        bytes: u64,
+        group: Uuid,
+    ) -> Result<(Origin, Below), Failure> {
+        let shown = chosen.bytes().min(bytes);
+        match chosen {
+            Chosen::Stored(base) => {
+                self.hold_base(&base).await?;
+                fault::die_at("origin-noted");
+                Ok((Origin { bytes: shown, ..base.origin }, Below::Stored(base.place)))
+            }
+            Chosen::Image(image, entry, is_new) => {
+                let origin = Origin { store: entry.id, snapshot: 0, created: 0, bytes: shown };
+                if is_new {
+                    let words = format!("a volume is made over {}", entry.path);
+                    let change = Change::AddImage { image: entry };
+                    self.commits().await.make(group, change, &words).await?;
+                }
+                Ok((origin, Below::Image(image)))
+            }
+        }
+    }
+
+    /// The image at `path`, if a volume can be made over it.
+    async fn find_image(&self, path: &str, format: Option<&str>, group: Uuid) -> Result<Chosen, Failure> {
+        if format.is_some_and(|format| format != "raw") {
+            let message = format!("{path}: only raw images can be an origin");
+            return Err(Failure::new(Code::BadOrigin, message).help(conversion(path)));
+        }
+        if !Path::new(path).is_absolute() {
+            let message = format!("{path} is not absolute: nobody knows where the daemon would look for it");
+            return Err(Failure::new(Code::Usage, message));
+        }
+        let known = self.with_group(group, |known| {
+            known.group.images().iter().find(|image| image.path == path).cloned()
+        })?;
+        let id = known.as_ref().map_or_else(|| self.new_id(), |known| known.id);
+        let (image, found) = self.open_image(path, id).await.map_err(|failure| unopened(failure, path))?;
+        if let Some(known) = &known {
+            refuse_changed(known, &found).map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?;
+        }
+        if format.is_none()
+            && let Some(looks_like) = self.format_of(&image).await?
+        {
+            let message = format!("{path} begins as a {looks_like}, and only raw images can be an origin");
+            let help = format!("{}; if it is meant byte by byte: --format raw", conversion(path));
+            return Err(Failure::new(Code::BadOrigin, message).help(help));
+        }
+        Ok(Chosen::Image(image, found, known.is_none()))
+    }
+
+    /// Opens an image, and says what it is like.
+    async fn open_image(&self, path: &str, id: Uuid) -> Result<(Image, Entry), Failure> {
+        let options = DiskOptions { read_only: true, ..options(self.cache) };
+        let place = PathBuf::from(path);
+        let opened = self.context.blocking(move || open(&place, options)).await;
+        let opened = opened.map_err(failures::gone)?.map_err(|error| failures::open(&error))?;
+        let (image, modified_ns) = opened;
+        let entry = Entry { id, path: path.to_owned(), bytes: image.file.length(), modified_ns };
+        Ok((image, entry))
+    }
+
+    /// M3: what an image says that it is, if not raw.
+    async fn format_of(&self, image: &Image) -> Result<Option<&'static str>, Failure> {
+        let device = image.device(&self.context);
+        let length = usize::try_from(PART_SIZE).expect("a part fits in memory");
+        let head = device.read(0, self.context.arena().take(length)).await;
+        let head = head.map_err(|error| failures::io(&image.file.path().display().to_string(), error))?;
+        Ok(find_image_format(&head))
+    }
+
+    /// The image that volumes lie over, open and compared (M2), if it is an image.
+    pub(super) async fn image_below(&self, group: Uuid, origin: &Origin) -> Result<Option<Image>, Failure> {
+        let Some(known) = self.image_of(group, origin) else { return Ok(None) };
+        let opened = self.open_image(&known.path, known.id).await;
+        let (image, found) = opened.map_err(|failure| lost(&failure, &known.path))?;
+        refuse_changed(&known, &found)?;
+        Ok(Some(image))
+    }
+
+    /// What the group's text says of the image that volumes lie over, if it is one.
+    pub(super) fn image_of(&self, group: Uuid, origin: &Origin) -> Option<Entry> {
+        self.with_group(group, |known| known.image(origin.store).cloned()).ok().flatten()
+    }
+
+    /// M1: forgets images over which nothing lies any more. To be called by whoever changes something (C1).
+    pub(super) async fn settle_images(&self, group: Uuid) {
+        let Ok((images, pools)) = self.with_group(group, |known| {
+            let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool()).count();
+            let in_use = known.pools_in_use();
+            let images = if in_use.len() == pools { known.group.images() } else { &[] };
+            (images.to_vec(), in_use)
+        }) else {
+            return;
+        };
+        if images.is_empty() {
+            return;
+        }
+        let mut needed = BTreeSet::new();
+        for (pool, home) in pools {
+            match home.run(async move |_: ShardContext| origins::over(pool).await).await {
+                Ok(Ok(origins)) => needed.extend(origins.into_iter().map(|origin| origin.store)),
+                _ => return, // Nobody knows what lies over what.
+            }
+        }
+        for image in images.iter().filter(|image| !needed.contains(&image.id)) {
+            let words = format!("nothing lies over {} any more", image.path);
+            let forgotten =
+                self.commits().await.make(group, Change::RemoveImage { id: image.id }, &words).await;
+            if let Err(failure) = forgotten {
+                tracing::warn!(path = image.path, %failure, "an image that nobody needs cannot be forgotten");
+            }
+        }
+    }
+}
+
+/// Opens a file that is read and never written.
+fn open(path: &Path, options: DiskOptions) -> Result<(Image, Option<u64>), OpenError> {
+    let file = DiskFile::open(path, options)?;
+    file.keep_unwritten()?;
+    let (tail, modified_ns) = (file.tail()?.into(), file.modified_ns()?);
+    Ok((Image { file, tail }, modified_ns))
+}
+
+/// M2.
+fn refuse_changed(known: &Entry, found: &Entry) -> Result<(), Failure> {
+    let path = &known.path;
+    let back = format!("bring {path} back as it was, then varve pv scan");
+    if known.bytes != found.bytes {
+        let (then, now) = (format_size(known.bytes), format_size(found.bytes));
+        let message = format!(
+            "the image {path} has {} bytes ({now}), and had {} ({then}) when volumes were made over it",
+            found.bytes, known.bytes
+        );
+        return Err(Failure::new(Code::VolumeUnusable, message).help(back));
+    }
+    match (known.modified(), found.modified()) {
+        (Some(then), now) if now.as_ref() != Some(&then) => {
+            let now = now.unwrap_or_else(|| "an unknown time".to_owned());
+            let message = format!(
+                "the image {path} was written at {now}, and last at {then} when volumes were made over it"
+            );
+            let help = format!("{back}; if it holds the same bytes as then: touch -d {then} {path}");
+            Err(Failure::new(Code::VolumeUnusable, message).help(help))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why a volume is not made over an image that cannot be opened.
+fn unopened(failure: Failure, path: &str) -> Failure {
+    match failure.code {
+        Code::DiskNotFound => failure.help(format!("look where the daemon runs: ls -l {path}")),
+        Code::DiskInUse => failure.help("somebody may write it: a copy that nobody writes will do"),
+        _ => failure,
+    }
+}
+
+/// Why volumes over an image that cannot be opened are not served.
+fn lost(failure: &Failure, path: &str) -> Failure {
+    let message = format!("the image that it lies over cannot be used: {}", failure.message);
+    Failure::new(Code::VolumeUnusable, message).help(format!("bring {path} back, then varve pv scan"))
+}
+
+/// How an image becomes raw.
+fn conversion(path: &str) -> String {
+    format!("qemu-img convert -O raw {path} {path}.raw")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(bytes: u64, modified_ns: Option<u64>) -> Entry {
+        Entry { id: Uuid::from_u128(1), path: "/gold".to_owned(), bytes, modified_ns }
+    }
+
+    #[test]
+    fn an_image_that_is_not_what_it_was_is_refused_with_a_way_back() {
+        let was = entry(5000, Some(1));
+        assert!(refuse_changed(&was, &was).is_ok());
+        let longer = refuse_changed(&was, &entry(5001, Some(1))).expect_err("M2");
+        assert!(longer.message.contains("5001 bytes"), "{}", longer.message);
+        for now in [Some(2), None] {
+            let written = refuse_changed(&was, &entry(5000, now)).expect_err("M2");
+            let touch = "touch -d 1970-01-01T00:00:00.000000001Z /gold";
+            assert!(written.help.contains(touch), "{}", written.help);
+        }
+        assert!(refuse_changed(&entry(5000, None), &entry(5000, None)).is_ok(), "a block device");
+    }
+}
