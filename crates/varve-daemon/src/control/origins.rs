@@ -144,7 +144,7 @@ impl Control {
         }
         let (id, bytes) = (located.volume.id, located.size());
         let origin = Origin { store: id, snapshot: 0, created: 0, bytes };
-        let place = Place { home: located.home.clone(), owner: id };
+        let place = Place { home: located.home, owner: id };
         Some(Base { name: name.clone(), origin, place, group, is_noted: true }) // No snapshot, so no note.
     }
 
@@ -174,12 +174,6 @@ impl Control {
         noted.await.map_err(failures::gone)??;
         self.event(&base.name.to_string(), "kept, because a volume is made over it");
         Ok(())
-    }
-
-    /// Lets go of what nothing lies over any more. To be called by whoever has the turn for changes.
-    pub(super) async fn settle_below(&self, group: Uuid) {
-        self.release_bases(group).await;
-        self.settle_images(group).await;
     }
 
     /// Lets go of what nothing lies over any more. To be called by whoever has the turn for changes.

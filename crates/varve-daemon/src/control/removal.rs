@@ -287,13 +287,13 @@ impl Control {
         for part in &going {
             self.drop_empty_stores(part.volume).await?;
         }
-        self.release_bases_below(&going).await;
+        self.settle_below_removed(&going).await;
         progress.report(total, total);
         Ok(())
     }
 
     /// Snapshots in pools have gone: what they lay over may be free now.
-    async fn release_bases_below(&self, going: &[Going]) {
+    async fn settle_below_removed(&self, going: &[Going]) {
         let stores: BTreeSet<Uuid> =
             going.iter().flat_map(|part| &part.targets).map(|(target, _)| target.store).collect();
         let groups: Vec<Uuid> = {
@@ -303,7 +303,7 @@ impl Control {
         };
         for group in groups {
             let _changes = self.changes.lock().await;
-            self.release_bases(group).await;
+            self.settle_below(group).await;
         }
     }
 

@@ -8,7 +8,6 @@ use super::find::Located;
 use super::groups::KnownGroup;
 use super::volumes::volume_name;
 use crate::failures;
-use crate::fault;
 use crate::shard::thin::{self, ThinVolume};
 use crate::shard::{here, open_pool::PoolFacts};
 use std::collections::BTreeSet;

@@ -70,6 +70,11 @@ impl Pool {
         found
     }
 
+    /// Number of volumes whose names begin with `start`.
+    pub fn count_named(&self, start: &str) -> usize {
+        self.names.borrow().starting_at(start).take_while(|(name, _)| name.starts_with(start)).count()
+    }
+
     /// N1.
     pub(super) fn check_names(&self) {
         let (names, volumes) = (self.names.borrow(), self.volumes.borrow());

@@ -28,12 +28,6 @@ pub struct PoolUsage {
 }
 
 impl Pool {
-    /// Number of volumes whose names begin with `start`, which is not empty.
-    pub fn count_named(&self, start: &str) -> usize {
-        assert!(!start.is_empty(), "removed volumes have no name");
-        self.volumes.borrow().values().filter(|volume| volume.name.borrow().starts_with(start)).count()
-    }
-
     /// How full the pool is.
     pub fn usage(&self) -> PoolUsage {
         let volumes = self.volumes.borrow();

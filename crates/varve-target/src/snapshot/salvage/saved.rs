@@ -302,7 +302,8 @@ mod tests {
         let mut contents = Contents::new(1);
         for id in ids {
             let (name, created, size) = (format!("s{id}"), UnixTime(0), 100 * PART_SIZE);
-            let descriptor = Descriptor { id: *id, name, created, size, read_only: false, held: false };
+            let descriptor =
+                Descriptor { id: *id, name, created, size, read_only: false, held: false, base: false };
             contents.apply(&Entry::Created(descriptor)).expect("a new one");
         }
         Saved::new(PART_SIZE, &contents)
