@@ -178,3 +178,33 @@ fn what_is_kept_for_metadata_grows_with_the_pool() {
         assert!(opened.reserve > MIB);
     });
 }
+
+#[test]
+fn nothing_behind_the_two_superblocks_is_taken_for_one() {
+    let (world, disk) = (World::new(5), SimDisk::new(4 * MIB));
+    world.run(with_writes(disk.device(&world), &world, 3));
+    for _ in 0..2 {
+        let slot =
+            |address: u64| Superblock::decode(&disk.peek(Extent::new(address * BLOCK, BLOCK)), address);
+        let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+        // As a client may write it to where his data lies.
+        for slot_blocks in [16, 32, 64] {
+            let mut forged = Superblock { slot_blocks, number: newest.number + 100, ..newest.clone() };
+            forged.number += u64::from(forged.slot() == 0);
+            assert_eq!(forged.slot(), slot_blocks);
+            let place = Extent::new(slot_blocks * BLOCK, slot_blocks * BLOCK);
+            let (before, mut bytes) = (disk.peek(place), disk.peek(place));
+            forged.encode(&mut bytes);
+            disk.poke(place.offset, &bytes);
+            let found = world.run(open(disk.device(&world), &world)).map(|pool| pool.usage().fixed);
+            assert_eq!(
+                found,
+                Ok((newest.base_block() + 2) * BLOCK),
+                "slot {} is the newest, and {slot_blocks} is data",
+                newest.slot()
+            );
+            disk.poke(place.offset, &before);
+        }
+        world.run(async { open(disk.device(&world), &world).await?.checkpoint().await }).expect("no faults");
+    }
+}
