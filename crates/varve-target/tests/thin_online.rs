@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, GIB, KIB, LocalFuture, MIB};
 use varve_format::pdata::node::{Entries, Node};
+use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::thin::Superblock;
 use varve_sim::{ModelDisk, SimDisk, World};
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, PoolReport, Uuid};
@@ -250,5 +251,41 @@ fn a_write_does_not_fail_for_the_room_that_a_check_keeps() {
         let (report, ()) = futures_util::join!(check_with(&pool, &clock, &looked_at, rest), others);
         assert_eq!(report, Err(PoolError::NoSpace));
         assert!(pool.check().await.expect("no faults").is_sound());
+    });
+}
+
+#[test]
+fn a_block_that_nobody_holds_is_found_where_no_later_commit_has_written() {
+    let bed = Bed::new(5);
+    bed.world.run(async {
+        let (pool, _, device) = bed.pool().await;
+        for _ in 0..3 {
+            pool.checkpoint().await.expect("no faults");
+        }
+        let slot = |address: u64| {
+            Superblock::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).ok()
+        };
+        let newest = [slot(0), slot(1)].into_iter().flatten().max_by_key(|one| one.number).expect("a pool");
+        let address = newest.base_block() + u64::from(newest.places[0] == Place::Second);
+        let mut page =
+            SpacePage::decode(&bed.disk.peek(Extent::new(address * PART, PART)), address).expect("sound");
+        let last = SIZE / PART - newest.base_block() - 1;
+        assert!(!page.is_used(last));
+        page.set(last, true);
+        let mut bytes = vec![0; PART as usize];
+        page.encode(&mut bytes, address);
+        bed.disk.poke(address * PART, &bytes);
+        let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
+        let report = check(&pool, &clock, &looked_at).await.expect("no faults");
+        assert!(report.errors.iter().any(|error| error.contains("held by nobody")), "{report:#?}");
+        assert!(report.errors.iter().any(|error| error.contains("blocks are free, not")), "{report:#?}");
+        // Two more commits of this group, and what lay in memory is on the disk.
+        for byte in 0..2 {
+            bed.write(&device, 2999, byte).await;
+            bed.write(&device, 3333 + u64::from(byte) * 2, byte).await;
+            pool.checkpoint().await.expect("no faults");
+        }
+        let report = check(&pool, &clock, &looked_at).await.expect("no faults");
+        assert!(report.is_sound(), "{report:#?}");
     });
 }

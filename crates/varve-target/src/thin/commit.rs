@@ -153,6 +153,11 @@ impl Commits {
         self.waiting.take().into_iter().for_each(Waker::wake);
     }
 
+    /// How many commits have begun; none while one is written.
+    pub(super) fn at_rest(&self) -> Option<u64> {
+        (!self.leading.get()).then(|| self.begun.get())
+    }
+
     /// Whether a change that was acknowledged may not be durable yet.
     pub(super) fn is_behind(&self) -> bool {
         !self.pending.borrow().is_empty() || self.begun.get() != self.done.get()

@@ -5,7 +5,8 @@
 
 use super::super::PoolError;
 use super::Checker;
-use crate::pdata::{Pages, Room};
+use super::space::Marks;
+use crate::pdata::Room;
 use std::collections::BTreeMap;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
@@ -108,7 +109,8 @@ impl Wrong {
 impl Checker<'_> {
     /// T9, W3, and the space map.
     pub(super) async fn count(&mut self) -> Result<(), PoolError> {
-        let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
+        let base = self.pool.base_block();
+        let end = self.view.commit.map_or(self.pool.end_block.get(), |commit| commit.end_block);
         let groups = (end - base).div_ceil(GROUP_BLOCKS);
         let (mut from, mut held, mut used) = (0, 0, 0);
         let mut is_all = true;
@@ -121,7 +123,8 @@ impl Checker<'_> {
                 let first = base + group * GROUP_BLOCKS;
                 let length = GROUP_BLOCKS.min(end - first);
                 let own = counts.groups.get(&group).map_or(&[][..], Vec::as_slice);
-                let compared = self.compare_group(first, length, own, &away).await;
+                let marks = self.marks(group, length).await?;
+                let compared = self.compare_group((first, length), own, &marks, &away).await;
                 held += own.iter().filter(|count| **count > 0).count() as u64;
                 match compared {
                     Some(marked) => used += marked,
@@ -131,8 +134,9 @@ impl Checker<'_> {
             from = counts.until;
         }
         self.report.data_blocks = held.saturating_sub(self.nodes.len() as u64);
-        let free = self.pool.map.pages().room(Room::All);
-        if self.view.is_space_of_now && is_all && free != end - base - used {
+        let free_now = || self.pool.map.pages().room(Room::All);
+        let free = self.view.commit.map_or_else(free_now, |commit| commit.free_blocks);
+        if is_all && free != end - base - used {
             self.report.error(format!("{} blocks are free, not {free}", end - base - used));
         }
         Ok(())
@@ -140,7 +144,7 @@ impl Checker<'_> {
 
     /// Blocks that are marked as in use and to which nothing leads, now.
     fn away(&self) -> BTreeMap<u64, u64> {
-        match self.view.is_space_of_now {
+        match self.view.is_space_of_now() {
             true => self.pool.map.pages().unreachable_runs().into_iter().collect(),
             false => BTreeMap::new(),
         }
@@ -190,38 +194,33 @@ impl Checker<'_> {
         }
     }
 
-    /// Compares the blocks of a group; how many are marked as in use, if that can be read.
+    /// Compares the blocks of a group; how many are marked as in use, if that is known exactly.
     async fn compare_group(
         &mut self,
-        first: u64,
-        length: u64,
+        (first, length): (u64, u64),
         held: &[u32],
+        marks: &Marks,
         away: &BTreeMap<u64, u64>,
     ) -> Option<u64> {
+        let (used, is_exact) = (marks.used.as_deref(), marks.is_exact);
         assert!((1..=GROUP_BLOCKS).contains(&length), "a group has blocks: {length}");
         let others = self.counted_others(first, length).await;
         let is_away =
             |block: u64| away.range(..=block).next_back().is_some_and(|(start, count)| block < start + count);
-        let page = self.pool.map.run(|pages: &mut Pages| pages.marks((first, length))).await;
-        if let Err(error) = &page {
-            let last = first + length - 1;
-            self.report
-                .error(format!("the space map of blocks {first} to {last}: {}", PoolError::from(*error)));
-        }
-        let marks = page.ok();
         let is_empty = held.is_empty() && others.iter().flatten().all(|others| *others == 0);
-        if is_empty && !self.view.is_space_of_now {
-            return marks.map(|_| 0); // Nobody holds anything, and what is marked is not asked about.
+        let in_use = used.unwrap_or_default().iter().filter(|used| **used).count() as u64;
+        if is_empty && in_use <= PAGE_PLACES {
+            return used.filter(|_| is_exact).map(|_| in_use); // Only the places of its page.
         }
         let (mut marked, mut wrong): (u64, Option<(u64, u64, Wrong)>) = (0, None);
         for at in 0..length {
             let (block, at) = (first + at, super::super::index(at));
             let holders = held.get(at).map_or(0, |count| u64::from(*count));
-            let used = marks.as_ref().map(|marks| marks[at]);
+            let used = used.map(|used| used[at]);
             marked += u64::from(used == Some(true));
             let own_page = at < super::super::index(PAGE_PLACES);
             let more = others.as_ref().map(|others| others[at]);
-            let found = self.judge(holders, more, used, own_page, is_away(block));
+            let found = self.judge(holders, more, (used, is_exact), own_page, is_away(block));
             wrong = match (wrong, found) {
                 (Some((start, end, what)), Some(same)) if end == block && what == same => {
                     Some((start, block + 1, what))
@@ -233,7 +232,7 @@ impl Checker<'_> {
             };
         }
         self.tell(wrong);
-        marks.map(|_| marked)
+        used.filter(|_| is_exact).map(|_| marked)
     }
 
     fn tell(&mut self, wrong: Option<(u64, u64, Wrong)>) {
@@ -263,7 +262,7 @@ impl Checker<'_> {
         &self,
         holders: u64,
         others: Option<u64>,
-        used: Option<bool>,
+        (used, is_exact): (Option<bool>, bool),
         is_page: bool,
         is_away: bool,
     ) -> Option<Wrong> {
@@ -271,7 +270,7 @@ impl Checker<'_> {
         if is_held && is_page {
             return Some(Wrong::Page);
         }
-        if is_held && is_away && self.view.is_space_of_now {
+        if is_held && is_away {
             return Some(Wrong::GivenUp);
         }
         if is_held && used == Some(false) {
@@ -282,7 +281,7 @@ impl Checker<'_> {
             return Some(Wrong::Count(holders, counted.unwrap_or(0)));
         }
         let is_leaked = used == Some(true) && !is_held && !is_page && !is_away;
-        (is_leaked && is_whole && self.view.is_space_of_now).then_some(Wrong::Leaked)
+        (is_leaked && is_whole && is_exact).then_some(Wrong::Leaked)
     }
 }
 

@@ -13,6 +13,7 @@
 mod blame;
 mod counts;
 mod online;
+mod space;
 mod walk;
 
 pub use online::CheckPace;
@@ -26,7 +27,7 @@ use std::rc::Rc;
 use varve_block::{Extent, IoError, LocalFuture};
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
-use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
+use varve_format::thin::{Mapping, PART_SIZE, Superblock, VolumeFlags};
 use walk::Known;
 
 /// So many errors are told; the rest is counted.
@@ -88,13 +89,19 @@ pub(super) struct View<'a> {
     pub(super) volumes: Vec<Rc<Volume>>,
     pub(super) shares: &'a Shares,
     pub(super) table: Tree,
-    /// Whether nodes and space map are those of this instant, in memory; else nodes are what lies on the disk, and what is
-    /// held must be in use in the space map.
-    pub(super) is_space_of_now: bool,
+    /// The commit that is checked, as it lies on the disk, nodes and space map; if none, both are those of this instant, in
+    /// memory.
+    pub(super) commit: Option<&'a Superblock>,
     /// So many groups of blocks are counted at once.
     pub(super) groups_max: usize,
     /// Called before each node and each group of blocks with the number of those that were looked at.
     pub(super) pace: Option<&'a dyn Fn(u64) -> LocalFuture<'a, Result<(), PoolError>>>,
+}
+
+impl View<'_> {
+    fn is_space_of_now(&self) -> bool {
+        self.commit.is_none()
+    }
 }
 
 /// A check under way.
@@ -120,7 +127,7 @@ impl Pool {
         let volumes = self.volumes.borrow().values().cloned().collect();
         let table = self.table.get();
         let (shares, groups_max) = (&self.shares, counts::GROUPS_MAX);
-        let view = View { volumes, shares, table, is_space_of_now: true, groups_max, pace: None };
+        let view = View { volumes, shares, table, commit: None, groups_max, pace: None };
         Checker::new(self, view).run().await
     }
 
@@ -195,7 +202,7 @@ impl<'a> Checker<'a> {
     /// What is said of the whole pool.
     fn compare_totals(&mut self) {
         let (said, found) = (self.pool.map.pages().nodes(), self.nodes.len() as u64);
-        if self.view.is_space_of_now && self.broken.is_empty() && said != found {
+        if self.view.is_space_of_now() && self.broken.is_empty() && said != found {
             self.report.error(format!("there are {found} nodes, not {said}"));
         }
         let mut names = BTreeSet::new();
@@ -272,7 +279,7 @@ impl<'a> Checker<'a> {
 
     /// A node; else why it cannot be read. Of a commit that was written it is what lies on the disk, whatever is in memory.
     async fn read_node(&self, block: u64) -> Result<Rc<Node>, String> {
-        if self.view.is_space_of_now {
+        if self.view.is_space_of_now() {
             return match self.pool.map.run(|pages: &mut Pages| pages.node(block)).await {
                 Ok(node) => Ok(node),
                 Err(MapError::Damaged { error, .. }) => Err(error.to_string()),

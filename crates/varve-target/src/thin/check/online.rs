@@ -42,8 +42,8 @@ impl Drop for Keeping<'_> {
 }
 
 impl Pool {
-    /// Checks the last commit while everything goes on. What is marked as in use and held by nobody is not noticed: that
-    /// changes meanwhile. `NoSpace` says that others need the room that the check keeps.
+    /// Checks the last commit while everything goes on. What is marked as in use and held by nobody is noticed where the
+    /// space map of that commit is still there (S1 of `space.rs`). `NoSpace` says that others need the room that the check keeps.
     pub async fn check_last_commit(&self, pace: &CheckPace<'_>) -> Result<PoolReport, PoolError> {
         self.checkpoint().await?; // what was given up before need not be kept
         // Before the commit that is checked: nothing that is given up after it is used again.
@@ -70,7 +70,7 @@ impl Pool {
             pace(done, total.max(done))
         };
         let (shares, groups_max) = (&shares, GROUPS_MAX_SERVING);
-        let view = View { volumes, shares, table, is_space_of_now: false, groups_max, pace: Some(&pace) };
+        let view = View { volumes, shares, table, commit: Some(&superblock), groups_max, pace: Some(&pace) };
         let mut report = Checker::new(self, view).run().await?;
         report.errors.splice(0..0, errors);
         Ok(report)
