@@ -274,15 +274,13 @@ impl Control {
         })?;
         self.refuse_if_used(id)?;
         let words = format!("vg restore {name}, version {}", backup.entry().sequence);
-        let commits = self.commits().await;
         let change = Change::Restore { backup: Box::new(backup.description().clone()) };
-        let planned = commits.plan(id, change, &words)?;
+        let planned = self.commits().await.plan(id, change.clone(), &words)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        drop(commits);
         let changed = match self.deactivate_group(id).await {
-            Ok(()) => self.commits().await.commit(id, planned, Vec::new()).await,
+            Ok(()) => self.commits().await.make(id, change, &words).await, // planned anew (G1)
             Err(failure) => Err(failure),
         };
         self.activate_group(id).await;
