@@ -68,6 +68,7 @@
 //!   rollbacks `restore`, or `rollback_started` while the volume is in use. [`Client`] drives a device and tells the oracle: `read`, `write`, `zero`, `discard`, `flush`, `verify`,
 //!   and `exercise` for random requests, several at a time. After a crash: `oracle.borrow_mut().crashed()`.
 //! - [`Holder`]: keeps requests back in front of a device, for as long as a test likes.
+//! - [`LeaveOutZeros`]: a device below which content is left out, and metadata is not.
 //! - [`ModelDisk`] with [`measure`] and [`CostMeter`]: exact throughput and amplification in virtual time, in a
 //!   [`World::steady`].
 //! - [`run_seeds`]: many seeds, counts printed, the command that repeats a failure. [`for_each_crash_point`] and
@@ -85,6 +86,7 @@ mod oracle;
 mod pattern;
 mod random;
 mod world;
+mod zeros;
 
 pub use chance::{CrashTally, take_tally_of_this_thread};
 pub use client::{Client, Mix, SharedOracle};
@@ -97,6 +99,7 @@ pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, RollbackToken, WriteTo
 pub use pattern::{Found, Stamp, fill_sector, identify, patterned};
 pub use random::Random;
 pub use world::{CrashAt, CrashKind, Ran, World};
+pub use zeros::LeaveOutZeros;
 
 /// Bytes of a sector: the unit that a crash keeps or loses.
 pub const SECTOR_SIZE: usize = 512;

@@ -3,10 +3,8 @@
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::rc::Rc;
-use varve_block::{
-    BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, GIB, Io, KIB, Shape, StatusFuture,
-};
-use varve_sim::{ModelDisk, Random, World};
+use varve_block::{Device, Durability, GIB, KIB};
+use varve_sim::{LeaveOutZeros, ModelDisk, Random, World};
 use varve_target::thin::{NewVolume, Pool, PoolFormat, PoolOptions, Uuid};
 
 const PART: u64 = 4 * KIB;
@@ -114,34 +112,12 @@ fn the_maps_in_memory_stay_within_their_budget_however_many_are_read_changed_and
     });
 }
 
-/// Below a pool: writes of zeros, which are all data here, are done at once; those of metadata take their time.
-struct ZerosAtOnce(Device);
-
-impl BlockDevice for ZerosAtOnce {
-    fn shape(&self) -> Shape {
-        self.0.shape()
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        match io.into_io() {
-            Io::Write { data, durability: Durability::Volatile, .. } if data.starts_with(&[0; 8]) => {
-                Completion::ready(Ok(Buffer::empty()))
-            }
-            io => self.0.submit(io),
-        }
-    }
-
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.0.status(extent)
-    }
-}
-
 #[test]
 fn who_changes_the_maps_faster_than_they_are_written_waits_for_that() {
     let (mappings, in_flight) = (60_000, 32);
     let large = Large::with(mappings);
     let (world, budget) = (&large.world, CACHE_BYTES / PART);
-    let below = Device::new(ZerosAtOnce(large.disk.device(world)));
+    let below = Device::new(LeaveOutZeros(large.disk.device(world)));
     let options = PoolOptions { cache_bytes: CACHE_BYTES, ..PoolOptions::default() };
     let opened = Pool::open(below, world.arena(), world.clock(), options);
     let pool = world.run(opened).expect("it is a pool");

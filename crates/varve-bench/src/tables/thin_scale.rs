@@ -17,11 +17,9 @@ use std::cell::Cell;
 use std::fs;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{
-    BlockDevice, Buffer, Checked, Completion, Device, Durability, GIB, Io, Shape, StatusFuture,
-};
-use varve_block::{Extent, KIB};
+use varve_block::{Device, GIB, KIB};
 use varve_os::{ShardContext, Shards, ShardsConfig};
+use varve_sim::LeaveOutZeros;
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Uuid};
 
 /// Mappings of the large pool.
@@ -100,28 +98,6 @@ fn empty_part(options: &Options, medium: Medium) -> ManagementPart {
         ),
         machine: Machine::look(),
         figures: Vec::new(),
-    }
-}
-
-/// Below a pool: leaves out data, which is all zeros here; metadata begins with a word that is not.
-struct LeaveOutZeros(Device);
-
-impl BlockDevice for LeaveOutZeros {
-    fn shape(&self) -> Shape {
-        self.0.shape()
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        match io.into_io() {
-            Io::Write { data, durability: Durability::Volatile, .. } if data.starts_with(&[0; 8]) => {
-                Completion::ready(Ok(Buffer::empty()))
-            }
-            io => self.0.submit(io),
-        }
-    }
-
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.0.status(extent)
     }
 }
 

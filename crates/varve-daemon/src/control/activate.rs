@@ -37,10 +37,9 @@ impl Control {
         self.ration_for_all(group).await;
         join_all(activations).await;
         self.attach_origins(group).await;
-        self.settle_bases(group).await;
+        self.settle_all_below(group).await;
         self.ration(group).await;
         self.settle_names(group).await;
-        self.settle_images(group).await;
     }
 
     /// Takes one volume into use on `shard`.

@@ -19,32 +19,15 @@ use varve_os::{ShardContext, ShardHandle};
 use varve_target::thin::Origin;
 
 impl Control {
-    /// Brings the notes of a group to what lies over its snapshots now. Whoever calls this has the turn for changes.
-    pub(super) async fn settle_bases(&self, group: Uuid) {
-        if let Err(failure) = self.try_settle_bases(group).await {
-            tracing::warn!(%group, %failure, "snapshots over which nothing lies any more may be kept until the next start");
-        }
-    }
-
-    /// The same, if any snapshot of the group is noted: something that lay over one may have gone.
-    pub(super) async fn release_bases(&self, group: Uuid) {
-        if self.with_group(group, |known| !known.bases.is_empty()).unwrap_or_default() {
-            self.settle_bases(group).await;
-        }
-    }
-
-    async fn try_settle_bases(&self, group: Uuid) -> Result<(), Failure> {
-        let (pools, owners, are_all_here) = self.with_group(group, |known| {
-            let pools = known.pools_in_use();
-            let all = known.group.logical_volumes().iter().filter(|volume| volume.is_pool()).count();
-            let are_all_here = pools.len() == all;
-            (pools, known.homes_in_use(), are_all_here)
-        })?;
-        let mut wanted = Vec::new();
-        for (pool, home) in pools {
-            let over = home.run(async move |_: ShardContext| origins::over(pool).await).await;
-            wanted.extend(over.map_err(failures::gone)??);
-        }
+    /// Brings the notes of a group to what `wanted` says, which is all that is lain over now, as far as its pools are
+    /// here. Whoever calls this has the turn for changes.
+    pub(super) async fn settle_bases(
+        &self,
+        group: Uuid,
+        wanted: &[Origin],
+        are_all_here: bool,
+    ) -> Result<(), Failure> {
+        let owners = self.with_group(group, KnownGroup::homes_in_use)?;
         let mut noted: BTreeSet<(Uuid, Target)> = BTreeSet::new();
         for (owner, home) in &owners {
             let owner = *owner;

@@ -13,7 +13,7 @@ use super::groups::KnownGroup;
 use super::origins::Base;
 use crate::failures;
 use crate::fault;
-use crate::shard::origins::{self, Below, Image};
+use crate::shard::origins::{Below, Image};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, VolumeCreate};
 use varve_format::find_image_format;
 use varve_format::thin::PART_SIZE;
-use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext};
+use varve_os::{DiskFile, DiskOptions, OpenError};
 use varve_target::thin::Origin;
 use varve_vg::Change;
 use varve_vg::model::Image as Entry;
@@ -79,7 +79,7 @@ impl Control {
             }
             (None, Some(path)) => {
                 if !request.dry_run {
-                    self.settle_images(group).await; // A file that was replaced may be one that nobody needs any more.
+                    self.settle_below(group).await; // A file that was replaced may be one that nobody needs any more.
                 }
                 self.find_image(path, request.format.as_deref(), group).await.map(Some)
             }
@@ -179,26 +179,11 @@ impl Control {
         self.with_group(group, |known| known.image(origin.store).cloned()).ok().flatten()
     }
 
-    /// M1: forgets images over which nothing lies any more. To be called by whoever changes something (C1).
-    pub(super) async fn settle_images(&self, group: Uuid) {
-        let Ok((images, pools)) = self.with_group(group, |known| {
-            let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool()).count();
-            let in_use = known.pools_in_use();
-            let images = if in_use.len() == pools { known.group.images() } else { &[] };
-            (images.to_vec(), in_use)
-        }) else {
-            return;
-        };
-        if images.is_empty() {
-            return;
-        }
-        let mut needed = BTreeSet::new();
-        for (pool, home) in pools {
-            match home.run(async move |_: ShardContext| origins::over(pool).await).await {
-                Ok(Ok(origins)) => needed.extend(origins.into_iter().map(|origin| origin.store)),
-                _ => return, // Nobody knows what lies over what.
-            }
-        }
+    /// M1: forgets images of which `wanted`, which is all that anything of the group lies over, says nothing. To be called
+    /// by whoever changes something (C1).
+    pub(super) async fn settle_images(&self, group: Uuid, wanted: &[Origin]) -> Result<(), Failure> {
+        let images = self.with_group(group, |known| known.group.images().to_vec())?;
+        let needed: BTreeSet<Uuid> = wanted.iter().map(|origin| origin.store).collect();
         for image in images.iter().filter(|image| !needed.contains(&image.id)) {
             let words = format!("nothing lies over {} any more", image.path);
             let forgotten =
@@ -207,6 +192,7 @@ impl Control {
                 tracing::warn!(path = image.path, %failure, "an image that nobody needs cannot be forgotten");
             }
         }
+        Ok(())
     }
 }
 

@@ -176,10 +176,36 @@ impl Control {
         Ok(())
     }
 
-    /// Lets go of what nothing lies over any more. To be called by whoever has the turn for changes.
+    /// Lets go of what nothing lies over any more, if the group has anything that others lie over. To be called by whoever
+    /// has the turn for changes.
     pub(super) async fn settle_below(&self, group: Uuid) {
-        self.release_bases(group).await;
-        self.settle_images(group).await;
+        let has_any = |known: &KnownGroup| !known.bases.is_empty() || !known.group.images().is_empty();
+        if self.with_group(group, has_any).unwrap_or_default() {
+            self.settle_all_below(group).await;
+        }
+    }
+
+    /// The same, whatever is known of the group: notes that are missing are made, too.
+    pub(super) async fn settle_all_below(&self, group: Uuid) {
+        if let Err(failure) = self.try_settle_below(group).await {
+            tracing::warn!(%group, %failure, "what nothing lies over any more may be kept until the next start");
+        }
+    }
+
+    async fn try_settle_below(&self, group: Uuid) -> Result<(), Failure> {
+        let (pools, are_all_here) = self.with_group(group, |known| {
+            let pools = known.pools_in_use();
+            let all = known.group.logical_volumes().iter().filter(|volume| volume.is_pool()).count();
+            let are_all_here = pools.len() == all;
+            (pools, are_all_here)
+        })?;
+        let mut wanted = Vec::new();
+        for (pool, home) in pools {
+            let over = home.run(async move |_: ShardContext| origins::over(pool).await).await;
+            wanted.extend(over.map_err(failures::gone)??);
+        }
+        self.settle_bases(group, &wanted, are_all_here).await?;
+        if are_all_here { self.settle_images(group, &wanted).await } else { Ok(()) }
     }
 
     /// O3: leads the volumes of all pools of a group to what they lie over, as far as that is there. One may lie over a

@@ -56,6 +56,11 @@ impl Control {
         if request.dry_run {
             return self.plan_removals(&batches, &removable).await.map(Changed::Planned);
         }
+        for (batch, snapshots) in batches.iter().zip(&removable) {
+            if snapshots.iter().any(|facts| facts.is_base) {
+                self.settle_all_below(batch.located.group).await; // What lay over it has just gone (O2).
+            }
+        }
         let going = batches.iter().zip(&removable).map(|(batch, snapshots)| Going {
             home: batch.located.home.clone(),
             volume: batch.located.volume.id,
@@ -169,9 +174,6 @@ impl Control {
             let full = batch.full(&facts.name);
             if facts.held || facts.is_base {
                 self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
-            }
-            if facts.is_base {
-                self.settle_bases(batch.located.group).await; // What lay over it has just gone.
             }
             if facts.held {
                 return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
