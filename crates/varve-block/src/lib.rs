@@ -29,11 +29,11 @@ pub use device::{
 };
 pub use error::IoError;
 pub use io::{Durability, Io, Outcome, ZeroOptions};
-pub use lock::{LockMode, RangeGuard, RangeLock};
+pub use lock::{LockMode, RangeGuard, RangeLock, RangeWait};
 pub use portal::{Done, Portal, Submit};
 pub use read_only::read_only;
 pub use spawn::{Spawn, Spawner};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use switch::{Suspended, Switch};
 pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
-pub use widen::widen;
+pub use widen::{Shown, widen, widen_shown};
