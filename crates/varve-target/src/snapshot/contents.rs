@@ -29,6 +29,8 @@ pub(super) struct Contents {
     pub next_snapshot: u64,
     /// The rollback of the origin that is under way.
     pub rollback: Option<Rollback>,
+    /// Bytes of the origin; 0 where that is not there.
+    origin_size: u64,
     /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
     pub skip_hand_over: bool,
     /// Let the table name what was only announced; for the tests of the oracle only.
@@ -80,9 +82,16 @@ impl Contents {
             leaving: BTreeMap::new(),
             next_snapshot,
             rollback: None,
+            origin_size: 0,
             skip_hand_over: false,
             name_announced: false,
         }
+    }
+
+    /// The origin has so many bytes (K7 of `rollback.rs`).
+    pub(super) fn set_origin_size(&mut self, bytes: u64) {
+        self.origin_size = bytes;
+        self.rollback.iter_mut().for_each(|rollback| rollback.resize_origin(bytes));
     }
 
     /// A snapshot is about to be logged: from now on what changes is preserved for it.
@@ -174,7 +183,7 @@ impl Contents {
                     return Err(StoreError::Corrupt("a rollback begins before another one has ended"));
                 }
                 self.next_snapshot = self.next_snapshot.max(*boundary); // C2
-                self.rollback = Some(Rollback::new(*snapshot, *boundary, size));
+                self.rollback = Some(Rollback::new(*snapshot, *boundary, size, self.origin_size));
                 Ok(())
             }
             Entry::Restored { snapshot, extent } => {

@@ -268,6 +268,7 @@ impl SnapshotStore {
         if self.contents.borrow().newest().is_some_and(|(_, newest)| newest > size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
+        self.contents.borrow_mut().set_origin_size(size);
         self.origin.replace(device);
         Ok(())
     }

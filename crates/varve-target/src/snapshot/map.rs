@@ -23,7 +23,7 @@ pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
 use super::removal::let_others_go_on;
-use crate::pdata::{self, InUse, MapError, Pages, Room, Stop, Tree};
+use crate::pdata::{self, MapError, Pages, Room, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};
 use std::cell::{Cell, RefCell};
@@ -115,7 +115,8 @@ impl Map {
     }
 
     /// Where the bytes of `extent` of `snapshot` are, in order, and what keeps them there while it is held.
-    pub(super) async fn resolve(&self, snapshot: u64, extent: Extent) -> Result<(Vec<Run>, InUse), IoError> {
+    #[cfg(test)]
+    pub(super) async fn resolve(&self, snapshot: u64, extent: Extent) -> Result<(Vec<Run>, pdata::InUse), IoError> {
         self.run(|pages| Ok((self.attempt_resolve(pages, snapshot, extent)?, pages.in_use()))).await
     }
 

@@ -141,11 +141,12 @@ impl SnapshotStore {
         if loaded.contents.borrow().newest().is_some_and(|(_, size)| size > origin.shape().size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
-        if loaded.contents.borrow().rollback.as_ref().is_some_and(|known| known.size > origin.shape().size) {
+        if loaded.contents.borrow().rollback.as_ref().is_some_and(|known| known.target_size > origin.shape().size) {
             return Err(StoreError::Misfit(
                 "the origin is smaller than the snapshot to which it is rolled back",
             ));
         }
+        loaded.contents.borrow_mut().set_origin_size(origin.shape().size);
         let replayed = !loaded.log.blocks.is_empty();
         let views = loaded.contents.borrow().snapshots.keys().map(|id| (*id, Rc::default())).collect();
         let Loaded { superblock, contents, blocks, map, table, log, .. } = loaded;
