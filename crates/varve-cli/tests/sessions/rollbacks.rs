@@ -65,7 +65,10 @@ fn a_rollback_of_a_volume_that_had_grown_brings_content_back_and_keeps_the_size(
         world.ok("snap rollback data/a@s -y");
         let restored = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0];
         assert_eq!(content(&world), restored, "from that instant on: {make:?}, {snapshot}");
-        Client::new(&world.path("a.sock"), "data/a").fill(7 * MIB, MIB, 3).expect("space");
+        let mut client = Client::new(&world.path("a.sock"), "data/a");
+        client.fill(7 * MIB, MIB, 3).expect("space");
+        client.flush();
+        drop(client);
         let written = [1, 1, 1, 1, 0, 0, 0, 3, 0, 0];
         assert_eq!(content(&world), written, "{make:?}, {snapshot}");
         world.kill();

@@ -37,7 +37,8 @@ pub struct Usage {
 impl Usage {
     /// How much is taken, in percent, rounded down.
     pub fn percent(&self) -> u64 {
-        (self.size - self.free - self.pending) * 100 / self.size
+        self.size.saturating_sub(self.free).saturating_sub(self.pending).saturating_mul(100)
+            / self.size.max(1)
     }
 }
 

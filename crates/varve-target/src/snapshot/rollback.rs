@@ -290,8 +290,9 @@ impl SnapshotStore {
     async fn restore_piece(&self, piece: Run, durability: Durability) -> Result<(), IoError> {
         let Run { extent, source } = piece;
         let sabotaged = self.sabotaged(Sabotage::RestoreUnpreserved);
-        let preserved = sabotaged || self.missing_before_boundary(extent).await?.is_none();
-        assert!(preserved, "K4: {extent:?}");
+        if !sabotaged && let Some((snapshot, found)) = self.missing_before_boundary(extent).await? {
+            return Err(self.contradicts(snapshot, extent, "K4: all of it is preserved", &found));
+        }
         let device = self.origin_device();
         match source {
             Source::Store(place) => {

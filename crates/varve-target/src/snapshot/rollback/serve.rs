@@ -244,7 +244,9 @@ impl SnapshotStore {
         }
         self.preserve_runs(snapshot, runs, &async || Ok(())).await?;
         for extent in pending {
-            assert!(self.missing_before_boundary(*extent).await?.is_none(), "K4: {extent:?} is preserved");
+            if let Some((snapshot, found)) = self.missing_before_boundary(*extent).await? {
+                return Err(self.contradicts(snapshot, *extent, "K4: all of it is preserved", &found));
+            }
         }
         Ok(())
     }
