@@ -6,7 +6,7 @@
 use std::process::ExitCode;
 use std::rc::Rc;
 use varve_block::{LocalFuture, widen};
-use varve_export::nbd::{Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
+use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 
 struct OneExport(Export);
@@ -28,6 +28,8 @@ async fn serve(context: ShardContext, disk: std::sync::Arc<DiskFile>, socket: St
         catalog: Rc::new(OneExport(Export::new("file", device))),
         limits: Limits::default(),
         budget: Budget::new(256 << 20),
+        admission: Admission::new(256),
+        activity: Activity::default(),
         arena: context.arena(),
         clock: context.clock(),
         shutdown: Shutdown::new(),

@@ -9,25 +9,31 @@
 //! Invariants:
 //! - E1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
 //!   client does.
-//! - E2. What a client can make the door keep is bounded by [`Limits`] and the shared [`Budget`]; beyond them the
-//!   socket is not read. A connection with nothing in flight is always let in, so none can starve another for good.
+//! - E2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: bytes
+//!   are had before a buffer is taken, and until then the socket is not read. Who waits for bytes gets them in turn,
+//!   and a client that has begun a message and does not go on is left ([`Limits::progress`]), so none starves.
 //! - E3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
 //! - E4. No request reaches the device that is outside of it or was not offered.
+//! - E5. One poll of a connection does a bounded amount of work, and ends so that other tasks have their turn.
 
-mod budget;
+mod activity;
 mod catalog;
 mod connection;
 mod handshake;
-mod intake;
 mod job;
-mod outbox;
+mod limits;
+mod receive_buffer;
+mod send_queue;
 mod shutdown;
+mod stall;
 mod wakers;
 
-pub use budget::{Budget, Limits};
+pub use crate::budget::Budget;
+pub use activity::Activity;
 pub use catalog::{Catalog, Counters, Export};
+pub use limits::{Admission, Limits, Refusal};
 pub use shutdown::Shutdown;
-pub use varve_nbd::server::{Farewell, Listed};
+pub use varve_nbd::server::{CloseReason, Listed};
 
 use connection::Connection;
 use std::rc::Rc;
@@ -37,9 +43,13 @@ use varve_block::{Arena, Clock, Stream};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SessionEnd {
     /// The handshake led to no export.
-    NoExport(Farewell),
+    NoExport(CloseReason),
+    /// The connection was refused.
+    Refused(Refusal),
     /// The handshake took too long.
     TimedOut,
+    /// The client began a message, or to fetch a reply, and did not go on.
+    Stalled,
     /// The client does not speak the protocol.
     Malformed(&'static str),
     /// The client left in the middle of a message.
@@ -51,7 +61,9 @@ pub enum SessionEnd {
 impl std::fmt::Display for SessionEnd {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            SessionEnd::NoExport(farewell) => write!(f, "no export was chosen: {farewell}"),
+            SessionEnd::NoExport(reason) => write!(f, "no export was chosen: {reason}"),
+            SessionEnd::Refused(refusal) => write!(f, "it was refused: {refusal}"),
+            SessionEnd::Stalled => f.write_str("the client began a message and did not go on"),
             SessionEnd::TimedOut => f.write_str("the handshake took too long"),
             SessionEnd::Malformed(why) => write!(f, "the client does not speak the protocol: {why}"),
             SessionEnd::Truncated => f.write_str("the client left in the middle of a message"),
@@ -69,8 +81,12 @@ pub struct Door {
     pub catalog: Rc<dyn Catalog>,
     /// What one connection may keep.
     pub limits: Limits,
-    /// What all connections together may keep.
+    /// What the clients of all doors together may keep.
     pub budget: Budget,
+    /// How many connections there may be.
+    pub admission: Admission,
+    /// Which exports of this thread are active.
+    pub activity: Activity,
     /// Where buffers come from.
     pub arena: Arena,
     /// Time, for the limits of handshake and drain.
@@ -90,8 +106,6 @@ impl Door {
 
     async fn serve_open(&self, stream: &Stream) -> Result<(), SessionEnd> {
         let Some(chosen) = handshake::run(self, stream).await? else { return Ok(()) };
-        let counters = Rc::clone(&chosen.export.counters);
-        let _open = counters.open();
         Connection::new(self, stream, &chosen).await
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use varve_block::{LocalFuture, widen};
-use varve_export::nbd::{Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
+use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
 
 const SIZE: u64 = 64 << 20;
@@ -32,6 +32,8 @@ async fn listen(context: ShardContext, file: PathBuf, socket: PathBuf, cache: Ca
         catalog: Rc::new(OneExport(Export::new("data/vm1", device))),
         limits: Limits::default(),
         budget: Budget::new(64 << 20),
+        admission: Admission::new(256),
+        activity: Activity::default(),
         arena: context.arena(),
         clock: context.clock(),
         shutdown: Shutdown::new(),

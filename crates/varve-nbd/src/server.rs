@@ -5,7 +5,8 @@
 //! Invariants:
 //! - H1. An option gets all its replies before the next one is looked at.
 //! - H2. Bytes after the option that begins the transmission stay with the owner.
-//! - H3. An option that is too long is skipped without being kept, and refused.
+//! - H3. An option that is too long is refused when its header has come, and skipped without being kept; one longer
+//!   than [`wire::OPTION_SKIP_MAX`] ends the handshake.
 
 mod options;
 mod terms;
@@ -65,18 +66,21 @@ pub enum Step {
     /// The transmission begins with the next byte, on the export that was looked up last.
     Ready(Agreement),
     /// Close the connection.
-    Close(Farewell),
+    Close(CloseReason),
 }
 
 /// Why a handshake ended without an export.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Farewell {
+pub enum CloseReason {
     /// The client wanted it.
     #[error("the client ended the handshake")]
     Aborted,
     /// The client asked for an export that is not there, in the way that knows no answer to it.
     #[error("the client asked for an unknown export")]
     UnknownExport,
+    /// The owner refused the export, and the client asked in the way that knows no answer to that.
+    #[error("the export was refused")]
+    Refused,
     /// The client does not speak the protocol.
     #[error("the client does not speak the protocol: {0}")]
     Malformed(&'static str),
@@ -87,7 +91,7 @@ enum Phase {
     ClientFlags,
     Header,
     Data { option: u32, length: usize },
-    Skip { option: u32, left: u64 },
+    Skip { left: u64 },
     Asked(Question),
     Ended,
 }
@@ -154,9 +158,9 @@ impl Handshake {
             Phase::ClientFlags => 4,
             Phase::Header => wire::OPTION_HEADER_LENGTH,
             Phase::Data { length, .. } => length,
-            Phase::Skip { option, left } => return self.skip(option, left, input, output),
+            Phase::Skip { left } => return self.skip(left, input),
             Phase::Asked(_) => return (0, Some(Step::More)),
-            Phase::Ended => return (0, Some(Step::Close(Farewell::Aborted))),
+            Phase::Ended => return (0, Some(Step::Close(CloseReason::Aborted))),
         };
         let (taken, full) = collect(&mut self.pending, input, length);
         if !full {
@@ -169,34 +173,33 @@ impl Handshake {
                 self.phase = Phase::Header;
                 self.option(option, &item, output)
             }
-            _ => self.header(&item),
+            _ => self.header(&item, output),
         };
         (taken, step)
     }
 
     /// H3.
-    fn skip(&mut self, option: u32, left: u64, input: &[u8], output: &mut Vec<u8>) -> (usize, Option<Step>) {
+    fn skip(&mut self, left: u64, input: &[u8]) -> (usize, Option<Step>) {
         let taken = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
         let left = left - taken as u64;
         if left > 0 {
-            self.phase = Phase::Skip { option, left };
+            self.phase = Phase::Skip { left };
             return (taken, Some(Step::More));
         }
         self.phase = Phase::Header;
-        refuse(output, option, reply::ERR_TOO_BIG, "the option is too long");
         (taken, None)
     }
 
-    fn close(&mut self, farewell: Farewell) -> Option<Step> {
+    fn close(&mut self, reason: CloseReason) -> Option<Step> {
         self.phase = Phase::Ended;
-        Some(Step::Close(farewell))
+        Some(Step::Close(reason))
     }
 
     fn client_flags(&mut self, item: &[u8]) -> Option<Step> {
         let flags = item.iter().fold(0, |flags, byte| flags << 8 | u32::from(*byte));
         let (fixed, no_zeroes) = (u32::from(wire::FLAG_FIXED_NEWSTYLE), u32::from(wire::FLAG_NO_ZEROES));
         if flags & !(fixed | no_zeroes) != 0 {
-            return self.close(Farewell::Malformed("unknown flags in the handshake"));
+            return self.close(CloseReason::Malformed("unknown flags in the handshake"));
         }
         self.fixed = flags & fixed != 0;
         self.no_zeroes = flags & no_zeroes != 0;
@@ -204,27 +207,34 @@ impl Handshake {
         None
     }
 
-    fn header(&mut self, item: &[u8]) -> Option<Step> {
+    fn header(&mut self, item: &[u8], output: &mut Vec<u8>) -> Option<Step> {
         let mut reader = crate::reader::Reader::new(item);
         if reader.u64() != Some(wire::OPTION_MAGIC) {
-            return self.close(Farewell::Malformed("an option does not begin with its magic"));
+            return self.close(CloseReason::Malformed("an option does not begin with its magic"));
         }
         let (Some(option), Some(length)) = (reader.u32(), reader.u32()) else {
-            return self.close(Farewell::Malformed("an option's header is short"));
+            return self.close(CloseReason::Malformed("an option's header is short"));
         };
         self.options += 1;
         if self.options > wire::OPTIONS_MAX {
-            return self.close(Farewell::Malformed("too many options"));
+            return self.close(CloseReason::Malformed("too many options"));
         }
         if !self.fixed && option != option::EXPORT_NAME {
-            return self.close(Farewell::Malformed("an option from a client that does not know replies"));
+            return self.close(CloseReason::Malformed("an option from a client that does not know replies"));
         }
         self.phase = match usize::try_from(length) {
             Ok(length) if length <= wire::OPTION_LENGTH_MAX => Phase::Data { option, length },
             _ if option == option::EXPORT_NAME => {
-                return self.close(Farewell::Malformed("the name of an export is too long"));
+                return self.close(CloseReason::Malformed("the name of an export is too long"));
             }
-            _ => Phase::Skip { option, left: u64::from(length) },
+            _ => {
+                // H3
+                refuse(output, option, reply::ERR_TOO_BIG, "the option is too long");
+                if length > wire::OPTION_SKIP_MAX {
+                    return self.close(CloseReason::Malformed("an option is longer than any option can be"));
+                }
+                Phase::Skip { left: u64::from(length) }
+            }
         };
         None
     }
@@ -234,7 +244,7 @@ impl Handshake {
             option::EXPORT_NAME => self.export_name(data),
             option::ABORT => {
                 answer(output, option, reply::ACK, &[]);
-                self.close(Farewell::Aborted)
+                self.close(CloseReason::Aborted)
             }
             option::LIST if data.is_empty() => {
                 self.phase = Phase::Asked(Question::List);
@@ -271,7 +281,7 @@ impl Handshake {
     fn export_name(&mut self, data: &[u8]) -> Option<Step> {
         match crate::reader::text(data).filter(|name| name.len() <= wire::NAME_LENGTH_MAX) {
             Some(name) => self.ask(Question::ExportName { name: name.to_owned() }),
-            None => self.close(Farewell::Malformed("the name of an export is no name")),
+            None => self.close(CloseReason::Malformed("the name of an export is no name")),
         }
     }
 
@@ -341,17 +351,30 @@ impl Handshake {
     }
 
     fn answer_unknown(&mut self, question: &Question, output: &mut Vec<u8>) -> Step {
-        let option = match question {
-            Question::ExportName { .. } | Question::List => {
-                self.phase = Phase::Ended;
-                return Step::Close(Farewell::UnknownExport);
-            }
-            Question::Info { go: true, .. } => option::GO,
-            Question::Info { go: false, .. } => option::INFO,
-            Question::Meta { set: true, .. } => option::SET_META_CONTEXT,
-            Question::Meta { set: false, .. } => option::LIST_META_CONTEXT,
+        let Some(option) = question.option() else {
+            self.phase = Phase::Ended;
+            return Step::Close(CloseReason::UnknownExport);
         };
         refuse(output, option, reply::ERR_UNKNOWN, "there is no such export");
+        Step::More
+    }
+
+    /// Whether the export that was asked for by [`Step::Lookup`] is to be served as soon as it is offered.
+    pub fn wants_export(&self) -> bool {
+        matches!(self.phase, Phase::Asked(Question::ExportName { .. } | Question::Info { go: true, .. }))
+    }
+
+    /// Answers [`Step::Lookup`] with a refusal that says `why` in a sentence. Panics if nothing was asked.
+    pub fn refuse(&mut self, why: &str, output: &mut Vec<u8>) -> Step {
+        let question = match std::mem::replace(&mut self.phase, Phase::Header) {
+            Phase::Asked(question) => question,
+            phase => panic!("H1: no lookup was asked for in {phase:?}"),
+        };
+        let Some(option) = question.option() else {
+            self.phase = Phase::Ended;
+            return Step::Close(CloseReason::Refused);
+        };
+        refuse(output, option, reply::ERR_POLICY, shortened(why));
         Step::More
     }
 

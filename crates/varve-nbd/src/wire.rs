@@ -29,6 +29,8 @@ pub const OPTION_REPLY_HEADER_LENGTH: usize = 20;
 pub const NAME_LENGTH_MAX: usize = 4096;
 /// Most bytes of an option, or of a reply to one, that are looked at; longer ones are refused.
 pub const OPTION_LENGTH_MAX: usize = 64 << 10;
+/// Most bytes of an option that are skipped after its refusal; a longer one ends the handshake.
+pub const OPTION_SKIP_MAX: u32 = 1 << 20;
 /// Most options that a client may send, so that a handshake ends.
 pub const OPTIONS_MAX: u32 = 256;
 /// Most bytes of data in one request or in one chunk of a reply.

@@ -4,10 +4,12 @@
 //! - E1. A task is polled and dropped on its shard's thread only.
 //! - E2. A message that was accepted is delivered; one that comes after the shard has closed its inbox is handed back.
 //! - E3. A shard that sleeps has seen its inbox empty after it said that it sleeps, so no message is left lying.
+//! - E4. A task that is woken while it runs has ended its turn: it is polled again after the kernel was entered, behind
+//!   the tasks that this has woken.
 
 use crate::helpers::Finished;
 use crate::shard::ShardContext;
-use async_task::Runnable;
+use async_task::{Runnable, ScheduleInfo, WithInfo};
 use rustix::event::EventfdFlags;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -122,6 +124,8 @@ thread_local! {
 pub(crate) struct Queue {
     mailbox: Arc<Mailbox>,
     ready: RefCell<VecDeque<Runnable>>,
+    /// Tasks that have ended their turn (E4).
+    yielded: RefCell<VecDeque<Runnable>>,
     tasks: RefCell<slab::Slab<std::task::Waker>>,
     closing: Cell<bool>,
 }
@@ -132,6 +136,7 @@ impl Queue {
         let queue = Rc::new(Self {
             mailbox,
             ready: RefCell::default(),
+            yielded: RefCell::default(),
             tasks: RefCell::default(),
             closing: Cell::new(false),
         });
@@ -159,7 +164,8 @@ impl Queue {
             future.await;
         };
         let mailbox = Arc::clone(&self.mailbox);
-        let (runnable, task) = async_task::spawn_local(future, move |runnable| schedule(&mailbox, runnable));
+        let schedule = WithInfo(move |runnable, info| schedule(&mailbox, runnable, info));
+        let (runnable, task) = async_task::spawn_local(future, schedule);
         self.tasks.borrow_mut()[key] = runnable.waker();
         task.detach();
         self.ready.borrow_mut().push_back(runnable);
@@ -170,7 +176,15 @@ impl Queue {
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.ready.borrow().is_empty()
+        self.ready.borrow().is_empty() && self.yielded.borrow().is_empty()
+    }
+
+    /// Begins a new turn for those who have ended theirs (E4).
+    pub(crate) fn next_turn(&self) {
+        let mut yielded = self.yielded.borrow_mut();
+        if !yielded.is_empty() {
+            self.ready.borrow_mut().append(&mut yielded);
+        }
     }
 
     pub(crate) fn pop(&self) -> Option<Runnable> {
@@ -183,6 +197,7 @@ impl Queue {
         loop {
             let wakers: Vec<_> = self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
             wakers.iter().for_each(std::task::Waker::wake_by_ref);
+            self.next_turn();
             let ready = std::mem::take(&mut *self.ready.borrow_mut());
             if ready.is_empty() {
                 return;
@@ -206,10 +221,14 @@ impl Drop for Registered {
 }
 
 /// Puts a woken task into its shard's queue, or into its inbox when woken from elsewhere.
-fn schedule(mailbox: &Arc<Mailbox>, runnable: Runnable) {
+fn schedule(mailbox: &Arc<Mailbox>, runnable: Runnable, info: ScheduleInfo) {
     let elsewhere = CURRENT.with_borrow(|current| match current {
         Some(queue) if Arc::ptr_eq(&queue.mailbox, mailbox) => {
-            queue.push(runnable);
+            if info.woken_while_running {
+                queue.yielded.borrow_mut().push_back(runnable);
+            } else {
+                queue.push(runnable);
+            }
             None
         }
         _ => Some(runnable),

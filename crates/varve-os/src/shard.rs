@@ -87,6 +87,7 @@ impl Core {
             }
             if self.stage.get() < Stage::Ending {
                 self.pause();
+                self.queue.next_turn();
             }
         }
         self.wind_up(&context);

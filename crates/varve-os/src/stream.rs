@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use rustix::net::{Shutdown, SocketAddrAny};
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 use varve_block::{Buffer, ByteStream, Bytes, Received, Stream, StreamError, Transfer};
 
 struct SocketStream {
@@ -113,11 +114,31 @@ impl ShardContext {
     }
 }
 
-/// Who is at the other end, for logs; for TCP the small replies are sent at once, too.
+/// How long a TCP connection may be silent before the kernel asks whether the peer is still there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
+/// Time between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
+/// Questions without an answer after which the connection is broken.
+const KEEPALIVE_COUNT: u32 = 6;
+
+/// Small replies are sent at once, and a peer that vanished without a word is noticed.
+fn tune_tcp(socket: &OwnedFd) {
+    use rustix::net::sockopt;
+    let _ = sockopt::set_tcp_nodelay(socket, true);
+    let kept = sockopt::set_socket_keepalive(socket, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(socket, KEEPALIVE_IDLE))
+        .and_then(|()| sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL))
+        .and_then(|()| sockopt::set_tcp_keepcnt(socket, KEEPALIVE_COUNT));
+    if let Err(error) = kept {
+        tracing::warn!(%error, "a TCP connection has no keepalive");
+    }
+}
+
+/// Who is at the other end, for logs; TCP is tuned, too.
 fn peer_of(socket: &OwnedFd) -> String {
     match rustix::net::getpeername(socket.as_fd()) {
         Ok(Some(address)) if is_inet(&address) => {
-            let _ = rustix::net::sockopt::set_tcp_nodelay(socket, true);
+            tune_tcp(socket);
             std::net::SocketAddr::try_from(address)
                 .map_or_else(|_| "tcp".to_owned(), |address| format!("tcp {address}"))
         }

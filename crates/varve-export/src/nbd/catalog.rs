@@ -98,19 +98,19 @@ impl Counters {
         cell.set(cell.get().wrapping_add(amount));
     }
 
-    pub(super) fn open(&self) -> OpenConnection<'_> {
+    pub(super) fn open(self: &Rc<Self>) -> OpenConnection {
         Self::add(&self.connections, 1);
         Self::add(&self.connections_total, 1);
-        OpenConnection { counters: self }
+        OpenConnection { counters: Rc::clone(self) }
     }
 }
 
 /// Counts a connection as long as it is open.
-pub(super) struct OpenConnection<'a> {
-    counters: &'a Counters,
+pub(super) struct OpenConnection {
+    counters: Rc<Counters>,
 }
 
-impl Drop for OpenConnection<'_> {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.counters.connections.set(self.counters.connections.get() - 1);
     }

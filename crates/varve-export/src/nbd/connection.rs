@@ -1,16 +1,18 @@
 //! The transmission on one connection: selects what happened, applies it, and sends what came of it.
 //!
 //! A poll goes in rounds: answers of the device, requests of the client, one send, one receive; until a round finds
-//! nothing to do. Replies are sent before more is received, because a client with one request in flight waits for
-//! exactly that.
+//! nothing to do, or the turn is over (E5). Replies are sent before more is received, because a client with one request
+//! in flight waits for exactly that.
 
-use super::budget::{Limits, Share};
+use super::activity::{Activity, Turn};
 use super::catalog::Counters;
 use super::handshake::Chosen;
-use super::intake::{Intake, Taken};
 use super::job::{self, Answer, Job};
-use super::outbox::Outbox;
+use super::limits::{Limits, Share};
+use super::receive_buffer::{ReceiveBuffer, Taken};
+use super::send_queue::SendQueue;
 use super::shutdown::Watch;
+use super::stall::Stall;
 use super::{Door, SessionEnd};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -32,6 +34,12 @@ const GATHER_REPLIES: usize = 8;
 const QUEUE_BYTES: u64 = 1 << 20;
 /// Replies that may queue up behind a send.
 const QUEUE_REPLIES: usize = 1024;
+/// Bytes of data in one send, so that a client that takes them as fast as they come does not keep others waiting.
+const SEND_BYTES: u64 = 256 << 10;
+/// What a small request counts for in flight at the device, in bytes.
+const FLIGHT_MIN: u64 = 16 << 10;
+/// Requests to cache in flight: they are hints, and each may fetch much.
+const FETCHES_MAX: usize = 1;
 /// Rounds after which other tasks get their turn.
 const ROUNDS_MAX: usize = 16;
 
@@ -44,18 +52,27 @@ pub(super) struct Connection<'c> {
     counters: &'c Counters,
     limits: Limits,
     terms: Terms,
-    intake: Intake<'c>,
+    receive_buffer: ReceiveBuffer<'c>,
     flight: FuturesUnordered<Job<'c>>,
-    outbox: Outbox,
+    /// Bytes in flight at the device.
+    flight_bytes: u64,
+    /// Requests to cache in flight.
+    fetches: usize,
+    send_queue: SendQueue,
     sending: Option<Transfer<'c, Result<(), StreamError>>>,
-    /// Bytes of data that are being sent.
-    sending_bytes: u64,
-    share: Share,
+    /// Bytes of the share that are given back when the send is done.
+    sending_held: u64,
+    /// Sends that are done.
+    sends: u64,
+    share: Share<'c>,
+    activity: &'c Activity,
+    turn: Turn,
+    stall: Stall,
     shut: [Watch; 2],
     /// How the connection ends; nothing more is taken from the client.
     closing: Option<Result<(), SessionEnd>>,
     /// The client gets nothing any more.
-    deaf: bool,
+    send_closed: bool,
     /// How long the client may still take for its last replies.
     drain: Option<LocalFuture<'static, ()>>,
 }
@@ -71,7 +88,9 @@ enum Stop {
 
 impl<'c> Connection<'c> {
     pub(super) fn new(door: &'c Door, stream: &'c Stream, chosen: &'c Chosen) -> Self {
-        let Chosen { export, terms, early } = chosen;
+        let Chosen { export, terms, early, admitted, .. } = chosen;
+        let limits =
+            Limits { bytes_max: door.limits.bytes_max.min(door.budget.capacity() / 4), ..door.limits };
         let length = door.limits.receive_bytes;
         Self {
             stream,
@@ -79,17 +98,23 @@ impl<'c> Connection<'c> {
             arena: &door.arena,
             clock: &door.clock,
             counters: &export.counters,
-            limits: door.limits,
+            limits,
             terms: *terms,
-            intake: Intake::new(stream, terms.framing, &door.arena, length, early),
+            receive_buffer: ReceiveBuffer::new(stream, terms.framing, &door.arena, length, early),
             flight: FuturesUnordered::new(),
-            outbox: Outbox::default(),
+            flight_bytes: 0,
+            fetches: 0,
+            send_queue: SendQueue::default(),
             sending: None,
-            sending_bytes: 0,
-            share: door.budget.share(),
+            sending_held: 0,
+            sends: 0,
+            share: Share::new(&door.budget, admitted),
+            activity: &door.activity,
+            turn: Turn::new(false, 1),
+            stall: Stall::default(),
             shut: [door.shutdown.watch(), export.shutdown.watch()],
             closing: None,
-            deaf: false,
+            send_closed: false,
             drain: None,
         }
     }
@@ -97,7 +122,11 @@ impl<'c> Connection<'c> {
     /// Takes the answers that are there.
     fn collect(&mut self, context: &mut Context<'_>) -> bool {
         let mut worked = false;
-        while let Poll::Ready(Some((request, answer))) = self.flight.poll_next_unpin(context) {
+        while !self.turn.is_over() {
+            let Poll::Ready(Some((request, answer))) = self.flight.poll_next_unpin(context) else { break };
+            self.flight_bytes -= in_flight(&request);
+            self.fetches -= usize::from(request.command == Command::Cache);
+            self.turn.step(0);
             self.reply(&request, answer);
             worked = true;
         }
@@ -108,14 +137,14 @@ impl<'c> Connection<'c> {
     fn take_requests(&mut self, context: &mut Context<'_>) -> (bool, Stop) {
         let mut worked = false;
         loop {
-            if let Some((request, data)) = self.intake.completed() {
+            if let Some((request, data)) = self.receive_buffer.completed() {
                 self.start(request, Some(data), context);
                 worked = true;
             }
-            if self.closing.is_some() || self.is_full() {
+            if self.closing.is_some() || self.is_full() || self.turn.is_over() {
                 return (worked, Stop::Full);
             }
-            let request = match self.intake.peek() {
+            let request = match self.receive_buffer.peek() {
                 Ok(Some(request)) => request,
                 Ok(None) => return (worked, Stop::Hungry),
                 Err(malformed) => {
@@ -139,15 +168,17 @@ impl<'c> Connection<'c> {
             return None;
         }
         let cost = job::cost(&request);
-        if !self.has_room(cost) {
-            self.share.watch(context.waker());
+        if !self.has_room(&request, cost, context) {
             return Some(Stop::Full);
         }
-        match self.intake.take(&request, self.arena) {
-            Taken::Wait => return Some(Stop::Hungry),
-            Taken::Later => self.share.take(cost),
+        match self.receive_buffer.take(&request, self.arena) {
+            Taken::Wait => {
+                self.share.trim();
+                return Some(Stop::Hungry);
+            }
+            Taken::Later => self.share.hold(cost),
             Taken::Whole(data) => {
-                self.share.take(cost);
+                self.share.hold(cost);
                 self.start(request, data, context);
             }
         }
@@ -159,7 +190,7 @@ impl<'c> Connection<'c> {
             self.closing = Some(Err(SessionEnd::Malformed("a payload beyond reason")));
             return None;
         }
-        self.intake.refuse(request);
+        self.receive_buffer.refuse(request);
         self.fail(request, error);
         None
     }
@@ -170,27 +201,41 @@ impl<'c> Connection<'c> {
             Some(_) => (QUEUE_BYTES, QUEUE_REPLIES),
         };
         self.flight.len() >= self.limits.requests_max
-            || self.outbox.data_bytes() >= bytes
-            || self.outbox.replies() >= replies
+            || self.send_queue.data_bytes() >= bytes
+            || self.send_queue.replies() >= replies
     }
 
-    /// E2.
-    fn has_room(&self, cost: u64) -> bool {
+    /// E2. What is in flight wakes the connection when it is answered, what is queued when it is sent.
+    fn has_room(&mut self, request: &Request, cost: u64, context: &Context<'_>) -> bool {
         let held = self.share.held();
-        held == 0 || (held.saturating_add(cost) <= self.limits.bytes_max && self.share.fits(cost))
+        if held > 0 && held.saturating_add(cost) > self.limits.bytes_max {
+            return false;
+        }
+        if self.flight_bytes > 0 && self.flight_bytes + in_flight(request) > self.turn.flight_max {
+            return false;
+        }
+        if request.command == Command::Cache && self.fetches == FETCHES_MAX {
+            return false;
+        }
+        self.share.make_room(cost, context.waker())
     }
 
     fn start(&mut self, request: Request, data: Option<Bytes>, context: &mut Context<'_>) {
+        self.turn.step(request.payload_length(self.terms.framing));
         let mut job = job::start(self.device, self.arena, request, data);
         match Pin::new(&mut job).poll(context) {
             Poll::Ready((request, answer)) => self.reply(&request, answer),
-            Poll::Pending => self.flight.push(job),
+            Poll::Pending => {
+                self.flight_bytes += in_flight(&request);
+                self.fetches += usize::from(request.command == Command::Cache);
+                self.flight.push(job);
+            }
         }
     }
 
     fn fail(&mut self, request: &Request, error: ErrorCode) {
         Counters::add(&self.counters.errors, 1);
-        self.outbox.head(&Head::error(self.terms.framing, request, error));
+        self.send_queue.head(&Head::error(self.terms.framing, request, error));
     }
 
     /// Queues the answer (E3). The bytes of a read are held until they are sent, those of a write no longer.
@@ -198,62 +243,64 @@ impl<'c> Connection<'c> {
         let framing = self.terms.framing;
         let cost = job::cost(request);
         if let Answer::Data(buffer) = answer {
-            assert_eq!(buffer.len() as u64, cost, "D5: a read's outcome is its buffer, filled");
+            assert_eq!(buffer.len() as u64, request.length, "D5: a read's outcome is its buffer, filled");
             let length = u32::try_from(buffer.len()).expect("the terms bound a request's data");
             Counters::add(&self.counters.reads, 1);
-            Counters::add(&self.counters.read_bytes, cost);
-            self.outbox.head(&Head::data(framing, request, length));
-            self.outbox.data(buffer.freeze());
+            Counters::add(&self.counters.read_bytes, request.length);
+            self.send_queue.head(&Head::data(framing, request, length));
+            self.send_queue.data(buffer.freeze(), cost);
             return;
         }
-        self.share.give(cost);
-        match answer {
-            Answer::Failed(error) => return self.fail(request, error),
-            Answer::Runs(runs) => {
-                let mut encoded = Vec::new();
-                let count = encode_runs(framing, &runs, &mut encoded);
-                self.outbox.head(&Head::status(framing, request, ALLOCATION_CONTEXT_ID, count));
-                self.outbox.more(&encoded);
-            }
-            _ => self.outbox.head(&Head::done(framing, request)),
+        if let Answer::Runs(runs) = answer {
+            let mut encoded = Vec::new();
+            let count = encode_runs(framing, &runs, &mut encoded);
+            self.send_queue.head(&Head::status(framing, request, ALLOCATION_CONTEXT_ID, count));
+            self.send_queue.encoded(&encoded, cost);
+            return Counters::add(&self.counters.others, 1);
         }
+        self.share.give(cost);
+        if let Answer::Failed(error) = answer {
+            return self.fail(request, error);
+        }
+        self.send_queue.head(&Head::done(framing, request));
         if request.command == Command::Write {
             Counters::add(&self.counters.writes, 1);
-            Counters::add(&self.counters.written_bytes, cost);
+            Counters::add(&self.counters.written_bytes, request.length);
         } else {
             Counters::add(&self.counters.others, 1);
         }
     }
 
-    /// Sends what is queued.
+    /// Sends what is queued; at least something of it.
     fn send(&mut self, context: &mut Context<'_>) -> bool {
         let mut worked = false;
         loop {
             if let Some(sending) = &mut self.sending {
                 let Poll::Ready(result) = Pin::new(sending).poll(context) else { return worked };
-                self.sent(result);
+                self.sent(result.is_ok());
                 worked = true;
             }
-            if self.outbox.is_empty() {
+            if self.send_queue.is_empty() || (worked && self.turn.is_over()) {
                 return worked;
             }
-            let bytes = self.outbox.data_bytes();
-            let parts = self.outbox.take(self.arena);
-            if self.deaf {
-                self.share.give(bytes);
+            let bytes_max = if self.send_closed { u64::MAX } else { SEND_BYTES };
+            let batch = self.send_queue.take(self.arena, bytes_max);
+            if self.send_closed {
+                self.share.give(batch.held);
                 return true;
             }
-            self.sending_bytes = bytes;
-            self.sending = Some(self.stream.send(parts));
+            self.turn.moved(batch.bytes);
+            self.sending_held = batch.held;
+            self.sending = Some(self.stream.send(batch.parts));
         }
     }
 
-    fn sent(&mut self, result: Result<(), StreamError>) {
+    fn sent(&mut self, succeeded: bool) {
         self.sending = None;
-        self.drain = None;
-        self.share.give(std::mem::take(&mut self.sending_bytes));
-        if result.is_err() {
-            self.deaf = true;
+        self.sends += 1;
+        self.share.give(std::mem::take(&mut self.sending_held));
+        if !succeeded {
+            self.send_closed = true;
             self.closing.get_or_insert(Err(SessionEnd::Broken));
         }
     }
@@ -263,8 +310,8 @@ impl<'c> Connection<'c> {
         if *stop == Stop::Full || self.closing.is_some() {
             return false;
         }
-        if let Some(error) = self.intake.ended() {
-            let amid = self.intake.is_amid();
+        if let Some(error) = self.receive_buffer.ended() {
+            let amid = self.receive_buffer.is_amid();
             self.closing = Some(match error {
                 StreamError::Closed if !amid => Ok(()),
                 StreamError::Closed => Err(SessionEnd::Truncated),
@@ -272,7 +319,35 @@ impl<'c> Connection<'c> {
             });
             return true;
         }
-        self.intake.poll_receive(context).is_ready()
+        let before = self.receive_buffer.received();
+        let received = self.receive_buffer.poll_receive(context).is_ready();
+        self.turn.moved(self.receive_buffer.received() - before);
+        received
+    }
+
+    /// Leaves a client that has begun a message, or to fetch replies, and does not go on.
+    fn end_if_stalled(&mut self, context: &mut Context<'_>) -> bool {
+        if self.sending.is_none() && (self.closing.is_some() || !self.receive_buffer.waits_amid()) {
+            self.stall.end();
+            return false;
+        }
+        let progress = self.sends.wrapping_add(self.receive_buffer.received());
+        if !self.stall.is_over(progress, self.limits.progress, self.clock, context) {
+            return false;
+        }
+        self.closing = Some(Err(SessionEnd::Stalled));
+        if self.sending.is_some() {
+            self.sent(false);
+        }
+        self.send_closed = true;
+        true
+    }
+
+    fn end_turn<T>(&self, export: usize, has_taken: bool) -> Poll<T> {
+        if has_taken {
+            self.activity.note(export);
+        }
+        Poll::Pending
     }
 
     /// The end, once nothing is in flight (E1) and the client has its replies or cannot get them.
@@ -281,7 +356,7 @@ impl<'c> Connection<'c> {
         if !self.flight.is_empty() {
             return None;
         }
-        if self.deaf || (self.sending.is_none() && self.outbox.is_empty()) {
+        if self.send_closed || (self.sending.is_none() && self.send_queue.is_empty()) {
             return Some(end);
         }
         let (clock, limit) = (self.clock, self.limits.drain);
@@ -298,19 +373,34 @@ impl Future for Connection<'_> {
         if this.shut.iter_mut().any(|watch| watch.poll(context).is_ready()) {
             this.closing.get_or_insert(Ok(()));
         }
+        if this.closing.is_some() {
+            this.share.leave_line();
+        }
+        let export = std::ptr::from_ref(this.counters).addr();
+        this.turn = Turn::new(this.activity.is_contended(export), this.counters.connections.get());
+        let mut has_taken = false;
         for _ in 0..ROUNDS_MAX {
             let collected = this.collect(context);
             let (taken, stop) = this.take_requests(context);
+            has_taken |= taken;
             let sent = this.send(context);
             let received = this.receive(&stop, context);
             if let Some(end) = this.over(context) {
                 return Poll::Ready(end);
             }
-            if !(collected || taken || sent || received) {
-                return Poll::Pending;
+            if !(collected || taken || sent || received || this.end_if_stalled(context)) {
+                return this.end_turn(export, has_taken);
+            }
+            if this.turn.is_over() {
+                break;
             }
         }
         context.waker().wake_by_ref();
-        Poll::Pending
+        this.end_turn(export, has_taken)
     }
+}
+
+/// What a request counts for in flight at the device, in bytes.
+fn in_flight(request: &Request) -> u64 {
+    job::cost(request).max(FLIGHT_MIN)
 }

@@ -1,11 +1,14 @@
 //! The handshake over a stream: carries bytes between it and the protocol's state machine, and asks the catalog.
 
-use super::{Door, Export, SessionEnd};
+use super::catalog::OpenConnection;
+use super::limits::Admitted;
+use super::{Door, Export, Refusal, SessionEnd};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use varve_block::{Arena, Buffer, Stream, StreamError, timeout};
-use varve_nbd::server::{Handshake, Step, Terms};
+use varve_nbd::server::{Agreement, Handshake, Step, Terms};
 use varve_nbd::wire::GREETING_LENGTH;
+use varve_nbd::{ExportFlags, Framing};
 
 /// Bytes that are received at once.
 const RECEIVE_LENGTH: usize = 4096;
@@ -18,10 +21,22 @@ pub(super) struct Chosen {
     pub(super) terms: Terms,
     /// What the client sent already of its first requests.
     pub(super) early: Buffer,
+    pub(super) admitted: Admitted,
+    _open: OpenConnection,
+}
+
+/// An export that was looked up; one that is to be served next has let the client in.
+struct Asked {
+    export: Export,
+    admitted: Option<(Admitted, OpenConnection)>,
 }
 
 /// `None`: the door was shut meanwhile.
 pub(super) async fn run(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd> {
+    let _counted = door.admission.begin().map_err(|refusal| {
+        note_refused(door, stream, "", refusal);
+        SessionEnd::Refused(refusal)
+    })?;
     let talk = pin!(timeout(&door.clock, door.limits.handshake, talk(door, stream)));
     let shut = pin!(door.shutdown.wait());
     match select(talk, shut).await {
@@ -43,9 +58,19 @@ async fn talk(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd
         start += used;
         let step = match step {
             Step::Lookup(name) => {
-                asked = door.catalog.lookup(&name).await;
-                let offer = asked.as_ref().map(Export::offer);
-                handshake.answer(offer.as_ref(), &mut output)
+                let export = door.catalog.lookup(&name).await;
+                let wants_export = handshake.wants_export();
+                match export.map(|export| admit(door, export, wants_export)).transpose() {
+                    Ok(found) => {
+                        asked = found;
+                        let offer = asked.as_ref().map(|asked: &Asked| asked.export.offer());
+                        handshake.answer(offer.as_ref(), &mut output)
+                    }
+                    Err(refusal) => {
+                        note_refused(door, stream, &name, refusal);
+                        handshake.refuse(&refusal.to_string(), &mut output)
+                    }
+                }
             }
             Step::List => handshake.answer_list(&door.catalog.list().await, &mut output),
             Step::More => {
@@ -62,24 +87,46 @@ async fn talk(door: &Door, stream: &Stream) -> Result<Option<Chosen>, SessionEnd
         }
         match step {
             Step::Ready(agreement) => {
-                let export = asked.expect("a transmission begins on an export that was looked up");
-                let offer = export.offer();
-                let terms = Terms {
-                    size: offer.size,
-                    flags: offer
-                        .flags
-                        .with_if(agreement.framing != varve_nbd::Framing::Simple, varve_nbd::ExportFlags::DF),
-                    block_sizes: offer.block_sizes,
-                    framing: agreement.framing,
-                    allocation: agreement.allocation,
-                };
+                let asked = asked.expect("a transmission begins on an export that was looked up");
                 buffer.truncate(filled);
-                let early = buffer.split_off(start);
-                return Ok(Some(Chosen { export, terms, early }));
+                return Ok(Some(chosen(asked, agreement, buffer.split_off(start))));
             }
-            Step::Close(farewell) => return Err(SessionEnd::NoExport(farewell)),
+            Step::Close(reason) => return Err(SessionEnd::NoExport(reason)),
             _ => {}
         }
+    }
+}
+
+fn chosen(asked: Asked, agreement: Agreement, early: Buffer) -> Chosen {
+    let export = asked.export;
+    let offer = export.offer();
+    let has_chunks = agreement.framing != Framing::Simple;
+    let terms = Terms {
+        size: offer.size,
+        flags: offer.flags.with_if(has_chunks, ExportFlags::DF),
+        block_sizes: offer.block_sizes,
+        framing: agreement.framing,
+        allocation: agreement.allocation,
+    };
+    let (admitted, open) =
+        asked.admitted.expect("a transmission begins with the answer to who wants the export");
+    Chosen { export, terms, early, admitted, _open: open }
+}
+
+/// Lets the client in to `export`, if it wants to be served next.
+fn admit(door: &Door, export: Export, wants_export: bool) -> Result<Asked, Refusal> {
+    if !wants_export {
+        return Ok(Asked { export, admitted: None });
+    }
+    let admitted = door.admission.admit(export.counters.connections.get(), &door.limits, &door.budget)?;
+    let open = export.counters.open();
+    Ok(Asked { export, admitted: Some((admitted, open)) })
+}
+
+/// A client can make refusals as fast as it likes: not each of them is a line in the log.
+fn note_refused(door: &Door, stream: &Stream, export: &str, refusal: Refusal) {
+    if let Some(refused) = door.admission.note_refused() {
+        tracing::warn!(peer = stream.peer(), export, refused, "an NBD connection was refused: {refusal}");
     }
 }
 

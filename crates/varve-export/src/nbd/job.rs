@@ -1,6 +1,6 @@
 //! One request on its way: the translation to the device's language, and of its answer back.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use varve_block::{
@@ -15,6 +15,12 @@ use varve_nbd::{Command, ErrorCode, Request, Run};
 const CACHE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes that are fetched at once for it.
 const CACHE_PIECE: u64 = 256 << 10;
+/// Bytes of a read that are asked of the device at once.
+const READ_PIECE: u64 = 1 << 20;
+/// Memory of a block status until it is sent: its runs, and what they are encoded to.
+const STATUS_MEMORY: u64 = 32 << 10;
+/// Memory comes in pages.
+const PAGE: u64 = 4096;
 /// Questions that are put to the device for one block status, at most.
 const STATUS_ROUNDS_MAX: usize = 64;
 /// Runs after which it is answered.
@@ -71,11 +77,12 @@ pub(super) const fn error_code(error: IoError) -> ErrorCode {
     }
 }
 
-/// Bytes of data that a request keeps in memory.
+/// Bytes of memory that a request keeps: what the arena hands out for it.
 pub(super) fn cost(request: &Request) -> u64 {
     match request.command {
-        Command::Read | Command::Write => request.length,
+        Command::Read | Command::Write => request.length.next_power_of_two().max(PAGE),
         Command::Cache => CACHE_PIECE,
+        Command::BlockStatus => STATUS_MEMORY,
         _ => 0,
     }
 }
@@ -90,6 +97,9 @@ pub(super) fn start<'d>(
     let extent = Extent::new(request.offset, request.length);
     let durability = if request.has(command_flag::FUA) { Durability::Durable } else { Durability::Volatile };
     let work = match request.command {
+        Command::Read if extent.length > READ_PIECE => {
+            Work::Several(Box::pin(read_in_pieces(device, extent, arena.take(index(extent.length)))))
+        }
         Command::Read => Work::Single(device.read(extent.offset, arena.take(index(extent.length)))),
         Command::Write => {
             let data = payload.expect("a write comes with its data");
@@ -122,6 +132,34 @@ fn index(length: u64) -> usize {
     usize::try_from(length).expect("the terms bound a request's data")
 }
 
+/// Reads one piece after the other, so that the requests of others get in between.
+async fn read_in_pieces(device: &Device, extent: Extent, mut rest: Buffer) -> Answer {
+    let mut filled = Buffer::empty();
+    for (start, piece) in Extent::new(0, extent.length).pieces(READ_PIECE) {
+        let mut buffer = rest;
+        rest = buffer.split_off(index(piece.length));
+        match device.read(extent.offset + start * READ_PIECE, buffer).await {
+            Ok(read) => filled.join(read),
+            Err(error) => return Answer::Failed(error_code(error)),
+        }
+        yield_now().await;
+    }
+    Answer::Data(filled)
+}
+
+/// Ends this poll of a request that may never wait (E5).
+async fn yield_now() {
+    let mut yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 async fn discard_durably(device: &Device, extent: Extent) -> Answer {
     match device.discard(extent).await {
         Ok(_) => answer(device.flush().await),
@@ -141,6 +179,7 @@ async fn fetch(device: &Device, arena: &Arena, extent: Extent) -> Answer {
             Err(error) => return Answer::Failed(error_code(error)),
         }
         buffer.join(rest);
+        yield_now().await;
     }
     Answer::Done
 }
@@ -162,6 +201,7 @@ async fn status(device: &Device, extent: Extent, only_one: bool) -> Answer {
             break;
         }
     }
+    runs.truncate(STATUS_RUNS);
     Answer::Runs(coalesce(runs, extent.length, only_one))
 }
 

@@ -1,6 +1,8 @@
 //! The door over connections in memory: every request, random requests against a model, and hostile clients.
 
 mod client;
+mod fairness;
+mod limits;
 mod world;
 
 use super::*;
@@ -8,7 +10,7 @@ use client::{Client, Reply};
 use futures_util::future::join;
 use std::cell::RefCell;
 use std::time::Duration;
-use varve_block::{Allocation, ByteStream, Device, IoError, LocalFuture, StatusRun};
+use varve_block::{Allocation, ByteStream, Device, Durability, IoError, LocalFuture, StatusRun};
 use varve_nbd::client::{Wish, put_option};
 use varve_nbd::wire::{STATE_HOLE, STATE_ZERO, command_flag, option};
 use varve_nbd::{Command, ErrorCode, ExportFlags, Framing, Request, Run};
@@ -43,6 +45,8 @@ impl Scene {
             catalog: Rc::new(OneExport(RefCell::new(export.clone()))),
             limits: Limits::default(),
             budget: Budget::new(64 << 20),
+            admission: Admission::new(256),
+            activity: Activity::default(),
             arena: Arena::heap(8 << 20),
             clock: clock.clock(),
             shutdown: Shutdown::new(),
@@ -198,6 +202,40 @@ fn a_read_only_export_says_so_and_refuses() {
 }
 
 #[test]
+fn write_zeroes_means_what_its_flags_say() {
+    for wish in wishes() {
+        let scene = Scene::new();
+        scene.orderly(wish, async |mut client| {
+            let both = command_flag::FUA | command_flag::NO_HOLE;
+            for flags in [0, command_flag::FUA, command_flag::NO_HOLE, both] {
+                client.ask(Command::WriteZeroes, flags, 4096, 4096, &[]).await;
+            }
+            client.disconnect().await;
+        });
+        let zeros = scene.device.zeros.borrow();
+        let durable: Vec<_> = zeros.iter().map(|zero| zero.durability == Durability::Durable).collect();
+        assert_eq!(durable, [false, true, false, true], "FUA");
+        let unmap: Vec<_> = zeros.iter().map(|zero| zero.unmap).collect();
+        assert_eq!(unmap, [true, true, false, false], "NO_HOLE");
+    }
+}
+
+#[test]
+fn a_flush_covers_what_other_connections_have_written() {
+    let scene = Scene::new();
+    scene.orderly(wishes()[0].clone(), async |mut client| {
+        assert!(client.connected.flags.has(ExportFlags::MULTI_CONN));
+        client.ask(Command::Write, 0, 0, 3, &[1, 2, 3]).await;
+        client.disconnect().await;
+    });
+    scene.orderly(wishes()[0].clone(), async |mut client| {
+        client.ask(Command::Flush, 0, 0, 0, &[]).await;
+        client.disconnect().await;
+    });
+    assert_eq!(scene.device.flushes.get(), 1, "a connection that has written nothing flushes all the same");
+}
+
+#[test]
 fn errors_of_the_device_have_their_numbers() {
     let scene = Scene::new();
     scene.orderly(Wish::new(""), async |mut client| {
@@ -314,7 +352,7 @@ fn a_client_that_reads_no_replies_is_not_read_either() {
         })
         .await;
         let kept = scene.door.budget.used();
-        assert!(kept > 0 && kept <= (1 << 20), "E2: {kept}");
+        assert!(kept > 0 && kept <= (1 << 20) + limits::RESERVED, "E2: {kept}");
         assert!(scene.door.arena.usage().in_use < 4 << 20, "E2: {:?}", scene.door.arena.usage());
         assert!(client.connected.size == SIZE);
         client.stream.close();
@@ -326,15 +364,19 @@ fn a_client_that_reads_no_replies_is_not_read_either() {
 #[test]
 fn a_spent_budget_makes_others_wait_but_starves_nobody() {
     let mut scene = Scene::new();
-    scene.door.budget = Budget::new(100_000);
+    // Room for the reservations of all, and for the data of one.
+    let capacity = 6 * limits::RESERVED + (1 << 20);
+    scene.door.budget = Budget::new(capacity);
+    scene.door.limits.bytes_max = 2 << 20;
     scene.device.turns.set(2);
     let one = async |seed| {
         let (ours, theirs) = pair(1 << 14, 0, seed);
         let client = async {
             let mut client = Client::connect(&theirs, Wish::new("")).await.unwrap();
-            for index in 0..20 {
-                let reply = client.ask(Command::Read, 0, index * 1000, 90_000, &[]).await;
+            for index in 0..10 {
+                let reply = client.ask(Command::Read, 0, index * 1000, 700_000, &[]).await;
                 assert_eq!(reply.error, None);
+                assert!(scene.door.budget.used() <= capacity, "E2");
             }
             client.disconnect().await;
         };
@@ -463,7 +505,7 @@ fn a_list_names_the_exports_and_an_unknown_one_is_told() {
         }
         output
     });
-    assert_eq!(end, Err(SessionEnd::NoExport(Farewell::Aborted)));
+    assert_eq!(end, Err(SessionEnd::NoExport(CloseReason::Aborted)));
     let listed = b"\0\0\0\x03\0\0\0\x02\0\0\0\x15\0\0\0\x08data/vm1the first";
     assert!(output.windows(listed.len()).any(|window| window == listed));
 }
@@ -488,7 +530,7 @@ fn hostile_clients_are_left_and_keep_nothing() {
         request.encode(Framing::Structured).unwrap().to_vec()
     };
     assert!(matches!(hostile(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"), Err(SessionEnd::Malformed(_))));
-    assert_eq!(hostile(&write(4096)[..27]), Ok(()), "a stream does not tell what came just before its end");
+    assert_eq!(hostile(&write(4096)[..27]), Err(SessionEnd::Truncated));
     assert_eq!(hostile(&[&write(4096)[..], &[7; 4095]].concat()), Err(SessionEnd::Truncated));
     assert_eq!(hostile(&[&write(1 << 20)[..], &[7; 50_000]].concat()), Err(SessionEnd::Truncated));
     assert_eq!(hostile(&[&write(0xffff_ffff)[..], &[7; 50_000]].concat()), Err(SessionEnd::Truncated));

@@ -21,6 +21,17 @@ impl Question {
             Question::List => "",
         }
     }
+
+    /// The option that asked, if a refusal can be told to it.
+    pub(super) fn option(&self) -> Option<u32> {
+        Some(match self {
+            Question::ExportName { .. } | Question::List => return None,
+            Question::Info { go: true, .. } => option::GO,
+            Question::Info { go: false, .. } => option::INFO,
+            Question::Meta { set: true, .. } => option::SET_META_CONTEXT,
+            Question::Meta { set: false, .. } => option::LIST_META_CONTEXT,
+        })
+    }
 }
 
 /// Facts that are told only on request.

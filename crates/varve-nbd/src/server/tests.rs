@@ -82,7 +82,7 @@ fn export_name_answers_in_the_old_way() {
     }
     let mut input = flags();
     put_option(option::EXPORT_NAME, b"other", &mut input);
-    assert_eq!(run(&input, 1).1, Step::Close(Farewell::UnknownExport));
+    assert_eq!(run(&input, 1).1, Step::Close(CloseReason::UnknownExport));
 }
 
 /// The types of the replies in `output`.
@@ -141,13 +141,13 @@ fn every_option_gets_its_reply_and_the_handshake_goes_on() {
     for piece in [1, 7, usize::MAX] {
         let (output, end, _) = run(&input, piece);
         assert_eq!(kinds(&output), expected, "N3");
-        assert_eq!(end, Step::Close(Farewell::Aborted));
+        assert_eq!(end, Step::Close(CloseReason::Aborted));
     }
 }
 
 #[test]
 fn what_cannot_be_answered_ends_the_handshake() {
-    let closes = |input: &[u8]| matches!(run(input, usize::MAX).1, Step::Close(Farewell::Malformed(_)));
+    let closes = |input: &[u8]| matches!(run(input, usize::MAX).1, Step::Close(CloseReason::Malformed(_)));
     assert!(closes(&[0, 0, 0, 7]), "unknown flags");
     assert!(closes(&[&flags()[..], b"GET / HTTP/1.1\r\n"].concat()), "another protocol");
     let mut old = vec![0, 0, 0, 0];
@@ -254,5 +254,46 @@ proptest! {
         prop_assert!(output.len() < 10_000);
         let whole = run(&orderly, usize::MAX);
         prop_assert_eq!((output, end), (whole.0, whole.1), "N3");
+    }
+}
+
+/// The header of an option that announces `length` bytes.
+fn announced(option: u32, length: u32) -> Vec<u8> {
+    let mut input = flags();
+    input.extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
+    input.extend_from_slice(&option.to_be_bytes());
+    input.extend_from_slice(&length.to_be_bytes());
+    input
+}
+
+#[test]
+fn an_option_that_is_too_long_is_refused_before_its_data_come() {
+    for (length, closes) in [(70_000, false), (wire::OPTION_SKIP_MAX, false), (u32::MAX, true)] {
+        let (output, end, _) = run(&announced(option::INFO, length), 1);
+        assert_eq!(kinds(&output), [(option::INFO, reply::ERR_TOO_BIG)], "H3: {length}");
+        assert_eq!(matches!(end, Step::Close(CloseReason::Malformed(_))), closes, "H3: {length}");
+    }
+}
+
+#[test]
+fn a_refused_export_is_answered_with_the_reason_and_another_may_be_asked_for() {
+    for (option, data, refusal) in [
+        (option::GO, go("data/vm1"), Some(reply::ERR_POLICY)),
+        (option::INFO, go("data/vm1"), Some(reply::ERR_POLICY)),
+        (option::EXPORT_NAME, b"data/vm1".to_vec(), None),
+    ] {
+        let mut input = flags();
+        put_option(option, &data, &mut input);
+        let (mut handshake, mut output) = (Handshake::new(), Vec::new());
+        assert!(matches!(handshake.feed(&input, &mut output).1, Step::Lookup(_)));
+        assert_eq!(handshake.wants_export(), option != option::INFO);
+        let step = handshake.refuse("all places are taken", &mut output);
+        match refusal {
+            Some(kind) => {
+                assert_eq!((step, kinds(&output)), (Step::More, vec![(option, kind)]));
+                assert!(output.ends_with(b"all places are taken"));
+            }
+            None => assert_eq!(step, Step::Close(CloseReason::Refused)),
+        }
     }
 }

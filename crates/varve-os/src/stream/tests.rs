@@ -205,3 +205,63 @@ fn a_stale_socket_file_is_replaced_and_a_plain_file_is_not() {
         assert_eq!(done, Ok(()));
     });
 }
+
+/// Ends this poll, to be polled again at once.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
+#[test]
+fn a_task_that_never_waits_keeps_no_connection_waiting() {
+    const ROUNDS: usize = 200;
+    with_shards(1, |shards| {
+        let (near, far) = socket_pair().expect("a pair");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let turns = Rc::new(std::cell::Cell::new(0));
+            let counted = Rc::clone(&turns);
+            context.spawner().spawn(async move {
+                while Rc::strong_count(&counted) > 1 {
+                    counted.set(counted.get() + 1);
+                    yield_now().await;
+                }
+            });
+            let (near, far) = (context.adopt(near), context.adopt(far));
+            for _ in 0..ROUNDS {
+                let send = async {
+                    yield_now().await;
+                    near.send(vec![context.arena().copy(b"x")]).await
+                };
+                let received = far.receive(context.arena().take(1), 0, 1);
+                let ((filled, _), sent) = futures_util::join!(received, send);
+                assert_eq!((filled, sent), (Ok(1), Ok(())));
+            }
+            turns.get()
+        });
+        let turns = done.expect("the shard lives");
+        assert!(turns <= ROUNDS * 20, "E4: {turns} turns of the other task in {ROUNDS} round trips");
+    });
+}
+
+#[test]
+fn a_tcp_peer_that_vanishes_is_noticed() {
+    with_shards(1, |shards| {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = std::net::TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (served, _) = listener.accept().expect("a client");
+        let looked_at = served.try_clone().expect("a descriptor");
+        let done = shards.handle(0).run_and_wait(move |context| async move {
+            let _stream = context.adopt(served.into());
+            rustix::net::sockopt::socket_keepalive(&looked_at)
+        });
+        assert_eq!(done, Ok(Ok(true)));
+        drop(client);
+    });
+}

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use varve_block::{
     Allocation, BlockDevice, Buffer, Bytes, Checked, Clock, ClockSource, Completion, Extent, Io, IoError,
     LocalFuture, Moment, Received, Shape, StatusFuture, StatusRun, StreamError, Transfer, UnixTime,
+    ZeroOptions,
 };
 
 struct Flag(AtomicBool);
@@ -244,6 +245,9 @@ pub(super) struct MemoryDevice {
     pub(super) inside_max: Cell<usize>,
     pub(super) flushes: Cell<usize>,
     pub(super) durable_writes: Cell<usize>,
+    /// Bytes of requests so far.
+    pub(super) moved: Cell<u64>,
+    pub(super) zeros: RefCell<Vec<ZeroOptions>>,
     pub(super) runs: RefCell<Vec<StatusRun>>,
     waiting: RefCell<Vec<Waker>>,
     dice: Dice,
@@ -262,6 +266,8 @@ impl MemoryDevice {
             inside_max: Cell::new(0),
             flushes: Cell::new(0),
             durable_writes: Cell::new(0),
+            moved: Cell::new(0),
+            zeros: RefCell::default(),
             runs: RefCell::default(),
             waiting: RefCell::default(),
             dice: Dice::new(size),
@@ -280,6 +286,7 @@ impl MemoryDevice {
         }
         let mut content = self.content.borrow_mut();
         let extent = io.extent();
+        self.moved.set(self.moved.get() + extent.length);
         let range = extent.offset as usize..extent.end() as usize;
         match io {
             Io::Read { mut buffer, .. } => {
@@ -292,7 +299,11 @@ impl MemoryDevice {
                     self.durable_writes.set(self.durable_writes.get() + 1);
                 }
             }
-            Io::Zero { .. } | Io::Discard { .. } => content[range].fill(0),
+            Io::Zero { options, .. } => {
+                self.zeros.borrow_mut().push(options);
+                content[range].fill(0);
+            }
+            Io::Discard { .. } => content[range].fill(0),
             Io::Flush => self.flushes.set(self.flushes.get() + 1),
         }
         Ok(Buffer::empty())

@@ -18,6 +18,8 @@ use varve_nbd::{Command, Framing, Request};
 
 /// Writes from this many bytes on get their data received in place.
 const IN_PLACE_BYTES: usize = 32 << 10;
+/// Bytes of such data that are waited for at once, so that others have their turn between.
+const IN_PLACE_STEP: usize = 256 << 10;
 /// The common buffer is not smaller: a header and the largest write that is copied fit.
 const BUFFER_BYTES_MIN: usize = 64 << 10;
 
@@ -25,7 +27,7 @@ const BUFFER_BYTES_MIN: usize = 64 << 10;
 pub(super) enum Taken {
     /// The request is there, with the data of a write.
     Whole(Option<Bytes>),
-    /// Its data are received in place; [`Intake::completed`] gives it.
+    /// Its data are received in place; [`ReceiveBuffer::completed`] gives it.
     Later,
     /// Some of its bytes have not come yet.
     Wait,
@@ -38,7 +40,7 @@ struct InPlace {
 }
 
 /// The bytes of one connection.
-pub(super) struct Intake<'s> {
+pub(super) struct ReceiveBuffer<'s> {
     stream: &'s Stream,
     framing: Framing,
     buffer: Buffer,
@@ -54,10 +56,12 @@ pub(super) struct Intake<'s> {
     /// The part of `buffer` that is kept out of a receive of a header.
     rest: Buffer,
     receiving: Option<Transfer<'s, Received>>,
+    /// Bytes received so far.
+    received: u64,
     ended: Option<StreamError>,
 }
 
-impl<'s> Intake<'s> {
+impl<'s> ReceiveBuffer<'s> {
     pub(super) fn new(
         stream: &'s Stream,
         framing: Framing,
@@ -79,8 +83,19 @@ impl<'s> Intake<'s> {
             only_header: false,
             rest: Buffer::empty(),
             receiving: None,
+            received: 0,
             ended: None,
         }
+    }
+
+    /// Bytes received so far.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    /// Whether bytes are awaited that belong to a request of which others have come.
+    pub(super) fn waits_amid(&self) -> bool {
+        self.receiving.is_some() && self.is_amid()
     }
 
     /// How the connection ended, if nothing more comes.
@@ -113,7 +128,7 @@ impl<'s> Intake<'s> {
         Request::decode(self.framing, &self.buffer[self.start..self.filled])
     }
 
-    /// Takes the request that [`Intake::peek`] gave. On [`Taken::Wait`] it has to be peeked again later.
+    /// Takes the request that [`ReceiveBuffer::peek`] gave. On [`Taken::Wait`] it has to be peeked again later.
     pub(super) fn take(&mut self, request: &Request, arena: &Arena) -> Taken {
         let header = self.framing.request_length();
         if request.command != Command::Write {
@@ -146,7 +161,7 @@ impl<'s> Intake<'s> {
         Taken::Later
     }
 
-    /// Leaves out the request that [`Intake::peek`] gave, with its payload (I3).
+    /// Leaves out the request that [`ReceiveBuffer::peek`] gave, with its payload (I3).
     pub(super) fn refuse(&mut self, request: &Request) {
         self.start += self.framing.request_length();
         self.skip = request.payload_length(self.framing);
@@ -184,7 +199,7 @@ impl<'s> Intake<'s> {
     fn begin(&mut self) -> Transfer<'s, Received> {
         if let Some(in_place) = &mut self.in_place {
             let buffer = std::mem::replace(&mut in_place.buffer, Buffer::empty());
-            let wanted = buffer.len();
+            let wanted = buffer.len().min(in_place.filled + IN_PLACE_STEP);
             return self.stream.receive(buffer, in_place.filled, wanted);
         }
         if self.start > 0 {
@@ -197,7 +212,9 @@ impl<'s> Intake<'s> {
         if self.only_header && self.filled == 0 && self.skip == 0 {
             self.rest = buffer.split_off(self.wanted);
         }
-        self.stream.receive(buffer, self.filled, self.wanted)
+        // Any byte, at first: it tells that a request was begun.
+        let wanted = if self.filled == 0 { 1 } else { self.wanted };
+        self.stream.receive(buffer, self.filled, wanted)
     }
 
     fn finish(&mut self, (result, mut buffer): Received) {
@@ -208,16 +225,20 @@ impl<'s> Intake<'s> {
                 None
             }
         };
-        match &mut self.in_place {
+        let place = match &mut self.in_place {
             Some(in_place) => {
                 in_place.buffer = buffer;
-                in_place.filled = filled.unwrap_or(in_place.filled);
+                &mut in_place.filled
             }
             None => {
                 buffer.join(std::mem::replace(&mut self.rest, Buffer::empty()));
                 self.buffer = buffer;
-                self.filled = filled.unwrap_or(self.filled);
+                &mut self.filled
             }
+        };
+        if let Some(filled) = filled {
+            self.received += (filled - *place) as u64;
+            *place = filled;
         }
     }
 }

@@ -1,0 +1,348 @@
+//! The memory that clients of all doors may make the daemon keep, shared by threads: what cannot be had is waited for.
+//!
+//! A connection or file *reserves* what it keeps for as long as it is open, and *takes* for each request what goes
+//! beyond that, before a buffer is taken. Waiters are served in the order in which they came, so that many small
+//! requests cannot starve a large one.
+//!
+//! Invariants:
+//! - B1. `used` is the sum of all reservations and of all bytes taken and not given back.
+//! - B2. `used <= capacity`, except that one request may be granted beyond it while nothing else is taken.
+//! - B3. Reservations take at most three quarters of the capacity, so that requests always have the rest.
+//! - B4. A waiter is granted its bytes as soon as they are free and all waiters before it are served.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Wake, Waker};
+
+/// Bytes that doors may keep for their clients. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    capacity: u64,
+    used: AtomicU64,
+    reserved: AtomicU64,
+    /// Length of `waiters`; a hint that saves the lock.
+    waiting: AtomicUsize,
+    waiters: Mutex<VecDeque<Arc<Waiter>>>,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    bytes: u64,
+    granted: AtomicBool,
+    waker: Mutex<Waker>,
+}
+
+impl Budget {
+    /// A budget of `capacity` bytes.
+    pub fn new(capacity: u64) -> Self {
+        let inner = Inner {
+            capacity,
+            used: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            waiting: AtomicUsize::new(0),
+            waiters: Mutex::default(),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Bytes that may be used.
+    pub fn capacity(&self) -> u64 {
+        self.inner.capacity
+    }
+
+    /// Bytes now reserved or taken (B1).
+    pub fn used(&self) -> u64 {
+        self.inner.used.load(SeqCst)
+    }
+
+    /// Sets `bytes` aside for as long as the reservation lives; `None` if they are not to be had (B3).
+    pub fn reserve(&self, bytes: u64) -> Option<Reservation> {
+        let inner = &self.inner;
+        let _waiters = inner.lock();
+        let reserved = inner.reserved.load(SeqCst).checked_add(bytes)?;
+        if reserved > inner.capacity / 4 * 3 || !inner.try_add(bytes) {
+            return None;
+        }
+        inner.reserved.store(reserved, SeqCst); // changed under the lock only
+        Some(Reservation { budget: self.clone(), bytes })
+    }
+
+    /// Takes `bytes` if they are free and nobody waits.
+    pub(crate) fn try_take(&self, bytes: u64) -> bool {
+        self.inner.waiting.load(SeqCst) == 0 && self.inner.try_add(bytes)
+    }
+
+    /// Whether somebody waits for bytes.
+    pub(crate) fn is_short(&self) -> bool {
+        self.inner.waiting.load(SeqCst) > 0
+    }
+
+    /// Gives back bytes that were taken.
+    pub(crate) fn give(&self, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        let before = self.inner.used.fetch_sub(bytes, SeqCst);
+        assert!(before >= bytes, "B1");
+        self.inner.serve_waiters();
+    }
+
+    /// Stands in line for `bytes`; `waker` is woken when they are granted.
+    pub(crate) fn wait(&self, bytes: u64, waker: &Waker) -> Claim {
+        let waiter =
+            Arc::new(Waiter { bytes, granted: AtomicBool::new(false), waker: Mutex::new(waker.clone()) });
+        let mut waiters = self.inner.lock();
+        waiters.push_back(Arc::clone(&waiter));
+        self.inner.waiting.store(waiters.len(), SeqCst);
+        drop(waiters);
+        self.inner.serve_waiters();
+        Claim { budget: self.clone(), waiter: Some(waiter) }
+    }
+
+    /// Takes `bytes`, and lets this thread wait for them. They are given back with [`Budget::give`].
+    pub(crate) fn take_blocking(&self, bytes: u64) {
+        if self.try_take(bytes) {
+            return;
+        }
+        let signal = Arc::new(Signal::default());
+        let mut claim = self.wait(bytes, &Waker::from(Arc::clone(&signal)));
+        while !claim.take() {
+            signal.wait();
+        }
+    }
+}
+
+impl Inner {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Waiter>>> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// B2.
+    fn try_add(&self, bytes: u64) -> bool {
+        let added = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.capacity);
+        self.used.fetch_update(SeqCst, SeqCst, added).is_ok()
+    }
+
+    /// B2: a request alone is granted whatever its size.
+    fn try_add_alone(&self, bytes: u64) -> bool {
+        let reserved = self.reserved.load(SeqCst);
+        self.used.compare_exchange(reserved, reserved.saturating_add(bytes), SeqCst, SeqCst).is_ok()
+    }
+
+    /// B4.
+    fn serve_waiters(&self) {
+        if self.waiting.load(SeqCst) == 0 {
+            return;
+        }
+        let mut granted = Vec::new();
+        let mut waiters = self.lock();
+        while let Some(first) = waiters.front() {
+            if !self.try_add(first.bytes) && !self.try_add_alone(first.bytes) {
+                break;
+            }
+            first.granted.store(true, SeqCst);
+            granted.extend(waiters.pop_front());
+        }
+        self.waiting.store(waiters.len(), SeqCst);
+        drop(waiters);
+        granted.iter().for_each(|waiter| waiter.wake());
+    }
+}
+
+impl Waiter {
+    fn wake(&self) {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner).wake_by_ref();
+    }
+}
+
+/// Bytes set aside; given back on drop.
+#[derive(Debug)]
+pub struct Reservation {
+    budget: Budget,
+    bytes: u64,
+}
+
+impl Reservation {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let inner = &self.budget.inner;
+        let waiters = inner.lock();
+        inner.reserved.fetch_sub(self.bytes, SeqCst);
+        inner.used.fetch_sub(self.bytes, SeqCst);
+        drop(waiters);
+        inner.serve_waiters();
+    }
+}
+
+/// A place in the line for bytes; left on drop, with what was granted and not taken.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    budget: Budget,
+    /// `None` once the bytes were taken.
+    waiter: Option<Arc<Waiter>>,
+}
+
+impl Claim {
+    /// Whether the bytes were granted; they belong to the caller from then on.
+    pub(crate) fn take(&mut self) -> bool {
+        let granted = self.waiter.as_ref().is_none_or(|waiter| waiter.granted.load(SeqCst));
+        if granted {
+            self.waiter = None;
+        }
+        granted
+    }
+
+    /// Has `waker` woken instead of the one before.
+    pub(crate) fn register(&self, waker: &Waker) {
+        if let Some(waiter) = &self.waiter {
+            let mut held = waiter.waker.lock().unwrap_or_else(PoisonError::into_inner);
+            held.clone_from(waker);
+        }
+        // What was granted before the waker was there to be woken.
+        if self.waiter.as_ref().is_some_and(|waiter| waiter.granted.load(SeqCst)) {
+            waker.wake_by_ref();
+        }
+    }
+
+    /// Bytes that are waited for.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.waiter.as_ref().map_or(0, |waiter| waiter.bytes)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Some(waiter) = self.waiter.take() else { return };
+        let inner = &self.budget.inner;
+        let mut waiters = inner.lock();
+        waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
+        inner.waiting.store(waiters.len(), SeqCst);
+        drop(waiters);
+        // Whether it was granted is known for good once it is not in the line.
+        if waiter.granted.load(SeqCst) {
+            self.budget.give(waiter.bytes);
+        } else {
+            inner.serve_waiters();
+        }
+    }
+}
+
+/// Wakes a thread.
+#[derive(Default)]
+struct Signal {
+    is_set: Mutex<bool>,
+    set: Condvar,
+}
+
+impl Signal {
+    fn wait(&self) {
+        let mut is_set = self.is_set.lock().unwrap_or_else(PoisonError::into_inner);
+        while !std::mem::take(&mut *is_set) {
+            is_set = self.set.wait(is_set).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Wake for Signal {
+    fn wake(self: Arc<Self>) {
+        *self.is_set.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.set.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(budget: &Budget, bytes: u64) -> Claim {
+        budget.wait(bytes, Waker::noop())
+    }
+
+    #[test]
+    fn waiters_are_served_in_order_and_nobody_overtakes_them() {
+        let budget = Budget::new(100);
+        assert!(budget.try_take(90));
+        let (mut large, mut small) = (wait(&budget, 60), wait(&budget, 5));
+        assert!(!large.take() && !small.take() && !budget.try_take(1), "B4");
+        budget.give(30);
+        assert!(!large.take() && !small.take(), "B4: the first in line is short of bytes");
+        budget.give(20);
+        assert!(large.take() && !small.take(), "B2");
+        budget.give(60);
+        assert!(small.take());
+        budget.give(45);
+        assert_eq!(budget.used(), 0, "B1");
+    }
+
+    #[test]
+    fn who_leaves_the_line_makes_room_and_gives_back_what_was_granted() {
+        let budget = Budget::new(100);
+        assert!(budget.try_take(90));
+        let (large, mut small) = (wait(&budget, 60), wait(&budget, 5));
+        drop(large);
+        assert!(small.take(), "B4");
+        let granted = wait(&budget, 5);
+        drop(granted);
+        budget.give(95);
+        assert_eq!(budget.used(), 0, "B1");
+    }
+
+    #[test]
+    fn a_giant_is_granted_once_it_is_alone() {
+        let budget = Budget::new(100);
+        let _kept = budget.reserve(30).expect("free");
+        assert!(budget.try_take(1));
+        let mut giant = wait(&budget, 1000);
+        assert!(!giant.take(), "B2");
+        budget.give(1);
+        assert!(giant.take(), "B2");
+        let mut next = wait(&budget, 1);
+        assert!(!next.take(), "B2");
+        budget.give(1000);
+        assert!(next.take());
+    }
+
+    #[test]
+    fn reservations_leave_a_quarter_to_requests() {
+        let budget = Budget::new(100);
+        let first = budget.reserve(50).expect("free");
+        assert!(budget.reserve(26).is_none(), "B3");
+        let second = budget.reserve(25).expect("B3");
+        drop(first);
+        assert_eq!(budget.used(), 25, "B1");
+        assert!(budget.try_take(75));
+        assert!(budget.reserve(25).is_none(), "B2: what requests have taken is not to be had");
+        drop(second);
+        assert_eq!(budget.used(), 75, "B1");
+    }
+
+    #[test]
+    fn threads_wait_until_there_is_room() {
+        let budget = Budget::new(100);
+        budget.take_blocking(60);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        budget.take_blocking(60);
+                        assert!(budget.used() <= 100, "B2");
+                        budget.give(60);
+                    }
+                });
+            }
+            budget.give(60);
+        });
+        assert_eq!(budget.used(), 0, "B1");
+    }
+}

@@ -1,0 +1,129 @@
+//! Whose turn it is: how much a connection does at a time, and whether others want the same thread and disks.
+//!
+//! A connection that is alone on its thread works in long turns and keeps as much in flight as its client likes. As
+//! soon as another export of the thread has work too, turns become short and what is in flight at the devices is
+//! bounded, so that a request of the other waits behind little. Connections of one export share what it may do.
+//!
+//! Invariant A1: what one poll of a connection does is bounded, whatever its client has sent.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// Steps (a request started, an answer taken) of a turn of a connection that is alone.
+const STEPS: usize = 64;
+/// Steps of the turns of an export's connections while another export is active.
+const CONTENDED_STEPS: usize = 16;
+/// Fewest steps of a turn.
+const STEPS_MIN: usize = 4;
+/// Bytes of data that are moved in a turn; one request may be larger.
+const BYTES: u64 = 256 << 10;
+/// Bytes in flight at the devices for an export's connections while another export is active.
+const CONTENDED_FLIGHT: u64 = 1 << 20;
+/// Turns of others after which an export counts as silent.
+const SILENT_TURNS: u64 = 256;
+
+/// Which exports of a thread have been active lately. Cloning shares it.
+#[derive(Clone, Default)]
+pub struct Activity {
+    state: Rc<State>,
+}
+
+/// An export, and the number of its last turn with a request; zero: none.
+type Latest = Cell<(usize, u64)>;
+
+#[derive(Default)]
+struct State {
+    turns: Cell<u64>,
+    latest: Latest,
+    /// The latest of all others.
+    other: Latest,
+}
+
+impl Activity {
+    /// Notes a turn in which requests of `export` were started.
+    pub(super) fn note(&self, export: usize) {
+        let turn = self.state.turns.get() + 1;
+        self.state.turns.set(turn);
+        let latest = self.state.latest.get();
+        if latest.0 != export {
+            self.state.other.set(latest);
+        }
+        self.state.latest.set((export, turn));
+    }
+
+    /// Whether an export besides `export` was active lately.
+    pub(super) fn is_contended(&self, export: usize) -> bool {
+        let latest = self.state.latest.get();
+        let (_, turn) = if latest.0 == export { self.state.other.get() } else { latest };
+        turn > 0 && self.state.turns.get() - turn < SILENT_TURNS
+    }
+}
+
+/// What is left of one turn of a connection.
+pub(super) struct Turn {
+    steps: usize,
+    bytes: u64,
+    /// Bytes that may be in flight at the devices.
+    pub(super) flight_max: u64,
+}
+
+impl Turn {
+    /// A turn of one of `connections` of an export.
+    pub(super) fn new(is_contended: bool, connections: u64) -> Self {
+        if !is_contended {
+            return Self { steps: STEPS, bytes: BYTES, flight_max: u64::MAX };
+        }
+        let connections = connections.max(1);
+        let steps = CONTENDED_STEPS / usize::try_from(connections).unwrap_or(usize::MAX);
+        let flight_max = CONTENDED_FLIGHT / connections;
+        Self { steps: steps.max(STEPS_MIN), bytes: BYTES, flight_max }
+    }
+
+    /// Notes a step that moved `bytes`.
+    pub(super) fn step(&mut self, bytes: u64) {
+        self.steps = self.steps.saturating_sub(1);
+        self.moved(bytes);
+    }
+
+    /// Notes `bytes` that were moved.
+    pub(super) fn moved(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    /// Whether others are to have their turn (A1).
+    pub(super) fn is_over(&self) -> bool {
+        self.steps == 0 || self.bytes == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_export_is_contended_while_another_was_active_lately() {
+        let activity = Activity::default();
+        activity.note(1);
+        assert!(!activity.is_contended(1) && activity.is_contended(2));
+        activity.note(2);
+        assert!(activity.is_contended(1) && activity.is_contended(2));
+        (1..SILENT_TURNS).for_each(|_| activity.note(1));
+        assert!(activity.is_contended(1));
+        activity.note(1);
+        assert!(!activity.is_contended(1) && activity.is_contended(2));
+    }
+
+    #[test]
+    fn a_turn_ends_after_its_steps_or_its_bytes() {
+        for (contended, connections, steps) in [(false, 1, 64), (true, 1, 16), (true, 2, 8), (true, 99, 4)] {
+            let mut turn = Turn::new(contended, connections);
+            (1..steps).for_each(|_| turn.step(1));
+            assert!(!turn.is_over());
+            turn.step(1);
+            assert!(turn.is_over(), "A1");
+        }
+        let mut turn = Turn::new(false, 1);
+        turn.moved(BYTES + 1);
+        assert!(turn.is_over(), "A1");
+    }
+}

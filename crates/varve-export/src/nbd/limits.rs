@@ -1,0 +1,266 @@
+//! How much connections may keep in memory, and how many there may be, each and all together.
+//!
+//! A [`Share`] holds what a connection reserved when it was opened, and takes from the budget what its requests need
+//! beyond that; a little of it is kept for the next requests while nobody waits, so that a request rarely touches
+//! what threads share.
+
+use crate::budget::{Budget, Claim, Reservation};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::task::Waker;
+use std::time::Duration;
+
+/// What a connection's requests may keep without asking the budget; part of its reservation.
+const ALLOWANCE: u64 = 256 << 10;
+/// What a connection keeps of the budget for its next requests while others do not wait for it.
+const SLACK: u64 = 256 << 10;
+
+/// What one connection may keep, and how long it may take.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Requests that the device has not answered.
+    pub requests_max: usize,
+    /// Bytes of memory for requests whose reply was not sent, at most a quarter of the budget. One request may always
+    /// be larger.
+    pub bytes_max: u64,
+    /// Size of the buffer into which requests are received, in bytes; at least 64 KiB is used.
+    pub receive_bytes: usize,
+    /// How long a handshake may take.
+    pub handshake: Duration,
+    /// How long a client may take over the next 256 KiB of a message that was begun, or over the rest of it if that
+    /// is less. A client that has nothing to say or to hear may be silent for ever.
+    pub progress: Duration,
+    /// How long a client may take to fetch its last replies once the door is shut.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            requests_max: 256,
+            bytes_max: 64 << 20,
+            receive_bytes: 256 << 10,
+            handshake: Duration::from_secs(10),
+            progress: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Limits {
+    /// What a connection reserves of the budget for as long as it is open.
+    fn reserved_bytes(&self) -> u64 {
+        (self.receive_bytes as u64).next_power_of_two() + ALLOWANCE
+    }
+}
+
+/// Why a connection is not served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Too many clients are in their handshake.
+    Handshakes(usize),
+    /// There are as many connections as there may be.
+    Connections(usize),
+    /// The export has as many connections as one export may have.
+    ExportConnections(usize),
+    /// The memory for requests is taken.
+    Memory(u64),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Handshakes(max) => write!(f, "{max} clients are in their handshake already"),
+            Refusal::Connections(max) => {
+                write!(f, "there are {max} connections already; see varve daemon --connections")
+            }
+            Refusal::ExportConnections(max) => write!(
+                f,
+                "the export has {max} connections already, half of what all exports may have; see varve daemon \
+                 --connections"
+            ),
+            Refusal::Memory(bytes) => write!(
+                f,
+                "the {} MiB for requests are taken by other clients; see varve daemon --memory-mib",
+                bytes >> 20
+            ),
+        }
+    }
+}
+
+/// Counts the connections of all doors, on all threads. Cloning shares it.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    counts: Arc<Counts>,
+}
+
+#[derive(Debug)]
+struct Counts {
+    connections_max: usize,
+    handshakes_max: usize,
+    connections: AtomicUsize,
+    handshakes: AtomicUsize,
+    refused: AtomicU64,
+}
+
+impl Admission {
+    /// Clients that may be in their handshake at a time.
+    pub const HANDSHAKES_MAX: usize = 128;
+
+    /// Lets `connections_max` connections in at a time, half of that to one export.
+    pub fn new(connections_max: usize) -> Self {
+        let counts = Counts {
+            connections_max,
+            handshakes_max: Self::HANDSHAKES_MAX,
+            connections: AtomicUsize::new(0),
+            handshakes: AtomicUsize::new(0),
+            refused: AtomicU64::new(0),
+        };
+        Self { counts: Arc::new(counts) }
+    }
+
+    /// Connections that are served now.
+    pub fn connections(&self) -> usize {
+        self.counts.connections.load(SeqCst)
+    }
+
+    /// Connections that were refused so far.
+    pub fn refused(&self) -> u64 {
+        self.counts.refused.load(SeqCst)
+    }
+
+    /// Counts a client that begins its handshake.
+    pub(super) fn begin(&self) -> Result<Counted, Refusal> {
+        let max = self.counts.handshakes_max;
+        self.count(|counts| &counts.handshakes, max).ok_or(Refusal::Handshakes(max))
+    }
+
+    /// Lets a client in to an export that has `open` connections.
+    pub(super) fn admit(&self, open: u64, limits: &Limits, budget: &Budget) -> Result<Admitted, Refusal> {
+        let max = self.counts.connections_max;
+        let export_max = (max / 2).max(1);
+        if open >= export_max as u64 {
+            return Err(Refusal::ExportConnections(export_max));
+        }
+        let counted = self.count(|counts| &counts.connections, max).ok_or(Refusal::Connections(max))?;
+        let reservation = budget.reserve(limits.reserved_bytes());
+        let reservation = reservation.ok_or(Refusal::Memory(budget.capacity()))?;
+        Ok(Admitted { reservation, _counted: counted })
+    }
+
+    /// Notes a refusal; the number of refusals whenever it is worth a line in the log.
+    pub(super) fn note_refused(&self) -> Option<u64> {
+        let refused = self.counts.refused.fetch_add(1, SeqCst) + 1;
+        refused.is_power_of_two().then_some(refused)
+    }
+
+    fn count(&self, which: fn(&Counts) -> &AtomicUsize, max: usize) -> Option<Counted> {
+        let more = |count: usize| (count < max).then_some(count + 1);
+        which(&self.counts).fetch_update(SeqCst, SeqCst, more).ok()?;
+        Some(Counted { counts: Arc::clone(&self.counts), which })
+    }
+}
+
+/// Counts a client as long as it lives.
+pub(super) struct Counted {
+    counts: Arc<Counts>,
+    which: fn(&Counts) -> &AtomicUsize,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        (self.which)(&self.counts).fetch_sub(1, SeqCst);
+    }
+}
+
+/// The right of one connection to be served, with the memory that it keeps.
+pub(super) struct Admitted {
+    reservation: Reservation,
+    _counted: Counted,
+}
+
+/// What one connection holds of the budget for its requests; given back on drop.
+pub(super) struct Share<'a> {
+    budget: &'a Budget,
+    _admitted: &'a Admitted,
+    /// Bytes that requests keep; at most `had`.
+    held: u64,
+    /// Bytes that belong to the connection, the allowance included.
+    had: u64,
+    allowance: u64,
+    claim: Option<Claim>,
+}
+
+impl<'a> Share<'a> {
+    pub(super) fn new(budget: &'a Budget, admitted: &'a Admitted) -> Self {
+        let allowance = admitted.reservation.bytes().min(ALLOWANCE);
+        Self { budget, _admitted: admitted, held: 0, had: allowance, allowance, claim: None }
+    }
+
+    pub(super) fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Makes sure that `bytes` more can be held; if not, has `waker` woken when that is so.
+    pub(super) fn make_room(&mut self, bytes: u64, waker: &Waker) -> bool {
+        if let Some(claim) = &mut self.claim {
+            let claimed = claim.bytes();
+            if claim.take() {
+                self.had += claimed;
+                self.claim = None;
+            }
+        }
+        let missing = (self.held + bytes).saturating_sub(self.had);
+        if missing == 0 {
+            self.claim = None;
+            return true;
+        }
+        if self.claim.is_none() && self.budget.try_take(missing) {
+            self.had += missing;
+            return true;
+        }
+        match &self.claim {
+            Some(claim) => claim.register(waker),
+            None => {
+                self.claim = Some(self.budget.wait(bytes, waker));
+                return self.make_room(bytes, waker);
+            }
+        }
+        false
+    }
+
+    /// Asks for no more.
+    pub(super) fn leave_line(&mut self) {
+        self.claim = None;
+    }
+
+    /// Holds bytes for which there is room.
+    pub(super) fn hold(&mut self, bytes: u64) {
+        self.held += bytes;
+        assert!(self.held <= self.had, "E2: bytes are had before they are held");
+    }
+
+    /// Holds `bytes` less.
+    pub(super) fn give(&mut self, bytes: u64) {
+        assert!(bytes <= self.held, "E2: more given back than taken");
+        self.held -= bytes;
+        self.trim();
+    }
+
+    /// Gives back to the budget what is not needed soon. A connection that holds nothing keeps its allowance only.
+    pub(super) fn trim(&mut self) {
+        let slack = if self.held == 0 || self.budget.is_short() { 0 } else { SLACK };
+        let kept = self.allowance.max(self.held + slack);
+        if self.had > kept {
+            self.budget.give(self.had - kept);
+            self.had = kept;
+        }
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        self.budget.give(self.had - self.allowance);
+    }
+}

@@ -1,0 +1,123 @@
+//! Replies that wait to be sent together.
+//!
+//! Headers are packed into one run of bytes; data go by reference, in between.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use varve_block::{Arena, Bytes};
+
+enum Part {
+    /// These bytes of `heads`.
+    Heads(Range<usize>),
+    /// Data, and what of the connection's share is held until they are sent.
+    Data(Bytes, u64),
+}
+
+/// The replies.
+#[derive(Default)]
+pub(super) struct SendQueue {
+    heads: Vec<u8>,
+    parts: VecDeque<Part>,
+    data_bytes: u64,
+    replies: usize,
+    /// What is held for encoded replies among the heads.
+    held: u64,
+}
+
+/// What is sent at once.
+pub(super) struct Batch {
+    pub(super) parts: Vec<Bytes>,
+    /// Bytes of data in it.
+    pub(super) bytes: u64,
+    /// What is held of the share until it is sent.
+    pub(super) held: u64,
+}
+
+impl SendQueue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Bytes of data in it.
+    pub(super) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Number of replies in it.
+    pub(super) fn replies(&self) -> usize {
+        self.replies
+    }
+
+    /// Begins a reply.
+    pub(super) fn head(&mut self, bytes: &[u8]) {
+        self.replies += 1;
+        self.more(bytes);
+    }
+
+    /// Goes on with the reply that was begun.
+    fn more(&mut self, bytes: &[u8]) {
+        let start = self.heads.len();
+        self.heads.extend_from_slice(bytes);
+        let end = self.heads.len();
+        match self.parts.back_mut() {
+            Some(Part::Heads(range)) if range.end == start => range.end = end,
+            _ => self.parts.push_back(Part::Heads(start..end)),
+        }
+    }
+
+    /// Goes on with the reply that was begun; `held` bytes are given back when it is sent.
+    pub(super) fn encoded(&mut self, bytes: &[u8], held: u64) {
+        self.more(bytes);
+        self.held += held;
+        self.data_bytes += bytes.len() as u64;
+    }
+
+    /// Goes on with the reply that was begun, by reference; `held` bytes are given back when it is sent.
+    pub(super) fn data(&mut self, data: Bytes, held: u64) {
+        self.data_bytes += data.len() as u64;
+        self.parts.push_back(Part::Data(data, held));
+    }
+
+    /// Takes what is to be sent next, with at most `bytes_max` bytes of data by reference.
+    pub(super) fn take(&mut self, arena: &Arena, bytes_max: u64) -> Batch {
+        let heads = arena.copy(&self.heads);
+        let mut batch = Batch { parts: Vec::with_capacity(self.parts.len()), bytes: 0, held: self.held };
+        self.held = 0;
+        while let Some(part) = self.parts.pop_front() {
+            match part {
+                Part::Heads(range) => batch.parts.push(heads.slice(range.start, range.len())),
+                Part::Data(data, held) => {
+                    let room = usize::try_from(bytes_max - batch.bytes).unwrap_or(usize::MAX);
+                    if data.len() > room {
+                        let (now, later) = data.split_at(room);
+                        batch.bytes += now.len() as u64;
+                        batch.parts.push(now);
+                        self.parts.push_front(Part::Data(later, held));
+                        break;
+                    }
+                    batch.bytes += data.len() as u64;
+                    batch.held += held;
+                    batch.parts.push(data);
+                }
+            }
+        }
+        self.keep_rest(&heads, batch.bytes);
+        batch
+    }
+
+    /// What was not taken no longer needs the run of heads.
+    fn keep_rest(&mut self, heads: &Bytes, taken: u64) {
+        self.heads.clear();
+        if self.parts.is_empty() {
+            self.data_bytes = 0;
+            self.replies = 0;
+            return;
+        }
+        self.data_bytes = self.data_bytes.saturating_sub(taken);
+        for part in &mut self.parts {
+            if let Part::Heads(range) = part {
+                *part = Part::Data(heads.slice(range.start, range.len()), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Finds a client that has begun a message, its own or the reading of ours, and does not go on.
+
+use std::task::Context;
+use std::time::Duration;
+use varve_block::{Clock, LocalFuture, Moment};
+
+/// Watches one connection. Time is looked at only when the connection begins to wait for its client amid a message.
+#[derive(Default)]
+pub(super) struct Stall {
+    /// When the present wait began, and how much had been moved by then.
+    since: Option<(Moment, u64)>,
+    /// Wakes the connection; may be early.
+    timer: Option<LocalFuture<'static, ()>>,
+}
+
+impl Stall {
+    /// The connection waits for its client amid a message, after `progress` transfers. Whether it has waited for
+    /// `limit`; else its task is woken when that may be so.
+    pub(super) fn is_over(
+        &mut self,
+        progress: u64,
+        limit: Duration,
+        clock: &Clock,
+        context: &mut Context<'_>,
+    ) -> bool {
+        let since = match self.since {
+            Some((since, before)) if before == progress => since,
+            _ => {
+                let now = clock.now();
+                self.since = Some((now, progress));
+                now
+            }
+        };
+        loop {
+            let timer = self.timer.get_or_insert_with(|| clock.sleep_until(since.after(limit)));
+            if timer.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            self.timer = None;
+            if clock.now() >= since.after(limit) {
+                return true;
+            }
+        }
+    }
+
+    /// The connection does not wait for its client.
+    pub(super) fn end(&mut self) {
+        self.since = None;
+    }
+}
