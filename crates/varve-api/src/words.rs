@@ -87,6 +87,8 @@ words! {
         Ok = "ok",
         /// Disks are missing or stale; the group is not changed.
         Incomplete = "incomplete",
+        /// A change reached only some of its disks; a scan finds out whether it counts.
+        Undecided = "undecided",
         /// Its description cannot be believed.
         Damaged = "damaged",
     }

@@ -38,6 +38,8 @@ pub struct OpenGroup {
     stale: Vec<Member>,
     notes: Vec<Note>,
     state: State,
+    /// A version that was written to some disks, perhaps, and is not known to be on all (O2).
+    undecided: Option<Group>,
     arena: Arena,
 }
 
@@ -70,7 +72,8 @@ impl OpenGroup {
     ) -> Self {
         let Verdict { slot, group, standings, .. } = verdict;
         let (members, notes, state) = (Vec::new(), Vec::new(), State::Surveyed);
-        let mut open = OpenGroup { group, slot, members, stale: Vec::new(), notes, state, arena };
+        let (stale, undecided) = (Vec::new(), None);
+        let mut open = OpenGroup { group, slot, members, stale, notes, state, undecided, arena };
         for ((witness, reading), standing) in witnesses.into_iter().zip(readings).zip(standings) {
             open.admit(&witness, reading, standing);
         }
@@ -139,8 +142,8 @@ impl OpenGroup {
         let (vg, sequence, text) = (group.id(), group.entry().sequence, group.text());
         let slot = Slot { vg, pv: Uuid::nil(), sequence, previous, ancestors: Vec::new(), text };
         let (members, stale, notes) = (Vec::new(), Vec::new(), Vec::new());
-        let state = State::Settled;
-        let mut open = OpenGroup { group, slot: slot.clone(), members, stale, notes, state, arena };
+        let (slot_now, state, undecided) = (slot.clone(), State::Settled, None);
+        let mut open = OpenGroup { group, slot: slot_now, members, stale, notes, state, undecided, arena };
         open.commit(open.group.clone(), slot, disks).await?;
         Ok(open)
     }
@@ -158,6 +161,12 @@ impl OpenGroup {
     /// Whether it was settled, and may be used.
     pub fn is_settled(&self) -> bool {
         self.state == State::Settled
+    }
+
+    /// The version that may count instead of [`OpenGroup::group`], after a commit that failed half way (O2). The next scan
+    /// finds which one does: the new one, if any disk that is there holds it, and then it is brought to all disks.
+    pub fn undecided(&self) -> Option<&Group> {
+        self.undecided.as_ref()
     }
 
     /// The disks that are here, by the name that the group gives them.
@@ -335,9 +344,10 @@ impl OpenGroup {
     async fn commit(&mut self, next: Group, slot: Slot, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
         let joining: Vec<Member> = joining.into_iter().map(Member::joining).collect();
         self.check_length(&next, slot.text.len(), &joining)?;
+        self.undecided = Some(next.clone());
         let results = self.write_everywhere(&next, &slot, joining).await;
         self.finish_writes(results)?;
-        (self.group, self.slot) = (next, slot);
+        (self.group, self.slot, self.undecided) = (next, slot, None);
         let counted = self.members.iter().filter(|member| self.group.counts_on(member.pv));
         assert!(
             counted.clone().all(|member| member.sequence_max == self.slot.sequence),

@@ -5,6 +5,7 @@
 //! - B2. Offsets are those of the disk, its label and ring included.
 
 use crate::model::{Area, Group, Kind, LogicalVolume, PvName, Segment, Store};
+use std::collections::BTreeSet;
 use std::fmt;
 
 /// A volume's table.
@@ -14,6 +15,30 @@ pub struct Table {
     pub lines: Vec<Line>,
     /// Whether the volume may not be written.
     pub read_only: bool,
+}
+
+impl Table {
+    /// Whether every byte of `other` lies where it lies here: both are one table, or this one has grown since.
+    pub fn begins_with(&self, other: &Table) -> bool {
+        let pairs = self.lines.iter().zip(&other.lines);
+        let last = other.lines.len().saturating_sub(1);
+        let begins = |(index, (own, old)): (usize, (&Line, &Line))| {
+            let fits = if index == last { own.length >= old.length } else { own.length == old.length };
+            own.start == old.start && own.target == old.target && fits
+        };
+        let is_long_enough = self.lines.len() >= other.lines.len();
+        self.read_only == other.read_only && is_long_enough && pairs.enumerate().all(begins)
+    }
+
+    /// The disks on which it lies.
+    pub fn disks(&self) -> BTreeSet<PvName> {
+        let of = |line: &Line| match &line.target {
+            Target::Linear { pv, .. } => vec![*pv],
+            Target::Striped { members, .. } => members.iter().map(|(pv, _)| *pv).collect(),
+            Target::Missing => Vec::new(),
+        };
+        self.lines.iter().flat_map(of).collect()
+    }
 }
 
 /// A run of a volume's bytes.
@@ -176,6 +201,31 @@ mod tests {
         let store = store_table(&group, volume, store).expect("complete");
         assert_eq!(store.lines[0].to_string(), "0 20971520 linear pv0 126877696");
         assert_eq!(group.lv("fast").expect("golden").stores().count(), 0);
+    }
+
+    #[test]
+    fn a_table_begins_with_what_it_was_before_it_grew_and_with_nothing_else() {
+        let group = group(false);
+        let now = |name: &str| table(&group, group.lv(name).expect("golden"), Parts::All).expect("complete");
+        let (whole, other) = (now("vm1"), now("fast"));
+        assert!(whole.begins_with(&whole) && !whole.begins_with(&other) && !other.begins_with(&whole));
+        let mut shorter = whole.clone();
+        shorter.lines[1].length -= 4096;
+        assert!(whole.begins_with(&shorter) && !shorter.begins_with(&whole));
+        shorter.lines.pop();
+        assert!(whole.begins_with(&shorter) && !shorter.begins_with(&whole));
+        shorter.lines[0].length -= 4096;
+        assert!(whole.begins_with(&shorter), "the first line may have grown, too, while it was the last one");
+        let mut gap = whole.clone();
+        gap.lines[0].length -= 4096;
+        assert!(!whole.begins_with(&gap), "a line that is not the last one is as long as before");
+        let mut moved = whole.clone();
+        moved.lines[1].target = Target::Linear { pv: PvName(1), offset: 0 };
+        assert!(!whole.begins_with(&moved) && !moved.begins_with(&whole));
+        let protected = Table { read_only: true, ..whole.clone() };
+        assert!(!whole.begins_with(&protected));
+        assert_eq!(whole.disks().into_iter().collect::<Vec<_>>(), [PvName(0), PvName(1)]);
+        assert_eq!(other.disks().len(), 2);
     }
 
     #[test]

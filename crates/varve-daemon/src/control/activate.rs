@@ -8,8 +8,6 @@ use crate::failures;
 use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_os::{ShardContext, ShardHandle};
@@ -111,6 +109,9 @@ impl Control {
             if let Some(trouble) = &known.trouble {
                 return Err(Failure::new(Code::GroupIncomplete, trouble.clone()).help("varve vg list"));
             }
+            if known.is_undecided(volume) {
+                return Err(known.undecided_failure()); // E1 of `reconcile.rs`.
+            }
             let (table, stores) = tables(&known.group, volume)?;
             let (control, policy) = (self.shards[0].clone(), volume.store_policy.unwrap_or_default());
             let (is_pool, disks) = (volume.is_pool(), self.disk_files(known));
@@ -121,22 +122,20 @@ impl Control {
 
     /// The group's disks as files that every shard can use.
     pub(super) fn disk_files(&self, known: &KnownGroup) -> Disks {
-        let disks = self.disks.borrow();
-        let entries = known.group.physical_volumes().iter().filter_map(|disk| {
-            let path = known.paths.get(&disk.id)?;
-            Some((disk.name, Arc::clone(&disks.get(Path::new(path))?.file)))
-        });
-        entries.collect()
+        self.files_of(known, &known.group)
     }
 
-    /// The shard with the fewest volumes, from now on the volume's home.
+    /// The shard with the fewest volumes, from now on the volume's home; that on which it was before, if it was.
     fn place(&self, group: Uuid, volume: Uuid) -> ShardHandle {
         let mut groups = self.groups.borrow_mut();
         let load = |shard: &&ShardHandle| {
             let homes = groups.values().flat_map(|known| known.homes.values());
             homes.filter(|home| home.shard.index() == shard.index()).count()
         };
-        let shard = self.shards.iter().min_by_key(load).expect("there is at least one shard").clone();
+        let before = groups.get(&group).and_then(|known| known.homes.get(&volume));
+        let before = before.map(|home| home.shard.clone());
+        let emptiest = || self.shards.iter().min_by_key(load).expect("there is at least one shard").clone();
+        let shard = before.unwrap_or_else(emptiest);
         if let Some(known) = groups.get_mut(&group) {
             let starting = Failure::new(Code::VolumeUnusable, "the volume is being activated");
             known.homes.insert(volume, Home { shard: shard.clone(), unusable: Some(starting) });

@@ -54,9 +54,11 @@ impl Commits<'_> {
         let words = plan.after.entry().change.clone();
         let open = control.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
         let unusable =
-            || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve vg list");
+            || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve pv scan");
         let mut open = open.ok_or_else(unusable)?;
-        if !open.is_settled() {
+        // E2 of `reconcile.rs`.
+        let is_draining = control.with_group(group, |known| known.is_draining).unwrap_or_default();
+        if !open.is_settled() || is_draining {
             let refused = unusable();
             control.put_open(group, open);
             return Err(refused);
@@ -65,11 +67,17 @@ impl Commits<'_> {
         let applied = open.apply(plan, joining).await;
         let (name, after) = (open.group().name().to_owned(), open.group().usage());
         control.put_open(group, open);
-        applied.map_err(|error| failures::commit(&error))?;
+        if let Err(error) = applied {
+            control.fence_group(group).await;
+            return Err(failures::commit(&error));
+        }
         control.event(&name, &words);
         if let Some(percent) = level_reached(before, after) {
             let free = format_size(after.free);
             control.warn(&name, &format!("{percent} % of the group are taken, {free} are free"));
+        }
+        if after.free > before.free {
+            control.fence_group(group).await; // Before anybody is given what was freed.
         }
         if control.rations(group) != rations {
             control.ration_soon(group);

@@ -20,12 +20,19 @@ use varve_vg::names::{VolumeName, parse_group};
 use varve_vg::size::parse_size;
 use varve_vg::{Change, Group, Note, OpenGroup, RefusedGroup, plan_group};
 
+/// Why a group is not changed after a commit that failed half way.
+const UNDECIDED: &str = "a change reached only some of its disks; varve pv scan finds out whether it counts";
+
 /// A group that is known.
 pub(super) struct KnownGroup {
     /// What was last committed.
     pub(super) group: Group,
     /// The group with its disks; away while it is being changed.
     pub(super) open: Option<OpenGroup>,
+    /// What may count instead, since a change reached some disks only.
+    pub(super) undecided: Option<Group>,
+    /// Whether volumes of it that were taken out of use may have requests under way.
+    pub(super) is_draining: bool,
     /// Why it is not changed any more, if so.
     pub(super) trouble: Option<String>,
     /// Where its disks are, by identity.
@@ -56,6 +63,8 @@ impl KnownGroup {
         let mut known = Self {
             group: open.group().clone(),
             open: None,
+            undecided: None,
+            is_draining: false,
             trouble,
             paths: BTreeMap::new(),
             stale: Vec::new(),
@@ -71,6 +80,7 @@ impl KnownGroup {
     /// Learns the present state of `open`, and keeps it.
     pub(super) fn learn(&mut self, open: OpenGroup) {
         self.group = open.group().clone();
+        self.undecided = open.undecided().cloned();
         let disks = self.group.physical_volumes().iter();
         let place = |id: Uuid| open.path(id).map(|path| (id, path.to_owned()));
         self.paths = disks.filter_map(|disk| place(disk.id)).collect();
@@ -386,6 +396,7 @@ impl Control {
         let missing = known.missing();
         let (state, reason) = match (&known.trouble, missing.is_empty()) {
             (Some(trouble), _) => (GroupState::Damaged, Some(trouble.clone())),
+            _ if known.undecided.is_some() => (GroupState::Undecided, Some(UNDECIDED.to_owned())),
             (None, false) => {
                 let adrift = known.adrift_in_words().map(|words| format!("; {words}"));
                 let missing = format!("missing: {}{}", missing.join(", "), adrift.unwrap_or_default());

@@ -47,7 +47,7 @@ impl Control {
         let gone: Vec<Uuid> = all.filter(|volume| !has(&planned.after, *volume)).collect();
         commits.commit(id, planned, Vec::new()).await?;
         drop(commits);
-        self.forget_lost_homes(id);
+        self.reconcile(id).await; // What lay on them in part may be served still.
         if self.forget_flattening(|target| gone.contains(&target.store)) {
             self.save_or_warn().await;
         }

@@ -28,6 +28,7 @@ mod policy;
 mod pool_check;
 mod pools;
 mod ration;
+mod reconcile;
 mod removal;
 mod rescan;
 mod rollback;

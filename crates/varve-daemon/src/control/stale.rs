@@ -59,7 +59,9 @@ impl Control {
             }
         }
         self.put_open(group, open);
+        self.fence_group(group).await;
         drop(commits);
+        self.reconcile(group).await;
         taken?;
         self.event(&name, &stamp.change);
         self.activate_group(group).await;

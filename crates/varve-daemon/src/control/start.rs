@@ -71,11 +71,14 @@ impl Control {
         self.refused.replace(survey.refused);
         let mut found = Vec::new();
         for open in survey.groups {
-            found.push(open.group().id());
+            let id = open.group().id();
             self.take_group(open).await;
+            self.fence_group(id).await;
+            found.push(id);
         }
         drop(commits);
         for group in found {
+            self.reconcile(group).await;
             self.activate_group(group).await;
         }
     }

@@ -11,7 +11,8 @@ use varve_api::{
     Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PolicyWords, PoolChange, PoolCreate, Remove,
     SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
 };
-use varve_block::{Durability, KIB, MIB};
+use std::cell::Cell;
+use varve_block::{Durability, IoError, KIB, MIB};
 use varve_os::{Shards, ShardsConfig};
 use varve_vg::names::VolumeName;
 
@@ -22,13 +23,13 @@ fn with_control<W>(work: W)
 where
     W: AsyncFnOnce(Rc<Control>) + Send + 'static,
 {
-    with_control_on(Cache::Buffered, work);
+    with_disks(1, "600M", Cache::Buffered, async |control, _| work(control).await);
 }
 
-/// Like [`with_control`], with the disk used as `cache` says.
-fn with_control_on<W>(cache: Cache, work: W)
+/// Runs `work` beside a control with the group `data` on so many disks, whose paths it is told, too.
+fn with_disks<W>(count: usize, size: &str, cache: Cache, work: W)
 where
-    W: AsyncFnOnce(Rc<Control>) + Send + 'static,
+    W: AsyncFnOnce(Rc<Control>, Vec<String>) + Send + 'static,
 {
     let folder = tempfile::tempdir().expect("a folder");
     let place = |name: &str| folder.path().join(name);
@@ -44,7 +45,8 @@ where
         log_filter: None,
     };
     std::fs::create_dir(&config.state).expect("a folder");
-    let disks = vec![place("disk").display().to_string()];
+    let path = |number: usize| place(&format!("disk{number}")).display().to_string();
+    let (disks, size): (Vec<String>, _) = ((0..count).map(path).collect(), size.to_owned());
     let shards = Shards::start(&ShardsConfig { count: 2, ..ShardsConfig::default() }).expect("shards");
     let handles: Vec<ShardHandle> = (0..shards.count()).map(|index| shards.handle(index)).collect();
     let is_ring = shards.is_ring();
@@ -53,15 +55,64 @@ where
         let handle = started.expect("it starts");
         let control = current().expect("it runs");
         let label =
-            PhysicalVolumeCreate { paths: disks.clone(), size: Some("600M".into()), ..Default::default() };
+            PhysicalVolumeCreate { paths: disks.clone(), size: Some(size), ..Default::default() };
         control.create_disks(label).await.expect("a disk");
-        let group = GroupCreate { name: "data".into(), paths: disks, ..Default::default() };
+        let group = GroupCreate { name: "data".into(), paths: disks.clone(), ..Default::default() };
         control.create_group(group).await.expect("a group");
-        work(control).await;
+        work(control, disks).await;
         handle.stop().await;
     });
     done.expect("no shard broke down");
     shards.stop();
+}
+
+/// Lets the disk at `path` take no writes, or take them again; reads go on. Even who has it open is refused.
+fn set_refusing(path: &str, is_refusing: bool) {
+    let flag = if is_refusing { "+i" } else { "-i" };
+    let done = std::process::Command::new("chattr").arg(flag).arg(path).status().expect("chattr is there");
+    assert!(done.success(), "the file system of the test's folder knows the attribute, and the test may set it");
+}
+
+/// Whether `block` can be written to `volume` at `at`.
+async fn write_block(control: &Control, volume: &str, at: u64, byte: u8) -> Result<(), IoError> {
+    let located = control.find_any_volume(&name(volume)).expect("it is there");
+    let id = located.volume.id;
+    let written = located.home.run(async move |context: ShardContext| {
+        let device = family::device(id, None).ok_or(IoError::Gone)?;
+        let data = context.arena().copy(&[byte; 4096]);
+        device.write(at, data, Durability::Durable).await.map(drop)
+    });
+    written.await.expect("a shard")
+}
+
+/// The bytes of a whole volume.
+async fn content(control: &Control, volume: &str) -> Vec<u8> {
+    let located = control.find_volume(&name(volume)).expect("it is there");
+    let id = located.volume.id;
+    let read = located.home.run(async move |context: ShardContext| {
+        let device = family::device(id, None).expect("it is served");
+        let mut bytes = Vec::new();
+        for (_, piece) in device.shape().extent().pieces(MIB) {
+            let length = usize::try_from(piece.length).expect("at most a MiB");
+            let read = device.read(piece.offset, context.arena().take(length)).await.expect("no faults");
+            bytes.extend_from_slice(&read);
+        }
+        bytes
+    });
+    read.await.expect("a shard")
+}
+
+async fn state_of(control: &Control, volume: &str) -> VolumeState {
+    control.show_volume(volume).await.expect("it is there").state
+}
+
+async fn make_linear(control: &Control, name: &str, size: &str) {
+    let request = VolumeCreate { name: name.into(), size: size.into(), ..Default::default() };
+    control.create_volume(request).await.expect("there is space");
+}
+
+async fn scan(control: &Control) {
+    control.scan_disks(varve_api::PhysicalVolumeScan::default()).await.expect("nothing is wrong now");
 }
 
 async fn make_pool(control: &Control, name: &str) {
@@ -223,5 +274,153 @@ fn the_check_of_a_pool_ends_when_that_is_let_go_of_though_it_is_opened_again() {
         });
         assert_eq!(ends.await.expect("a shard"), Err(Code::JobCancelled));
         assert_eq!(control.show_pool("data/p").await.map(|pool| pool.snapshots), Ok(1));
+    });
+}
+
+#[test]
+fn a_store_that_was_given_back_is_written_no_more() {
+    with_disks(1, "600M", Cache::Direct, async |control, _| {
+        make_linear(&control, "data/a", "200M").await;
+        let (names, mode) = (vec!["data/a@one".into()], Some(SnapshotMode::Independent));
+        let request =
+            SnapshotCreate { names, mode, chunk_size: Some("4K".into()), ..Default::default() };
+        control.create_snapshots(request).await.expect("there is space");
+        let located = control.find_volume(&name("data/a")).expect("it is there");
+        let id = located.volume.id;
+        let store = located.volume.stores().next().expect("it has a store").id;
+        control.ration(located.group).await;
+        let order = located.home.run(async move |context: ShardContext| {
+            let device = family::device(id, None).expect("it is active");
+            let data = context.arena().take_zeroed(4096).freeze();
+            let writes = (0..12000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
+            assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
+            let family = here().family(id).expect("it is active");
+            let open = family.open(store).expect("it has a store");
+            let one = open.store.list().remove(0).id;
+            open.store.begin_removal(one).await.expect("it is there");
+            let dirty = || open.store.cache_use().dirty;
+            let (before, at_removal) = (dirty(), Cell::new(0));
+            let share = vec![(id, Share { cache_bytes: 4096, ..Share::default() })];
+            let removal = async {
+                family.remove_store(store).await.expect("it is empty");
+                at_removal.set(dirty());
+            };
+            join(metadata::give(share), removal).await;
+            (before, at_removal.get(), dirty())
+        });
+        let (before, at_removal, after) = order.await.expect("a shard");
+        assert!(before > 100, "there is something to write: {before}");
+        assert_eq!(at_removal, after, "nothing is written to a store after it was given back");
+    });
+}
+
+#[test]
+fn a_volume_whose_reduction_reached_some_disks_is_out_of_use_until_a_scan() {
+    with_disks(2, "64M", Cache::Direct, async |control, disks| {
+        make_linear(&control, "data/v", "40M").await;
+        make_linear(&control, "data/u", "8M").await;
+        write_block(&control, "data/v", 0, 7).await.expect("it is served");
+        set_refusing(&disks[1], true);
+        let resize = varve_api::Resize { size: "8M".into(), ..Default::default() };
+        let reduced = control.reduce_volume("data/v", resize).await;
+        assert_eq!(reduced.map_err(|failure| failure.code), Err(Code::MediumFailed));
+        // E1: two versions may count, and they differ in what they say of one volume.
+        let shown = control.show_volume("data/v").await.expect("it is there");
+        assert_eq!(shown.state, VolumeState::Unusable);
+        assert!(shown.reason.is_some_and(|reason| reason.contains("only some of the group's disks")));
+        assert_eq!(write_block(&control, "data/v", 30 * MIB, 0x55).await, Err(IoError::Gone));
+        assert_eq!(state_of(&control, "data/u").await, VolumeState::Active);
+        let shown = control.show_group("data").await.expect("it is there");
+        assert_eq!(shown.state, varve_api::GroupState::Undecided);
+        assert!(shown.reason.is_some_and(|reason| reason.contains("varve pv scan")));
+        // As long as the disk refuses nothing changes.
+        let request = VolumeCreate { name: "data/w".into(), size: "4M".into(), ..Default::default() };
+        assert!(control.create_volume(request.clone()).await.is_err(), "nothing is given to anybody");
+        set_refusing(&disks[1], false);
+        scan(&control).await;
+        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(varve_api::GroupState::Ok));
+        let shown = control.show_volume("data/v").await.expect("it is there");
+        assert_eq!((shown.size, shown.state), (8 * MIB, VolumeState::Active), "the newer version counts");
+        assert_eq!(content(&control, "data/v").await[..4096], [7; 4096]);
+        let request = VolumeCreate { size: "100%FREE".into(), ..request };
+        control.create_volume(request).await.expect("there is space");
+        assert_eq!(content(&control, "data/v").await.len() as u64, 8 * MIB, "served is what the group says");
+        write_block(&control, "data/v", 8 * MIB - 4096, 0x66).await.expect("it is served");
+        assert!(!content(&control, "data/w").await.contains(&0x66), "no extent is served twice");
+    });
+}
+
+#[test]
+fn a_volume_whose_removal_reached_some_disks_is_out_of_use_and_goes_with_a_scan() {
+    with_disks(2, "64M", Cache::Direct, async |control, disks| {
+        make_linear(&control, "data/v", "40M").await;
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        let (id, home) = (located.volume.id, located.home);
+        set_refusing(&disks[1], true);
+        assert!(control.remove_volume("data/v", Remove::default()).await.is_err(), "the commit failed");
+        set_refusing(&disks[1], false);
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Unusable);
+        assert_eq!(write_block(&control, "data/v", 0, 0x55).await, Err(IoError::Gone));
+        scan(&control).await;
+        let shown = control.show_volume("data/v").await.map_err(|failure| failure.code);
+        assert_eq!(shown.map(|shown| shown.size), Err(Code::VolumeNotFound), "the newer version counts");
+        let is_served = home.run(async move |_: ShardContext| family::device(id, None).is_some());
+        assert_eq!(is_served.await, Ok(false));
+    });
+}
+
+#[test]
+fn who_holds_a_device_of_a_volume_that_went_out_of_use_reaches_it_again_and_no_byte_meanwhile() {
+    with_disks(2, "64M", Cache::Direct, async |control, disks| {
+        make_linear(&control, "data/v", "40M").await;
+        let located = control.find_volume(&name("data/v")).expect("it is there");
+        let (id, home) = (located.volume.id, located.home);
+        let (keep, kept) = futures_channel::mpsc::unbounded::<u64>();
+        let (answer, mut answers) = futures_channel::mpsc::unbounded();
+        let holder = home.run(async move |context: ShardContext| {
+            use futures_util::StreamExt;
+            let (device, mut kept) = (family::device(id, None).expect("it is served"), kept);
+            while let Some(at) = kept.next().await {
+                let written = device.write(at, context.arena().copy(&[9; 4096]), Durability::Durable).await;
+                let _ = answer.unbounded_send(written.map(drop));
+            }
+        });
+        let mut write = async |at: u64| {
+            use futures_util::StreamExt;
+            keep.unbounded_send(at).expect("it is held");
+            answers.next().await.expect("an answer")
+        };
+        let work = async {
+            assert_eq!(write(30 * MIB).await, Ok(()));
+            set_refusing(&disks[1], true);
+            let resize = varve_api::Resize { size: "8M".into(), ..Default::default() };
+            assert!(control.reduce_volume("data/v", resize).await.is_err(), "the commit failed");
+            set_refusing(&disks[1], false);
+            assert_eq!(write(4096).await, Err(IoError::Gone));
+            scan(&control).await;
+            assert_eq!(write(4096).await, Ok(()), "it is led to what the group says now");
+            assert_eq!(write(30 * MIB).await, Err(IoError::Gone), "this lies beyond its end now");
+            assert_eq!(content(&control, "data/v").await[4096..8192], [9; 4096]);
+            drop(write);
+            keep.close_channel();
+        };
+        join(work, holder).await.1.expect("a shard");
+    });
+}
+
+#[test]
+fn a_volume_whose_extension_reached_some_disks_is_served_all_the_time() {
+    with_disks(2, "64M", Cache::Direct, async |control, disks| {
+        make_linear(&control, "data/v", "8M").await;
+        set_refusing(&disks[1], true);
+        let resize = varve_api::Resize { size: "+8M".into(), ..Default::default() };
+        assert!(control.extend_volume("data/v", resize).await.is_err(), "the commit failed");
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active, "both versions give it what it has");
+        write_block(&control, "data/v", 8 * MIB - 4096, 3).await.expect("it is served");
+        set_refusing(&disks[1], false);
+        scan(&control).await;
+        assert_eq!(content(&control, "data/v").await.len() as u64, 16 * MIB, "the newer version counts");
+        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active);
+        write_block(&control, "data/v", 16 * MIB - 4096, 4).await.expect("all of it is served");
     });
 }

@@ -277,20 +277,10 @@ impl Control {
     ) -> Result<Changed<ShownVolume>, Failure> {
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        self.resize(located).await?;
-        self.resize_exports(name, located).await;
+        self.reconcile(located.group).await;
+        self.activate_group(located.group).await;
+        self.resize_exports(name, &self.find_volume(name)?).await;
         self.show_volume(&name.to_string()).await.map(Changed::Done)
-    }
-
-    /// Leads a volume to its new table.
-    async fn resize(&self, located: &Located) -> Result<(), Failure> {
-        let recipe = self.recipe(located.group, &self.refreshed(located)?)?;
-        let volume = located.volume.id;
-        let resized = located.home.run(async move |_: ShardContext| match here().family(volume) {
-            Some(family) => family.resize(&recipe.table, &recipe.disks).await,
-            None => Ok(()),
-        });
-        resized.await.map_err(failures::gone)?
     }
 
     /// Refuses a change that a volume with snapshots cannot bear.

@@ -17,6 +17,7 @@
 use super::here;
 use super::metadata::Share;
 use super::open_store::{OpenStore, StoreFacts};
+use super::reconcile::{Gate, Lies};
 use super::thin::{self, Thin, ThinFacts};
 use super::traffic::{Counters, counted};
 use crate::failures;
@@ -85,9 +86,13 @@ pub(crate) struct Family {
     control: ShardHandle,
     policy: Cell<StorePolicy>,
     pub(super) share: Cell<Share>,
-    top: Switch,
+    pub(super) top: Switch,
     /// Held alone while a rollback begins (F4).
     pub(super) shown: Shown,
+    /// Below its stores and its base, unless it is a thin volume.
+    pub(super) gate: Gate,
+    /// Where its base lies, unless it is a thin volume.
+    pub(super) lies: RefCell<Option<Lies>>,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
     /// Devices of snapshots in use, by their stores and numbers (F1).
@@ -107,10 +112,12 @@ pub(crate) struct FamilyFacts {
 
 /// Takes a volume into use on this shard.
 pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
+    super::reconcile::retire(recipe.id).await; // What is there cannot be used.
     if recipe.is_pool {
         return thin::activate(context, recipe).await;
     }
-    let base = device_of(context, &recipe.table, &recipe.disks)?;
+    let gate = Gate::default();
+    let base = gate.guard(device_of(context, &recipe.table, &recipe.disks)?);
     let family = Rc::new(Family {
         id: recipe.id,
         context: context.clone(),
@@ -118,8 +125,10 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
         control: recipe.control.clone(),
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
-        top: Switch::new(base.clone()),
+        top: top(recipe.id, &base),
         shown: Shown::default(),
+        gate,
+        lies: RefCell::new(Some(Lies::at(&recipe.table, &recipe.disks))),
         base: RefCell::new(base),
         stores: RefCell::default(),
         views: RefCell::default(),
@@ -137,7 +146,12 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
     Ok(())
 }
 
-/// Lets go of a volume; everything that was acknowledged is durable afterwards.
+/// The switch at the top of a volume: the one to which doors lead already, if it was in use before.
+fn top(volume: Uuid, base: &Device) -> Switch {
+    here().retired.borrow_mut().remove(&volume).unwrap_or_else(|| Switch::new(base.clone()))
+}
+
+/// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
 pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
     let pool = here().pools.borrow_mut().remove(&volume);
     if let Some(pool) = pool {
@@ -148,6 +162,7 @@ pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
         Some(family) => {
             let flushed = family.flush().await;
             family.close().await;
+            family.gate.close();
             flushed.map_err(|error| failures::io("the last flush", error))
         }
         None => Ok(()),
@@ -233,8 +248,10 @@ impl Family {
             control: control.clone(),
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
-            top: Switch::new(base.clone()),
+            top: top(id, &base),
             shown: Shown::default(),
+            gate: Gate::default(),
+            lies: RefCell::default(),
             base: RefCell::new(base),
             stores: RefCell::default(),
             views: RefCell::default(),
@@ -312,7 +329,7 @@ impl Family {
     async fn open_store(&self, recipe: &StoreRecipe, disks: &Disks) -> Result<(), Failure> {
         let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
         assert!(!dependent || recipe.kind == StoreKind::Independent, "F3");
-        let device = device_of(&self.context, &recipe.table, disks)?;
+        let device = self.gate.guard(device_of(&self.context, &recipe.table, disks)?);
         let (arena, clock) = (self.context.arena(), self.context.clock());
         let base = self.base.borrow().clone();
         let opened = SnapshotStore::open(base, device, arena, clock, self.share.get().store_options()).await;
@@ -325,7 +342,9 @@ impl Family {
             given = Some(share);
         }
         let owner = (self.id, self.control.clone());
-        let open = OpenStore::new(recipe.id, recipe.kind, store, owner, &self.context, self.policy.get());
+        let lies = Lies::at(&recipe.table, disks);
+        let what = (recipe.id, recipe.kind, lies);
+        let open = OpenStore::new(what, store, owner, &self.context, self.policy.get());
         let mut stores = self.stores.borrow_mut();
         match recipe.kind {
             StoreKind::Dependent => stores.insert(0, open),
@@ -348,8 +367,8 @@ impl Family {
     }
 
     /// Ends what works in the background.
-    async fn close(&self) {
-        let stores = self.stores.borrow().clone();
+    pub(super) async fn close(&self) {
+        let stores = self.stores.take();
         for open in stores {
             open.close().await;
         }
@@ -376,9 +395,10 @@ impl Family {
         if !open.store.list().is_empty() {
             return Err(Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots"));
         }
-        open.close().await;
         self.views.borrow_mut().retain(|(store, _), _| *store != id);
+        // First, so that nobody begins to work on it while it is waited for those who do.
         self.stores.borrow_mut().retain(|open| open.id != id);
+        open.close().await;
         suspended.replace(self.below()?);
         Ok(())
     }
@@ -386,20 +406,22 @@ impl Family {
     /// A store lies where `table` says now, which is more than before. Nothing happens if there is no such store.
     pub(crate) fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
-        let device = device_of(&self.context, table, disks)?;
+        let device = self.gate.guard(device_of(&self.context, table, disks)?);
         open.store.grown(device).map_err(|error| failures::store("", &error))?;
+        open.lies.replace(Lies::at(table, disks));
         open.group_has_space();
         Ok(())
     }
 
     /// The volume lies where `table` says now.
     pub(crate) async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let base = device_of(&self.context, table, disks)?;
+        let base = self.gate.guard(device_of(&self.context, table, disks)?);
         let suspended = self.top.suspend().await;
         for open in self.stores.borrow().iter() {
             open.store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;
         }
         self.base.replace(base);
+        self.lies.replace(Some(Lies::at(table, disks)));
         suspended.replace(self.below()?);
         Ok(())
     }

@@ -92,10 +92,12 @@ impl Family {
         if self.share.replace(share) == share {
             return;
         }
-        let stores: Vec<Rc<SnapshotStore>> =
-            self.stores.borrow().iter().map(|open| Rc::clone(&open.store)).collect();
+        let stores: Vec<Uuid> = self.stores.borrow().iter().map(|open| open.id).collect();
         for store in stores {
-            self.share.get().give(&store).await; // Meanwhile it may have become another one.
+            // One that was given back meanwhile is not written any more; others are not given back meanwhile.
+            let Some(open) = self.open(store) else { continue };
+            let _guest = open.enter();
+            self.share.get().give(&open.store).await; // Meanwhile it may have become another one.
         }
     }
 

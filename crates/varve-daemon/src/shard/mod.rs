@@ -15,6 +15,7 @@ pub(crate) mod open_pool;
 pub(crate) mod open_store;
 pub(crate) mod origins;
 mod patient;
+pub(crate) mod reconcile;
 pub(crate) mod states;
 pub(crate) mod thin;
 pub(crate) mod traffic;
@@ -27,6 +28,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
+use varve_block::Switch;
 
 /// The shard's own things.
 #[derive(Default)]
@@ -35,6 +37,9 @@ pub(crate) struct Here {
     pub(crate) families: RefCell<BTreeMap<Uuid, Rc<Family>>>,
     /// Thin pools, by identity.
     pub(crate) pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
+    /// The tops of volumes that were taken out of use while doors lead to them: who takes such a volume into use again
+    /// takes its top, too.
+    pub(crate) retired: RefCell<BTreeMap<Uuid, Switch>>,
     /// Listening NBD sockets, by address.
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
 }

@@ -7,9 +7,11 @@ use super::background::{Background, Dose};
 use super::crowd::Guest;
 use super::family::{Disks, device_of};
 use super::growth::{Growth, Vessel, Words};
+use super::reconcile::{Gate, Lies};
 use super::thin::store_error;
 use crate::failures;
 use futures_util::future::LocalBoxFuture;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -32,6 +34,10 @@ pub(crate) struct OpenPool {
     pub(crate) id: Uuid,
     /// The pool itself.
     pub(crate) pool: Rc<Pool>,
+    /// Below it.
+    pub(super) gate: Gate,
+    /// Where it lies.
+    pub(super) lies: RefCell<Lies>,
     growth: Rc<Growth<Pool>>,
     context: ShardContext,
     background: Background,
@@ -59,6 +65,7 @@ impl OpenPool {
     pub(super) fn new(
         id: Uuid,
         pool: Rc<Pool>,
+        place: (Gate, Lies),
         control: ShardHandle,
         context: &ShardContext,
         policy: StorePolicy,
@@ -68,6 +75,8 @@ impl OpenPool {
         let open = Rc::new(Self {
             id,
             pool,
+            gate: place.0,
+            lies: RefCell::new(place.1),
             growth,
             context: context.clone(),
             background: Background::new(context),
@@ -130,8 +139,9 @@ impl OpenPool {
 
     /// It lies where `table` says now, which is more than before.
     pub(crate) fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let device = device_of(&self.context, table, disks)?;
+        let device = self.gate.guard(device_of(&self.context, table, disks)?);
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
+        self.lies.replace(Lies::at(table, disks));
         self.growth.group_has_space();
         self.sweep();
         Ok(())

@@ -4,10 +4,12 @@
 //! How a store grows is in `growth.rs`, how doses are taken in `background.rs`.
 
 use super::background::{Background, Dose};
+use super::crowd::Guest;
 use super::growth::{Growth, Vessel, Words};
+use super::reconcile::Lies;
 use crate::control;
 use futures_util::future::LocalBoxFuture;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -26,6 +28,8 @@ pub(crate) struct OpenStore {
     pub(crate) kind: StoreKind,
     /// The store itself.
     pub(crate) store: Rc<SnapshotStore>,
+    /// Where it lies.
+    pub(super) lies: RefCell<Lies>,
     volume: Uuid,
     control: ShardHandle,
     growth: Rc<Growth<SnapshotStore>>,
@@ -48,19 +52,19 @@ pub(crate) struct StoreFacts {
 impl OpenStore {
     /// `store`, which belongs to `volume`, kept from now on.
     pub(super) fn new(
-        id: Uuid,
-        kind: StoreKind,
+        what: (Uuid, StoreKind, Lies),
         store: Rc<SnapshotStore>,
         owner: (Uuid, ShardHandle),
         context: &ShardContext,
         policy: StorePolicy,
     ) -> Rc<Self> {
-        let (volume, control) = owner;
+        let ((id, kind, lies), (volume, control)) = (what, owner);
         let growth = Growth::new(Rc::clone(&store), volume, id, control.clone(), context, policy);
         let open = Rc::new(Self {
             id,
             kind,
             store,
+            lies: RefCell::new(lies),
             volume,
             control,
             growth,
@@ -73,6 +77,11 @@ impl OpenStore {
             open.sweep_on();
         }
         open
+    }
+
+    /// Keeps the store from being let go of while somebody works on it.
+    pub(super) fn enter(&self) -> Guest {
+        self.background.enter()
     }
 
     /// Works no more; lets go of the store as soon as nobody else holds it.

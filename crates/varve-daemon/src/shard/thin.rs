@@ -12,6 +12,7 @@ use super::family::{Family, Recipe, device_of};
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
 use super::origins::{self, Below};
+use super::reconcile::{Gate, Lies};
 use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
@@ -86,14 +87,16 @@ pub(crate) async fn format(
 
 /// Takes a pool and its volumes into use on this shard.
 pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
-    let device = device_of(context, &recipe.table, &recipe.disks)?;
+    let gate = Gate::default();
+    let device = gate.guard(device_of(context, &recipe.table, &recipe.disks)?);
     let opened = Pool::open(device, context.arena(), context.clock(), recipe.share.pool_options()).await;
     let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
     if pool.id() != recipe.id {
         let message = "another pool lies where this one should be";
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve vg history VG"));
     }
-    let open = OpenPool::new(recipe.id, pool, recipe.control.clone(), context, recipe.policy);
+    let place = (gate, Lies::at(&recipe.table, &recipe.disks));
+    let open = OpenPool::new(recipe.id, pool, place, recipe.control.clone(), context, recipe.policy);
     here().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
     // Some are adrift until what they lie over is there (N3).
     for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
@@ -147,16 +150,18 @@ pub(super) async fn serve(
     }
 }
 
+/// The volumes of a pool, which are served no more.
+pub(super) fn members(open: &OpenPool) -> Vec<Rc<Family>> {
+    let here = here();
+    let mut families = here.families.borrow_mut();
+    let own = |family: &Rc<Family>| family.thin.as_ref().is_some_and(|thin| thin.open.id == open.id);
+    families.extract_if(.., |_, family| own(family)).map(|(_, family)| family).collect()
+}
+
 /// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
 pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
-    let members: Vec<Rc<Family>> = {
-        let here = here();
-        let mut families = here.families.borrow_mut();
-        let own = |family: &Rc<Family>| family.thin.as_ref().is_some_and(|thin| thin.open.id == open.id);
-        families.extract_if(.., |_, family| own(family)).map(|(_, family)| family).collect()
-    };
     let mut outcome = Ok(());
-    for family in members {
+    for family in members(open) {
         let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }
@@ -167,6 +172,7 @@ pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
         other => other,
     };
     open.pool.let_go_of_origins();
+    open.gate.close();
     outcome.and(settled.map_err(|error| failures::pool("the last commit", &error)))
 }
 

@@ -180,7 +180,7 @@ impl CommitError {
                 )
             }
             Self::Disks { .. } | Self::Broken { .. } => {
-                "look at the disks, then `varve pv scan PATH…`".into()
+                "look at the disks, then `varve pv scan`, which finds out whether the change counts".into()
             }
             Self::PlanOutdated { .. } => "try again".into(),
         }

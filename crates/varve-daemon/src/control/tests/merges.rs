@@ -16,7 +16,7 @@ async fn write(context: &ShardContext, device: &Device, byte: u8) {
 
 #[test]
 fn a_rollback_begins_before_or_after_a_write_smaller_than_a_block_not_within() {
-    with_control_on(Cache::Direct, async |control| {
+    with_disks(1, "600M", Cache::Direct, async |control, _| {
         make_volume(&control, "data/a", None, None).await;
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let (id, home) = (located.volume.id, located.home);
