@@ -1,13 +1,15 @@
 """Writes numbered blocks until the server dies, then says whether what it acknowledged is still there.
 
-torture.py write SOCKET EXPORT STATE SEED   until the connection breaks or SECONDS (argument 6) pass
-torture.py verify SOCKET EXPORT STATE       every block holds a version that the rules allow; exit 1 otherwise
+torture.py write SOCKET EXPORT STATE SEED   until a request fails, the connection breaks, SECONDS (argument 6) pass or SIGTERM
+torture.py verify SOCKET EXPORT STATE [errors]   every block holds a version that the rules allow; exit 1 otherwise; with
+                                            `errors` a read may fail instead, and nothing is settled by what is read
 
 Rule: a block may hold the version that the last acknowledged flush covered, or any later one that was sent.
 """
 
 import json
 import random
+import signal
 import struct
 import sys
 import time
@@ -38,6 +40,10 @@ def version_of(block, data):
     return seen
 
 
+def stop(*_):
+    raise ConnectionAbortedError("told to stop")
+
+
 def load(path):
     try:
         with open(path, encoding="ascii") as file:
@@ -55,6 +61,7 @@ def write(path, export, state_path, seed, seconds):
     flying, flushing = {}, None
     acknowledged = {}
     end = time.time() + seconds
+    signal.signal(signal.SIGTERM, stop)
     try:
         while time.time() < end or flying:
             while len(flying) < DEPTH and time.time() < end:
@@ -85,8 +92,12 @@ def write(path, export, state_path, seed, seconds):
                 if done[3]:
                     durable(state, done[1], done[2])
         outcome = "time"
+    except NbdError as refused:
+        # What failed may be there or not, as what was never answered.
+        outcome = f"refused with {refused}"
     except (ConnectionError, OSError) as broken:
         outcome = f"server gone ({broken})"
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with open(state_path, "w", encoding="ascii") as file:
         json.dump(state, file)
     print(f"torture: {outcome}; {sum(len(v) - 1 for v in state.values())} versions open on {len(state)} blocks")
@@ -99,29 +110,33 @@ def durable(state, block, version):
         state[block] = versions[versions.index(version):]
 
 
-def verify(path, export, state_path):
+def verify(path, export, state_path, errors=""):
     state = load(state_path)
     client = Client(path, export)
-    wrong = 0
+    wrong = failed = 0
     for block, versions in sorted(state.items()):
-        seen = version_of(block, client.read(block * BLOCK, BLOCK))
+        try:
+            seen = version_of(block, client.read(block * BLOCK, BLOCK))
+        except NbdError:
+            failed += 1
+            continue
         allowed = {(block, version) if version else (0, 0) for version in versions}
         if not seen <= allowed:
             wrong += 1
             print(f"block {block}: holds {sorted(map(str, seen))[:4]}, allowed {sorted(map(str, allowed))[:6]}")
-        else:
+        elif not errors:
             # What was read after a crash is what is there from now on.
             newest = max(version for _, version in seen)
             state[block] = [newest] if len(seen) == 1 else sorted(version for _, version in seen)
     client.close()
     with open(state_path, "w", encoding="ascii") as file:
         json.dump(state, file)
-    print(f"verify: {len(state)} blocks, {wrong} wrong")
-    return 1 if wrong else 0
+    print(f"verify: {len(state)} blocks, {wrong} wrong, {failed} not read")
+    return 1 if wrong or failed and not errors else 0
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "write":
         write(sys.argv[2], sys.argv[3], sys.argv[4], int(sys.argv[5]), float(sys.argv[6]) if len(sys.argv) > 6 else 1e9)
     else:
-        sys.exit(verify(*sys.argv[2:5]))
+        sys.exit(verify(*sys.argv[2:6]))
