@@ -9,6 +9,7 @@ mod buffer;
 mod clock;
 mod device;
 mod error;
+mod event_limit;
 mod io;
 mod lock;
 mod portal;
@@ -28,6 +29,7 @@ pub use device::{
     Access, Allocation, BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture, StatusRun,
 };
 pub use error::IoError;
+pub use event_limit::EventLimit;
 pub use io::{Durability, Io, Outcome, ZeroOptions};
 pub use lock::{LockMode, RangeGuard, RangeLock, RangeWait};
 pub use portal::{Done, Portal, Submit};
