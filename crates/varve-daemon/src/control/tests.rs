@@ -30,6 +30,8 @@ where
         io: IoMode::Auto,
         cache: Cache::Buffered,
         memory: 64 << 20,
+        connections: 256,
+        client_timeout: std::time::Duration::from_secs(30),
         log: LogForm::Text,
         log_filter: None,
     };

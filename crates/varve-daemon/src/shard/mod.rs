@@ -27,6 +27,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
+use varve_export::nbd::Activity;
 
 /// The shard's own things.
 #[derive(Default)]
@@ -37,6 +38,8 @@ pub(crate) struct Here {
     pub(crate) pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
     /// Listening NBD sockets, by address.
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
+    /// Which of their exports are active.
+    pub(crate) activity: Activity,
 }
 
 thread_local! {
