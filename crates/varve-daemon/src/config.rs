@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use varve_api::Cache;
 
 /// How requests reach the kernel.
@@ -41,8 +42,12 @@ pub struct Config {
     pub io: IoMode,
     /// How disks are reached that are not told otherwise.
     pub cache: Cache,
-    /// Bytes for requests in flight.
+    /// Bytes for requests in flight and for the buffers of those who send them.
     pub memory: usize,
+    /// NBD connections at a time; an export may have half of them.
+    pub connections: usize,
+    /// How long a client that has begun a message may take to go on.
+    pub client_timeout: Duration,
     /// Form of the log on stderr.
     pub log: LogForm,
     /// Which events are logged, in the syntax of `tracing`'s filters; `info` if not given.

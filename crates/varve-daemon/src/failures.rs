@@ -79,6 +79,7 @@ pub(crate) fn fuse(error: &FuseError) -> Failure {
             (Code::VolumeBusy, "unmount the file system on it and detach loop devices: losetup -d")
         }
         FuseError::NoDriver(_) => (Code::DoorFailed, "load the driver: modprobe fuse; or export through NBD"),
+        FuseError::NoMemory(_) => (Code::DoorFailed, "give the daemon more: varve daemon --memory-mib"),
         FuseError::Failed { .. } => (Code::DoorFailed, ""),
     };
     Failure::new(code, error.to_string()).help(help)

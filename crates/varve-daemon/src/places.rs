@@ -1,14 +1,24 @@
 //! The state directory and the socket, of which only one daemon at a time may have the use.
 //!
-//! Invariant P1: a socket file is removed only if nobody listens at it, and only while its lock is held.
+//! Others may write where these files are (a socket in `/tmp`), and may have left something there that leads elsewhere.
+//!
+//! Invariants:
+//! - P1. Only a socket file is removed, only if nobody listens at it, and only while its lock is held.
+//! - P2. No symbolic link is followed in the last part of a name, and no file is changed that is not a lock of ours.
 
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use std::fs::{DirBuilder, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
+
+/// Connections that wait to be accepted.
+const BACKLOG: i32 = 128;
+/// Bytes of a lock: a process and the end of a line.
+const LOCK_LENGTH: usize = 12;
 
 /// Files that are locked for as long as this lives.
 #[derive(Debug)]
@@ -32,16 +42,26 @@ pub(crate) fn listen(socket: &Path, _locks: &Locks) -> Result<UnixListener, Fail
     if UnixStream::connect(socket).is_ok() {
         return Err(another(&format!("the socket {}", socket.display())));
     }
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(socket_unusable(socket, &error)),
-        _ => {}
-    }
-    let bound = UnixListener::bind(socket).and_then(|listener| {
-        std::fs::set_permissions(socket, Permissions::from_mode(0o600))?;
-        listener.set_nonblocking(true)?;
-        Ok(listener)
-    });
-    bound.map_err(|error| socket_unusable(socket, &error))
+    let removed = match std::fs::symlink_metadata(socket) {
+        // P1
+        Ok(found) if !found.file_type().is_socket() => {
+            Err(std::io::Error::new(ErrorKind::AlreadyExists, "there is a file that is no socket"))
+        }
+        Ok(_) => std::fs::remove_file(socket),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.and_then(|()| bind(socket)).map_err(|error| socket_unusable(socket, &error))
+}
+
+/// The socket has its permissions before it has a name (P2).
+fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(socket.into())
 }
 
 fn make_directory(path: &Path) -> std::io::Result<()> {
@@ -55,16 +75,42 @@ fn beside(socket: &Path) -> PathBuf {
 }
 
 fn lock_file(path: &Path, what: &str) -> Result<File, Failure> {
-    let open = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
-    let mut file = open.map_err(|error| state_unusable(path, &error))?;
+    let file = open_lock(path).map_err(|error| state_unusable(path, &error))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => return Err(another(what)),
         Err(error) => return Err(state_unusable(path, &error.into())),
     }
-    let _ = file.set_len(0);
-    let _ = writeln!(file, "{}", std::process::id());
+    // For people. Always of one length, so that nothing has to be cut off.
+    let _ = file.write_all_at(format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1).as_bytes(), 0);
     Ok(file)
+}
+
+/// P2.
+fn open_lock(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => File::from(file),
+        Err(rustix::io::Errno::LOOP) => return Err(not_a_lock("a symbolic link")),
+        Err(error) => return Err(error.into()),
+    };
+    let found = file.metadata()?;
+    if !found.is_file() || found.nlink() > 1 {
+        return Err(not_a_lock("not a plain file, or one of several names"));
+    }
+    // The directory may be another user's, as /tmp is root's; what its owner puts there is as good as ours.
+    let owner = path.parent().and_then(|parent| parent.metadata().ok()).map(|parent| parent.uid());
+    if found.uid() != rustix::process::geteuid().as_raw() && Some(found.uid()) != owner {
+        return Err(not_a_lock("another user's file"));
+    }
+    if found.len() > LOCK_LENGTH as u64 {
+        return Err(not_a_lock("a file with something else in it"));
+    }
+    Ok(file)
+}
+
+fn not_a_lock(what: &str) -> std::io::Error {
+    std::io::Error::new(ErrorKind::AlreadyExists, format!("{what} is where the lock of a daemon belongs"))
 }
 
 fn another(what: &str) -> Failure {
@@ -110,5 +156,47 @@ mod tests {
         let locks = lock(&folder.path().join("state"), &socket).expect("free");
         let taken = listen(&socket, &locks).map_err(|failure| failure.code);
         assert_eq!(taken.err(), Some(Code::DaemonRuns), "P1");
+    }
+    #[test]
+    fn nothing_is_changed_that_is_not_a_lock_of_ours() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        let (lock_path, victim) = (at("varve.sock.lock"), at("victim"));
+        std::fs::write(&victim, "what somebody needs").expect("a writable folder");
+        let fails = |why: &str| {
+            let failure = lock(&at("state"), &at("varve.sock")).expect_err("P2");
+            assert!(failure.message.contains(why), "P2: {}", failure.message);
+            assert_eq!(std::fs::read_to_string(&victim).expect("there"), "what somebody needs", "P2");
+            std::fs::remove_file(&lock_path).expect("there");
+        };
+        std::os::unix::fs::symlink(&victim, &lock_path).expect("a writable folder");
+        fails("symbolic link");
+        std::os::unix::fs::symlink(at("nowhere"), &lock_path).expect("a writable folder");
+        fails("symbolic link");
+        assert!(!at("nowhere").exists(), "P2");
+        std::fs::hard_link(&victim, &lock_path).expect("a writable folder");
+        fails("several names");
+        std::fs::copy(&victim, &lock_path).expect("a writable folder");
+        fails("something else");
+        std::fs::write(&lock_path, "4711\n").expect("a writable folder");
+        let locks = lock(&at("state"), &at("varve.sock")).expect("a lock that an older daemon has left");
+        let text = std::fs::read_to_string(&lock_path).expect("there");
+        assert_eq!(text.trim_end(), std::process::id().to_string());
+        drop(locks);
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_not_replaced_by_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("varve.sock");
+        let locks = lock(&folder.path().join("state"), &socket).expect("free");
+        std::fs::write(&socket, "precious").expect("a writable folder");
+        let refused = listen(&socket, &locks).map_err(|failure| failure.code);
+        assert_eq!(refused.err(), Some(Code::SocketUnusable), "P1");
+        assert_eq!(std::fs::read_to_string(&socket).expect("there"), "precious", "P1");
+        std::fs::remove_file(&socket).expect("there");
+        listen(&socket, &locks).expect("free");
+        let mode = std::fs::symlink_metadata(&socket).expect("there").mode();
+        assert_eq!(mode & 0o777, 0o600, "P2");
     }
 }

@@ -4,11 +4,6 @@ use crate::config::Config;
 use crate::control::ControlHandle;
 use crate::http;
 use axum::Router;
-use axum::extract::Request;
-use axum::http::StatusCode;
-use axum::http::header::ORIGIN;
-use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
 use futures_util::future::{Either, select};
 use std::io::Write;
 use std::os::unix::net::UnixListener;
@@ -54,7 +49,7 @@ pub(crate) async fn serve(
 ) -> Result<(), Failure> {
     let (stop, stopped) = watch::channel(false);
     let service = http::service(control.clone());
-    let servers = open(config, listener, &service, &stopped).await?;
+    let servers = open(config, control, listener, &service, &stopped).await?;
     announce(config);
     let broken = control.broken();
     let result = match select(Box::pin(signals.wait()), Box::pin(broken)).await {
@@ -76,6 +71,7 @@ pub(crate) async fn serve(
 /// Starts to serve on the Unix socket, and on TCP if that is wanted.
 async fn open(
     config: &Config,
+    control: &ControlHandle,
     listener: UnixListener,
     service: &Router,
     stopped: &watch::Receiver<bool>,
@@ -83,40 +79,21 @@ async fn open(
     let unusable = |what: String, error| Failure::new(Code::SocketUnusable, format!("{what}: {error}"));
     let unix = tokio::net::UnixListener::from_std(listener)
         .map_err(|error| unusable(format!("the socket {}", config.socket.display()), error))?;
-    let mut servers = vec![tokio::spawn(run(unix, service.clone(), stopped.clone()))];
+    let mut servers = vec![tokio::spawn(http::listen::run(unix, service.clone(), stopped.clone()))];
     if let Some(address) = config.http {
         if !address.ip().is_loopback() {
-            tracing::warn!(%address, "HTTP is open to other hosts: anybody who reaches it may do everything");
+            let open = format!("HTTP at {address} is open to other hosts: anybody who reaches it may do everything");
+            control.call(async move |control| { control.warn("varve daemon", &open); Ok(()) }).await?;
         }
         let tcp = tokio::net::TcpListener::bind(address)
             .await
             .map_err(|error| unusable(format!("the address {address}"), error))?;
         tracing::info!(address = %tcp.local_addr().unwrap_or(address), "HTTP");
-        let guarded = service.clone().layer(axum::middleware::from_fn(refuse_browsers));
-        servers.push(tokio::spawn(run(tcp, guarded, stopped.clone())));
+        let guard = axum::middleware::from_fn(move |request, next| http::guard::check(address, request, next));
+        let guarded = service.clone().layer(guard);
+        servers.push(tokio::spawn(http::listen::run(tcp, guarded, stopped.clone())));
     }
     Ok(servers)
-}
-
-/// A page in a browser on this machine could reach the address too; browsers say so in a header.
-async fn refuse_browsers(request: Request, next: Next) -> Response {
-    match request.headers().contains_key(ORIGIN) {
-        true => StatusCode::FORBIDDEN.into_response(),
-        false => next.run(request).await,
-    }
-}
-
-async fn run<L>(listener: L, service: Router, mut stopped: watch::Receiver<bool>)
-where
-    L: axum::serve::Listener,
-    L::Addr: std::fmt::Debug,
-{
-    let stop = async move {
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    if let Err(error) = axum::serve(listener, service).with_graceful_shutdown(stop).await {
-        tracing::error!(%error, "HTTP ended");
-    }
 }
 
 /// Tells whoever started the daemon that it serves.

@@ -145,7 +145,12 @@ pub(crate) fn save(directory: &Path, remembered: &Remembered) -> Result<(), Fail
     let replaced = || {
         // R1
         let beside = directory.join("state.json.new");
-        let mut file = File::create(&beside)?;
+        // Never what a link leads to.
+        match std::fs::remove_file(&beside) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::create_new(&beside)?;
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         std::fs::rename(&beside, &path)?;

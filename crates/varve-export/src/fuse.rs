@@ -7,7 +7,8 @@
 //! Invariants:
 //! - F1. A request is answered exactly once, also when the shard is gone.
 //! - F2. At most `bytes_in_flight_max` bytes of data are on their way; beyond that no request is taken from the
-//!   kernel until one is done.
+//!   kernel until one is done. They come from the budget that all doors share, and so do the buffers into which the
+//!   door's threads receive for as long as it is open.
 //! - F3. A hole that was punched reads as zeros, whatever the device below promises for discarded blocks.
 //! - F4. A file that holds data is never hidden under a mount.
 //! - F5. Once the door is closed or detached, no request reaches the volume.
@@ -24,7 +25,8 @@ mod tests;
 pub use counters::FuseCounters;
 pub use mountpoint::FuseError;
 
-use filesystem::{Shared, VolumeFile};
+use crate::budget::{Budget, Reservation};
+use filesystem::{REQUEST_BYTES_MAX, Shared, VolumeFile};
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use mountpoint::{MountPoint, Unmount};
 use std::path::{Path, PathBuf};
@@ -56,6 +58,8 @@ pub struct FuseOptions {
     pub threads: usize,
     /// Bytes of requests that may be on their way at the same time.
     pub bytes_in_flight_max: u64,
+    /// Memory that the clients of all doors share.
+    pub budget: Budget,
     /// Date of the file.
     pub created: UnixTime,
 }
@@ -68,6 +72,7 @@ impl Default for FuseOptions {
             mode: 0o600,
             threads: 2,
             bytes_in_flight_max: 64 * MIB,
+            budget: Budget::new(256 * MIB),
             created: UnixTime(0),
         }
     }
@@ -80,6 +85,8 @@ pub struct FuseDoor {
     notifier: Notifier,
     /// `None` once closed.
     session: Option<BackgroundSession>,
+    /// The buffers of the threads.
+    _buffers: Reservation,
 }
 
 impl FuseDoor {
@@ -87,6 +94,9 @@ impl FuseDoor {
     /// which is created if it is missing and must else be an empty regular file. A mount that a killed process
     /// left there is cleared away. Blocks for the time of a mount; call it where that does no harm.
     pub fn open(portal: Portal, arena: Arena, file: &Path, options: &FuseOptions) -> Result<Self, FuseError> {
+        let threads = options.threads.max(1) as u64;
+        let buffers = options.budget.reserve(threads * u64::from(REQUEST_BYTES_MAX));
+        let buffers = buffers.ok_or(FuseError::NoMemory(options.budget.capacity()))?;
         let mountpoint = MountPoint::prepare(file)?;
         let access = portal.shape().access;
         let shared = Arc::new(Shared::new(portal, arena, options));
@@ -99,7 +109,7 @@ impl FuseDoor {
         .map_err(|source| mountpoint.abandon("mount", source))?;
         let notifier = session.notifier();
         tracing::info!(target: "varve::fuse", file = %mountpoint.path().display(), "serving");
-        Ok(Self { mountpoint, shared, notifier, session: Some(session) })
+        Ok(Self { mountpoint, shared, notifier, session: Some(session), _buffers: buffers })
     }
 
     /// The file, as an absolute path.

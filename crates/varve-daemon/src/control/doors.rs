@@ -88,13 +88,19 @@ impl Control {
             home: located.home.clone(),
             read_only: remembered.read_only,
         };
-        let (own_name, place) = (name.to_string(), place.clone());
+        let (own_name, place, resources) = (name.to_string(), place.clone(), self.doors.clone());
+        if let Place::Tcp(address) = &place
+            && !address.ip().is_loopback()
+        {
+            let open = format!("open to other hosts at tcp:{address}: anybody who reaches it may use the volume");
+            self.warn(&own_name, &open);
+        }
         let added = shard.run(async move |context: ShardContext| {
             let here = here();
             let socket = match here.socket(&address) {
                 Some(socket) => socket,
                 None => {
-                    let opened = NbdSocket::open(&context, &place);
+                    let opened = NbdSocket::open(&context, &place, resources);
                     let socket = opened.map_err(|error| failures::listen(&address, &error))?;
                     here.sockets.borrow_mut().insert(address, Rc::clone(&socket));
                     socket
@@ -127,7 +133,12 @@ impl Control {
     ) -> Result<Open, Failure> {
         let portal = self.portal(located, name.snapshot.clone(), remembered.read_only).await?;
         let (arena, path, name) = (self.context.arena(), path.to_owned(), name.to_string());
-        let options = FuseOptions { name, created: UnixTime(self.now()), ..FuseOptions::default() };
+        let options = FuseOptions {
+            name,
+            created: UnixTime(self.now()),
+            budget: self.doors.budget.clone(),
+            ..FuseOptions::default()
+        };
         let opened = self.context.blocking(move || mount(&portal, &arena, &path, &options)).await;
         let door = opened.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))?;
         Ok(Open::Fuse(Box::new(door)))

@@ -50,6 +50,7 @@ use crate::events::Events;
 use crate::failures;
 use crate::jobs::Jobs;
 use crate::metrics::Figures;
+use crate::shard::nbd::DoorResources;
 use crate::state::{self, Remembered};
 use disks::KnownDisk;
 use exports::KnownExport;
@@ -90,6 +91,7 @@ pub(crate) struct Control {
     /// Groups that were found and cannot be used.
     refused: RefCell<Vec<RefusedGroup>>,
     exports: RefCell<BTreeMap<String, KnownExport>>,
+    doors: DoorResources,
     jobs: Jobs,
     /// Volumes on which a job works, and which one.
     busy: RefCell<BTreeMap<Uuid, u64>>,
@@ -113,7 +115,7 @@ impl ControlHandle {
     ) -> Result<Self, Failure> {
         let handle = Self { shards: shards.clone() };
         let (state_dir, cache) = (config.state.clone(), config.cache);
-        let first = shards[0].clone();
+        let (first, doors) = (shards[0].clone(), DoorResources::new(config));
         let started = first.run(async move |context: ShardContext| {
             let control = Rc::new(Control {
                 context,
@@ -131,6 +133,7 @@ impl ControlHandle {
                 groups: RefCell::default(),
                 refused: RefCell::default(),
                 exports: RefCell::default(),
+                doors,
                 jobs: Jobs::default(),
                 busy: RefCell::default(),
                 events: Events::default(),
@@ -264,7 +267,7 @@ impl Control {
     }
 
     /// Something happened that somebody should look at.
-    fn warn(&self, subject: &str, message: &str) {
+    pub(crate) fn warn(&self, subject: &str, message: &str) {
         self.events.warn(self.now(), subject, message);
     }
 

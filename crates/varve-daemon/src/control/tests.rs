@@ -41,6 +41,8 @@ where
         io: IoMode::Auto,
         cache,
         memory: 64 << 20,
+        connections: 256,
+        client_timeout: std::time::Duration::from_secs(30),
         log: LogForm::Text,
         log_filter: None,
     };

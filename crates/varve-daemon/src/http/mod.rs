@@ -2,7 +2,9 @@
 
 mod exports;
 mod groups;
+pub(crate) mod guard;
 mod jobs;
+pub(crate) mod listen;
 mod physical;
 mod pools;
 mod program;

@@ -7,7 +7,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::time::Duration;
 use varve_api::{Code, Empty, Envelope, Exit, Failure};
+
+/// How long a request's body may take; its size is bounded by axum's own limit of 2 MB.
+const BODY_LIMIT: Duration = Duration::from_secs(30);
 
 /// An answer.
 pub(super) type Reply<T> = Result<Data<T>, Refusal>;
@@ -45,7 +49,10 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Body<T> {
     async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
         let refuse =
             |error: String| Refusal(Failure::new(Code::Usage, format!("the request's body: {error}")));
-        let bytes = Bytes::from_request(request, state).await.map_err(|error| refuse(error.to_string()))?;
+        let received = tokio::time::timeout(BODY_LIMIT, Bytes::from_request(request, state)).await;
+        let bytes = received
+            .map_err(|_| refuse("it did not come in time".to_owned()))?
+            .map_err(|error| refuse(error.to_string()))?;
         let bytes: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         serde_json::from_slice(bytes).map(Body).map_err(|error| refuse(error.to_string()))
     }

@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_block::Switch;
+use varve_export::nbd::Activity;
 
 /// The shard's own things.
 #[derive(Default)]
@@ -42,6 +43,8 @@ pub(crate) struct Here {
     pub(crate) retired: RefCell<BTreeMap<Uuid, Switch>>,
     /// Listening NBD sockets, by address.
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
+    /// Which of their exports are active.
+    pub(crate) activity: Activity,
 }
 
 thread_local! {

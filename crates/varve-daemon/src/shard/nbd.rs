@@ -5,7 +5,8 @@
 //! - N2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
 use super::crowd::Crowd;
-use super::family;
+use super::{family, here};
+use crate::config::Config;
 use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,11 +17,11 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Traffic;
 use varve_block::{Device, LocalFuture};
-use varve_export::nbd::{Budget, Catalog, Counters, Door, Export, Limits, Listed, Shutdown};
+use varve_export::nbd::{
+    Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
+};
 use varve_os::{Listener, ShardContext, ShardHandle};
 
-/// Bytes that all connections of one socket may have in flight.
-const SOCKET_BYTES_MAX: u64 = 256 << 20;
 /// Who may connect to a Unix socket.
 const SOCKET_MODE: u32 = 0o600;
 
@@ -31,6 +32,28 @@ pub(crate) enum Place {
     Unix(PathBuf),
     /// At a TCP address.
     Tcp(SocketAddr),
+}
+
+/// What the clients of all doors of the daemon share.
+#[derive(Clone)]
+pub(crate) struct DoorResources {
+    /// Their memory.
+    pub(crate) budget: Budget,
+    /// How many connections there may be.
+    pub(crate) admission: Admission,
+    /// What one connection may keep, and how long it may take.
+    pub(crate) limits: Limits,
+}
+
+impl DoorResources {
+    /// What the configuration allows.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            budget: Budget::new(config.memory as u64),
+            admission: Admission::new(config.connections),
+            limits: Limits { progress: config.client_timeout, ..Limits::default() },
+        }
+    }
 }
 
 /// What an export leads to.
@@ -67,7 +90,11 @@ pub(crate) struct NbdSocket {
 
 impl NbdSocket {
     /// Listens at `place`. No export yet.
-    pub(crate) fn open(context: &ShardContext, place: &Place) -> std::io::Result<Rc<Self>> {
+    pub(crate) fn open(
+        context: &ShardContext,
+        place: &Place,
+        resources: DoorResources,
+    ) -> std::io::Result<Rc<Self>> {
         let listener = match place {
             Place::Unix(path) => context.listen_unix(path, SOCKET_MODE)?,
             Place::Tcp(address) => context.listen_tcp(*address)?,
@@ -75,8 +102,10 @@ impl NbdSocket {
         let exports = Rc::new(Exports { context: context.clone(), entries: RefCell::default() });
         let door = Door {
             catalog: Rc::clone(&exports) as Rc<dyn Catalog>,
-            limits: Limits::default(),
-            budget: Budget::new(SOCKET_BYTES_MAX),
+            limits: resources.limits,
+            budget: resources.budget,
+            admission: resources.admission,
+            activity: here().activity.clone(),
             arena: context.arena(),
             clock: context.clock(),
             shutdown: Shutdown::new(),
@@ -156,8 +185,9 @@ async fn accept(context: ShardContext, listener: Listener, door: Door, crowd: Cr
                 let (stream, door, guest) = (context.adopt(descriptor), door.clone(), crowd.enter());
                 context.spawner().spawn(async move {
                     let peer = stream.peer();
-                    if let Err(end) = door.serve(stream).await {
-                        tracing::info!(peer, %end, "an NBD connection ended out of order");
+                    match door.serve(stream).await {
+                        Ok(()) | Err(SessionEnd::Refused(_)) => {}
+                        Err(end) => tracing::info!(peer, %end, "an NBD connection ended out of order"),
                     }
                     drop(guest);
                 });

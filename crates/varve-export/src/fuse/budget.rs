@@ -1,32 +1,43 @@
-//! How many bytes of requests may be on their way: whoever wants more waits here.
+//! How many bytes of one door's requests may be on their way, and their part of what all doors share: whoever wants more
+//! waits here.
 //!
 //! Invariants:
 //! - B1. `used` is the sum of the permits that exist.
 //! - B2. `used <= limit`; a request larger than the limit counts as the limit, and so goes alone.
 
+use crate::budget::Budget as Common;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Memory comes in pages.
+const PAGE: u64 = 4096;
 
 /// A bound on bytes, shared by threads.
 pub(super) struct Budget {
     limit: u64,
     used: Mutex<u64>,
     freed: Condvar,
+    /// What all doors share.
+    common: Common,
 }
 
 /// Bytes taken; given back on drop.
 pub(super) struct Permit {
     budget: Arc<Budget>,
     bytes: u64,
+    /// Bytes of memory, of what all doors share.
+    memory: u64,
 }
 
 impl Budget {
     /// A budget of `limit` bytes, at least one.
-    pub(super) fn new(limit: u64) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), used: Mutex::new(0), freed: Condvar::new() })
+    pub(super) fn new(limit: u64, common: &Common) -> Arc<Self> {
+        let common = common.clone();
+        Arc::new(Self { limit: limit.max(1), used: Mutex::new(0), freed: Condvar::new(), common })
     }
 
     /// Takes `bytes`, waiting until they are free.
     pub(super) fn take(self: &Arc<Self>, bytes: u64) -> Permit {
+        let memory = if bytes == 0 { 0 } else { bytes.next_power_of_two().max(PAGE) };
         let bytes = bytes.min(self.limit);
         let mut used = self.lock();
         while *used + bytes > self.limit {
@@ -34,7 +45,8 @@ impl Budget {
         }
         *used += bytes;
         drop(used);
-        Permit { budget: Arc::clone(self), bytes }
+        self.common.take_blocking(memory);
+        Permit { budget: Arc::clone(self), bytes, memory }
     }
 
     /// Bytes taken now.
@@ -53,6 +65,7 @@ impl Drop for Permit {
         assert!(*used >= self.bytes, "B1");
         *used -= self.bytes;
         drop(used);
+        self.budget.common.give(self.memory);
         self.budget.freed.notify_all();
     }
 }
@@ -63,7 +76,7 @@ mod tests {
 
     #[test]
     fn a_request_waits_until_there_is_room() {
-        let budget = Budget::new(100);
+        let budget = Budget::new(100, &Common::new(1 << 50));
         let first = budget.take(60);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
@@ -81,8 +94,18 @@ mod tests {
     }
 
     #[test]
+    fn memory_counts_in_what_all_doors_share() {
+        let common = Common::new(1 << 20);
+        let (one, other) = (Budget::new(1 << 30, &common), Budget::new(1 << 30, &common));
+        let permits = [one.take(0), one.take(1), other.take(5000)];
+        assert_eq!(common.used(), 4096 + 8192);
+        drop(permits);
+        assert_eq!(common.used(), 0);
+    }
+
+    #[test]
     fn a_giant_goes_alone() {
-        let budget = Budget::new(100);
+        let budget = Budget::new(100, &Common::new(1 << 50));
         let giant = budget.take(1 << 40);
         assert_eq!(budget.used(), 100, "B2");
         drop(giant);

@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use varve_block::{Access, Arena, Buffer, Durability, Extent, Io, MIB, Portal, Shape, ZeroOptions};
 
 /// Largest request that the kernel may send.
-const REQUEST_BYTES_MAX: u32 = MIB as u32;
+pub(super) const REQUEST_BYTES_MAX: u32 = MIB as u32;
 /// Requests that the kernel may send without a caller waiting for each (asynchronous direct I/O of a loop device).
 const BACKGROUND_MAX: u16 = 128;
 /// How long the kernel may remember size and mode.
@@ -58,7 +58,7 @@ impl Shared {
         Self {
             portal: RwLock::new(portal),
             arena,
-            budget: Budget::new(options.bytes_in_flight_max),
+            budget: Budget::new(options.bytes_in_flight_max, &options.budget),
             counting: Counting::default(),
             attributes: Mutex::new(attributes),
             created: SystemTime::UNIX_EPOCH + Duration::from_secs(options.created.0),

@@ -30,6 +30,8 @@ pub enum FuseError {
     Busy(PathBuf),
     /// This machine has no `/dev/fuse`, or it may not be opened.
     NoDriver(io::Error),
+    /// The memory for requests, so many bytes, is taken by other clients.
+    NoMemory(u64),
     /// A system call failed.
     Failed {
         /// What was tried.
@@ -53,6 +55,9 @@ impl fmt::Display for FuseError {
             }
             FuseError::Busy(path) => write!(f, "{} is in use", path.display()),
             FuseError::NoDriver(source) => write!(f, "cannot open /dev/fuse: {source}"),
+            FuseError::NoMemory(bytes) => {
+                write!(f, "the {} MiB for requests are taken by other exports and clients", bytes >> 20)
+            }
             FuseError::Failed { doing, path, source } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
             }

@@ -235,6 +235,59 @@ fn errors_of_the_device_become_what_the_kernel_understands() {
 }
 
 #[test]
+fn a_hole_ends_with_the_file() {
+    let Some(stage) = stage(MIB) else { return };
+    let file = stage.open();
+    file.write_all_at(&[7; 8192], MIB - 8192).expect("write");
+    let punch = |offset: u64, length: u64| {
+        let mode = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, mode, offset, length)
+    };
+    assert_eq!(punch(MIB - 4096, MIB), Ok(()), "what lies beyond the end is nothing to punch");
+    assert_eq!((stage.memory.store().unmaps, file.metadata().expect("fstat").len()), (1, MIB));
+    let mut back = [1; 8192];
+    file.read_exact_at(&mut back, MIB - 8192).expect("read");
+    assert!(back[..4096] == [7; 4096] && back[4096..] == [0; 4096]);
+    assert_eq!(punch(MIB, 4096), Ok(()));
+    assert_eq!(punch(5 * MIB, MIB), Ok(()));
+    assert_eq!(stage.memory.store().unmaps, 1, "nothing beyond the end reaches the volume");
+}
+
+#[test]
+fn the_memory_of_a_door_counts_in_what_all_doors_share() {
+    let budget = Budget::new(4 * MIB);
+    let options = FuseOptions { budget: budget.clone(), ..FuseOptions::default() };
+    let Some(stage) = stage_with(8 * MIB, Access::ReadWrite, &options) else { return };
+    assert_eq!(budget.used(), 2 * MIB, "the buffers of two threads");
+    let second = FuseDoor::open(
+        stage.memory.portal(MIB, Access::ReadWrite),
+        Arena::heap(1 << 20),
+        &stage.directory.path().join("second"),
+        &options,
+    );
+    assert!(matches!(second, Err(FuseError::NoMemory(_))), "{second:?}");
+    std::thread::scope(|scope| {
+        for worker in 0..8 {
+            let (stage, budget) = (&stage, &budget);
+            scope.spawn(move || {
+                let file = stage.open();
+                for _ in 0..8 {
+                    file.write_all_at(&vec![7; index(MIB)], worker * MIB).expect("write");
+                    assert!(budget.used() <= 4 * MIB, "F2");
+                }
+            });
+        }
+    });
+    stage.settled();
+    drop(stage);
+    assert_eq!(budget.used(), 0, "F2");
+}
+
+fn index(value: u64) -> usize {
+    usize::try_from(value).expect("it fits in memory")
+}
+
+#[test]
 fn mode_and_owner_can_be_changed() {
     let Some(stage) = stage(MIB) else { return };
     std::fs::set_permissions(stage.path(), std::fs::Permissions::from_mode(0o644)).expect("chmod");

@@ -1,0 +1,144 @@
+//! Connections of the HTTP interface: accepted, served, and bounded, so that none keeps the others out.
+//!
+//! Invariants:
+//! - L1. A listener has at most [`CONNECTIONS_MAX`] connections. For one more, that goes which has waited longest
+//!   without a request under way; if all are at work, the new one is told so.
+//! - L2. A client that does not finish the head of a request, or says nothing at all, is left after [`HEAD_LIMIT`].
+//! - L3. A request that was handed to the control is answered, also when the daemon stops meanwhile.
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use varve_api::{Code, Failure};
+
+/// Connections of one listener at a time.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+/// How long the head of a request may take.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// Bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+
+/// The connections of one listener, the oldest first.
+#[derive(Clone, Default)]
+struct Connections {
+    open: Arc<Mutex<VecDeque<Arc<Connection>>>>,
+}
+
+#[derive(Default)]
+struct Connection {
+    /// Whether a request is under way.
+    is_busy: AtomicBool,
+    /// Ends it.
+    leave: Notify,
+}
+
+impl Connections {
+    fn open(&self) -> MutexGuard<'_, VecDeque<Arc<Connection>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for one more and counts it; `None` if all are at work (L1).
+    fn enter(&self) -> Option<Entered> {
+        let mut open = self.open();
+        if open.len() >= CONNECTIONS_MAX {
+            let waiting = open.iter().position(|connection| !connection.is_busy.load(SeqCst))?;
+            let oldest = open.remove(waiting)?;
+            oldest.leave.notify_one();
+        }
+        let connection = Arc::new(Connection::default());
+        open.push_back(Arc::clone(&connection));
+        Some(Entered { connections: self.clone(), connection })
+    }
+}
+
+/// One connection among the others, as long as it lives.
+struct Entered {
+    connections: Connections,
+    connection: Arc<Connection>,
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.connections.open().retain(|connection| !Arc::ptr_eq(connection, &self.connection));
+    }
+}
+
+/// Serves what `listener` accepts until `stopped`, and what is under way then to its end.
+pub(crate) async fn run<L>(mut listener: L, service: Router, mut stopped: watch::Receiver<bool>)
+where
+    L: axum::serve::Listener,
+{
+    let connections = Connections::default();
+    let mut tasks = JoinSet::new();
+    loop {
+        let stream = tokio::select! {
+            (stream, _) = listener.accept() => stream,
+            Some(_) = tasks.join_next() => continue,
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+        };
+        tasks.spawn(serve(stream, connections.enter(), service.clone(), stopped.clone()));
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+async fn serve<S>(stream: S, entered: Option<Entered>, service: Router, mut stopped: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = entered.as_ref().map(|entered| Arc::clone(&entered.connection));
+    let answer = {
+        let connection = connection.clone();
+        hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
+            let (service, connection) = (service.clone(), connection.clone());
+            async move { Ok::<_, std::convert::Infallible>(answer(request.map(axum::body::Body::new), service, connection).await) }
+        })
+    };
+    let mut builder = hyper::server::conn::http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(HEAD_BYTES_MAX); // L2
+    builder.keep_alive(entered.is_some());
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let leave = async {
+        match &connection {
+            Some(connection) => connection.leave.notified().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        result = served.as_mut() => return note(result),
+        () = leave => return, // L1
+        _ = stopped.wait_for(|stopped| *stopped) => served.as_mut().graceful_shutdown(), // L3
+    }
+    note(served.await);
+}
+
+fn note(result: hyper::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "an HTTP connection ended out of order");
+    }
+}
+
+async fn answer(request: Request, service: Router, connection: Option<Arc<Connection>>) -> Response {
+    let Some(connection) = connection else {
+        let failure = Failure::new(Code::Failed, format!("{CONNECTIONS_MAX} HTTP requests are under way already"));
+        let failure = failure.help("try again when some of them have ended");
+        let mut response = super::reply::Refusal(failure).into_response();
+        *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+        return response;
+    };
+    connection.is_busy.store(true, SeqCst);
+    let response = TowerToHyperService::new(service).call(request).await;
+    connection.is_busy.store(false, SeqCst);
+    response.unwrap_or_else(|never| match never {})
+}
