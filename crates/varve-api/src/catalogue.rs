@@ -152,6 +152,11 @@ catalogue! {
         "What a group keeps in memory of the metadata of its snapshot stores and thin pools is 64 KiB to 1 TiB \
         (--cache 64M), or 512 bytes to 1 GiB for each GiB of the volumes with snapshots and of the pools (--cache \
         8K-per-GiB). How the disks themselves are reached is another option: --disk-cache direct|buffered.";
+    RestoreLoses = 213, Declined, "the restore would lose volumes, snapshots or pools",
+        "Since the backup was taken the group has got volumes, or some have grown, and the extents of these belong to \
+        others in the backup, or to nobody. Name each of them to agree that it goes: `varve vg restore VG FILE --drop \
+        VG/LV`. A pool goes as a whole, with all volumes in it. With --dry-run the restore shows all that it would \
+        drop, keep and bring back.";
 
     VolumeNotFound = 301, NotFound, "no such volume",
         "`varve lv list` shows all volumes, `varve snap list` all snapshots. A volume is named VG/LV, a snapshot \

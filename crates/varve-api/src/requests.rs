@@ -113,6 +113,8 @@ requests! {
     struct GroupRestore {
         /// The text of the backup.
         text: String,
+        /// `VG/LV` each: volumes and pools that may lose what the backup does not give them.
+        drop: Vec<String>,
     }
 
     /// Gives a group, a volume or a pool another name.

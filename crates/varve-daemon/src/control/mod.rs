@@ -31,6 +31,7 @@ mod ration;
 mod reconcile;
 mod removal;
 mod rescan;
+mod restore;
 mod rollback;
 mod sets;
 mod snapshots;
