@@ -117,6 +117,10 @@ catalogue! {
         "The disk can be read but not written. A group needs all of its disks writable.";
     DiskNotFound = 114, NotFound, "there is nothing at this path",
         "The path names no file and no device. Give --size to make a new sparse file there.";
+    DiskIsOwnExport = 115, Busy, "the disk is served by this daemon itself",
+        "The file, or the device that lies on it (a loop device over it, say), is an export of the daemon that is asked to \
+        use it as a disk. Such a disk can be closed in no order without losing data. Use another disk, or a second \
+        daemon for the group that lies on the exports of the first.";
 
     GroupNotFound = 201, NotFound, "no such group",
         "`varve vg list` shows the groups that the daemon knows. If the group's disks are attached but unknown to the \
@@ -204,6 +208,11 @@ catalogue! {
         read-only volume will do too, and a raw disk image: `varve lv create VG/NEW --pool POOL --image FILE`. Images of \
         other formats are converted first: `qemu-img convert -O raw FILE FILE.raw`. A file that begins like one of \
         those, and is meant byte by byte, needs `--format raw`.";
+    ImageNotTrusted = 318, NeedsRepair, "a disk image was not agreed to",
+        "The group's description names a file of this host as the disk image that a volume lies over, and the description \
+        may have been written elsewhere. The file is opened only after somebody at this host has named it (`varve lv \
+        create --image`) or agreed to it: look at the path with `varve lv show VG/LV`, then `varve pv scan \
+        --trust-images`. What was agreed to is remembered in the daemon's --state folder.";
 
     SnapshotNotFound = 401, NotFound, "no such snapshot",
         "`varve snap list VG/LV` shows the snapshots of a volume. A snapshot is named VG/LV@SNAP, and lives and ends with \

@@ -59,6 +59,8 @@ requests! {
         paths: Vec<String>,
         /// How the disks are reached.
         cache: Option<Cache>,
+        /// Whether the disk images that the texts of groups name may be opened.
+        trust_images: bool,
     }
 
     /// Wipes the label of a disk that no group uses.

@@ -2,6 +2,7 @@
 
 mod caches;
 mod client;
+mod consent;
 mod dumps;
 mod harness;
 mod images;
@@ -10,6 +11,7 @@ mod origins;
 mod pool_jobs;
 mod pools;
 mod restarts;
+mod restores;
 mod rules;
 mod service;
 mod sets;

@@ -24,6 +24,7 @@ mod jobs;
 mod lost;
 mod origins;
 mod over_commit;
+mod own_exports;
 mod policy;
 mod pool_check;
 mod pools;
