@@ -117,6 +117,10 @@ catalogue! {
         "The disk can be read but not written. A group needs all of its disks writable.";
     DiskNotFound = 114, NotFound, "there is nothing at this path",
         "The path names no file and no device. Give --size to make a new sparse file there.";
+    DiskIsOwnExport = 115, Busy, "the disk is served by this daemon itself",
+        "The file, or the device that lies on it (a loop device over it, say), is an export of the daemon that is asked to \
+        use it as a disk. Such a disk can be closed in no order without losing data. Use another disk, or a second \
+        daemon for the group that lies on the exports of the first.";
 
     GroupNotFound = 201, NotFound, "no such group",
         "`varve vg list` shows the groups that the daemon knows. If the group's disks are attached but unknown to the \
@@ -152,6 +156,11 @@ catalogue! {
         "What a group keeps in memory of the metadata of its snapshot stores and thin pools is 64 KiB to 1 TiB \
         (--cache 64M), or 512 bytes to 1 GiB for each GiB of the volumes with snapshots and of the pools (--cache \
         8K-per-GiB). How the disks themselves are reached is another option: --disk-cache direct|buffered.";
+    RestoreLoses = 213, Declined, "the restore would lose volumes, snapshots or pools",
+        "Since the backup was taken the group has got volumes, or some have grown, and the extents of these belong to \
+        others in the backup, or to nobody. Name each of them to agree that it goes: `varve vg restore VG FILE --drop \
+        VG/LV`. A pool goes as a whole, with all volumes in it. With --dry-run the restore shows all that it would \
+        drop, keep and bring back.";
 
     VolumeNotFound = 301, NotFound, "no such volume",
         "`varve lv list` shows all volumes, `varve snap list` all snapshots. A volume is named VG/LV, a snapshot \
@@ -199,6 +208,11 @@ catalogue! {
         read-only volume will do too, and a raw disk image: `varve lv create VG/NEW --pool POOL --image FILE`. Images of \
         other formats are converted first: `qemu-img convert -O raw FILE FILE.raw`. A file that begins like one of \
         those, and is meant byte by byte, needs `--format raw`.";
+    ImageNotTrusted = 318, NeedsRepair, "a disk image was not agreed to",
+        "The group's description names a file of this host as the disk image that a volume lies over, and the description \
+        may have been written elsewhere. The file is opened only after somebody at this host has named it (`varve lv \
+        create --image`) or agreed to it: look at the path with `varve lv show VG/LV`, then `varve pv scan \
+        --trust-images`. What was agreed to is remembered in the daemon's --state folder.";
 
     SnapshotNotFound = 401, NotFound, "no such snapshot",
         "`varve snap list VG/LV` shows the snapshots of a volume. A snapshot is named VG/LV@SNAP, and lives and ends with \

@@ -368,6 +368,17 @@ nouns! {
         pub bytes_freed: u64,
     }
 
+    /// A group whose description was written back.
+    struct Restored {
+        /// The group as it is now.
+        #[serde(flatten)]
+        pub group: Group,
+        /// Volumes and pools that it has no more.
+        pub dropped: Vec<String>,
+        /// Volumes and pools that it has again.
+        pub added: Vec<String>,
+    }
+
     /// A group's description as text.
     struct Backup {
         /// The group.

@@ -59,6 +59,8 @@ requests! {
         paths: Vec<String>,
         /// How the disks are reached.
         cache: Option<Cache>,
+        /// Whether the disk images that the texts of groups name may be opened.
+        trust_images: bool,
     }
 
     /// Wipes the label of a disk that no group uses.
@@ -113,6 +115,8 @@ requests! {
     struct GroupRestore {
         /// The text of the backup.
         text: String,
+        /// `VG/LV` each: volumes and pools that may lose what the backup does not give them.
+        drop: Vec<String>,
     }
 
     /// Gives a group, a volume or a pool another name.

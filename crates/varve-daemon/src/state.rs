@@ -4,6 +4,7 @@
 //! so a crash leaves the old or the new one.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -86,6 +87,10 @@ pub(crate) struct Remembered {
     pub(crate) exports: Vec<RememberedExport>,
     #[serde(default)]
     pub(crate) jobs: Vec<RememberedJob>,
+    /// Disk images that may be opened: somebody at this host has named each for its group, or has agreed to it. A file from
+    /// before there was such a list has none: what is served at its first start is agreed to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) images: Option<BTreeSet<(Uuid, String)>>,
     #[serde(default)]
     pub(crate) last_export: u64,
     #[serde(default)]
@@ -95,7 +100,8 @@ pub(crate) struct Remembered {
 impl Default for Remembered {
     fn default() -> Self {
         let schema = SCHEMA.to_owned();
-        Self { schema, disks: Vec::new(), exports: Vec::new(), jobs: Vec::new(), last_export: 0, last_job: 0 }
+        let (disks, exports, jobs, images) = (Vec::new(), Vec::new(), Vec::new(), Some(BTreeSet::new()));
+        Self { schema, disks, exports, jobs, images, last_export: 0, last_job: 0 }
     }
 }
 

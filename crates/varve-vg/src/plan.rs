@@ -12,12 +12,14 @@ mod disks;
 mod error;
 mod images;
 mod metadata;
+mod restore;
 mod stores;
 #[cfg(test)]
 mod tests;
 mod volumes;
 
 pub use error::{ErrorKind, PlanError};
+pub use restore::{Loss, LossKind, losses};
 
 use crate::model::{
     Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, SnapshotSet,

@@ -96,6 +96,9 @@ pub(crate) enum GroupVerb {
         name: String,
         /// A file that `backup` wrote.
         file: PathBuf,
+        /// A volume or pool that may lose what the backup does not give it; once for each.
+        #[arg(long, value_name = "VG/LV")]
+        drop: Vec<String>,
         #[command(flatten)]
         destroy: Destroy,
     },

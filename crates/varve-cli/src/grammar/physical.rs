@@ -26,6 +26,9 @@ pub(crate) enum PhysicalVerb {
         /// Disks, partitions or files; none: look again for all that are remembered.
         #[arg(value_name = "PATH")]
         paths: Vec<String>,
+        /// Agree that the disk images be opened which groups say that their volumes lie over.
+        #[arg(long)]
+        trust_images: bool,
         #[command(flatten)]
         disk: DiskOptions,
         #[command(flatten)]

@@ -12,7 +12,7 @@ use hyper::Method;
 use std::path::Path;
 use varve_api::{
     Backup, Code, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce,
-    GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename,
+    GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored,
 };
 
 impl Overwrite for GroupCreate {
@@ -90,7 +90,9 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             session.change(call, |_: &Empty| format!("removed group {name}")).await
         }
         GroupVerb::Backup { name, file, change } => backup(session, &name, &file, change.dry_run).await,
-        GroupVerb::Restore { name, file, destroy } => restore(session, &name, &file, destroy).await,
+        GroupVerb::Restore { name, file, drop, destroy } => {
+            restore(session, &name, &file, drop, destroy).await
+        }
         GroupVerb::History { name } => {
             let history: History = session.get(&url(&name, "/history")).await?;
             Ok(Answer::new(&history, changes(&history)))
@@ -118,12 +120,24 @@ async fn backup(session: &Session, name: &str, file: &Path, dry_run: bool) -> Re
     Ok(Answer::new(&backup, text))
 }
 
-async fn restore(session: &Session, name: &str, file: &Path, destroy: Destroy) -> Result<Answer, Failure> {
+async fn restore(
+    session: &Session,
+    name: &str,
+    file: &Path,
+    drop: Vec<String>,
+    destroy: Destroy,
+) -> Result<Answer, Failure> {
     let text = std::fs::read_to_string(file).map_err(|error| unusable(file, &error))?;
-    let request = GroupRestore { text, ..GroupRestore::default() };
+    let request = GroupRestore { text, drop, ..GroupRestore::default() };
     let call = post(name, "/restore", &request, destroy.dry_run);
     session.consent(&format!("vg restore {name}"), &call, destroy).await?;
-    let done = |group: &Group| format!("restored group {} as change {}", group.name, group.sequence);
+    let done = |restored: &Restored| {
+        let Restored { group, dropped, added } = restored;
+        let mut lines = vec![format!("restored group {} as change {}", group.name, group.sequence)];
+        lines.extend(dropped.iter().map(|name| format!("dropped {name}")));
+        lines.extend(added.iter().map(|name| format!("brought back {name}")));
+        lines.join("\n")
+    };
     session.change(call, done).await
 }
 

@@ -38,10 +38,11 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
             Ok(Answer::new(&disks, table(&disks)))
         }
-        PhysicalVerb::Scan { paths, disk, change } => {
+        PhysicalVerb::Scan { paths, trust_images, disk, change } => {
             let request = PhysicalVolumeScan {
                 paths: absolute_all(&paths)?,
                 cache: disk.cache,
+                trust_images,
                 ..PhysicalVolumeScan::default()
             };
             let path = "/v1/pvs/scan".to_owned();

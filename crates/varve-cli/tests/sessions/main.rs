@@ -2,6 +2,7 @@
 
 mod caches;
 mod client;
+mod consent;
 mod dumps;
 mod harness;
 mod images;
@@ -11,6 +12,7 @@ mod pool_jobs;
 mod pools;
 mod restarts;
 mod rollbacks;
+mod restores;
 mod rules;
 mod service;
 mod sets;

@@ -191,6 +191,7 @@ impl Control {
             return Ok(candidate);
         }
         let cache = search.cache.unwrap_or(self.cache);
+        self.refuse_own_export(path).await?;
         let options = DiskOptions { create_size: search.size, ..options(cache) };
         let file = self.open_disk(path, options).await.map_err(|failure| create_hint(failure, path))?;
         let made = search.size.is_some();

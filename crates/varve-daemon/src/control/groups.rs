@@ -10,8 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
-    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupRestore,
-    GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
+    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_os::ShardHandle;
@@ -268,34 +267,6 @@ impl Control {
             sequence: known.group.entry().sequence,
             text: known.group.text(),
         })
-    }
-
-    /// Writes a description back. No volume of the group may be in use.
-    pub(crate) async fn restore_group(
-        &self,
-        name: &str,
-        request: GroupRestore,
-    ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn().await?;
-        let id = self.find_group(name)?;
-        let backup = Group::from_text(&request.text).map_err(|error| {
-            Failure::new(Code::BadBackup, format!("the backup cannot be read: {error}"))
-                .help("varve explain V0208")
-        })?;
-        self.refuse_if_used(id)?;
-        let words = format!("vg restore {name}, version {}", backup.entry().sequence);
-        let change = Change::Restore { backup: Box::new(backup.description().clone()) };
-        let planned = self.commits().await.plan(id, change.clone(), &words)?;
-        if request.dry_run {
-            return Ok(Changed::Planned(shown(&planned)));
-        }
-        let changed = match self.deactivate_group(id).await {
-            Ok(()) => self.commits().await.make(id, change, &words).await, // planned anew (G1)
-            Err(failure) => Err(failure),
-        };
-        self.activate_group(id).await;
-        changed?;
-        self.show_group(&id.to_string()).await.map(Changed::Done)
     }
 
     /// The changes that the group's disks remember, the newest first.

@@ -6,6 +6,8 @@
 //!   written since, as far as its file system says.
 //! - M3. What an image holds does not decide how it is read. It is raw; what begins as one of another format is refused
 //!   unless it was said to be raw.
+//! - M4. Nothing of the host is opened because a group's text names it: somebody at this host has named it for that group,
+//!   or has agreed to it. Every opening is an event.
 
 use super::Control;
 use super::disks::options;
@@ -107,6 +109,7 @@ impl Control {
             }
             Chosen::Image(image, entry, is_new) => {
                 let origin = Origin { store: entry.id, snapshot: 0, created: 0, bytes: shown };
+                self.agree_to_image(group, &entry.path).await?;
                 if is_new {
                     let words = format!("a volume is made over {}", entry.path);
                     let change = Change::AddImage { image: entry };
@@ -131,7 +134,8 @@ impl Control {
             known.group.images().iter().find(|image| image.path == path).cloned()
         })?;
         let id = known.as_ref().map_or_else(|| self.new_id(), |known| known.id);
-        let (image, found) = self.open_image(path, id).await.map_err(|failure| unopened(failure, path))?;
+        let opened = self.open_image(group, path, id).await;
+        let (image, found) = opened.map_err(|failure| unopened(failure, path))?;
         if let Some(known) = &known {
             refuse_changed(known, &found).map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?;
         }
@@ -146,7 +150,9 @@ impl Control {
     }
 
     /// Opens an image, and says what it is like.
-    async fn open_image(&self, path: &str, id: Uuid) -> Result<(Image, Entry), Failure> {
+    async fn open_image(&self, group: Uuid, path: &str, id: Uuid) -> Result<(Image, Entry), Failure> {
+        let name = self.with_group(group, |known| known.group.name().to_owned())?;
+        self.event(path, &format!("opened as an image of group {name}")); // M4
         let options = DiskOptions { read_only: true, ..options(self.cache) };
         let place = PathBuf::from(path);
         let opened = self.context.blocking(move || open(&place, options)).await;
@@ -168,10 +174,63 @@ impl Control {
     /// The image that volumes lie over, open and compared (M2), if it is an image.
     pub(super) async fn image_below(&self, group: Uuid, origin: &Origin) -> Result<Option<Image>, Failure> {
         let Some(known) = self.image_of(group, origin) else { return Ok(None) };
-        let opened = self.open_image(&known.path, known.id).await;
+        if !self.may_open_image(group, &known.path) {
+            return Err(not_agreed(&known.path));
+        }
+        let opened = self.open_image(group, &known.path, known.id).await;
         let (image, found) = opened.map_err(|failure| lost(&failure, &known.path))?;
         refuse_changed(&known, &found)?;
         Ok(Some(image))
+    }
+
+    /// M4.
+    fn may_open_image(&self, group: Uuid, path: &str) -> bool {
+        let remembered = self.remembered.borrow();
+        remembered.images.as_ref().is_none_or(|agreed| agreed.contains(&(group, path.to_owned())))
+    }
+
+    /// M4: remembers that an image was named at this host for a group.
+    async fn agree_to_image(&self, group: Uuid, path: &str) -> Result<(), Failure> {
+        let is_new = match &mut self.remembered.borrow_mut().images {
+            Some(agreed) => agreed.insert((group, path.to_owned())),
+            None => false,
+        };
+        if is_new { self.save().await } else { Ok(()) }
+    }
+
+    /// The images that the texts of all groups name, and that nobody has agreed to: group, its name, path.
+    pub(super) fn images_not_agreed(&self) -> Vec<(Uuid, String, String)> {
+        let groups = self.groups.borrow();
+        let images = groups.iter().flat_map(|(id, known)| {
+            let name = known.group.name().to_owned();
+            known.group.images().iter().map(move |image| (*id, name.clone(), image.path.clone()))
+        });
+        images.filter(|(group, _, path)| !self.may_open_image(*group, path)).collect()
+    }
+
+    /// Agrees to all images that the texts of groups name now, and leads volumes to them.
+    pub(super) async fn agree_to_images(&self) -> Result<(), Failure> {
+        for (group, name, path) in self.images_not_agreed() {
+            self.event(&path, &format!("agreed to as an image of group {name}"));
+            self.agree_to_image(group, &path).await?;
+            self.attach_origins(group).await;
+            self.settle_names(group).await;
+        }
+        Ok(())
+    }
+
+    /// After the first start with a list of images: those that were served before are agreed to.
+    pub(super) async fn begin_list_of_images(&self) {
+        if self.remembered.borrow().images.is_some() {
+            return;
+        }
+        let groups = self.groups.borrow();
+        let all = groups.iter().flat_map(|(id, known)| {
+            known.group.images().iter().map(|image| (*id, image.path.clone()))
+        });
+        self.remembered.borrow_mut().images = Some(all.collect());
+        drop(groups);
+        self.save_or_warn().await;
     }
 
     /// What the group's text says of the image that volumes lie over, if it is one.
@@ -236,6 +295,13 @@ fn unopened(failure: Failure, path: &str) -> Failure {
         Code::DiskInUse => failure.help("somebody may write it: a copy that nobody writes will do"),
         _ => failure,
     }
+}
+
+/// M4.
+fn not_agreed(path: &str) -> Failure {
+    let message = format!("its group says that it lies over {path}, and nobody has agreed that this file be opened");
+    Failure::new(Code::ImageNotTrusted, message)
+        .help(format!("look at {path}; if it is what you expect: varve pv scan --trust-images"))
 }
 
 /// Why volumes over an image that cannot be opened are not served.

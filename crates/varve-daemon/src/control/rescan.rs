@@ -47,11 +47,19 @@ impl Control {
         }
         if request.dry_run {
             let step = |(path, _): &(PathBuf, KnownDisk)| format!("would take {} into use", path.display());
-            let plan = Plan::of_steps(found.iter().map(step).collect());
+            let mut steps: Vec<String> = found.iter().map(step).collect();
+            if request.trust_images {
+                let agree = |(_, name, path)| format!("would agree to {path} as an image of group {name}");
+                steps.extend(self.images_not_agreed().into_iter().map(agree));
+            }
+            let plan = Plan::of_steps(steps);
             return refused.map_or(Ok(Changed::Planned(plan)), Err);
         }
         self.save_or_warn().await;
         self.survey().await;
+        if request.trust_images {
+            self.agree_to_images().await?;
+        }
         self.settle_sets().await;
         self.resume_put_off().await;
         self.resume_rollbacks().await;
@@ -91,6 +99,7 @@ impl Control {
         cache: Option<varve_api::Cache>,
     ) -> Result<KnownDisk, Failure> {
         let cache = cache.unwrap_or(self.cache);
+        self.refuse_own_export(path).await?;
         let file = self.open_disk(path, options(cache)).await?;
         let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
         let Some(label) = label else {

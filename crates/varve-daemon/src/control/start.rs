@@ -25,6 +25,7 @@ impl Control {
         let lingering = self.context.clock().now().after(LINGER);
         self.open_remembered(lingering).await;
         self.survey().await;
+        self.begin_list_of_images().await;
         self.settle_sets().await;
         self.resume_jobs();
         self.resume_leaving().await;

@@ -7,7 +7,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
     Backup, Changed, Empty, Envelope, Group, GroupChange, GroupCreate, GroupExtend, GroupReduce,
-    GroupRestore, History, Remove, Rename,
+    GroupRestore, History, Remove, Rename, Restored,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -110,12 +110,12 @@ async fn backup_group(State(control): State<ControlHandle>, Path(group): Path<St
 
 /// Write a description back to the group's disks.
 #[utoipa::path(post, path = "/v1/groups/{group}/restore", tag = "groups", params(("group" = String, Path, description = "Name or identity")),
-    request_body = GroupRestore, responses((status = 200, body = Envelope<Changed<Group>>)))]
+    request_body = GroupRestore, responses((status = 200, body = Envelope<Changed<Restored>>)))]
 async fn restore_group(
     State(control): State<ControlHandle>,
     Path(group): Path<String>,
     Body(request): Body<GroupRestore>,
-) -> Reply<Changed<Group>> {
+) -> Reply<Changed<Restored>> {
     Ok(Data(control.call(async move |control| control.restore_group(&group, request).await).await?))
 }
 

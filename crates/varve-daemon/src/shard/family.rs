@@ -170,7 +170,7 @@ pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
 }
 
 /// The device of a table on this shard.
-pub(super) fn device_of(context: &ShardContext, table: &Table, disks: &Disks) -> Result<Device, Failure> {
+pub(crate) fn device_of(context: &ShardContext, table: &Table, disks: &Disks) -> Result<Device, Failure> {
     let devices = disks.iter().map(|(name, file)| (*name, context.disk(file))).collect();
     build(table, &devices).map_err(|error| failures::io("the volume's disks", error))
 }

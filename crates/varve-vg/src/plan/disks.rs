@@ -1,8 +1,7 @@
 //! Plans that concern the group itself and its disks.
 
 use super::{Draft, NewDisk, PlanError, unused_name};
-use crate::model::{Description, Group, LogicalVolume, PhysicalVolume, PvName};
-use std::collections::HashSet;
+use crate::model::{LogicalVolume, PhysicalVolume};
 use uuid::Uuid;
 use varve_format::check_name;
 
@@ -116,52 +115,5 @@ impl Draft<'_> {
             }
         }
         Ok(())
-    }
-
-    /// The volumes of the backup on the disks of the group, which must be the very ones of the backup.
-    pub(super) fn restore(&mut self, backup: Description) -> Result<(), PlanError> {
-        let group: String = self.group_name().into();
-        let misfit = |problem: String| PlanError::Backup { group: group.clone(), problem };
-        let backup = Group::new(backup).map_err(PlanError::Invalid)?;
-        if backup.id() != self.description.group.id {
-            return Err(misfit(format!("it is of the group {} ({})", backup.name(), backup.id())));
-        }
-        if backup.extent_size() != self.extent_size() {
-            return Err(misfit("its extent size is another".into()));
-        }
-        let disks = self.restored_disks(&backup).map_err(misfit)?;
-        let count = backup.logical_volumes().len();
-        let (sequence, from) = (backup.entry().sequence, self.description.logical_volumes.len());
-        self.step(format!("replace the {from} volumes of {group} by the {count} of version {sequence}"));
-        self.description.group.name = backup.name().into();
-        self.description.group.created = backup.entry().created;
-        self.description.group.metadata = backup.entry().metadata;
-        self.description.physical_volumes = disks;
-        self.description.logical_volumes = backup.logical_volumes().to_vec();
-        self.restore_images(&backup);
-        // Sets stay what they are now: what was being made when the backup was taken has been settled since.
-        Ok(())
-    }
-
-    /// The backup's disks, where and how they are now.
-    fn restored_disks(&self, backup: &Group) -> Result<Vec<PhysicalVolume>, String> {
-        let now = &self.description.physical_volumes;
-        let known: HashSet<_> = backup.physical_volumes().iter().map(|pv| pv.id).collect();
-        if let Some(pv) = now.iter().find(|pv| !known.contains(&pv.id)) {
-            return Err(format!("it does not know the disk {} ({})", pv.path, pv.id));
-        }
-        let restored = backup.physical_volumes().iter().map(|old| {
-            let Some(pv) = now.iter().find(|pv| pv.id == old.id) else {
-                return Err(format!("its disk {} ({}) is not in the group", old.path, old.id));
-            };
-            if (pv.extents, pv.data_offset) != (old.extents, old.data_offset) {
-                return Err(format!("the disk {} has another size", pv.path));
-            }
-            Ok(PhysicalVolume { name: old.name, ..pv.clone() })
-        });
-        let restored: Vec<_> = restored.collect::<Result<_, _>>()?;
-        let names: HashSet<PvName> = restored.iter().map(|pv| pv.name).collect();
-        assert_eq!(names.len(), restored.len(), "G1, T1: the backup's names are different");
-        Ok(restored)
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::model::{Kind, Segment, SetMember, areas};
 use proptest::prelude::*;
+use varve_block::KIB;
 
 const MIB4: u64 = 4 << 20;
 
@@ -454,4 +455,57 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
     assert!(refusal(&with_volume, declare("plain")).1.contains("only a pool declares"));
     let gone = planned(&larger, Change::RemoveVolume { name: "thin".into() }).expect("possible");
     assert!(gone.steps[0].contains("all volumes in it") && gone.bytes_freed == 20 * MIB4);
+}
+
+fn restored(now: &Group, backup: &Group) -> Plan {
+    planned(now, Change::Restore { backup: Box::new(backup.description().clone()) }).expect("possible")
+}
+
+fn extended(group: &Group, name: &str, extents: u64) -> Group {
+    let size = SizeArgument { relative: true, amount: Amount::Bytes(extents * MIB4) };
+    made(group, Change::ExtendVolume { name: name.into(), size })
+}
+
+#[test]
+fn a_restore_keeps_what_volumes_have_gained_since_where_it_is_given_to_nobody_else() {
+    let old = made(&made(&group(&[20]), linear("grown", 4)), linear("gone", 4));
+    let now = extended(&made(&old, Change::RemoveVolume { name: "gone".into() }), "grown", 8);
+    // The backup gives `gone` what `grown` has now.
+    let plan = restored(&now, &old);
+    let all = losses(&now, &plan.after);
+    let grown = now.lv("grown").expect("it is there");
+    let kind = LossKind::Places { now: 12 * MIB4, then: 4 * MIB4 };
+    assert_eq!(all, [Loss { volume: grown.id, name: "grown".into(), is_pool: false, kind }], "P4");
+    let steps: Vec<String> = plan.lines().collect();
+    assert!(steps.iter().any(|step| step.starts_with("would drop what data/grown holds")), "{steps:?}");
+    assert!(steps.iter().any(|step| step.starts_with("would bring back data/gone")), "{steps:?}");
+
+    // Here the extents behind it were free when the backup was taken.
+    let old = made(&made(&group(&[20]), linear("gone", 4)), linear("grown", 4));
+    let now = extended(&made(&old, Change::RemoveVolume { name: "gone".into() }), "grown", 8);
+    let plan = restored(&now, &old);
+    assert_eq!(losses(&now, &plan.after), []);
+    assert_eq!(plan.after.lv("grown"), now.lv("grown"));
+    assert_eq!(plan.after.lv("gone"), old.lv("gone"));
+}
+
+#[test]
+fn a_restore_keeps_present_stores_and_brings_back_none_that_was_given_back() {
+    let id = |low: u128| Uuid::from_u128(low);
+    let store = |low| Change::CreateStore {
+        volume: "vm1".into(),
+        id: id(low),
+        size: MIB4,
+        chunk_size: 4 * KIB,
+        kind: StoreKind::Dependent,
+    };
+    let plain = made(&group(&[20]), linear("vm1", 4));
+    let with = made(&plain, store(7));
+    let plan = restored(&with, &plain);
+    assert_eq!((losses(&with, &plan.after), plan.after.lv("vm1")), (vec![], with.lv("vm1")));
+    assert_eq!(restored(&plain, &with).after.lv("vm1"), plain.lv("vm1"), "it was written without that store");
+    let both = made(&with, linear("new", 2));
+    let all = losses(&both, &restored(&both, &plain).after);
+    let names: Vec<(&str, &LossKind)> = all.iter().map(|loss| (loss.name.as_str(), &loss.kind)).collect();
+    assert_eq!(names, [("new", &LossKind::All(2 * MIB4))]);
 }

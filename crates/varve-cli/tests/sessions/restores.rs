@@ -1,0 +1,118 @@
+//! Descriptions that are written back to the group they are of: what is kept, what is named, and what is dropped.
+
+use crate::client::Client;
+use crate::harness::World;
+use serde_json::Value;
+use std::os::unix::fs::FileExt;
+
+const MIB: u64 = 1 << 20;
+
+fn fill(world: &World, name: &str, bytes: u64, value: u8) {
+    world.ok(&format!("export create {name} --nbd unix:client.sock"));
+    let mut client = Client::new(&world.path("client.sock"), name);
+    for offset in (0..bytes).step_by(1 << 20) {
+        client.fill(offset, MIB.min(bytes - offset), value).expect("there is space");
+    }
+    drop(client);
+    world.ok("export remove client.sock -y");
+}
+
+fn holds(world: &World, name: &str, bytes: u64, value: u8) -> bool {
+    world.ok(&format!("export create {name} --nbd unix:client.sock --read-only"));
+    let all = Client::new(&world.path("client.sock"), name).read_all();
+    world.ok("export remove client.sock -y");
+    let length = usize::try_from(bytes).expect("few bytes");
+    all[..length].iter().all(|byte| *byte == value)
+}
+
+/// A pool of 64 MiB, a backup, and then a pool that has grown and is full of data.
+fn with_grown_pool() -> World {
+    let world = World::with_group();
+    world.ok("pool create data/p --size 64M --auto-extend off --when-full error");
+    world.ok("lv create data/thin --pool p --size 100M");
+    world.ok("vg backup data backup");
+    world.ok("pool extend data/p --size 160M");
+    fill(&world, "data/thin", 100 * MIB, 9);
+    world
+}
+
+#[test]
+fn a_pool_that_has_grown_since_a_backup_keeps_its_extents_and_its_volumes() {
+    let world = with_grown_pool();
+    world.ok("lv create data/late --size 16M");
+    let would = world.ok("vg restore data backup -n");
+    assert!(would.contains("would keep data/p as it is"), "{would}");
+    assert!(would.contains("would drop data/late (16.0 MiB)"), "{would}");
+    assert!(would.contains("would need --drop data/late"), "{would}");
+    let refused = world.refused("vg restore data backup -y", 8, "V0213");
+    assert!(refused.contains("varve vg restore data FILE --drop data/late"), "{refused}");
+    assert_eq!(world.data("lv show data/late")["state"], "active", "what is refused changes nothing");
+    world.refused("vg restore data backup --drop data/late --drop data/thin -y", 2, "V0208");
+    let done = world.data("vg restore data backup --drop data/late -y");
+    assert_eq!((&done["dropped"], &done["added"]), (&serde_json::json!(["data/late"]), &serde_json::json!([])));
+    assert_eq!(world.data("pool show data/p")["size"].as_u64(), Some(160 * MIB));
+    assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
+    // Nobody is given what the pool holds.
+    world.ok("lv create data/more --size 100%FREE");
+    fill(&world, "data/more", 8 * MIB, 1);
+    assert!(holds(&world, "data/thin", 100 * MIB, 9));
+}
+
+#[test]
+fn a_pool_that_holds_what_the_backup_gives_to_another_is_dropped_only_by_name() {
+    let world = World::with_group();
+    world.ok("pool create data/p --size 64M --auto-extend off --when-full error");
+    world.ok("lv create data/thin --pool p --size 40M");
+    world.ok("lv create data/old --size 100%FREE");
+    world.ok("vg backup data backup");
+    world.ok("lv remove data/old -y");
+    world.ok("pool extend data/p --size +128M");
+    fill(&world, "data/thin", 40 * MIB, 5);
+    let refused = world.refused("vg restore data backup -y", 8, "V0213");
+    assert!(refused.contains("data/p: it has 192.0 MiB"), "{refused}");
+    assert!(refused.contains("and with it data/thin"), "{refused}");
+    assert!(refused.contains("--drop data/p"), "{refused}");
+    assert!(holds(&world, "data/thin", 40 * MIB, 5), "it is served as before");
+    let done = world.data("vg restore data backup --drop data/p -y");
+    assert_eq!(done["dropped"], serde_json::json!(["data/p"]));
+    assert_eq!(done["added"], serde_json::json!(["data/old"]));
+    let list = world.data("lv list");
+    let names: Vec<&Value> = list.as_array().expect("a list").iter().map(|lv| &lv["name"]).collect();
+    assert_eq!(names, ["data/old"]);
+}
+
+#[test]
+fn a_store_that_has_grown_since_a_backup_keeps_its_extents_and_its_snapshots() {
+    let world = with_grown_pool();
+    world.ok("lv create data/a --size 32M");
+    world.ok("snap create data/a@s");
+    world.ok("vg backup data with-store");
+    world.ok("lv extend data/a@s --size +64M");
+    fill(&world, "data/a", 32 * MIB, 3);
+    let would = world.ok("vg restore data with-store -n");
+    assert!(would.contains("would keep data/a as it is"), "{would}");
+    world.ok("vg restore data with-store -y");
+    assert!(holds(&world, "data/a@s", MIB, 0), "the snapshot is what it was");
+    assert!(holds(&world, "data/a", 32 * MIB, 3));
+    assert!(holds(&world, "data/thin", 100 * MIB, 9));
+}
+
+#[test]
+fn a_pool_is_not_given_less_than_its_own_superblock_says_whatever_the_text_says_now() {
+    let mut world = with_grown_pool();
+    world.ok("vg backup data grown");
+    assert_eq!(world.stop(), Some(0));
+    // The description is lost, and written anew from a backup of before the pool grew.
+    for disk in ["d1", "d2"] {
+        let file = std::fs::File::options().write(true).open(world.path(disk)).expect("a disk");
+        file.write_all_at(&vec![0xa5; (1 << 20) - (64 << 10)], 64 << 10).expect("it is long enough");
+    }
+    world.ok("restore backup d1 d2 -y");
+    world.start();
+    let shown = world.data("pool show data/p");
+    assert_eq!((&shown["state"], shown["size"].as_u64()), (&Value::from("unusable"), Some(64 * MIB)));
+    let refused = world.refused("vg restore data backup -y", 8, "V0213");
+    assert!(refused.contains("the pool has 160.0 MiB by its own account"), "{refused}");
+    world.ok("vg restore data grown -y");
+    assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
+}

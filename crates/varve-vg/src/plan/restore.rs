@@ -1,0 +1,194 @@
+//! A group's description written back from a backup; and what a group loses by that, or by any other change.
+//!
+//! A backup says where volumes lay when it was taken. What a volume of both has now is kept as far as it can be: extents
+//! that it has gained since, and its present exception stores. A store that was given back since is not restored: the
+//! volume was written without it.
+//!
+//! Invariant P4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
+
+use super::{Draft, PlanError};
+use crate::model::{Description, Group, LogicalVolume, PhysicalVolume, PvName, Segment, Store};
+use std::collections::HashSet;
+use uuid::Uuid;
+
+/// What a volume or pool of a group loses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Which.
+    pub volume: Uuid,
+    /// What the group calls it now.
+    pub name: String,
+    /// Whether it is a pool.
+    pub is_pool: bool,
+    /// What it loses.
+    pub kind: LossKind,
+}
+
+/// What is lost of a volume or pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossKind {
+    /// All of it, which is so many bytes.
+    All(u64),
+    /// What lies outside the places that it is to have: it has so many bytes now, and then so many.
+    Places {
+        /// Bytes now.
+        now: u64,
+        /// Bytes then.
+        then: u64,
+    },
+    /// Snapshots, with their exception store.
+    Store,
+}
+
+/// What the volumes and pools of `now` lose if `after` is its next version.
+pub fn losses(now: &Group, after: &Group) -> Vec<Loss> {
+    let mut losses = Vec::new();
+    for entry in now.logical_volumes() {
+        let mut lose = |kind| {
+            let (volume, name, is_pool) = (entry.id, entry.name.clone(), entry.is_pool());
+            losses.push(Loss { volume, name, is_pool, kind });
+        };
+        let Some(then) = after.logical_volumes().iter().find(|then| then.id == entry.id) else {
+            lose(LossKind::All(now.bytes(entry.extents)));
+            continue;
+        };
+        if !begins_with(&then.segments, &entry.segments) {
+            lose(LossKind::Places { now: now.bytes(entry.extents), then: after.bytes(then.extents) });
+        }
+        let kept = |store: &Store| {
+            let then = then.stores().find(|then| then.id == store.id);
+            then.is_some_and(|then| begins_with(&then.segments, &store.segments))
+        };
+        if !entry.stores().all(kept) {
+            lose(LossKind::Store);
+        }
+    }
+    losses
+}
+
+/// Whether what lies in `before` lies there in `segments`, too: both are the same, or more was added to the end.
+fn begins_with(segments: &[Segment], before: &[Segment]) -> bool {
+    let last = before.len().saturating_sub(1);
+    let begins = |(index, (now, before)): (usize, (&Segment, &Segment))| {
+        let mut areas = now.areas.iter().zip(&before.areas);
+        now.areas.len() == before.areas.len()
+            && areas.all(|(now, before)| {
+                let long = if index == last { now.count >= before.count } else { now.count == before.count };
+                (now.pv, now.start) == (before.pv, before.start) && long
+            })
+    };
+    segments.len() >= before.len() && segments.iter().zip(before).enumerate().all(begins)
+}
+
+impl Draft<'_> {
+    /// The volumes of the backup on the disks of the group, which must be the very ones of the backup.
+    pub(super) fn restore(&mut self, backup: Description) -> Result<(), PlanError> {
+        let group: String = self.group_name().into();
+        let misfit = |problem: String| PlanError::Backup { group: group.clone(), problem };
+        let backup = Group::new(backup).map_err(PlanError::Invalid)?;
+        if backup.id() != self.description.group.id {
+            return Err(misfit(format!("it is of the group {} ({})", backup.name(), backup.id())));
+        }
+        if backup.extent_size() != self.extent_size() {
+            return Err(misfit("its extent size is another".into()));
+        }
+        let disks = self.restored_disks(&backup).map_err(misfit)?;
+        let sequence = backup.entry().sequence;
+        self.step(format!("write back the volumes that {group} had in version {sequence}"));
+        self.description.group.name = backup.name().into();
+        self.description.group.created = backup.entry().created;
+        self.description.group.metadata = backup.entry().metadata;
+        self.description.physical_volumes = disks;
+        self.description.logical_volumes = backup.logical_volumes().to_vec();
+        self.keep_what_is_there(&backup);
+        self.restore_images(&backup);
+        // Sets stay what they are now: what was being made when the backup was taken has been settled since.
+        Ok(())
+    }
+
+    /// Lets volumes of both have what they have now, where the backup gives it to nobody else; and tells what that is, what
+    /// goes and what comes (P4).
+    fn keep_what_is_there(&mut self, backup: &Group) {
+        let names_stay = self.before.physical_volumes().iter().all(|pv| {
+            self.description.physical_volumes.iter().any(|then| (then.id, then.name) == (pv.id, pv.name))
+        });
+        for index in 0..self.description.logical_volumes.len() {
+            let then = &self.description.logical_volumes[index];
+            let Some(now) = self.before.logical_volumes().iter().find(|now| now.id == then.id) else {
+                continue;
+            };
+            let without_old = without_old_stores(then, now);
+            let kept = with_present(&without_old, now);
+            self.description.logical_volumes[index] = kept.clone();
+            if !names_stay || Group::new(self.description.clone()).is_err() {
+                self.description.logical_volumes[index] = without_old;
+            } else if kept != backup.logical_volumes()[index] {
+                let (full, size) = (self.full(&kept.name), self.size_text(kept.extents));
+                self.step(format!("keep {full} as it is, with {size} and its present snapshots"));
+            }
+        }
+        for loss in losses(self.before, &self.current()) {
+            let full = format!("{}/{}", self.before.name(), loss.name);
+            self.step(match loss.kind {
+                LossKind::All(bytes) => format!("drop {full} ({})", crate::size::format_size(bytes)),
+                LossKind::Places { now, then } => {
+                    let (now, then) = (crate::size::format_size(now), crate::size::format_size(then));
+                    format!("drop what {full} holds beyond its places in the backup (it has {now}, then {then})")
+                }
+                LossKind::Store => format!("drop snapshots of {full}"),
+            });
+        }
+        let is_new = |lv: &&LogicalVolume| !self.before.logical_volumes().iter().any(|now| now.id == lv.id);
+        let back: Vec<String> = self
+            .description
+            .logical_volumes
+            .iter()
+            .filter(is_new)
+            .map(|lv| format!("bring back {} ({})", self.full(&lv.name), self.size_text(lv.extents)))
+            .collect();
+        self.steps.extend(back);
+    }
+
+    /// The backup's disks, where and how they are now.
+    fn restored_disks(&self, backup: &Group) -> Result<Vec<PhysicalVolume>, String> {
+        let now = &self.description.physical_volumes;
+        let known: HashSet<_> = backup.physical_volumes().iter().map(|pv| pv.id).collect();
+        if let Some(pv) = now.iter().find(|pv| !known.contains(&pv.id)) {
+            return Err(format!("it does not know the disk {} ({})", pv.path, pv.id));
+        }
+        let restored = backup.physical_volumes().iter().map(|old| {
+            let Some(pv) = now.iter().find(|pv| pv.id == old.id) else {
+                return Err(format!("its disk {} ({}) is not in the group", old.path, old.id));
+            };
+            if (pv.extents, pv.data_offset) != (old.extents, old.data_offset) {
+                return Err(format!("the disk {} has another size", pv.path));
+            }
+            Ok(PhysicalVolume { name: old.name, ..pv.clone() })
+        });
+        let restored: Vec<_> = restored.collect::<Result<_, _>>()?;
+        let names: HashSet<PvName> = restored.iter().map(|pv| pv.name).collect();
+        assert_eq!(names.len(), restored.len(), "G1, T1: the backup's names are different");
+        Ok(restored)
+    }
+}
+
+/// `then`, without stores that the volume has no more: it was written without them since.
+fn without_old_stores(then: &LogicalVolume, now: &LogicalVolume) -> LogicalVolume {
+    let mut kept = then.clone();
+    let has = |store: &Store| now.stores().any(|known| known.id == store.id);
+    kept.store = kept.store.filter(has);
+    kept.independent_stores.retain(has);
+    kept
+}
+
+/// `then`, with the stores of `now`, and with the extents that were added since.
+fn with_present(then: &LogicalVolume, now: &LogicalVolume) -> LogicalVolume {
+    let mut kept = then.clone();
+    kept.store.clone_from(&now.store);
+    kept.independent_stores.clone_from(&now.independent_stores);
+    if begins_with(&now.segments, &then.segments) {
+        kept.segments.clone_from(&now.segments);
+        kept.extents = now.extents;
+    }
+    kept
+}
