@@ -21,10 +21,10 @@ pub use nouns::{
     SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
-    ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore,
-    PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
-    Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange,
-    VolumeCreate,
+    Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
+    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
+    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotRemove,
+    SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MetadataOrder, OverCommit,

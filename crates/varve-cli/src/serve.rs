@@ -4,6 +4,7 @@ use crate::answer::Answer;
 use crate::grammar::{DaemonOptions, IoChoice, LogChoice};
 use crate::places;
 use std::path::PathBuf;
+use std::time::Duration;
 use varve_api::{Exit, Failure};
 use varve_daemon::{Config, IoMode, LogForm};
 
@@ -21,6 +22,7 @@ pub(crate) fn run(options: DaemonOptions, socket: Option<PathBuf>) -> Result<Ans
         },
         cache: options.cache,
         memory: usize::try_from(options.memory_mib).unwrap_or(64) << 20,
+        stop_timeout: Duration::from_secs(options.stop_timeout),
         log: match options.log {
             LogChoice::Json => LogForm::Json,
             LogChoice::Auto | LogChoice::Text => LogForm::Text,

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 use varve_api::Cache;
 
 /// How requests reach the kernel.
@@ -43,6 +44,8 @@ pub struct Config {
     pub cache: Cache,
     /// Bytes for requests in flight.
     pub memory: usize,
+    /// How long a stop may take; what does not end is left behind.
+    pub stop_timeout: Duration,
     /// Form of the log on stderr.
     pub log: LogForm,
     /// Which events are logged, in the syntax of `tracing`'s filters; `info` if not given.

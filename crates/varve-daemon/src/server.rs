@@ -66,11 +66,13 @@ pub(crate) async fn serve(
             .help("start the daemon again, and report this with its log")),
     };
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    // The API answers until the exports are closed.
+    let ended = control.stop().await;
     let _ = stop.send(true);
     for server in servers {
         let _ = tokio::time::timeout(GRACE, server).await;
     }
-    result
+    result.and(ended)
 }
 
 /// Starts to serve on the Unix socket, and on TCP if that is wanted.

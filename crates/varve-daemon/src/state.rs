@@ -4,6 +4,7 @@
 //! so a crash leaves the old or the new one.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -86,6 +87,9 @@ pub(crate) struct Remembered {
     pub(crate) exports: Vec<RememberedExport>,
     #[serde(default)]
     pub(crate) jobs: Vec<RememberedJob>,
+    /// Volumes and pools that failed, and why, as far as their groups do not say so themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) out_of_use: BTreeMap<Uuid, String>,
     #[serde(default)]
     pub(crate) last_export: u64,
     #[serde(default)]
@@ -95,7 +99,15 @@ pub(crate) struct Remembered {
 impl Default for Remembered {
     fn default() -> Self {
         let schema = SCHEMA.to_owned();
-        Self { schema, disks: Vec::new(), exports: Vec::new(), jobs: Vec::new(), last_export: 0, last_job: 0 }
+        Self {
+            schema,
+            disks: Vec::new(),
+            exports: Vec::new(),
+            jobs: Vec::new(),
+            out_of_use: BTreeMap::new(),
+            last_export: 0,
+            last_job: 0,
+        }
     }
 }
 

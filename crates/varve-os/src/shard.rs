@@ -38,6 +38,8 @@ pub(crate) struct Core {
     /// Work that others do for this shard: calls of helpers, requests to other shards.
     pub(crate) abroad: Rc<Cell<usize>>,
     stage: Cell<Stage>,
+    /// Whether a task has panicked.
+    broken: Cell<bool>,
 }
 
 /// How far a shard is on its way out.
@@ -70,11 +72,13 @@ impl Core {
             arena,
             abroad: Rc::default(),
             stage: Cell::new(Stage::Running),
+            broken: Cell::new(false),
         }))
     }
 
-    /// Runs until the shard is told to end, or one of its tasks panics. Says once through `quiet` that it drained.
-    pub(crate) fn run(self: &Rc<Self>, quiet: &Sender<()>) {
+    /// Runs until the shard is told to end, or one of its tasks panics. Says once through `quiet` that it drained. Whether
+    /// no task has panicked.
+    pub(crate) fn run(self: &Rc<Self>, quiet: &Sender<()>) -> bool {
         let context = ShardContext { core: Rc::clone(self) };
         let mut announced = false;
         while self.stage.get() < Stage::Ending {
@@ -93,6 +97,7 @@ impl Core {
         if !announced {
             let _ = quiet.send(());
         }
+        !self.broken.get()
     }
 
     /// Takes in nothing new from peers any more.
@@ -122,6 +127,7 @@ impl Core {
             // but in order, because the kernel may still write to memory of its operations.
             if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
                 tracing::error!(shard = self.index, "a task panicked: the shard ends");
+                self.broken.set(true);
                 self.end();
                 return;
             }
@@ -136,6 +142,7 @@ impl Core {
                 Letter::Call(call) => {
                     if catch_unwind(AssertUnwindSafe(|| call(context))).is_err() {
                         tracing::error!(shard = self.index, "a call panicked: the shard ends");
+                        self.broken.set(true);
                         self.end();
                     }
                 }

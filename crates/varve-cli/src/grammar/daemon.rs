@@ -26,6 +26,9 @@ pub(crate) struct DaemonOptions {
     /// Memory for requests in flight, of each shard.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub(crate) memory_mib: u32,
+    /// Seconds that a stop may take; a disk that does not answer is left behind then.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) stop_timeout: u64,
     /// Form of the log on stderr [default: human on a terminal, else plain lines]; $VARVE_LOG filters it.
     #[arg(long, value_enum, default_value = "auto", hide_default_value = true)]
     pub(crate) log: LogChoice,

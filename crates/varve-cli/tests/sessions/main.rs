@@ -2,6 +2,7 @@
 
 mod caches;
 mod client;
+mod containment;
 mod dumps;
 mod harness;
 mod images;
@@ -14,4 +15,5 @@ mod rules;
 mod service;
 mod sets;
 mod snapshots;
+mod stops;
 mod verbs;

@@ -5,6 +5,7 @@ use super::exports::KnownExport;
 use super::find::Located;
 use super::groups::{Home, KnownGroup};
 use crate::failures;
+use crate::shard::ShardHandle;
 use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::model::{LogicalVolume, Store};
 use varve_vg::names::VolumeName;
 use varve_vg::table::{Parts, Table, store_table, table};
@@ -27,7 +28,9 @@ impl Control {
             let shard = self.place(group, volume.id);
             activations.push(async move {
                 let activated = self.activate(group, &volume, &shard).await;
-                if let Err(failure) = &activated {
+                if let Err(failure) = &activated
+                    && failure.code != Code::VolumeInactive
+                {
                     let name = volume.name.clone();
                     tracing::error!(volume = name, %failure, "a volume cannot be used");
                 }
@@ -111,11 +114,15 @@ impl Control {
             if let Some(trouble) = &known.trouble {
                 return Err(Failure::new(Code::GroupIncomplete, trouble.clone()).help("varve vg list"));
             }
+            if let Some(failure) = self.out_of_use(known.group.name(), volume) {
+                return Err(failure);
+            }
             let (table, stores) = tables(&known.group, volume)?;
             let (control, policy) = (self.shards[0].clone(), volume.store_policy.unwrap_or_default());
             let (is_pool, disks) = (volume.is_pool(), self.disk_files(known));
             let share = super::ration::first_share(known, volume.id);
-            Ok(Recipe { id: volume.id, is_pool, table, stores, policy, share, disks, control })
+            let name = format!("{}/{}", known.group.name(), volume.name);
+            Ok(Recipe { id: volume.id, name, is_pool, table, stores, policy, share, disks, control })
         })?
     }
 
@@ -136,7 +143,10 @@ impl Control {
             let homes = groups.values().flat_map(|known| known.homes.values());
             homes.filter(|home| home.shard.index() == shard.index()).count()
         };
-        let shard = self.shards.iter().min_by_key(load).expect("there is at least one shard").clone();
+        // U2 of `activation.rs`.
+        let former = groups.get(&group).and_then(|known| Some(known.homes.get(&volume)?.shard.clone()));
+        let shard = former
+            .unwrap_or_else(|| self.shards.iter().min_by_key(load).expect("there is at least one").clone());
         if let Some(known) = groups.get_mut(&group) {
             let starting = Failure::new(Code::VolumeUnusable, "the volume is being activated");
             known.homes.insert(volume, Home { shard: shard.clone(), unusable: Some(starting) });
@@ -232,5 +242,8 @@ fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
 
 /// The reason in the form that every use of the volume meets.
 fn unusable(failure: Failure) -> Failure {
-    Failure { code: Code::VolumeUnusable, ..failure }
+    match failure.code {
+        Code::VolumeFailed | Code::VolumeInactive => failure,
+        _ => Failure { code: Code::VolumeUnusable, ..failure },
+    }
 }

@@ -110,7 +110,7 @@ impl Control {
                 if is_new {
                     let words = format!("a volume is made over {}", entry.path);
                     let change = Change::AddImage { image: entry };
-                    self.commits().await.make(group, change, &words).await?;
+                    self.commits(group).await.make(group, change, &words).await?;
                 }
                 Ok((origin, Below::Image(image)))
             }
@@ -187,7 +187,7 @@ impl Control {
         for image in images.iter().filter(|image| !needed.contains(&image.id)) {
             let words = format!("nothing lies over {} any more", image.path);
             let forgotten =
-                self.commits().await.make(group, Change::RemoveImage { id: image.id }, &words).await;
+                self.commits(group).await.make(group, Change::RemoveImage { id: image.id }, &words).await;
             if let Err(failure) = forgotten {
                 tracing::warn!(path = image.path, %failure, "an image that nobody needs cannot be forgotten");
             }

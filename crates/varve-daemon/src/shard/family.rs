@@ -12,12 +12,16 @@
 //!
 //! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
 
+use super::health::Health;
 use super::here;
 use super::metadata::Share;
 use super::open_store::{OpenStore, StoreFacts};
+pub(crate) use super::retire::{activate, deactivate};
 use super::thin::{self, Thin, ThinFacts};
 use super::traffic::{Counters, counted};
 use crate::failures;
+use crate::fault;
+use crate::shard::ShardHandle;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,7 +31,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, Extent, GIB, IoError, MIB, Suspended, Switch, ZeroOptions, widen};
-use varve_os::{DiskFile, ShardContext, ShardHandle};
+use varve_os::{DiskFile, ShardContext};
 use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
@@ -46,6 +50,8 @@ pub(crate) type Disks = BTreeMap<PvName, Arc<DiskFile>>;
 pub(crate) struct Recipe {
     /// The volume.
     pub(crate) id: Uuid,
+    /// What it is called: `VG/LV`.
+    pub(crate) name: String,
     /// Whether it is a thin pool.
     pub(crate) is_pool: bool,
     /// Where its bytes lie.
@@ -77,6 +83,7 @@ pub(crate) struct StoreRecipe {
 pub(crate) struct Family {
     id: Uuid,
     pub(crate) context: ShardContext,
+    health: Health,
     counters: Counters,
     control: ShardHandle,
     policy: Cell<StorePolicy>,
@@ -100,19 +107,22 @@ pub(crate) struct FamilyFacts {
 }
 
 /// Takes a volume into use on this shard.
-pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
+pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Health) -> Result<(), Failure> {
+    fault::panic_at(&recipe.name, "open");
     if recipe.is_pool {
-        return thin::activate(context, recipe).await;
+        return thin::activate(context, recipe, health).await;
     }
     let base = device_of(context, &recipe.table, &recipe.disks)?;
+    let base = fault::with_injected_bug(base, &recipe.name);
     let family = Rc::new(Family {
         id: recipe.id,
         context: context.clone(),
+        health: health.clone(),
         counters: Counters::default(),
         control: recipe.control.clone(),
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
-        top: Switch::new(base.clone()),
+        top: here().top(recipe.id, &base),
         base: RefCell::new(base),
         stores: RefCell::default(),
         views: RefCell::default(),
@@ -131,7 +141,7 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
 }
 
 /// Lets go of a volume; everything that was acknowledged is durable afterwards.
-pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
+pub(super) async fn close(volume: Uuid) -> Result<(), Failure> {
     let pool = here().pools.borrow_mut().remove(&volume);
     if let Some(pool) = pool {
         return thin::deactivate(&pool).await;
@@ -222,11 +232,12 @@ impl Family {
         Rc::new(Self {
             id,
             context: context.clone(),
+            health: thin.open.health.clone(),
             counters: Counters::default(),
             control: control.clone(),
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
-            top: Switch::new(base.clone()),
+            top: here().top(id, &base),
             base: RefCell::new(base),
             stores: RefCell::default(),
             views: RefCell::default(),
@@ -246,7 +257,7 @@ impl Family {
         // Even what failed may have changed its size.
         let base = thin.device().map_err(failed)?;
         self.base.replace(base.clone());
-        suspended.replace(counted(widen(base, self.context.arena()), self.counters.clone()));
+        suspended.replace(self.contained(base));
         changed
     }
 
@@ -280,7 +291,32 @@ impl Family {
             [alone] => side_by_side(&stores).map(|_| alone.origin()).map_err(refused)?,
             _ => side_by_side(&stores).map_err(refused)?,
         };
-        Ok(counted(widen(inner, self.context.arena()), self.counters.clone()))
+        Ok(self.contained(inner))
+    }
+
+    /// `device`, a part of the volume, as its doors use it: what panics there takes the volume out of use.
+    fn contained(&self, device: Device) -> Device {
+        counted(widen(device, self.context.arena()), self.counters.clone(), self.health.clone())
+    }
+
+    /// The same of a snapshot of the volume, whose requests are not counted.
+    pub(super) fn contained_view(&self, device: Device) -> Device {
+        counted(widen(device, self.context.arena()), Counters::default(), self.health.clone())
+    }
+
+    /// Whether something in the volume, or in its pool, has panicked.
+    pub(super) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The pool of a thin volume.
+    pub(super) fn pool(&self) -> Option<Uuid> {
+        self.thin.as_ref().map(|thin| thin.open.id)
+    }
+
+    /// Where the doors of the volume lead.
+    pub(super) fn top(&self) -> &Switch {
+        &self.top
     }
 
     /// A thin volume lies at `base` from now on.
@@ -312,7 +348,7 @@ impl Family {
             given = Some(share);
         }
         let owner = (self.id, self.control.clone());
-        let open = OpenStore::new(recipe.id, recipe.kind, store, owner, &self.context, self.policy.get());
+        let open = OpenStore::new(recipe.id, recipe.kind, store, owner, self, self.policy.get());
         let mut stores = self.stores.borrow_mut();
         match recipe.kind {
             StoreKind::Dependent => stores.insert(0, open),
@@ -395,6 +431,14 @@ impl Family {
     pub(crate) fn set_policy(&self, policy: StorePolicy) {
         self.policy.set(policy);
         self.stores.borrow().iter().for_each(|open| open.set_policy(policy));
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again; those of a thin volume in all of its pool.
+    pub(crate) fn let_writes_fail(&self, fail: bool) {
+        match &self.thin {
+            Some(thin) => thin.open.let_writes_fail(fail),
+            None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
+        }
     }
 
     /// The group has more free space than before.

@@ -9,16 +9,21 @@ mod bell;
 pub(crate) mod crowd;
 pub(crate) mod family;
 pub(crate) mod growth;
+pub(crate) mod handle;
+pub(crate) mod health;
 pub(crate) mod metadata;
 pub(crate) mod nbd;
 pub(crate) mod open_pool;
 pub(crate) mod open_store;
 pub(crate) mod origins;
 mod patient;
+pub(crate) mod retire;
 pub(crate) mod states;
 pub(crate) mod thin;
 pub(crate) mod traffic;
 pub(crate) mod turns;
+
+pub(crate) use handle::{NoAnswer, ShardHandle};
 
 use family::Family;
 use nbd::NbdSocket;
@@ -27,6 +32,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
+use varve_block::{Device, Switch};
 
 /// The shard's own things.
 #[derive(Default)]
@@ -35,6 +41,8 @@ pub(crate) struct Here {
     pub(crate) families: RefCell<BTreeMap<Uuid, Rc<Family>>>,
     /// Thin pools, by identity.
     pub(crate) pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
+    /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
+    pub(crate) tops: RefCell<BTreeMap<Uuid, Switch>>,
     /// Listening NBD sockets, by address.
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
 }
@@ -51,16 +59,29 @@ pub(crate) fn here() -> Rc<Here> {
 impl Here {
     /// The volume, if it is active on this shard.
     pub(crate) fn family(&self, volume: Uuid) -> Option<Rc<Family>> {
-        self.families.borrow().get(&volume).cloned()
+        let family = self.families.borrow().get(&volume).cloned();
+        family.filter(|family| is_usable(family.health()))
     }
 
     /// The pool, if it is active on this shard.
     pub(crate) fn pool(&self, pool: Uuid) -> Option<Rc<OpenPool>> {
-        self.pools.borrow().get(&pool).cloned()
+        let pool = self.pools.borrow().get(&pool).cloned();
+        pool.filter(|open| is_usable(&open.health))
+    }
+
+    /// The switch of a volume, which leads to `base` if it is new.
+    pub(crate) fn top(&self, volume: Uuid, base: &Device) -> Switch {
+        self.tops.borrow_mut().entry(volume).or_insert_with(|| Switch::new(base.clone())).clone()
     }
 
     /// The socket that listens at `address`, if it is one of this shard.
     pub(crate) fn socket(&self, address: &str) -> Option<Rc<NbdSocket>> {
         self.sockets.borrow().get(address).cloned()
     }
+}
+
+/// Whether a volume has not failed. Work that panics from now on takes it out of use.
+fn is_usable(health: &health::Health) -> bool {
+    handle::using(health);
+    !health.is_failed()
 }

@@ -6,6 +6,7 @@
 
 use super::crowd::Crowd;
 use super::family;
+use crate::shard::ShardHandle;
 use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use uuid::Uuid;
 use varve_api::Traffic;
 use varve_block::{Device, LocalFuture};
 use varve_export::nbd::{Budget, Catalog, Counters, Door, Export, Limits, Listed, Shutdown};
-use varve_os::{Listener, ShardContext, ShardHandle};
+use varve_os::{Listener, ShardContext};
 
 /// Bytes that all connections of one socket may have in flight.
 const SOCKET_BYTES_MAX: u64 = 256 << 20;

@@ -5,8 +5,9 @@
 
 use super::background::{Background, Dose};
 use super::crowd::Guest;
-use super::family::{Disks, device_of};
+use super::family::{Disks, Recipe, device_of};
 use super::growth::{Growth, Vessel, Words};
+use super::health::Health;
 use super::thin::store_error;
 use crate::failures;
 use futures_util::future::LocalBoxFuture;
@@ -14,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
@@ -30,8 +31,12 @@ const DOSE_STEPS: u64 = 8;
 pub(crate) struct OpenPool {
     /// Its id in the group.
     pub(crate) id: Uuid,
+    /// What it is called: `VG/POOL`.
+    pub(super) name: String,
     /// The pool itself.
     pub(crate) pool: Rc<Pool>,
+    /// Whether something in it has panicked.
+    pub(super) health: Health,
     growth: Rc<Growth<Pool>>,
     context: ShardContext,
     background: Background,
@@ -56,21 +61,18 @@ pub(crate) struct PoolFacts {
 
 impl OpenPool {
     /// `pool`, kept from now on.
-    pub(super) fn new(
-        id: Uuid,
-        pool: Rc<Pool>,
-        control: ShardHandle,
-        context: &ShardContext,
-        policy: StorePolicy,
-    ) -> Rc<Self> {
+    pub(super) fn new(recipe: &Recipe, pool: Rc<Pool>, context: &ShardContext, health: &Health) -> Rc<Self> {
+        let (id, policy) = (recipe.id, recipe.policy);
         pool.set_discards(discards(policy));
-        let growth = Growth::new(Rc::clone(&pool), id, id, control, context, policy);
+        let growth = Growth::new(Rc::clone(&pool), id, id, recipe.control.clone(), context, policy);
         let open = Rc::new(Self {
             id,
+            name: recipe.name.clone(),
             pool,
+            health: health.clone(),
             growth,
             context: context.clone(),
-            background: Background::new(context),
+            background: Background::new(context, health),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
         open.background.listen(Rc::clone(&open).listen());
@@ -121,6 +123,11 @@ impl OpenPool {
     pub(crate) fn set_policy(&self, policy: StorePolicy) {
         self.growth.set_policy(policy);
         self.pool.set_discards(discards(policy));
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again.
+    pub(crate) fn let_writes_fail(&self, fail: bool) {
+        self.growth.let_fail(fail);
     }
 
     /// The group has more free space than before.
