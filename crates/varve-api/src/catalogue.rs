@@ -75,6 +75,10 @@ catalogue! {
     SocketUnusable = 12, Failed, "the daemon's socket cannot be made",
         "The directory of the socket is missing or not writable, its path is too long (107 bytes at most), or the \
         TCP address of --http is taken.";
+    Internal = 14, Failed, "a defect of Varve ended the command",
+        "Something in the program contradicted itself while the command was carried out (a panic). Nothing else is \
+        concerned; the daemon goes on, and its exit status says later that this happened. What the command had begun may \
+        be half done: look with `varve status` and `varve vg list`. Please report it with the daemon's log.";
     CodeNotFound = 13, NotFound, "no such error code",
         "Error codes are written V0123. The message of a failed command begins with its code: error[V0123].";
 
@@ -179,6 +183,15 @@ catalogue! {
     BadVolumeSize = 306, Usage, "the volume cannot have this size",
         "A volume has at least one extent and fewer bytes than an address can count. `extend` only grows and `reduce` \
         only shrinks.";
+    VolumeFailed = 320, NeedsRepair, "the volume failed and is out of use",
+        "Something in the volume or pool contradicted itself (a panic), because of a defect of Varve or of damage that no \
+        checksum shows. It answers every request with an error until a person takes it into use again, over restarts \
+        too: `varve lv activate VG/LV`, `varve pool activate VG/POOL`, `varve vg activate VG`. What was acknowledged as \
+        durable is on the disks. Everything else goes on. `varve check PATH…` of its disks, with the daemon stopped, \
+        tells more; please report it with the daemon's log.";
+    VolumeInactive = 321, Busy, "the volume is not active",
+        "Somebody has taken it out of use: `varve lv activate VG/LV`, `varve pool activate VG/POOL` or `varve vg activate \
+        VG` takes it into use again.";
     VolumeUnusable = 307, NeedsRepair, "the volume cannot be used",
         "The volume was not activated: a disk is missing, or its snapshot store did not pass its checks. The message \
         and the daemon's log name the reason; nothing is written to it.";

@@ -17,14 +17,14 @@ pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
-    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot,
-    SnapshotDiff, SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
+    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff,
+    SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
-    ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore,
-    PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
-    Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange,
-    VolumeCreate,
+    Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
+    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
+    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotRemove,
+    SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MetadataOrder, OverCommit,

@@ -125,6 +125,12 @@ requests! {
         to: String,
     }
 
+    /// Takes a volume, a pool or all of a group into use again.
+    struct Activate {}
+
+    /// Takes a volume, a pool or all of a group out of use until it is activated.
+    struct Deactivate {}
+
     /// Removes a group or a volume.
     struct Remove {}
 

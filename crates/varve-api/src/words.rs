@@ -69,6 +69,8 @@ words! {
     PhysicalVolumeState {
         /// In a group and up to date.
         Ok = "ok",
+        /// A write or flush failed, and nobody knows what of it is on the disk: it takes no writes until it is opened anew.
+        Failed = "failed",
         /// Labelled, but in no group.
         Unused = "unused",
         /// Named by a group, but not found.
@@ -111,6 +113,12 @@ words! {
     VolumeState {
         /// It can.
         Active = "active",
+        /// It can be read, but takes no changes any more since one failed; its `reason` says how it is opened anew.
+        Failing = "failing",
+        /// Something in it panicked; it is out of use until it is activated.
+        Failed = "failed",
+        /// It was deactivated.
+        Inactive = "inactive",
         /// It cannot; its `reason` says why.
         Unusable = "unusable",
     }

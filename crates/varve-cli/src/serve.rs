@@ -24,6 +24,7 @@ pub(crate) fn run(options: DaemonOptions, socket: Option<PathBuf>) -> Result<Ans
         memory: usize::try_from(options.memory_mib).unwrap_or(64) << 20,
         connections: usize::from(options.connections),
         client_timeout: Duration::from_secs(options.client_timeout.into()),
+        stop_timeout: Duration::from_secs(options.stop_timeout),
         log: match options.log {
             LogChoice::Json => LogForm::Json,
             LogChoice::Auto | LogChoice::Text => LogForm::Text,

@@ -48,6 +48,8 @@ pub struct Config {
     pub connections: usize,
     /// How long a client that has begun a message may take to go on.
     pub client_timeout: Duration,
+    /// How long a stop may take; what does not end is left behind.
+    pub stop_timeout: Duration,
     /// Form of the log on stderr.
     pub log: LogForm,
     /// Which events are logged, in the syntax of `tracing`'s filters; `info` if not given.

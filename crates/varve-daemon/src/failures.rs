@@ -1,10 +1,11 @@
 //! Errors of the rooms below as errors of the control plane: a code, the sentence, and the command that helps.
 
+use crate::shard::NoAnswer;
 use std::path::Path;
 use varve_api::{Code, Failure};
 use varve_block::IoError;
 use varve_export::fuse::FuseError;
-use varve_os::{OpenError, ShardGone};
+use varve_os::OpenError;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::PoolError;
 use varve_vg::create::CreateProblem;
@@ -22,9 +23,27 @@ pub(crate) fn bad_size(error: &SizeError) -> Failure {
     Failure::new(Code::BadSize, error.to_string()).help("sizes are 10G, 10GiB, 10GB, plain bytes")
 }
 
-/// A shard that has ended.
-pub(crate) fn gone(_: ShardGone) -> Failure {
-    Failure::new(Code::Stopping, "the daemon is stopping")
+/// A shard that does not answer: it has ended, or a volume on it has failed meanwhile.
+pub(crate) fn gone(error: impl Into<NoAnswer>) -> Failure {
+    match error.into() {
+        NoAnswer::Gone => Failure::new(Code::Stopping, "the daemon is stopping"),
+        NoAnswer::Failed => Failure::new(Code::VolumeFailed, "the volume failed while it was worked on")
+            .help("varve status says which; varve lv activate VG/LV, varve pool activate VG/POOL"),
+    }
+}
+
+/// A volume or pool that is out of use since something in it panicked.
+pub(crate) fn failed(name: &str, is_pool: bool, reason: &str) -> Failure {
+    let noun = if is_pool { "pool" } else { "lv" };
+    Failure::new(Code::VolumeFailed, format!("{name} failed and is out of use: {reason}")).help(format!(
+        "report this with the daemon's log; varve {noun} activate {name} takes it into use again"
+    ))
+}
+
+/// A panic in the program itself.
+pub(crate) fn internal(words: &str) -> Failure {
+    Failure::new(Code::Internal, format!("the command ended with a panic: {words}"))
+        .help("varve status; report this with the daemon's log")
 }
 
 /// A request to a disk or a volume that failed.

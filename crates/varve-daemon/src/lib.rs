@@ -23,8 +23,12 @@ pub use control::shown_plan;
 pub use http::openapi_json;
 
 use control::ControlHandle;
+use std::time::Duration;
 use varve_api::{Code, Failure};
 use varve_os::{IoChoice, Shards, ShardsConfig};
+
+/// How long the shards may take to end, once no volume is in use.
+const SHARDS_MAX: Duration = Duration::from_secs(15);
 
 /// Runs a daemon until SIGTERM or SIGINT. What was in flight is finished and durable when it returns.
 pub fn run(config: &Config) -> Result<(), Failure> {
@@ -42,13 +46,27 @@ pub fn run(config: &Config) -> Result<(), Failure> {
         let signals = server::Signals::new()?;
         let control = ControlHandle::start(handles, shards.is_ring(), config, remembered).await?;
         let served = server::serve(config, &control, listener, signals).await;
-        control.stop().await;
-        served
+        served.and(control.stop().await)
     });
-    shards.stop();
+    let result = result.and(stop_shards(shards));
     let _ = std::fs::remove_file(&config.socket);
     tracing::info!("stopped");
     result
+}
+
+/// Ends the shards; one that waits for a disk which does not answer is left behind.
+fn stop_shards(shards: Shards) -> Result<(), Failure> {
+    let (sender, ended) = std::sync::mpsc::channel();
+    let stopper = std::thread::Builder::new().name("varve-stop".to_owned()).spawn(move || {
+        let _ = sender.send(shards.stop());
+    });
+    let broken =
+        |message: &str| Err(Failure::new(Code::Failed, message).help("the daemon's log has the reason"));
+    match stopper.map(|_| ended.recv_timeout(SHARDS_MAX)) {
+        Ok(Ok(true)) => Ok(()),
+        Ok(Ok(false)) => broken("a shard broke down while the daemon stopped"),
+        Ok(Err(_)) | Err(_) => broken("a shard did not end in time and was left behind"),
+    }
 }
 
 fn start_shards(config: &Config) -> Result<Shards, Failure> {

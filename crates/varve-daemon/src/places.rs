@@ -82,7 +82,8 @@ fn lock_file(path: &Path, what: &str) -> Result<File, Failure> {
         Err(error) => return Err(state_unusable(path, &error.into())),
     }
     // For people. Always of one length, so that nothing has to be cut off.
-    let _ = file.write_all_at(format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1).as_bytes(), 0);
+    let _ =
+        file.write_all_at(format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1).as_bytes(), 0);
     Ok(file)
 }
 

@@ -4,7 +4,7 @@
 //! so a crash leaves the old or the new one.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -91,6 +91,9 @@ pub(crate) struct Remembered {
     /// before there was such a list has none: what is served at its first start is agreed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) images: Option<BTreeSet<(Uuid, String)>>,
+    /// Volumes and pools that failed, and why, as far as their groups do not say so themselves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) out_of_use: BTreeMap<Uuid, String>,
     #[serde(default)]
     pub(crate) last_export: u64,
     #[serde(default)]
@@ -101,7 +104,8 @@ impl Default for Remembered {
     fn default() -> Self {
         let schema = SCHEMA.to_owned();
         let (disks, exports, jobs, images) = (Vec::new(), Vec::new(), Vec::new(), Some(BTreeSet::new()));
-        Self { schema, disks, exports, jobs, images, last_export: 0, last_job: 0 }
+        let out_of_use = BTreeMap::new();
+        Self { schema, disks, exports, jobs, images, out_of_use, last_export: 0, last_job: 0 }
     }
 }
 

@@ -20,6 +20,7 @@
 //! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
 //! - T13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
+//! - T15. The reason why a volume is not active is 1 to 500 characters on one line.
 //! - T14. A disk image has an absolute path and at least one byte.
 
 mod areas;
@@ -200,6 +201,9 @@ pub struct LogicalVolumeEntry {
     /// Whether it may not be written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// Why it is not taken into use until a person says so; it is used as usual if nothing is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inactive: Option<String>,
     /// When it was made.
     #[serde(with = "date_text")]
     pub created: UnixTime,

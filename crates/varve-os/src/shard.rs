@@ -43,6 +43,8 @@ pub(crate) struct Core {
     /// What the disks in use here have under way, by the addresses of their files.
     lanes: RefCell<HashMap<usize, Weak<Lane>>>,
     stage: Cell<Stage>,
+    /// Whether a task has panicked.
+    broken: Cell<bool>,
 }
 
 /// How far a shard is on its way out.
@@ -76,11 +78,13 @@ impl Core {
             abroad: Rc::default(),
             lanes: RefCell::default(),
             stage: Cell::new(Stage::Running),
+            broken: Cell::new(false),
         }))
     }
 
-    /// Runs until the shard is told to end, or one of its tasks panics. Says once through `quiet` that it drained.
-    pub(crate) fn run(self: &Rc<Self>, quiet: &Sender<()>) {
+    /// Runs until the shard is told to end, or one of its tasks panics. Says once through `quiet` that it drained. Whether
+    /// no task has panicked.
+    pub(crate) fn run(self: &Rc<Self>, quiet: &Sender<()>) -> bool {
         let context = ShardContext { core: Rc::clone(self) };
         let mut announced = false;
         while self.stage.get() < Stage::Ending {
@@ -100,6 +104,7 @@ impl Core {
         if !announced {
             let _ = quiet.send(());
         }
+        !self.broken.get()
     }
 
     /// The lane of a disk: one for all devices on it.
@@ -142,6 +147,7 @@ impl Core {
             // but in order, because the kernel may still write to memory of its operations.
             if catch_unwind(AssertUnwindSafe(|| runnable.run())).is_err() {
                 tracing::error!(shard = self.index, "a task panicked: the shard ends");
+                self.broken.set(true);
                 self.end();
                 return;
             }
@@ -156,6 +162,7 @@ impl Core {
                 Letter::Call(call) => {
                     if catch_unwind(AssertUnwindSafe(|| call(context))).is_err() {
                         tracing::error!(shard = self.index, "a call panicked: the shard ends");
+                        self.broken.set(true);
                         self.end();
                     }
                 }

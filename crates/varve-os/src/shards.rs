@@ -43,7 +43,7 @@ impl Default for ShardsConfig {
 /// The running shards. Dropping them stops them.
 pub struct Shards {
     handles: Vec<ShardHandle>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<bool>>,
     helpers: Arc<Helpers>,
     arena: Arena,
     quiet: Receiver<()>,
@@ -80,10 +80,11 @@ impl Shards {
         let main = move || match Core::new(index, choice, mailbox, helpers, arena) {
             Ok(core) => {
                 let _ = started.send(Ok(core.reactor.is_ring()));
-                core.run(&quiet);
+                core.run(&quiet)
             }
             Err(error) => {
                 let _ = started.send(Err(error));
+                false
             }
         };
         let thread = std::thread::Builder::new().name(format!("varve-shard-{index}")).spawn(main)?;
@@ -115,12 +116,12 @@ impl Shards {
     }
 
     /// Stops in order: nothing new is taken in from peers, requests in flight finish, all tasks are dropped, the
-    /// threads end.
-    pub fn stop(mut self) {
-        self.wind_up();
+    /// threads end. Whether no task of theirs has panicked.
+    pub fn stop(mut self) -> bool {
+        self.wind_up()
     }
 
-    fn wind_up(&mut self) {
+    fn wind_up(&mut self) -> bool {
         for handle in &self.handles {
             let _ = handle.call(|context| context.core.drain());
         }
@@ -133,13 +134,16 @@ impl Shards {
         for handle in &self.handles {
             let _ = handle.call(|context| context.core.end());
         }
+        let mut in_order = true;
         for thread in self.threads.drain(..) {
-            if thread.join().is_err() {
+            in_order &= thread.join().unwrap_or_else(|_| {
                 tracing::error!("a shard's thread panicked");
-            }
+                false
+            });
         }
         self.handles.clear();
         self.helpers.stop();
+        in_order
     }
 }
 

@@ -194,6 +194,13 @@ pub enum Change {
         /// What.
         policy: StorePolicy,
     },
+    /// Write down why a volume or pool is not to be taken into use, or that it is.
+    SetInactive {
+        /// Which.
+        volume: String,
+        /// Why not, as T15 of the text bounds it; none if it is to be used.
+        reason: Option<String>,
+    },
     /// Declare how the metadata of the group's stores and pools is kept.
     SetMetadata {
         /// How.
@@ -276,6 +283,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
             draft.replace_store(&volume, store, size, (kept_as, kept_id), stamp.date)
         }
         Change::SetStorePolicy { volume, policy } => draft.set_store_policy(&volume, policy),
+        Change::SetInactive { volume, reason } => draft.set_inactive(&volume, reason),
         Change::SetMetadata { metadata } => draft.set_metadata(metadata),
         Change::BeginSnapshots { set } => draft.begin_snapshots(set),
         Change::EndSnapshots { set } => draft.end_snapshots(set),

@@ -33,6 +33,9 @@ pub(crate) struct DaemonOptions {
     /// How long an NBD client that has begun a message, or to fetch a reply, may take to go on before it is left.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) client_timeout: u16,
+    /// Seconds that a stop may take; a disk that does not answer is left behind then.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) stop_timeout: u64,
     /// Form of the log on stderr [default: human on a terminal, else plain lines]; $VARVE_LOG filters it.
     #[arg(long, value_enum, default_value = "auto", hide_default_value = true)]
     pub(crate) log: LogChoice,

@@ -70,6 +70,22 @@ pub(crate) enum GroupVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Take every volume and pool of a group into use again.
+    Activate {
+        /// The group.
+        #[arg(value_name = "VG")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Take every volume and pool of a group out of use until it is activated; what is durable stays.
+    Deactivate {
+        /// The group.
+        #[arg(value_name = "VG")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Give up an empty group; its disks stay labelled.
     #[command(visible_alias = "rm")]
     Remove {

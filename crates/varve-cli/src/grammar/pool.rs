@@ -54,6 +54,22 @@ pub(crate) enum PoolVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Take a pool and its volumes into use again that failed or was deactivated.
+    Activate {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Take a pool and its volumes out of use until it is activated; what is durable stays.
+    Deactivate {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Check the last commit of a pool while it serves: every node, every count of holders.
     Check {
         /// The pool.

@@ -78,6 +78,22 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Take a volume into use again that failed or was deactivated.
+    Activate {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Take a volume out of use until it is activated; what is durable stays.
+    Deactivate {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Copy what a thin volume shows of its origin into its pool, so that it needs that no more.
     Flatten {
         /// The volume, or a snapshot of it.

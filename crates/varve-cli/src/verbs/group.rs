@@ -11,8 +11,9 @@ use crate::units::{date, size};
 use hyper::Method;
 use std::path::Path;
 use varve_api::{
-    Backup, Code, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce,
-    GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored,
+    Activate, Backup, Code, Deactivate, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend,
+    GroupMetadata, GroupReduce, GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan,
+    Remove, Rename, Restored,
 };
 
 impl Overwrite for GroupCreate {
@@ -77,6 +78,16 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             let request = Rename { to, ..Rename::default() };
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
+        }
+        GroupVerb::Activate { name, change } => {
+            let request = Activate::default();
+            let call = post(&name, "/activate", &request, change.dry_run);
+            session.change(call, |_: &Group| format!("{name} is in use")).await
+        }
+        GroupVerb::Deactivate { name, change } => {
+            let request = Deactivate::default();
+            let call = post(&name, "/deactivate", &request, change.dry_run);
+            session.change(call, |_: &Group| format!("{name} is out of use")).await
         }
         GroupVerb::Remove { name, destroy } => {
             let request = Remove::default();

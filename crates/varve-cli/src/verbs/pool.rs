@@ -9,8 +9,8 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Discards, Empty, Failure, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Rename, Resize,
-    SnapshotPolicy, WhenFull,
+    Activate, Deactivate, Discards, Empty, Failure, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate,
+    Remove, Rename, Resize, SnapshotPolicy, WhenFull,
 };
 
 /// Carries out a verb of thin pools.
@@ -55,6 +55,16 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let request = Rename { to, ..Rename::default() };
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
+        }
+        PoolVerb::Activate { name, change } => {
+            let request = Activate::default();
+            let call = post(&name, "/activate", &request, change.dry_run);
+            session.change(call, |_: &Pool| format!("{name} is in use")).await
+        }
+        PoolVerb::Deactivate { name, change } => {
+            let request = Deactivate::default();
+            let call = post(&name, "/deactivate", &request, change.dry_run);
+            session.change(call, |_: &Pool| format!("{name} is out of use")).await
         }
         PoolVerb::Check { name, waiting } => {
             let text = format!("{name}: the last commit is sound");

@@ -10,8 +10,8 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Code, Empty, Failure, Flatten, Layout, LogicalVolume, PolicyWords, Remove, Rename, Resize,
-    SnapshotPolicy, SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
+    Activate, Code, Deactivate, Empty, Failure, Flatten, Layout, LogicalVolume, PolicyWords, Remove, Rename,
+    Resize, SnapshotPolicy, SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
 };
 
 /// Carries out a verb of volumes.
@@ -65,6 +65,16 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let request = Rename { to, ..Rename::default() };
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
+        }
+        VolumeVerb::Activate { name, change } => {
+            let request = Activate::default();
+            let call = post(&name, "/activate", &request, change.dry_run);
+            session.change(call, |_: &LogicalVolume| format!("{name} is in use")).await
+        }
+        VolumeVerb::Deactivate { name, change } => {
+            let request = Deactivate::default();
+            let call = post(&name, "/deactivate", &request, change.dry_run);
+            session.change(call, |_: &LogicalVolume| format!("{name} is out of use")).await
         }
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();

@@ -63,6 +63,11 @@ impl Client {
         self.request(3, 0, 0, &[]).expect("it can be flushed");
     }
 
+    /// Reads; the server's error number if it refuses.
+    pub(crate) fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, u32> {
+        self.request(0, offset, length, &[])
+    }
+
     /// Discards; the server's error number if it refuses.
     pub(crate) fn discard(&mut self, offset: u64, length: usize) -> Result<(), u32> {
         self.request(4, offset, length, &[]).map(drop)

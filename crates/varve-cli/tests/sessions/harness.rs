@@ -44,7 +44,8 @@ impl World {
         self.folder.path().join(name)
     }
 
-    fn command(&self, words: &str) -> Command {
+    /// The command, to be started beside others.
+    pub(crate) fn command(&self, words: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
         command.args(words.split_whitespace()).current_dir(self.folder.path());
         command.env("VARVE_SOCKET", self.path("varve.sock")).stdin(Stdio::null());
@@ -69,6 +70,13 @@ impl World {
     pub(crate) fn start_with_fault(&mut self, place: &str) {
         let mut command = self.command("daemon --state state --shards 2");
         command.env("VARVE_FAULT", place);
+        self.spawn(command);
+    }
+
+    /// Starts a daemon with an injected bug: `SUBJECT:VERB`.
+    pub(crate) fn start_with_bug(&mut self, bug: &str) {
+        let mut command = self.command("daemon --state state --shards 2");
+        command.env("VARVE_INJECT_PANIC", bug);
         self.spawn(command);
     }
 

@@ -5,12 +5,13 @@ use super::exports::KnownExport;
 use super::find::Located;
 use super::groups::{Home, KnownGroup};
 use crate::failures;
+use crate::shard::ShardHandle;
 use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::model::{LogicalVolume, Store};
 use varve_vg::names::VolumeName;
 use varve_vg::table::{Parts, Table, store_table, table};
@@ -25,7 +26,9 @@ impl Control {
             let shard = self.place(group, volume.id);
             activations.push(async move {
                 let activated = self.activate(group, &volume, &shard).await;
-                if let Err(failure) = &activated {
+                if let Err(failure) = &activated
+                    && failure.code != Code::VolumeInactive
+                {
                     let name = volume.name.clone();
                     tracing::error!(volume = name, %failure, "a volume cannot be used");
                 }
@@ -112,11 +115,15 @@ impl Control {
             if known.is_undecided(volume) {
                 return Err(known.undecided_failure()); // E1 of `reconcile.rs`.
             }
+            if let Some(failure) = self.out_of_use(known.group.name(), volume) {
+                return Err(failure);
+            }
             let (table, stores) = tables(&known.group, volume)?;
             let (control, policy) = (self.shards[0].clone(), volume.store_policy.unwrap_or_default());
             let (is_pool, disks) = (volume.is_pool(), self.disk_files(known));
             let share = super::ration::first_share(known, volume.id);
-            Ok(Recipe { id: volume.id, is_pool, table, stores, policy, share, disks, control })
+            let name = format!("{}/{}", known.group.name(), volume.name);
+            Ok(Recipe { id: volume.id, name, is_pool, table, stores, policy, share, disks, control })
         })?
     }
 
@@ -132,8 +139,8 @@ impl Control {
             let homes = groups.values().flat_map(|known| known.homes.values());
             homes.filter(|home| home.shard.index() == shard.index()).count()
         };
-        let before = groups.get(&group).and_then(|known| known.homes.get(&volume));
-        let before = before.map(|home| home.shard.clone());
+        // U2 of `activation.rs`.
+        let before = groups.get(&group).and_then(|known| Some(known.homes.get(&volume)?.shard.clone()));
         let emptiest = || self.shards.iter().min_by_key(load).expect("there is at least one shard").clone();
         let shard = before.unwrap_or_else(emptiest);
         if let Some(known) = groups.get_mut(&group) {
@@ -231,5 +238,8 @@ fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
 
 /// The reason in the form that every use of the volume meets.
 fn unusable(failure: Failure) -> Failure {
-    Failure { code: Code::VolumeUnusable, ..failure }
+    match failure.code {
+        Code::VolumeFailed | Code::VolumeInactive => failure,
+        _ => Failure { code: Code::VolumeUnusable, ..failure },
+    }
 }

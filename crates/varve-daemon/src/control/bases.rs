@@ -10,12 +10,13 @@
 use super::Control;
 use super::groups::KnownGroup;
 use crate::failures;
+use crate::shard::ShardHandle;
 use crate::shard::origins;
 use crate::shard::states::Target;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_target::thin::Origin;
 
 impl Control {

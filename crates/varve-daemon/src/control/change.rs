@@ -8,7 +8,7 @@
 use super::Control;
 use crate::failures;
 use crate::shard::growth::LEVELS;
-use futures_util::lock::MutexGuard;
+use futures_util::lock::OwnedMutexGuard;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Plan as ShownPlan};
 use varve_block::UnixTime;
@@ -20,13 +20,14 @@ use varve_vg::{Change, FreeDisk, Group, Plan, Stamp};
 /// The right to plan and commit.
 pub(super) struct Commits<'a> {
     control: &'a Control,
-    _guard: MutexGuard<'a, ()>,
+    _guard: OwnedMutexGuard<()>,
 }
 
 impl Control {
-    /// Waits for the right to plan and commit (G1). To be given up before anything waits for a volume (G2).
-    pub(super) async fn commits(&self) -> Commits<'_> {
-        Commits { control: self, _guard: self.commits.lock().await }
+    /// Waits for the right to plan and commit changes of a group (G1). To be given up before anything waits for a volume
+    /// (G2).
+    pub(super) async fn commits(&self, group: Uuid) -> Commits<'_> {
+        Commits { control: self, _guard: self.turns.commits(group).await }
     }
 
     /// When a change is made, and which.

@@ -4,7 +4,7 @@
 //! - K1. No disk is written before it is locked and was looked at.
 //! - K2. A disk whose label another known disk carries is not taken into use.
 
-use super::Control;
+use super::{Control, PROBE};
 use crate::failures;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -115,12 +115,13 @@ impl Control {
             return Err(Failure::new(Code::DiskTooSmall, message).help("give a larger --size"));
         }
         if let Some(size) = size {
-            let plan = plan_files(&request.paths, size)?;
+            let plan = self.plan_files(&request.paths, size).await?;
             if request.dry_run {
                 return Ok(Changed::Planned(plan));
             }
         }
         let search = Search { cache: request.cache, overwrite: request.overwrite, size, labelled: false };
+        let _claims = self.claim_all(&request.paths)?;
         let candidates = self.candidates(&request.paths, search).await?;
         if request.dry_run {
             let step = |candidate: &Candidate| {
@@ -176,7 +177,7 @@ impl Control {
                 Ok(candidate) => candidates.push(candidate),
                 Err(failure) => {
                     for made in candidates.iter().filter(|candidate: &&Candidate| candidate.made) {
-                        let _ = std::fs::remove_file(&made.path);
+                        self.remove_file(&made.path).await;
                     }
                     return Err(failure);
                 }
@@ -206,7 +207,7 @@ impl Control {
         let examined = examine(&device, search.overwrite, &self.context.arena()).await;
         if let Err(problem) = examined {
             if made {
-                let _ = std::fs::remove_file(path);
+                self.remove_file(path).await;
             }
             return Err(failures::create(&text, &problem));
         }
@@ -274,9 +275,31 @@ impl Control {
         path: &Path,
         options: DiskOptions,
     ) -> Result<Arc<DiskFile>, Failure> {
-        let path = path.to_owned();
-        let opened = self.context.blocking(move || DiskFile::open(&path, options)).await;
-        opened.map_err(failures::gone)?.map_err(|error| failures::open(&error))
+        let place = path.to_owned();
+        let opened = self.at_path(path, move || DiskFile::open(&place, options)).await?;
+        opened.map_err(|error| failures::open(&error))
+    }
+
+    async fn remove_file(&self, path: &Path) {
+        let place = path.to_owned();
+        let _ = self.at_path(path, move || std::fs::remove_file(place)).await;
+    }
+
+    /// What would be made, for `--size`.
+    async fn plan_files(&self, paths: &[String], size: u64) -> Result<Plan, Failure> {
+        for path in paths {
+            let place = PathBuf::from(path);
+            if self.at_path(Path::new(path), move || place.exists()).await? {
+                let message = format!("{path}: the file exists already");
+                return Err(
+                    Failure::new(Code::DiskExists, message).help("leave --size out to use the file as it is")
+                );
+            }
+        }
+        let step = |path: &String| {
+            format!("would make the sparse file {path} of {} and label it", format_size(size))
+        };
+        Ok(Plan::of_steps(paths.iter().map(step).collect()))
     }
 
     /// Opens the disks that are remembered.
@@ -286,7 +309,12 @@ impl Control {
             let open = async || self.open_disk(&disk.path, options(disk.cache)).await;
             match self.patiently(deadline, &[Code::DiskInUse], open).await {
                 Ok(file) => {
-                    let label = read_label(&self.context.disk(&file), &self.context.arena()).await;
+                    // A disk that does not answer is known without a label, and left out of the scan.
+                    let device = self.context.disk(&file);
+                    let arena = self.context.arena();
+                    let label = read_label(&device, &arena);
+                    let deadline = self.context.clock().now().after(PROBE * 5);
+                    let label = self.until(deadline, label).await.flatten();
                     let known = KnownDisk { file, cache: disk.cache, label, problem: None };
                     self.disks.borrow_mut().insert(disk.path, known);
                 }
@@ -428,17 +456,4 @@ fn lost(path: String, failure: &Failure) -> PhysicalVolume {
         free: 0,
         cache: Cache::Direct,
     }
-}
-
-/// What would be made, for `--size`.
-fn plan_files(paths: &[String], size: u64) -> Result<Plan, Failure> {
-    for path in paths {
-        if Path::new(path).exists() {
-            let message = format!("{path}: the file exists already");
-            return Err(Failure::new(Code::DiskExists, message).help("leave --size out to use it as it is"));
-        }
-    }
-    let step =
-        |path: &String| format!("would make the sparse file {path} of {} and label it", format_size(size));
-    Ok(Plan::of_steps(paths.iter().map(step).collect()))
 }

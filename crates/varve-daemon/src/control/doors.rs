@@ -7,38 +7,55 @@ use super::address::Address;
 use super::exports::{KnownExport, Open};
 use super::find::Located;
 use crate::failures;
+use crate::shard::ShardHandle;
 use crate::shard::nbd::{NbdSocket, Place, Target};
 use crate::shard::{family, here};
 use crate::state::RememberedExport;
+use futures_util::future::{Either, join_all, select};
 use std::path::Path;
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::Duration;
+use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Arena, Portal, UnixTime};
+use varve_block::{Arena, Moment, Portal, UnixTime};
 use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_file};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::names::VolumeName;
 
+/// How long requests of an export that ends may wait for space.
+const DRAIN: Duration = Duration::from_secs(3);
+
 impl Control {
-    /// Closes every door, whoever is behind it; what is in flight is finished.
-    pub(super) async fn close_exports(&self) {
+    /// Closes every door, whoever is behind it; what is in flight is finished, unless that lasts longer than until
+    /// `deadline`.
+    pub(super) async fn close_exports(&self, deadline: Moment) {
         let ids: Vec<String> = self.exports.borrow().keys().cloned().collect();
-        for id in ids {
-            match self.take_open(&id) {
-                Some(Open::Fuse(mut door)) => {
-                    let _ = self.context.blocking(move || door.detach()).await;
-                }
-                Some(Open::Nbd(shard)) => {
-                    let Some(address) = self.address_of(&id) else { continue };
-                    let closed = shard.run(async move |_: ShardContext| {
-                        let socket = here().sockets.borrow_mut().remove(&address);
-                        if let Some(socket) = socket {
-                            socket.close().await;
-                        }
-                    });
-                    let _ = closed.await;
-                }
-                _ => {}
+        join_all(ids.iter().map(async |id| {
+            if self.until(deadline, self.end_door(id)).await.is_none() {
+                let name = self.name_of_export(id).unwrap_or_default();
+                self.fault(format!("export {id} of {name} did not end in time"));
             }
+        }))
+        .await;
+    }
+
+    async fn end_door(&self, id: &str) {
+        match self.take_open(id) {
+            Some(Open::Fuse(mut door)) => {
+                let _ = self.context.blocking(move || door.detach()).await;
+            }
+            Some(Open::Nbd(shard)) => {
+                let Some(address) = self.address_of(id) else { return };
+                let closed = shard.run(async move |_: ShardContext| {
+                    let socket = here().sockets.borrow_mut().remove(&address);
+                    if let Some(socket) = socket {
+                        socket.close().await;
+                    }
+                });
+                let _ = closed.await;
+            }
+            _ => {}
         }
     }
 
@@ -92,7 +109,8 @@ impl Control {
         if let Place::Tcp(address) = &place
             && !address.ip().is_loopback()
         {
-            let open = format!("open to other hosts at tcp:{address}: anybody who reaches it may use the volume");
+            let open =
+                format!("open to other hosts at tcp:{address}: anybody who reaches it may use the volume");
             self.warn(&own_name, &open);
         }
         let added = shard.run(async move |context: ShardContext| {
@@ -145,7 +163,7 @@ impl Control {
     }
 
     /// The way from any thread to a volume or snapshot.
-    async fn portal(
+    pub(super) async fn portal(
         &self,
         located: &Located,
         snapshot: Option<String>,
@@ -161,8 +179,35 @@ impl Control {
         portal.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the volume is not active"))
     }
 
-    /// Ends an export whose file could not be remembered, or that is removed.
+    /// Ends an export whose file could not be remembered, or that is removed. Writes of its volume that wait for space
+    /// fail after a while.
     pub(super) async fn close_export(&self, id: &str) -> Result<(), Failure> {
+        let volume = self.exports.borrow().get(id).map(|export| export.remembered.volume);
+        match select(pin!(self.close_door(id)), self.context.clock().sleep(DRAIN)).await {
+            Either::Left((closed, _)) => closed,
+            Either::Right(((), closing)) => {
+                self.let_writes_fail(volume, true).await;
+                let closed = closing.await;
+                self.let_writes_fail(volume, false).await;
+                closed
+            }
+        }
+    }
+
+    /// Lets writes of a volume that wait for space fail, or wait again.
+    async fn let_writes_fail(&self, volume: Option<Uuid>, fail: bool) {
+        let Some((volume, home)) = volume.and_then(|volume| Some((volume, self.home_of(volume)?))) else {
+            return;
+        };
+        let told = home.run(async move |_: ShardContext| {
+            if let Some(family) = here().family(volume) {
+                family.let_writes_fail(fail);
+            }
+        });
+        let _ = told.await;
+    }
+
+    async fn close_door(&self, id: &str) -> Result<(), Failure> {
         match self.take_open(id) {
             Some(Open::Fuse(mut door)) => {
                 let closed = self.context.blocking(move || (door.close(), door)).await;

@@ -1,21 +1,29 @@
 //! Exports: doors opened, listed, closed, remembered and brought back.
 //!
-//! Invariant X1: an export that was made is remembered before its command returns, and comes back when its volume does.
+//! Invariants:
+//! - X1. An export that was made is remembered before its command returns, and comes back when its volume does.
+//! - X3. An export that was removed is forgotten before its door is closed, and does not come back.
 
-use super::Control;
 use super::address::Address;
+use super::{Control, current};
 use crate::failures;
 use crate::shard::here;
+use crate::shard::{NoAnswer, ShardHandle};
 use crate::state::RememberedExport;
+use futures_channel::oneshot;
 use std::path::PathBuf;
+use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
 };
 use varve_block::Moment;
 use varve_export::fuse::FuseDoor;
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::names::VolumeName;
+
+/// How long a command waits for requests of an export that it removes. They are waited for on.
+const CLOSE_MAX: Duration = Duration::from_secs(20);
 
 /// An export that the daemon is to serve.
 pub(super) struct KnownExport {
@@ -53,7 +61,8 @@ impl Control {
 
     /// Opens a door onto a volume or snapshot.
     pub(crate) async fn create_export(&self, request: ExportCreate) -> Result<Changed<Export>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(&request.volume).await?;
+        let _turn_of_exports = self.turn_of_exports().await?;
         let name: VolumeName = request.volume.parse().map_err(|error| failures::bad_name(&error))?;
         let door = request
             .door
@@ -102,7 +111,7 @@ impl Control {
         text: &str,
         request: ExportRemove,
     ) -> Result<Changed<Export>, Failure> {
-        let _turn = self.turn().await?;
+        let turn = self.turn_of_exports().await?;
         let id = self.find_export(text)?;
         let export = self.shown_export(&id).await.ok_or_else(|| no_export(text))?;
         if request.dry_run {
@@ -110,12 +119,58 @@ impl Control {
                 format!("would end export {id} of {} with {} clients", export.volume, export.connections);
             return Ok(Changed::Planned(Plan::of_steps(vec![step])));
         }
-        self.close_export(&id).await?;
-        self.exports.borrow_mut().remove(&id);
-        self.remembered.borrow_mut().exports.retain(|export| export.id != id);
-        self.save_or_warn().await;
-        self.event(&export.volume, &format!("export {id} removed"));
-        Ok(Changed::Done(export))
+        if self.exports.borrow().get(&id).is_some_and(|export| matches!(export.open, Open::Moving)) {
+            let message = format!("export {id} is being closed already");
+            return Err(Failure::new(Code::VolumeBusy, message).help("varve export list"));
+        }
+        self.stop_remembering(&id).await?;
+        let volume = export.volume.clone();
+        let (sender, closed) = oneshot::channel();
+        self.context.spawner().spawn(async move {
+            let Some(control) = current() else { return };
+            let _ = sender.send(control.finish_removal(&id, &volume).await);
+        });
+        drop(turn); // Q2 of `turns.rs`
+        let deadline = self.context.clock().now().after(CLOSE_MAX);
+        match self.until(deadline, closed).await {
+            Some(Ok(closed)) => closed.map(|()| Changed::Done(export)),
+            Some(Err(_)) => Err(failures::gone(NoAnswer::Gone)),
+            None => {
+                let message = format!("export {} takes no requests any more, but some do not end", export.id);
+                Err(Failure::new(Code::VolumeBusy, message)
+                    .help("a disk does not answer: varve pv list, varve status"))
+            }
+        }
+    }
+
+    /// X1, X3: an export that is removed does not come back. If that cannot be remembered it stays.
+    async fn stop_remembering(&self, id: &str) -> Result<(), Failure> {
+        let removed = {
+            let exports = &mut self.remembered.borrow_mut().exports;
+            let place = exports.iter().position(|export| export.id == id);
+            place.map(|place| (place, exports.remove(place)))
+        };
+        let saved = self.save().await;
+        if let (Err(_), Some((place, export))) = (&saved, removed) {
+            let exports = &mut self.remembered.borrow_mut().exports;
+            let place = place.min(exports.len());
+            exports.insert(place, export);
+        }
+        saved
+    }
+
+    /// Closes the door of an export that is remembered no more; if that cannot be it is an export again.
+    async fn finish_removal(&self, id: &str, volume: &str) -> Result<(), Failure> {
+        let closed = self.close_export(id).await;
+        if closed.is_err() {
+            let again = self.exports.borrow().get(id).map(|export| export.remembered.clone());
+            self.remembered.borrow_mut().exports.extend(again);
+            self.save_or_warn().await;
+            return closed;
+        }
+        self.exports.borrow_mut().remove(id);
+        self.event(volume, &format!("export {id} removed"));
+        Ok(())
     }
 
     /// Identifiers of the exports of a volume, or of one of its snapshots.
@@ -131,6 +186,7 @@ impl Control {
     /// Brings back what is remembered and whose volume is there; tells why the others are not. Until `deadline` an
     /// address that is taken is tried again.
     pub(super) async fn restore_exports(&self, deadline: Moment) {
+        let Ok(_turn) = self.turn_of_exports().await else { return };
         let remembered = self.remembered.borrow().exports.clone();
         for export in remembered {
             let down = match self.exports.borrow().get(&export.id) {

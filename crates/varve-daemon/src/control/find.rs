@@ -3,11 +3,12 @@
 use super::Control;
 use super::groups::KnownGroup;
 use crate::failures;
+use crate::shard::ShardHandle;
 use crate::shard::here;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 

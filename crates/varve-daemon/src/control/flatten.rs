@@ -9,12 +9,13 @@
 use super::jobs::{SHORT, Started};
 use super::{Control, current};
 use crate::failures;
+use crate::shard::ShardHandle;
 use crate::shard::origins::{self, Gone};
 use crate::state::{RememberedJob, RememberedTarget};
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Flatten, Job, JobState, Plan};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 
@@ -24,7 +25,7 @@ pub(super) const FLATTEN: &str = "flatten";
 impl Control {
     /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool; the answer is a job.
     pub(crate) async fn flatten_volume(&self, text: &str, request: Flatten) -> Result<Changed<Job>, Failure> {
-        let turn = self.turn().await?;
+        let turn = self.turn_of(text).await?;
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -144,7 +145,7 @@ impl Control {
         if let Err(failure) = self.look_at_pool(group, pool).await {
             tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
         }
-        let _changes = self.changes.lock().await;
+        let _turn = self.turn_of_group(group).await;
         self.settle_below(group).await;
     }
 

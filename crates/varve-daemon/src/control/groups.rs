@@ -4,16 +4,17 @@ use super::Control;
 use super::change::shown;
 use super::disks::Search;
 use crate::failures;
+use crate::shard::ShardHandle;
 use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
-    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
+    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupState,
+    History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
-use varve_os::ShardHandle;
 use varve_vg::model::Metadata;
 use varve_vg::names::{VolumeName, parse_group};
 use varve_vg::size::parse_size;
@@ -124,6 +125,7 @@ impl Control {
     pub(crate) async fn create_group(&self, request: GroupCreate) -> Result<Changed<ShownGroup>, Failure> {
         let _turn = self.turn().await?;
         let name = parse_group(&request.name).map_err(|error| failures::bad_name(&error))?;
+        let _name = self.turns.claim(&format!("the name {name}"))?;
         if self.groups.borrow().values().any(|known| known.group.name() == name) {
             return Err(Failure::new(Code::GroupExists, format!("there is a group {name} already"))
                 .help("choose another name, or varve vg rename"));
@@ -134,6 +136,7 @@ impl Control {
         };
         let metadata = super::ration::declared(Metadata::default(), &request.metadata)?;
         let search = search(request.cache, request.overwrite);
+        let _claims = self.claim_all(&request.paths)?;
         let candidates = self.candidates(&request.paths, search).await?;
         let words = format!("vg create {name}");
         let new_disks: Vec<_> = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
@@ -144,7 +147,7 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
-        let _commits = self.commits().await;
+        let _commits = self.commits(id).await;
         let free = self.label(candidates, request.overwrite).await?;
         let new_disks: Vec<_> = free.iter().map(varve_vg::FreeDisk::as_new_disk).collect();
         let planned = plan_group(&name, id, extent_size, &new_disks, &self.stamp(&words));
@@ -164,16 +167,17 @@ impl Control {
         name: &str,
         request: GroupExtend,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(name).await?;
         let id = self.find_group(name)?;
         let stale = self.stale_among(id, &request.paths)?;
         if !stale.is_empty() {
             return self.take_stale_back(id, stale, &request).await;
         }
+        let _claims = self.claim_all(&request.paths)?;
         let candidates = self.candidates(&request.paths, search(request.cache, request.overwrite)).await?;
         let words = format!("vg extend {name} {}", request.paths.join(" "));
         let disks = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
-        let commits = self.commits().await;
+        let commits = self.commits(id).await;
         let planned = commits.plan(id, Change::AddDisks { disks }, &words)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
@@ -192,14 +196,15 @@ impl Control {
         name: &str,
         request: Rename,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(name).await?;
         let id = self.find_group(name)?;
         let to = parse_group(&request.to).map_err(|error| failures::bad_name(&error))?;
+        let _name = self.turns.claim(&format!("the name {to}"))?;
         if self.groups.borrow().values().any(|known| known.group.name() == to) {
             return Err(Failure::new(Code::GroupExists, format!("there is a group {to} already"))
                 .help("choose another name"));
         }
-        let commits = self.commits().await;
+        let commits = self.commits(id).await;
         let old = commits.group(id)?.name().to_owned();
         let planned =
             commits.plan(id, Change::RenameGroup { to: to.clone() }, &format!("vg rename {old} {to}"))?;
@@ -215,9 +220,9 @@ impl Control {
 
     /// Gives up an empty group.
     pub(crate) async fn remove_group(&self, name: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(name).await?;
         let id = self.find_group(name)?;
-        let _commits = self.commits().await;
+        let _commits = self.commits(id).await;
         let (volumes, pools) = self.with_group(id, |known| {
             let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
             (names_of_volumes(known), pools.map(|pool| format!("{name}/{}", pool.name)).collect::<Vec<_>>())
@@ -272,7 +277,7 @@ impl Control {
     /// The changes that the group's disks remember, the newest first.
     pub(crate) async fn group_history(&self, name: &str) -> Result<History, Failure> {
         let id = self.find_group(name)?;
-        let _commits = self.commits().await;
+        let _commits = self.commits(id).await;
         let open = self.groups.borrow_mut().get_mut(&id).and_then(|known| known.open.take());
         let open =
             open.ok_or_else(|| Failure::new(Code::GroupIncomplete, "the group's disks cannot be read now"))?;

@@ -113,7 +113,7 @@ impl Control {
                 if is_new {
                     let words = format!("a volume is made over {}", entry.path);
                     let change = Change::AddImage { image: entry };
-                    self.commits().await.make(group, change, &words).await?;
+                    self.commits(group).await.make(group, change, &words).await?;
                 }
                 Ok((origin, Below::Image(image)))
             }
@@ -225,9 +225,9 @@ impl Control {
             return;
         }
         let groups = self.groups.borrow();
-        let all = groups.iter().flat_map(|(id, known)| {
-            known.group.images().iter().map(|image| (*id, image.path.clone()))
-        });
+        let all = groups
+            .iter()
+            .flat_map(|(id, known)| known.group.images().iter().map(|image| (*id, image.path.clone())));
         self.remembered.borrow_mut().images = Some(all.collect());
         drop(groups);
         self.save_or_warn().await;
@@ -246,7 +246,7 @@ impl Control {
         for image in images.iter().filter(|image| !needed.contains(&image.id)) {
             let words = format!("nothing lies over {} any more", image.path);
             let forgotten =
-                self.commits().await.make(group, Change::RemoveImage { id: image.id }, &words).await;
+                self.commits(group).await.make(group, Change::RemoveImage { id: image.id }, &words).await;
             if let Err(failure) = forgotten {
                 tracing::warn!(path = image.path, %failure, "an image that nobody needs cannot be forgotten");
             }
@@ -299,7 +299,8 @@ fn unopened(failure: Failure, path: &str) -> Failure {
 
 /// M4.
 fn not_agreed(path: &str) -> Failure {
-    let message = format!("its group says that it lies over {path}, and nobody has agreed that this file be opened");
+    let message =
+        format!("its group says that it lies over {path}, and nobody has agreed that this file be opened");
     Failure::new(Code::ImageNotTrusted, message)
         .help(format!("look at {path}; if it is what you expect: varve pv scan --trust-images"))
 }

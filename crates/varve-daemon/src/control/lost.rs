@@ -19,7 +19,7 @@ impl Control {
         name: &str,
         request: GroupReduce,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(name).await?;
         let id = self.find_group(name)?;
         let (change, words) = match (&request.path, request.missing) {
             (Some(path), false) => {
@@ -32,7 +32,7 @@ impl Control {
             }
             _ => return Err(Failure::new(Code::Usage, "name either a disk or --missing")),
         };
-        let commits = self.commits().await;
+        let commits = self.commits(id).await;
         let left = if request.missing { self.left_adrift(id, &commits).await? } else { Vec::new() };
         let planned = commits.plan(id, change, &words).map_err(|failure| with_left(failure, &left))?;
         if request.dry_run {

@@ -1,13 +1,15 @@
-//! The control: what is known of disks, groups, volumes, exports and jobs, and the changes to it, one at a time.
+//! The control: what is known of disks, groups, volumes, exports and jobs, and the changes to it, one at a time a group.
 //!
 //! It lives on the first shard. HTTP reaches it through a [`ControlHandle`]; volumes on other shards are reached by
 //! sending futures there.
 //!
 //! Invariants:
-//! - C1. Changes hold `changes` from their first look at what is known to the end, so each sees the last one's result.
+//! - C1. Changes hold the lock of what they change (`turns.rs`) from their first look at what is known to the end, so each
+//!   sees the last one's result.
 //! - C2. What is known of a group is what was last committed to its disks.
 
 mod activate;
+mod activation;
 mod address;
 mod bases;
 mod change;
@@ -25,6 +27,7 @@ mod lost;
 mod origins;
 mod over_commit;
 mod own_exports;
+mod patience;
 mod policy;
 mod pool_check;
 mod pools;
@@ -38,12 +41,15 @@ mod sets;
 mod snapshots;
 mod stale;
 mod start;
+mod stop;
 mod store;
 #[cfg(test)]
 mod tests;
 mod thin;
+mod turns;
 mod volumes;
 
+pub(crate) use activation::volume_failed;
 pub use change::shown as shown_plan;
 pub(crate) use store::{extend_store, snapshot_dropped, tell};
 
@@ -52,22 +58,29 @@ use crate::events::Events;
 use crate::failures;
 use crate::jobs::Jobs;
 use crate::metrics::Figures;
+use crate::shard::ShardHandle;
 use crate::shard::nbd::DoorResources;
 use crate::state::{self, Remembered};
 use disks::KnownDisk;
 use exports::KnownExport;
 use futures_channel::oneshot;
-use futures_util::future::select_all;
-use futures_util::lock::{Mutex, MutexGuard};
+use futures_util::future::{FutureExt, join_all, select_all};
+use futures_util::lock::Mutex;
 use groups::KnownGroup;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
+use turns::Turns;
 use uuid::Uuid;
 use varve_api::{Cache, Code, DaemonStatus, Failure};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::RefusedGroup;
+
+/// How long a disk may take for a small read before it counts as silent.
+const PROBE: Duration = Duration::from_secs(1);
 
 thread_local! {
     static CONTROL: RefCell<Option<Rc<Control>>> = const { RefCell::new(None) };
@@ -82,8 +95,11 @@ pub(crate) struct Control {
     cache: Cache,
     started: Cell<u64>,
     stopping: Cell<bool>,
-    changes: Mutex<()>,
-    commits: Mutex<()>,
+    turns: Turns,
+    /// How long a stop may take.
+    stop_max: Duration,
+    /// What the exit status is to tell.
+    faults: RefCell<Vec<String>>,
     saving: Mutex<()>,
     disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
     /// Remembered disks that cannot be opened.
@@ -110,13 +126,14 @@ pub(crate) struct ControlHandle {
 impl ControlHandle {
     /// Makes the control on the first of `shards`: finds disks, activates volumes, brings exports back.
     pub(crate) async fn start(
-        shards: Vec<ShardHandle>,
+        shards: Vec<varve_os::ShardHandle>,
         is_ring: bool,
         config: &Config,
         remembered: Remembered,
     ) -> Result<Self, Failure> {
+        let shards: Vec<ShardHandle> = shards.into_iter().map(ShardHandle::from).collect();
         let handle = Self { shards: shards.clone() };
-        let (state_dir, cache) = (config.state.clone(), config.cache);
+        let (state_dir, cache, stop_max) = (config.state.clone(), config.cache, config.stop_timeout);
         let (first, doors) = (shards[0].clone(), DoorResources::new(config));
         let started = first.run(async move |context: ShardContext| {
             let control = Rc::new(Control {
@@ -127,8 +144,9 @@ impl ControlHandle {
                 cache,
                 started: Cell::new(0),
                 stopping: Cell::new(false),
-                changes: Mutex::new(()),
-                commits: Mutex::new(()),
+                turns: Turns::default(),
+                stop_max,
+                faults: RefCell::default(),
                 saving: Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),
@@ -155,7 +173,10 @@ impl ControlHandle {
         W: AsyncFnOnce(Rc<Control>) -> Result<T, Failure> + Send + 'static,
     {
         let answer = self.shards[0].run(async move |_: ShardContext| match current() {
-            Some(control) => work(control).await,
+            Some(control) => {
+                let worked = AssertUnwindSafe(work(Rc::clone(&control))).catch_unwind().await;
+                worked.unwrap_or_else(|payload| Err(control.panicked(&*payload)))
+            }
             None => Err(Failure::new(Code::Stopping, "the daemon is stopping")),
         });
         answer.await.map_err(failures::gone)?
@@ -169,14 +190,38 @@ impl ControlHandle {
         let _ = select_all(self.shards.iter().map(watch)).await;
     }
 
-    /// Closes every export, makes every volume durable, lets go of every disk.
-    pub(crate) async fn stop(&self) {
+    /// Closes every export, makes every volume durable, lets go of every disk. An error tells what went wrong in the
+    /// daemon's life, or could not be made durable. Nothing happens if it has stopped already.
+    pub(crate) async fn stop(&self) -> Result<(), Failure> {
         let stopped = self.shards[0].run(async move |_: ShardContext| {
-            if let Some(control) = CONTROL.with(RefCell::take) {
-                control.stop().await;
-            }
+            let Some(control) = current() else { return Vec::new() };
+            control.stop().await;
+            CONTROL.with(RefCell::take);
+            control.faults.take()
         });
-        let _ = stopped.await;
+        let faults = stopped.await.map_err(|_| {
+            Failure::new(Code::Failed, "the control has ended: what was in use may not be durable")
+        })?;
+        let Some(first) = faults.first() else { return Ok(()) };
+        let more = if faults.len() > 1 { format!(", and {} more", faults.len() - 1) } else { String::new() };
+        Err(Failure::new(Code::Failed, format!("not all went well: {first}{more}"))
+            .help("the daemon's log has all of it"))
+    }
+
+    /// Whether every shard answers within `patience`; else which one does not.
+    pub(crate) async fn answers(&self, patience: Duration) -> Result<(), Failure> {
+        let ask = |shard: &ShardHandle| {
+            let (index, answer) = (shard.index(), shard.run(async |_: ShardContext| ()));
+            async move { (index, tokio::time::timeout(patience, answer).await) }
+        };
+        for (index, answer) in join_all(self.shards.iter().map(ask)).await {
+            match answer {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => return Err(Failure::new(Code::Failed, format!("shard {index} has ended"))),
+                Err(_) => return Err(Failure::new(Code::Failed, format!("shard {index} does not answer"))),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -227,13 +272,12 @@ impl Control {
         self.context.clock().date().0
     }
 
-    /// Waits for the turn to change something (C1).
-    async fn turn(&self) -> Result<MutexGuard<'_, ()>, Failure> {
-        let guard = self.changes.lock().await;
-        if self.stopping.get() {
-            return Err(Failure::new(Code::Stopping, "the daemon is stopping"));
-        }
-        Ok(guard)
+    /// A command ended with a panic.
+    fn panicked(&self, payload: &(dyn std::any::Any + Send)) -> Failure {
+        let words = crate::shard::health::words(payload);
+        self.fault(format!("a command ended with a panic: {words}"));
+        self.warn("daemon", &format!("a command ended with a panic: {words}"));
+        failures::internal(&words)
     }
 
     /// Makes what is remembered durable.

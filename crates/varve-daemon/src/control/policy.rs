@@ -59,7 +59,7 @@ impl Control {
         text: &str,
         request: VolumeChange,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
         if located.thin.is_some() {
@@ -87,7 +87,7 @@ impl Control {
         dry_run: bool,
     ) -> Result<Option<Plan>, Failure> {
         let id = located.volume.id;
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         // As the group says it is now: somebody may have changed it since it was found.
         let (_, entry) = self.entry_of(id)?;
         let policy = changed(entry.store_policy.unwrap_or_default(), words)?;

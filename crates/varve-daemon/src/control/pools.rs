@@ -4,6 +4,7 @@
 //! for writes that wait for this (P1 of `store.rs`).
 
 use super::Control;
+use super::activation::state_of;
 use super::change::shown;
 use super::find::Located;
 use super::policy::{changed, shown_discards, shown_over_commit, shown_policy};
@@ -15,7 +16,7 @@ use crate::shard::{here, thin};
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Rename,
-    Resize, VolumeState,
+    Resize,
 };
 use varve_block::KIB;
 use varve_os::ShardContext;
@@ -60,7 +61,7 @@ impl Control {
 
     /// Makes a pool.
     pub(crate) async fn create_pool(&self, request: PoolCreate) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(&request.name).await?;
         let name = volume_name(&request.name)?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let block_size = request.block_size.as_deref().map(|text| unit_size(text, "block")).transpose()?;
@@ -71,7 +72,7 @@ impl Control {
         let id = self.new_id();
         let change =
             Change::CreateVolume { name: name.volume.clone(), id, size, layout: Layout::Pool, policy };
-        let commits = self.commits().await;
+        let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &format!("pool create {name} --size {}", request.size))?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
@@ -97,7 +98,7 @@ impl Control {
         let most = self.pool_size_max(located.volume.id).await?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size };
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let words = format!("pool extend {name} --size {}", request.size);
         let planned = commits.plan(located.group, change, &words)?;
         let extents = planned.after.lv(&name.volume).map_or(0, |pool| pool.extents);
@@ -142,7 +143,7 @@ impl Control {
         text: &str,
         request: Rename,
     ) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
         let to = match request.to.split_once('/') {
@@ -153,7 +154,7 @@ impl Control {
             return Err(Failure::new(Code::Usage, "a pool stays in its group; only its own name changes"));
         }
         self.refuse_thin_name(located.group, &to.volume)?;
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let change = Change::RenameVolume { from: name.volume.clone(), to: to.volume.clone() };
         let planned = commits.plan(located.group, change, &format!("pool rename {name} {}", to.volume))?;
         if request.dry_run {
@@ -166,7 +167,7 @@ impl Control {
 
     /// Removes a pool in which there is no volume.
     pub(crate) async fn remove_pool(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
         let id = located.volume.id;
@@ -182,7 +183,7 @@ impl Control {
             let message = format!("{name} holds volumes: {}", super::groups::few(&volumes));
             return Err(Failure::new(Code::PoolNotEmpty, message).help(format!("varve lv remove {first}")));
         }
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let remove = Change::RemoveVolume { name: name.volume.clone() };
         let planned = commits.plan(located.group, remove, &format!("pool remove {name}"))?;
         if request.dry_run {
@@ -218,7 +219,7 @@ impl Control {
                 percent: facts.percent,
                 virtual_size: facts.virtual_bytes,
                 ratio: ratio(facts.virtual_bytes, facts.size),
-                state: if located.unusable.is_none() { VolumeState::Active } else { VolumeState::Unusable },
+                state: state_of(located.unusable.as_ref()),
                 reason: located.unusable.as_ref().map(|failure| failure.message.clone()),
                 created: volume.created.0,
                 shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),

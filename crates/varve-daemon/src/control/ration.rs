@@ -9,6 +9,7 @@
 use super::Control;
 use super::change::shown as shown_plan;
 use super::groups::KnownGroup;
+use crate::shard::ShardHandle;
 use crate::shard::metadata::{self, SHARE_MIN, Share};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
@@ -18,7 +19,7 @@ use varve_api::{
     MetadataMemory, MetadataOrder as ShownOrder, MetadataWords,
 };
 use varve_block::GIB;
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_target::pdata::{MetadataOrder as Order, PolicyKind};
 use varve_vg::Change;
 use varve_vg::model::{CachePolicy, Metadata, MetadataOrder};
@@ -54,7 +55,7 @@ impl Control {
             return Err(Failure::new(Code::Usage, "nothing to change is named")
                 .help("--cache, --cache-policy or --metadata"));
         }
-        let commits = self.commits().await;
+        let commits = self.commits(id).await;
         let group = commits.group(id)?;
         let metadata = declared(group.metadata(), &request.metadata)?;
         let words = format!("metadata of group {} changed", group.name());

@@ -14,6 +14,7 @@ use super::snapshots::{Batch, snapshot_name};
 use super::{Control, current};
 use crate::failures;
 use crate::jobs::Progress as JobProgress;
+use crate::shard::ShardHandle;
 use crate::shard::here;
 use crate::shard::states::{SnapshotFacts, Target};
 use crate::state::{RememberedJob, RememberedTarget};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, Plan, SnapshotRemove};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_vg::names::{SnapshotRange, VolumeName};
 use varve_vg::size::format_size;
@@ -47,7 +48,7 @@ struct Going {
 impl Control {
     /// Removes snapshots; the answer is a job.
     pub(crate) async fn remove_snapshots(&self, request: SnapshotRemove) -> Result<Changed<Job>, Failure> {
-        let turn = self.turn().await?;
+        let turn = self.turn_of_all(request.names.iter().map(String::as_str)).await?;
         let batches = self.ranges(&request.names).await?;
         let mut removable = Vec::with_capacity(batches.len());
         for batch in &batches {
@@ -304,7 +305,7 @@ impl Control {
             groups.iter().filter(|(_, known)| has_one(known)).map(|(id, _)| *id).collect()
         };
         for group in groups {
-            let _changes = self.changes.lock().await;
+            let _turn = self.turn_of_group(group).await;
             self.settle_below(group).await;
         }
     }

@@ -22,7 +22,8 @@ impl Control {
         };
         let named = if request.paths.is_empty() { 0 } else { paths.len() };
         if !request.dry_run {
-            let aside = self.set_aside(&paths, named > 0);
+            let vanished = self.vanished_duplicates().await;
+            let aside = self.set_aside(&paths, named > 0, &vanished);
             paths.extend(
                 aside.into_iter().filter(|path| !request.paths.iter().any(|named| Path::new(named) == path)),
             );
@@ -67,13 +68,31 @@ impl Control {
         refused.map_or_else(|| Ok(Changed::Done(self.list_disks())), Err)
     }
 
+    /// Of the disks with one label those whose path leads to nothing any more.
+    async fn vanished_duplicates(&self) -> Vec<PathBuf> {
+        let duplicates: Vec<PathBuf> = {
+            let disks = self.disks.borrow();
+            let is_one =
+                |known: &KnownDisk| matches!(known.problem, Some((PhysicalVolumeState::Duplicate, _)));
+            disks.iter().filter(|(_, known)| is_one(known)).map(|(path, _)| path.clone()).collect()
+        };
+        let mut vanished = Vec::new();
+        for path in duplicates {
+            let place = path.clone();
+            if self.at_path(&path, move || place.exists()).await == Ok(false) {
+                vanished.push(path);
+            }
+        }
+        vanished
+    }
+
     /// Lets go of the disks in trouble, so that they are opened and read anew; their paths. Of several with one label,
     /// none is looked at unless one was named: nobody knows which is the right one.
-    fn set_aside(&self, paths: &[PathBuf], named: bool) -> Vec<PathBuf> {
+    fn set_aside(&self, paths: &[PathBuf], named: bool, vanished: &[PathBuf]) -> Vec<PathBuf> {
         let mut disks = self.disks.borrow_mut();
         let aside = |path: &Path, known: &KnownDisk| match &known.problem {
             None => false,
-            Some((PhysicalVolumeState::Duplicate, _)) => named || !path.exists(),
+            Some((PhysicalVolumeState::Duplicate, _)) => named || vanished.iter().any(|gone| gone == path),
             Some(_) => !named || paths.iter().any(|named| named == path),
         };
         // A disk that a group counts on is in use, whatever is wrong with it.

@@ -34,7 +34,7 @@ impl Control {
         name: &str,
         request: GroupRestore,
     ) -> Result<Changed<Restored>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(name).await?;
         let id = self.find_group(name)?;
         let backup = Group::from_text(&request.text).map_err(|error| {
             Failure::new(Code::BadBackup, format!("the backup cannot be read: {error}"))
@@ -44,7 +44,7 @@ impl Control {
         let words = format!("vg restore {name}, version {}", backup.entry().sequence);
         let wanted = self.without_dropped_pools(id, backup.description(), &request.drop)?;
         let change = Change::Restore { backup: Box::new(wanted) };
-        let commits = self.commits().await;
+        let commits = self.commits(id).await;
         let planned = commits.plan(id, change.clone(), &words)?;
         let (lost, before) = (self.lost_by(id, &planned).await?, commits.group(id)?);
         drop(commits);
@@ -57,7 +57,7 @@ impl Control {
         }
         let changed = match self.deactivate_group(id).await {
             Ok(()) => {
-                let commits = self.commits().await;
+                let commits = self.commits(id).await;
                 self.commit_restore(&commits, id, change, &words, &request.drop).await // planned anew (G1)
             }
             Err(failure) => Err(failure),
@@ -207,7 +207,9 @@ async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
         if address == 0 {
             addresses = vec![length];
         }
-        let Some(found) = slot.and_then(|slot| thin::Superblock::decode(&slot, address).ok()) else { continue };
+        let Some(found) = slot.and_then(|slot| thin::Superblock::decode(&slot, address).ok()) else {
+            continue;
+        };
         if found.pool == id && newest.as_ref().is_none_or(|known| known.number < found.number) {
             newest = Some(found);
         }

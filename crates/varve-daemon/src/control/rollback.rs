@@ -37,7 +37,7 @@ impl Control {
     /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
     /// answered from that snapshot; the job copies what is not yet on the volume's own place.
     pub(crate) async fn rollback_snapshot(&self, request: SnapshotRollback) -> Result<Changed<Job>, Failure> {
-        let turn = self.turn().await?;
+        let turn = self.turn_of(&request.name).await?;
         let name = snapshot_name(&request.name)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;

@@ -106,7 +106,7 @@ impl Control {
             let names: Vec<String> = set.members.iter().flat_map(|member| member.names.clone()).collect();
             let words = format!("snap create {}: begun", super::groups::few(&names));
             let change = Change::BeginSnapshots { set: set.clone() };
-            self.commits().await.make(*group, change, &words).await?;
+            self.commits(*group).await.make(*group, change, &words).await?;
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Control {
             return Ok(());
         }
         let change = Change::EndSnapshots { set: part.set.id };
-        self.commits().await.make(part.group, change, "snap create: settled").await
+        self.commits(part.group).await.make(part.group, change, "snap create: settled").await
     }
 
     /// The same where nothing depends on it any more.

@@ -59,7 +59,7 @@ impl Control {
         &self,
         request: SnapshotCreate,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of_all(request.names.iter().map(String::as_str)).await?;
         let kind = match request.mode {
             Some(SnapshotMode::Independent) => StoreKind::Independent,
             Some(SnapshotMode::Dependent | SnapshotMode::Thin) | None => StoreKind::Dependent,
@@ -170,7 +170,7 @@ impl Control {
         request: SnapshotHold,
         held: bool,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of_all(request.names.iter().map(String::as_str)).await?;
         let batches = self.batches(&request.names, Control::find_family)?;
         for batch in &batches {
             for name in &batch.names {

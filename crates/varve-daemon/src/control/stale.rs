@@ -46,7 +46,7 @@ impl Control {
             let help = format!("varve vg extend {name} {disks} --yes takes it back as it is");
             return Err(Failure::new(Code::Declined, message).help(help));
         }
-        let commits = self.commits().await;
+        let commits = self.commits(group).await;
         let stamp = self.stamp(format!("vg extend {name} {disks}, which is stale"));
         let open = self.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
         let unusable =

@@ -2,13 +2,12 @@
 
 use super::Control;
 use super::groups::KnownGroup;
-use crate::shard::{family, here};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, PhysicalVolumeState};
 use varve_block::Moment;
-use varve_os::ShardContext;
 use varve_vg::open::Absent;
 use varve_vg::{Disk, DiskProblem, OpenGroup, scan};
 
@@ -56,8 +55,8 @@ impl Control {
 
     /// Reads all known disks, settles the groups on them, and takes into use what is not yet.
     pub(super) async fn survey(&self) {
-        let commits = self.commits().await;
-        let survey = scan(self.all_disks(), &self.context.arena()).await;
+        let (_turns, commits, silent) = self.turns_of_answering().await;
+        let survey = scan(self.disks_except(&silent), &self.context.arena()).await;
         for problem in &survey.problems {
             self.note_problem(problem);
         }
@@ -108,13 +107,14 @@ impl Control {
         }
     }
 
-    fn all_disks(&self) -> Vec<Disk> {
+    fn disks_except(&self, silent: &BTreeSet<PathBuf>) -> Vec<Disk> {
         let disks = self.disks.borrow();
-        let disk = |(path, known): (&std::path::PathBuf, &super::disks::KnownDisk)| Disk {
+        let disks = disks.iter().filter(|(path, _)| !silent.contains(*path));
+        let disk = |(path, known): (&PathBuf, &super::disks::KnownDisk)| Disk {
             path: path.display().to_string(),
             device: self.context.disk(&known.file),
         };
-        disks.iter().map(disk).collect()
+        disks.map(disk).collect()
     }
 
     fn note_problem(&self, problem: &DiskProblem) {
@@ -129,32 +129,5 @@ impl Control {
                 known.problem = Some((state, problem.to_string()));
             }
         }
-    }
-
-    /// Closes every export, makes every volume durable, lets go of everything.
-    pub(super) async fn stop(&self) {
-        self.stopping.set(true);
-        let _changes = self.changes.lock().await;
-        self.close_exports().await;
-        for shard in &self.shards {
-            let flushed = shard.run(async move |_: ShardContext| {
-                let volumes: Vec<Uuid> = here().families.borrow().keys().copied().collect();
-                for volume in volumes {
-                    if let Err(failure) = family::deactivate(volume).await {
-                        tracing::error!(%volume, %failure, "a volume could not be made durable");
-                    }
-                }
-                let pools: Vec<Uuid> = here().pools.borrow().keys().copied().collect();
-                for pool in pools {
-                    if let Err(failure) = family::deactivate(pool).await {
-                        tracing::error!(%pool, %failure, "a pool could not be made durable");
-                    }
-                }
-            });
-            let _ = flushed.await;
-        }
-        self.save_or_warn().await;
-        self.groups.borrow_mut().clear();
-        self.disks.borrow_mut().clear();
     }
 }

@@ -106,8 +106,9 @@ impl Control {
     /// By as much as the volume's policy says.
     async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
         let most = self.pool_size_max(store).await?;
-        let commits = self.commits().await;
-        let (group, entry) = self.entry_of(volume)?;
+        let (group, _) = self.entry_of(volume)?;
+        let commits = self.commits(group).await;
+        let (_, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;
         let is_itself = entry.is_pool() && volume == store;
         let own = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
@@ -155,7 +156,7 @@ impl Control {
             Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}"))
                 .help("varve snap list")
         })?;
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let before = commits.group(located.group)?;
         let extents =
             located.volume.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
@@ -247,7 +248,7 @@ impl Control {
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<ShownPlan, Failure> {
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         self.plan_store(&commits, located, chunk_size, kind).map(|(_, plan)| shown(&plan))
     }
 
@@ -272,7 +273,7 @@ impl Control {
     ) -> Result<Uuid, Failure> {
         self.refuse_if_paused(located).await?;
         self.refuse_while_rolling_back(located).await?;
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
         let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
         let (_, recipes) = tables(&planned.after, &volume)?;
@@ -304,7 +305,8 @@ impl Control {
         while self.is_paused(volume).await {
             self.context.clock().sleep(PAUSED).await; // P1
         }
-        let _changes = self.changes.lock().await;
+        let (group, _) = self.entry_of(volume)?;
+        let _turn = self.turn_of_group(group).await;
         self.drop_empty(volume, |_| true).await
     }
 
@@ -336,7 +338,7 @@ impl Control {
                 }
             });
         removed.await.map_err(failures::gone)??;
-        let commits = self.commits().await;
+        let commits = self.commits(group).await;
         let (_, entry) = self.entry_of(volume)?;
         let words = format!("snapshot store of {} given back", self.subject(volume));
         commits.make(group, Change::RemoveStore { volume: entry.name, store }, &words).await

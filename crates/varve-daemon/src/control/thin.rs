@@ -40,6 +40,7 @@ pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
         store_policy: None,
         store: None,
         independent_stores: Vec::new(),
+        inactive: None,
     }
 }
 

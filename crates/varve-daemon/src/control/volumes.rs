@@ -4,6 +4,7 @@
 
 use super::Control;
 use super::activate::tables;
+use super::activation::state_of;
 use super::change::{Commits, joined, shown};
 use super::find::Located;
 use super::groups::KnownGroup;
@@ -14,7 +15,7 @@ use crate::shard::here;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
-    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate, VolumeState,
+    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate,
 };
 use varve_block::{Extent, KIB};
 use varve_os::ShardContext;
@@ -51,7 +52,7 @@ impl Control {
 
     /// Makes a volume.
     pub(crate) async fn create_volume(&self, request: VolumeCreate) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(&request.name).await?;
         let name = volume_name(&request.name)?;
         if let Some(pool) = &request.pool {
             return self.create_thin(&request, &name, pool).await;
@@ -73,7 +74,7 @@ impl Control {
         let id = self.new_id();
         let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout, policy };
         let words = format!("lv create {name} --size {}", request.size);
-        let commits = self.commits().await;
+        let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &words)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
@@ -93,7 +94,7 @@ impl Control {
         text: &str,
         request: Resize,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(text).await?;
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -111,7 +112,7 @@ impl Control {
         }
         self.refuse_if_paused(&located).await?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size };
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let planned =
             commits.plan(located.group, change, &format!("lv extend {name} --size {}", request.size))?;
         if request.dry_run {
@@ -129,7 +130,7 @@ impl Control {
         text: &str,
         request: Resize,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -144,7 +145,7 @@ impl Control {
         if !request.dry_run {
             self.drop_stores(&located).await?;
         }
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let change = Change::ReduceVolume { name: name.volume.clone(), size };
         let planned =
             commits.plan(located.group, change, &format!("lv reduce {name} --size {}", request.size))?;
@@ -160,7 +161,7 @@ impl Control {
         text: &str,
         request: Rename,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
         let to = match request.to.split_once('/') {
@@ -174,7 +175,7 @@ impl Control {
             return self.rename_thin(&name, &to, &located, request.dry_run).await;
         }
         self.refuse_thin_name(located.group, &to.volume)?;
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let change = Change::RenameVolume { from: name.volume.clone(), to: to.volume.clone() };
         let planned = commits.plan(located.group, change, &format!("lv rename {name} {}", to.volume))?;
         if request.dry_run {
@@ -188,7 +189,7 @@ impl Control {
 
     /// Removes a volume that nobody uses.
     pub(crate) async fn remove_volume(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
-        let _turn = self.turn().await?;
+        let _turn = self.turn_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -204,7 +205,7 @@ impl Control {
             return self.plan_removal(&located, remove, &words).await.map(Changed::Planned);
         }
         self.drop_stores(&located).await?;
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let planned = commits.plan(located.group, remove, &words)?;
         self.commit_removal(commits, planned, &located).await
     }
@@ -233,7 +234,7 @@ impl Control {
         remove: Change,
         words: &str,
     ) -> Result<varve_api::Plan, Failure> {
-        let commits = self.commits().await;
+        let commits = self.commits(located.group).await;
         let volume = &located.volume.name;
         let give_back = located
             .volume
@@ -396,7 +397,7 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
         stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
         stripe_size: volume.stripe_size.unwrap_or(0),
         size: located.size(),
-        state: if located.unusable.is_none() { VolumeState::Active } else { VolumeState::Unusable },
+        state: state_of(located.unusable.as_ref()),
         reason: located.unusable.as_ref().map(|failure| failure.message.clone()),
         created: volume.created.0,
         shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),

@@ -6,8 +6,8 @@ use axum::extract::{Path, State};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Backup, Changed, Empty, Envelope, Group, GroupChange, GroupCreate, GroupExtend, GroupReduce,
-    GroupRestore, History, Remove, Rename, Restored,
+    Activate, Backup, Changed, Deactivate, Empty, Envelope, Group, GroupChange, GroupCreate, GroupExtend,
+    GroupReduce, GroupRestore, History, Remove, Rename, Restored,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -17,6 +17,8 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(extend_group))
         .routes(routes!(reduce_group))
         .routes(routes!(rename_group))
+        .routes(routes!(activate_group))
+        .routes(routes!(deactivate_group))
         .routes(routes!(change_group))
         .routes(routes!(backup_group))
         .routes(routes!(restore_group))
@@ -124,4 +126,26 @@ async fn restore_group(
     responses((status = 200, body = Envelope<History>)))]
 async fn group_history(State(control): State<ControlHandle>, Path(group): Path<String>) -> Reply<History> {
     Ok(Data(control.call(async move |control| control.group_history(&group).await).await?))
+}
+
+/// Take everything in a group into use again.
+#[utoipa::path(post, path = "/v1/groups/{group}/activate", tag = "groups", params(("group" = String, Path, description = "Name or identity")),
+    request_body = Activate, responses((status = 200, body = Envelope<Changed<Group>>)))]
+async fn activate_group(
+    State(control): State<ControlHandle>,
+    Path(group): Path<String>,
+    Body(request): Body<Activate>,
+) -> Reply<Changed<Group>> {
+    Ok(Data(control.call(async move |control| control.activate_whole_group(&group, request).await).await?))
+}
+
+/// Take everything in a group out of use until it is activated.
+#[utoipa::path(post, path = "/v1/groups/{group}/deactivate", tag = "groups", params(("group" = String, Path, description = "Name or identity")),
+    request_body = Deactivate, responses((status = 200, body = Envelope<Changed<Group>>)))]
+async fn deactivate_group(
+    State(control): State<ControlHandle>,
+    Path(group): Path<String>,
+    Body(request): Body<Deactivate>,
+) -> Reply<Changed<Group>> {
+    Ok(Data(control.call(async move |control| control.deactivate_whole_group(&group, request).await).await?))
 }

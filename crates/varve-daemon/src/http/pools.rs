@@ -8,7 +8,9 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use varve_api::{Changed, Empty, Envelope, Job, Pool, PoolChange, PoolCreate, Remove, Rename, Resize};
+use varve_api::{
+    Activate, Changed, Deactivate, Empty, Envelope, Job, Pool, PoolChange, PoolCreate, Remove, Rename, Resize,
+};
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
@@ -17,6 +19,8 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(extend_pool))
         .routes(routes!(change_pool))
         .routes(routes!(rename_pool))
+        .routes(routes!(activate_pool))
+        .routes(routes!(deactivate_pool))
         .routes(routes!(check_pool))
 }
 
@@ -100,4 +104,26 @@ async fn rename_pool(
     responses((status = 200, body = Envelope<Job>)))]
 async fn check_pool(State(control): State<ControlHandle>, Path(pool): Path<String>) -> Reply<Job> {
     Ok(Data(control.call(async move |control| control.check_pool(&pool).await).await?))
+}
+
+/// Take a pool and its volumes into use again.
+#[utoipa::path(post, path = "/v1/pools/{pool}/activate", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    request_body = Activate, responses((status = 200, body = Envelope<Changed<Pool>>)))]
+async fn activate_pool(
+    State(control): State<ControlHandle>,
+    Path(pool): Path<String>,
+    Body(request): Body<Activate>,
+) -> Reply<Changed<Pool>> {
+    Ok(Data(control.call(async move |control| control.activate_pool(&pool, request).await).await?))
+}
+
+/// Take a pool and its volumes out of use until it is activated.
+#[utoipa::path(post, path = "/v1/pools/{pool}/deactivate", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    request_body = Deactivate, responses((status = 200, body = Envelope<Changed<Pool>>)))]
+async fn deactivate_pool(
+    State(control): State<ControlHandle>,
+    Path(pool): Path<String>,
+    Body(request): Body<Deactivate>,
+) -> Reply<Changed<Pool>> {
+    Ok(Data(control.call(async move |control| control.deactivate_pool(&pool, request).await).await?))
 }

@@ -7,9 +7,13 @@ use axum::extract::{Path, State};
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
+use std::time::Duration;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{Code, DaemonStatus, Envelope, Explanation, Failure};
+
+/// How long a shard may take to answer.
+const HEALTH_MAX: Duration = Duration::from_secs(2);
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
     OpenApiRouter::new()
@@ -34,10 +38,10 @@ async fn explain_code(Path(code): Path<String>) -> Reply<Explanation> {
     Ok(Data(Code::parse(&code).ok_or_else(missing)?.explain()))
 }
 
-/// Whether the daemon serves: `ok`, once its control answers.
+/// Whether the daemon serves: `ok`, once its control and every shard answer; else which shard does not.
 #[utoipa::path(get, path = "/healthz", tag = "program", responses((status = 200, content_type = "text/plain", body = String)))]
 async fn healthz(State(control): State<ControlHandle>) -> Result<&'static str, Refusal> {
-    control.call(async |_| Ok(())).await?;
+    control.answers(HEALTH_MAX).await?;
     Ok("ok\n")
 }
 

@@ -9,7 +9,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Empty, Envelope, Flatten, Job, LogicalVolume, Remove, Rename, Resize, VolumeChange, VolumeCreate,
+    Activate, Changed, Deactivate, Empty, Envelope, Flatten, Job, LogicalVolume, Remove, Rename, Resize,
+    VolumeChange, VolumeCreate,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -19,6 +20,8 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(extend_volume))
         .routes(routes!(reduce_volume))
         .routes(routes!(rename_volume))
+        .routes(routes!(activate_volume))
+        .routes(routes!(deactivate_volume))
         .routes(routes!(change_volume))
         .routes(routes!(flatten_volume))
 }
@@ -124,4 +127,26 @@ async fn flatten_volume(
     Body(request): Body<Flatten>,
 ) -> Reply<Changed<Job>> {
     Ok(Data(control.call(async move |control| control.flatten_volume(&volume, request).await).await?))
+}
+
+/// Take a volume into use again.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/activate", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Activate, responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn activate_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Activate>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.activate_volume(&volume, request).await).await?))
+}
+
+/// Take a volume out of use until it is activated.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/deactivate", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Deactivate, responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn deactivate_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Deactivate>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.deactivate_volume(&volume, request).await).await?))
 }

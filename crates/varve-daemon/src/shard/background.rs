@@ -6,6 +6,7 @@
 //!   Only who waits for something to happen is given up.
 
 use super::crowd::{Crowd, Guest};
+use super::health::Health;
 use futures_util::future::{AbortHandle, abortable, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,6 +46,7 @@ pub(super) enum Dose {
 /// The tasks of something open.
 pub(super) struct Background {
     context: ShardContext,
+    health: Health,
     /// They only wait for something to happen.
     listeners: RefCell<Vec<AbortHandle>>,
     workers: Crowd,
@@ -95,9 +97,10 @@ impl Stop {
 
 impl Background {
     /// Nothing to do yet.
-    pub(super) fn new(context: &ShardContext) -> Self {
+    pub(super) fn new(context: &ShardContext, health: &Health) -> Self {
         Self {
             context: context.clone(),
+            health: health.clone(),
             listeners: RefCell::default(),
             workers: Crowd::default(),
             stop: Rc::default(),
@@ -107,7 +110,7 @@ impl Background {
 
     /// Has `task`, which waits for something to happen and passes it on, run until its end, or that of all.
     pub(super) fn listen(&self, task: impl Future<Output = ()> + 'static) {
-        let (task, handle) = abortable(task);
+        let (task, handle) = abortable(self.health.contain(Box::pin(task)));
         self.context.spawner().spawn(async move {
             let _ = task.await;
         });
@@ -119,13 +122,17 @@ impl Background {
     pub(super) fn work(&self, step: impl AsyncFn() -> Option<Duration> + 'static) {
         let (clock, stop, guest) = (self.context.clock(), Rc::clone(&self.stop), self.workers.enter());
         let worker = stop.new_worker();
-        self.context.spawner().spawn(async move {
+        let work = async move {
             while !stop.is_asked.get() {
                 let Some(rest) = step().await else { break };
                 stop.rest(worker, &clock, rest).await;
             }
             drop(step); // What it holds is let go of before it counts as ended.
             drop(guest);
+        };
+        let contained = self.health.contain(Box::pin(work));
+        self.context.spawner().spawn(async move {
+            let _ = contained.await;
         });
     }
 
@@ -200,7 +207,7 @@ mod tests {
     #[test]
     fn who_is_in_the_middle_of_a_step_is_waited_for_and_who_rests_is_not() {
         let (begun, ended) = on_a_shard(async |context| {
-            let background = Background::new(&context);
+            let background = Background::new(&context, &Health::new(|_| {}));
             let (clock, begun, ended) = (context.clock(), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
             let counts = (Rc::clone(&begun), Rc::clone(&ended));
             let time = clock.clone();
@@ -224,7 +231,7 @@ mod tests {
     #[test]
     fn doses_that_fail_are_told_of_and_taken_again_when_asked() {
         on_a_shard(async |context| {
-            let (background, clock) = (Background::new(&context), context.clock());
+            let (background, clock) = (Background::new(&context, &Health::new(|_| {})), context.clock());
             for wrong in [Some(StoreError::NoSpace), None] {
                 background.sweep(async move || wrong.map_or(Dose::Done, Dose::Failed));
                 while background.is_sweeping() {

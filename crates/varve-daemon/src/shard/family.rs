@@ -14,13 +14,17 @@
 //!
 //! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
 
+use super::health::Health;
 use super::here;
 use super::metadata::Share;
 use super::open_store::{OpenStore, StoreFacts};
 use super::reconcile::{Gate, Lies};
+pub(crate) use super::retire::{activate, deactivate};
 use super::thin::{self, Thin, ThinFacts};
 use super::traffic::{Counters, counted};
 use crate::failures;
+use crate::fault;
+use crate::shard::ShardHandle;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,9 +34,9 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{
-    Device, Extent, GIB, IoError, MIB, Shown, Suspended, Switch, ZeroOptions, widen_shown,
+    Device, Extent, GIB, IoError, MIB, Shown, Suspended, Switch, ZeroOptions, widen, widen_shown,
 };
-use varve_os::{DiskFile, ShardContext, ShardHandle};
+use varve_os::{DiskFile, ShardContext};
 use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
@@ -51,6 +55,8 @@ pub(crate) type Disks = BTreeMap<PvName, Arc<DiskFile>>;
 pub(crate) struct Recipe {
     /// The volume.
     pub(crate) id: Uuid,
+    /// What it is called: `VG/LV`.
+    pub(crate) name: String,
     /// Whether it is a thin pool.
     pub(crate) is_pool: bool,
     /// Where its bytes lie.
@@ -82,6 +88,7 @@ pub(crate) struct StoreRecipe {
 pub(crate) struct Family {
     id: Uuid,
     pub(crate) context: ShardContext,
+    health: Health,
     counters: Counters,
     control: ShardHandle,
     policy: Cell<StorePolicy>,
@@ -111,21 +118,24 @@ pub(crate) struct FamilyFacts {
 }
 
 /// Takes a volume into use on this shard.
-pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
+pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Health) -> Result<(), Failure> {
+    fault::panic_at(&recipe.name, "open");
     super::reconcile::retire(recipe.id).await; // What is there cannot be used.
     if recipe.is_pool {
-        return thin::activate(context, recipe).await;
+        return thin::activate(context, recipe, health).await;
     }
     let gate = Gate::default();
     let base = gate.guard(device_of(context, &recipe.table, &recipe.disks)?);
+    let base = fault::with_injected_bug(base, &recipe.name);
     let family = Rc::new(Family {
         id: recipe.id,
         context: context.clone(),
+        health: health.clone(),
         counters: Counters::default(),
         control: recipe.control.clone(),
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
-        top: top(recipe.id, &base),
+        top: here().top(recipe.id, &base),
         shown: Shown::default(),
         gate,
         lies: RefCell::new(Some(Lies::at(&recipe.table, &recipe.disks))),
@@ -146,13 +156,8 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
     Ok(())
 }
 
-/// The switch at the top of a volume: the one to which doors lead already, if it was in use before.
-fn top(volume: Uuid, base: &Device) -> Switch {
-    here().retired.borrow_mut().remove(&volume).unwrap_or_else(|| Switch::new(base.clone()))
-}
-
 /// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
-pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
+pub(super) async fn close(volume: Uuid) -> Result<(), Failure> {
     let pool = here().pools.borrow_mut().remove(&volume);
     if let Some(pool) = pool {
         return thin::deactivate(&pool).await;
@@ -244,11 +249,12 @@ impl Family {
         Rc::new(Self {
             id,
             context: context.clone(),
+            health: thin.open.health.clone(),
             counters: Counters::default(),
             control: control.clone(),
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
-            top: top(id, &base),
+            top: here().top(id, &base),
             shown: Shown::default(),
             gate: Gate::default(),
             lies: RefCell::default(),
@@ -271,7 +277,7 @@ impl Family {
         // Even what failed may have changed its size.
         let base = thin.device().map_err(failed)?;
         self.base.replace(base.clone());
-        suspended.replace(self.widened(base));
+        suspended.replace(self.contained(base));
         changed
     }
 
@@ -305,12 +311,33 @@ impl Family {
             [alone] => side_by_side(&stores).map(|_| alone.origin()).map_err(refused)?,
             _ => side_by_side(&stores).map_err(refused)?,
         };
-        Ok(self.widened(inner))
+        Ok(self.contained(inner))
     }
 
-    /// What doors see of `inner` (F1, F4).
-    fn widened(&self, inner: Device) -> Device {
-        counted(widen_shown(inner, self.context.arena(), self.shown.clone()), self.counters.clone())
+    /// What doors see of `device` (F1, F4), a part of the volume: what panics there takes the volume out of use.
+    fn contained(&self, device: Device) -> Device {
+        let widened = widen_shown(device, self.context.arena(), self.shown.clone());
+        counted(widened, self.counters.clone(), self.health.clone())
+    }
+
+    /// A snapshot of the volume, as doors see it, whose requests are not counted.
+    pub(super) fn contained_view(&self, device: Device) -> Device {
+        counted(widen(device, self.context.arena()), Counters::default(), self.health.clone())
+    }
+
+    /// Whether something in the volume, or in its pool, has panicked.
+    pub(super) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    /// The pool of a thin volume.
+    pub(super) fn pool(&self) -> Option<Uuid> {
+        self.thin.as_ref().map(|thin| thin.open.id)
+    }
+
+    /// Where the doors of the volume lead.
+    pub(super) fn top(&self) -> &Switch {
+        &self.top
     }
 
     /// A thin volume lies at `base` from now on.
@@ -344,7 +371,7 @@ impl Family {
         let owner = (self.id, self.control.clone());
         let lies = Lies::at(&recipe.table, disks);
         let what = (recipe.id, recipe.kind, lies);
-        let open = OpenStore::new(what, store, owner, &self.context, self.policy.get());
+        let open = OpenStore::new(what, store, owner, self, self.policy.get());
         let mut stores = self.stores.borrow_mut();
         match recipe.kind {
             StoreKind::Dependent => stores.insert(0, open),
@@ -430,6 +457,14 @@ impl Family {
     pub(crate) fn set_policy(&self, policy: StorePolicy) {
         self.policy.set(policy);
         self.stores.borrow().iter().for_each(|open| open.set_policy(policy));
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again; those of a thin volume in all of its pool.
+    pub(crate) fn let_writes_fail(&self, fail: bool) {
+        match &self.thin {
+            Some(thin) => thin.open.let_writes_fail(fail),
+            None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
+        }
     }
 
     /// The group has more free space than before.

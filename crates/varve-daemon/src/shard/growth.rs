@@ -7,13 +7,14 @@
 
 use super::bell::Bell;
 use crate::control;
+use crate::shard::ShardHandle;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::lock::Mutex;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_vg::model::{StorePolicy, WhenFull};
 use varve_vg::size::format_size;
 
@@ -66,6 +67,8 @@ pub(super) struct Growth<V> {
     control: ShardHandle,
     policy: Cell<StorePolicy>,
     growing: Mutex<()>,
+    /// Changes without space fail at once from now on, whatever is declared: an export ends, or the daemon.
+    is_ending: Cell<bool>,
     /// The group had no space for it when it last asked.
     is_stuck: Cell<bool>,
     bell: Bell,
@@ -93,6 +96,7 @@ impl<V: Vessel> Growth<V> {
             control,
             policy: Cell::new(policy),
             growing: Mutex::new(()),
+            is_ending: Cell::new(false),
             is_stuck: Cell::new(false),
             bell: Bell::default(),
             pause_told: Cell::new(false),
@@ -121,8 +125,17 @@ impl<V: Vessel> Growth<V> {
         self.bell.ring();
     }
 
+    /// Changes that wait for space fail, now and until they may wait again.
+    pub(super) fn let_fail(&self, fail: bool) {
+        self.is_ending.set(fail);
+        self.apply_policy();
+    }
+
     /// Y2.
     fn apply_policy(&self) {
+        if self.is_ending.get() {
+            return self.vessel.declare(WhenFull::Error, Duration::ZERO);
+        }
         let policy = self.policy.get();
         let timeout = Duration::from_millis(policy.pause_timeout_ms);
         let may_grow = policy.extend_at_percent.is_some() && !self.is_stuck.get();

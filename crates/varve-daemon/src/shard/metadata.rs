@@ -1,6 +1,7 @@
 //! How stores and pools of this shard keep their metadata: each has a share of its group's budget.
 
 use super::family::Family;
+use super::handle::done_with_all;
 use super::here;
 use super::open_pool::OpenPool;
 use std::rc::Rc;
@@ -76,15 +77,19 @@ pub(crate) async fn give(shares: Vec<(Uuid, Share)>) {
         if let Some(family) = here().family(volume) {
             family.set_share(share).await;
         }
+        done_with_all();
     }
 }
 
 /// What the stores of these volumes, and these pools, keep in memory.
 pub(crate) fn figures(volumes: &[Uuid]) -> MetadataMemory {
-    let pools = volumes.iter().filter_map(|volume| here().pool(*volume));
-    let pools = pools.map(|pool: Rc<OpenPool>| memory(pool.pool.cache_use()));
-    let families = volumes.iter().filter_map(|volume| here().family(*volume));
-    pools.chain(families.map(|family| family.memory())).fold(MetadataMemory::default(), sum)
+    let one = |volume: &Uuid| {
+        let pool = here().pool(*volume).map(|pool: Rc<OpenPool>| memory(pool.pool.cache_use()));
+        let of_family = here().family(*volume).map(|family| family.memory());
+        done_with_all();
+        sum(pool.unwrap_or_default(), of_family.unwrap_or_default())
+    };
+    volumes.iter().map(one).fold(MetadataMemory::default(), sum)
 }
 
 impl Family {

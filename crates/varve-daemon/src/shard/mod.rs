@@ -9,6 +9,8 @@ mod bell;
 pub(crate) mod crowd;
 pub(crate) mod family;
 pub(crate) mod growth;
+pub(crate) mod handle;
+pub(crate) mod health;
 pub(crate) mod metadata;
 pub(crate) mod nbd;
 pub(crate) mod open_pool;
@@ -16,10 +18,13 @@ pub(crate) mod open_store;
 pub(crate) mod origins;
 mod patient;
 pub(crate) mod reconcile;
+pub(crate) mod retire;
 pub(crate) mod states;
 pub(crate) mod thin;
 pub(crate) mod traffic;
 pub(crate) mod turns;
+
+pub(crate) use handle::{NoAnswer, ShardHandle};
 
 use family::Family;
 use nbd::NbdSocket;
@@ -28,7 +33,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
-use varve_block::Switch;
+use varve_block::{Device, Switch};
 use varve_export::nbd::Activity;
 
 /// The shard's own things.
@@ -38,9 +43,8 @@ pub(crate) struct Here {
     pub(crate) families: RefCell<BTreeMap<Uuid, Rc<Family>>>,
     /// Thin pools, by identity.
     pub(crate) pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
-    /// The tops of volumes that were taken out of use while doors lead to them: who takes such a volume into use again
-    /// takes its top, too.
-    pub(crate) retired: RefCell<BTreeMap<Uuid, Switch>>,
+    /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
+    pub(crate) tops: RefCell<BTreeMap<Uuid, Switch>>,
     /// Listening NBD sockets, by address.
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
     /// Which of their exports are active.
@@ -59,16 +63,29 @@ pub(crate) fn here() -> Rc<Here> {
 impl Here {
     /// The volume, if it is active on this shard.
     pub(crate) fn family(&self, volume: Uuid) -> Option<Rc<Family>> {
-        self.families.borrow().get(&volume).cloned()
+        let family = self.families.borrow().get(&volume).cloned();
+        family.filter(|family| is_usable(family.health()))
     }
 
     /// The pool, if it is active on this shard.
     pub(crate) fn pool(&self, pool: Uuid) -> Option<Rc<OpenPool>> {
-        self.pools.borrow().get(&pool).cloned()
+        let pool = self.pools.borrow().get(&pool).cloned();
+        pool.filter(|open| is_usable(&open.health))
+    }
+
+    /// The switch of a volume, which leads to `base` if it is new.
+    pub(crate) fn top(&self, volume: Uuid, base: &Device) -> Switch {
+        self.tops.borrow_mut().entry(volume).or_insert_with(|| Switch::new(base.clone())).clone()
     }
 
     /// The socket that listens at `address`, if it is one of this shard.
     pub(crate) fn socket(&self, address: &str) -> Option<Rc<NbdSocket>> {
         self.sockets.borrow().get(address).cloned()
     }
+}
+
+/// Whether a volume has not failed. Work that panics from now on takes it out of use.
+fn is_usable(health: &health::Health) -> bool {
+    handle::using(health);
+    !health.is_failed()
 }

@@ -7,6 +7,7 @@
 use super::crowd::Crowd;
 use super::{family, here};
 use crate::config::Config;
+use crate::shard::ShardHandle;
 use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -20,7 +21,7 @@ use varve_block::{Device, LocalFuture};
 use varve_export::nbd::{
     Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
 };
-use varve_os::{Listener, ShardContext, ShardHandle};
+use varve_os::{Listener, ShardContext};
 
 /// Who may connect to a Unix socket.
 const SOCKET_MODE: u32 = 0o600;

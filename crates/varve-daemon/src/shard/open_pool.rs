@@ -5,8 +5,9 @@
 
 use super::background::{Background, Dose};
 use super::crowd::Guest;
-use super::family::{Disks, device_of};
+use super::family::{Disks, Recipe, device_of};
 use super::growth::{Growth, Vessel, Words};
+use super::health::Health;
 use super::reconcile::{Gate, Lies};
 use super::thin::store_error;
 use crate::failures;
@@ -16,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
@@ -32,12 +33,16 @@ const DOSE_STEPS: u64 = 8;
 pub(crate) struct OpenPool {
     /// Its id in the group.
     pub(crate) id: Uuid,
+    /// What it is called: `VG/POOL`.
+    pub(super) name: String,
     /// The pool itself.
     pub(crate) pool: Rc<Pool>,
     /// Below it.
     pub(super) gate: Gate,
     /// Where it lies.
     pub(super) lies: RefCell<Lies>,
+    /// Whether something in it has panicked.
+    pub(super) health: Health,
     growth: Rc<Growth<Pool>>,
     context: ShardContext,
     background: Background,
@@ -63,23 +68,25 @@ pub(crate) struct PoolFacts {
 impl OpenPool {
     /// `pool`, kept from now on.
     pub(super) fn new(
-        id: Uuid,
+        recipe: &Recipe,
         pool: Rc<Pool>,
         place: (Gate, Lies),
-        control: ShardHandle,
         context: &ShardContext,
-        policy: StorePolicy,
+        health: &Health,
     ) -> Rc<Self> {
+        let (id, policy) = (recipe.id, recipe.policy);
         pool.set_discards(discards(policy));
-        let growth = Growth::new(Rc::clone(&pool), id, id, control, context, policy);
+        let growth = Growth::new(Rc::clone(&pool), id, id, recipe.control.clone(), context, policy);
         let open = Rc::new(Self {
             id,
+            name: recipe.name.clone(),
             pool,
             gate: place.0,
             lies: RefCell::new(place.1),
+            health: health.clone(),
             growth,
             context: context.clone(),
-            background: Background::new(context),
+            background: Background::new(context, health),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
         open.background.listen(Rc::clone(&open).listen());
@@ -130,6 +137,11 @@ impl OpenPool {
     pub(crate) fn set_policy(&self, policy: StorePolicy) {
         self.growth.set_policy(policy);
         self.pool.set_discards(discards(policy));
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again.
+    pub(crate) fn let_writes_fail(&self, fail: bool) {
+        self.growth.let_fail(fail);
     }
 
     /// The group has more free space than before.

@@ -5,15 +5,17 @@
 
 use super::background::{Background, Dose};
 use super::crowd::Guest;
+use super::family::Family;
 use super::growth::{Growth, Vessel, Words};
 use super::reconcile::Lies;
 use crate::control;
+use crate::shard::ShardHandle;
 use futures_util::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, Usage};
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
@@ -55,10 +57,11 @@ impl OpenStore {
         what: (Uuid, StoreKind, Lies),
         store: Rc<SnapshotStore>,
         owner: (Uuid, ShardHandle),
-        context: &ShardContext,
+        family: &Family,
         policy: StorePolicy,
     ) -> Rc<Self> {
         let ((id, kind, lies), (volume, control)) = (what, owner);
+        let context = &family.context;
         let growth = Growth::new(Rc::clone(&store), volume, id, control.clone(), context, policy);
         let open = Rc::new(Self {
             id,
@@ -68,7 +71,7 @@ impl OpenStore {
             volume,
             control,
             growth,
-            background: Background::new(context),
+            background: Background::new(context, family.health()),
             dropped: Cell::new(0),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
@@ -111,6 +114,11 @@ impl OpenStore {
     /// The volume declares something else from now on.
     pub(super) fn set_policy(&self, policy: StorePolicy) {
         self.growth.set_policy(policy);
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again.
+    pub(super) fn let_writes_fail(&self, fail: bool) {
+        self.growth.let_fail(fail);
     }
 
     /// The group has more free space than before.

@@ -7,9 +7,11 @@
 use super::background::rest_after;
 use super::open_pool::OpenPool;
 use super::states::Target;
+use super::traffic::{Counters, counted};
 use super::{here, thin};
 use crate::failures;
 use crate::jobs::Progress;
+use crate::shard::ShardHandle;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +19,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Access, Device, read_only, widen};
 use varve_format::thin::PART_SIZE;
-use varve_os::{DiskFile, ShardContext, ShardHandle};
+use varve_os::{DiskFile, ShardContext};
 use varve_target::Padded;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
@@ -170,7 +172,11 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin));
         let volume = volume.ok_or_else(lost)?;
         let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
-        return Ok(read_only(widen(device, context.arena())));
+        return Ok(read_only(counted(
+            widen(device, context.arena()),
+            Counters::default(),
+            open.health.clone(),
+        )));
     }
     if origin.store == owner {
         let volume = super::family::device(owner, None).ok_or_else(lost)?;

@@ -83,8 +83,9 @@ impl Lies {
 
     /// How `table`, on `disks`, differs from it.
     fn compared(&self, table: &Table, disks: &Disks) -> Standing {
-        let is_same =
-            |(name, file)| disks.get(name).is_some_and(|now: &Arc<varve_os::DiskFile>| Arc::ptr_eq(now, file));
+        let is_same = |(name, file)| {
+            disks.get(name).is_some_and(|now: &Arc<varve_os::DiskFile>| Arc::ptr_eq(now, file))
+        };
         if !table.begins_with(&self.table) || !self.disks.iter().all(is_same) {
             return Standing::Fenced;
         }
@@ -189,7 +190,7 @@ impl Family {
         wanted.stores.iter().map(store).max().map_or(main, |worst| worst.max(main))
     }
 
-    /// Answers `Gone` from now on; its top is kept for who uses the volume again.
+    /// Answers `Gone` from now on; its top is kept for when the volume is used again.
     async fn shut(&self) {
         for open in self.stores.borrow().iter() {
             open.store.set_full_policy(FullPolicy::Error); // Nobody waits for space any more.
@@ -198,6 +199,5 @@ impl Family {
         let shape = self.top.current().shape();
         suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, IoError::Gone)));
         self.close().await;
-        here().retired.borrow_mut().insert(self.id(), self.top.clone());
     }
 }

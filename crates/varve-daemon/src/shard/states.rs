@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::{Device, Extent, joined, widen};
+use varve_block::{Device, Extent, joined};
 use varve_target::snapshot::{NewSnapshot, StoreError};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
@@ -93,7 +93,7 @@ impl Family {
     pub(super) fn view(&self, name: &str) -> Result<Device, StoreError> {
         if let Some(thin) = &self.thin {
             let (target, device) = thin.view(name)?;
-            let view = || widen(device, self.context.arena());
+            let view = || self.contained_view(device);
             let key = (target.store, target.number);
             return Ok(self.views.borrow_mut().entry(key).or_insert_with(view).clone());
         }
@@ -101,7 +101,7 @@ impl Family {
         if let Some(device) = self.views.borrow().get(&(open.id, number)) {
             return Ok(device.clone());
         }
-        let device = widen(patient(open.store.snapshot(number)?, &open), self.context.arena());
+        let device = self.contained_view(patient(open.store.snapshot(number)?, &open));
         self.views.borrow_mut().insert((open.id, number), device.clone());
         Ok(device)
     }

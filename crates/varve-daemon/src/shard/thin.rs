@@ -9,6 +9,7 @@
 
 use super::background::{REST_FACTOR, rest_after};
 use super::family::{Family, Recipe, device_of};
+use super::health::Health;
 use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
 use super::origins::{self, Below};
@@ -16,14 +17,16 @@ use super::reconcile::{Gate, Lies};
 use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
+use crate::fault;
 use crate::jobs::Progress;
+use crate::shard::ShardHandle;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError, LocalFuture};
-use varve_os::{ShardContext, ShardHandle};
+use varve_os::ShardContext;
 use varve_target::ErrorTarget;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{
@@ -86,9 +89,14 @@ pub(crate) async fn format(
 }
 
 /// Takes a pool and its volumes into use on this shard.
-pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
+pub(super) async fn activate(
+    context: &ShardContext,
+    recipe: &Recipe,
+    health: &Health,
+) -> Result<(), Failure> {
     let gate = Gate::default();
     let device = gate.guard(device_of(context, &recipe.table, &recipe.disks)?);
+    let device = fault::with_injected_bug(device, &recipe.name);
     let opened = Pool::open(device, context.arena(), context.clock(), recipe.share.pool_options()).await;
     let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
     if pool.id() != recipe.id {
@@ -96,7 +104,7 @@ pub(super) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve vg history VG"));
     }
     let place = (gate, Lies::at(&recipe.table, &recipe.disks));
-    let open = OpenPool::new(recipe.id, pool, place, recipe.control.clone(), context, recipe.policy);
+    let open = OpenPool::new(recipe, pool, place, context, health);
     here().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
     // Some are adrift until what they lie over is there (N3).
     for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
@@ -117,6 +125,9 @@ async fn enter(
         Err(PoolError::OriginMissing) => (nowhere(), true),
         Err(error) => return Err(failures::pool("the volume", &error)),
     };
+    let name = open.pool.info(number).map_or(String::new(), |info| info.name);
+    let group = open.name.split('/').next().unwrap_or_default();
+    let base = fault::with_injected_bug(base, &format!("{group}/{name}"));
     let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
     let family = Family::thin(volume_id(open.id, number), thin, base, context, control);
     family.turn_top().await?;
@@ -162,6 +173,7 @@ pub(super) fn members(open: &OpenPool) -> Vec<Rc<Family>> {
 pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
     let mut outcome = Ok(());
     for family in members(open) {
+        here().tops.borrow_mut().remove(&family.id());
         let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }
@@ -182,7 +194,7 @@ pub(super) fn is_volume(volume: &VolumeInfo) -> bool {
 
 /// A pool on this shard.
 pub(super) fn pool(id: Uuid) -> Result<Rc<OpenPool>, Failure> {
-    let found = here().pools.borrow().get(&id).cloned();
+    let found = here().pool(id);
     found.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the pool is not active").help("varve pool list"))
 }
 
@@ -249,6 +261,7 @@ pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
     // Only now: a volume that is still there is served.
     here().families.borrow_mut().remove(&volume_id(id, number));
+    here().tops.borrow_mut().remove(&volume_id(id, number));
     open.sweep();
     Ok(())
 }

@@ -1,9 +1,14 @@
-//! A device that counts what goes through it.
+//! A device that counts what goes through it, and keeps a panic below it from the doors above.
 
+use super::health::{Contained, Health};
 use std::cell::Cell;
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use varve_api::Traffic;
-use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Outcome, Shape, StatusFuture,
+};
 
 /// The counts; plain cells, because a volume lives on one thread. Cloning shares them.
 #[derive(Clone, Default)]
@@ -58,42 +63,66 @@ impl Counters {
     }
 }
 
-/// `device`, counted in `counters`.
-pub(crate) fn counted(device: Device, counters: Counters) -> Device {
-    Device::new(Counted { device, counters })
+/// `device`, counted in `counters`. If it panics its volume fails, and every request ends with [`IoError::Medium`].
+pub(crate) fn counted(device: Device, counters: Counters, health: Health) -> Device {
+    let shape = device.shape();
+    Device::new(Counted { device, counters, health, shape })
 }
 
 struct Counted {
     device: Device,
     counters: Counters,
+    health: Health,
+    shape: Shape,
+}
+
+/// A request under way.
+struct Request<'a> {
+    io: Contained<'a, Outcome>,
+    counters: &'a Counters,
+}
+
+impl Future for Request<'_> {
+    type Output = Outcome;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+        let outcome = ready!(Pin::new(&mut self.io).poll(context)).unwrap_or(Err(IoError::Medium));
+        if outcome.is_err() {
+            add(&self.counters.inner.errors, 1);
+        }
+        Poll::Ready(outcome)
+    }
 }
 
 impl BlockDevice for Counted {
     fn shape(&self) -> Shape {
-        self.device.shape()
+        self.shape
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {
         self.counters.count(io.io());
-        match self.device.submit(io.into_io()) {
+        let begun = self.health.guard(|| self.device.submit(io.into_io()));
+        match begun.unwrap_or_else(|_| Completion::failed(IoError::Medium)) {
             Completion::Ready(outcome) => {
                 if matches!(outcome, Some(Err(_))) {
                     add(&self.counters.inner.errors, 1);
                 }
                 Completion::Ready(outcome)
             }
-            Completion::Pending(future) => Completion::pending(async move {
-                let outcome = future.await;
-                if outcome.is_err() {
-                    add(&self.counters.inner.errors, 1);
-                }
-                outcome
-            }),
+            Completion::Pending(future) => {
+                Completion::pending(Request { io: self.health.contain(future), counters: &self.counters })
+            }
         }
     }
 
     fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.device.status(extent)
+        match self.health.guard(|| self.device.status(extent)) {
+            Ok(status) => {
+                let contained = self.health.contain(status);
+                Box::pin(async move { contained.await.unwrap_or(Err(IoError::Medium)) })
+            }
+            Err(_) => Box::pin(std::future::ready(Err(IoError::Medium))),
+        }
     }
 }
 
@@ -120,7 +149,7 @@ mod tests {
     #[test]
     fn requests_bytes_and_errors_are_counted() {
         let counters = Counters::default();
-        let device = counted(Device::new(Failing), counters.clone());
+        let device = counted(Device::new(Failing), counters.clone(), Health::new(|_| {}));
         let arena = Arena::heap(1 << 20);
         assert!(device.read(0, arena.take(4096)).now_or_never().is_some_and(|outcome| outcome.is_ok()));
         let write = device.write(0, arena.copy(&[1; 512]), Durability::Volatile);

@@ -76,7 +76,7 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// T6 to T8 or T10 to T14.
+    /// T6 to T8 or T10 to T15.
     #[error("{place}: {problem}")]
     Shape {
         /// The group, volume, store, set or image.
@@ -90,7 +90,7 @@ pub enum TextError {
 }
 
 impl Description {
-    /// Whether T1 to T14 hold; else the first that does not.
+    /// Whether T1 to T15 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -196,6 +196,11 @@ fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
     format!("the exception store {} of {}", store.id, lv.name)
 }
 
+/// T15.
+fn is_reason(reason: &str) -> bool {
+    (1..=500).contains(&reason.chars().count()) && !reason.chars().any(char::is_control)
+}
+
 /// T13.
 fn check_metadata(metadata: &MetadataEntry) -> Result<(), TextError> {
     metadata.problem().map_or(Ok(()), |problem| Err(TextError::Shape { place: "the group".into(), problem }))
@@ -231,6 +236,9 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     }
     if lv.segments.windows(2).any(|pair| pair[0].areas.len() != pair[1].areas.len()) {
         return problem("all segments of a striped volume have the same number of areas");
+    }
+    if !lv.inactive.iter().all(|reason| is_reason(reason)) {
+        return problem("inactive is a reason of 1 to 500 characters on one line");
     }
     if !lv.store_policy.iter().all(is_policy) {
         return problem(

@@ -44,6 +44,7 @@ fn sample() -> Description {
             segments: vec![Segment::linear(area(0, 0, 25)), Segment::linear(area(1, 100, 5))],
             store_policy: None,
             independent_stores: Vec::new(),
+            inactive: None,
             store: Some(StoreEntry {
                 id: Uuid::from_u128(3),
                 chunk_size: 65_536,
@@ -63,6 +64,7 @@ fn sample() -> Description {
             store_policy: None,
             store: None,
             independent_stores: Vec::new(),
+            inactive: None,
         },
     ];
     description
@@ -312,6 +314,7 @@ proptest! {
                 stripe_size: None, read_only, created: UnixTime(created),
                 extents: counts.iter().sum(), segments, store_policy: None, store: None,
                 independent_stores: Vec::new(),
+            inactive: None,
             });
         }
         let text = description.encode();

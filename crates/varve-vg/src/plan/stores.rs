@@ -93,6 +93,7 @@ impl Draft<'_> {
             store_policy: None,
             store: None,
             independent_stores: Vec::new(),
+            inactive: None,
         });
         Ok(())
     }

@@ -33,6 +33,7 @@ impl Draft<'_> {
             kind,
             stripe_size,
             read_only: false,
+            inactive: None,
             created,
             extents: 0,
             segments: Vec::new(),
@@ -111,6 +112,18 @@ impl Draft<'_> {
         assert_ne!(old, new, "a name in use was refused");
         self.lv(from)?.name = to;
         self.step(format!("rename {old} to {new}"));
+        Ok(())
+    }
+
+    pub(super) fn set_inactive(&mut self, name: &str, reason: Option<String>) -> Result<(), PlanError> {
+        let full = self.full(name);
+        let lv = self.lv(name)?;
+        let step = match &reason {
+            Some(reason) => format!("take {full} out of use ({reason})"),
+            None => format!("take {full} into use"),
+        };
+        lv.inactive = reason;
+        self.step(step);
         Ok(())
     }
 

@@ -1,0 +1,186 @@
+//! A panic in one volume or pool takes that one out of use, by name, and nothing else, until a person activates it.
+
+use crate::client::Client;
+use crate::harness::World;
+
+const EIO: u32 = 5;
+
+/// A group with two volumes and a pool with two more.
+fn world() -> World {
+    let world = World::with_group();
+    world.ok("lv create data/a --size 8M");
+    world.ok("lv create data/b --size 8M");
+    world.ok("pool create data/p --size 64M");
+    world.ok("lv create data/t --pool p --size 16M");
+    world.ok("lv create data/u --pool p --size 16M");
+    world
+}
+
+/// The same under a daemon with an injected bug.
+fn world_with_bug(bug: &str) -> World {
+    let mut world = world();
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_bug(bug);
+    world
+}
+
+fn client(world: &World, name: &str) -> Client {
+    let socket = format!("{}.sock", name.replace('/', "-"));
+    world.ok(&format!("export create {name} --nbd unix:{socket}"));
+    Client::new(&world.path(&socket), name)
+}
+
+fn state(world: &World, noun: &str, name: &str) -> (String, String) {
+    let shown = world.data(&format!("{noun} show {name}"));
+    let text = |field: &str| shown[field].as_str().unwrap_or_default().to_owned();
+    (text("state"), text("reason"))
+}
+
+/// Waits until the group's own text says that something in it is out of use.
+fn wait_for_mark(world: &World) {
+    let begun = std::time::Instant::now();
+    loop {
+        world.ok("vg backup data backup");
+        let text = std::fs::read_to_string(world.path("backup")).expect("just written");
+        if text.contains("inactive = ") {
+            return;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "the text says so: {text}");
+    }
+}
+
+#[test]
+fn a_panic_in_a_volume_takes_it_out_of_use_until_it_is_activated() {
+    let mut world = world_with_bug("data/a:write");
+    let (mut a, mut b, mut t) =
+        (client(&world, "data/a"), client(&world, "data/b"), client(&world, "data/t"));
+    assert_eq!(a.write(0, &[1; 4096]), Err(EIO));
+    assert_eq!(a.read(0, 4096), Err(EIO), "every request to it");
+    for other in [&mut b, &mut t] {
+        assert_eq!(other.write(0, &[2; 4096]), Ok(()));
+    }
+    wait_for_mark(&world);
+    let (shown, reason) = state(&world, "lv", "data/a");
+    assert_eq!(shown, "failed");
+    assert!(reason.contains("an injected bug: write"), "{reason}");
+    assert!(world.ok("lv list data").contains("failed"));
+    assert!(world.ok("status").contains("failed and is out of use"));
+    let help = world.refused("snap create data/a@one", 7, "V0320");
+    assert!(help.contains("varve lv activate data/a"), "{help}");
+    assert_eq!(state(&world, "lv", "data/b").0, "active");
+    assert_eq!(world.stop(), Some(1), "the exit status tells of it");
+
+    world.start();
+    assert_eq!(state(&world, "lv", "data/a").0, "failed", "over restarts too");
+    assert_eq!(Client::new(&world.path("data-b.sock"), "data/b").read(0, 4096), Ok(vec![2; 4096]));
+    assert!(world.ok("lv activate data/a -n").contains("would take data/a into use"));
+    world.ok("lv activate data/a");
+    assert_eq!(state(&world, "lv", "data/a").0, "active");
+    let mut a = Client::new(&world.path("data-a.sock"), "data/a");
+    assert_eq!(a.write(0, &[1; 4096]), Ok(()), "its export is back");
+    assert_eq!(world.stop(), Some(0));
+}
+
+#[test]
+fn doors_lead_to_a_volume_that_is_activated_while_the_daemon_runs() {
+    let world = world_with_bug("data/a:write");
+    let mut a = client(&world, "data/a");
+    assert_eq!(a.write(0, &[1; 4096]), Err(EIO));
+    wait_for_mark(&world);
+    assert_eq!(a.read(0, 4096), Err(EIO));
+    world.ok("lv activate data/a");
+    assert_eq!(a.read(0, 4096), Ok(vec![0; 4096]), "the connection is the one from before");
+}
+
+#[test]
+fn a_panic_in_a_pool_takes_all_of_its_volumes_and_no_others() {
+    let mut world = world_with_bug("data/t:write");
+    let (mut t, mut u, mut b) =
+        (client(&world, "data/t"), client(&world, "data/u"), client(&world, "data/b"));
+    assert_eq!(u.write(0, &[3; 4096]), Ok(()));
+    assert_eq!(t.write(0, &[3; 4096]), Err(EIO));
+    assert_eq!((u.read(0, 4096), u.write(0, &[4; 4096])), (Err(EIO), Err(EIO)));
+    assert_eq!(b.write(0, &[2; 4096]), Ok(()));
+    wait_for_mark(&world);
+    assert_eq!(state(&world, "pool", "data/p").0, "failed");
+    assert!(world.ok("pool list").contains("failed"));
+    assert_eq!(world.stop(), Some(1));
+    world.start();
+    assert_eq!(state(&world, "pool", "data/p").0, "failed");
+    world.ok("vg activate data");
+    assert_eq!(state(&world, "pool", "data/p").0, "active");
+    assert_eq!(Client::new(&world.path("data-t.sock"), "data/t").write(0, &[3; 4096]), Ok(()));
+}
+
+#[test]
+fn what_panics_when_it_is_opened_does_not_keep_the_daemon_from_starting() {
+    for (bug, noun, name) in [("data/a:open", "lv", "data/a"), ("data/p:open", "pool", "data/p")] {
+        let mut world = world_with_bug(bug);
+        assert_eq!(state(&world, noun, name).0, "failed");
+        assert_eq!(client(&world, "data/b").write(0, &[2; 4096]), Ok(()));
+        assert_eq!(world.stop(), Some(1));
+        world.start();
+        assert_eq!(state(&world, noun, name).0, "failed");
+        world.ok(&format!("{noun} activate {name}"));
+        assert_eq!(state(&world, noun, name).0, "active");
+    }
+}
+
+#[test]
+fn a_failure_that_no_commit_can_tell_of_is_remembered_all_the_same() {
+    let mut world = World::started();
+    world.ok("pv create d1 d2 --size 64M");
+    world.ok("vg create data d1 d2");
+    world.ok("lv create data/a --size 8M");
+    assert_eq!(world.stop(), Some(0));
+    std::fs::rename(world.path("d2"), world.path("away")).expect("it is there");
+    world.start_with_bug("data/a:write");
+    assert_eq!(client(&world, "data/a").write(0, &[1; 4096]), Err(EIO));
+    world.ok("lv list");
+    assert_eq!(world.stop(), Some(1));
+    world.start();
+    assert_eq!(state(&world, "lv", "data/a").0, "failed");
+    world.ok("lv activate data/a");
+    assert_eq!(state(&world, "lv", "data/a").0, "active");
+}
+
+#[test]
+fn a_panic_in_a_command_fails_that_command_and_marks_the_exit_status() {
+    let mut world = world_with_bug("data:backup");
+    world.refused("vg backup data file", 1, "V0014");
+    world.ok("lv create data/c --size 4M");
+    assert_eq!(world.stop(), Some(1));
+}
+
+#[test]
+fn a_flush_that_fails_at_the_stop_marks_the_exit_status() {
+    let mut world = world_with_bug("data/a:flush");
+    assert_eq!(world.stop(), Some(1));
+    assert!(world.log().contains("data/a could not be made durable"), "{}", world.log());
+}
+
+#[test]
+fn volumes_are_taken_out_of_use_and_into_it_by_command() {
+    let mut world = world();
+    world.ok("lv deactivate data/a -n");
+    assert_eq!(state(&world, "lv", "data/a").0, "active");
+    let mut b = client(&world, "data/b");
+    world.refused("lv deactivate data/b", 5, "V0310");
+    world.refused("lv activate data/t", 2, "V0002");
+    world.ok("lv deactivate data/a");
+    world.ok("pool deactivate data/p");
+    assert_eq!(state(&world, "lv", "data/a").0, "inactive");
+    assert_eq!(state(&world, "pool", "data/p").0, "inactive");
+    assert!(
+        world.refused("export create data/a --nbd unix:a.sock", 5, "V0321").contains("lv activate data/a")
+    );
+    assert_eq!(b.write(0, &[2; 4096]), Ok(()));
+    drop(b);
+    assert_eq!(world.stop(), Some(0));
+    world.start();
+    assert_eq!(state(&world, "lv", "data/a").0, "inactive");
+    world.ok("vg activate data");
+    world.ok("vg activate data");
+    assert_eq!(state(&world, "lv", "data/a").0, "active");
+    assert_eq!(client(&world, "data/t").write(0, &[3; 4096]), Ok(()));
+}

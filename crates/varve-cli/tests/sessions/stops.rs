@@ -1,0 +1,72 @@
+//! What waits can be ended: exports whose writes wait for space, a state directory that takes nothing, a daemon that stops.
+
+use crate::client::Client;
+use crate::harness::{World, http};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Less than the writes would wait, and enough for a busy machine.
+const SOON: Duration = Duration::from_secs(120);
+
+/// A volume of which writes wait for space, for ten minutes, behind an export; who writes.
+fn with_waiting_writes() -> (World, JoinHandle<Result<(), u32>>) {
+    let world = World::started();
+    world.ok("pv create d1 --size 200M");
+    world.ok("vg create data d1");
+    world.ok("lv create data/a --size 96M --pause-timeout 10m");
+    world.ok("lv create data/c --size 4M");
+    world.ok("snap create data/a@one");
+    world.ok("lv create data/fill --size 100%FREE");
+    world.ok("export create data/a --nbd unix:a.sock");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    let writer = std::thread::spawn(move || client.fill(0, 96 << 20, 1));
+    let begun = Instant::now();
+    while world.data("lv show data/a")["snapshot_store"]["paused"] != true {
+        assert!(begun.elapsed() < SOON, "writes wait: {}", world.ok("lv show data/a"));
+    }
+    (world, writer)
+}
+
+#[test]
+fn an_export_whose_writes_wait_is_removed_soon_and_holds_up_no_other_command() {
+    let (world, writer) = with_waiting_writes();
+    let begun = Instant::now();
+    let mut removal = world.command("export remove data/a --yes").spawn().expect("it starts");
+    world.ok("lv rename data/c d");
+    world.ok("lv remove data/d --yes");
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(removal.wait().expect("it ends").success());
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    assert!(writer.join().expect("it ends").is_err(), "there was no space for it");
+    assert!(world.data("export list").as_array().is_some_and(Vec::is_empty));
+}
+
+#[test]
+fn a_daemon_of_which_writes_wait_stops_soon() {
+    let (mut world, writer) = with_waiting_writes();
+    let begun = Instant::now();
+    assert_eq!(world.stop(), Some(0));
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+    let _ = writer.join().expect("it ends");
+}
+
+#[test]
+fn an_export_is_removed_for_good_or_not_at_all() {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 4M");
+    world.ok("export create data/a --nbd unix:a.sock");
+    // Nothing can be written in its place.
+    let beside = world.path("state/state.json.new");
+    std::fs::create_dir(&beside).expect("it is free");
+    world.refused("export remove data/a --yes", 1, "V0010");
+    assert_eq!(world.data("export list")[0]["state"], "serving");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    assert_eq!(client.write(0, &[1; 4096]), Ok(()), "it serves on");
+    drop(client);
+    std::fs::remove_dir(&beside).expect("it is there");
+    world.ok("export remove data/a --yes");
+    world.kill();
+    world.start();
+    assert!(world.data("export list").as_array().is_some_and(Vec::is_empty), "it does not come back");
+    assert_eq!(http(&world.path("varve.sock"), "/healthz"), "ok\n");
+}

@@ -1,0 +1,74 @@
+//! A volume or pool in which something panicked: no longer known on its shard, its doors led to errors, its control told.
+
+use super::family::{self, Family, Recipe};
+use super::health::{Health, drop_quietly};
+use super::{ShardHandle, here};
+use crate::control;
+use crate::failures;
+use futures_util::future::join_all;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::{Device, IoError};
+use varve_os::ShardContext;
+use varve_target::ErrorTarget;
+
+/// The state of a volume or pool that is taken into use.
+pub(super) fn health_of(context: &ShardContext, control: &ShardHandle, subject: Uuid) -> Health {
+    let (shard, control) = (context.clone(), control.clone());
+    Health::new(move |reason| {
+        shard.spawner().spawn(async move {
+            retire(subject).await;
+            let told =
+                control.run(async move |_: ShardContext| control::volume_failed(subject, &reason).await);
+            let _ = told.await;
+        });
+    })
+}
+
+/// Takes a volume or pool into use on this shard. A panic meanwhile is an error, and takes it out of use.
+pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
+    let health = health_of(context, &recipe.control, recipe.id);
+    let opened = health.contain(Box::pin(family::open(context, recipe, &health))).await;
+    opened.unwrap_or_else(|_| Err(failures::failed(&recipe.name, recipe.is_pool, &health.reason())))
+}
+
+/// Lets go of a volume or pool; everything that was acknowledged is durable afterwards. A panic meanwhile is an error.
+pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
+    let health = {
+        let here = here();
+        let family = here.families.borrow().get(&volume).map(|family| family.health().clone());
+        family.or_else(|| here.pools.borrow().get(&volume).map(|pool| pool.health.clone()))
+    };
+    let ended = match &health {
+        Some(health) => health.contain(Box::pin(family::close(volume))).await,
+        None => Ok(Ok(())),
+    };
+    here().tops.borrow_mut().remove(&volume);
+    ended.unwrap_or_else(|_| {
+        let reason = health.map_or(String::new(), |health| health.reason());
+        Err(failures::failed("the volume", false, &reason))
+    })
+}
+
+/// Forgets a failed volume, or a pool with its volumes, when every request to it has ended with an error. Their doors
+/// get errors from then on.
+async fn retire(subject: Uuid) {
+    let here = here();
+    let families: Vec<Rc<Family>> = {
+        let is_of = |family: &Rc<Family>| family.id() == subject || family.pool() == Some(subject);
+        let mut families = here.families.borrow_mut();
+        families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
+    };
+    let pool = here.pools.borrow_mut().remove(&subject);
+    join_all(families.iter().map(async |family| {
+        let top = family.top();
+        let shape = top.current().shape();
+        let suspended = top.suspend().await;
+        let broken = ErrorTarget::new(shape.size, shape.block_size, IoError::Medium);
+        drop_quietly(top.current());
+        suspended.replace(Device::new(broken));
+    }))
+    .await;
+    drop_quietly((families, pool));
+}
