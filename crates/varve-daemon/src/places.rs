@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
 
 /// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 /// Bytes of a lock: a process and the end of a line.
 const LOCK_LENGTH: usize = 12;
 
@@ -82,7 +82,8 @@ fn lock_file(path: &Path, what: &str) -> Result<File, Failure> {
         Err(error) => return Err(state_unusable(path, &error.into())),
     }
     // For people. Always of one length, so that nothing has to be cut off.
-    let _ = file.write_all_at(format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1).as_bytes(), 0);
+    let _ =
+        file.write_all_at(format!("{:<width$}\n", std::process::id(), width = LOCK_LENGTH - 1).as_bytes(), 0);
     Ok(file)
 }
 

@@ -82,14 +82,21 @@ async fn open(
     let mut servers = vec![tokio::spawn(http::listen::run(unix, service.clone(), stopped.clone()))];
     if let Some(address) = config.http {
         if !address.ip().is_loopback() {
-            let open = format!("HTTP at {address} is open to other hosts: anybody who reaches it may do everything");
-            control.call(async move |control| { control.warn("varve daemon", &open); Ok(()) }).await?;
+            let open =
+                format!("HTTP at {address} is open to other hosts: anybody who reaches it may do everything");
+            control
+                .call(async move |control| {
+                    control.warn("varve daemon", &open);
+                    Ok(())
+                })
+                .await?;
         }
         let tcp = tokio::net::TcpListener::bind(address)
             .await
             .map_err(|error| unusable(format!("the address {address}"), error))?;
         tracing::info!(address = %tcp.local_addr().unwrap_or(address), "HTTP");
-        let guard = axum::middleware::from_fn(move |request, next| http::guard::check(address, request, next));
+        let guard =
+            axum::middleware::from_fn(move |request, next| http::guard::check(address, request, next));
         let guarded = service.clone().layer(guard);
         servers.push(tokio::spawn(http::listen::run(tcp, guarded, stopped.clone())));
     }

@@ -92,7 +92,8 @@ impl Control {
         if let Place::Tcp(address) = &place
             && !address.ip().is_loopback()
         {
-            let open = format!("open to other hosts at tcp:{address}: anybody who reaches it may use the volume");
+            let open =
+                format!("open to other hosts at tcp:{address}: anybody who reaches it may use the volume");
             self.warn(&own_name, &open);
         }
         let added = shard.run(async move |context: ShardContext| {

@@ -59,10 +59,26 @@ mod tests {
     #[test]
     fn loopback_and_the_configured_address_are_ours_and_names_of_others_are_not() {
         let address: SocketAddr = "192.0.2.7:9000".parse().expect("an address");
-        for host in ["localhost", "LOCALHOST:9000", "127.0.0.1", "127.0.0.1:1", "[::1]:9000", "[::1]", "192.0.2.7:9000"] {
+        for host in [
+            "localhost",
+            "LOCALHOST:9000",
+            "127.0.0.1",
+            "127.0.0.1:1",
+            "[::1]:9000",
+            "[::1]",
+            "192.0.2.7:9000",
+        ] {
             assert!(is_ours(address, host), "G2: {host}");
         }
-        for host in ["", ":9000", "evil.example", "evil.example:9000", "192.0.2.8", "localhost.evil.example", "127.0.0.1.evil.example"] {
+        for host in [
+            "",
+            ":9000",
+            "evil.example",
+            "evil.example:9000",
+            "192.0.2.8",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+        ] {
             assert!(!is_ours(address, host), "G2: {host}");
         }
         let any: SocketAddr = "[::]:9000".parse().expect("an address");

@@ -102,7 +102,11 @@ where
         let connection = connection.clone();
         hyper::service::service_fn(move |request: hyper::Request<hyper::body::Incoming>| {
             let (service, connection) = (service.clone(), connection.clone());
-            async move { Ok::<_, std::convert::Infallible>(answer(request.map(axum::body::Body::new), service, connection).await) }
+            async move {
+                Ok::<_, std::convert::Infallible>(
+                    answer(request.map(axum::body::Body::new), service, connection).await,
+                )
+            }
         })
     };
     let mut builder = hyper::server::conn::http1::Builder::new();
@@ -131,7 +135,8 @@ fn note(result: hyper::Result<()>) {
 
 async fn answer(request: Request, service: Router, connection: Option<Arc<Connection>>) -> Response {
     let Some(connection) = connection else {
-        let failure = Failure::new(Code::Failed, format!("{CONNECTIONS_MAX} HTTP requests are under way already"));
+        let failure =
+            Failure::new(Code::Failed, format!("{CONNECTIONS_MAX} HTTP requests are under way already"));
         let failure = failure.help("try again when some of them have ended");
         let mut response = super::reply::Refusal(failure).into_response();
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
