@@ -33,6 +33,7 @@ const SHARDS_MAX: Duration = Duration::from_secs(15);
 /// Runs a daemon until SIGTERM or SIGINT. What was in flight is finished and durable when it returns.
 pub fn run(config: &Config) -> Result<(), Failure> {
     log::start(config);
+    varve_os::give_back_large_allocations();
     let locks = places::lock(&config.state, &config.socket)?;
     let remembered = state::load(&config.state)?;
     let listener = places::listen(&config.socket, &locks)?;

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use varve_api::{Code, Failure};
 
 /// Connections that wait to be accepted.
-const BACKLOG: i32 = 128;
+const BACKLOG: i32 = 1024;
 /// Bytes of a lock: a process and the end of a line.
 const LOCK_LENGTH: usize = 12;
 

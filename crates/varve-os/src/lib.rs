@@ -33,7 +33,7 @@ mod timers;
 
 pub use disk_file::{CacheMode, DiskFile, DiskKind, DiskOptions, DiskState, OpenError};
 pub use listener::{Listener, socket_pair};
-pub use memory::map_arena;
+pub use memory::{give_back_large_allocations, map_arena};
 pub use reactor::IoChoice;
 pub use shard::{ShardContext, ShardGone};
 pub use shards::{ShardHandle, Shards, ShardsConfig};

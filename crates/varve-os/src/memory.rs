@@ -41,6 +41,25 @@ pub fn map_arena(length: usize) -> Arena {
     }
 }
 
+/// Allocations of the heap from this many bytes on are mappings of their own.
+const MAPPED_FROM: i32 = 4 << 20;
+
+/// Has large allocations of the heap taken from the system one by one and given back when they are freed.
+///
+/// glibc learns from the first large block that is freed to keep such blocks in the heaps of its threads, and clears
+/// them when they are used again: 16 MiB become resident for each thread of a FUSE export, of which it needs one, and
+/// stay so when it is gone.
+pub fn give_back_large_allocations() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: mallopt takes two integers and locks the allocator.
+    let done = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM) } == 1;
+    #[cfg(not(target_env = "gnu"))]
+    let done = MAPPED_FROM > 0;
+    if !done {
+        tracing::warn!("the heap keeps large blocks that are freed");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
