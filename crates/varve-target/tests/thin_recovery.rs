@@ -39,6 +39,8 @@ async fn roll_back(device: Device, world: &World, bytes: u64, told: &Rollback) {
     pool.resize(id, bytes).await.expect("space");
     let device = pool.volume(id).expect("it is there");
     write(&device, &arena, Extent::new(0, PIECE), 2).await.expect("space");
+    // Where the snapshot has nothing: it is lost.
+    write(&device, &arena, Extent::new(bytes - PIECE, PIECE), 2).await.expect("space");
     device.flush().await.expect("no faults");
     told.mark.set(Some(pool.rollback_mark(id).expect("it is there")));
     pool.roll_back_in_size(id, snapshot, bytes).await.expect("space");

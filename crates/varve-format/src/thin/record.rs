@@ -8,8 +8,9 @@
 //! Invariants:
 //! - L1. The checksum covers all blocks of the record, with its number and the pool's id.
 //! - L2. A record has at least one entry and at most [`RECORD_BLOCKS_MAX`] blocks.
+//! - L3. No record has a number above [`NUMBER_MAX`].
 
-use super::{ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
+use super::{NUMBER_MAX, ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
 
 const MAGIC_VALUE: u32 = u32::from_le_bytes(*b"VREC");
@@ -143,6 +144,7 @@ impl Record {
     pub fn encode(&self, bytes: &mut [u8]) {
         let blocks = self.blocks();
         assert!((1..=RECORD_BLOCKS_MAX).contains(&blocks) && !self.changes.is_empty(), "L2");
+        assert!(self.sequence <= NUMBER_MAX, "L3");
         assert_eq!(bytes.len() as u64, blocks * SIZE as u64);
         bytes.fill(0);
         MAGIC.put_u32(bytes, MAGIC_VALUE);
@@ -169,7 +171,8 @@ impl Record {
     pub fn claims(block: &[u8], pool: u64) -> Option<(u64, u64)> {
         let blocks = u64::from(BLOCKS.u32(block));
         let sound = MAGIC.u32(block) == MAGIC_VALUE && POOL.u64(block) == pool;
-        (sound && (1..=RECORD_BLOCKS_MAX).contains(&blocks)).then(|| (SEQUENCE.u64(block), blocks))
+        let is_one = sound && (1..=RECORD_BLOCKS_MAX).contains(&blocks) && SEQUENCE.u64(block) <= NUMBER_MAX;
+        is_one.then(|| (SEQUENCE.u64(block), blocks))
     }
 
     /// The record in `bytes`, all of its blocks.

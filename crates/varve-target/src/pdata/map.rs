@@ -199,6 +199,10 @@ impl Map {
                 Ok(value) => return Ok(value),
                 Err(Stop::Full) => return Err(MapError::Full),
                 Err(Stop::Damaged(block, error)) => return Err(damaged(block, error)),
+                Err(Stop::Missing(Wanted::Node(address))) if !self.pages.borrow().is_inside(address) => {
+                    let why = "it lies where no block of a map can lie";
+                    return Err(damaged(address, BlockError::Invalid(why)));
+                }
                 Err(Stop::Missing(wanted)) => {
                     // What was read for this attempt stays until it ends, or a small cache would never let it end.
                     pins.push(Pin::new(self, wanted));
@@ -268,7 +272,7 @@ impl Map {
 
     async fn read(&self, address: u64) -> Result<Buffer, MapError> {
         if !self.pages.borrow().is_inside(address) {
-            return Err(damaged(address, BlockError::Invalid("it lies where no block of a map can lie")));
+            return Err(damaged(address, BlockError::Invalid("it lies behind the end of the store")));
         }
         let device = self.device.borrow().clone();
         Ok(device.read(address * BLOCK, self.arena.take(PDATA_BLOCK)).await?)

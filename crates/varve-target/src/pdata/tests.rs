@@ -2,6 +2,7 @@
 
 use super::*;
 use futures_executor::block_on;
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -351,6 +352,71 @@ fn who_reads_keeps_what_any_later_commit_gives_up() {
     drop(reader);
     store.map.pages().reclaim();
     assert_eq!(store.map.pages().reclaimable_blocks(), 0);
+}
+
+#[test]
+fn a_node_that_is_being_read_keeps_what_commits_give_up() {
+    let mut store = Store::new(PolicyKind::default(), 1 << 20);
+    assert_eq!(store.insert(1, value(1)), None);
+    let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
+    store.commit();
+    let (holder, slow) = varve_sim::Holder::new(store.device.clone());
+    let (at, tree) = (&store.committed, store.tree);
+    let map = Map::open(slow, store.arena.clone(), &options(at, PolicyKind::default(), 1 << 20));
+    block_on(map.run(|pages| pages.require(run))).expect("readable");
+    holder.hold_next(1, varve_sim::Holds::Reads);
+    let mut reads = Box::pin(map.run(|pages| pages.node(tree.root).map(drop)));
+    assert!((&mut reads).now_or_never().is_none() && holder.held() == 1, "it is under way");
+    map.pages().give_up(run);
+    let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages are in memory");
+    block_on(map.write(&commit)).expect("memory does not fail");
+    map.committed(commit);
+    map.pages().reclaim();
+    assert_eq!(map.pages().reclaimable_blocks(), 1, "T5");
+    holder.release();
+    block_on(reads).expect("memory does not fail");
+    map.pages().reclaim();
+    assert_eq!(map.pages().reclaimable_blocks(), 0);
+}
+
+#[test]
+fn what_was_promised_is_there_for_nobody_else() {
+    let store = Store::new(PolicyKind::default(), 1 << 20);
+    let all = store.map.pages().room(Room::All);
+    store.map.pages().keep_for_commit(2);
+    store.map.pages().promise(all - 3);
+    assert_eq!(store.map.pages().room(Room::Ordinary), 1);
+    let change = |room: Room, keys: u64| {
+        let mut tree = store.tree;
+        let puts: Vec<_> = (0..keys).map(|key| (u128::from(key), value(key))).collect();
+        block_on(store.map.run(|pages| tree.patch(pages, &[], &puts, room)))
+    };
+    store.map.pages().promise(all - 2);
+    assert_eq!(change(Room::Ordinary, 1), Err(MapError::Full), "it was promised, or is kept for a commit");
+    assert_eq!(change(Room::All, 1), Ok(()));
+}
+
+/// N4: keys that come before the first one of a tree that was made with several leaves.
+#[test]
+fn smaller_keys_than_the_first_ones_are_in_order_too() {
+    let map = Map::open(memory(BLOCKS), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, BLOCKS));
+    let mut tree = Tree::EMPTY;
+    let entries = |keys: std::ops::Range<u64>| keys.map(|key| (u128::from(key), value(key))).collect::<Vec<_>>();
+    block_on(map.run(|pages| tree.edit(pages, &Alone, 5000, entries(5000..5300)))).expect("there is room");
+    for first in (0..5000).rev().step_by(100) {
+        let start = first - 99;
+        block_on(map.run(|pages| {
+            let mut all = tree.span(pages, start.into())?.entries().to_vec();
+            all.splice(0..0, entries(start..first + 1));
+            tree.edit(pages, &Alone, start.into(), all)
+        }))
+        .expect("there is room");
+    }
+    let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
+    block_on(map.write(&commit)).expect("N2: memory does not fail");
+    for key in 0..5300 {
+        assert_eq!(block_on(map.run(|pages| tree.get(pages, key.into()))), Ok(Some(value(key))), "{key}");
+    }
 }
 
 #[test]

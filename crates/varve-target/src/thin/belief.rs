@@ -150,6 +150,16 @@ impl Pool {
         rules.into_iter().find(|rule| !rule.0).map(|rule| rule.1)
     }
 
+    /// Whether a change of parts is about parts that its volume has.
+    pub(super) fn lies_inside(&self, change: &Change) -> bool {
+        let parts = |volume: &u64| self.volumes.borrow().get(volume).map_or(0, |volume| volume.parts());
+        match change {
+            Change::Map { volume, start, count, .. } => start.saturating_add(*count) <= parts(volume),
+            Change::Zero { volume, end, .. } => *end <= parts(volume),
+            _ => true,
+        }
+    }
+
     /// What a request to `volume` is told of `error`; what is damaged is told once to those who read the log of events.
     pub(super) fn told(&self, volume: &Volume, error: MapError) -> IoError {
         let MapError::Damaged { block, error: why } = error else { return super::io_error(error) };

@@ -16,7 +16,7 @@ use std::future::poll_fn;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use varve_block::{Durability, IoError, Moment};
-use varve_format::thin::{Change, Mapping, PART_SIZE, RECORD_BLOCKS_MAX, Record, change_length};
+use varve_format::thin::{Change, Mapping, NUMBER_MAX, PART_SIZE, RECORD_BLOCKS_MAX, Record, change_length};
 
 /// So many bytes of changes are not left to wait for somebody who asks.
 const PENDING_BYTES_MAX: usize = 128 << 10;
@@ -293,8 +293,10 @@ impl Pool {
         assert!(!changes.is_empty(), "L2: a record says something");
         let record = Record { sequence, pool: self.store_id(), changes };
         let blocks = record.blocks();
-        let Some(start) = self.commits.ring.borrow().place(blocks) else {
-            // A tight ring gets a checkpoint first (C2); only one that was read from a disk can be so full of holes.
+        let place = self.commits.ring.borrow().place(blocks);
+        let Some(start) = place.filter(|_| sequence <= NUMBER_MAX) else {
+            // A tight ring gets a checkpoint first (C2); only one that was read from a disk can be so full of holes, or
+            // numbered so high (L3).
             tracing::error!(pool = %self.id, sequence, blocks, "the ring of a pool's log contradicts itself");
             return Err(IoError::Corrupt);
         };
@@ -357,6 +359,7 @@ impl Pool {
     /// Commits what waits too long, and tells the disks of what was freed long enough ago, if there is anything; an error
     /// ends the pool.
     pub async fn commit_if_due(&self) -> Result<(), PoolError> {
+        self.is_sound()?; // Nothing is due any more, and whoever owns the pool must hear of it.
         if self.is_commit_due() {
             self.commit().await?;
         }

@@ -429,6 +429,15 @@ impl Pool {
                 }
                 Ok(())
             }
+            Change::Resize { volume, bytes } => {
+                self.apply(&mut self.map.pages(), change)?;
+                // What lay behind the new end was unmapped before (`set_size`), unless the log contradicts itself.
+                let (volume, mut at) = (self.known(*volume)?, bytes / PART_SIZE);
+                while at < u64::MAX {
+                    at = self.map.run(|pages| self.attempt_unmap(pages, &volume, at, u64::MAX)).await?.0;
+                }
+                Ok(())
+            }
             other => self.apply(&mut self.map.pages(), other),
         }
     }

@@ -379,7 +379,7 @@ impl Renewal {
                 self.left.insert(volume);
                 continue;
             }
-            let may_be = !is_behind && !self.refused.contains(&(record, at));
+            let may_be = !is_behind && !self.refused.contains(&(record, at)) && self.pool.lies_inside(change);
             if may_be && self.pool.redo(change).await.is_ok() {
                 continue;
             }

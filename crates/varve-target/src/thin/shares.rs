@@ -295,3 +295,63 @@ fn entries(numbers: &Numbers) -> Result<Vec<(Key, Value)>, Stop> {
     }
     Ok(shares.iter().map(|share| (share.key(), share.value())).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pdata::{Map, MapOptions, tests::memory};
+    use futures_executor::block_on;
+    use varve_block::Arena;
+
+    /// H2.
+    #[test]
+    fn runs_that_reach_over_leaves_are_counted_everywhere() {
+        let map = Map::open(memory(3000), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, 3000));
+        let shares = Shares::open(Tree::EMPTY, Tickets::default(), None);
+        let fold = || while block_on(map.run(|pages| shares.attempt_fold(pages))).expect("room") {};
+        for block in (1001..2000).step_by(2) {
+            shares.hold(block, 1);
+        }
+        fold();
+        shares.hold(1001, 999);
+        fold();
+        for block in 1001..2000 {
+            let others = block_on(map.run(|pages| shares.others(pages, block)));
+            assert_eq!(others, Ok(if block % 2 == 1 { 2 } else { 1 }), "{block}");
+        }
+        let pieces = block_on(map.run(|pages| shares.pieces(pages, 1001, 999))).expect("readable");
+        assert_eq!(pieces.iter().map(|piece| piece.blocks * piece.others).sum::<u64>(), 999 + 500);
+    }
+
+    /// H4.
+    #[test]
+    fn what_was_let_go_of_is_remembered_however_many_commits_pass_by() {
+        let tickets = Tickets::default();
+        let shares = Shares::open(Tree::EMPTY, tickets.clone(), None);
+        let hangs = tickets.take();
+        for block in 100..120 {
+            shares.hold(block, 1);
+            shares.let_go(block, 1);
+            shares.commit_begins();
+            shares.commit_ended();
+        }
+        for block in 100..120 {
+            assert!(shares.were_shared_lately(block, 1), "H4: {block}");
+        }
+        assert!(shares.were_shared_lately(95, 10), "H4: a run that begins within is seen");
+        drop(hangs);
+        assert!(!shares.were_shared_lately(100, 20));
+    }
+
+    /// H4: a run of several blocks is asked about from its midst.
+    #[test]
+    fn what_was_let_go_of_is_remembered_from_wherever_it_is_asked() {
+        let shares = Shares::open(Tree::EMPTY, Tickets::default(), None);
+        shares.hold(100, 10);
+        shares.let_go(100, 10);
+        for (first, blocks) in [(100, 1), (105, 1), (109, 5), (90, 11), (90, 40)] {
+            assert!(shares.were_shared_lately(first, blocks), "H4: {first} and {blocks}");
+        }
+        assert!(!shares.were_shared_lately(110, 5) && !shares.were_shared_lately(90, 10));
+    }
+}

@@ -1,5 +1,7 @@
 //! What tests of thin pools begin and end with: a pool, a volume, what is written and read, and whether the books are right.
 
+#![allow(dead_code, reason = "each file of tests needs some of it")]
+
 use std::rc::Rc;
 use varve_block::{Arena, Device, Durability, Extent, IoError};
 use varve_sim::World;

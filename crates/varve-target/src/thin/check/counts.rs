@@ -8,6 +8,7 @@ use super::Checker;
 use super::space::Marks;
 use crate::pdata::Room;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::Mapping;
@@ -157,10 +158,11 @@ impl Checker<'_> {
         for root in roots.into_iter().filter(|root| self.pool.is_inside(*root, 1)) {
             counts.add(root, 1);
         }
-        let mut at = 0;
-        while let Some((block, known)) = self.nodes.range(at..).next().map(|(block, known)| (*block, *known))
+        let mut after = Bound::Unbounded;
+        while let Some((block, known)) =
+            self.nodes.range((after, Bound::Unbounded)).next().map(|(block, known)| (*block, *known))
         {
-            at = block + 1;
+            after = Bound::Excluded(block);
             if self.broken.contains(&block) {
                 continue;
             }

@@ -3,7 +3,7 @@
 use super::super::{InUse, Run, Side};
 use super::*;
 use crate::pdata::tests::memory;
-use crate::pdata::{Map, MapOptions, PolicyKind, Tree};
+use crate::pdata::{Map, MapError, MapOptions, PolicyKind, Tree};
 use futures_executor::block_on;
 use std::collections::BTreeSet;
 use varve_block::{Arena, Device};
@@ -198,4 +198,76 @@ fn a_smaller_budget_takes_pages_before_nodes() {
     map.pages().set_cache(16 * 4096, PolicyKind::default());
     let after = map.pages().cache_use();
     assert_eq!((after.pages, after.nodes), (4, 12), "K2: what the pages leave");
+}
+
+#[test]
+fn a_page_stays_while_a_commit_writes_it() {
+    let mut store = Store::new(1);
+    for group in 0..5 {
+        store.map.pages().go_on_at(2 + group * GROUP_BLOCKS + 10);
+        let run = block_on(store.map.run(|pages| pages.take_on(Side::Near, 8)));
+        store.held.push(run.expect("there is room"));
+    }
+    let (commit, ()) = block_on(store.map.freeze(|_| Ok(()))).expect("pages can be read");
+    store.map.pages().set_cache(0, PolicyKind::default());
+    for run in store.held.clone() {
+        let marks = block_on(store.map.run(|pages| pages.marks(run))).expect("F5: it is in memory");
+        assert!(marks.iter().all(|is_used| *is_used), "F5: {run:?}");
+    }
+    block_on(store.map.write(&commit)).expect("memory does not fail");
+    store.map.committed(commit);
+}
+
+#[test]
+fn the_last_group_is_looked_at_again_when_it_has_grown() {
+    let device = memory(END);
+    let end = 2 + GROUP_BLOCKS + 5000;
+    let fresh = MapOptions::fresh(9, 2, end);
+    let map = Map::open(
+        device.clone(),
+        Arena::heap(1 << 20),
+        &MapOptions { cache_bytes: 0, floor_blocks: 0, ..fresh },
+    );
+    while block_on(map.run(|pages| pages.take_on(Side::Near, GROUP_BLOCKS))).is_ok() {}
+    let (commit, ()) = block_on(map.freeze(|_| Ok(()))).expect("pages can be read");
+    block_on(map.write(&commit)).expect("memory does not fail");
+    map.committed(commit);
+    // Two groups stay however small the budget is: a third one takes the place of the last one.
+    map.grow(device.clone(), 2 + 3 * GROUP_BLOCKS);
+    for group in [2, 0, 2, 0] {
+        block_on(map.run(|pages| pages.is_used(2 + group * GROUP_BLOCKS))).expect("readable");
+    }
+    let taken = |map: &Map| block_on(map.run(|pages| pages.take_on(Side::Near, GROUP_BLOCKS)));
+    let mut found = 0;
+    map.pages().go_on_at(2);
+    while let Ok(run) = taken(&map) {
+        found += run.1;
+    }
+    assert_eq!(found, 2 * GROUP_BLOCKS - 5000 - 2, "all that has come, but for the page of the third group");
+}
+
+/// F7.
+#[test]
+fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
+    let give_up_twice = |map: &Map, run: Run| {
+        map.pages().give_up(run);
+        map.pages().give_up(run);
+    };
+    let wrong: [&dyn Fn(&Map, Run); 5] = [
+        &give_up_twice,
+        &|map, run| map.pages().give_up((run.0 + 1000, 1)),
+        &|map, _| map.pages().give_up((3, 1)),
+        &|map, _| map.pages().give_up((END - 1, 2)),
+        &|map, run| {
+            map.pages().untake(run);
+            map.pages().give_up(run);
+        },
+    ];
+    for (number, wrong) in wrong.into_iter().enumerate() {
+        let map = open(&memory(END), 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+        let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
+        wrong(&map, run);
+        let refused = block_on(map.freeze(|_| Ok(()))).err();
+        assert!(matches!(refused, Some(MapError::Damaged { .. })), "F7: {number}: {refused:?}");
+    }
 }

@@ -1,0 +1,204 @@
+//! Writes that wait for room in a pool: every event that makes some lets them go on, long before they would give up.
+
+#[path = "common/thin.rs"]
+mod common;
+
+use common::{fresh, sound, volume, write};
+use std::cell::Cell;
+use std::pin::pin;
+use std::rc::Rc;
+use std::time::Duration;
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, KIB, MIB, Shape,
+};
+use varve_sim::{Holder, Holds, SimDisk, World};
+use varve_target::thin::{Discards, Pool, WhenFull};
+
+const BLOCK: u64 = 64 * KIB;
+/// A write gives up after so long.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// A pool without room, and a volume in it that has some of it.
+struct Full {
+    pool: Rc<Pool>,
+    id: u64,
+    device: Device,
+    /// Where the next write to it goes.
+    next: u64,
+}
+
+async fn full(world: &World, below: Device) -> Full {
+    let pool = fresh(below, world).await;
+    let (id, device) = volume(&pool, "v", 64 * MIB).await;
+    let mut next = 0;
+    while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
+        next += BLOCK;
+    }
+    while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
+        next += BLOCK; // What a checkpoint gave back.
+    }
+    pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
+    Full { pool, id, device, next }
+}
+
+/// Whether `what` ends within a little while.
+async fn ends(world: &World, what: impl Future<Output = Result<(), IoError>>) -> bool {
+    let a_while = pin!(world.clock().sleep(Duration::from_secs(5)));
+    match select(pin!(what), a_while).await {
+        Either::Left((outcome, _)) => outcome.is_ok(),
+        Either::Right(_) => false,
+    }
+}
+
+/// A write to a full pool waits, and after `event` it ends soon and well.
+async fn ends_after(world: &World, full: &Full, event: impl Future<Output = ()>) {
+    let (arena, clock) = (world.arena(), world.clock());
+    let mut waits = pin!(write(&full.device, &arena, Extent::new(full.next, BLOCK), 2));
+    assert!(!ends(world, waits.as_mut()).await, "there is no room");
+    let event = async {
+        event.await;
+        clock.sleep(Duration::from_secs(20)).await;
+    };
+    match select(waits, pin!(event)).await {
+        Either::Left((outcome, _)) => assert_eq!(outcome, Ok(()), "there is room"),
+        Either::Right(_) => panic!("U4: it sleeps though there is room"),
+    }
+    sound(&full.pool).await;
+}
+
+#[test]
+fn a_discard_wakes_who_waits_for_room() {
+    for discards in [Discards::Keep, Discards::PassDown] {
+        let (world, disk) = (World::new(1), SimDisk::new(8 * MIB));
+        world.run(async {
+            let full = full(&world, disk.device(&world)).await;
+            full.pool.set_discards(discards);
+            let trim = async { full.device.discard(Extent::new(0, 4 * BLOCK)).await.map(drop).expect("no faults") };
+            ends_after(&world, &full, trim).await;
+        });
+    }
+}
+
+#[test]
+fn a_removal_wakes_who_waits_for_room() {
+    let (world, disk) = (World::new(2), SimDisk::new(8 * MIB));
+    world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let (other, device) = volume(&pool, "other", 4 * MIB).await;
+        write(&device, &world.arena(), Extent::new(0, MIB), 1).await.expect("space");
+        let (id, device) = volume(&pool, "v", 64 * MIB).await;
+        let mut next = 0;
+        while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
+            next += BLOCK;
+        }
+        pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
+        let full = Full { pool: Rc::clone(&pool), id, device, next };
+        let remove = async {
+            pool.remove(other).await.expect("listed");
+            while pool.remove_some(1).await.expect("no faults").volumes > 0 {}
+        };
+        ends_after(&world, &full, remove).await;
+    });
+}
+
+#[test]
+fn a_volume_that_shrinks_or_is_emptied_wakes_who_waits_for_room() {
+    let (world, disk) = (World::new(3), SimDisk::new(8 * MIB));
+    world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let (other, device) = volume(&pool, "other", 4 * MIB).await;
+        write(&device, &world.arena(), Extent::new(0, MIB), 1).await.expect("space");
+        let (id, device) = volume(&pool, "v", 64 * MIB).await;
+        let mut next = 0;
+        while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
+            next += BLOCK;
+        }
+        pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
+        let mut full = Full { pool: Rc::clone(&pool), id, device, next };
+        ends_after(&world, &full, async { pool.resize(other, 512 * KIB).await.expect("listed") }).await;
+        full.next += BLOCK;
+        while ends(&world, write(&full.device, &world.arena(), Extent::new(full.next, BLOCK), 1)).await {
+            full.next += BLOCK;
+        }
+        let empty = async {
+            pool.empty(other).await.expect("listed");
+            while pool.remove_some(1).await.expect("no faults").volumes > 0 {}
+        };
+        ends_after(&world, &full, empty).await;
+    });
+}
+
+/// A disk on which every second write of data fails, if so wished.
+struct Failing {
+    device: Device,
+    fails: Rc<Cell<bool>>,
+}
+
+impl BlockDevice for Failing {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let io = io.into_io();
+        if self.fails.get() && matches!(&io, Io::Write { data, .. } if data.len() as u64 == BLOCK) {
+            self.fails.set(false);
+            return Completion::failed(IoError::Medium);
+        }
+        self.device.submit(io)
+    }
+}
+
+#[test]
+fn a_write_that_fails_gives_its_room_to_who_waits() {
+    let (world, disk) = (World::new(4), SimDisk::new(8 * MIB));
+    world.run(async {
+        let fails = Rc::new(Cell::new(false));
+        let failing = Device::new(Failing { device: disk.device(&world), fails: Rc::clone(&fails) });
+        let (holder, below) = Holder::new(failing);
+        let full = full(&world, below).await;
+        full.pool.set_when_full(WhenFull::Error);
+        full.device.discard(Extent::new(0, BLOCK)).await.map(drop).expect("no faults");
+        full.pool.checkpoint().await.expect("no faults");
+        full.pool.checkpoint().await.expect("no faults");
+        // The last room is taken by a write that hangs, and then fails.
+        holder.hold_next(1, Holds::VolatileWrites);
+        let arena = world.arena();
+        let mut hangs = Box::pin(write(&full.device, &arena, Extent::new(0, BLOCK), 3));
+        while holder.held() == 0 {
+            assert!((&mut hangs).now_or_never().is_none());
+            world.clock().sleep(Duration::from_millis(1)).await;
+        }
+        full.pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
+        let fail = async {
+            fails.set(true);
+            holder.release();
+            assert_eq!(hangs.await, Err(IoError::Medium));
+        };
+        ends_after(&world, &full, fail).await;
+    });
+}
+
+#[test]
+fn the_end_of_a_reader_wakes_who_waits_for_what_it_kept() {
+    let (world, disk) = (World::new(5), SimDisk::new(8 * MIB));
+    world.run(async {
+        let (holder, below) = Holder::new(disk.device(&world));
+        let full = full(&world, below).await;
+        let arena = world.arena();
+        holder.hold_next(1, Holds::Reads);
+        let mut reads = full.device.read(0, arena.take(65536));
+        while holder.held() == 0 {
+            assert!((&mut reads).now_or_never().is_none());
+            world.clock().sleep(Duration::from_millis(1)).await;
+        }
+        full.device.discard(Extent::new(0, 4 * BLOCK)).await.map(drop).expect("no faults");
+        let end = async {
+            holder.release();
+            reads.await.map(drop).expect("no faults");
+        };
+        ends_after(&world, &full, end).await;
+        assert!(full.pool.info(full.id).is_some());
+    });
+}
