@@ -246,7 +246,8 @@ impl Oracle {
     }
 
     /// A rollback to `other`, of its family, starts, while the volume is in use: at one instant until it ends all of
-    /// `other` is written, as it is now. Where that has sectors of which it is not known what they hold, anything goes.
+    /// `other` is written, as it is now, and zeros behind its end. Where that has sectors of which it is not known what they
+    /// hold, anything goes.
     pub fn rollback_started(&mut self, other: &Oracle) -> RollbackToken {
         assert!(Rc::ptr_eq(&self.ticks, &other.ticks), "a volume is rolled back to one of its own family");
         let started = self.tick();
@@ -254,7 +255,11 @@ impl Oracle {
             self.blocks[index].start(block.settled().unwrap_or(Stamp::ANYTHING), started);
             self.open.insert(index);
         }
-        RollbackToken { sectors: other.blocks.len(), started }
+        for index in other.blocks.len()..self.blocks.len() {
+            self.blocks[index].start(Stamp::ZEROS, started);
+            self.open.insert(index);
+        }
+        RollbackToken { sectors: self.blocks.len(), started }
     }
 
     /// The rollback is done, durably.
