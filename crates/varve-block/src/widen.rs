@@ -66,6 +66,9 @@ impl Widened {
             }
             Io::Discard { extent } => {
                 let inner = extent.align_in(self.block());
+                if inner.is_empty() {
+                    return Ok(crate::Buffer::empty());
+                }
                 self.device.discard(inner).await
             }
             Io::Read { .. } | Io::Flush => unreachable!("not a change"),

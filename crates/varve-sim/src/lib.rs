@@ -91,7 +91,9 @@ mod zeros;
 pub use chance::{CrashTally, take_tally_of_this_thread};
 pub use client::{Client, Mix, SharedOracle};
 pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
-pub use harness::{CrashStates, TestName, caught, for_each_crash_point, for_each_crash_state, run_seeds};
+pub use harness::{
+    CrashStates, TestName, caught, caught_share, for_each_crash_point, for_each_crash_state, run_seeds,
+};
 pub use hold::{Holder, Holds};
 pub use measure::{Amplification, CostMeter, Direction, Load, Measured, Order, measure};
 pub use model_disk::ModelDisk;

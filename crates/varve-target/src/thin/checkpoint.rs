@@ -45,6 +45,8 @@ impl Pool {
         (superblock.generation, superblock.free_blocks) = (commit.generation(), commit.free_blocks());
         (superblock.nodes, superblock.places) = (commit.nodes(), commit.places().to_vec());
         if let Err(error) = self.write_frozen(&commit, &superblock).await {
+            // A disk without space: something has begun all the same.
+            let error = if error == IoError::NoSpace { IoError::Medium } else { error };
             self.fail(error);
             return Err(error);
         }
