@@ -99,6 +99,11 @@ impl Client {
         Self { device, arena, oracle, in_flight: Rc::default() }
     }
 
+    /// Bytes of the device.
+    pub fn size(&self) -> u64 {
+        self.device.shape().size
+    }
+
     /// Reads and checks.
     pub async fn read(&self, extent: Extent) -> Result<(), IoError> {
         let token = self.oracle.borrow_mut().read_started();

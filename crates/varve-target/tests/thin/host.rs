@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::{Device, Durability, Extent, IoError, KIB, Suspended, Switch, widen};
+use varve_block::{Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
 use varve_sim::{
     Client, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World,
 };
@@ -248,6 +248,7 @@ impl Host {
             host: self,
             pool,
             tops: RefCell::default(),
+            pairs: RefCell::default(),
             full: Cell::new(false),
             has_shrunk: Cell::new(false),
             ended: Cell::new(false),
@@ -301,6 +302,8 @@ pub(crate) struct Boot<'a> {
     pool: Rc<Pool>,
     /// What doors lead to, as in the daemon: for each volume a switch, below it blocks of any size.
     tops: RefCell<BTreeMap<u64, Switch>>,
+    /// Volumes and clones that were made of them in this boot.
+    pairs: RefCell<Vec<[String; 2]>>,
     /// Whether requests may find that what they are for is gone.
     has_shrunk: Cell<bool>,
     /// Whether a request was told that there is no space.
@@ -429,17 +432,48 @@ impl Boot<'_> {
     pub(crate) async fn round(&self, random: &mut Random) {
         let names = self.names();
         let count = if names.is_empty() { 0 } else { random.below(4) };
-        let busy: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
-        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork()];
-        let [first, second, third, fourth] = &mut choices;
+        let mut busy: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
+        let pair = self.pick_pair(random);
+        busy.extend(pair.iter().flatten().cloned());
+        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork(), random.fork()];
+        let [first, second, third, fourth, fifth] = &mut choices;
         futures_util::join!(
             self.exercise_one(busy.first(), first),
             self.exercise_one(busy.get(1), second),
             self.exercise_one(busy.get(2), third),
+            self.part(pair, fifth),
             self.manage(fourth, &busy),
         );
         if !self.host.is_faulty() && random.chance(1, 6) {
             self.check().await;
+        }
+    }
+
+    /// A volume and a clone of it, if there are any.
+    fn pick_pair(&self, random: &mut Random) -> Option<[String; 2]> {
+        let model = self.host.model.borrow();
+        let is_there = |name: &String| model.volumes.get(name).is_some_and(|known| !known.read_only);
+        let pairs = self.pairs.borrow();
+        let pairs: Vec<_> = pairs.iter().filter(|pair| pair.iter().all(is_there)).collect();
+        (!pairs.is_empty() && random.chance(2, 3)).then(|| (*random.pick(&pairs)).clone())
+    }
+
+    /// What a volume and its clone have in common is changed in one and then in the other, within one transaction.
+    async fn part(&self, pair: Option<[String; 2]>, random: &mut Random) {
+        let Some(pair) = pair else { return };
+        let clients = pair.map(|name| self.client(&name));
+        let size = clients.iter().map(Client::size).min().expect("two");
+        for _ in 0..random.between(1, 8) {
+            let offset = random.below(size / (4 * KIB)) * 4 * KIB;
+            let extent = Extent::new(offset, (random.between(1, 5) * 4 * KIB).min(size - offset));
+            let first = random.index(2);
+            let changed = match random.below(4) {
+                0 => clients[first].zero(extent, ZeroOptions::default()).await,
+                1 => clients[first].discard(extent).await,
+                _ => clients[first].write(extent, Durability::Volatile).await,
+            };
+            self.tolerate(Some(changed));
+            self.tolerate(Some(clients[1 - first].write(extent, Durability::Volatile).await));
         }
     }
 
@@ -702,6 +736,7 @@ impl Boot<'_> {
         for name in made {
             let doubt = self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name));
             let Some(Doubt::Create(_, known)) = doubt else { panic!("it was in doubt") };
+            self.pairs.borrow_mut().push([source.clone(), name.clone()]);
             self.enter(&name, known);
         }
     }
