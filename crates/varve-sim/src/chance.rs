@@ -14,6 +14,8 @@ pub struct CrashTally {
     pub sectors_lost: u64,
     /// Requests of which some sectors were kept and some lost, over all crashes.
     pub requests_torn: u64,
+    /// Requests of clients that touched what another one under way touched too.
+    pub overlaps: u64,
 }
 
 impl CrashTally {
@@ -23,6 +25,7 @@ impl CrashTally {
         self.states_lossy += other.states_lossy;
         self.sectors_lost += other.sectors_lost;
         self.requests_torn += other.requests_torn;
+        self.overlaps += other.overlaps;
     }
 
     /// Adds one crash in which `lost` was lost.
@@ -36,7 +39,7 @@ impl CrashTally {
 thread_local! {
     /// The crashes of all worlds of this thread, for the harness that prints them.
     static TALLY: Cell<CrashTally> = const { Cell::new(CrashTally {
-        states: 0, states_lossy: 0, sectors_lost: 0, requests_torn: 0,
+        states: 0, states_lossy: 0, sectors_lost: 0, requests_torn: 0, overlaps: 0,
     }) };
 }
 
@@ -46,6 +49,10 @@ pub(crate) fn count_on_this_thread(lost: CrashTally) {
         tally.add_state(lost);
         cell.set(tally);
     });
+}
+
+pub(crate) fn count_overlap_on_this_thread() {
+    TALLY.with(|cell| cell.set(CrashTally { overlaps: cell.get().overlaps + 1, ..cell.get() }));
 }
 
 /// Takes the crashes counted on this thread since it was last asked.

@@ -1,6 +1,7 @@
 //! A client of a device that checks every answer: it tells an oracle what it does, and asks it about what it reads.
 
 use crate::SECTOR_SIZE;
+use crate::chance::count_overlap_on_this_thread;
 use crate::oracle::{Oracle, WriteToken};
 use crate::random::Random;
 use futures_util::StreamExt;
@@ -18,6 +19,8 @@ pub struct Client {
     device: Device,
     arena: Arena,
     oracle: SharedOracle,
+    /// The requests under way of this client and its copies.
+    in_flight: Rc<RefCell<Vec<Extent>>>,
 }
 
 /// How often a random client does what, in parts of their sum; and how.
@@ -39,6 +42,8 @@ pub struct Mix {
     pub length_max: u64,
     /// Requests under way at the same time, at most.
     pub depth: usize,
+    /// Of a hundred requests, how many are aimed at what another one that is under way touches, if there is one.
+    pub overlaps: u64,
 }
 
 impl Default for Mix {
@@ -52,6 +57,7 @@ impl Default for Mix {
             flushes: 3,
             length_max: 16 << 10,
             depth: 4,
+            overlaps: 25,
         }
     }
 }
@@ -90,7 +96,12 @@ impl Client {
     /// A client of `device`, whose content `oracle` models.
     pub fn new(device: Device, arena: Arena, oracle: SharedOracle) -> Self {
         assert_eq!(device.shape().size, oracle.borrow().size(), "the oracle models this device");
-        Self { device, arena, oracle }
+        Self { device, arena, oracle, in_flight: Rc::default() }
+    }
+
+    /// Bytes of the device.
+    pub fn size(&self) -> u64 {
+        self.device.shape().size
     }
 
     /// Reads and checks.
@@ -136,9 +147,13 @@ impl Client {
     /// Flushes.
     pub async fn flush(&self) -> Result<(), IoError> {
         let token = self.oracle.borrow_mut().flush_started();
-        self.device.flush().await?;
-        self.oracle.borrow_mut().flush_finished(token);
-        Ok(())
+        let outcome = self.device.flush().await;
+        let mut oracle = self.oracle.borrow_mut();
+        match outcome {
+            Ok(_) => oracle.flush_finished(token),
+            Err(_) => oracle.flush_failed(),
+        }
+        outcome.map(drop)
     }
 
     /// Reads and checks everything.
@@ -152,7 +167,8 @@ impl Client {
     /// One random request by `mix`.
     pub async fn step(&self, mix: &Mix, random: &mut Random) -> Result<(), IoError> {
         let action = mix.pick(random);
-        let extent = self.extent(mix.length_max, random);
+        let extent = self.extent(mix, random);
+        let _in_flight = InFlight::new(&self.in_flight, extent, matches!(action, Action::Flush));
         match action {
             Action::Read => self.read(extent).await,
             Action::Write(durability) => self.write(extent, durability).await,
@@ -187,14 +203,55 @@ impl Client {
         outcome.map(drop)
     }
 
-    /// Some blocks, more often few than many.
-    fn extent(&self, length_max: u64, random: &mut Random) -> Extent {
+    /// Some blocks, more often few than many. Where any byte can be addressed they are sectors, in half of the cases in
+    /// groups of 4 KiB.
+    fn extent(&self, mix: &Mix, random: &mut Random) -> Extent {
         let shape = self.device.shape();
-        let unit = u64::from(shape.block_size).max(SECTOR_SIZE as u64);
-        let blocks_max = (length_max.min(shape.size) / unit).max(1);
+        let mut unit = u64::from(shape.block_size).max(SECTOR_SIZE as u64);
+        if shape.block_size == 1 && shape.size.is_multiple_of(4096) && random.chance(1, 2) {
+            unit = 4096;
+        }
+        let blocks_max = (mix.length_max.min(shape.size) / unit).max(1);
         let bound = random.between(1, blocks_max + 1);
         let length = random.between(1, bound + 1) * unit;
-        let offset = align_down(random.below(shape.size - length + 1), unit);
-        Extent::new(offset, length)
+        let last = shape.size - length;
+        let other = match &self.in_flight.borrow()[..] {
+            [] => None,
+            others => Some(*random.pick(others)),
+        };
+        let offset = match other.filter(|_| random.below(100) < mix.overlaps) {
+            // From just before the other one, so that both have a byte in common, to its last block.
+            Some(other) => random.between(other.offset.saturating_sub(length - unit), other.end()).min(last),
+            None => random.below(last + 1),
+        };
+        Extent::new(align_down(offset, unit), length)
+    }
+}
+
+/// A request under way.
+struct InFlight {
+    all: Rc<RefCell<Vec<Extent>>>,
+    extent: Extent,
+}
+
+impl InFlight {
+    fn new(all: &Rc<RefCell<Vec<Extent>>>, extent: Extent, is_flush: bool) -> Self {
+        let extent = if is_flush { Extent::new(0, 0) } else { extent };
+        if all.borrow().iter().any(|other| other.overlaps(extent)) {
+            count_overlap_on_this_thread();
+        }
+        if !extent.is_empty() {
+            all.borrow_mut().push(extent);
+        }
+        InFlight { all: Rc::clone(all), extent }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut all = self.all.borrow_mut();
+        if let Some(place) = all.iter().position(|extent| *extent == self.extent) {
+            all.swap_remove(place);
+        }
     }
 }

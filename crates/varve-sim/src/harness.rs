@@ -80,6 +80,18 @@ pub fn caught(seeds: u64, test: impl Fn(u64)) -> u64 {
     (1..=seeds).map(|seed| u64::from(catch_unwind(AssertUnwindSafe(|| test(seed))).is_err())).sum()
 }
 
+/// For negative controls: like [`caught`], and prints and returns the share in percent. Fails below `percent_min`, which
+/// is to be well below what is usual: a control that bites rarely is a control of little.
+pub fn caught_share(name: &str, seeds: u64, percent_min: u64, test: impl Fn(u64)) -> u64 {
+    let noticed = caught(seeds, test);
+    say(&format!("sim: {name}: noticed by {noticed} of {seeds} histories"));
+    assert!(
+        noticed * 100 >= seeds * percent_min,
+        "{name}: noticed by {noticed} of {seeds} histories, fewer than {percent_min} %"
+    );
+    noticed * 100 / seeds.max(1)
+}
+
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
@@ -149,8 +161,13 @@ fn run_alone(name: TestName, seed: u64, test: &impl Fn(u64)) {
 
 fn report(name: TestName, seeds: u64, tally: CrashTally) {
     say(&format!(
-        "sim: {}: {seeds} seeds, {} crash states ({} of them lost something: {} sectors; {} requests torn)",
-        name.function, tally.states, tally.states_lossy, tally.sectors_lost, tally.requests_torn
+        "sim: {}: {seeds} seeds, {} crash states ({} of them lost something: {} sectors; {} requests torn), {} requests overlapped others",
+        name.function,
+        tally.states,
+        tally.states_lossy,
+        tally.sectors_lost,
+        tally.requests_torn,
+        tally.overlaps
     ));
 }
 

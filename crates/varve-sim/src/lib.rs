@@ -68,6 +68,7 @@
 //!   rollbacks `restore`, or `rollback_started` while the volume is in use. [`Client`] drives a device and tells the oracle: `read`, `write`, `zero`, `discard`, `flush`, `verify`,
 //!   and `exercise` for random requests, several at a time. After a crash: `oracle.borrow_mut().crashed()`.
 //! - [`Holder`]: keeps requests back in front of a device, for as long as a test likes.
+//! - [`stream_pair`]: a connection, whose bytes are cut and delayed.
 //! - [`LeaveOutZeros`]: a device below which content is left out, and metadata is not.
 //! - [`ModelDisk`] with [`measure`] and [`CostMeter`]: exact throughput and amplification in virtual time, in a
 //!   [`World::steady`].
@@ -85,19 +86,23 @@ mod model_disk;
 mod oracle;
 mod pattern;
 mod random;
+mod stream;
 mod world;
 mod zeros;
 
 pub use chance::{CrashTally, take_tally_of_this_thread};
 pub use client::{Client, Mix, SharedOracle};
 pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
-pub use harness::{CrashStates, TestName, caught, for_each_crash_point, for_each_crash_state, run_seeds};
+pub use harness::{
+    CrashStates, TestName, caught, caught_share, for_each_crash_point, for_each_crash_state, run_seeds,
+};
 pub use hold::{Holder, Holds};
 pub use measure::{Amplification, CostMeter, Direction, Load, Measured, Order, measure};
 pub use model_disk::ModelDisk;
 pub use oracle::{FlushToken, Mismatch, Oracle, ReadToken, RollbackToken, WriteToken};
 pub use pattern::{Found, Stamp, fill_sector, identify, patterned};
 pub use random::Random;
+pub use stream::stream_pair;
 pub use world::{CrashAt, CrashKind, Ran, World};
 pub use zeros::LeaveOutZeros;
 

@@ -108,6 +108,11 @@ pub fn identify(bytes: &[u8]) -> Found {
     if whole { Found::Pattern { stamp, sector } } else { Found::Garbage }
 }
 
+/// Whether a sector holds what volumes hold: zeros or a pattern.
+pub(crate) fn is_content(sector: &[u8]) -> bool {
+    identify(sector) != Found::Garbage
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

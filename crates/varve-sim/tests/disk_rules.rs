@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 use varve_block::{Allocation, Device, Durability, Extent, IoError, KIB, MIB, StatusRun, ZeroOptions};
 use varve_sim::{
-    CrashAt, CrashKind, DiskOptions, FaultBudget, FaultPlan, Random, SimDisk, World, for_each_crash_state,
+    CrashAt, CrashKind, DiskOptions, FaultBudget, FaultPlan, Random, SimDisk, Stamp, World,
+    for_each_crash_state, patterned,
 };
 
 const SIZE: u64 = MIB;
@@ -299,4 +300,68 @@ fn all_states_of_three_sectors_are_visited_once() {
     assert_eq!((states.points, states.states), (2, 16));
     assert_eq!(seen.iter().collect::<BTreeSet<_>>().len(), 8);
     assert_eq!(seen.len(), 8);
+}
+
+#[test]
+fn a_flush_that_loses_something_is_followed_by_no_success_until_the_next_boot() {
+    let (mut lost, mut kept) = (0, 0);
+    for seed in 0..100 {
+        let world = World::new(seed);
+        let disk = SimDisk::new(64 * KIB);
+        let plan = FaultPlan { flush_loss: 1_000_000, ..FaultPlan::default() };
+        disk.set_faults(plan, FaultBudget::new(1, 1));
+        let (device, arena) = (disk.device(&world), world.arena());
+        world.run(async {
+            device.write(0, arena.copy(&[7; 512]), Durability::Volatile).await.expect("it is only cached");
+            assert_eq!(device.flush().await.map(drop), Err(IoError::Medium));
+            assert_eq!(device.read(0, arena.take(512)).await.expect("reads go on")[0], 7);
+            assert_eq!(
+                device.flush().await.map(drop),
+                Err(IoError::Medium),
+                "it never says that all is well"
+            );
+            let written = device.write(512, arena.copy(&[8; 512]), Durability::Durable).await;
+            assert_eq!(written.map(drop), Err(IoError::Medium));
+        });
+        assert!(disk.take_lost_flush() && !disk.take_lost_flush());
+        // Not even the end of the process alone leaves what was lost.
+        world.crash(CrashKind::Process);
+        match disk.peek(Extent::new(0, 512))[0] {
+            0 => lost += 1,
+            _ => kept += 1,
+        }
+        let (device, arena) = (disk.device(&world), world.arena());
+        world.run(async {
+            device.write(0, arena.copy(&[9; 512]), Durability::Durable).await.expect("it was opened again");
+        });
+        world.crash(CrashKind::Power);
+        assert_eq!(disk.peek(Extent::new(0, 512))[0], 9);
+    }
+    assert!(lost > 20 && kept > 20, "{lost} lost, {kept} kept");
+}
+
+#[test]
+fn silent_faults_that_spare_content_strike_metadata_alone() {
+    let world = World::new(1);
+    let disk = SimDisk::new(64 * KIB);
+    let plan = FaultPlan { lost: 1_000_000, spares_content: true, ..FaultPlan::default() };
+    disk.set_faults(plan, FaultBudget::unlimited());
+    let (device, arena) = (disk.device(&world), world.arena());
+    let pattern = patterned(&arena, Extent::new(0, 512), Stamp::new(1, 1));
+    world.run(async {
+        device.write(0, pattern.clone(), Durability::Volatile).await.expect("no loud faults");
+        device.write(4096, arena.copy(&[3; 512]), Durability::Volatile).await.expect("no loud faults");
+        let read = device.read(0, arena.take(512)).await.expect("no loud faults");
+        assert_eq!(read[..], pattern[..]);
+        let read = device.read(4096, arena.take(512)).await.expect("no loud faults");
+        assert_eq!(read[..], [0; 512], "lost");
+    });
+    disk.set_faults(FaultPlan { lost: 0, rot: 1_000_000, ..plan }, FaultBudget::unlimited());
+    world.run(async {
+        device.write(4096, arena.copy(&[3; 512]), Durability::Volatile).await.expect("no loud faults");
+        let read = device.read(0, arena.take(512)).await.expect("no loud faults");
+        assert_eq!(read[..], pattern[..]);
+        let read = device.read(4096, arena.take(512)).await.expect("no loud faults");
+        assert_ne!(read[..], [3; 512], "rotten");
+    });
 }

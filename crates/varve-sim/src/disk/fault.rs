@@ -25,6 +25,10 @@ pub struct FaultPlan {
     pub no_space: u32,
     /// A flush fails, and makes nothing durable.
     pub flush_error: u32,
+    /// A flush fails, and some of what it was to make durable never will be, though reads see it until the next crash:
+    /// so Linux treats its cached pages. As `varve-os` does then, the disk refuses every change and every flush until
+    /// it is opened again, at the next boot.
+    pub flush_loss: u32,
     /// A write goes to another place on the disk; it is acknowledged.
     pub misdirected: u32,
     /// A write is acknowledged and does not happen at all.
@@ -33,6 +37,9 @@ pub struct FaultPlan {
     pub stall: u32,
     /// The disk vanishes.
     pub vanish: u32,
+    /// Rot, lost and misdirected writes strike only sectors that hold neither zeros nor a pattern: metadata, which has
+    /// checksums, and not the content of volumes, which has none.
+    pub spares_content: bool,
 }
 
 impl FaultPlan {
@@ -100,6 +107,8 @@ pub(crate) enum Verdict {
     Stall,
     /// A medium error; a change happens in part.
     Fail,
+    /// A flush fails, and what it covers is lost.
+    FailAndLose,
     NoSpace,
     Misdirected,
     Lost,
@@ -145,7 +154,7 @@ impl Faults {
                 (plan.misdirected, Verdict::Misdirected),
                 (plan.lost, Verdict::Lost),
             ],
-            "flush" => &[(plan.flush_error, Verdict::Fail)],
+            "flush" => &[(plan.flush_error, Verdict::Fail), (plan.flush_loss, Verdict::FailAndLose)],
             _ => &[(plan.write_error, Verdict::Fail)],
         };
         for (millionths, verdict) in special.iter().chain(&common) {

@@ -62,6 +62,8 @@ struct Version {
     order: u64,
     request: u64,
     content: Content,
+    /// A flush that was to make it durable has failed: it goes at the next crash.
+    is_lost: bool,
 }
 
 impl Default for Page {
@@ -122,7 +124,7 @@ impl Medium {
     pub(crate) fn apply(&mut self, sector: u64, request: u64, content: Content) {
         let (index, slot) = split(sector);
         let page = self.pages.entry(index).or_default();
-        page.versions.push(Version { slot, order: self.order, request, content });
+        page.versions.push(Version { slot, order: self.order, request, content, is_lost: false });
         self.dirty.insert(index);
         self.order += 1;
     }
@@ -158,6 +160,36 @@ impl Medium {
             }
             !page.versions.is_empty()
         });
+    }
+
+    /// A flush that fails: of the versions that it would have settled, those that `loses` picks go at the next crash.
+    pub(crate) fn lose(
+        &mut self,
+        mark: u64,
+        unacknowledged: &BTreeSet<u64>,
+        mut loses: impl FnMut() -> bool,
+    ) {
+        for index in &self.dirty {
+            let page = self.pages.get_mut(index).expect("C2: a dirty page is there");
+            for version in &mut page.versions {
+                let covered = version.order < mark && !unacknowledged.contains(&version.request);
+                version.is_lost |= covered && loses();
+            }
+        }
+    }
+
+    /// Forgets all versions that a failed flush has lost. How many those were.
+    pub(crate) fn drop_lost(&mut self) -> u64 {
+        let mut dropped = 0;
+        let Self { pages, dirty, .. } = self;
+        dirty.retain(|index| {
+            let page = pages.get_mut(index).expect("C2: a dirty page is there");
+            let before = page.versions.len();
+            page.versions.retain(|version| !version.is_lost);
+            dropped += (before - page.versions.len()) as u64;
+            !page.versions.is_empty()
+        });
+        dropped
     }
 
     /// Makes what `request` wrote to `sector` survive a crash.

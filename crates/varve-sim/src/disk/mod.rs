@@ -158,6 +158,9 @@ struct State {
     counters: DiskCounters,
     faults: Faults,
     gone: bool,
+    /// A flush has lost something: no change and no flush succeeds in this boot.
+    poisoned: bool,
+    has_lost_flush: bool,
     misdirect_next: Option<u64>,
 }
 
@@ -183,6 +186,8 @@ impl SimDisk {
             counters: DiskCounters::default(),
             faults: Faults::default(),
             gone: false,
+            poisoned: false,
+            has_lost_flush: false,
             misdirect_next: None,
         };
         Self { hardware: Rc::new(DiskHardware { options, state: RefCell::new(state) }) }
@@ -249,6 +254,12 @@ impl SimDisk {
         self.hardware.state.borrow_mut().gone = false;
     }
 
+    /// Whether a flush has lost something since this was last asked: then even the end of the process alone loses what
+    /// was not durable.
+    pub fn take_lost_flush(&self) -> bool {
+        std::mem::take(&mut self.hardware.state.borrow_mut().has_lost_flush)
+    }
+
     /// The whole content now.
     pub fn image(&self) -> DiskImage {
         DiskImage { medium: self.hardware.state.borrow().medium.clone() }
@@ -312,6 +323,8 @@ impl Hardware for DiskHardware {
     fn crash(&self, kind: CrashKind, random: &mut Random, chooser: &mut Chooser) -> CrashTally {
         let mut state = self.state.borrow_mut();
         state.apply_in_flight(kind, random);
+        state.poisoned = false;
+        state.medium.drop_lost();
         match kind {
             CrashKind::Power => state.medium.crash(chooser),
             CrashKind::Process => CrashTally::default(),

@@ -8,6 +8,7 @@ use super::fault::{Damage, Verdict};
 use super::medium::Content;
 use super::{State, flipped, sectors};
 use crate::SECTOR_SIZE;
+use crate::pattern::is_content;
 use crate::random::Random;
 use crate::world::CrashKind;
 use std::collections::BTreeSet;
@@ -138,6 +139,16 @@ impl State {
             return self.read(flight.extent, buffer);
         }
         match flight.verdict {
+            Verdict::FailAndLose => {
+                self.lose(&flight.job, random);
+                return Err(IoError::Medium);
+            }
+            _ if self.poisoned => {
+                if flight.is_change() {
+                    self.apply(id, flight, Amount::Some(2), random);
+                }
+                return Err(IoError::Medium);
+            }
             Verdict::NoSpace => return Err(IoError::NoSpace),
             Verdict::Fail if !flight.is_change() => return Err(IoError::Medium),
             Verdict::Fail => {
@@ -165,6 +176,14 @@ impl State {
         Ok(())
     }
 
+    /// A flush fails, and of what it covers half is lost.
+    fn lose(&mut self, job: &Job, random: &mut Random) {
+        if let Job::Flush { mark, unacknowledged } = job {
+            self.medium.lose(*mark, unacknowledged, || random.chance(1, 2));
+        }
+        (self.poisoned, self.has_lost_flush) = (true, true);
+    }
+
     /// K3.
     fn settle(&mut self, id: u64, extent: Extent) {
         for sector in self.medium.touched(sectors(extent)) {
@@ -190,6 +209,9 @@ impl State {
     fn damage_before_read(&mut self, extent: Extent, verdict: Verdict, random: &mut Random) {
         let range = sectors(extent);
         let sector = random.between(range.start, range.end);
+        if verdict == Verdict::Rot && self.is_spared(sector) {
+            return;
+        }
         match verdict {
             Verdict::Latent => self.faults.damage(sector, Damage::Unreadable),
             Verdict::Rot => self.faults.damage(sector, flipped(random)),
@@ -206,16 +228,29 @@ impl State {
         }
         let range = sectors(flight.extent);
         let length = range.end - range.start;
+        if self.faults.plan.spares_content && is_content(&bytes[..SECTOR_SIZE]) {
+            return Vec::new();
+        }
         if flight.verdict == Verdict::Misdirected {
             let distance = length * random.between(1, 256);
             let near = range.start.checked_sub(distance).unwrap_or(range.start + distance);
             let target = flight.astray.unwrap_or(near);
+            if flight.astray.is_none() && (target..target + length).any(|sector| self.is_spared(sector)) {
+                return Vec::new();
+            }
             for (number, sector) in (target..target + length).enumerate() {
                 let content = Content::Data { bytes: Rc::clone(bytes), start: number * SECTOR_SIZE };
                 self.faults.damage(sector, Damage::Shows(content));
             }
         }
         range.map(|sector| (sector, self.medium.newest(sector))).collect()
+    }
+
+    /// Whether silent faults leave `sector` alone as it is now.
+    fn is_spared(&self, sector: u64) -> bool {
+        let mut bytes = [0; SECTOR_SIZE];
+        self.medium.newest(sector).copy_to(&mut bytes);
+        self.faults.plan.spares_content && is_content(&bytes)
     }
 
     /// Applies the sectors of a change that were not yet applied, or some of them.

@@ -7,7 +7,9 @@
 //! - O1. A read that started at `r` may see a write unless another, acknowledged before `r`, came after it.
 //! - O2. After a crash a sector may hold a write unless another, durable one came after it.
 //! - O3. What a read has seen came after everything that ended before the read started: later reads do not go back.
+//! - O4. After a discard a sector holds zeros or something that this volume has had there, and nothing else.
 
+use super::past::Past;
 use crate::pattern::Stamp;
 
 /// No time: the write is still under way.
@@ -26,6 +28,8 @@ pub(super) struct Write {
     durable: bool,
     /// It may or may not have happened, before a crash or a snapshot; if it is seen, it has.
     uncertain: bool,
+    /// It was acknowledged, and a flush after that has failed: no later flush makes it durable.
+    unkept: bool,
     /// It cannot come back in a crash any more; kept for reads that started before it was overwritten.
     overwritten: bool,
 }
@@ -40,6 +44,7 @@ impl Write {
             acknowledged: true,
             durable: true,
             uncertain: false,
+            unkept: false,
             overwritten: false,
         }
     }
@@ -97,7 +102,8 @@ impl Block {
     pub(super) fn finish(&mut self, token: u64, now: u64, end: End, oldest_read: u64) {
         let writes = self.open();
         let write = writes.iter_mut().find(|write| write.token == token && write.finished == NEVER);
-        let write = write.expect("a write that ends has started, since the last crash or rollback");
+        // None if the sector was cut off and has come back meanwhile.
+        let Some(write) = write else { return self.prune(oldest_read) };
         write.finished = now;
         write.acknowledged = end != End::Failed;
         write.durable = end == End::Durable;
@@ -115,9 +121,19 @@ impl Block {
     pub(super) fn flushed(&mut self, started: u64, oldest_read: u64) {
         if let Block::Open(writes) = self {
             for write in writes {
-                write.durable |= write.acknowledged && write.finished < started;
+                write.durable |= write.acknowledged && write.finished < started && !write.unkept;
             }
             self.prune(oldest_read);
+        }
+    }
+
+    /// A flush has failed: what was acknowledged and not yet durable may be lost, now or later.
+    pub(super) fn flush_failed(&mut self) {
+        let Block::Open(writes) = self else { return };
+        for write in writes.iter_mut().filter(|write| write.acknowledged && !write.durable) {
+            write.unkept = true;
+            write.acknowledged = false;
+            write.uncertain = true;
         }
     }
 
@@ -146,10 +162,11 @@ impl Block {
     }
 
     /// Whether a read that started at `read_started` may see `found`; if so, takes note that it was seen (O1, O3).
-    pub(super) fn see(&mut self, found: Stamp, read_started: u64, oldest_read: u64) -> bool {
+    /// `past`: what a discard may have left (O4).
+    pub(super) fn see(&mut self, found: Stamp, past: &Past, read_started: u64, oldest_read: u64) -> bool {
         let writes = match self {
             Block::Settled(stamp) if *stamp == found => return true,
-            Block::Settled(Stamp::ANYTHING) => {
+            Block::Settled(Stamp::ANYTHING) if past.has(found) => {
                 *self = Block::Settled(found);
                 return true;
             }
@@ -161,7 +178,10 @@ impl Block {
                 |write: &Write| write.stamp == stamp && Self::readable(writes, write, read_started);
             (0..writes.len()).filter(|index| of_stamp(&writes[*index])).collect()
         };
-        let (exact, loose) = (matching(found), matching(Stamp::ANYTHING));
+        let (exact, mut loose) = (matching(found), matching(Stamp::ANYTHING));
+        if !past.has(found) {
+            loose.clear();
+        }
         match (&exact[..], &loose[..]) {
             ([], []) => return false,
             ([one], []) | ([], [one]) => {
@@ -199,6 +219,21 @@ impl Block {
             write.uncertain = true;
         }
         self.prune(NEVER);
+    }
+
+    /// The writes under way, and when they were started.
+    pub(super) fn under_way(&self) -> Vec<(Stamp, u64)> {
+        let Block::Open(writes) = self else { return Vec::new() };
+        let going_on = writes.iter().filter(|write| write.finished == NEVER);
+        going_on.map(|write| (write.stamp, write.token)).collect()
+    }
+
+    /// All that it may hold, or may come to hold.
+    pub(super) fn stamps(&self) -> Vec<Stamp> {
+        match self {
+            Block::Settled(stamp) => vec![*stamp],
+            Block::Open(writes) => writes.iter().map(|write| write.stamp).collect(),
+        }
     }
 
     /// What a read that starts at `now` may see.

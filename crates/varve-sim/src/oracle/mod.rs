@@ -4,12 +4,14 @@
 //! device; [`crate::Client`] does both.
 
 mod block;
+mod past;
 #[cfg(test)]
 mod tests;
 
 use crate::SECTOR_SIZE;
 use crate::pattern::{Found, Stamp, identify, patterned};
 use block::{Block, End};
+use past::Past;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,6 +22,8 @@ use varve_block::{Arena, Bytes, Durability, Extent};
 pub struct Oracle {
     volume: u16,
     blocks: Vec<Block>,
+    /// What each block has ever held (O4).
+    pasts: Vec<Past>,
     /// The blocks that are not settled.
     open: BTreeSet<usize>,
     versions: u64,
@@ -101,6 +105,7 @@ impl Oracle {
         Self {
             volume,
             blocks: vec![Block::Settled(Stamp::ZEROS); count],
+            pasts: vec![Past::default(); count],
             open: BTreeSet::new(),
             versions: 0,
             ticks: Rc::new(Cell::new(1)),
@@ -124,7 +129,7 @@ impl Oracle {
         self.start(extent, Stamp::ZEROS)
     }
 
-    /// The content is about to be given up: it may then read as zeros or as whatever was there before.
+    /// The content is about to be freed: it may then read as zeros, or as anything that this volume has had there.
     pub fn discard_started(&mut self, extent: Extent) -> WriteToken {
         self.start(extent, Stamp::ANYTHING)
     }
@@ -153,7 +158,14 @@ impl Oracle {
         FlushToken { started: self.tick() }
     }
 
-    /// A flush was acknowledged. One that fails is simply not reported.
+    /// A flush failed: no earlier write that is not durable by now need ever be, and reads may go back behind it.
+    pub fn flush_failed(&mut self) {
+        for index in &self.open {
+            self.blocks[*index].flush_failed();
+        }
+    }
+
+    /// A flush was acknowledged.
     pub fn flush_finished(&mut self, flush: FlushToken) {
         let oldest_read = self.oldest_read();
         let blocks = &mut self.blocks;
@@ -175,7 +187,7 @@ impl Oracle {
         self.reads.remove(&read.started);
         let oldest_read = self.oldest_read();
         let extent = Extent::new(offset, bytes.len() as u64);
-        for (sector, bytes) in sectors(extent).zip(bytes.chunks(SECTOR_SIZE)) {
+        for (sector, bytes) in self.sectors(extent).zip(bytes.chunks(SECTOR_SIZE)) {
             let found = identify(bytes);
             let stamp = match found {
                 Found::Pattern { stamp: Stamp::ZEROS, .. } => Some(Stamp::ZEROS),
@@ -183,7 +195,8 @@ impl Oracle {
                 Found::Garbage => None,
             };
             let block = &mut self.blocks[sector];
-            let allowed = stamp.is_some_and(|stamp| block.see(stamp, read.started, oldest_read));
+            let allowed =
+                stamp.is_some_and(|stamp| block.see(stamp, &self.pasts[sector], read.started, oldest_read));
             if !allowed {
                 return Err(self.mismatch(sector, found));
             }
@@ -228,6 +241,7 @@ impl Oracle {
         let mut copy = Oracle {
             volume,
             blocks: self.blocks.clone(),
+            pasts: self.pasts.clone(),
             open: self.open.clone(),
             versions: 0,
             ticks: Rc::clone(&self.ticks),
@@ -237,21 +251,36 @@ impl Oracle {
         copy
     }
 
-    /// The volume becomes what `other`, of its family, is now: a rollback. No write to this volume is under way.
+    /// The volume becomes what `other`, of its family, is now: a rollback. Writes to this volume that are under way have
+    /// not happened yet, and go on.
     pub fn restore(&mut self, other: &Oracle) {
         assert!(Rc::ptr_eq(&self.ticks, &other.ticks), "a volume is rolled back to one of its own family");
-        self.blocks.clone_from(&other.blocks);
-        self.open.clone_from(&other.open);
+        let blocks = std::mem::replace(&mut self.blocks, other.blocks.clone());
+        self.pasts.clone_from(&other.pasts);
+        let open = std::mem::replace(&mut self.open, other.open.clone());
         self.cut_short();
+        let count = self.blocks.len();
+        for index in open.into_iter().filter(|index| *index < count) {
+            for (stamp, started) in blocks[index].under_way() {
+                self.blocks[index].start(stamp, started);
+                self.pasts[index].add(stamp);
+                self.open.insert(index);
+            }
+        }
     }
 
     /// A rollback to `other`, of its family, starts, while the volume is in use: at one instant until it ends all of
-    /// `other` is written, as it is now, and zeros behind its end. Where that has sectors of which it is not known what they
-    /// hold, anything goes.
+    /// `other` is written, as it is now, and zeros behind its end. Where it is not known what a sector of that holds, it
+    /// may be anything that either has had there.
     pub fn rollback_started(&mut self, other: &Oracle) -> RollbackToken {
         assert!(Rc::ptr_eq(&self.ticks, &other.ticks), "a volume is rolled back to one of its own family");
         let started = self.tick();
         for (index, block) in other.blocks.iter().enumerate() {
+            let stamps = block.stamps();
+            if stamps.contains(&Stamp::ANYTHING) {
+                self.pasts[index].absorb(&other.pasts[index]);
+            }
+            stamps.into_iter().for_each(|stamp| self.pasts[index].add(stamp));
             self.blocks[index].start(block.settled().unwrap_or(Stamp::ANYTHING), started);
             self.open.insert(index);
         }
@@ -284,6 +313,7 @@ impl Oracle {
         Oracle {
             volume: self.volume,
             blocks: self.blocks.clone(),
+            pasts: self.pasts.clone(),
             open: self.open.clone(),
             versions: self.versions,
             ticks: Rc::clone(&self.ticks),
@@ -294,14 +324,17 @@ impl Oracle {
     /// The volume grows to `size` bytes; the new ones read as zeros.
     pub fn grow(&mut self, size: u64) {
         assert!(size >= self.size() && size.is_multiple_of(SECTOR_SIZE as u64));
-        self.blocks.resize(index(size / SECTOR_SIZE as u64), Block::Settled(Stamp::ZEROS));
+        let count = index(size / SECTOR_SIZE as u64);
+        self.blocks.resize(count, Block::Settled(Stamp::ZEROS));
+        self.pasts.resize(count, Past::default());
     }
 
-    /// The volume is cut to `size` bytes. No write behind them is under way.
+    /// The volume is cut to `size` bytes. What is under way behind them is not followed further.
     pub fn cut(&mut self, size: u64) {
         assert!(size <= self.size() && size.is_multiple_of(SECTOR_SIZE as u64));
         let count = index(size / SECTOR_SIZE as u64);
         self.blocks.truncate(count);
+        self.pasts.truncate(count);
         self.open.retain(|index| *index < count);
     }
 
@@ -312,8 +345,9 @@ impl Oracle {
 
     fn start(&mut self, extent: Extent, stamp: Stamp) -> WriteToken {
         let started = self.tick();
-        for index in sectors(extent) {
+        for index in self.sectors(extent) {
             self.blocks[index].start(stamp, started);
+            self.pasts[index].add(stamp);
             self.open.insert(index);
         }
         WriteToken { extent, stamp, started }
@@ -321,7 +355,7 @@ impl Oracle {
 
     fn finish(&mut self, write: WriteToken, end: End) {
         let (now, oldest_read) = (self.tick(), self.oldest_read());
-        for index in sectors(write.extent) {
+        for index in self.sectors(write.extent) {
             self.blocks[index].finish(write.started, now, end, oldest_read);
             self.remember(index);
         }
@@ -333,6 +367,12 @@ impl Oracle {
             self.blocks[index].cut_short(now);
             self.remember(index);
         }
+    }
+
+    /// The sectors of `extent` that the volume has, which may have been cut meanwhile.
+    fn sectors(&self, extent: Extent) -> std::ops::Range<usize> {
+        let (all, count) = (sectors(extent), self.blocks.len());
+        all.start.min(count)..all.end.min(count)
     }
 
     fn remember(&mut self, index: usize) {

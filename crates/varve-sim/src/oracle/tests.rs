@@ -138,6 +138,8 @@ fn discarded_content_may_be_anything_of_this_sector_and_then_stays() {
     crate::pattern::fill_sector(&mut elsewhere, first, 5);
     assert!(oracle.check(0, &elsewhere).is_err(), "but not another sector's");
     assert!(oracle.check(0, &[3; SECTOR_SIZE]).is_err(), "and not rubbish");
+    assert!(!may_read(&mut oracle, Stamp::new(2, 1)), "O4: nor what another volume wrote");
+    assert!(!may_read(&mut oracle, Stamp::new(1, 9)), "O4: nor what was never written");
     assert!(may_read(&mut oracle, first));
     assert!(!may_read(&mut oracle, Stamp::ZEROS));
 }
@@ -174,4 +176,48 @@ fn a_mismatch_says_what_was_found_and_what_would_do() {
     let mut elsewhere = vec![0; SECTOR_SIZE];
     crate::pattern::fill_sector(&mut elsewhere, first, 3);
     assert_eq!(told(&elsewhere, &mut oracle), format!("{place}read v1#1 of sector 3, allowed: [v1#1]"));
+}
+
+#[test]
+fn a_discard_leaves_what_a_volume_and_its_forebears_have_had_and_nothing_newer_of_theirs() {
+    let mut oracle = Oracle::new(1, 4096);
+    let (first, second) = (written(&mut oracle, Durable), written(&mut oracle, Volatile));
+    let (mut one, mut two) = (oracle.snapshot(2), oracle.snapshot(3));
+    let third = written(&mut oracle, Durable);
+    let own = written(&mut one, Durable);
+    for (volume, allowed) in [(&mut one, own), (&mut two, first)] {
+        let discard = volume.discard_started(SECTOR);
+        volume.write_finished(discard, Durable);
+        assert!(!may_read(volume, third), "O4: the origin wrote it later");
+        let mut again = volume.fork();
+        assert!(may_read(&mut again, second));
+        assert!(may_read(volume, allowed));
+    }
+    assert!(!may_read(&mut two, own), "O4: it is a sibling's");
+    oracle.cut(0);
+    oracle.grow(4096);
+    let discard = oracle.discard_started(SECTOR);
+    oracle.write_finished(discard, Durable);
+    assert!(!may_read(&mut oracle, third), "O4: what was cut off does not come back");
+    assert!(may_read(&mut oracle, Stamp::ZEROS));
+}
+
+#[test]
+fn what_a_failed_flush_was_to_cover_is_promised_by_no_later_one() {
+    let mut oracle = Oracle::new(1, 4096);
+    let first = written(&mut oracle, Durable);
+    let second = written(&mut oracle, Volatile);
+    let _failed = oracle.flush_started();
+    oracle.flush_failed();
+    assert_eq!(oracle.allowed(0), [first, second], "it may be gone already");
+    assert!(may_read(&mut oracle, second), "or not yet");
+    let flush = oracle.flush_started();
+    oracle.flush_finished(flush);
+    oracle.crashed();
+    assert_eq!(oracle.allowed(0), [first, second]);
+    let third = written(&mut oracle, Volatile);
+    let flush = oracle.flush_started();
+    oracle.flush_finished(flush);
+    oracle.crashed();
+    assert_eq!(oracle.allowed(0), [third], "what is written again is promised again");
 }

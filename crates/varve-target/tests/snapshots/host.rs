@@ -7,10 +7,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use varve_block::{Device, Extent, IoError, KIB};
+use varve_block::{Device, Durability, Extent, IoError, KIB, Switch, ZeroOptions, widen};
 use varve_sim::{
-    Client, CrashKind, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle, SimDisk,
-    World,
+    Client, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle,
+    SimDisk, World,
 };
 use varve_target::Linear;
 use varve_target::pdata::PolicyKind;
@@ -115,8 +115,10 @@ pub(crate) struct Host {
     pub(crate) origin_disk: SimDisk,
     pub(crate) store_disk: SimDisk,
     options: StoreOptions,
-    /// Whether the disks fail now and then while clients are at work.
-    faulty: bool,
+    /// What goes wrong with the disks now and then, while clients are at work.
+    faults: Option<FaultPlan>,
+    /// Whether it goes wrong while the store is opened, too.
+    fails_at_boot: bool,
     /// Whether rollbacks are to be frequent; then they are counted here.
     rollbacks: Option<&'static Rollbacks>,
     /// Whether requests hang; then they are counted here.
@@ -165,11 +167,20 @@ impl Host {
             volumes: 1,
             store_size,
         };
+        // Most disks have blocks that are larger than those of the clients.
+        let block_size = if random.chance(3, 4) { 4096 } else { 512 };
+        let disk = |size| SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(size) });
+        let faulty = match kind {
+            Kind::Faulty => true,
+            Kind::Stalls(_) => random.chance(1, 3),
+            _ => false,
+        };
         let host = Host {
-            origin_disk: SimDisk::new(ORIGIN_SIZE_MAX),
-            store_disk: SimDisk::new(STORE_SIZE_MAX),
+            origin_disk: disk(ORIGIN_SIZE_MAX),
+            store_disk: disk(STORE_SIZE_MAX),
             options,
-            faulty: matches!(kind, Kind::Faulty),
+            faults: faulty.then(|| random_faults(&mut random)),
+            fails_at_boot: random.chance(1, 3),
             rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
             held: RefCell::default(),
@@ -177,17 +188,6 @@ impl Host {
             model: RefCell::new(model),
             world,
         };
-        let plan = FaultPlan {
-            latent: 2000,
-            write_error: 4000,
-            flush_error: 4000,
-            stall: 2000,
-            ..FaultPlan::default()
-        };
-        for disk in [&host.origin_disk, &host.store_disk] {
-            disk.set_faults(plan, FaultBudget::unlimited());
-            disk.enable_faults(false);
-        }
         let chunk_size = *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB]);
         let format =
             FormatOptions { chunk_size, ..FormatOptions::new(Uuid::from_u128(u128::from(seed) + 1)) };
@@ -208,7 +208,10 @@ impl Host {
     }
 
     fn origin_device(&self) -> Device {
-        let size = self.model.borrow().origin.borrow().size();
+        self.origin_of(self.model.borrow().origin.borrow().size())
+    }
+
+    fn origin_of(&self, size: u64) -> Device {
         let held = self.held.borrow().as_ref().map(|held| held.origin.1.clone());
         let disk = held.unwrap_or_else(|| self.origin_disk.device(&self.world));
         Device::new(Linear::new(vec![(size, disk, 0)]))
@@ -216,10 +219,16 @@ impl Host {
 
     /// Repairs the disks, and lets them fail from now on, or not.
     pub(crate) fn let_fail(&self, enabled: bool) {
+        let plan = self.faults.filter(|_| enabled).unwrap_or_default();
         for disk in [&self.origin_disk, &self.store_disk] {
             disk.repair();
-            disk.enable_faults(enabled && self.faulty);
+            disk.reappear();
+            disk.set_faults(plan, FaultBudget::unlimited());
         }
+    }
+
+    pub(crate) fn is_faulty(&self) -> bool {
+        self.faults.is_some()
     }
 
     /// The crash has come: what was not durable may be gone.
@@ -233,6 +242,10 @@ impl Host {
         // What was written to a snapshot and not flushed is lost with the process too: the map was not told yet.
         let known = model.snapshots.values().map(|known| &known.oracle);
         known.chain(doubtful).for_each(|oracle| oracle.borrow_mut().crashed());
+        let has_lost = self.origin_disk.take_lost_flush();
+        if has_lost {
+            model.origin.borrow_mut().flush_failed();
+        }
         match kind {
             CrashKind::Power => model.origin.borrow_mut().crashed(),
             CrashKind::Process => model.origin.borrow_mut().killed(),
@@ -240,6 +253,9 @@ impl Host {
         drop(model);
         for doubt in &mut self.model.borrow_mut().doubts {
             let Doubt::RolledBack { done, undone } = doubt else { continue };
+            if has_lost {
+                [&mut *done, &mut *undone].into_iter().for_each(|past| past.flush_failed());
+            }
             match kind {
                 CrashKind::Power => [done, undone].into_iter().for_each(|past| past.crashed()),
                 CrashKind::Process => [done, undone].into_iter().for_each(|past| past.killed()),
@@ -261,29 +277,77 @@ impl Host {
         }
     }
 
-    /// Opens the store and settles what the last crash left in doubt.
-    pub(crate) async fn boot(&self) -> Boot<'_> {
-        self.let_fail(false);
+    /// Opens the store and settles what the last crash left in doubt. Nothing if a disk has failed meanwhile, which it may
+    /// if so wished.
+    pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
+        let may_fail = may_fail && self.fails_at_boot && self.is_faulty();
+        self.let_fail(may_fail);
         self.attach_holders();
         let (origin, store) = (self.origin_device(), self.store_device());
         let opened =
             SnapshotStore::open(origin, store, self.world.arena(), self.world.clock(), self.options).await;
+        if may_fail && opened.is_err() {
+            count(&BOOTS_FAILED);
+            return None;
+        }
         let store = opened.expect("a store can always be opened");
-        let boot = Boot { host: self, store, ended: Cell::new(false), written: WrittenNames::default() };
+        let boot = Boot {
+            host: self,
+            top: Switch::new(widen(store.origin(), self.world.arena())),
+            views: RefCell::default(),
+            store,
+            ended: Cell::new(false),
+            has_shrunk: Cell::new(false),
+            written: WrittenNames::default(),
+        };
         if let Some(rollbacks) = self.rollbacks.filter(|_| boot.store.rollback_status().is_some()) {
             count(&rollbacks.resumed);
         }
         boot.settle_doubts().await;
-        boot
+        Some(boot)
+    }
+}
+
+/// Over all histories: boots that ended because a disk failed meanwhile; how often the origin was shrunk, and grew.
+pub(crate) static BOOTS_FAILED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static SHRUNK: AtomicU64 = AtomicU64::new(0);
+pub(crate) static GROWN: AtomicU64 = AtomicU64::new(0);
+
+/// What goes wrong in one history: a bit of everything, or much of one thing.
+fn random_faults(random: &mut Random) -> FaultPlan {
+    let loud = FaultPlan {
+        latent: 2000,
+        write_error: 4000,
+        flush_error: 4000,
+        stall: 2000,
+        spares_content: true,
+        ..FaultPlan::default()
+    };
+    match random.below(7) {
+        0 | 1 => loud,
+        2 => FaultPlan { no_space: 8000, ..loud },
+        3 => FaultPlan { flush_loss: 8000, ..loud },
+        4 => FaultPlan { vanish: 1500, ..loud },
+        5 => FaultPlan {
+            rot: 20_000,
+            ..FaultPlan { stall: 2000, spares_content: true, ..FaultPlan::default() }
+        },
+        _ => FaultPlan { rot: 2000, no_space: 2000, flush_loss: 2000, vanish: 500, ..loud },
     }
 }
 
 /// The host, running.
 pub(crate) struct Boot<'a> {
     pub(crate) host: &'a Host,
+    /// What doors lead to, as in the daemon: a switch, below it blocks of any size, below them the origin of the store.
+    pub(crate) top: Switch,
+    /// The devices of snapshots in use, so that ragged edges of one exclude each other.
+    views: RefCell<BTreeMap<u64, Device>>,
     pub(crate) store: Rc<SnapshotStore>,
     /// Something failed half way: what is true now only the next boot can tell.
     pub(crate) ended: Cell<bool>,
+    /// Whether requests may find that what they are for is gone.
+    has_shrunk: Cell<bool>,
     /// The snapshots that somebody writes to beside the rounds.
     pub(crate) written: WrittenNames,
 }
@@ -334,14 +398,16 @@ impl Boot<'_> {
 
     pub(crate) fn origin_client(&self) -> Client {
         let oracle = Rc::clone(&self.host.model.borrow().origin);
-        Client::new(self.store.origin(), self.host.world.arena(), oracle)
+        Client::new(self.top.device(), self.host.world.arena(), oracle)
     }
 
     pub(crate) fn client(&self, name: &str) -> Client {
         let model = self.host.model.borrow();
         let known = &model.snapshots[name];
-        let device = self.store.snapshot(known.id).expect("known snapshots exist");
-        Client::new(device, self.host.world.arena(), Rc::clone(&known.oracle))
+        let arena = self.host.world.arena();
+        let view = || widen(self.store.snapshot(known.id).expect("known snapshots exist"), arena.clone());
+        let device = self.views.borrow_mut().entry(known.id).or_insert_with(view).clone();
+        Client::new(device, arena, Rc::clone(&known.oracle))
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
@@ -413,9 +479,6 @@ impl Boot<'_> {
         if random.chance(2, 3) {
             while self.reclaim(random.between(1, 40)).await {}
         }
-        if random.chance(1, 12) {
-            self.grow_origin(random);
-        }
     }
 
     /// A dose of what removals have left to do; whether there is more.
@@ -424,7 +487,7 @@ impl Boot<'_> {
             Ok(more) => more,
             Err(StoreError::NoSpace) => false,
             Err(error) => {
-                assert!(self.host.faulty, "no faults: {error}");
+                assert!(self.host.is_faulty(), "no faults: {error}");
                 false
             }
         }
@@ -440,15 +503,23 @@ impl Boot<'_> {
     fn tolerate(&self, result: Option<Result<(), IoError>>) {
         match result {
             None | Some(Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly)) => {}
-            Some(Err(IoError::Medium)) if self.host.faulty => {}
+            Some(Err(IoError::Gone)) if self.has_shrunk.get() => {}
+            Some(Err(IoError::Medium | IoError::Corrupt | IoError::Gone)) if self.host.is_faulty() => {}
             Some(Err(error)) => panic!("no faults: {error}"),
         }
     }
 
     /// Whether `outcome` is an error that may come; then what was done stays in doubt until the next boot.
     fn is_fault<T>(&self, outcome: &Result<T, StoreError>) -> bool {
-        let fault = self.host.faulty
-            && matches!(outcome, Err(StoreError::Io(_) | StoreError::Busy | StoreError::HalfRolledBack));
+        let fault = self.host.is_faulty()
+            && matches!(
+                outcome,
+                Err(StoreError::Io(_)
+                    | StoreError::Busy
+                    | StoreError::HalfRolledBack
+                    | StoreError::Corrupt(_)
+                    | StoreError::Format(_))
+            );
         self.ended.set(self.ended.get() || fault);
         fault
     }
@@ -487,7 +558,9 @@ impl Boot<'_> {
         if self.host.rollbacks.is_some() && !free.is_empty() && random.chance(1, 2) {
             return self.begin_rollback(random.pick::<String>(&free)).await;
         }
-        match random.below(11) {
+        match random.below(12) {
+            10 if random.chance(1, 2) => self.empty_origin(random).await,
+            10 => self.resize_origin(random).await,
             0..=3 if self.names().len() < 6 => self.create(random).await,
             4..=5 if !free.is_empty() => self.remove(random.pick::<String>(&free), random.fork()).await,
             6 if !free.is_empty() => self.set_flags(random.pick::<String>(&free), random.fork()).await,
@@ -591,6 +664,17 @@ impl Boot<'_> {
         (known.read_only, known.held) = (read_only, held);
     }
 
+    /// Makes zeros of all of the origin, or discards it.
+    async fn empty_origin(&self, random: &mut Random) {
+        let client = self.origin_client();
+        let whole = Extent::new(0, self.top.device().shape().size);
+        let emptied = match random.below(2) {
+            0 => client.zero(whole, ZeroOptions::default()).await,
+            _ => client.discard(whole).await,
+        };
+        self.tolerate(Some(emptied));
+    }
+
     fn grow_store(&self, random: &mut Random) {
         let size = {
             let mut model = self.host.model.borrow_mut();
@@ -601,14 +685,41 @@ impl Boot<'_> {
         self.store.grown(self.host.store_device()).expect("it grows");
     }
 
-    fn grow_origin(&self, random: &mut Random) {
-        {
-            let model = self.host.model.borrow();
-            let mut oracle = model.origin.borrow_mut();
-            let size = (oracle.size() + random.between(0, 3) * 4 * KIB).min(ORIGIN_SIZE_MAX);
-            oracle.grow(size);
+    /// Gives the origin another size in the midst of everything: larger, with zeros behind its end, or smaller.
+    async fn resize_origin(&self, random: &mut Random) {
+        let old = self.host.model.borrow().origin.borrow().size();
+        // Clients that hang may still be at what is to be cut off in a later round.
+        let shrinks =
+            self.host.stalls.is_none() && self.store.rollback_status().is_none() && random.chance(1, 2);
+        let step = random.between(1, 5) * 4 * KIB;
+        let size = if shrinks { old.saturating_sub(step).max(16 * KIB) } else { old + step };
+        let size = size.min(ORIGIN_SIZE_MAX);
+        if size > old && !self.clear(Extent::between(old, size)).await {
+            return;
         }
-        self.store.origin_resized(self.host.origin_device()).expect("it grows");
+        let suspended = self.top.suspend().await;
+        match self.store.origin_resized(self.host.origin_of(size)) {
+            Ok(()) => {}
+            // It would be smaller than its newest snapshot.
+            Err(StoreError::Misfit(_)) if size < old => return,
+            Err(error) => panic!("it has another size: {error}"),
+        }
+        self.has_shrunk.set(self.has_shrunk.get() || size < old);
+        suspended.replace(widen(self.store.origin(), self.host.world.arena()));
+        let model = self.host.model.borrow();
+        let mut oracle = model.origin.borrow_mut();
+        if size < old {
+            oracle.cut(size)
+        } else {
+            oracle.grow(size)
+        }
+        count(if size < old { &SHRUNK } else { &GROWN });
+    }
+
+    /// Makes zeros of what the origin is to get; whether that was done. It may have belonged to it before.
+    async fn clear(&self, extent: Extent) -> bool {
+        let options = ZeroOptions { durability: Durability::Durable, ..ZeroOptions::default() };
+        self.host.origin_disk.device(&self.host.world).zero(extent, options).await.is_ok()
     }
 
     /// Begins to roll the origin back, while clients use it.
@@ -629,7 +740,10 @@ impl Boot<'_> {
             origin.rollback_started(&model.snapshots[name].oracle.borrow())
         };
         self.host.model.borrow_mut().doubts.push(Doubt::Rollback(token));
+        // What is read to be merged with less than a block is written before the origin shows something else.
+        let suspended = self.top.suspend().await;
         let begun = self.store.begin_rollback(id).await;
+        drop(suspended);
         if self.is_fault(&begun) {
             return;
         }
@@ -695,9 +809,9 @@ impl Boot<'_> {
     /// Writes something everywhere, to see how the store fares.
     pub(crate) async fn fill(&self, random: &mut Random) {
         let client = self.origin_client();
-        let extent = self.store.origin().shape().extent();
+        let extent = self.top.device().shape().extent();
         for (_, piece) in extent.pieces(16 * KIB) {
-            self.tolerate(Some(client.write(piece, varve_block::Durability::Volatile).await));
+            self.tolerate(Some(client.write(piece, Durability::Volatile).await));
             if random.chance(1, 4) {
                 let first = Extent::new(piece.offset, 4 * KIB);
                 self.tolerate(Some(client.read(first).await));

@@ -26,7 +26,7 @@ fn live(host: &Host, history: Kind) {
         host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
         let mut choices = random.fork();
         let ran = host.world().run_until_crash(async {
-            let boot = host.boot().await;
+            let Some(boot) = host.boot(true).await else { return };
             host.let_fail(true);
             boot.crowd(&mut choices).await;
             for _ in 0..choices.between(1, 7) {
@@ -47,7 +47,7 @@ fn live(host: &Host, history: Kind) {
             host.crashed(CrashKind::Process);
         }
         host.world().run(async {
-            let boot = host.boot().await;
+            let boot = host.boot(false).await.expect("no faults");
             boot.verify().await;
             boot.check().await;
         });

@@ -68,6 +68,7 @@ fn mix(reads: bool) -> Mix {
         flushes: 0,
         length_max: 64 * KIB,
         depth: 1,
+        overlaps: 0,
     }
 }
 
@@ -80,7 +81,7 @@ impl Boot<'_> {
         if origin.held() + store.held() > 0 {
             return;
         }
-        let names = self.names();
+        let (names, faulty) = (self.names(), self.host.is_faulty());
         for _ in 0..random.between(1, 5) {
             let reads = random.chance(2, 3);
             let which = if reads { Holds::Reads } else { Holds::VolatileWrites };
@@ -101,15 +102,16 @@ impl Boot<'_> {
                     store: store.clone(),
                     engine: Rc::clone(&self.store),
                     clock: self.host.world.clock(),
+                    faulty,
                 };
                 let pulled = pull_away(client, keeper, random.fork(), guard);
                 self.host.world.spawner().spawn(pulled);
                 continue;
             }
-            self.host.world.spawner().spawn(long_request(client, mix(reads), random.fork(), guard));
+            self.host.world.spawner().spawn(long_request(client, mix(reads), random.fork(), guard, faulty));
         }
         let (engine, clock) = (Rc::clone(&self.store), self.host.world.clock());
-        let keeper = Keeper { stalls, origin, store, engine, clock };
+        let keeper = Keeper { stalls, origin, store, engine, clock, faulty };
         let checkpoints = random.between(2, 8);
         self.host.world.spawner().spawn(async move { keeper.release_after(checkpoints).await });
     }
@@ -122,6 +124,7 @@ struct Keeper {
     store: Holder,
     engine: Rc<SnapshotStore>,
     clock: varve_block::Clock,
+    faulty: bool,
 }
 
 impl Keeper {
@@ -139,21 +142,23 @@ impl Keeper {
 }
 
 /// Requests of one client, one after the other: the first may be the one that hangs.
-async fn long_request(client: Client, mix: Mix, mut random: Random, _guard: Option<Writing>) {
+async fn long_request(client: Client, mix: Mix, mut random: Random, _guard: Option<Writing>, faulty: bool) {
     for _ in 0..random.between(1, 4) {
-        tolerate(client.step(&mix, &mut random).await);
+        tolerate(client.step(&mix, &mut random).await, faulty);
     }
 }
 
-fn tolerate(result: Result<(), IoError>) {
+fn tolerate(result: Result<(), IoError>, faulty: bool) {
     match result {
         Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly | IoError::Gone) => {}
+        Err(IoError::Medium | IoError::Corrupt) if faulty => {}
         Err(error) => panic!("no faults: {error}"),
     }
 }
 
 /// Reads what was just written to a snapshot, hangs, and meanwhile makes zeros of it, so that its space becomes free.
 async fn pull_away(client: Client, keeper: Keeper, mut random: Random, _guard: Option<Writing>) {
+    let tolerate = |result| tolerate(result, keeper.faulty);
     let extent = Extent::new(random.below(12) * 4 * KIB, random.between(1, 5) * 4 * KIB);
     tolerate(client.write(extent, Durability::Volatile).await);
     tolerate(client.flush().await);

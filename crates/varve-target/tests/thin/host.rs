@@ -5,9 +5,12 @@ use futures_util::stream::FuturesUnordered;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::{Device, Durability, Extent, IoError, KIB};
-use varve_sim::{Client, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World};
+use varve_block::{Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
+use varve_sim::{
+    Client, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World,
+};
 use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
 use varve_target::thin::{
@@ -15,8 +18,7 @@ use varve_target::thin::{
     WhenFull, check_pool,
 };
 
-const POOL_SIZE_MAX: u64 = 10 << 20;
-const VOLUMES_MAX: usize = 12;
+const POOL_SIZE_MAX: u64 = 24 << 20;
 /// What some of the volumes lie over.
 const ORIGIN: Origin = Origin { store: Uuid::from_u128(9), snapshot: 3, created: 5, bytes: 96 * KIB };
 
@@ -27,10 +29,20 @@ struct Known {
     read_only: bool,
 }
 
+fn set_size(oracle: &mut Oracle, size: u64) {
+    if size < oracle.size() { oracle.cut(size) } else { oracle.grow(size) }
+}
+
+fn count_if(happened: bool, number: &AtomicU64) {
+    number.fetch_add(u64::from(happened), Ordering::Relaxed);
+}
+
 /// What was under way when the crash came.
 enum Doubt {
     Create(String, Known),
     Remove(String),
+    /// The volume, and its new size.
+    Resize(String, u64),
     /// The volume, and what it was to become and was before.
     RollBack(String, Box<RollBack>),
 }
@@ -47,9 +59,10 @@ struct RollBack {
 impl RollBack {
     /// What the volume is when it has happened.
     fn apply(&self, oracle: &mut Oracle, source: &Oracle) {
-        oracle.restore(source);
-        oracle.cut(self.bytes.min(source.size()));
-        oracle.grow(self.bytes);
+        let mut becomes = source.fork();
+        becomes.cut(self.bytes.min(source.size()));
+        becomes.grow(self.bytes);
+        oracle.restore(&becomes);
     }
 }
 
@@ -64,24 +77,58 @@ struct Model {
     pool_size: u64,
 }
 
+/// What a history is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A bit of everything.
+    Plain,
+    /// Disks that fail now and then.
+    Faulty,
+    /// Volumes whose maps have several leaves, changed here and there, with much to log at a time.
+    Wide,
+    /// A pool that is nearly full from the start.
+    Full,
+}
+
+/// Over all histories: boots that ended because a disk failed meanwhile; volumes that were shrunk, grown, rolled back and
+/// emptied while clients used them.
+pub(crate) static BOOTS_FAILED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static CHANGED_IN_USE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
+/// Writes of records of the log, those of several blocks, and the times that the ring began anew.
+pub(crate) static RECORDS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
+/// Boots that found a volume with more mapped than a leaf has entries.
+pub(crate) static LEAVES: AtomicU64 = AtomicU64::new(0);
+
+fn count(number: &AtomicU64) {
+    number.fetch_add(1, Ordering::Relaxed);
+}
+
 pub(crate) struct Host {
     world: World,
     disk: SimDisk,
     below: SimDisk,
     options: PoolOptions,
     discards: Discards,
-    /// Whether the disk fails now and then while clients are at work.
-    faulty: bool,
+    /// What a history is about.
+    pub(crate) kind: Kind,
+    /// What goes wrong with the disk now and then, while clients are at work.
+    faults: Option<FaultPlan>,
+    /// Whether it goes wrong while the pool is opened, too.
+    fails_at_boot: bool,
     stall: u32,
     model: RefCell<Model>,
 }
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, faulty: bool, sabotage: Option<Sabotage>) -> Host {
+    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
-        let pool_size = *random.pick(&[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB]);
+        let pool_size = *random.pick(match kind {
+            Kind::Plain | Kind::Faulty => &[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB],
+            Kind::Wide => &[8000 * KIB, 16_000 * KIB, 16_000 * KIB, 20_000 * KIB],
+            Kind::Full => &[1100 * KIB, 1200 * KIB, 1300 * KIB, 1400 * KIB],
+        });
         let options = PoolOptions {
             cache_bytes: *random.pick(&[0, 1 << 20]),
             commit_interval: Duration::from_millis(*random.pick(&[1, 5, 1000])),
@@ -104,10 +151,27 @@ impl Host {
             *random.pick(&[Discards::Keep, Discards::PassDown, Discards::PassDown, Discards::Ignore]);
         // Now and then a request takes so long that whole checkpoints pass by it.
         let stall = *random.pick(&[0, 10_000, 50_000]);
-        let disk = SimDisk::new(POOL_SIZE_MAX);
-        let host = Host { disk, below, options, discards, faulty, stall, model: RefCell::new(model), world };
+        // Most disks have blocks that are larger than those of the clients.
+        let block_size = if random.chance(3, 4) { 4096 } else { 512 };
+        let disk = SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(POOL_SIZE_MAX) });
+        let host = Host {
+            disk,
+            below,
+            options,
+            discards,
+            kind,
+            faults: (kind == Kind::Faulty).then(|| random_faults(&mut random)),
+            fails_at_boot: random.chance(1, 3),
+            stall,
+            model: RefCell::new(model),
+            world,
+        };
         let format = PoolFormat {
-            block_size: *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB, 64 * KIB]),
+            block_size: *random.pick(if kind == Kind::Wide {
+                &[4 * KIB, 4 * KIB, 16 * KIB, 64 * KIB]
+            } else {
+                &[4 * KIB, 16 * KIB, 64 * KIB, 64 * KIB]
+            }),
             log_bytes: Some(*random.pick(&[32 * KIB, 64 * KIB, 128 * KIB])),
             ..PoolFormat::new(Uuid::from_u128((u128::from(seed) + 1) << 64))
         };
@@ -128,16 +192,14 @@ impl Host {
 
     /// Repairs the disk, and lets it fail from now on, or not.
     pub(crate) fn let_fail(&self, enabled: bool) {
-        let rate = if enabled && self.faulty { 4000 } else { 0 };
-        let plan = FaultPlan {
-            stall: self.stall,
-            latent: rate / 2,
-            write_error: rate,
-            flush_error: rate,
-            ..FaultPlan::default()
-        };
+        let plan = self.faults.filter(|_| enabled).unwrap_or_default();
         self.disk.repair();
-        self.disk.set_faults(plan, FaultBudget::unlimited());
+        self.disk.reappear();
+        self.disk.set_faults(FaultPlan { stall: self.stall, ..plan }, FaultBudget::unlimited());
+    }
+
+    fn is_faulty(&self) -> bool {
+        self.faults.is_some()
     }
 
     /// The crash has come. What was not committed may be gone, with the process too: only the pool knew of it.
@@ -150,7 +212,7 @@ impl Host {
             match doubt {
                 Doubt::Create(_, known) => known.oracle.borrow_mut().crashed(),
                 Doubt::RollBack(_, rollback) => rollback.before.crashed(),
-                Doubt::Remove(_) => {}
+                Doubt::Remove(_) | Doubt::Resize(..) => {}
             }
         }
     }
@@ -167,16 +229,51 @@ impl Host {
         assert!(report.is_sound(), "{report:#?}");
     }
 
-    /// Opens the pool and settles what the last crash left in doubt.
-    pub(crate) async fn boot(&self) -> Boot<'_> {
-        self.let_fail(false);
+    /// Opens the pool and settles what the last crash left in doubt. Nothing if the disk has failed meanwhile, which it may
+    /// if so wished.
+    pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
+        let may_fail = may_fail && self.fails_at_boot && self.is_faulty();
+        self.let_fail(may_fail);
         let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
-        let pool = Pool::open(device, arena, clock, self.options).await.expect("a pool can always be opened");
+        let opened = Pool::open(device, arena, clock, self.options).await;
+        if may_fail && opened.is_err() {
+            count(&BOOTS_FAILED);
+            return None;
+        }
+        self.let_fail(false);
+        let pool = opened.expect("a pool can always be opened");
         self.attach_origin(&pool);
         pool.set_discards(self.discards);
-        let boot = Boot { host: self, pool, full: Cell::new(false), ended: Cell::new(false) };
+        let boot = Boot {
+            host: self,
+            pool,
+            tops: RefCell::default(),
+            pairs: RefCell::default(),
+            full: Cell::new(false),
+            has_shrunk: Cell::new(false),
+            ended: Cell::new(false),
+        };
         boot.settle_doubts().await;
-        boot
+        Some(boot)
+    }
+}
+
+/// What goes wrong in one history: a bit of everything, or much of one thing.
+fn random_faults(random: &mut Random) -> FaultPlan {
+    let loud = FaultPlan {
+        latent: 2000,
+        write_error: 4000,
+        flush_error: 4000,
+        spares_content: true,
+        ..FaultPlan::default()
+    };
+    match random.below(7) {
+        0 | 1 => loud,
+        2 => FaultPlan { no_space: 8000, ..loud },
+        3 => FaultPlan { flush_loss: 8000, ..loud },
+        4 => FaultPlan { vanish: 1500, ..loud },
+        5 => FaultPlan { rot: 20_000, spares_content: true, ..FaultPlan::default() },
+        _ => FaultPlan { rot: 2000, no_space: 2000, flush_loss: 2000, vanish: 500, ..loud },
     }
 }
 
@@ -203,6 +300,12 @@ fn write_origin(world: &World, nothing: &Oracle, random: &mut Random) -> (SimDis
 pub(crate) struct Boot<'a> {
     host: &'a Host,
     pool: Rc<Pool>,
+    /// What doors lead to, as in the daemon: for each volume a switch, below it blocks of any size.
+    tops: RefCell<BTreeMap<u64, Switch>>,
+    /// Volumes and clones that were made of them in this boot.
+    pairs: RefCell<Vec<[String; 2]>>,
+    /// Whether requests may find that what they are for is gone.
+    has_shrunk: Cell<bool>,
     /// Whether a request was told that there is no space.
     full: Cell<bool>,
     /// Something failed half way: what is true now only the next boot can tell.
@@ -231,20 +334,38 @@ impl Boot<'_> {
                         self.host.model.borrow_mut().volumes.remove(&name);
                     }
                 }
+                Doubt::Resize(name, size) => self.settle_resize(&name, size),
                 Doubt::RollBack(name, rollback) => self.settle_rollback(&name, &rollback).await,
             }
         }
         let model = self.host.model.borrow();
         for volume in self.pool.list() {
-            // A volume that was about to grow has grown, or not.
             let Some(known) = model.volumes.get(&volume.name) else { continue };
-            let mut oracle = known.oracle.borrow_mut();
-            let size = oracle.size().max(volume.bytes);
-            oracle.grow(size);
+            assert_eq!(
+                known.oracle.borrow().size(),
+                volume.bytes,
+                "{} has the size that it was given",
+                volume.name
+            );
+            // A leaf has 126 entries, each of a block at most.
+            if volume.mapped_bytes > 126 * self.pool.block_size() {
+                count(&LEAVES);
+            }
         }
         let known: BTreeMap<String, u64> =
             model.volumes.iter().map(|(name, known)| (name.clone(), known.id)).collect();
         assert_eq!(listed, known, "every acknowledged volume exists, and no other");
+    }
+
+    /// It has the new size, or the old one.
+    fn settle_resize(&self, name: &str, size: u64) {
+        let model = self.host.model.borrow();
+        let Some(known) = model.volumes.get(name) else { return };
+        let found = self.pool.list().into_iter().find(|volume| volume.id == known.id).expect("it is there");
+        let mut oracle = known.oracle.borrow_mut();
+        if found.bytes == size {
+            set_size(&mut oracle, size);
+        }
     }
 
     /// The mark tells whether it has happened, and then it has as a whole.
@@ -263,7 +384,16 @@ impl Boot<'_> {
     }
 
     fn volume(&self, name: &str) -> Device {
-        self.pool.volume(self.id(name)).expect("known volumes exist")
+        self.top(name).device()
+    }
+
+    fn top(&self, name: &str) -> Switch {
+        let id = self.id(name);
+        self.tops.borrow_mut().entry(id).or_insert_with(|| Switch::new(self.unaligned(id))).clone()
+    }
+
+    fn unaligned(&self, id: u64) -> Device {
+        widen(self.pool.volume(id).expect("known volumes exist"), self.host.world.arena())
     }
 
     fn id(&self, name: &str) -> u64 {
@@ -302,17 +432,48 @@ impl Boot<'_> {
     pub(crate) async fn round(&self, random: &mut Random) {
         let names = self.names();
         let count = if names.is_empty() { 0 } else { random.below(4) };
-        let busy: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
-        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork()];
-        let [first, second, third, fourth] = &mut choices;
+        let mut busy: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
+        let pair = self.pick_pair(random);
+        busy.extend(pair.iter().flatten().cloned());
+        let mut choices = [random.fork(), random.fork(), random.fork(), random.fork(), random.fork()];
+        let [first, second, third, fourth, fifth] = &mut choices;
         futures_util::join!(
             self.exercise_one(busy.first(), first),
             self.exercise_one(busy.get(1), second),
             self.exercise_one(busy.get(2), third),
+            self.part(pair, fifth),
             self.manage(fourth, &busy),
         );
-        if !self.host.faulty && random.chance(1, 6) {
+        if !self.host.is_faulty() && random.chance(1, 6) {
             self.check().await;
+        }
+    }
+
+    /// A volume and a clone of it, if there are any.
+    fn pick_pair(&self, random: &mut Random) -> Option<[String; 2]> {
+        let model = self.host.model.borrow();
+        let is_there = |name: &String| model.volumes.get(name).is_some_and(|known| !known.read_only);
+        let pairs = self.pairs.borrow();
+        let pairs: Vec<_> = pairs.iter().filter(|pair| pair.iter().all(is_there)).collect();
+        (!pairs.is_empty() && random.chance(2, 3)).then(|| (*random.pick(&pairs)).clone())
+    }
+
+    /// What a volume and its clone have in common is changed in one and then in the other, within one transaction.
+    async fn part(&self, pair: Option<[String; 2]>, random: &mut Random) {
+        let Some(pair) = pair else { return };
+        let clients = pair.map(|name| self.client(&name));
+        let size = clients.iter().map(Client::size).min().expect("two");
+        for _ in 0..random.between(1, 8) {
+            let offset = random.below(size / (4 * KIB)) * 4 * KIB;
+            let extent = Extent::new(offset, (random.between(1, 5) * 4 * KIB).min(size - offset));
+            let first = random.index(2);
+            let changed = match random.below(4) {
+                0 => clients[first].zero(extent, ZeroOptions::default()).await,
+                1 => clients[first].discard(extent).await,
+                _ => clients[first].write(extent, Durability::Volatile).await,
+            };
+            self.tolerate(Some(changed));
+            self.tolerate(Some(clients[1 - first].write(extent, Durability::Volatile).await));
         }
     }
 
@@ -327,20 +488,28 @@ impl Boot<'_> {
         match result {
             None | Some(Ok(()) | Err(IoError::ReadOnly)) => {}
             Some(Err(IoError::NoSpace)) => self.full.set(true),
-            Some(Err(IoError::Medium)) if self.host.faulty => {}
+            Some(Err(IoError::Gone)) if self.has_shrunk.get() => {}
+            Some(Err(IoError::Medium | IoError::Corrupt | IoError::Gone)) if self.host.is_faulty() => {}
             Some(Err(error)) => panic!("no faults: {error}"),
         }
     }
 
     /// Whether `outcome` is an error that may come; then what was done stays in doubt until the next boot.
     fn is_fault<T>(&self, outcome: &Result<T, PoolError>) -> bool {
-        let fault = self.host.faulty && matches!(outcome, Err(PoolError::Io(_)));
+        let fault = self.host.is_faulty()
+            && matches!(
+                outcome,
+                Err(PoolError::Io(_) | PoolError::NoSpace | PoolError::Corrupt(_) | PoolError::Format(_))
+            );
         self.ended.set(self.ended.get() || fault);
         fault
     }
 
     /// Random requests, several at a time.
     async fn exercise(&self, client: Client, random: &mut Random) {
+        if self.host.kind == Kind::Wide && random.chance(1, 2) {
+            return self.scatter(client, random).await;
+        }
         let mix = Mix {
             depth: usize::try_from(random.between(1, 7)).expect("small"),
             length_max: *random.pick(&[4 * KIB, 16 * KIB, 100 * KIB]),
@@ -362,18 +531,50 @@ impl Boot<'_> {
         }
     }
 
+    /// Many small changes all over the volume, so that its map has many entries and a commit has many to log.
+    async fn scatter(&self, client: Client, random: &mut Random) {
+        let mix = Mix {
+            reads: 1,
+            writes: 30,
+            durable_writes: 0,
+            zeros: random.below(3),
+            discards: random.below(3),
+            flushes: 0,
+            length_max: *random.pick(&[KIB, 4 * KIB, 8 * KIB]),
+            depth: 12,
+            overlaps: 5,
+        };
+        let mut under_way = FuturesUnordered::new();
+        for _ in 0..random.between(60, 400) {
+            let mut choices = random.fork();
+            let client = client.clone();
+            under_way.push(async move { client.step(&mix, &mut choices).await });
+            if under_way.len() == mix.depth {
+                self.tolerate(under_way.next().await);
+            }
+        }
+        while let Some(result) = under_way.next().await {
+            self.tolerate(Some(result));
+        }
+        if random.chance(2, 3) {
+            self.tolerate(Some(client.flush().await));
+        }
+    }
+
     async fn manage(&self, random: &mut Random, busy: &[String]) {
         let pause = Duration::from_micros(random.below(1500));
         self.host.world.clock().sleep(pause).await;
         let idle: Vec<String> = self.names().into_iter().filter(|name| !busy.contains(name)).collect();
-        let room = self.names().len() < VOLUMES_MAX;
-        match random.below(22) {
+        let room = self.names().len() < if self.host.kind == Kind::Wide { 6 } else { 12 };
+        // What is changed as a whole may be in use meanwhile; but not where a fault can leave open whether it was changed.
+        let all = if self.host.is_faulty() { idle.clone() } else { self.names() };
+        match random.below(23) {
             0..=1 if room => self.create(random).await,
             2..=6 if room && !self.names().is_empty() => self.snapshot(random).await,
             7..=8 if !idle.is_empty() => self.remove(random.pick::<String>(&idle)).await,
-            9 if idle.len() > 1 => self.roll_back(&idle, random).await,
-            10 if !idle.is_empty() => self.empty(random.pick::<String>(&idle)).await,
-            11 if !idle.is_empty() => self.grow_volume(random.pick::<String>(&idle), random.fork()).await,
+            9 | 22 if all.len() > 1 => self.roll_back(&all, busy, random).await,
+            10 if !all.is_empty() => self.empty(random.pick::<String>(&all), busy).await,
+            11 if !all.is_empty() => self.resize(random.pick::<String>(&all), busy, random.fork()).await,
             12 => self.grow_pool(random),
             13 => {
                 let written = self.pool.checkpoint().await;
@@ -443,7 +644,8 @@ impl Boot<'_> {
 
     async fn create(&self, random: &mut Random) {
         let (name, number) = self.new_name();
-        let mut bytes = random.between(1, 130) * 4 * KIB;
+        let largest = if self.host.kind == Kind::Wide { 1000 } else { 130 };
+        let mut bytes = random.between(1, largest) * 4 * KIB;
         let mut oracle = self.host.model.borrow().nothing.snapshot(number);
         let mut origin = None;
         if random.chance(1, 3) {
@@ -534,6 +736,7 @@ impl Boot<'_> {
         for name in made {
             let doubt = self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name));
             let Some(Doubt::Create(_, known)) = doubt else { panic!("it was in doubt") };
+            self.pairs.borrow_mut().push([source.clone(), name.clone()]);
             self.enter(&name, known);
         }
     }
@@ -546,15 +749,18 @@ impl Boot<'_> {
         }
         removed.expect("a removal works in a full pool too");
         assert!(self.resolve(|doubt| matches!(doubt, Doubt::Remove(other) if other == name)).is_some());
+        self.tops.borrow_mut().remove(&self.id(name));
         self.host.model.borrow_mut().volumes.remove(name);
     }
 
-    async fn roll_back(&self, idle: &[String], random: &mut Random) {
-        let (name, source) = (random.pick(idle).clone(), random.pick(idle).clone());
+    async fn roll_back(&self, names: &[String], busy: &[String], random: &mut Random) {
+        let (name, source) = (random.pick(names).clone(), random.pick(names).clone());
         if name == source || self.host.model.borrow().volumes[&name].read_only {
             return;
         }
         let (id, other) = (self.id(&name), self.id(&source));
+        // Of the source, so that it is known what the volume becomes.
+        let (suspended, _still) = (self.top(&name).suspend().await, self.top(&source).suspend().await);
         let size = |name: &str| self.host.model.borrow().volumes[name].oracle.borrow().size();
         let bytes = if random.chance(1, 2) { size(&name) } else { size(&source) };
         {
@@ -573,18 +779,29 @@ impl Boot<'_> {
         let Some(Doubt::RollBack(_, rollback)) = doubt else { panic!("it was in doubt") };
         let model = self.host.model.borrow();
         let mut target = model.volumes[&name].oracle.borrow_mut();
+        let size_before = target.size();
         rollback.apply(&mut target, &model.volumes[&source].oracle.borrow());
+        self.replaced(&name, &suspended, target.size() < size_before);
+        count_if(busy.contains(&name), &CHANGED_IN_USE[2]);
         for mut oracle in [target, model.volumes[&source].oracle.borrow_mut()] {
             let flush = oracle.flush_started();
             oracle.flush_finished(flush);
         }
     }
 
-    async fn empty(&self, name: &str) {
+    /// The device of a volume that has changed as a whole, perhaps its size too.
+    fn replaced(&self, name: &str, suspended: &Suspended, shrunk: bool) {
+        self.has_shrunk.set(self.has_shrunk.get() || shrunk);
+        suspended.replace(self.unaligned(self.id(name)));
+    }
+
+    async fn empty(&self, name: &str, busy: &[String]) {
         let id = self.id(name);
         if self.pool.list().iter().any(|volume| volume.id == id && volume.origin.is_some()) {
             return; // What lies over an origin is not emptied in one go.
         }
+        let _suspended = self.top(name).suspend().await;
+        count_if(busy.iter().any(|other| other == name), &CHANGED_IN_USE[3]);
         let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
         let whole = Extent::new(0, oracle.borrow().size());
         let token = oracle.borrow_mut().zero_started(whole);
@@ -596,16 +813,25 @@ impl Boot<'_> {
         oracle.borrow_mut().write_finished(token, Durability::Durable);
     }
 
-    async fn grow_volume(&self, name: &str, mut random: Random) {
+    async fn resize(&self, name: &str, busy: &[String], mut random: Random) {
+        let suspended = self.top(name).suspend().await;
         let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
-        let size = oracle.borrow().size() + random.between(1, 4) * 4 * KIB;
-        // It may have grown when a crash comes, or not: then the client asks.
+        let (old, shrinks) = (oracle.borrow().size(), random.chance(1, 2));
+        let step = random.between(1, 4 + old / (16 * KIB)) * 4 * KIB;
+        let size = if shrinks { old.saturating_sub(step).max(4 * KIB) } else { old + step };
+        // What is to be cut off becomes zeros before the size changes.
+        let cut = (size < old).then(|| oracle.borrow_mut().zero_started(Extent::between(size, old)));
+        self.host.model.borrow_mut().doubts.push(Doubt::Resize(name.to_owned(), size));
         let resized = self.pool.resize(self.id(name), size).await;
         if self.is_fault(&resized) {
-            return;
+            return cut.into_iter().for_each(|cut| oracle.borrow_mut().write_failed(cut));
         }
         resized.expect("there is always space for this");
-        oracle.borrow_mut().grow(size);
+        self.resolve(|doubt| matches!(doubt, Doubt::Resize(..)));
+        set_size(&mut oracle.borrow_mut(), size);
+        self.replaced(name, &suspended, size < old);
+        let counter = if size < old { &CHANGED_IN_USE[0] } else { &CHANGED_IN_USE[1] };
+        count_if(busy.iter().any(|other| other == name), counter);
     }
 
     fn grow_pool(&self, random: &mut Random) {
@@ -614,6 +840,22 @@ impl Boot<'_> {
             model.pool_size = (model.pool_size + random.between(1, 60) * 4 * KIB).min(POOL_SIZE_MAX);
         }
         self.pool.grown(self.host.device()).expect("it grows");
+    }
+
+    /// Makes the pool nearly full: there is a volume or two, and they are written as far as there is space.
+    pub(crate) async fn crowd(&self, random: &mut Random) {
+        while self.names().len() < 2 && !self.ended.get() {
+            self.create(random).await;
+        }
+        for name in self.names() {
+            let (client, extent) = (self.client(&name), self.volume(&name).shape().extent());
+            for (_, piece) in extent.pieces(16 * KIB) {
+                if self.pool.percent() > random.between(85, 100) {
+                    return;
+                }
+                self.tolerate(Some(client.write(piece, Durability::Volatile).await));
+            }
+        }
     }
 
     /// Writes until the pool is full, then sees that what must go on goes on.
