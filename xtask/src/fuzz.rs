@@ -19,6 +19,8 @@ const MEMORY_MIB_MAX: u32 = 1024;
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
     seconds: u32,
+    /// Targets at once; as many as the machine has processors if it is not said.
+    jobs: Option<usize>,
     /// One input to run instead of searching.
     input: Option<PathBuf>,
     /// All if empty.
@@ -39,13 +41,13 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     if let Some(input) = &options.input {
         return replay(&programs.join(&chosen[0]), input);
     }
-    let failed = run_all(&folder, &programs, &chosen, options.seconds)?;
+    let failed = run_all(&folder, &programs, &chosen, &options)?;
     if failed == 0 { Ok(()) } else { Err(format!("fuzz: {failed} of {} targets failed", chosen.len())) }
 }
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Self, String> {
-        let mut options = Self { seconds: 30, input: None, targets: Vec::new() };
+        let mut options = Self { seconds: 30, jobs: None, input: None, targets: Vec::new() };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match *word {
@@ -53,6 +55,10 @@ impl Options {
                     let value = words.next().and_then(|value| value.parse().ok());
                     options.seconds =
                         value.filter(|seconds| *seconds > 0).ok_or("--seconds needs a number")?;
+                }
+                "--jobs" => {
+                    let value = words.next().and_then(|value| value.parse().ok());
+                    options.jobs = Some(value.filter(|jobs| *jobs > 0).ok_or("--jobs needs a number")?);
                 }
                 "--input" => options.input = Some(words.next().ok_or("--input needs a file")?.into()),
                 option if option.starts_with('-') => return Err(format!("there is no option {option}")),
@@ -109,16 +115,17 @@ fn replay(program: &Path, input: &Path) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{} still fails", input.display())) }
 }
 
-/// As many targets at once as the machine has processors; the number of those that failed.
-fn run_all(folder: &Path, programs: &Path, chosen: &[String], seconds: u32) -> Result<usize, String> {
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(chosen.len());
+/// Several targets at once; the number of those that failed.
+fn run_all(folder: &Path, programs: &Path, chosen: &[String], options: &Options) -> Result<usize, String> {
+    let processors = || std::thread::available_parallelism().map_or(1, usize::from);
+    let workers = options.jobs.unwrap_or_else(processors).min(chosen.len());
     let next = AtomicUsize::new(0);
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(target) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    match run_one(folder, programs, target, seconds) {
+                    match run_one(folder, programs, target, options.seconds) {
                         Ok(line) => println!("ok    {target}: {line}"),
                         Err(line) => {
                             println!("FAIL  {target}: {line}");
@@ -196,10 +203,10 @@ mod tests {
 
     #[test]
     fn options_are_understood() {
-        let options = Options::parse(&["--seconds", "5", "label", "slot"]).expect("fine");
-        assert_eq!((options.seconds, options.targets.len()), (5, 2));
+        let options = Options::parse(&["--seconds", "5", "--jobs", "1", "label", "slot"]).expect("fine");
+        assert_eq!((options.seconds, options.jobs, options.targets.len()), (5, Some(1), 2));
         assert_eq!(Options::parse(&[]).expect("fine").seconds, 30);
-        for wrong in [&["--seconds"][..], &["--seconds", "0"], &["--fast"], &["--input", "x"], &["--input"]] {
+        for wrong in [&["--seconds"][..], &["--seconds", "0"], &["--fast"], &["--jobs"], &["--input", "x"], &["--input"]] {
             assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -4,6 +4,7 @@ mod asan;
 mod docs;
 mod fuzz;
 mod licences;
+mod mutants;
 mod render;
 mod tidy;
 
@@ -15,9 +16,12 @@ usage: cargo xtask COMMAND
 
   tidy                          checks the rules of the house on every source file
   licences                      checks licences and origins of all dependencies against deny.toml
-  fuzz [--seconds N] [TARGET…]  builds the fuzz targets and runs each for N seconds (30)
+  fuzz [--seconds N] [--jobs N] [TARGET…]
+                                builds the fuzz targets and runs each for N seconds (30), several at once
   asan [WORD…]                  runs the tests of the crates with unsafe code under the address sanitizer
   docs [--write] [PAGE…]        runs the commands in docs/ and compares what they print, or writes it
+  mutants [--sample N] [--seed N] [--jobs N] [--near] [--list] [FILE…]
+                                puts small faults into the core, one at a time, and says which no test notices
   render                        writes the documents that are rendered from code (docs/format.md)
 ";
 
@@ -30,6 +34,7 @@ fn main() -> ExitCode {
         ["asan", rest @ ..] => asan::run(&root(), rest),
         ["docs", rest @ ..] => docs::run(&root(), rest),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),
+        ["mutants", rest @ ..] => mutants::run(&root(), rest),
         ["render"] => render::run(&root()),
         _ => {
             eprint!("{USAGE}");

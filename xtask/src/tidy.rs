@@ -13,6 +13,8 @@ mod tree;
 use std::fmt;
 use std::path::Path;
 
+pub(crate) use source::is_for_tests;
+
 /// One breach of one rule.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Finding {
@@ -70,6 +72,13 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> 
     let mut counted = vec![format!("tidy: {} source files, {lines} lines", sources.len())];
     counted.extend(report);
     Ok((findings, counted))
+}
+
+/// Path and text of every Rust file that is part of the product.
+pub(crate) fn product_files(root: &Path) -> Result<Vec<(String, String)>, String> {
+    let tree = tree::Tree::read(root)?;
+    let product = tree.sources().into_iter().filter(|source| !source.test_only);
+    Ok(product.map(|source| (source.file.path.clone(), source.file.text.clone())).collect())
 }
 
 #[cfg(test)]

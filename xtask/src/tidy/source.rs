@@ -42,7 +42,7 @@ const PRINTERS: [&str; 7] = [
 ];
 
 /// Whether an item with these attributes is compiled for tests only.
-pub(super) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+pub(crate) fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let path = attribute.path();
         let named_test = path.segments.last().is_some_and(|segment| segment.ident == "test");

@@ -1,0 +1,278 @@
+//! A round: one build, the tests without a mutant, then the tests for each mutant until one of them fails.
+#![expect(clippy::disallowed_methods, reason = "how long a test runs is measured")]
+
+use super::Options;
+use super::points::Point;
+use super::rewrite::{self, SourceText};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// Packages whose tests see the mutants of a package, in the order in which they are run.
+const SEEN_BY: [(&str, &[&str]); 5] = [
+    ("varve-block", &["varve-block", "varve-os", "varve-export", "varve-target", "varve-vg"]),
+    ("varve-os", &["varve-os", "varve-export", "varve-daemon", "varve-cli"]),
+    ("varve-target", &["varve-target", "varve-vg", "varve-daemon", "varve-cli"]),
+    ("varve-vg", &["varve-vg", "varve-daemon", "varve-cli"]),
+    ("varve-export", &["varve-export", "varve-daemon", "varve-cli"]),
+];
+/// Builds until all mutants that do not compile are found.
+const BUILDS_MAX: usize = 12;
+/// A test that takes longer than this beyond [`SLOWER_MAX`] times its usual time does not end.
+const PATIENCE: Duration = Duration::from_secs(60);
+const SLOWER_MAX: u32 = 5;
+/// Address space of a test, in KiB: a mutant may ask for all there is.
+const MEMORY_KIB_MAX: u64 = 12 << 20;
+
+/// What became of a mutant.
+pub(super) struct Verdict {
+    pub(super) mutant: Point,
+    pub(super) caught: bool,
+}
+
+/// A program of tests.
+struct Tests {
+    package: String,
+    name: String,
+    program: PathBuf,
+    folder: PathBuf,
+    usual: Duration,
+}
+
+/// How a program of tests ended.
+enum End {
+    Passed,
+    /// The first line that told of a failure.
+    Failed(String),
+    /// It was stopped.
+    Endless,
+}
+
+/// Builds and runs a round; prints each mutant as it is judged.
+pub(super) fn run(
+    root: &Path,
+    sources: &[SourceText],
+    mut mutants: BTreeMap<u32, Point>,
+    options: &Options,
+) -> Result<Vec<Verdict>, String> {
+    let place = root.join("target/mutants");
+    let copy = place.join("tree");
+    let packages = packages(&mutants, options.near);
+    drop_uncompilable(root, &place, sources, &mut mutants, &packages)?;
+    println!("building the tests of {} with {} mutants", packages.join(" "), mutants.len());
+    let mut tests = build(&copy, &place.join("build"), &packages)?;
+    for test in &mut tests {
+        let begun = Instant::now();
+        // M1
+        match judge(test, None, Duration::from_secs(1800), &place.join("scratch-0")) {
+            End::Passed => test.usual = begun.elapsed(),
+            End::Failed(line) => return Err(format!("without a mutant {} fails: {line}", test.name)),
+            End::Endless => return Err(format!("without a mutant {} does not end", test.name)),
+        }
+        println!("          {} of {}: {} s", test.name, test.package, test.usual.as_secs());
+    }
+    tests.sort_by_key(|test| test.usual);
+    let waiting = Mutex::new(mutants.into_iter());
+    let verdicts = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for job in 0..options.jobs {
+            let (waiting, verdicts, tests) = (&waiting, &verdicts, &tests);
+            let scratch = place.join(format!("scratch-{job}"));
+            scope.spawn(move || {
+                loop {
+                    let Some((number, mutant)) = waiting.lock().expect("no job panics").next() else { break };
+                    let caught = hunt(number, &mutant, tests, options.near, &scratch);
+                    verdicts.lock().expect("no job panics").push(Verdict { mutant, caught });
+                }
+            });
+        }
+    });
+    Ok(verdicts.into_inner().expect("no job panics"))
+}
+
+/// Runs the tests that see a mutant, the shortest of its own package first; whether one of them failed.
+fn hunt(number: u32, mutant: &Point, tests: &[Tests], near: bool, scratch: &Path) -> bool {
+    for package in seen_by(&mutant.path, near) {
+        for test in tests.iter().filter(|test| test.package == *package) {
+            let told = match judge(test, Some(number), test.usual * SLOWER_MAX + PATIENCE, scratch) {
+                End::Passed => continue,
+                End::Failed(line) => line,
+                End::Endless => "no end".to_owned(),
+            };
+            println!("caught    {mutant}  [{}: {told}]", test.name);
+            return true;
+        }
+    }
+    println!("SURVIVED  {mutant}");
+    false
+}
+
+fn package_of(path: &str) -> &str {
+    path.split('/').nth(1).unwrap_or_default()
+}
+
+fn seen_by(path: &str, near: bool) -> &'static [&'static str] {
+    let found = SEEN_BY.iter().find(|(package, _)| *package == package_of(path));
+    found.map_or(&[], |(_, seen_by)| if near { &seen_by[..1] } else { seen_by })
+}
+
+/// All packages whose tests are needed.
+fn packages(mutants: &BTreeMap<u32, Point>, near: bool) -> Vec<&'static str> {
+    let mut packages: Vec<&str> =
+        mutants.values().flat_map(|point| seen_by(&point.path, near)).copied().collect();
+    packages.sort_unstable();
+    packages.dedup();
+    packages
+}
+
+/// Writes the copy and checks it, until what is left compiles.
+fn drop_uncompilable(
+    root: &Path,
+    place: &Path,
+    sources: &[SourceText],
+    mutants: &mut BTreeMap<u32, Point>,
+    packages: &[&str],
+) -> Result<(), String> {
+    let copy = place.join("tree");
+    for _ in 0..BUILDS_MAX {
+        rewrite::write(root, &copy, sources, mutants)?;
+        let mut check = cargo(&copy, &place.join("build"), packages);
+        let messages = messages(check.args(["--keep-going"]), "check")?;
+        let errors: Vec<(String, usize)> = messages.iter().filter_map(error_place).collect();
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let before = mutants.len();
+        mutants.retain(|_, point| {
+            let lines = point.line..=point.line + line_count(sources, point);
+            !errors.iter().any(|(path, line)| *path == point.path && lines.contains(line))
+        });
+        println!("          {} mutants do not compile", before - mutants.len());
+        if mutants.len() == before {
+            return Err(format!("the tree does not compile: {errors:?}"));
+        }
+    }
+    Err("mutants that do not compile were found in every build".to_owned())
+}
+
+/// Lines of a mutant after its first.
+fn line_count(sources: &[SourceText], point: &Point) -> usize {
+    let source = sources.iter().find(|source| source.path == point.path);
+    source.map_or(0, |source| source.text[point.range.clone()].matches('\n').count())
+}
+
+fn cargo(copy: &Path, build: &Path, packages: &[&str]) -> Command {
+    let mut command = Command::new("cargo");
+    command.current_dir(copy).env("CARGO_TARGET_DIR", build).env("CARGO_INCREMENTAL", "0");
+    command.env("RUSTFLAGS", "--cap-lints warn").args(["--offline", "--quiet"]);
+    command.arg("VERB").args(packages.iter().flat_map(|package| ["--package", package]));
+    command
+}
+
+/// Runs cargo and gives what it said, line by line.
+fn messages(template: &Command, verb: &str) -> Result<Vec<Value>, String> {
+    let mut command = Command::new("cargo");
+    command.args(template.get_args().map(|word| if word == "VERB" { verb.as_ref() } else { word }));
+    command.envs(template.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    if let Some(folder) = template.get_current_dir() {
+        command.current_dir(folder);
+    }
+    command.arg("--message-format=json").stderr(Stdio::null()).stdin(Stdio::null());
+    let output = command.output().map_err(|error| format!("cannot run cargo: {error}"))?;
+    let told = String::from_utf8_lossy(&output.stdout);
+    Ok(told.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+}
+
+/// File and line of an error of the compiler.
+fn error_place(message: &Value) -> Option<(String, usize)> {
+    let message = message.get("message").filter(|message| message["level"] == "error")?;
+    let span = message["spans"].as_array()?.iter().find(|span| span["is_primary"] == true)?;
+    Some((span["file_name"].as_str()?.to_owned(), span["line_start"].as_u64()? as usize))
+}
+
+/// The programs of the tests.
+fn build(copy: &Path, build: &Path, packages: &[&str]) -> Result<Vec<Tests>, String> {
+    let mut test = cargo(copy, build, packages);
+    let messages = messages(test.args(["--lib", "--bins", "--tests", "--no-run"]), "test")?;
+    if let Some(error) = messages.iter().find(|message| message["message"]["level"] == "error") {
+        return Err(format!("the tests do not build: {}", error["message"]["rendered"]));
+    }
+    let tests = messages.iter().filter(|message| message["profile"]["test"] == true).filter_map(|message| {
+        let manifest = Path::new(message["manifest_path"].as_str()?);
+        let folder = manifest.parent()?.to_path_buf();
+        Some(Tests {
+            package: folder.file_name()?.to_str()?.to_owned(),
+            name: message["target"]["name"].as_str()?.to_owned(),
+            program: message["executable"].as_str()?.into(),
+            folder,
+            usual: Duration::ZERO,
+        })
+    });
+    let tests: Vec<Tests> = tests.collect();
+    if tests.is_empty() { Err("no tests were built".to_owned()) } else { Ok(tests) }
+}
+
+/// Runs a program of tests until it ends, tells of a failure, or takes longer than `limit`.
+fn judge(test: &Tests, mutant: Option<u32>, limit: Duration, scratch: &Path) -> End {
+    // Nothing is kept of the run before.
+    drop(fs::remove_dir_all(scratch));
+    if let Err(error) = fs::create_dir_all(scratch) {
+        return End::Failed(format!("{}: {error}", scratch.display()));
+    }
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(format!("ulimit -v {MEMORY_KIB_MAX}; exec \"$0\" 2>&1")).arg(&test.program);
+    command.current_dir(&test.folder).env("TMPDIR", scratch).env_remove("VARVE_MUTANT");
+    if let Some(number) = mutant {
+        command.env("VARVE_MUTANT", number.to_string());
+    }
+    // In a group of its own, with all that it starts.
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return End::Failed(error.to_string()),
+    };
+    let end = watch(&mut child, limit);
+    stop_group(&mut child);
+    end
+}
+
+fn watch(child: &mut Child, limit: Duration) -> End {
+    let Some(said) = child.stdout.take() else { return End::Endless };
+    let (lines, heard) = channel();
+    let begun = Instant::now();
+    // It ends when the last process that was started has closed its output.
+    std::thread::spawn(move || {
+        for line in BufReader::new(said).lines().map_while(Result::ok) {
+            if lines.send(line).is_err() {
+                break;
+            }
+        }
+    });
+    loop {
+        match heard.recv_timeout(limit.saturating_sub(begun.elapsed())) {
+            Ok(line) if line.starts_with("test ") && line.ends_with("FAILED") => return End::Failed(line),
+            Ok(_) => {}
+            Err(RecvTimeoutError::Timeout) => return End::Endless,
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    match child.wait() {
+        Ok(status) if status.success() => End::Passed,
+        Ok(status) => End::Failed(status.to_string()),
+        Err(error) => End::Failed(error.to_string()),
+    }
+}
+
+/// Ends what a program of tests left running, daemons too.
+fn stop_group(child: &mut Child) {
+    let group = format!("-{}", child.id());
+    drop(Command::new("kill").args(["-9", "--", &group]).stderr(Stdio::null()).status());
+    drop(child.wait());
+}
