@@ -169,6 +169,9 @@ impl Helpers {
                 queue.running += 1;
                 state.running += 1;
                 self.make_ready(&mut state, place.clone());
+                if state.stopped {
+                    self.bell.notify_all(); // It may have been the last job for which others stayed.
+                }
                 return Some((place, job));
             }
             if state.stopped && state.queues.values().all(|queue| queue.jobs.is_empty()) {

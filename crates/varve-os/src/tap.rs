@@ -4,6 +4,7 @@
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use varve_block::Extent;
 
 /// A call, with what was really passed on.
@@ -30,6 +31,8 @@ struct Fault {
     applies: fn(&Call) -> bool,
     /// An error, or most bytes that are moved.
     outcome: Result<usize, Errno>,
+    /// How long the calling thread waits first.
+    delay: Duration,
 }
 
 #[derive(Default)]
@@ -51,17 +54,26 @@ impl Tap {
         let mut faults = locked(&self.faults);
         let found = faults.iter().position(|fault| (fault.applies)(&call));
         let fault = found.and_then(|index| faults.remove(index));
+        drop(faults);
+        if let Some(Fault { delay, .. }) = fault {
+            std::thread::park_timeout(delay);
+        }
         fault.map_or(Ok(call.length()), |fault| fault.outcome.map(|most| most.min(call.length())))
     }
 
     /// Lets one call end with an error.
     pub(crate) fn fail(&self, applies: fn(&Call) -> bool, errno: Errno) {
-        locked(&self.faults).push_back(Fault { applies, outcome: Err(errno) });
+        self.fail_late(applies, errno, Duration::ZERO);
+    }
+
+    /// Lets one call end with an error, and late: its thread waits first. For calls of helper threads.
+    pub(crate) fn fail_late(&self, applies: fn(&Call) -> bool, errno: Errno, delay: Duration) {
+        locked(&self.faults).push_back(Fault { applies, outcome: Err(errno), delay });
     }
 
     /// Lets one call move at most so many bytes.
     pub(crate) fn cut(&self, applies: fn(&Call) -> bool, most: usize) {
-        locked(&self.faults).push_back(Fault { applies, outcome: Ok(most) });
+        locked(&self.faults).push_back(Fault { applies, outcome: Ok(most), delay: Duration::ZERO });
     }
 
     /// The calls since the last time. Every fault must have been met.

@@ -194,13 +194,17 @@ fn a_file_system_that_does_not_answer_keeps_no_other_disk_waiting() {
             let other = Arc::clone(&stalled);
             drop(shards.handle(0).run(move |context| async move {
                 let (device, arena, spawner) = (context.disk(&other), context.arena(), context.spawner());
-                // More than there are helper threads, and workers that the kernel starts by itself. None is to be done
-                // without waiting: those that are longer than this never are.
-                for at in 0..48 {
-                    let device = device.clone();
-                    let data = pattern(&arena, crate::attempt::INLINE_MAX + 4096, 1).freeze();
+                // More than there are helper threads, and workers of the kernel. Through the page cache none is short enough
+                // to be tried on this thread.
+                let (count, length) = match cache {
+                    CacheMode::Direct => (u64::from(crate::lane::WORKERS_MAX) + 100, 4096),
+                    CacheMode::Buffered => (48, crate::attempt::INLINE_MAX + 4096),
+                };
+                for at in 0..count {
+                    let (device, data) = (device.clone(), pattern(&arena, length, 1).freeze());
                     spawner.spawn(async move {
-                        device.write(at * MIB, data, Durability::Durable).await.expect("it is thawed");
+                        let written = device.write(at % 48 * MIB, data, Durability::Durable).await;
+                        written.expect("it is thawed");
                     });
                 }
                 context.clock().sleep(Duration::from_millis(200)).await;

@@ -7,6 +7,7 @@ use crate::{CacheMode, DiskFile, DiskKind, DiskState, ShardContext};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, ZeroOptions};
 
 const SIZE: u64 = 4 << 20;
@@ -275,13 +276,42 @@ fn a_flush_beside_a_durable_write_that_fails_fails_too() {
 }
 
 #[test]
+fn who_asks_the_kernel_first_and_is_told_last_is_waited_for() {
+    /// Longer than a flush of next to nothing takes.
+    const LATE: Duration = Duration::from_millis(500);
+    with_files(|context, file| async move {
+        // On a pool each call has a thread of its own, and can be late by itself.
+        if context.is_ring() || file.cache_mode() == CacheMode::Direct {
+            return;
+        }
+        let (device, arena) = (context.disk(&file), context.arena());
+        let [one, two] = [1, 2].map(|seed| pattern(&arena, 4096, seed).freeze());
+        file.tap.fail_late(is_durable, Errno::NOSPC, LATE);
+        let (lost, flushed) = futures_util::join!(device.write(0, one, Durability::Durable), device.flush());
+        assert_eq!((lost.err(), flushed.err()), (Some(IoError::NoSpace), Some(IoError::Medium)), "Y1");
+        assert_eq!(device.write(8192, two, Durability::Durable).await.err(), Some(IoError::Medium), "F2");
+    });
+    with_files(|context, file| async move {
+        if context.is_ring() || file.cache_mode() == CacheMode::Direct {
+            return;
+        }
+        let (device, arena) = (context.disk(&file), context.arena());
+        let data = pattern(&arena, 4096, 1).freeze();
+        file.tap.fail_late(is_flush, Errno::IO, LATE);
+        let (flushed, written) =
+            futures_util::join!(device.flush(), device.write(0, data, Durability::Durable));
+        assert_eq!((flushed.err(), written.err()), (Some(IoError::Medium), Some(IoError::Medium)), "Y1");
+    });
+}
+
+#[test]
 fn requests_that_nobody_waits_for_take_the_disk_out_of_use_all_the_same() {
     with_files(|context, file| async move {
         let device = context.disk(&file);
         file.tap.fail(is_flush, Errno::IO);
         drop(device.flush());
         while file.state() == DiskState::InUse {
-            context.clock().sleep(std::time::Duration::from_millis(1)).await;
+            context.clock().sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(device.flush().await.err(), Some(IoError::Medium), "F2");
     });

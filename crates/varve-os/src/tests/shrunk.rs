@@ -109,6 +109,7 @@ fn a_disk_that_fails_all_the_time_is_told_of_once_in_a_while() {
     let counter = Counter::default();
     let (_directory, file) = new_disk(&(super::build_directory(), CacheMode::Buffered), SIZE);
     tracing::subscriber::with_default(counter.clone(), || {
+        tracing::callsite::rebuild_interest_cache();
         for _ in 0..10_000 {
             file.report("read", 0, 4096, rustix::io::Errno::IO);
         }
