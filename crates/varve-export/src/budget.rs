@@ -1,14 +1,15 @@
 //! The memory that clients of all doors may make the daemon keep, shared by threads: what cannot be had is waited for.
 //!
 //! A connection or file *reserves* what it keeps for as long as it is open, and *takes* for each request what goes
-//! beyond that, before a buffer is taken. Waiters are served in the order in which they came, so that many small
-//! requests cannot starve a large one.
+//! beyond that, before a buffer is taken. Waiters of one export are served in the order in which they came, so that
+//! many small requests cannot starve a large one; exports take turns, so that the clients of one do not starve another.
 //!
 //! Invariants:
 //! - B1. `used` is the sum of all reservations and of all bytes taken and not given back.
 //! - B2. `used <= capacity`, except that one request may be granted beyond it while nothing else is taken.
 //! - B3. Reservations take at most three quarters of the capacity, so that requests always have the rest.
-//! - B4. A waiter is granted its bytes as soon as they are free and all waiters before it are served.
+//! - B4. The next waiter is the first of another export than the last one that was served, else the first. It is granted
+//!   its bytes as soon as they are free, and no other waiter before.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -28,11 +29,19 @@ struct Inner {
     reserved: AtomicU64,
     /// Length of `waiters`; a hint that saves the lock.
     waiting: AtomicUsize,
-    waiters: Mutex<VecDeque<Arc<Waiter>>>,
+    waiters: Mutex<Line>,
+}
+
+#[derive(Default, Debug)]
+struct Line {
+    waiters: VecDeque<Arc<Waiter>>,
+    /// The export that was served last.
+    last: usize,
 }
 
 #[derive(Debug)]
 struct Waiter {
+    export: usize,
     bytes: u64,
     granted: AtomicBool,
     waker: Mutex<Waker>,
@@ -64,7 +73,7 @@ impl Budget {
     /// Sets `bytes` aside for as long as the reservation lives; `None` if they are not to be had (B3).
     pub fn reserve(&self, bytes: u64) -> Option<Reservation> {
         let inner = &self.inner;
-        let _waiters = inner.lock();
+        let _line = inner.lock();
         let reserved = inner.reserved.load(SeqCst).checked_add(bytes)?;
         if reserved > inner.capacity / 4 * 3 || !inner.try_add(bytes) {
             return None;
@@ -93,25 +102,25 @@ impl Budget {
         self.inner.serve_waiters();
     }
 
-    /// Stands in line for `bytes`; `waker` is woken when they are granted.
-    pub(crate) fn wait(&self, bytes: u64, waker: &Waker) -> Claim {
-        let waiter =
-            Arc::new(Waiter { bytes, granted: AtomicBool::new(false), waker: Mutex::new(waker.clone()) });
-        let mut waiters = self.inner.lock();
-        waiters.push_back(Arc::clone(&waiter));
-        self.inner.waiting.store(waiters.len(), SeqCst);
-        drop(waiters);
+    /// Stands in line for `bytes`, for a client of `export`; `waker` is woken when they are granted.
+    pub(crate) fn wait(&self, export: usize, bytes: u64, waker: &Waker) -> Claim {
+        let (granted, waker) = (AtomicBool::new(false), Mutex::new(waker.clone()));
+        let waiter = Arc::new(Waiter { export, bytes, granted, waker });
+        let mut line = self.inner.lock();
+        line.waiters.push_back(Arc::clone(&waiter));
+        self.inner.waiting.store(line.waiters.len(), SeqCst);
+        drop(line);
         self.inner.serve_waiters();
         Claim { budget: self.clone(), waiter: Some(waiter) }
     }
 
     /// Takes `bytes`, and lets this thread wait for them. They are given back with [`Budget::give`].
-    pub(crate) fn take_blocking(&self, bytes: u64) {
+    pub(crate) fn take_blocking(&self, export: usize, bytes: u64) {
         if self.try_take(bytes) {
             return;
         }
         let signal = Arc::new(Signal::default());
-        let mut claim = self.wait(bytes, &Waker::from(Arc::clone(&signal)));
+        let mut claim = self.wait(export, bytes, &Waker::from(Arc::clone(&signal)));
         while !claim.take() {
             signal.wait();
         }
@@ -119,7 +128,7 @@ impl Budget {
 }
 
 impl Inner {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Arc<Waiter>>> {
+    fn lock(&self) -> MutexGuard<'_, Line> {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -141,17 +150,27 @@ impl Inner {
             return;
         }
         let mut granted = Vec::new();
-        let mut waiters = self.lock();
-        while let Some(first) = waiters.front() {
-            if !self.try_add(first.bytes) && !self.try_add_alone(first.bytes) {
+        let mut line = self.lock();
+        while let Some(next) = line.next() {
+            let waiter = Arc::clone(&line.waiters[next]);
+            if !self.try_add(waiter.bytes) && !self.try_add_alone(waiter.bytes) {
                 break;
             }
-            first.granted.store(true, SeqCst);
-            granted.extend(waiters.pop_front());
+            waiter.granted.store(true, SeqCst);
+            line.last = waiter.export;
+            granted.extend(line.waiters.remove(next));
         }
-        self.waiting.store(waiters.len(), SeqCst);
-        drop(waiters);
+        self.waiting.store(line.waiters.len(), SeqCst);
+        drop(line);
         granted.iter().for_each(|waiter| waiter.wake());
+    }
+}
+
+impl Line {
+    /// The place of the waiter that is served next (B4).
+    fn next(&self) -> Option<usize> {
+        let other = self.waiters.iter().position(|waiter| waiter.export != self.last);
+        other.or_else(|| (!self.waiters.is_empty()).then_some(0))
     }
 }
 
@@ -177,10 +196,10 @@ impl Reservation {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let inner = &self.budget.inner;
-        let waiters = inner.lock();
+        let line = inner.lock();
         inner.reserved.fetch_sub(self.bytes, SeqCst);
         inner.used.fetch_sub(self.bytes, SeqCst);
-        drop(waiters);
+        drop(line);
         inner.serve_waiters();
     }
 }
@@ -225,10 +244,10 @@ impl Drop for Claim {
     fn drop(&mut self) {
         let Some(waiter) = self.waiter.take() else { return };
         let inner = &self.budget.inner;
-        let mut waiters = inner.lock();
-        waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
-        inner.waiting.store(waiters.len(), SeqCst);
-        drop(waiters);
+        let mut line = inner.lock();
+        line.waiters.retain(|other| !Arc::ptr_eq(other, &waiter));
+        inner.waiting.store(line.waiters.len(), SeqCst);
+        drop(line);
         // Whether it was granted is known for good once it is not in the line.
         if waiter.granted.load(SeqCst) {
             self.budget.give(waiter.bytes);
@@ -266,7 +285,7 @@ mod tests {
     use super::*;
 
     fn wait(budget: &Budget, bytes: u64) -> Claim {
-        budget.wait(bytes, Waker::noop())
+        budget.wait(1, bytes, Waker::noop())
     }
 
     #[test]
@@ -282,6 +301,23 @@ mod tests {
         budget.give(60);
         assert!(small.take());
         budget.give(45);
+        assert_eq!(budget.used(), 0, "B1");
+    }
+
+    #[test]
+    fn exports_take_turns() {
+        let budget = Budget::new(100);
+        assert!(budget.try_take(100));
+        let mut many: Vec<_> = (0..3).map(|_| wait(&budget, 100)).collect();
+        let mut other = budget.wait(2, 100, Waker::noop());
+        budget.give(100);
+        assert!(many[0].take() && !other.take(), "B4: nobody was served before");
+        budget.give(100);
+        assert!(other.take() && !many[1].take(), "B4: it is the other export's turn");
+        budget.give(100);
+        assert!(many[1].take(), "B4");
+        drop(many);
+        budget.give(100);
         assert_eq!(budget.used(), 0, "B1");
     }
 
@@ -330,12 +366,12 @@ mod tests {
     #[test]
     fn threads_wait_until_there_is_room() {
         let budget = Budget::new(100);
-        budget.take_blocking(60);
+        budget.take_blocking(1, 60);
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..200 {
-                        budget.take_blocking(60);
+                        budget.take_blocking(1, 60);
                         assert!(budget.used() <= 100, "B2");
                         budget.give(60);
                     }

@@ -4,12 +4,13 @@ use crate::operation::{Operation, Socket, SocketAction, descriptor_of};
 use crate::reactor::Reactor;
 use crate::shard::ShardContext;
 use crate::sys;
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -71,11 +72,11 @@ impl ShardContext {
         remove_stale(path)?;
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        // The file has its permissions from the start; changed by name, another file might get them.
+        rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))?;
         rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
         let metadata = std::fs::symlink_metadata(path)?;
         let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
-        // Nobody can connect before the listen, so the permissions are right from the first connection on.
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
         rustix::net::listen(&socket, BACKLOG)?;
         self.listener(socket, None, Some(file))
     }

@@ -45,7 +45,7 @@ impl Budget {
         }
         *used += bytes;
         drop(used);
-        self.common.take_blocking(memory);
+        self.common.take_blocking(Arc::as_ptr(self).addr(), memory);
         Permit { budget: Arc::clone(self), bytes, memory }
     }
 

@@ -108,7 +108,7 @@ impl<'c> Connection<'c> {
             sending: None,
             sending_held: 0,
             sends: 0,
-            share: Share::new(&door.budget, admitted),
+            share: Share::new(&door.budget, identity(&export.counters), admitted),
             activity: &door.activity,
             turn: Turn::new(false, 1),
             stall: Stall::default(),
@@ -332,7 +332,8 @@ impl<'c> Connection<'c> {
             return false;
         }
         let progress = self.sends.wrapping_add(self.receive_buffer.received());
-        if !self.stall.is_over(progress, self.limits.progress, self.clock, context) {
+        let is_wanted = self.share.is_wanted();
+        if !self.stall.is_over(progress, self.limits.progress, is_wanted, self.clock, context) {
             return false;
         }
         self.closing = Some(Err(SessionEnd::Stalled));
@@ -376,7 +377,7 @@ impl Future for Connection<'_> {
         if this.closing.is_some() {
             this.share.leave_line();
         }
-        let export = std::ptr::from_ref(this.counters).addr();
+        let export = identity(this.counters);
         this.turn = Turn::new(this.activity.is_contended(export), this.counters.connections.get());
         let mut has_taken = false;
         for _ in 0..ROUNDS_MAX {
@@ -398,6 +399,11 @@ impl Future for Connection<'_> {
         context.waker().wake_by_ref();
         this.end_turn(export, has_taken)
     }
+}
+
+/// Tells exports apart.
+fn identity(counters: &Counters) -> usize {
+    std::ptr::from_ref(counters).addr()
 }
 
 /// What a request counts for in flight at the device, in bytes.

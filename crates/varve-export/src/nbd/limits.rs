@@ -29,7 +29,8 @@ pub struct Limits {
     /// How long a handshake may take.
     pub handshake: Duration,
     /// How long a client may take over the next 256 KiB of a message that was begun, or over the rest of it if that
-    /// is less. A client that has nothing to say or to hear may be silent for ever.
+    /// is less; a tenth of it when others wait for the memory that the message keeps. A client that has nothing to say
+    /// or to hear may be silent for ever.
     pub progress: Duration,
     /// How long a client may take to fetch its last replies once the door is shut.
     pub drain: Duration,
@@ -183,6 +184,8 @@ pub(super) struct Admitted {
 /// What one connection holds of the budget for its requests; given back on drop.
 pub(super) struct Share<'a> {
     budget: &'a Budget,
+    /// For whom it waits.
+    export: usize,
     _admitted: &'a Admitted,
     /// Bytes that requests keep; at most `had`.
     held: u64,
@@ -193,13 +196,18 @@ pub(super) struct Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    pub(super) fn new(budget: &'a Budget, admitted: &'a Admitted) -> Self {
+    pub(super) fn new(budget: &'a Budget, export: usize, admitted: &'a Admitted) -> Self {
         let allowance = admitted.reservation.bytes().min(ALLOWANCE);
-        Self { budget, _admitted: admitted, held: 0, had: allowance, allowance, claim: None }
+        Self { budget, export, _admitted: admitted, held: 0, had: allowance, allowance, claim: None }
     }
 
     pub(super) fn held(&self) -> u64 {
         self.held
+    }
+
+    /// Whether others wait for what this connection holds.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.had > self.allowance && self.budget.is_short()
     }
 
     /// Makes sure that `bytes` more can be held; if not, has `waker` woken when that is so.
@@ -223,7 +231,7 @@ impl<'a> Share<'a> {
         match &self.claim {
             Some(claim) => claim.register(waker),
             None => {
-                self.claim = Some(self.budget.wait(bytes, waker));
+                self.claim = Some(self.budget.wait(self.export, bytes, waker));
                 return self.make_room(bytes, waker);
             }
         }

@@ -15,11 +15,12 @@ pub(super) struct Stall {
 
 impl Stall {
     /// The connection waits for its client amid a message, after `progress` transfers. Whether it has waited for
-    /// `limit`; else its task is woken when that may be so.
+    /// `limit`, or for a tenth of it if it `is_wanted`; else its task is woken when that may be so.
     pub(super) fn is_over(
         &mut self,
         progress: u64,
         limit: Duration,
+        is_wanted: bool,
         clock: &Clock,
         context: &mut Context<'_>,
     ) -> bool {
@@ -32,12 +33,13 @@ impl Stall {
             }
         };
         loop {
-            let timer = self.timer.get_or_insert_with(|| clock.sleep_until(since.after(limit)));
+            let timer = self.timer.get_or_insert_with(|| clock.sleep(limit / 10));
             if timer.as_mut().poll(context).is_pending() {
                 return false;
             }
             self.timer = None;
-            if clock.now() >= since.after(limit) {
+            let waited = clock.now().since(since);
+            if waited >= limit || (is_wanted && waited >= limit / 10) {
                 return true;
             }
         }
