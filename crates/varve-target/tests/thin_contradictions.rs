@@ -1,10 +1,10 @@
 //! Pools whose metadata contradicts itself under sound checksums: whatever is done to them ends, with an error or not, and
 //! nothing breaks down.
 
-#[path = "common/fields.rs"]
-mod fields;
 #[path = "common/thin.rs"]
 mod common;
+#[path = "common/fields.rs"]
+mod fields;
 
 use common::{ID, open, volume, write};
 use fields::{Blocks, change_field};
@@ -15,7 +15,8 @@ use std::time::Duration;
 use varve_block::{Device, Durability, Extent, KIB, MIB, ZeroOptions};
 use varve_sim::{DiskImage, Random, SimDisk, World, run_seeds, test_name};
 use varve_target::thin::{
-    CheckPace, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, Uuid, check_pool, dump_pool, repair_pool,
+    CheckPace, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, Uuid, check_pool, dump_pool,
+    repair_pool,
 };
 
 const BLOCK: u64 = 4 * KIB;
@@ -211,6 +212,8 @@ fn whatever_a_field_says_everything_ends_and_nothing_breaks_down() {
     run_seeds(name, 800, damage_and_use);
     // Numbers in damaged blocks lead to no large allocation.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
     assert!(peak.is_none_or(|kib| kib < 1024 * KIB), "{peak:?} KiB of memory at most");
 }

@@ -9,10 +9,11 @@ use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::time::Duration;
 use varve_block::{
-    Allocation, BlockDevice, Checked, Clock, Completion, Device, Extent, Io, KIB, MIB, Shape, StatusFuture, StatusRun,
+    Allocation, BlockDevice, Checked, Clock, Completion, Device, Extent, Io, KIB, MIB, Shape, StatusFuture,
+    StatusRun,
 };
 use varve_sim::{CrashKind, FaultBudget, FaultPlan, Holder, Holds, SimDisk, World};
-use varve_target::thin::{Discards, NewVolume, Origin, Pool, PoolOptions, Uuid};
+use varve_target::thin::{Discards, NewVolume, Origin, Uuid};
 
 const PART: u64 = 4 * KIB;
 const ORIGIN: Origin = Origin { store: Uuid::from_u128(9), snapshot: 3, created: 5, bytes: 64 * KIB };
@@ -200,8 +201,7 @@ fn what_a_shrinking_has_cut_off_already_never_shows_the_origin_again() {
     });
     world.run(async {
         let (holder, device) = Holder::new(disk.device(&world));
-        let options = PoolOptions { cache_bytes: 0, ..PoolOptions::default() };
-        let pool = Pool::open(device, arena.clone(), world.clock(), options).await.expect("sound");
+        let pool = open(device, &world).await.expect("sound");
         let id = pool.named("v").expect("listed").id;
         let mapped = || pool.info(id).expect("listed").mapped_bytes;
         let all = mapped();
@@ -268,7 +268,10 @@ fn blocks_of_which_the_disk_is_being_told_are_free_after_a_crash() {
         assert!(!ends(&world, first.as_mut()).await, "the disk is being told");
         write(&device, &arena, Extent::new(2 * MIB, 64 * KIB), 2).await.expect("space");
         device.discard(Extent::new(MIB, 64 * KIB)).await.expect("no faults");
-        assert!(!ends(&world, pool.checkpoint()).await, "a page was written, and the disk is still being told");
+        assert!(
+            !ends(&world, pool.checkpoint()).await,
+            "a page was written, and the disk is still being told"
+        );
     });
     world.crash(CrashKind::Power);
     world.run(async {

@@ -7,7 +7,9 @@ mod common;
 use common::{fresh, open, sound, volume, write};
 use std::cell::Cell;
 use std::rc::Rc;
-use varve_block::{BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape,
+};
 use varve_sim::{SimDisk, World};
 use varve_target::thin::{Discards, PoolError};
 

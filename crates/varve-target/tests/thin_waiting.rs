@@ -4,15 +4,13 @@
 mod common;
 
 use common::{fresh, sound, volume, write};
+use futures_util::FutureExt;
+use futures_util::future::{Either, select};
 use std::cell::Cell;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
-use futures_util::FutureExt;
-use futures_util::future::{Either, select};
-use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, KIB, MIB, Shape,
-};
+use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, IoError, KIB, MIB, Shape};
 use varve_sim::{Holder, Holds, SimDisk, World};
 use varve_target::thin::{Discards, Pool, WhenFull};
 
@@ -75,7 +73,8 @@ fn a_discard_wakes_who_waits_for_room() {
         world.run(async {
             let full = full(&world, disk.device(&world)).await;
             full.pool.set_discards(discards);
-            let trim = async { full.device.discard(Extent::new(0, 4 * BLOCK)).await.map(drop).expect("no faults") };
+            let trim =
+                async { full.device.discard(Extent::new(0, 4 * BLOCK)).await.map(drop).expect("no faults") };
             ends_after(&world, &full, trim).await;
         });
     }

@@ -401,7 +401,8 @@ fn what_was_promised_is_there_for_nobody_else() {
 fn smaller_keys_than_the_first_ones_are_in_order_too() {
     let map = Map::open(memory(BLOCKS), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, BLOCKS));
     let mut tree = Tree::EMPTY;
-    let entries = |keys: std::ops::Range<u64>| keys.map(|key| (u128::from(key), value(key))).collect::<Vec<_>>();
+    let entries =
+        |keys: std::ops::Range<u64>| keys.map(|key| (u128::from(key), value(key))).collect::<Vec<_>>();
     block_on(map.run(|pages| tree.edit(pages, &Alone, 5000, entries(5000..5300)))).expect("there is room");
     for first in (0..5000).rev().step_by(100) {
         let start = first - 99;

@@ -7,8 +7,8 @@
 use std::collections::BTreeSet;
 use varve_format::Layout;
 use varve_format::pdata::node::{self, Entries, LEAF_ENTRY, Node};
-use varve_format::pdata::space_page::{GROUP_BLOCKS, Place};
 use varve_format::pdata::space_page;
+use varve_format::pdata::space_page::{GROUP_BLOCKS, Place};
 use varve_format::thin::{
     ENTRY_LAYOUT, MAPPING_LAYOUT, RECORD_LAYOUT, Record, SHARE_LAYOUT, SUPERBLOCK_LAYOUT, Superblock,
     VOLUME_LAYOUT,
@@ -48,7 +48,15 @@ struct Found {
 pub(crate) fn change_field(blocks: &mut dyn Blocks, bits: &mut dyn FnMut() -> u64) -> Option<String> {
     let found = metadata(blocks)?;
     // Kinds first: there are many more leaves than superblocks.
-    let kinds = [Kind::Superblock, Kind::Record, Kind::Volumes, Kind::Shares, Kind::Mappings, Kind::Mappings, Kind::Page];
+    let kinds = [
+        Kind::Superblock,
+        Kind::Record,
+        Kind::Volumes,
+        Kind::Shares,
+        Kind::Mappings,
+        Kind::Mappings,
+        Kind::Page,
+    ];
     let one = loop {
         let kind = kinds[pick(bits, kinds.len())];
         let of_kind: Vec<&Found> = found.iter().filter(|found| found.kind == kind).collect();
