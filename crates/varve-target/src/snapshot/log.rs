@@ -338,6 +338,11 @@ impl SnapshotStore {
                 Unit::Entry { .. } | Unit::Copy { .. } => {}
             }
         }
+        self.refuse_written(written);
+    }
+
+    /// The log has nothing of what was `written`: another flush tells it.
+    pub(super) fn refuse_written(&self, written: Vec<Mapping>) {
         // Before what has been written since: of two entries for one part the later one counts.
         self.state.borrow_mut().unlogged.splice(0..0, written);
     }

@@ -353,3 +353,6 @@ fn extent_of((first, count): (u64, u64)) -> Extent {
 fn index(length: u64) -> usize {
     usize::try_from(length).expect("what is in memory is shorter than the address space")
 }
+
+#[cfg(test)]
+mod tests;

@@ -318,6 +318,19 @@ fn sequential_changes_are_one_entry_until_another_snapshot_cuts_them() {
 }
 
 #[test]
+fn content_that_comes_late_hides_nothing_of_the_snapshots_that_were_removed_meanwhile() {
+    let map = new_map(1 << 20);
+    keep(&map, 2, 7, 1, 500);
+    let (claimed, late) = ((600, 1), Mapping { snapshot: 3, extent: parts(7, 1), place: 600 * PART_SIZE });
+    assert_eq!(block_on(map.blocks.run(|pages| pages.claim(claimed))), Ok(true));
+    // Snapshots 3 and 2 were removed while it was on its way: the first one is the next older.
+    block_on(map.keep(late, Room::Ordinary, || Some((1, 1 << 40)))).expect("there is room");
+    let (runs, _) = block_on(map.resolve(1, parts(7, 1))).expect("readable");
+    assert_eq!(runs[0].source, Source::Store(500 * PART_SIZE), "L3: what was preserved first is older");
+    assert_eq!(map.blocks.pages().reclaimable_blocks(), 1, "and nobody needs the other");
+}
+
+#[test]
 fn small_sequential_changes_become_one_entry_too() {
     let map = new_map(1 << 20);
     (0..400).for_each(|part| keep(&map, 1, part, 1, 500 + part));
