@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Plain,
     /// Disks that fail now and then.
     Faulty,
+    /// Many removals, so that much is handed to older snapshots and space is used again.
+    Removals,
     /// Many rollbacks.
     Rollbacks(&'static Rollbacks),
     /// Requests that hang in a disk across checkpoints.
@@ -124,6 +126,8 @@ pub(crate) struct Host {
     /// Whether requests hang; then they are counted here.
     pub(crate) stalls: Option<&'static Stalls>,
     pub(crate) held: RefCell<Option<Held>>,
+    /// Whether snapshots are to come and go.
+    removals: bool,
     /// Whether there are to be too many snapshots; then those that are refused are counted here.
     crowded: Option<&'static Refusals>,
     model: RefCell<Model>,
@@ -184,6 +188,7 @@ impl Host {
             rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
             held: RefCell::default(),
+            removals: matches!(kind, Kind::Removals),
             crowded: if let Kind::Crowded(counts) = kind { Some(counts) } else { None },
             model: RefCell::new(model),
             world,
@@ -557,6 +562,16 @@ impl Boot<'_> {
         let free: Vec<String> = self.names().into_iter().filter(|name| !is_used(name)).collect();
         if self.host.rollbacks.is_some() && !free.is_empty() && random.chance(1, 2) {
             return self.begin_rollback(random.pick::<String>(&free)).await;
+        }
+        if self.host.removals && random.chance(2, 3) {
+            return match free.first() {
+                Some(oldest) if random.chance(1, 2) => self.remove(oldest, random.fork()).await,
+                Some(_) if random.chance(1, 2) => {
+                    self.remove(random.pick::<String>(&free), random.fork()).await;
+                }
+                _ if self.names().len() < 6 => self.create(random).await,
+                _ => {}
+            };
         }
         match random.below(12) {
             10 if random.chance(1, 2) => self.empty_origin(random).await,
