@@ -321,13 +321,11 @@ impl Puller {
 
     async fn pull_away(self, mut random: Random) {
         let client = &self.client;
-        let parts = client.size() / (4 * KIB);
-        let first = random.below(parts) * 4 * KIB;
+        let first = random.below(client.size() / (4 * KIB)) * 4 * KIB;
         let extent = Extent::new(first, (random.between(1, 5) * 4 * KIB).min(client.size() - first));
         self.tolerate(client.write(extent, Durability::Volatile).await);
         self.tolerate(client.flush().await);
         self.holder.hold_next(1, Holds::Reads);
-        let mut choices = random.fork();
         let pull = async {
             for _ in 0..8 {
                 // The read may have no block to read, or not have begun.
@@ -336,12 +334,12 @@ impl Puller {
                 }
             }
             self.tolerate(client.discard(extent).await);
-            for _ in 0..choices.between(4, 16) {
-                let other = Extent::new(choices.below(parts) * 4 * KIB, 4 * KIB);
-                if other.intersect(extent).is_none() {
-                    self.tolerate(client.zero(other, ZeroOptions::default()).await);
-                    let _ = self.pool.checkpoint().await;
-                    self.tolerate(client.write(other, Durability::Volatile).await);
+            // What is freed may be taken again after a checkpoint.
+            let _ = (self.pool.checkpoint().await, self.pool.checkpoint().await);
+            for (_, piece) in Extent::new(0, client.size()).pieces(16 * KIB) {
+                if piece.intersect(extent).is_none() {
+                    self.tolerate(client.discard(piece).await);
+                    self.tolerate(client.write(piece, Durability::Volatile).await);
                 }
             }
             self.holder.release();

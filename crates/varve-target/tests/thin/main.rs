@@ -61,7 +61,7 @@ fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>, counts: &'static C
 fn every_volume_survives_every_crash() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("every_volume_survives_every_crash");
-    run_seeds(name, 4000, |seed| history(seed, Kind::Plain, None, &COUNTS));
+    run_seeds(name, 2000, |seed| history(seed, Kind::Plain, None, &COUNTS));
     COUNTS.say(name.function);
 }
 
@@ -69,7 +69,7 @@ fn every_volume_survives_every_crash() {
 fn failing_disks_cost_requests_but_no_content() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("failing_disks_cost_requests_but_no_content");
-    run_seeds(name, 2500, |seed| history(seed, Kind::Faulty, None, &COUNTS));
+    run_seeds(name, 1500, |seed| history(seed, Kind::Faulty, None, &COUNTS));
     COUNTS.say(name.function);
 }
 
@@ -77,7 +77,7 @@ fn failing_disks_cost_requests_but_no_content() {
 fn maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash");
-    run_seeds(name, 400, |seed| history(seed, Kind::Wide, None, &COUNTS));
+    run_seeds(name, 150, |seed| history(seed, Kind::Wide, None, &COUNTS));
     COUNTS.say(name.function);
     let [long, wraps, leaves] = COUNTS.large();
     assert!(
@@ -90,7 +90,7 @@ fn maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash() {
 fn a_pool_that_is_nearly_full_survives_every_crash() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("a_pool_that_is_nearly_full_survives_every_crash");
-    run_seeds(name, 1000, |seed| history(seed, Kind::Full, None, &COUNTS));
+    run_seeds(name, 500, |seed| history(seed, Kind::Full, None, &COUNTS));
     COUNTS.say(name.function);
 }
 
@@ -98,7 +98,7 @@ fn a_pool_that_is_nearly_full_survives_every_crash() {
 fn volumes_and_clones_changed_in_the_same_places_survive_every_crash() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("volumes_and_clones_changed_in_the_same_places_survive_every_crash");
-    run_seeds(name, 1500, |seed| history(seed, Kind::Clones, None, &COUNTS));
+    run_seeds(name, 800, |seed| history(seed, Kind::Clones, None, &COUNTS));
     COUNTS.say(name.function);
 }
 
@@ -106,7 +106,7 @@ fn volumes_and_clones_changed_in_the_same_places_survive_every_crash() {
 fn reads_may_hang_while_what_they_read_is_freed_and_used_again() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("reads_may_hang_while_what_they_read_is_freed_and_used_again");
-    run_seeds(name, 1500, |seed| history(seed, Kind::Stalls, None, &COUNTS));
+    run_seeds(name, 800, |seed| history(seed, Kind::Stalls, None, &COUNTS));
     COUNTS.say(name.function);
 }
 
