@@ -9,6 +9,7 @@ mod buffer;
 mod clock;
 mod device;
 mod error;
+mod event_limit;
 mod io;
 mod lock;
 mod portal;
@@ -28,12 +29,13 @@ pub use device::{
     Access, Allocation, BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture, StatusRun,
 };
 pub use error::IoError;
+pub use event_limit::EventLimit;
 pub use io::{Durability, Io, Outcome, ZeroOptions};
-pub use lock::{LockMode, RangeGuard, RangeLock};
+pub use lock::{LockMode, RangeGuard, RangeLock, RangeWait};
 pub use portal::{Done, Portal, Submit};
 pub use read_only::read_only;
 pub use spawn::{Spawn, Spawner};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use switch::{Suspended, Switch};
 pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
-pub use widen::widen;
+pub use widen::{Shown, widen, widen_shown};

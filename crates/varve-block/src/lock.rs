@@ -181,6 +181,20 @@ mod tests {
     }
 
     #[test]
+    fn a_release_elsewhere_grants_nothing_past_one_that_waits() {
+        let lock = RangeLock::new();
+        let one = lock.try_lock(range(0, 5), LockMode::Exclusive).expect("free");
+        let two = lock.try_lock(range(20, 5), LockMode::Exclusive).expect("free");
+        let mut whole = lock.lock(range(0, 25), LockMode::Exclusive);
+        let mut late = lock.lock(range(6, 4), LockMode::Exclusive);
+        assert!((&mut whole).now_or_never().is_none() && (&mut late).now_or_never().is_none());
+        drop(one);
+        assert!((&mut late).now_or_never().is_none(), "L2: it came after the whole range");
+        drop(two);
+        assert!((&mut whole).now_or_never().is_some(), "L1");
+    }
+
+    #[test]
     fn giving_up_a_wait_lets_the_next_one_in() {
         let lock = RangeLock::new();
         let held = lock.try_lock(range(0, 10), LockMode::Shared).expect("free");

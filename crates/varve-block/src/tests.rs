@@ -194,3 +194,124 @@ proptest! {
         prop_assert_eq!(&read[..], &model[3..5003]);
     }
 }
+
+#[test]
+fn an_aligned_change_is_not_lost_to_a_merge_that_begins_meanwhile() {
+    let blocks = Blocks::new(8192, 512);
+    let arena = Arena::heap(1 << 16);
+    let device = widen(Device::new(blocks.clone()), arena.clone());
+    let aligned = device.write(0, arena.copy(&[1; 512]), Durability::Volatile);
+    let ragged = device.write(100, arena.copy(&[2; 50]), Durability::Volatile);
+    for outcome in block_on(join_all([ragged, aligned])) {
+        assert!(outcome.is_ok());
+    }
+    let content = blocks.content.borrow();
+    assert_eq!((content[0], content[511]), (1, 1), "W1: the aligned change came first and is there");
+}
+
+/// Notes what reaches it, and answers at once.
+#[derive(Clone)]
+struct Recorder {
+    seen: Rc<RefCell<Vec<(&'static str, Extent, Option<Durability>)>>>,
+    runs: Vec<StatusRun>,
+}
+
+impl Recorder {
+    fn with_runs(runs: Vec<StatusRun>) -> Self {
+        Self { seen: Rc::default(), runs }
+    }
+
+    /// What has come since the last time.
+    fn take(&self) -> Vec<(&'static str, Extent, Option<Durability>)> {
+        self.seen.take()
+    }
+}
+
+impl BlockDevice for Recorder {
+    fn shape(&self) -> Shape {
+        Shape { discard: true, ..Shape::new(8192, 512) }
+    }
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let durability = match io.io() {
+            Io::Write { durability, .. } => Some(*durability),
+            Io::Zero { options, .. } => Some(options.durability),
+            _ => None,
+        };
+        self.seen.borrow_mut().push((io.io().verb(), io.extent(), durability));
+        match io.into_io() {
+            Io::Read { buffer, .. } => Completion::ready(Ok(buffer)),
+            _ => Completion::done(),
+        }
+    }
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        assert!(extent.is_aligned(512), "D2");
+        Box::pin(std::future::ready(Ok(self.runs.clone())))
+    }
+}
+
+#[test]
+fn a_ragged_discard_gives_up_whole_blocks_only() {
+    let recorder = Recorder::with_runs(Vec::new());
+    let device = widen(Device::new(recorder.clone()), Arena::heap(1 << 16));
+    let whole = |offset, length| vec![("discard", Extent::new(offset, length), None)];
+    for (extent, expected) in [
+        (Extent::new(100, 2000), whole(512, 1536)),
+        (Extent::new(512, 700), whole(512, 512)),
+        (Extent::new(500, 524), whole(512, 512)),
+        (Extent::new(0, 8192), whole(0, 8192)),
+        // No whole block inside: in the middle of one, across the border of two, at the front and at the end of one.
+        (Extent::new(600, 100), Vec::new()),
+        (Extent::new(700, 600), Vec::new()),
+        (Extent::new(512, 511), Vec::new()),
+        (Extent::new(513, 511), Vec::new()),
+        (Extent::new(8191, 1), Vec::new()),
+    ] {
+        block_on(device.discard(extent)).expect("a hint");
+        assert_eq!(recorder.take(), expected, "W3: {extent:?}");
+    }
+}
+
+#[test]
+fn a_durable_zero_is_durable_at_its_edges() {
+    let recorder = Recorder::with_runs(Vec::new());
+    let device = widen(Device::new(recorder.clone()), Arena::heap(1 << 16));
+    let durable = Some(Durability::Durable);
+    let options = ZeroOptions { durability: Durability::Durable, ..ZeroOptions::default() };
+    for extent in [Extent::new(100, 2000), Extent::new(700, 100), Extent::new(700, 600)] {
+        block_on(device.zero(extent, options)).expect("zeroed");
+        let changes: Vec<_> = recorder.take().into_iter().filter(|(verb, ..)| *verb != "read").collect();
+        assert!(!changes.is_empty() && changes.iter().all(|(_, _, found)| *found == durable), "{changes:?}");
+    }
+}
+
+#[test]
+fn the_status_of_any_bytes_is_cut_on_both_sides() {
+    let run = |length, allocation| StatusRun { length, allocation };
+    let runs = vec![run(512, Allocation::Data), run(512, Allocation::Hole), run(512, Allocation::Data)];
+    let device = widen(Device::new(Recorder::with_runs(runs)), Arena::heap(1 << 16));
+    let found = block_on(device.status(Extent::new(100, 1000))).expect("status");
+    assert_eq!(found, [run(412, Allocation::Data), run(512, Allocation::Hole), run(76, Allocation::Data)]);
+}
+
+#[test]
+fn a_merge_under_way_keeps_what_is_shown_from_being_exchanged() {
+    let blocks = Blocks::new(8192, 512);
+    let (arena, shown) = (Arena::heap(1 << 16), Shown::default());
+    let device = widen_shown(Device::new(blocks.clone()), arena.clone(), shown.clone());
+    blocks.content.borrow_mut().fill(1);
+    let mut ragged = device.write(100, arena.copy(&[9; 50]), Durability::Volatile);
+    assert!((&mut ragged).now_or_never().is_none(), "its read is under way");
+    let mut exchange = shown.exchange();
+    assert!((&mut exchange).now_or_never().is_none(), "W2: the merge ends first");
+    let mut late = device.write(700, arena.copy(&[8; 50]), Durability::Volatile);
+    block_on(&mut ragged).expect("written");
+    let alone = block_on(exchange);
+    assert!((&mut late).now_or_never().is_none(), "W2: a merge that came later begins later");
+    let whole = device.write(2048, arena.copy(&[7; 512]), Durability::Volatile);
+    block_on(whole).expect("W2: changes of whole blocks go on");
+    blocks.content.borrow_mut()[..1024].fill(2);
+    drop(alone);
+    block_on(late).expect("written");
+    let content = blocks.content.borrow();
+    assert_eq!((content[512], content[700], content[2048]), (2, 8, 7), "W2: what is merged is what is shown");
+}

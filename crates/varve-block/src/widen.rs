@@ -2,26 +2,56 @@
 //!
 //! Invariant W1: while an edge block is read, merged and written, no other change touches it; so changes take the
 //! lock on the whole blocks that they touch, and only reads go past it.
+//! Invariant W2: what the device shows is not exchanged between the read and the write of an edge block: a merge holds
+//! the [`Shown`] lock shared from before its read until after its write, and whoever makes the device show something
+//! else (a rollback) holds it alone meanwhile. Otherwise bytes of before would be written over those of after.
+//! Invariant W3: a discard gives up whole blocks only; one that holds none does nothing.
 
 use crate::buffer::Arena;
 use crate::device::{BlockDevice, Checked, Completion, Device, Shape, StatusFuture, StatusRun};
 use crate::error::IoError;
 use crate::io::{Durability, Io, Outcome};
-use crate::lock::{LockMode, RangeLock};
+use crate::lock::{LockMode, RangeGuard, RangeLock, RangeWait};
 use crate::units::Extent;
 
-/// `device` with blocks of one byte; `device` itself if its blocks are that small already.
+/// The lock on what a device shows (W2). Cloning shares it.
+#[derive(Clone, Default)]
+pub struct Shown(RangeLock);
+
+impl Shown {
+    /// All that a device shows is one range.
+    const WHOLE: Extent = Extent::new(0, 1);
+
+    /// Waits until no merge is under way, and keeps new ones out while the guard lives. Reads and changes of whole
+    /// blocks go on.
+    pub fn exchange(&self) -> RangeWait {
+        self.0.lock(Self::WHOLE, LockMode::Exclusive)
+    }
+
+    async fn merging(&self) -> RangeGuard {
+        self.0.lock(Self::WHOLE, LockMode::Shared).await
+    }
+}
+
+/// `device` with blocks of one byte; `device` itself if its blocks are that small already. What it shows is never
+/// exchanged while requests are inside; else see [`widen_shown`].
 pub fn widen(device: Device, arena: Arena) -> Device {
+    widen_shown(device, arena, Shown::default())
+}
+
+/// Like [`widen`], for a device that may be made to show something else by whoever holds `shown` alone (W2).
+pub fn widen_shown(device: Device, arena: Arena, shown: Shown) -> Device {
     if device.shape().block_size == 1 {
         return device;
     }
-    Device::new(Widened { device, arena, lock: RangeLock::new() })
+    Device::new(Widened { device, arena, lock: RangeLock::new(), shown })
 }
 
 struct Widened {
     device: Device,
     arena: Arena,
     lock: RangeLock,
+    shown: Shown,
 }
 
 impl Widened {
@@ -67,7 +97,7 @@ impl Widened {
             Io::Discard { extent } => {
                 let inner = extent.align_in(self.block());
                 if inner.is_empty() {
-                    return Ok(crate::Buffer::empty());
+                    return Ok(crate::Buffer::empty()); // W3
                 }
                 self.device.discard(inner).await
             }
@@ -81,6 +111,7 @@ impl Widened {
             return Ok(crate::Buffer::empty());
         }
         let whole = extent.align_out(self.block());
+        let _merging = self.shown.merging().await; // W2
         let mut buffer = self.device.read(whole.offset, self.arena.take(index(whole.length))).await?;
         let start = index(extent.offset - whole.offset);
         let middle = &mut buffer[start..start + index(extent.length)];

@@ -2,6 +2,9 @@
 
 use crate::clock;
 use crate::disk_file::{CacheMode, DiskFile};
+use crate::sys;
+#[cfg(test)]
+use crate::tap::Call;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{IoSlice, IoSliceMut};
@@ -37,7 +40,7 @@ pub(crate) fn try_read(disk: &DiskFile, offset: u64, buffer: &mut [u8]) -> Attem
         return Attempt::Partial(0);
     }
     let flags = if disk.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
-    match rustix::io::preadv2(disk, &mut [IoSliceMut::new(buffer)], offset, flags) {
+    match preadv2(disk, offset, buffer, flags) {
         Ok(count) if count == buffer.len() => Attempt::Done,
         Ok(count) => Attempt::Partial(count),
         Err(Errno::AGAIN | Errno::INTR) => Attempt::Partial(0),
@@ -53,12 +56,13 @@ pub(crate) fn try_read(disk: &DiskFile, offset: u64, buffer: &mut [u8]) -> Attem
 ///
 /// Where the file system cannot tell whether a write would wait, whole pages are written all the same: a copy into
 /// the page cache costs half of what a hop to a kernel worker does. If one had to wait after all, because too many
-/// pages are dirty or the journal is busy, the next ones go the long way for a while.
+/// pages are dirty or the journal is busy, the next ones go the long way for a while. Those to a file system behind which
+/// a process or another machine stands always do: there a write may wait without end, and the shard with it.
 pub(crate) fn try_write(disk: &DiskFile, offset: u64, data: &[u8]) -> Attempt {
     let nowait = disk.nowait_write.load(Ordering::Relaxed);
     if nowait && data.len() <= INLINE_MAX {
         let flags = if disk.in_memory { ReadWriteFlags::empty() } else { ReadWriteFlags::NOWAIT };
-        let answer = rustix::io::pwritev2(disk, &[IoSlice::new(data)], offset, flags);
+        let answer = pwritev2(disk, offset, data, flags);
         if answer == Err(Errno::OPNOTSUPP) && !disk.in_memory {
             disk.nowait_write.store(false, Ordering::Relaxed);
         } else {
@@ -66,14 +70,14 @@ pub(crate) fn try_write(disk: &DiskFile, offset: u64, data: &[u8]) -> Attempt {
         }
     }
     let pages = Extent::new(offset, data.len() as u64).is_aligned(PAGE);
-    if disk.cache_mode() == CacheMode::Direct || !pages || data.len() > INLINE_MAX {
+    if disk.cache_mode() == CacheMode::Direct || disk.remote || !pages || data.len() > INLINE_MAX {
         return Attempt::Partial(0);
     }
     let start = clock::now();
     if start.0 < disk.eager_after.load(Ordering::Relaxed) {
         return Attempt::Partial(0);
     }
-    let answer = rustix::io::pwritev2(disk, &[IoSlice::new(data)], offset, ReadWriteFlags::empty());
+    let answer = pwritev2(disk, offset, data, ReadWriteFlags::empty());
     let end = clock::now();
     if end.since(start) > EAGER_WAIT_MAX {
         disk.eager_after.store(end.after(EAGER_PAUSE).0, Ordering::Relaxed);
@@ -92,23 +96,59 @@ fn written(answer: Result<usize, Errno>, length: usize) -> Attempt {
 
 /// Reads, waiting; may read less.
 pub(crate) fn read(disk: &DiskFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-    retry(|| rustix::io::pread(disk, &mut *buffer, offset))
+    retry(|| preadv2(disk, offset, buffer, ReadWriteFlags::empty()))
 }
 
 /// Writes, waiting; may write less.
 pub(crate) fn write(disk: &DiskFile, offset: u64, data: &[u8], durable: bool) -> Result<usize, Errno> {
     let flags = if durable { ReadWriteFlags::DSYNC } else { ReadWriteFlags::empty() };
-    retry(|| rustix::io::pwritev2(disk, &[IoSlice::new(data)], offset, flags))
+    retry(|| pwritev2(disk, offset, data, flags))
 }
 
 /// Makes all that was written durable; waits. Not repeated when it fails (F2), except when interrupted.
 pub(crate) fn flush(disk: &DiskFile) -> Result<usize, Errno> {
-    retry(|| rustix::fs::fdatasync(disk)).map(|()| 0)
+    retry(|| {
+        #[cfg(test)]
+        disk.tap.meet(Call::Flush)?;
+        rustix::fs::fdatasync(disk)
+    })
+    .map(|()| 0)
 }
 
 /// Changes the allocation of an extent; waits.
 pub(crate) fn allocate(disk: &DiskFile, mode: FallocateFlags, extent: Extent) -> Result<usize, Errno> {
-    retry(|| rustix::fs::fallocate(disk, mode, extent.offset, extent.length)).map(|()| 0)
+    retry(|| {
+        #[cfg(test)]
+        disk.tap.meet(Call::Allocate { mode: mode.bits(), extent })?;
+        rustix::fs::fallocate(disk, mode, extent.offset, extent.length)
+    })
+    .map(|()| 0)
+}
+
+/// Gives up an extent of a block device; waits.
+pub(crate) fn discard(disk: &DiskFile, extent: Extent) -> Result<usize, Errno> {
+    #[cfg(test)]
+    disk.tap.meet(Call::Discard { extent })?;
+    sys::block_device_discard(disk.file(), extent).map(|()| 0)
+}
+
+fn preadv2(disk: &DiskFile, offset: u64, buffer: &mut [u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
+    #[cfg(test)]
+    let buffer = {
+        let length = disk.tap.meet(Call::Read { offset, length: buffer.len() })?;
+        &mut buffer[..length]
+    };
+    rustix::io::preadv2(disk, &mut [IoSliceMut::new(buffer)], offset, flags)
+}
+
+fn pwritev2(disk: &DiskFile, offset: u64, data: &[u8], flags: ReadWriteFlags) -> Result<usize, Errno> {
+    #[cfg(test)]
+    let data = {
+        let durable = flags.contains(ReadWriteFlags::DSYNC);
+        let length = disk.tap.meet(Call::Write { offset, length: data.len(), durable })?;
+        &data[..length]
+    };
+    rustix::io::pwritev2(disk, &[IoSlice::new(data)], offset, flags)
 }
 
 /// Which parts of `extent` hold data; may cover less than asked. Waits.

@@ -4,11 +4,15 @@
 //! - K1. A request is on its way when `submit` returns, even if its future is never polled; and it runs to its end
 //!   if the future is dropped.
 //! - K2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
-//! - K3. A poisoned disk (F2 of `disk_file.rs`) is neither written nor flushed.
+//! - K3. A disk that is out of use (F2 of `disk_file.rs`, O1 of `disk_file/state.rs`) is neither written nor flushed.
+//! - K4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
+//!   lack of space is told as such, and what fails afterwards takes the disk out of use.
 
 use crate::attempt::{self, Attempt, error_of};
 use crate::disk_file::{CacheMode, DiskFile, DiskKind};
 use crate::flushes::{Lead, Turn};
+use crate::helpers::Place;
+use crate::lane::{self, Lane};
 use crate::operation::{DiskAction, DiskOperation, Operation};
 use crate::reactor::OperationFuture;
 use crate::shard::{Core, ShardContext};
@@ -31,34 +35,44 @@ const INLINE_ALLOCATE_MAX: u64 = 1 << 20;
 pub(crate) struct Disk {
     context: ShardContext,
     file: Arc<DiskFile>,
+    lane: Rc<Lane>,
     shape: Shape,
 }
 
 impl Disk {
     pub(crate) fn new(core: &Rc<Core>, file: &Arc<DiskFile>) -> Self {
-        Self { context: ShardContext { core: Rc::clone(core) }, shape: file.shape(), file: Arc::clone(file) }
+        let most = match file.cache_mode() {
+            CacheMode::Direct => lane::DIRECT_MAX,
+            CacheMode::Buffered => lane::BUFFERED_MAX,
+        };
+        let lane = core.lane(file, || Lane::new(most));
+        Self {
+            context: ShardContext { core: Rc::clone(core) },
+            shape: file.shape(),
+            file: Arc::clone(file),
+            lane,
+        }
     }
 
     fn start(&self, action: DiskAction) -> OperationFuture {
-        let operation = DiskOperation { disk: Arc::clone(&self.file), action };
-        self.context.core.reactor.start(Operation::Disk(operation))
+        let operation = DiskOperation::new(Arc::clone(&self.file), action);
+        self.context.core.reactor.start_disk(operation, &self.lane)
     }
 
     fn report(&self, verb: &'static str, extent: Extent, errno: Errno) -> IoError {
-        let error = error_of(errno);
-        tracing::error!(path = %self.file.path().display(), verb, ?extent, %errno, "a request on a disk failed");
-        error
+        self.file.report(verb, extent.offset, extent.length, errno);
+        // A block device that became smaller says that it has no space left.
+        let is_past_end = errno == Errno::NOSPC && self.file.kind() == DiskKind::BlockDevice;
+        if is_past_end && self.file.check_length() == Err(IoError::Gone) {
+            return IoError::Gone;
+        }
+        error_of(errno)
     }
 
     /// K2.
     fn is_aligned(&self, memory: &[u8]) -> bool {
         self.file.cache_mode() == CacheMode::Buffered
             || memory.as_ptr().addr().is_multiple_of(self.file.memory_alignment)
-    }
-
-    /// K3.
-    fn refuse_poisoned(&self) -> Result<(), IoError> {
-        if self.file.is_poisoned() { Err(IoError::Medium) } else { Ok(()) }
     }
 
     fn read(&self, offset: u64, mut buffer: Buffer) -> Completion<'_> {
@@ -96,7 +110,9 @@ impl Disk {
             };
             match answer {
                 Ok(0) => {
-                    tracing::error!(path = %self.file.path().display(), "the disk has become shorter");
+                    let _ = self.file.check_length();
+                    let left = Extent::between(offset + done as u64, offset + buffer.len() as u64);
+                    self.file.report("read beyond the end", left.offset, left.length, Errno::NODATA);
                     return Err(IoError::Gone);
                 }
                 Ok(count) => done += count,
@@ -113,14 +129,16 @@ impl Disk {
     }
 
     fn write(&self, offset: u64, mut data: Bytes, durability: Durability) -> Completion<'_> {
-        if let Err(error) = self.refuse_poisoned() {
-            return Completion::failed(error);
+        if let Err(error) = self.file.admit_change(offset + data.len() as u64) {
+            return Completion::failed(error); // K3
         }
-        let durable = durability == Durability::Durable;
-        let done = match durable && !self.file.in_memory {
+        let durable = durability == Durability::Durable && !self.file.in_memory;
+        let is_staged = durable && self.file.cache_mode() == CacheMode::Buffered; // K4
+        let done = match durable && !is_staged {
             true => 0,
             false => match attempt::try_write(&self.file, offset, &data) {
-                Attempt::Done => return Completion::done(),
+                Attempt::Done if !is_staged => return Completion::done(),
+                Attempt::Done => data.len(),
                 Attempt::Partial(done) => done,
                 Attempt::Failed(errno) => {
                     let extent = Extent::new(offset, data.len() as u64);
@@ -131,11 +149,14 @@ impl Disk {
         if !self.is_aligned(&data) {
             data = self.context.core.arena.copy(&data);
         }
+        let is_in_cache = is_staged && done == data.len();
+        let (done, durable) = if is_in_cache { (0, true) } else { (done, durable && !is_staged) };
         let first = self.start(DiskAction::Write { offset, data, done, durable });
-        Completion::pending(self.finish_write(first))
+        Completion::pending(self.finish_write(first, is_staged && !is_in_cache))
     }
 
-    async fn finish_write(&self, mut under_way: OperationFuture) -> Outcome {
+    /// Carries a write to its end, and then, if it only `is_staged` (K4), makes it durable.
+    async fn finish_write(&self, mut under_way: OperationFuture, mut is_staged: bool) -> Outcome {
         loop {
             let (offset, data, mut done, durable, answer) = match under_way.await {
                 (
@@ -148,29 +169,42 @@ impl Disk {
                 _ => unreachable!("a write comes back as a write"),
             };
             match answer {
-                Ok(0) => {
-                    return Err(self.report("write", Extent::new(offset, data.len() as u64), Errno::NOSPC));
-                }
-                Ok(count) => done += count,
                 Err(Errno::INTR | Errno::AGAIN) => {}
-                Err(errno) => {
-                    let error = self.report("write", Extent::new(offset, data.len() as u64), errno);
-                    if durable && error == IoError::Medium {
-                        self.file.poison(errno);
-                    }
-                    return Err(error);
+                Ok(count) if count > 0 => done += count,
+                failed => {
+                    let errno = failed.err().unwrap_or(Errno::NOSPC);
+                    return Err(self.report("write", Extent::new(offset, data.len() as u64), errno));
                 }
             }
-            if done == data.len() {
+            under_way = if done < data.len() {
+                self.start(DiskAction::Write { offset, data, done, durable })
+            } else if is_staged {
+                is_staged = false;
+                if let Err(error) = self.file.refuse_out_of_use() {
+                    return Err(error); // K3
+                }
+                self.start(DiskAction::Write { offset, data, done: 0, durable: true })
+            } else {
+                if durable {
+                    self.await_report().await?;
+                }
                 return Ok(Buffer::empty());
-            }
-            under_way = self.start(DiskAction::Write { offset, data, done, durable });
+            };
         }
     }
 
+    /// Waits until it is known whether another operation beside this one was told of pages of this one that were lost
+    /// (Y1 of `syncs.rs`).
+    async fn await_report(&self) -> Result<(), IoError> {
+        if let Some(others) = self.file.syncs.others() {
+            let _ = others.await;
+        }
+        self.file.refuse_out_of_use()
+    }
+
     fn flush(&self) -> Completion<'_> {
-        if let Err(error) = self.refuse_poisoned() {
-            return Completion::failed(error);
+        if let Err(error) = self.file.refuse_out_of_use().and_then(|()| self.file.check_length()) {
+            return Completion::failed(error); // K3, O2
         }
         if self.file.in_memory {
             return Completion::done();
@@ -183,7 +217,7 @@ impl Disk {
             Some(turn) => Completion::pending(async move {
                 // A turn that is lost came from a leader that is gone; a flush too many does no harm.
                 if turn.await == Ok(Turn::Covered) {
-                    self.refuse_poisoned()?;
+                    self.file.refuse_out_of_use()?;
                     return Ok(Buffer::empty());
                 }
                 let lead = Lead::new(&self.file.flushes);
@@ -193,21 +227,32 @@ impl Disk {
     }
 
     /// Carries out a flush, for all who wait for it.
-    async fn lead_flush(&self, lead: Lead<'_>, under_way: OperationFuture) -> Outcome {
-        if let (_, Err(errno)) = under_way.await {
-            self.file.poison(errno);
+    async fn lead_flush(&self, lead: Lead<'_>, mut under_way: OperationFuture) -> Outcome {
+        while let (_, Err(Errno::INTR | Errno::AGAIN)) = under_way.await {
+            under_way = self.start(DiskAction::Flush);
+        }
+        // A failure has taken the disk out of use by now (F2), and that is what all are answered.
+        let _ = self.await_report().await;
+        if self.file.remote {
+            let file = Arc::clone(&self.file);
+            let _ = self.context.blocking_in(Place::of(&self.file), move || file.check_length_of_remote()).await;
         }
         lead.finish();
-        self.refuse_poisoned()?;
+        self.file.refuse_out_of_use()?;
         Ok(Buffer::empty())
     }
 
     /// Changes allocation; false if the kernel cannot do that here.
     async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<bool, IoError> {
-        let answer = if self.file.in_memory && extent.length <= INLINE_ALLOCATE_MAX {
-            attempt::allocate(&self.file, mode, extent)
-        } else {
-            self.start(DiskAction::Allocate { mode, extent }).await.1
+        let answer = loop {
+            let answer = if self.file.in_memory && extent.length <= INLINE_ALLOCATE_MAX {
+                attempt::allocate(&self.file, mode, extent)
+            } else {
+                self.start(DiskAction::Allocate { mode, extent }).await.1
+            };
+            if !matches!(answer, Err(Errno::INTR | Errno::AGAIN)) {
+                break answer;
+            }
         };
         match answer {
             Ok(_) => Ok(true),
@@ -235,7 +280,7 @@ impl Disk {
     }
 
     async fn zero(&self, extent: Extent, options: ZeroOptions) -> Outcome {
-        self.refuse_poisoned()?;
+        self.file.admit_change(extent.end())?; // K3
         if !self.zero_allocation(extent, options).await? {
             if options.fast {
                 return Err(IoError::Unsupported);
@@ -258,7 +303,7 @@ impl Disk {
     }
 
     async fn discard(&self, extent: Extent) -> Outcome {
-        self.refuse_poisoned()?;
+        self.file.admit_change(extent.end())?; // K3
         match self.file.kind() {
             DiskKind::File => {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -301,7 +346,8 @@ impl BlockDevice for Disk {
         }
         let file = Arc::clone(&self.file);
         Box::pin(async move {
-            let asked = self.context.blocking(move || attempt::status(&file, extent)).await;
+            let place = Place::of(&file);
+            let asked = self.context.blocking_in(place, move || attempt::status(&file, extent)).await;
             asked.unwrap_or(Err(IoError::Gone))
         })
     }

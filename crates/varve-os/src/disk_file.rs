@@ -2,12 +2,17 @@
 //!
 //! Invariants:
 //! - F1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well.
-//! - F2. A disk of which a flush failed once is poisoned: it is never written or flushed again through this handle,
-//!   because the kernel reports a lost write once only, and a later flush would say that all is well.
+//! - F2. A disk of which a flush or a durable write failed once is poisoned: it is never written or flushed again through
+//!   this handle, because the kernel reports a lost write once only, and a later flush would say that all is well.
 
+mod cache;
+mod state;
 mod unchanging;
 
+pub use state::DiskState;
+
 use crate::flushes::Flushes;
+use crate::syncs::Syncs;
 use crate::sys;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
@@ -17,10 +22,14 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use state::Health;
 use varve_block::{Access, Shape};
 
 /// `f_type` of a file system that lives in memory.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
+/// Those of file systems behind which stands a process or another machine: FUSE, NFS, CIFS, SMB2, 9P, Ceph.
+const REMOTE_MAGICS: [u64; 6] =
+    [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
 /// Sector size assumed when the kernel does not tell the alignment of direct I/O.
 const SECTOR_ASSUMED: u32 = 4096;
 
@@ -156,6 +165,8 @@ pub struct DiskFile {
     pub(crate) memory_alignment: usize,
     /// Lives in memory: no request waits for a device.
     pub(crate) in_memory: bool,
+    /// A process or another machine stands behind its file system: any system call on it may wait without end.
+    pub(crate) remote: bool,
     discard: bool,
     fast_zero: bool,
     /// Reads can be tried without waiting.
@@ -167,11 +178,15 @@ pub struct DiskFile {
     /// Until then buffered writes keep off the shard's thread, because one had to wait (see `attempt.rs`).
     pub(crate) eager_after: AtomicU64,
     pub(crate) flushes: Flushes,
-    poisoned: AtomicBool,
+    pub(crate) syncs: Syncs,
+    health: Health,
+    #[cfg(test)]
+    pub(crate) tap: crate::tap::Tap,
 }
 
 impl DiskFile {
-    /// Opens, or creates, the disk at `path`.
+    /// Opens, or creates, the disk at `path`; may wait. This is also the way back for a disk that is out of use, once all
+    /// handles to it are dropped and the cause is gone: what is read then is what the disk holds.
     pub fn open(path: impl AsRef<Path>, options: DiskOptions) -> Result<Arc<Self>, OpenError> {
         let path = path.as_ref();
         let options = DiskOptions { read_only: options.read_only || options.unlocked, ..options };
@@ -180,9 +195,12 @@ impl DiskFile {
             None => kind_of(path)?,
         };
         let (file, cache) = open_file(path, kind, options)?;
-        lock(&file, options).map_err(|errno| OpenError::new(path, errno))?;
-        let disk =
-            Self::examine(file, path, kind, cache, options).map_err(|errno| OpenError::new(path, errno))?;
+        let fail = |errno| OpenError::new(path, errno);
+        lock(&file, options).map_err(fail)?;
+        let disk = Self::examine(file, path, kind, cache, options).map_err(fail)?;
+        if disk.cache == CacheMode::Buffered && !disk.in_memory && !options.unlocked {
+            cache::drop_cached(&disk.file, path, kind).map_err(fail)?;
+        }
         if kind == DiskKind::BlockDevice && disk.access == Access::ReadOnly && !options.read_only {
             return Err(OpenError::ReadOnly(path.to_owned()));
         }
@@ -201,7 +219,8 @@ impl DiskFile {
         cache: CacheMode,
         options: DiskOptions,
     ) -> Result<Self, Errno> {
-        let in_memory = kind == DiskKind::File && in_memory(&file);
+        let magic = if kind == DiskKind::File { file_system(&file) } else { None };
+        let in_memory = magic == Some(TMPFS_MAGIC);
         let cache = if in_memory { CacheMode::Buffered } else { cache };
         let limits = Limits::of(&file, kind)?;
         let read_only =
@@ -224,6 +243,7 @@ impl DiskFile {
             sector_physical: limits.physical,
             memory_alignment: limits.memory,
             in_memory,
+            remote: magic.is_some_and(|magic| REMOTE_MAGICS.contains(&magic)),
             discard: can_punch,
             fast_zero: can_punch,
             nowait_read: AtomicBool::new(cache == CacheMode::Buffered),
@@ -231,7 +251,10 @@ impl DiskFile {
             zero_range: AtomicBool::new(true),
             eager_after: AtomicU64::new(0),
             flushes: Flushes::default(),
-            poisoned: AtomicBool::new(false),
+            syncs: Syncs::default(),
+            health: Health::default(),
+            #[cfg(test)]
+            tap: crate::tap::Tap::default(),
             file,
         })
     }
@@ -290,6 +313,7 @@ impl DiskFile {
     /// Makes a file larger, or takes notice that a block device has grown; the new size. Devices made before keep
     /// their shape. Never shrinks.
     pub fn grow(&self, size: u64) -> Result<u64, OpenError> {
+        self.refuse_shrunk()?;
         let fail = |errno| OpenError::new(&self.path, errno);
         let present = match self.kind {
             DiskKind::File => {
@@ -309,28 +333,14 @@ impl DiskFile {
         Ok(self.size())
     }
 
-    /// Whether a flush failed (F2).
-    pub fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Acquire)
-    }
-
-    /// Records that a flush failed (F2).
-    pub(crate) fn poison(&self, errno: Errno) {
-        if !self.poisoned.swap(true, Ordering::AcqRel) {
-            tracing::error!(
-                path = %self.path.display(), %errno,
-                "a flush failed: what was written since the last one may be lost; the disk is not written any more"
-            );
-        }
-    }
-
     /// A disk on a file that need not be one, to test what cannot be provoked on a good disk.
     #[cfg(test)]
-    pub(crate) fn pretend(file: File, size: u64) -> Arc<Self> {
+    pub(crate) fn pretend(file: File, size: u64, kind: DiskKind) -> Arc<Self> {
         let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
         let disk = Self::examine(file, Path::new("pretended"), DiskKind::File, CacheMode::Buffered, options);
         let mut disk = disk.expect("examined");
         disk.in_memory = false;
+        disk.kind = kind;
         disk.size.store(size, Ordering::Relaxed);
         Arc::new(disk)
     }
@@ -440,9 +450,10 @@ fn lock(file: &File, options: DiskOptions) -> Result<(), Errno> {
     rustix::fs::flock(file, operation)
 }
 
-fn in_memory(file: &File) -> bool {
+/// The magic number of the file system that a file lies on.
+fn file_system(file: &File) -> Option<u64> {
     // The type of the magic number differs between machines; its value fits in 32 bits everywhere.
-    rustix::fs::fstatfs(file).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(TMPFS_MAGIC))
+    rustix::fs::fstatfs(file).ok().and_then(|stat| u64::try_from(stat.f_type).ok())
 }
 
 /// Whether space can be given back, and zeros written without moving data.

@@ -12,6 +12,7 @@ mod disk_file;
 mod executor;
 mod flushes;
 mod helpers;
+mod lane;
 mod linger;
 mod listener;
 mod memory;
@@ -23,11 +24,14 @@ mod ring;
 mod shard;
 mod shards;
 mod stream;
+mod syncs;
 mod sys;
+#[cfg(test)]
+mod tap;
 mod throttle;
 mod timers;
 
-pub use disk_file::{CacheMode, DiskFile, DiskKind, DiskOptions, OpenError};
+pub use disk_file::{CacheMode, DiskFile, DiskKind, DiskOptions, DiskState, OpenError};
 pub use listener::{Listener, socket_pair};
 pub use memory::map_arena;
 pub use reactor::IoChoice;

@@ -119,11 +119,16 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     if !std::os::unix::fs::FileTypeExt::is_socket(&metadata.file_type()) {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "a file that is no socket is in the way"));
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on this socket already")),
+    // A listener that accepts nothing lets others wait once its backlog is full: a shard does not.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    match rustix::net::connect(&socket, &SocketAddrUnix::new(path)?) {
+        Err(Errno::CONNREFUSED) => std::fs::remove_file(path),
+        Err(Errno::NOENT) => Ok(()),
+        Ok(()) | Err(Errno::AGAIN) => {
+            Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens on this socket already"))
+        }
+        Err(errno) => Err(errno.into()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a shard asks of the kernel, as data that owns everything the kernel touches meanwhile.
 
 use crate::attempt;
-use crate::disk_file::DiskFile;
+use crate::disk_file::{CacheMode, DiskFile};
 use crate::sys;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -37,8 +37,10 @@ impl Operation {
 
 /// An operation on a disk; may be carried out by any thread.
 pub(crate) struct DiskOperation {
-    pub(crate) disk: Arc<DiskFile>,
+    disk: Arc<DiskFile>,
     pub(crate) action: DiskAction,
+    /// Its number among those that make pages durable (Y1 of `syncs.rs`).
+    sync: Option<u64>,
 }
 
 /// What is done on a disk.
@@ -56,6 +58,37 @@ pub(crate) enum DiskAction {
 }
 
 impl DiskOperation {
+    pub(crate) fn new(disk: Arc<DiskFile>, action: DiskAction) -> Self {
+        let makes_durable = matches!(action, DiskAction::Flush | DiskAction::Write { durable: true, .. });
+        let is_cached = disk.cache_mode() == CacheMode::Buffered;
+        let sync = (makes_durable && is_cached).then(|| disk.syncs.enter());
+        Self { disk, action, sync }
+    }
+
+    /// The disk that it is on.
+    pub(crate) fn disk(&self) -> &Arc<DiskFile> {
+        &self.disk
+    }
+
+    /// Its answer has come, whether somebody waits for it or not: a failure whose consequences are unknown takes the disk
+    /// out of use (F2 of `disk_file.rs`), before anything that ran beside it is acknowledged (Y1 of `syncs.rs`).
+    pub(crate) fn settle(&mut self, answer: Answer) {
+        match (&self.action, answer) {
+            (_, Err(Errno::INTR | Errno::AGAIN)) => {}
+            (DiskAction::Flush, Err(errno)) => self.disk.poison(errno),
+            (DiskAction::Write { durable: true, .. }, Err(errno)) if self.disk.loses_writes(errno) => {
+                self.disk.poison(errno);
+            }
+            (DiskAction::Write { durable: true, .. }, Ok(0)) if self.disk.loses_writes(Errno::NOSPC) => {
+                self.disk.poison(Errno::NOSPC);
+            }
+            _ => {}
+        }
+        if let Some(number) = self.sync.take() {
+            self.disk.syncs.leave(number);
+        }
+    }
+
     /// Carries it out on this thread, waiting.
     pub(crate) fn execute(&mut self) -> Answer {
         let disk = &*self.disk;
@@ -70,7 +103,7 @@ impl DiskOperation {
             }
             DiskAction::Flush => attempt::flush(disk),
             DiskAction::Allocate { mode, extent } => attempt::allocate(disk, *mode, *extent),
-            DiskAction::Discard { extent } => sys::block_device_discard(disk.file(), *extent).map(|()| 0),
+            DiskAction::Discard { extent } => attempt::discard(disk, *extent),
         }
     }
 

@@ -3,8 +3,9 @@
 //! The contract on memory and cancellation stands at the head of `ring.rs`; R1 and R2 are kept here.
 
 use crate::executor::Mailbox;
-use crate::helpers::{Finished, Helpers, Job};
-use crate::operation::{Answer, Operation};
+use crate::helpers::{Finished, Helpers, Job, Place};
+use crate::lane::Lane;
+use crate::operation::{Answer, DiskOperation, Operation};
 use crate::pool::Pool;
 use crate::ring::{Ring, Wait};
 use rustix::io::Errno;
@@ -34,6 +35,8 @@ pub(crate) struct Flight {
     /// Absent while a helper thread has it.
     operation: Option<Operation>,
     state: State,
+    /// That of its disk.
+    lane: Option<Rc<Lane>>,
 }
 
 enum State {
@@ -66,8 +69,10 @@ pub(crate) struct Reactor {
     mailbox: Arc<Mailbox>,
     /// Operations on disks under way.
     disk_count: Cell<usize>,
-    /// Operations under way.
+    /// Operations under way, and those that wait in their lanes.
     pending: Cell<usize>,
+    /// Operations on disks that have left their lanes.
+    launched: Cell<usize>,
     /// Nothing new is taken in from peers.
     draining: Cell<bool>,
     is_ring: bool,
@@ -100,6 +105,7 @@ impl Reactor {
             mailbox,
             disk_count: Cell::new(0),
             pending: Cell::new(0),
+            launched: Cell::new(0),
             draining: Cell::new(false),
             is_ring,
         })
@@ -124,39 +130,69 @@ impl Reactor {
         self.draining.get()
     }
 
-    /// Starts an operation; the future answers with the operation and its outcome.
+    /// Starts an operation on a disk, in its lane; the future answers with the operation and its outcome.
+    pub(crate) fn start_disk(self: &Rc<Self>, operation: DiskOperation, lane: &Rc<Lane>) -> OperationFuture {
+        let mut flights = self.flights.borrow_mut();
+        let entry = flights.vacant_entry();
+        let key = entry.key();
+        self.pending.set(self.pending.get() + 1);
+        self.disk_count.set(self.disk_count.get() + 1);
+        let operation = match lane.enter(key, self.launched.get()) {
+            true => self.launch_disk(key, operation),
+            false => Some(Operation::Disk(operation)),
+        };
+        entry.insert(Flight { operation, state: State::Waiting(None), lane: Some(Rc::clone(lane)) });
+        drop(flights);
+        OperationFuture { reactor: Rc::clone(self), key: Some(key) }
+    }
+
+    /// Starts an operation on a socket; the future answers with the operation and its outcome.
     pub(crate) fn start(self: &Rc<Self>, operation: Operation) -> OperationFuture {
         let mut flights = self.flights.borrow_mut();
         let entry = flights.vacant_entry();
         let key = entry.key();
         if self.draining.get() && operation.waits_for_peer() {
             let state = State::Finished(Err(Errno::CANCELED));
-            entry.insert(Flight { operation: Some(operation), state });
+            entry.insert(Flight { operation: Some(operation), state, lane: None });
         } else {
             self.pending.set(self.pending.get() + 1);
-            let operation = self.launch(key, operation);
-            entry.insert(Flight { operation, state: State::Waiting(None) });
+            let operation = Some(self.drive(key, operation));
+            entry.insert(Flight { operation, state: State::Waiting(None), lane: None });
         }
         drop(flights);
         OperationFuture { reactor: Rc::clone(self), key: Some(key) }
     }
 
-    /// Hands an operation to the driver; what comes back stays in the table meanwhile (R1).
-    fn launch(&self, key: usize, mut operation: Operation) -> Option<Operation> {
-        if let Operation::Disk(disk) = operation {
-            self.disk_count.set(self.disk_count.get() + 1);
-            if !self.is_ring || disk.needs_thread() {
-                let home = Arc::clone(&self.mailbox);
-                self.helpers.submit(Job::Disk { key, operation: disk, home });
-                return None;
-            }
-            operation = Operation::Disk(disk);
+    /// Hands an operation on a disk to a helper or the driver; what comes back stays in the table meanwhile (R1).
+    fn launch_disk(&self, key: usize, operation: DiskOperation) -> Option<Operation> {
+        self.launched.set(self.launched.get() + 1);
+        if self.is_ring && !operation.needs_thread() {
+            return Some(self.drive(key, Operation::Disk(operation)));
         }
+        let (home, place) = (Arc::clone(&self.mailbox), Place::of(operation.disk()));
+        self.helpers.submit(place, Job::Disk { key, operation, home });
+        None
+    }
+
+    /// Begins what waits in `lane` as far as there is room.
+    fn launch_waiting(&self, lane: &Lane) {
+        while let Some(key) = lane.next(self.launched.get()) {
+            let waiting = self.flights.borrow_mut().get_mut(key).and_then(|flight| flight.operation.take());
+            let Some(Operation::Disk(operation)) = waiting else {
+                unreachable!("what waits in a lane is in the table");
+            };
+            let operation = self.launch_disk(key, operation);
+            self.flights.borrow_mut()[key].operation = operation;
+        }
+    }
+
+    /// Hands an operation to the driver.
+    fn drive(&self, key: usize, mut operation: Operation) -> Operation {
         match &mut *self.driver.borrow_mut() {
             Driver::Ring(ring) => ring.start(key, &mut operation),
             Driver::Pool(pool) => pool.start(key),
         }
-        Some(operation)
+        operation
     }
 
     /// Submits, waits, and delivers what has come.
@@ -218,9 +254,12 @@ impl Reactor {
             flight.operation = Some(operation);
         }
         self.pending.set(self.pending.get() - 1);
-        if matches!(flight.operation, Some(Operation::Disk(_))) {
+        if let Some(Operation::Disk(operation)) = &mut flight.operation {
             self.disk_count.set(self.disk_count.get() - 1);
+            self.launched.set(self.launched.get() - 1);
+            operation.settle(answer);
         }
+        let lane = flight.lane.take();
         match std::mem::replace(&mut flight.state, State::Finished(answer)) {
             State::Waiting(waker) => {
                 drop(flights);
@@ -234,6 +273,10 @@ impl Reactor {
                 forget_answer(flight.operation.as_ref(), answer);
             }
             State::Finished(_) => unreachable!("R3: one terminal completion a flight"),
+        }
+        if let Some(lane) = lane {
+            lane.leave();
+            self.launch_waiting(&lane);
         }
     }
 }

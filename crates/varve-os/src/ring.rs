@@ -13,6 +13,7 @@
 use crate::attempt::INLINE_MAX;
 use crate::clock::now;
 use crate::disk_file::CacheMode;
+use crate::lane::WORKERS_MAX;
 use crate::linger::Linger;
 use crate::operation::{Answer, DiskAction, DiskOperation, Message, Operation, SocketAction, TRANSFER_MAX};
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
@@ -55,6 +56,9 @@ pub(crate) struct Ring {
     region: Option<(usize, usize)>,
     bell: RawFd,
     linger: Linger,
+    /// Answers that a test gives in place of the kernel's.
+    #[cfg(test)]
+    injected: std::collections::HashMap<u64, i32>,
     /// Keeps registered memory alive; dropped after the ring.
     _arena: Arena,
 }
@@ -64,6 +68,9 @@ impl Ring {
     pub(crate) fn new(arena: &Arena, bell: RawFd) -> io::Result<Self> {
         let ring = build()?;
         require(&ring)?;
+        // A disk that does not answer keeps as many workers as its lane has operations (D1 of `lane.rs`); the kernel's own
+        // limit is four for a processor. A kernel that cannot be told keeps that.
+        let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         let region = register(&ring, arena);
         let mut ring = Self {
             ring,
@@ -71,6 +78,8 @@ impl Ring {
             region,
             bell,
             linger: Linger::default(),
+            #[cfg(test)]
+            injected: std::collections::HashMap::new(),
             _arena: arena.clone(),
         };
         ring.listen();
@@ -82,6 +91,11 @@ impl Ring {
         let entry = match operation {
             Operation::Disk(disk) => self.disk_entry(disk),
             Operation::Socket(socket, action) => socket_entry(socket.as_raw_fd(), action),
+        };
+        #[cfg(test)]
+        let entry = match operation {
+            Operation::Disk(disk) => self.tapped(key as u64, disk, entry),
+            Operation::Socket(..) => entry,
         };
         self.push(entry.user_data(key as u64));
     }
@@ -142,6 +156,11 @@ impl Ring {
             match completion.user_data() {
                 BELL => silent |= !io_uring::cqueue::more(completion.flags()),
                 CANCEL => {}
+                #[cfg(test)]
+                key if self.injected.contains_key(&key) => {
+                    let result = self.injected.remove(&key).expect("it is there");
+                    finished.push((key as usize, answer_of(result)));
+                }
                 key => finished.push((key as usize, answer_of(completion.result()))),
             }
         }
@@ -193,7 +212,8 @@ impl Ring {
     }
 
     fn disk_entry(&self, operation: &mut DiskOperation) -> squeue::Entry {
-        let file = Fd(operation.disk.as_raw_fd());
+        let file = Fd(operation.disk().as_raw_fd());
+        let is_buffered = operation.disk().cache_mode() == CacheMode::Buffered;
         match &mut operation.action {
             DiskAction::Read { offset, buffer, done } => {
                 let at = *offset + *done as u64;
@@ -205,7 +225,7 @@ impl Ring {
                     opcode::Read::new(file, start, length as u32).offset(at).build()
                 };
                 // What is cached would be copied at once, on this thread: a long copy is better done beside it.
-                let beside = length > INLINE_MAX && operation.disk.cache_mode() == CacheMode::Buffered;
+                let beside = length > INLINE_MAX && is_buffered;
                 if beside { entry.flags(squeue::Flags::ASYNC) } else { entry }
             }
             DiskAction::Write { offset, data, done, durable } => {
@@ -226,6 +246,48 @@ impl Ring {
                 .mode(mode.bits() as i32)
                 .build(),
             DiskAction::Discard { .. } => unreachable!("goes to a helper thread"),
+        }
+    }
+}
+
+#[cfg(test)]
+impl Ring {
+    /// Shows an entry to the disk's tap as the kernel would see it, and cuts or replaces it.
+    fn tapped(&mut self, key: u64, operation: &DiskOperation, entry: squeue::Entry) -> squeue::Entry {
+        use crate::tap::Call;
+        // SAFETY: an entry is the kernel's structure of 64 bytes, plain data.
+        let mut raw: [u8; 64] = unsafe { std::mem::transmute(entry.clone()) };
+        let word = |at: usize| u32::from_le_bytes(raw[at..at + 4].try_into().expect("four bytes"));
+        let long = |at: usize| u64::from_le_bytes(raw[at..at + 8].try_into().expect("eight bytes"));
+        let (offset, length) = (long(8), word(24) as usize);
+        let call = match raw[0] {
+            opcode::Read::CODE | opcode::ReadFixed::CODE => Call::Read { offset, length },
+            opcode::Write::CODE | opcode::WriteFixed::CODE => {
+                Call::Write { offset, length, durable: word(28) & libc::RWF_DSYNC as u32 != 0 }
+            }
+            opcode::Fsync::CODE => Call::Flush,
+            opcode::Fallocate::CODE => {
+                Call::Allocate { mode: word(24), extent: varve_block::Extent::new(offset, long(16)) }
+            }
+            code => panic!("entry {code} is not on a disk"),
+        };
+        let answer = operation.disk().tap.meet(call);
+        let moves = matches!(call, Call::Read { .. } | Call::Write { .. });
+        match answer {
+            Ok(count) if moves && count > 0 => {
+                raw[24..28].copy_from_slice(&(count as u32).to_le_bytes());
+                // SAFETY: the same structure, with another count of bytes, not more than before (R1).
+                unsafe { std::mem::transmute::<[u8; 64], squeue::Entry>(raw) }
+            }
+            Ok(_) if !moves => entry,
+            Ok(_) => {
+                self.injected.insert(key, 0);
+                opcode::Nop::new().build()
+            }
+            Err(errno) => {
+                self.injected.insert(key, -errno.raw_os_error());
+                opcode::Nop::new().build()
+            }
         }
     }
 }

@@ -4,15 +4,18 @@ use crate::clock::{self, RealClock};
 use crate::disk::Disk;
 use crate::disk_file::DiskFile;
 use crate::executor::{Letter, Mailbox, Queue};
-use crate::helpers::{Helpers, Job};
+use crate::helpers::{Helpers, Job, Place};
+use crate::lane::Lane;
 use crate::portal::Doorway;
 use crate::reactor::{IoChoice, Reactor};
 use crate::ring::Wait;
 use crate::timers::Timers;
 use futures_channel::oneshot;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use varve_block::{Arena, Clock, Device, LocalFuture, Spawn, Spawner};
@@ -37,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) arena: Arena,
     /// Work that others do for this shard: calls of helpers, requests to other shards.
     pub(crate) abroad: Rc<Cell<usize>>,
+    /// What the disks in use here have under way, by the addresses of their files.
+    lanes: RefCell<HashMap<usize, Weak<Lane>>>,
     stage: Cell<Stage>,
 }
 
@@ -69,6 +74,7 @@ impl Core {
             helpers,
             arena,
             abroad: Rc::default(),
+            lanes: RefCell::default(),
             stage: Cell::new(Stage::Running),
         }))
     }
@@ -93,6 +99,19 @@ impl Core {
         if !announced {
             let _ = quiet.send(());
         }
+    }
+
+    /// The lane of a disk: one for all devices on it.
+    pub(crate) fn lane(&self, file: &Arc<DiskFile>, new: impl FnOnce() -> Lane) -> Rc<Lane> {
+        let mut lanes = self.lanes.borrow_mut();
+        lanes.retain(|_, lane| lane.strong_count() > 0);
+        let address = Arc::as_ptr(file).addr();
+        // A lane lives in devices and flights, which keep their file: no other one can have its address.
+        lanes.get(&address).and_then(Weak::upgrade).unwrap_or_else(|| {
+            let lane = Rc::new(new());
+            lanes.insert(address, Rc::downgrade(&lane));
+            lane
+        })
     }
 
     /// Takes in nothing new from peers any more.
@@ -242,16 +261,34 @@ impl ShardContext {
         self.core.reactor.is_draining()
     }
 
-    /// Runs `work`, which may wait, on a helper thread. The work runs to its end even if the future is dropped.
+    /// Runs `work`, which may wait, on a helper thread. The work runs to its end even if the future is dropped. What may
+    /// wait for a disk or a file system takes [`ShardContext::blocking_at`].
     pub async fn blocking<T: Send + 'static>(
         &self,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ShardGone> {
+        self.blocking_in(Place::Elsewhere, work).await
+    }
+
+    /// Like [`ShardContext::blocking`], for work on `path`: if that does not answer, only what is done there waits.
+    pub async fn blocking_at<T: Send + 'static>(
+        &self,
+        path: impl Into<PathBuf>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ShardGone> {
+        self.blocking_in(Place::Path(path.into()), work).await
+    }
+
+    pub(crate) async fn blocking_in<T: Send + 'static>(
+        &self,
+        place: Place,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ShardGone> {
         let (sender, receiver) = oneshot::channel();
         let call = move || {
             let _ = sender.send(work());
         };
-        self.core.helpers.submit(Job::Call(Box::new(call)));
+        self.core.helpers.submit(place, Job::Call(Box::new(call)));
         let _abroad = Abroad::enter(&self.core.abroad);
         receiver.await.map_err(|_| ShardGone)
     }

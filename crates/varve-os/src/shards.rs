@@ -22,7 +22,7 @@ pub struct ShardsConfig {
     pub io: IoChoice,
     /// Size of the arena for all of them, in bytes.
     pub arena_bytes: usize,
-    /// Most helper threads for all of them.
+    /// Most helper threads that wait for one disk. While many disks do not answer there are more, up to 32 times as many.
     pub helpers_max: usize,
     /// How long [`Shards::stop`] waits for requests in flight.
     pub drain_max: Duration,

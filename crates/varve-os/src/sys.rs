@@ -11,6 +11,8 @@ use varve_block::Extent;
 const BLKDISCARD: libc::c_ulong = 0x1277;
 /// `_IOR(0x12, 114, size_t)`.
 const BLKGETSIZE64: libc::c_ulong = 0x8008_1272;
+/// `_IO(0x12, 97)`.
+const BLKFLSBUF: libc::c_ulong = 0x1261;
 /// `_IO(0x12, 94)`.
 const BLKROGET: libc::c_ulong = 0x125e;
 
@@ -109,6 +111,12 @@ pub(crate) fn block_device_discard(file: &File, extent: Extent) -> Result<(), Er
     let range = [extent.offset, extent.length];
     // SAFETY: BLKDISCARD reads two u64 through the pointer, which is valid for the call.
     check(unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) })
+}
+
+/// Writes back and drops what the page cache holds of a block device; waits. Only for administrators.
+pub(crate) fn block_device_drop_cache(file: &File) -> Result<(), Errno> {
+    // SAFETY: BLKFLSBUF takes no argument.
+    check(unsafe { libc::ioctl(file.as_raw_fd(), BLKFLSBUF, 0) })
 }
 
 /// Takes over a descriptor that the kernel has just made for us.

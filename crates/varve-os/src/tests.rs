@@ -10,8 +10,12 @@ use std::time::Duration;
 use tempfile::TempDir;
 use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, StatusRun, ZeroOptions, timeout};
 
+mod bad_disks;
 mod block_device;
+mod faults;
 mod model;
+mod shrunk;
+mod sockets;
 
 /// Runs `test` with shards of each kind.
 pub(crate) fn with_shards(count: usize, test: impl Fn(&Shards)) {
@@ -164,7 +168,7 @@ fn after_a_failed_flush_a_disk_is_never_written_again() {
     with_shards(1, |shards| {
         // A device that takes every write and fails every flush.
         let file = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null").expect("opened");
-        let file = DiskFile::pretend(file, 1 << 20);
+        let file = DiskFile::pretend(file, 1 << 20, DiskKind::BlockDevice);
         let done = shards.handle(0).run_and_wait(move |context| async move {
             let device = context.disk(&file);
             let data = context.arena().take_zeroed(4096).freeze();

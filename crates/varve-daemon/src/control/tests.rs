@@ -15,8 +15,18 @@ use varve_block::{Durability, KIB, MIB};
 use varve_os::{Shards, ShardsConfig};
 use varve_vg::names::VolumeName;
 
+mod merges;
+
 /// Runs `work` beside a control with the group `data` on one disk.
 fn with_control<W>(work: W)
+where
+    W: AsyncFnOnce(Rc<Control>) + Send + 'static,
+{
+    with_control_on(Cache::Buffered, work);
+}
+
+/// Like [`with_control`], with the disk used as `cache` says.
+fn with_control_on<W>(cache: Cache, work: W)
 where
     W: AsyncFnOnce(Rc<Control>) + Send + 'static,
 {
@@ -28,7 +38,7 @@ where
         http: None,
         shards: Some(2),
         io: IoMode::Auto,
-        cache: Cache::Buffered,
+        cache,
         memory: 64 << 20,
         log: LogForm::Text,
         log_filter: None,

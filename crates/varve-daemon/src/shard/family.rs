@@ -9,6 +9,8 @@
 //! - F1. All doors of a volume or snapshot go through one widened device, so that ragged edges exclude each other.
 //! - F2. While there is a store, nobody but the stores touches the base.
 //! - F3. At most one store is that of the dependent snapshots.
+//! - F4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
+//!   while the widened device merges nothing (W2 of `widen.rs`).
 //!
 //! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
 
@@ -26,7 +28,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{Device, Extent, GIB, IoError, MIB, Suspended, Switch, ZeroOptions, widen};
+use varve_block::{
+    Device, Extent, GIB, IoError, MIB, Shown, Suspended, Switch, ZeroOptions, widen_shown,
+};
 use varve_os::{DiskFile, ShardContext, ShardHandle};
 use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;
@@ -82,6 +86,8 @@ pub(crate) struct Family {
     policy: Cell<StorePolicy>,
     pub(super) share: Cell<Share>,
     top: Switch,
+    /// Held alone while a rollback begins (F4).
+    pub(super) shown: Shown,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
     /// Devices of snapshots in use, by their stores and numbers (F1).
@@ -113,6 +119,7 @@ pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
         top: Switch::new(base.clone()),
+        shown: Shown::default(),
         base: RefCell::new(base),
         stores: RefCell::default(),
         views: RefCell::default(),
@@ -227,6 +234,7 @@ impl Family {
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
             top: Switch::new(base.clone()),
+            shown: Shown::default(),
             base: RefCell::new(base),
             stores: RefCell::default(),
             views: RefCell::default(),
@@ -246,7 +254,7 @@ impl Family {
         // Even what failed may have changed its size.
         let base = thin.device().map_err(failed)?;
         self.base.replace(base.clone());
-        suspended.replace(counted(widen(base, self.context.arena()), self.counters.clone()));
+        suspended.replace(self.widened(base));
         changed
     }
 
@@ -280,7 +288,12 @@ impl Family {
             [alone] => side_by_side(&stores).map(|_| alone.origin()).map_err(refused)?,
             _ => side_by_side(&stores).map_err(refused)?,
         };
-        Ok(counted(widen(inner, self.context.arena()), self.counters.clone()))
+        Ok(self.widened(inner))
+    }
+
+    /// What doors see of `inner` (F1, F4).
+    fn widened(&self, inner: Device) -> Device {
+        counted(widen_shown(inner, self.context.arena(), self.shown.clone()), self.counters.clone())
     }
 
     /// A thin volume lies at `base` from now on.

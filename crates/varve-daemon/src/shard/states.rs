@@ -6,6 +6,7 @@ use super::patient::patient;
 use super::thin::Thin;
 use crate::failures;
 use crate::jobs::Progress;
+use futures_util::future::{Either, select};
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -17,6 +18,8 @@ use varve_vg::StoreKind;
 
 /// How often a store grows for a rollback that does not get on.
 const GROWTHS_MAX: u32 = 4;
+/// How often it is asked whether merges that are waited for wait for space.
+const WAIT_CHECK: Duration = Duration::from_millis(50);
 /// How often the progress of removals is told.
 const TICK: Duration = Duration::from_millis(2);
 
@@ -243,11 +246,25 @@ impl Family {
                 return Ok(());
             }
             let seen = open.store.usage().size;
-            match open.store.begin_rollback(point.target.number).await {
+            match self.begin_rollback_between_merges(&open, point.target.number).await {
                 Err(StoreError::NoSpace) if growths < GROWTHS_MAX && open.grow(seen).await => growths += 1,
                 result => return result.map_err(failed),
             }
         }
+    }
+
+    /// Begins a rollback while no write smaller than a block lies between its read and its write (F4). `NoSpace` if one
+    /// that does waits for space in a store.
+    async fn begin_rollback_between_merges(&self, open: &OpenStore, number: u64) -> Result<(), StoreError> {
+        let (mut exchange, clock) = (self.shown.exchange(), self.context.clock());
+        let _alone = loop {
+            match select(exchange, clock.sleep(WAIT_CHECK)).await {
+                Either::Left((alone, _)) => break alone,
+                Either::Right(((), _)) if self.is_paused() => return Err(StoreError::NoSpace),
+                Either::Right(((), still)) => exchange = still,
+            }
+        };
+        open.store.begin_rollback(number).await
     }
 
     /// Finishes the rollback that is under way, if any. Where its store has no room it grows. An error leaves it to be

@@ -7,11 +7,11 @@ use std::process::Command;
 use varve_block::{Access, Durability, Extent, ZeroOptions};
 
 /// A loop device; detached on drop.
-struct Loop(PathBuf);
+pub(super) struct Loop(pub(super) PathBuf);
 
 impl Loop {
     /// `None` where loop devices are not to be had, for want of rights or of the kernel's module.
-    fn new(backing: &Path, read_only: bool) -> Option<Self> {
+    pub(super) fn new(backing: &Path, read_only: bool) -> Option<Self> {
         let mut command = Command::new("losetup");
         command.args(["--find", "--show"]).args(read_only.then_some("--read-only")).arg(backing);
         let output = command.output().ok().filter(|output| output.status.success())?;
@@ -32,7 +32,7 @@ fn with_loop(read_only: bool, test: impl Fn(&Path)) {
     std::fs::File::create(&backing).and_then(|file| file.set_len(16 << 20)).expect("a backing file");
     match Loop::new(&backing, read_only) {
         Some(device) => test(&device.0),
-        None => eprintln!("skipped: no loop device to be had here"),
+        None => eprintln!("SKIPPED: no loop device to be had here"),
     }
 }
 

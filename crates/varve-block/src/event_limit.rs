@@ -1,0 +1,74 @@
+//! Events that may come by the thousand: the first is told at once, the others as a count now and then.
+//!
+//! Invariant E1: every event is told of, alone or in the count of one exactly; those after the last one told are left for
+//! [`EventLimit::take_rest`].
+
+use crate::clock::Moment;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Decides which events are written. Shared by threads; costs an event that is not written two atomic operations.
+#[derive(Debug)]
+pub struct EventLimit {
+    interval: Duration,
+    /// When the next one is told, in nanoseconds.
+    due: AtomicU64,
+    /// Events since the last one that was told.
+    untold: AtomicU64,
+    total: AtomicU64,
+}
+
+impl EventLimit {
+    /// Tells of one event per `interval` at most.
+    pub const fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            due: AtomicU64::new(0),
+            untold: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+        }
+    }
+
+    /// An event has happened. If it is to be told of: the number of those before it that were not.
+    pub fn note(&self, now: Moment) -> Option<u64> {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        self.untold.fetch_add(1, Ordering::Relaxed);
+        let due = self.due.load(Ordering::Relaxed);
+        let next = now.after(self.interval).0;
+        let is_told = now.0 >= due
+            && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        // E1: another thread may have counted this one with its own.
+        is_told.then(|| self.untold.swap(0, Ordering::Relaxed).saturating_sub(1))
+    }
+
+    /// The number of events that were not told of; they count as told now.
+    pub fn take_rest(&self) -> u64 {
+        self.untold.swap(0, Ordering::Relaxed)
+    }
+
+    /// The number of all events.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_event_is_told_at_once_and_the_others_are_counted() {
+        let limit = EventLimit::new(Duration::from_secs(10));
+        let at = |seconds: u64| Moment(seconds * 1_000_000_000);
+        assert_eq!(limit.note(at(5)), Some(0));
+        for _ in 0..1000 {
+            assert_eq!(limit.note(at(6)), None);
+        }
+        assert_eq!(limit.note(at(14)), None);
+        assert_eq!(limit.note(at(15)), Some(1001), "E1");
+        assert_eq!(limit.note(at(16)), None);
+        assert_eq!((limit.take_rest(), limit.take_rest()), (1, 0), "E1");
+        assert_eq!(limit.note(at(100)), Some(0));
+        assert_eq!(limit.total(), 1005);
+    }
+}

@@ -1,0 +1,191 @@
+//! Why a disk is out of use: writes were lost, or the file became shorter; and how that is found out.
+//!
+//! Invariants:
+//! - O1. A disk that is out of use stays so through this handle, with the first reason: who still holds it may have lost
+//!   writes of which it was not told. Opening the disk again is the way back ([`DiskFile::open`]).
+//! - O2. A file is never made longer by a write. Its length is looked at before a write that reaches its last byte, and
+//!   before any other at every tick of the coarse clock (some milliseconds): so a file that was cut short is found out
+//!   before it can have its old length again, and no flush is acknowledged behind that.
+
+use super::{CacheMode, DiskFile, DiskKind, OpenError};
+use crate::attempt::error_of;
+use crate::{clock, sys};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use varve_block::{EventLimit, IoError};
+
+/// How often failing requests of one disk are told of.
+const FAILURES_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Whether a disk is in use, or why not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DiskState {
+    /// It is.
+    #[default]
+    InUse,
+    /// A flush or a durable write failed: what was acknowledged before may be lost (F2).
+    WritesLost,
+    /// It became shorter: what lay beyond the new end is lost.
+    Shrunk {
+        /// Its length before, in bytes.
+        expected: u64,
+        /// Its length when that was found out, in bytes.
+        found: u64,
+    },
+}
+
+impl std::fmt::Display for DiskState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DiskState::InUse => f.write_str("it is in use"),
+            DiskState::WritesLost => f.write_str("a flush or a durable write failed: acknowledged writes may be lost"),
+            DiskState::Shrunk { expected, found } => {
+                write!(f, "it had {expected} bytes and has {found} now: the rest is lost")
+            }
+        }
+    }
+}
+
+/// What is known of a disk's health.
+#[derive(Debug)]
+pub(crate) struct Health {
+    /// Set once (O1).
+    out_of_use: OnceLock<DiskState>,
+    /// The tick at which the length was looked at (O2).
+    checked: AtomicU64,
+    failures: EventLimit,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            out_of_use: OnceLock::new(),
+            checked: AtomicU64::new(0),
+            failures: EventLimit::new(FAILURES_INTERVAL),
+        }
+    }
+}
+
+impl DiskFile {
+    /// Whether it is in use, or why not (O1).
+    pub fn state(&self) -> DiskState {
+        self.health.out_of_use.get().copied().unwrap_or_default()
+    }
+
+    /// Whether it is out of use, for whatever reason.
+    pub fn is_poisoned(&self) -> bool {
+        self.health.out_of_use.get().is_some()
+    }
+
+    /// The number of requests that failed since it was opened.
+    pub fn failures(&self) -> u64 {
+        self.health.failures.total()
+    }
+
+    /// What a request on a disk that is out of use is answered.
+    pub(crate) fn refuse_out_of_use(&self) -> Result<(), IoError> {
+        match self.health.out_of_use.get() {
+            None | Some(DiskState::InUse) => Ok(()),
+            Some(DiskState::WritesLost) => Err(IoError::Medium),
+            Some(DiskState::Shrunk { .. }) => Err(IoError::Gone),
+        }
+    }
+
+    /// Whether a durable write that failed so may have lost others: of a buffered disk always, because the kernel reports
+    /// pages that were lost earlier, for want of space too; past the cache it speaks of that write, and what it refuses
+    /// it has not begun.
+    pub(crate) fn loses_writes(&self, errno: Errno) -> bool {
+        self.cache == CacheMode::Buffered || matches!(error_of(errno), IoError::Medium | IoError::Gone)
+    }
+
+    /// Records that a flush or a durable write failed (F2).
+    pub(crate) fn poison(&self, errno: Errno) {
+        if self.health.out_of_use.set(DiskState::WritesLost).is_ok() {
+            tracing::error!(
+                path = %self.path.display(), %errno,
+                "a flush or a durable write failed: what was acknowledged since the last flush may be lost; the disk is \
+                 not written any more until it is opened again (varve pv scan)"
+            );
+        }
+    }
+
+    /// Tells of a request that failed, if not many did lately.
+    pub(crate) fn report(&self, verb: &'static str, offset: u64, length: u64, errno: Errno) {
+        if let Some(untold) = self.health.failures.note(clock::now()) {
+            tracing::error!(
+                path = %self.path.display(), verb, offset, length, %errno, untold,
+                "a request on a disk failed"
+            );
+        }
+    }
+
+    /// Before a change that ends at `end` (O2).
+    pub(crate) fn admit_change(&self, end: u64) -> Result<(), IoError> {
+        self.refuse_out_of_use()?;
+        if self.kind == DiskKind::BlockDevice {
+            return Ok(());
+        }
+        let tick = clock::tick();
+        if end < self.size() && self.health.checked.load(Ordering::Relaxed) == tick {
+            return Ok(());
+        }
+        self.health.checked.store(tick, Ordering::Relaxed);
+        self.check_length()
+    }
+
+    /// Takes the disk out of use if it is shorter than it was; does not wait.
+    pub(crate) fn check_length(&self) -> Result<(), IoError> {
+        let found = match self.kind {
+            // What is known of a file on another machine, or served by a process, is not asked for anew.
+            DiskKind::File => {
+                let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+                rustix::fs::statx(&self.file, "", flags, StatxFlags::SIZE).map(|stat| stat.stx_size)
+            }
+            DiskKind::BlockDevice => sys::block_device_size(&self.file),
+        };
+        self.compare_length(found)
+    }
+
+    /// Like [`DiskFile::check_length`], and asks the server of a file that has one; may wait.
+    pub(crate) fn check_length_of_remote(&self) -> Result<(), IoError> {
+        self.compare_length(self.file.metadata().map(|metadata| metadata.len()).map_err(|error| super::errno_of(&error)))
+    }
+
+    fn compare_length(&self, found: Result<u64, Errno>) -> Result<(), IoError> {
+        let expected = self.size.load(Ordering::Relaxed);
+        if let Ok(found) = found
+            && found < expected
+            && self.health.out_of_use.set(DiskState::Shrunk { expected, found }).is_ok()
+        {
+            tracing::error!(
+                path = %self.path.display(), expected, found,
+                "the disk became shorter, and what lay beyond its end is lost: it is not written any more; give it its \
+                 content back, then: varve pv scan"
+            );
+        }
+        self.refuse_out_of_use()
+    }
+
+    /// Refuses to make a file longer that was cut short: what is lost would read as zeros.
+    pub(super) fn refuse_shrunk(&self) -> Result<(), OpenError> {
+        let _ = self.check_length();
+        match self.state() {
+            DiskState::Shrunk { expected, found } => {
+                Err(OpenError::TooSmall { path: self.path.clone(), size: found, size_min: expected })
+            }
+            DiskState::InUse | DiskState::WritesLost => Ok(()),
+        }
+    }
+}
+
+impl Drop for DiskFile {
+    fn drop(&mut self) {
+        let untold = self.health.failures.take_rest();
+        if untold > 0 {
+            tracing::error!(path = %self.path.display(), untold, "more requests failed on a disk that is closed now");
+        }
+    }
+}
