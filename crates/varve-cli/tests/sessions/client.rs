@@ -58,6 +58,11 @@ impl Client {
         self.request(1, offset, data.len(), data).map(drop)
     }
 
+    /// Has everything that was written made durable.
+    pub(crate) fn flush(&mut self) {
+        self.request(3, 0, 0, &[]).expect("it can be flushed");
+    }
+
     /// Discards; the server's error number if it refuses.
     pub(crate) fn discard(&mut self, offset: u64, length: usize) -> Result<(), u32> {
         self.request(4, offset, length, &[]).map(drop)

@@ -10,6 +10,7 @@ mod origins;
 mod pool_jobs;
 mod pools;
 mod restarts;
+mod rollbacks;
 mod rules;
 mod service;
 mod sets;

@@ -48,6 +48,7 @@ impl Control {
             let origin = name.origin();
             let mut steps =
                 vec![format!("would make {origin} what {name} shows; what was written since is lost")];
+            steps.extend(self.lost_beyond(&located, &name).await?);
             steps.extend(self.clients_of(&name));
             return Ok(Changed::Planned(Plan::of_steps(steps)));
         }
@@ -76,6 +77,20 @@ impl Control {
         let message = format!("{origin} has independent snapshots, and cannot be rolled back beside them");
         let help = format!("varve snap list {origin} shows them; remove all but {name}, or copy {name} back");
         Err(Failure::new(Code::RollbackBesideIndependent, message).help(help))
+    }
+
+    /// What a rollback to a snapshot from before the volume grew does beyond its end.
+    async fn lost_beyond(&self, located: &Located, name: &VolumeName) -> Result<Option<String>, Failure> {
+        let (origin, kept) = (name.origin(), self.rollback_point(located, name).await?.bytes);
+        let volume = located.volume.id;
+        let size = located.home.run(async move |_: ShardContext| here().family(volume).map(|one| one.size()));
+        let size = size.await.map_err(failures::gone)?.ok_or_else(inactive)?;
+        let lost = size.saturating_sub(kept);
+        let step = format!(
+            "would keep the size of {origin}, and make its last {lost} bytes, from byte {kept} to {size}, zeros: {name} has \
+             only {kept} bytes"
+        );
+        Ok((lost > 0).then_some(step))
     }
 
     /// The snapshot for good, and what tells whether the rollback to it has happened.

@@ -343,7 +343,7 @@ impl Family {
     }
 
     /// Bytes of the volume.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.base.borrow().shape().size
     }
 

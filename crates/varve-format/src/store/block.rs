@@ -6,9 +6,10 @@
 //!   a gap; the reader compares both with what it expects, so that a stale record is never taken for a new one.
 //! - B3. `next` is a whole block behind the superblock's slots; 0 only at the end of a table.
 //! - B4. The entries fill `entry_bytes` exactly; what follows them is zero.
+//! - B5. The record's number is not so high that it cannot be counted on.
 
 use super::entry::Entry;
-use super::{FIRST_ADDRESS, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
+use super::{FIRST_ADDRESS, NUMBER_MAX, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
 use varve_block::is_aligned;
@@ -78,12 +79,15 @@ pub struct EntryBlock {
 }
 
 impl EntryBlock {
-    /// Whether B3 holds.
+    /// Whether B3 and B5 hold.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         let place = |address: u64| address >= FIRST_ADDRESS && is_aligned(address, PART_SIZE);
         let end = self.kind == BlockKind::Table && self.next == 0;
         if !place(self.address) || !(end || place(self.next)) {
             return Err(StoreFormatError::Invalid("B3: the next block"));
+        }
+        if self.generation > NUMBER_MAX || self.sequence > NUMBER_MAX {
+            return Err(StoreFormatError::Invalid("B5: a number that no store has lived to see"));
         }
         Ok(())
     }
@@ -92,7 +96,7 @@ impl EntryBlock {
     /// [`ENTRY_CAPACITY`] bytes or break their rules.
     pub fn encode(&self, block: &mut [u8]) {
         assert_eq!(block.len(), SIZE, "an entry block is one block");
-        assert!(self.check().is_ok(), "B3: {} to {}", self.address, self.next);
+        assert!(self.check().is_ok(), "B3, B5: {} to {}", self.address, self.next);
         block.fill(0);
         MAGIC.put(block, self.kind.magic());
         VERSION.put_u32(block, STORE_VERSION);

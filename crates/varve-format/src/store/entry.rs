@@ -9,9 +9,12 @@
 //! - E2. A mapping's place is a whole block behind the superblock's slots, or [`ZEROS`] for a written one.
 //! - E3. A snapshot's id is not 0 and has 32 bits.
 //! - E4. Flags, paddings and reserved bytes that have no meaning are zero.
-//! - E5. The boundary of a rollback is an id that its snapshot is older than.
+//! - E5. The boundary of a rollback is higher than the id of its snapshot, and at most one higher than any id.
+//! - E6. A snapshot has whole parts, and not more bytes than an origin can have.
+//! - E7. Not more bytes belong to a snapshot than a store can have.
 
-use super::{FIRST_ADDRESS, PART_SIZE, StoreFormatError};
+use super::superblock::STORE_SIZE_MAX;
+use super::{FIRST_ADDRESS, ORIGIN_SIZE_MAX, PART_SIZE, StoreFormatError};
 use crate::layout::{Field, Layout};
 use crate::name::{NAME_LENGTH_MAX, check_name};
 use varve_block::{Extent, UnixTime, is_aligned};
@@ -260,7 +263,7 @@ impl Entry {
         }
     }
 
-    /// Whether E1 to E3 and E5 hold; else which does not.
+    /// Whether E1 to E3 and E5 to E7 hold; else which does not.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         if self.snapshot() == 0 || self.snapshot() > u64::from(u32::MAX) {
             return Err(StoreFormatError::Invalid("E3: the id of a snapshot"));
@@ -270,9 +273,15 @@ impl Entry {
             Entry::Written(mapping) => (mapping, true),
             Entry::Created(descriptor) => {
                 check_name(&descriptor.name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
+                if !is_aligned(descriptor.size, PART_SIZE) || descriptor.size > ORIGIN_SIZE_MAX {
+                    return Err(StoreFormatError::Invalid("E6: a snapshot's size"));
+                }
                 return Ok(());
             }
-            Entry::RollbackBegun { snapshot, boundary } if boundary <= snapshot => {
+            Entry::Bytes { preserved, written, .. } if (*preserved).max(*written) > STORE_SIZE_MAX => {
+                return Err(StoreFormatError::Invalid("E7: the bytes of a snapshot"));
+            }
+            Entry::RollbackBegun { snapshot, boundary } if boundary <= snapshot || *boundary > 1 << 32 => {
                 return Err(StoreFormatError::Invalid("E5: the boundary of a rollback"));
             }
             Entry::Restored { extent, .. } if extent.is_empty() || !extent.is_aligned(PART_SIZE) => {
@@ -295,7 +304,7 @@ impl Entry {
 
     /// Writes the entry to the beginning of `bytes`. Panics if [`Entry::check`] fails.
     pub(super) fn encode(&self, bytes: &mut [u8]) {
-        assert!(self.check().is_ok(), "E1 to E3, E5: {self:?}");
+        assert!(self.check().is_ok(), "E1 to E3, E5 to E7: {self:?}");
         let bytes = &mut bytes[..self.length()];
         bytes.fill(0);
         KIND.put(bytes, &self.kind().to_le_bytes());

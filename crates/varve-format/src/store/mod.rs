@@ -30,6 +30,12 @@ pub const STORE_VERSION: u32 = 2;
 /// The first byte that is neither of the superblock's slots.
 pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 
+/// The highest generation of a store and the highest number of a record: more than any store lives to see, and what is
+/// higher is damage.
+pub const NUMBER_MAX: u64 = 1 << 62;
+/// Bytes of the largest origin.
+pub const ORIGIN_SIZE_MAX: u64 = 1 << 62;
+
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a store, for `docs/format.md`.
@@ -48,6 +54,11 @@ pub const LAYOUTS: [&Layout; 9] = [
 /// The checksum of preserved data, as an entry of the log carries it.
 pub fn data_checksum(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
+}
+
+/// The checksum of data that ends with `data`, if `before` is that of what comes before.
+pub fn data_checksum_on(before: u32, data: &[u8]) -> u32 {
+    crc32c::crc32c_append(before, data)
 }
 
 /// Why bytes are not the block of a store that was looked for.

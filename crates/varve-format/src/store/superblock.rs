@@ -9,8 +9,9 @@
 //! - B3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
 //! - B4. The table, if there is one, the roots, if there are any, and the log lie behind the slots, in the store.
 //! - B5. Which place of the space map's page counts is known for every group of the store, and for no other.
+//! - B6. Neither the generation nor the number of the next record is so high that it cannot be counted on.
 
-use super::{FIRST_ADDRESS, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
+use super::{FIRST_ADDRESS, NUMBER_MAX, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
 use crate::layout::{Field, Layout};
 use crate::pdata::space_page::{GROUP_BLOCKS, Place, pack_places, unpack_places};
 use uuid::Uuid;
@@ -141,7 +142,7 @@ impl Superblock {
         SLOT_ADDRESSES[(self.generation % 2) as usize]
     }
 
-    /// Whether B3 to B5 hold; else which does not.
+    /// Whether B3 to B6 hold; else which does not.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         let sound = (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size);
         if !sound || !self.chunk_size.is_power_of_two() {
@@ -166,6 +167,9 @@ impl Superblock {
         if !place(self.log) || !is_aligned(self.store_size, PART_SIZE) || self.log >= self.store_size {
             return Err(StoreFormatError::Invalid("B4: the log"));
         }
+        if self.generation > NUMBER_MAX || self.sequence > NUMBER_MAX {
+            return Err(StoreFormatError::Invalid("B6: a number that no store has lived to see"));
+        }
         if self.store.is_nil() || self.next_snapshot == 0 || self.next_snapshot > 1 << 32 {
             return Err(StoreFormatError::Invalid("an id is nil"));
         }
@@ -174,7 +178,7 @@ impl Superblock {
 
     /// The superblock's bytes, for its own slot. Panics if [`Superblock::check`] fails.
     pub fn encode(&self) -> Vec<u8> {
-        assert!(self.check().is_ok(), "B3 to B5: {self:?}");
+        assert!(self.check().is_ok(), "B3 to B6: {self:?}");
         let mut block = vec![0; SIZE];
         MAGIC.put(&mut block, MAGIC_VALUE);
         VERSION.put_u32(&mut block, STORE_VERSION);
@@ -340,6 +344,9 @@ mod tests {
             (LOG, 1 << 30),
             (STORE_SIZE, 4097),
             (NEXT_SNAPSHOT, 0),
+            (NEXT_SNAPSHOT, (1 << 32) + 1),
+            (GENERATION, u64::MAX),
+            (SEQUENCE, NUMBER_MAX + 1),
         ];
         for (field, value) in cases {
             let mut block = sample().encode();
@@ -363,7 +370,9 @@ mod tests {
             let store_size = blocks * PART_SIZE;
             let place = |group: u64| if group % 3 == free % 3 { Place::First } else { Place::Second };
             let superblock = Superblock {
-                generation, sequence, next_snapshot, store_size,
+                generation: generation % NUMBER_MAX,
+                sequence: sequence % NUMBER_MAX,
+                next_snapshot, store_size,
                 store: Uuid::from_u128(store),
                 chunk_size: 1 << shift,
                 table: if table < 2 { 0 } else { table * PART_SIZE },

@@ -128,6 +128,7 @@ impl Share {
         let share = Share { first, blocks: number(&value[..8]), others: number(&value[8..]) };
         require(share.first.checked_add(share.blocks).is_some(), "M1: a run")?;
         require(share.blocks > 0 && share.others > 0, "M3: a share of nothing")?;
+        require(share.others <= SIX_BYTES_MAX, "M3: more holders than there can be volumes")?;
         Ok(share)
     }
 }

@@ -17,7 +17,8 @@ pub use mapping::{MAPPING_LAYOUT, Mapping, SHARE_LAYOUT, Share};
 pub use origin::{ORIGIN_LAYOUT, Origin};
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, change_length};
 pub use superblock::{
-    BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, SLOT_BLOCKS_MAX, SUPERBLOCK_LAYOUT, Superblock, slot_blocks_for,
+    BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, GENERATION_MAX, NUMBER_MAX, SLOT_BLOCKS_MAX, SUPERBLOCK_LAYOUT,
+    Superblock, slot_blocks_for,
 };
 pub use uuid::Uuid;
 pub use volume::{ORIGIN_ENTRIES, VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_key};

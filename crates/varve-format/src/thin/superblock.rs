@@ -8,11 +8,13 @@
 //! - B1. The checksum covers the whole slot, with its own address and its number.
 //! - B2. The address is the slot of the number.
 //! - B3. The block size is a power of two between [`BLOCK_SIZE_MIN`] and [`BLOCK_SIZE_MAX`].
-//! - B4. The ring follows the slots, and the head of the log lies in it or at its end.
+//! - B4. The ring follows the slots, the head of the log lies in it or at its end, and behind it is room for a page of the
+//!   space map and more.
+//! - B5. No more blocks are free than there are, and numbers that only rise are so small that they never end.
 
 use super::{POOL_VERSION, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
-use crate::pdata::space_page::{GROUP_BLOCKS, Place, pack_places, unpack_places};
+use crate::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, pack_places, unpack_places};
 use uuid::Uuid;
 
 /// The smallest block of a pool.
@@ -21,6 +23,10 @@ pub const BLOCK_SIZE_MIN: u64 = super::PART_SIZE;
 pub const BLOCK_SIZE_MAX: u64 = 1 << 20;
 /// The largest slot, in blocks of 4 KiB: places of two million groups, more than 240 TiB.
 pub const SLOT_BLOCKS_MAX: u64 = 128;
+/// The highest transaction of a checkpoint (B5): births of mappings have six bytes.
+pub const GENERATION_MAX: u64 = 1 << 47;
+/// The highest number of a superblock, a record or a volume (B5).
+pub const NUMBER_MAX: u64 = 1 << 62;
 
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTP";
 
@@ -143,7 +149,7 @@ impl Superblock {
         groups.div_ceil(4) <= self.slot_blocks * SIZE as u64 - PLACES.offset as u64
     }
 
-    /// Whether B3 and B4 hold; else which does not.
+    /// Whether B3 to B5 hold; else which does not.
     pub fn check(&self) -> Result<(), PoolFormatError> {
         let size = self.block_size;
         require(
@@ -154,16 +160,20 @@ impl Superblock {
         require((1..=SLOT_BLOCKS_MAX).contains(&slot) && slot.is_power_of_two(), "B4: the slots")?;
         require(self.log_blocks > 0 && self.log_blocks < 1 << 32, "B4: the ring")?;
         require(
-            self.head <= self.log_blocks && self.base_block() < self.end_block,
+            self.head <= self.log_blocks && self.base_block() + PAGE_PLACES < self.end_block,
             "B4: the head of the log",
         )?;
+        require(self.free_blocks <= self.end_block, "B5: the number of free blocks")?;
+        let numbers = [self.number, self.sequence, self.next_volume];
+        let is_small = self.generation <= GENERATION_MAX && numbers.iter().all(|number| *number <= NUMBER_MAX);
+        require(is_small, "B5: a number that only rises")?;
         require(self.has_room_for(self.end_block), "a slot has no room for the places of all groups")?;
         require(!self.pool.is_nil() && self.next_volume > 0, "an id is nil")
     }
 
     /// The bytes of the whole slot. Panics if [`Superblock::check`] fails.
     pub fn encode(&self, slot: &mut [u8]) {
-        assert_eq!(self.check(), Ok(()), "B3, B4: {self:?}");
+        assert_eq!(self.check(), Ok(()), "B3 to B5: {self:?}");
         assert_eq!(slot.len() as u64, self.slot_blocks * SIZE as u64);
         slot.fill(0);
         MAGIC.put(slot, MAGIC_VALUE);
@@ -296,6 +306,21 @@ mod tests {
             assert!(Superblock::decode(&damaged, 2).is_err(), "B1: bit {bit}");
         }
         assert!(Superblock::decode(&slot, 0).is_err(), "B2");
+    }
+
+    #[test]
+    fn numbers_that_could_not_rise_and_more_free_blocks_than_there_are_are_refused() {
+        let wrong = [
+            Superblock { free_blocks: 100_001, ..sample() },
+            Superblock { generation: u64::MAX, ..sample() },
+            Superblock { number: u64::MAX - 1, ..sample() },
+            Superblock { sequence: u64::MAX, ..sample() },
+            Superblock { next_volume: u64::MAX, ..sample() },
+            Superblock { end_block: sample().base_block() + PAGE_PLACES, ..sample() },
+        ];
+        for superblock in wrong {
+            assert!(superblock.check().is_err(), "B4, B5: {superblock:?}");
+        }
     }
 
     #[test]

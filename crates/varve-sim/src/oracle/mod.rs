@@ -270,12 +270,12 @@ impl Oracle {
     }
 
     /// A rollback to `other`, of its family, starts, while the volume is in use: at one instant until it ends all of
-    /// `other` is written, as it is now. Where it is not known what a sector of that holds, it may be anything that
-    /// either has had there.
+    /// `other` is written, as it is now, and zeros behind its end. Where it is not known what a sector of that holds, it
+    /// may be anything that either has had there.
     pub fn rollback_started(&mut self, other: &Oracle) -> RollbackToken {
         assert!(Rc::ptr_eq(&self.ticks, &other.ticks), "a volume is rolled back to one of its own family");
         let started = self.tick();
-        for (index, block) in other.blocks.iter().enumerate() {
+        for (index, block) in other.blocks.iter().enumerate().take(self.blocks.len()) {
             let stamps = block.stamps();
             if stamps.contains(&Stamp::ANYTHING) {
                 self.pasts[index].absorb(&other.pasts[index]);
@@ -284,7 +284,11 @@ impl Oracle {
             self.blocks[index].start(block.settled().unwrap_or(Stamp::ANYTHING), started);
             self.open.insert(index);
         }
-        RollbackToken { sectors: other.blocks.len(), started }
+        for index in other.blocks.len()..self.blocks.len() {
+            self.blocks[index].start(Stamp::ZEROS, started);
+            self.open.insert(index);
+        }
+        RollbackToken { sectors: self.blocks.len(), started }
     }
 
     /// The rollback is done, durably.

@@ -3,6 +3,8 @@
 //! Invariants:
 //! - D1. Only a node of the level and with keys of the range that its place in the tree says is believed: a disk may hold
 //!   an older version of a block, with a sound checksum. So every way down ends, and a key is found where it is changed.
+//! - D2. No node is younger than the one above it, no leaf is empty, and the keys of a branch lie in its range, but for the
+//!   first, which says nothing: so nodes that are cut, joined and linked anew stay in order.
 
 use super::pages::{Pages, Stop};
 use std::rc::Rc;
@@ -15,6 +17,8 @@ pub(crate) struct Down {
     pub(crate) address: u64,
     /// Its level; a root may have any.
     level: Option<u32>,
+    /// The transaction that made the node above it; a root is of this transaction or an older one.
+    youngest: Option<u64>,
     /// The smallest key that it may contain.
     pub(crate) low: Key,
     /// The smallest key that the next node of its level may contain.
@@ -24,7 +28,7 @@ pub(crate) struct Down {
 impl Down {
     /// The root of a tree.
     pub(crate) fn root(address: u64) -> Self {
-        Down { address, level: None, low: 0, high: None }
+        Down { address, level: None, youngest: None, low: 0, high: None }
     }
 
     /// The child at `index` of `node`, which is this one, and has `children`.
@@ -33,6 +37,7 @@ impl Down {
         Down {
             address: children[index].1,
             level: Some(node.level - 1),
+            youngest: Some(node.generation),
             low: if index == 0 { self.low } else { children[index].0 },
             high: children.get(index + 1).map(|child| child.0).or(self.high),
         }
@@ -42,19 +47,24 @@ impl Down {
     /// the map leads to.
     pub(crate) fn node(self, pages: &mut Pages) -> Result<Rc<Node>, Stop> {
         let node = pages.node(self.address)?;
-        let Some(objection) = self.objection(&node) else { return Ok(node) };
+        let Some(objection) = self.objection(&node, pages.generation()) else { return Ok(node) };
         pages.disbelieve(self.address);
         Err(Stop::Damaged(self.address, BlockError::Invalid(objection)))
     }
 
     /// The node, if it is in memory and one that may be here (D1).
     pub(super) fn node_in_memory(self, pages: &mut Pages) -> Option<Rc<Node>> {
-        pages.node(self.address).ok().filter(|node| self.objection(node).is_none())
+        let generation = pages.generation();
+        pages.node(self.address).ok().filter(|node| self.objection(node, generation).is_none())
     }
 
-    /// Why `node` cannot be here (D1).
-    fn objection(self, node: &Node) -> Option<&'static str> {
+    /// Why `node` cannot be here (D1, D2), in a transaction of that generation.
+    fn objection(self, node: &Node, generation: u64) -> Option<&'static str> {
         let (first, last) = match &node.entries {
+            Entries::Leaf(entries) if entries.is_empty() => return Some("D2: an empty leaf"),
+            Entries::Branch(children) if self.high.is_some_and(|high| children[0].0 >= high) => {
+                return Some("N4: a branch that begins behind its end");
+            }
             Entries::Leaf(entries) => {
                 (entries.first().map(|entry| entry.0), entries.last().map(|entry| entry.0))
             }
@@ -67,7 +77,12 @@ impl Down {
         if self.level.is_some_and(|level| node.level != level) {
             return Some("N3: a node of another level");
         }
-        let elsewhere = first.is_some_and(|first| first < self.low)
+        if node.generation > self.youngest.unwrap_or(generation) {
+            return Some("D2: a node that is younger than what leads to it");
+        }
+        // Of a branch it is the second child that is looked at, which begins behind the first.
+        let least = self.low.saturating_add(Key::from(node.level > 0));
+        let elsewhere = first.is_some_and(|first| first < least)
             || last.zip(self.high).is_some_and(|(last, high)| last >= high);
         elsewhere.then_some("N4: a node with keys of another place")
     }

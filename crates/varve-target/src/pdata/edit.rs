@@ -18,6 +18,7 @@ use super::pages::{Pages, Room, Stop};
 use super::tree::{Step, Tree, child_of, children, level_of};
 use std::ops::Range;
 use std::rc::Rc;
+use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
 
 /// Who else holds the nodes of a tree and what its entries stand for.
@@ -32,6 +33,11 @@ pub trait Sharing {
     fn let_go(&self, block: u64);
     /// One more leaf has this entry.
     fn hold_entry(&self, key: Key, value: &Value);
+    /// Whether every entry of this leaf is one that there can be: before it is copied with [`Sharing::hold_entry`].
+    fn believe(&self, leaf: &Span) -> Result<(), Stop> {
+        let _any = leaf;
+        Ok(())
+    }
 }
 
 /// Of a tree that is never cloned.
@@ -73,6 +79,11 @@ impl Span {
             Some(Entries::Branch(_)) => unreachable!("N3: a way ends in a leaf"),
             None => &[],
         }
+    }
+
+    /// The block of the leaf, 0 for none, and the transaction that made it.
+    pub fn leaf(&self) -> (u64, u64) {
+        self.leaf.as_deref().map_or((0, 0), |leaf| (leaf.address, leaf.generation))
     }
 }
 
@@ -165,7 +176,12 @@ impl Tree {
     ) -> Result<(), Stop> {
         let path = self.path(pages, key)?;
         let shared = first_shared(pages, sharing, &path)?;
-        pages.reserve(path.len() * 2 + splice.entries.len() / (LEAF_CAPACITY / 2) + 2, Room::All)?; // X3
+        if shared < path.len() {
+            sharing.believe(&self.span(pages, key)?)?;
+        }
+        check_height(&path)?;
+        let blocks = path.len() * 2 + splice.entries.len() / (LEAF_CAPACITY / 2) + 2;
+        pages.reserve_beside(blocks, Room::All, path.iter().map(|step| step.address))?; // X3
         let Some(leaf) = self.own(pages, sharing, &path, shared) else {
             assert!(splice.range.is_empty() && splice.keeps_order(&[]), "N2: keys rise");
             self.plant(pages, &splice.entries);
@@ -244,7 +260,7 @@ impl Tree {
     ) -> Result<Gone, Stop> {
         let shared = first_shared(pages, sharing, path)?;
         let dropped = pages.node(path[depth].address)?;
-        pages.reserve(path.len() * 2, Room::All)?; // X3
+        pages.reserve_beside(path.len() * 2, Room::All, path.iter().map(|step| step.address))?; // X3
         self.own(pages, sharing, &path[..depth], shared);
         let gone = if shared <= depth {
             sharing.let_go(dropped.address);
@@ -262,10 +278,13 @@ impl Tree {
 
     /// The first leaves of an empty tree.
     fn plant(&mut self, pages: &mut Pages, entries: &[(Key, Value)]) {
-        let leaves: Vec<_> = entries
+        let mut leaves: Vec<_> = entries
             .chunks(LEAF_CAPACITY)
             .map(|entries| (entries[0].0, pages.create(0, Entries::Leaf(entries.to_vec()))))
             .collect();
+        if let Some(first) = leaves.first_mut() {
+            first.0 = 0; // N4: smaller keys may come
+        }
         assert!(leaves.len() <= BRANCH_CAPACITY, "one change is not that large");
         self.root = match leaves[..] {
             [] => 0,
@@ -332,6 +351,10 @@ impl Tree {
             }
             let entries = children(pages, step.address);
             let at_end = step.index + 1 == entries.len();
+            let next = grown[0].0;
+            if let Some(first) = entries.first_mut().filter(|first| first.0 >= next) {
+                first.0 = 0; // N4: where the first child begins is said above it
+            }
             entries.splice(step.index + 1..step.index + 1, grown.drain(..));
             if entries.len() > BRANCH_CAPACITY {
                 let upper = entries.split_off(if at_end { BRANCH_CAPACITY } else { BRANCH_CAPACITY / 2 });
@@ -371,6 +394,16 @@ impl Tree {
             pages.release(self.root);
             self.root = children[0].1;
         }
+    }
+}
+
+/// N3: a tree that could not grow has more entries than a store has blocks, or was never made so.
+pub(super) fn check_height(path: &[Step]) -> Result<(), Stop> {
+    match path.first() {
+        Some(root) if path.len() > LEVEL_MAX as usize => {
+            Err(Stop::Damaged(root.address, BlockError::Invalid("N3: a tree is never that high")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -236,10 +236,9 @@ impl Map {
                 let block = self.read(address).await?;
                 let node = Node::decode(&block, address).map_err(|error| damaged(address, error))?;
                 let mut pages = self.pages.borrow_mut();
-                if node.store != pages.store() {
-                    return Err(damaged(address, BlockError::Invalid("a node of another store")));
+                if let Some(objection) = pages.objection(&node) {
+                    return Err(damaged(address, BlockError::Invalid(objection)));
                 }
-                assert!(!pages.is_loaded(wanted), "T7");
                 pages.admit_node(node);
             }
             Wanted::Page(group) => {
@@ -268,8 +267,8 @@ impl Map {
     }
 
     async fn read(&self, address: u64) -> Result<Buffer, MapError> {
-        if address >= self.pages.borrow().end_block() {
-            return Err(damaged(address, BlockError::Invalid("it lies behind the end of the store")));
+        if !self.pages.borrow().is_inside(address) {
+            return Err(damaged(address, BlockError::Invalid("it lies where no block of a map can lie")));
         }
         let device = self.device.borrow().clone();
         Ok(device.read(address * BLOCK, self.arena.take(PDATA_BLOCK)).await?)
@@ -293,6 +292,10 @@ impl Map {
         self.run(|pages| {
             if let Some(wanted) = pages.missing_for_commit() {
                 return Err(Stop::Missing(wanted));
+            }
+            if let Some(block) = pages.contradiction() {
+                let why = "F1: it was given up, and is not in use or was given up before";
+                return Err(Stop::Damaged(block, BlockError::Invalid(why)));
             }
             Ok(prepare(pages)?.map(|prepared| (Commit { frozen: pages.freeze() }, prepared)))
         })

@@ -3,6 +3,7 @@
 //! Invariants: T1 to T4 of the module, and
 //! - G1. A change first reserves every block that it may need, so that it cannot stop half way (T3).
 
+mod belief;
 mod budget;
 mod cooling;
 mod loose;
@@ -339,7 +340,7 @@ impl Pages {
     /// A new node in a reserved block; its address.
     pub(super) fn create(&mut self, level: u32, entries: Entries) -> u64 {
         let address = self.reserved.pop().expect("G1: blocks were reserved for this change");
-        self.nodes += 1;
+        self.nodes = self.nodes.saturating_add(1);
         self.cache.admit_dirty(Node {
             address,
             generation: self.generation,
@@ -373,7 +374,7 @@ impl Pages {
     pub(super) fn release(&mut self, address: u64) {
         assert!(self.cache.contains(address), "T3: the path of a change is in memory");
         self.cache.forget(address);
-        self.nodes -= 1;
+        self.nodes = self.nodes.saturating_sub(1); // What a superblock says may be anything.
         self.space.give_up((address, 1));
     }
 

@@ -17,8 +17,11 @@
 //! - F3. And only when nobody reads it any more who was reading when that commit became durable (T5).
 //! - F4. Blocks taken loose, for content to which nothing leads yet, are free on the disk until they are settled.
 //! - F5. A page stays in memory while its marks differ from those on the disk (`resident.rs`).
+//! - F7. What a map gives up and the space map says is free, or gives up twice, is found before it is committed
+//!   (`contradiction.rs`).
 //! - F6. If the device below is to be told of freed blocks, they are handed out only after it was.
 
+mod contradiction;
 mod cooling;
 mod given_up;
 mod held;
@@ -94,6 +97,8 @@ pub(super) struct Space {
     free: u64,
     /// No whole unit was found free since space came back last.
     no_unit: bool,
+    /// The first block of which maps and space map say different things (F7).
+    contradiction: Option<u64>,
     /// Against F1 and F3, for tests that prove that this is noticed.
     pub(super) reuse_at_once: bool,
     /// Against F3 alone, for the same.
@@ -135,6 +140,7 @@ impl Space {
             next: [base, base + (end - base) / 2],
             free,
             no_unit: false,
+            contradiction: None,
             reuse_at_once: false,
             reuse_while_read: false,
         }
@@ -214,7 +220,9 @@ impl Space {
     /// asks for that group's page; `Ok(None)` says that there is no free block.
     pub(super) fn take(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
         assert!(limit > 0);
-        if self.free == 0 {
+        // What the superblock says of their number may be less than what the pages say.
+        let limit = limit.min(self.free);
+        if limit == 0 {
             return Ok(None);
         }
         let (start, groups) = (self.next[side as usize].clamp(self.base, self.end - 1), self.groups());
@@ -238,7 +246,7 @@ impl Space {
 
     /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is in use or not there.
     pub(super) fn take_at(&mut self, block: u64, limit: u64) -> Result<Run, u64> {
-        let nothing = (block, 0);
+        let (nothing, limit) = ((block, 0), limit.min(self.free));
         if limit == 0 || !(self.base..self.end).contains(&block) {
             return Ok(nothing);
         }
@@ -255,7 +263,7 @@ impl Space {
     /// use already, or not there.
     pub(super) fn claim(&mut self, run: Run) -> Result<bool, u64> {
         let end = run.0.checked_add(run.1);
-        if run.0 < self.base || run.1 == 0 || end.is_none_or(|end| end > self.end) {
+        if run.0 < self.base || run.1 == 0 || end.is_none_or(|end| end > self.end) || run.1 > self.free {
             return Ok(false);
         }
         self.require(run)?;
@@ -300,7 +308,7 @@ impl Space {
             for block in run.0..run.0 + run.1 {
                 let (group, index) = self.locate(block);
                 // A group of which no page is written: its page on the disk says so already (F3, F4, F6).
-                if let Some(page) = images.get_mut(&group) {
+                if let Some(page) = images.get_mut(&group).filter(|page| page.is_used(index)) {
                     page.set(index, false);
                 }
             }
@@ -374,18 +382,21 @@ impl Space {
         }
     }
 
-    /// F2: every mark of the run must change.
+    /// F2: every mark of the run changes; one that is free already was never to be freed (F7).
     fn set(&mut self, run: Run, used: bool) {
+        let mut changed = 0;
         for block in run.0..run.0 + run.1 {
             let (group, index) = self.locate(block);
-            self.held(group).set(index, used);
+            let page = self.pages.get_mut(&group).expect("a page that is marked is in memory");
+            if !used && !page.is_used(index) {
+                self.contradiction.get_or_insert(block);
+                continue;
+            }
+            page.set(index, used);
+            changed += 1;
         }
         self.no_unit &= used;
-        self.free = if used { self.free - run.1 } else { self.free + run.1 };
-    }
-
-    fn held(&mut self, group: u64) -> &mut SpacePage {
-        self.pages.get_mut(&group).expect("a page that is marked is in memory")
+        self.free = if used { self.free - changed } else { self.free + changed };
     }
 
     fn locate(&self, block: u64) -> (u64, u64) {

@@ -13,6 +13,7 @@
 mod merge;
 
 use super::down::Down;
+use super::edit::check_height;
 use super::pages::{Pages, Room, Stop};
 use std::rc::Rc;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
@@ -139,8 +140,8 @@ impl Tree {
         room: Room,
     ) -> Result<(), Stop> {
         assert!(removes.len() + puts.len() <= PATCH_MAX, "B1: {} and {}", removes.len(), puts.len());
-        let blocks = self.blocks_needed(pages, removes, puts)?;
-        pages.reserve(blocks, room)?;
+        let (blocks, nodes) = self.blocks_needed(pages, removes, puts)?;
+        pages.reserve_beside(blocks, room, nodes.into_iter())?;
         // In this order: the leaf of a key that is set is not taken out because others fell empty.
         puts.iter().for_each(|(key, value)| self.insert_now(pages, *key, *value));
         removes.iter().for_each(|key| self.remove_now(pages, *key));
@@ -166,8 +167,8 @@ impl Tree {
         entries: Vec<(Key, Value)>,
         room: Room,
     ) -> Result<(), Stop> {
-        let blocks = self.blocks_needed(pages, &[first], &[])?;
-        pages.reserve(blocks, room)?;
+        let (blocks, nodes) = self.blocks_needed(pages, &[first], &[])?;
+        pages.reserve_beside(blocks, room, nodes.into_iter())?;
         assert!(entries.is_sorted_by_key(|entry| entry.0), "N2: entries are in order");
         assert!(entries.first().is_none_or(|entry| entry.0 >= first), "N4: entries stay in their leaf");
         let path = self.path_now(pages, first);
@@ -182,17 +183,23 @@ impl Tree {
         Ok(())
     }
 
-    /// How many blocks a patch takes at most; asks for its paths.
-    fn blocks_needed(self, pages: &mut Pages, removes: &[Key], puts: &[(Key, Value)]) -> Result<usize, Stop> {
+    /// How many blocks a patch takes at most, and the nodes of its paths, for which it asks.
+    fn blocks_needed(
+        self,
+        pages: &mut Pages,
+        removes: &[Key],
+        puts: &[(Key, Value)],
+    ) -> Result<(usize, Vec<u64>), Stop> {
         if self.root == 0 {
             assert!(removes.is_empty(), "nothing can be removed from an empty map");
-            return Ok(1);
+            return Ok((1, Vec::new()));
         }
         let mut seen: Vec<u64> = Vec::new();
         let mut blocks = 0;
         let keys = removes.iter().chain(puts.iter().map(|put| &put.0));
         for (number, key) in keys.enumerate() {
             let path = self.path(pages, *key)?;
+            check_height(&path)?;
             if number < removes.len() {
                 blocks += path.len() - 1; // A neighbour on each level, to merge with.
             }
@@ -209,7 +216,7 @@ impl Tree {
                 }
             }
         }
-        Ok(blocks)
+        Ok((blocks, seen))
     }
 
     /// B1: inserts into nodes that are in memory, with blocks that were set aside.
@@ -379,6 +386,9 @@ fn insert_into_leaf(pages: &mut Pages, address: u64, key: Key, value: Value) -> 
 fn insert_child(pages: &mut Pages, step: Step, key: Key, child: u64) -> Grown {
     let entries = children(pages, step.address);
     let at = step.index + 1;
+    if entries[0].0 >= key {
+        entries[0].0 = 0; // N4: where the first child begins is said above it
+    }
     entries.insert(at, (key, child));
     if entries.len() <= BRANCH_CAPACITY {
         return Grown::Same;

@@ -3,7 +3,7 @@
 //! Memory: the cache of nodes, what the log changes, and the marks and pages of one window of the store, a bit a block
 //! each; a store of more than one window is walked once for each.
 
-use super::map::{Map, SnapshotBytes, report};
+use super::map::{Map, SnapshotBytes};
 use super::recover::{Reading, load};
 use super::{SnapshotStore, StoreError, blocks_of};
 use crate::pdata::{self, Room};
@@ -167,8 +167,8 @@ impl Audit {
         self.owned += marks.count;
         (self.nodes, self.bytes) = (visited.nodes, visited.bytes);
         for block in window {
-            let used =
-                block < FIRST_BLOCK || blocks.run(|pages| pages.is_used(block)).await.map_err(report)?;
+            let used = block < FIRST_BLOCK
+                || blocks.run(|pages| pages.is_used(block)).await.map_err(|error| map.report(error))?;
             if marks.is_set(block) && !used {
                 return Err(StoreError::Corrupt("a block that belongs to somebody is marked as free"));
             }

@@ -3,6 +3,7 @@
 //! Runs in the turn of a batch, so that no record is written meanwhile; reads, and changes that need no copy, go on,
 //! and so do changes of the maps: those belong to the next checkpoint already (T1).
 
+use super::contradiction::tell_of_block;
 use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
 use crate::fan_out::fan_out;
 use crate::pdata::{Commit, Pages, Stop};
@@ -37,7 +38,8 @@ impl SnapshotStore {
             return Err(error);
         }
         let _writing = self.write_nodes_alone().await;
-        let frozen = self.blocks.freeze(|pages| self.cut(pages)).await.map_err(super::map::report);
+        let frozen =
+            self.blocks.freeze(|pages| self.cut(pages)).await.map_err(|error| self.map.report(error));
         let (commit, cut) = match frozen {
             Ok(frozen) => frozen,
             Err(error) => return Err(error), // Nothing has changed.
@@ -79,7 +81,7 @@ impl SnapshotStore {
 
     async fn write_checkpoint(&self, commit: &Commit, cut: &Cut) -> Result<(), IoError> {
         let device = self.store_device();
-        self.blocks.write(commit).await.map_err(super::map::report)?;
+        self.blocks.write(commit).await.map_err(|error| self.map.report(error))?;
         let blocks = chain(self.id, commit.generation(), &cut.table, &cut.runs);
         write_blocks(&device, &self.arena, &blocks, &cut.runs).await.map_err(of_device)?;
         // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
@@ -99,6 +101,11 @@ impl SnapshotStore {
             free_blocks: commit.free_blocks(),
             places: commit.places().to_vec(),
         };
+        if let Err(found) = superblock.check() {
+            // Counts that were read of the store are in it.
+            tell_of_block(self.id, superblock.address(), "a superblock whose counts are possible", &found);
+            return Err(IoError::Corrupt);
+        }
         let bytes = self.arena.copy(&superblock.encode());
         device.write(superblock.address(), bytes, Durability::Durable).await.map_err(of_device)?;
         tracing::debug!(

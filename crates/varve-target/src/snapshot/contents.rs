@@ -29,6 +29,8 @@ pub(super) struct Contents {
     pub next_snapshot: u64,
     /// The rollback of the origin that is under way.
     pub rollback: Option<Rollback>,
+    /// Bytes of the origin; 0 where that is not there.
+    origin_size: u64,
     /// Do not hand over what an older snapshot needs; for the tests of the oracle only.
     pub skip_hand_over: bool,
     /// Let the table name what was only announced; for the tests of the oracle only.
@@ -65,6 +67,10 @@ pub(super) async fn apply(
             Ok(())
         }
         Entry::Bytes { snapshot, preserved, written } => {
+            let known = contents.borrow();
+            if !known.snapshots.contains_key(snapshot) && !known.leaving.contains_key(snapshot) {
+                return Err(StoreError::Corrupt("bytes are counted for a snapshot that does not exist"));
+            }
             map.set_bytes(*snapshot, SnapshotBytes { preserved: *preserved, written: *written });
             Ok(())
         }
@@ -80,8 +86,39 @@ impl Contents {
             leaving: BTreeMap::new(),
             next_snapshot,
             rollback: None,
+            origin_size: 0,
             skip_hand_over: false,
             name_announced: false,
+        }
+    }
+
+    /// The origin has so many bytes (K7 of `rollback.rs`).
+    pub(super) fn set_origin_size(&mut self, bytes: u64) {
+        self.origin_size = bytes;
+        self.rollback.iter_mut().for_each(|rollback| rollback.resize_origin(bytes));
+    }
+
+    /// Whether an origin of `origin_size` bytes can be that of these snapshots: none is larger, for an origin never becomes
+    /// smaller than its newest.
+    pub(super) fn check_sizes(&self, origin_size: u64) -> Result<(), StoreError> {
+        if self.snapshots.values().any(|descriptor| descriptor.size > origin_size) {
+            return Err(StoreError::Misfit("the origin is smaller than one of its snapshots"));
+        }
+        if self.rollback.as_ref().is_some_and(|known| known.target_size > origin_size) {
+            return Err(StoreError::Misfit(
+                "the origin is smaller than the snapshot to which it is rolled back",
+            ));
+        }
+        Ok(())
+    }
+
+    /// What a table and a log say of snapshots when all of it was applied: two do not have one name.
+    pub(super) fn check_names(&self) -> Result<(), StoreError> {
+        let names: BTreeSet<&str> =
+            self.snapshots.values().map(|descriptor| descriptor.name.as_str()).collect();
+        match names.len() == self.snapshots.len() {
+            true => Ok(()),
+            false => Err(StoreError::Corrupt("two snapshots have one name")),
         }
     }
 
@@ -143,7 +180,8 @@ impl Contents {
             }
             Entry::Created(descriptor) => {
                 let known = self.snapshots.get(&descriptor.id);
-                if known.is_some_and(|known| known.name != descriptor.name) {
+                let is_other = known.is_some_and(|known| known.name != descriptor.name);
+                if is_other || self.leaving.contains_key(&descriptor.id) {
                     return Err(StoreError::Corrupt("C2: two snapshots have one id"));
                 }
                 self.next_snapshot = self.next_snapshot.max(descriptor.id + 1);
@@ -174,7 +212,7 @@ impl Contents {
                     return Err(StoreError::Corrupt("a rollback begins before another one has ended"));
                 }
                 self.next_snapshot = self.next_snapshot.max(*boundary); // C2
-                self.rollback = Some(Rollback::new(*snapshot, *boundary, size));
+                self.rollback = Some(Rollback::new(*snapshot, *boundary, size, self.origin_size));
                 Ok(())
             }
             Entry::Restored { snapshot, extent } => {
@@ -184,10 +222,15 @@ impl Contents {
                 }
                 Ok(())
             }
-            Entry::RollbackEnded(_) => {
-                self.rollback = None;
-                Ok(())
-            }
+            Entry::RollbackEnded(id) => match &self.rollback {
+                Some(rollback) if rollback.snapshot != *id => {
+                    Err(StoreError::Corrupt("a rollback ends that is not under way"))
+                }
+                _ => {
+                    self.rollback = None;
+                    Ok(())
+                }
+            },
         }
     }
 

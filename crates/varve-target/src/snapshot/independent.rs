@@ -110,7 +110,15 @@ impl SideBySide {
             let copies = join_all(self.stores.iter().map(|store| store.preserve(extent))).await;
             match copies.iter().position(|copy| copy.is_err()) {
                 None => {
-                    assert!(!self.needs_a_copy(extent).await?, "V1: every store has what it needs");
+                    if self.needs_a_copy(extent).await? {
+                        let found = "some of it is not";
+                        return Err(self.stores[0].contradicts(
+                            0,
+                            extent,
+                            "V1: all of it is preserved",
+                            &found,
+                        ));
+                    }
                     return self.device.submit(io).await;
                 }
                 Some(store) if copies[store] == Err(IoError::NoSpace) => {

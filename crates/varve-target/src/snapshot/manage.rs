@@ -37,7 +37,8 @@ pub struct Usage {
 impl Usage {
     /// How much is taken, in percent, rounded down.
     pub fn percent(&self) -> u64 {
-        (self.size - self.free - self.pending) * 100 / self.size
+        self.size.saturating_sub(self.free).saturating_sub(self.pending).saturating_mul(100)
+            / self.size.max(1)
     }
 }
 
@@ -268,6 +269,7 @@ impl SnapshotStore {
         if self.contents.borrow().newest().is_some_and(|(_, newest)| newest > size) {
             return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
         }
+        self.contents.borrow_mut().set_origin_size(size);
         self.origin.replace(device);
         Ok(())
     }

@@ -22,8 +22,9 @@ mod written;
 pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
+use super::contradiction::report;
 use super::removal::let_others_go_on;
-use crate::pdata::{self, InUse, MapError, Pages, Room, Stop, Tree};
+use crate::pdata::{self, MapError, Pages, Room, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};
 use std::cell::{Cell, RefCell};
@@ -31,7 +32,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{Extent, IoError};
 use varve_format::pdata::written::NO_PLACE;
-use varve_format::store::{Mapping, PART_SIZE, Roots};
+use varve_format::store::{Mapping, PART_SIZE, Roots, STORE_SIZE_MAX, Uuid};
 use written::WrittenMap;
 
 /// How many bytes of the store belong to a snapshot.
@@ -48,6 +49,8 @@ pub(super) type Heir = Option<(u64, u64)>;
 
 /// The maps of a store.
 pub(super) struct Map {
+    /// The id of the store.
+    store: Uuid,
     /// The blocks of the store.
     blocks: Rc<pdata::Map>,
     chunk_size: u64,
@@ -67,10 +70,11 @@ enum Count {
 }
 
 impl Map {
-    pub(super) fn new(blocks: Rc<pdata::Map>, roots: Roots, chunk_size: u64) -> Self {
+    pub(super) fn new(store: Uuid, blocks: Rc<pdata::Map>, roots: Roots, chunk_size: u64) -> Self {
         assert!(chunk_size.is_power_of_two() && chunk_size >= PART_SIZE);
         let parts = u32::try_from(chunk_size / PART_SIZE).expect("a chunk has few parts");
         Self {
+            store,
             blocks,
             chunk_size,
             preserved: Cell::new(Preserved { tree: Tree { root: roots.preserved }, parts }),
@@ -115,7 +119,12 @@ impl Map {
     }
 
     /// Where the bytes of `extent` of `snapshot` are, in order, and what keeps them there while it is held.
-    pub(super) async fn resolve(&self, snapshot: u64, extent: Extent) -> Result<(Vec<Run>, InUse), IoError> {
+    #[cfg(test)]
+    pub(super) async fn resolve(
+        &self,
+        snapshot: u64,
+        extent: Extent,
+    ) -> Result<(Vec<Run>, pdata::InUse), IoError> {
         self.run(|pages| Ok((self.attempt_resolve(pages, snapshot, extent)?, pages.in_use()))).await
     }
 
@@ -351,7 +360,7 @@ impl Map {
             }
         };
         // What a damaged table counts wrong is told by a check; no decision about space relies on it.
-        *number = number.saturating_add_signed(change);
+        *number = number.saturating_add_signed(change).min(STORE_SIZE_MAX);
         if all.get(&id) == Some(&SnapshotBytes::default()) {
             all.remove(&id);
         }
@@ -362,9 +371,19 @@ impl Map {
         self.bytes.borrow().clone()
     }
 
+    /// All entries of a removed snapshot are gone: what a damaged table still counts for it is, too.
+    pub(super) fn forget_bytes(&self, snapshot: u64) {
+        self.bytes.borrow_mut().remove(&snapshot);
+    }
+
     /// What the table of snapshots says of a snapshot's bytes.
     pub(super) fn set_bytes(&self, snapshot: u64, bytes: SnapshotBytes) {
         self.bytes.borrow_mut().insert(snapshot, bytes);
+    }
+
+    /// What a request is told of an error of the maps.
+    pub(super) fn report(&self, error: MapError) -> IoError {
+        report(self.store, error)
     }
 
     /// Carries out an attempt, loading what it needs.
@@ -372,19 +391,7 @@ impl Map {
         &self,
         attempt: impl FnMut(&mut Pages) -> Result<T, Stop>,
     ) -> Result<T, IoError> {
-        self.blocks.run(attempt).await.map_err(report)
-    }
-}
-
-/// What a request is told of an error; a person finds the block in the trace.
-pub(super) fn report(error: MapError) -> IoError {
-    match error {
-        MapError::Io(error) => error,
-        MapError::Full => IoError::NoSpace,
-        MapError::Damaged { block, error } => {
-            tracing::error!(block, %error, "a block of the exception store's maps is damaged");
-            IoError::Corrupt
-        }
+        self.blocks.run(attempt).await.map_err(|error| self.report(error))
     }
 }
 

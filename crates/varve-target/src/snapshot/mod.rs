@@ -42,6 +42,7 @@ mod batch;
 mod check;
 mod checkpoint;
 mod contents;
+mod contradiction;
 mod diff;
 mod full;
 pub(crate) mod gate;

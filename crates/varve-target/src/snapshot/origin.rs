@@ -78,8 +78,12 @@ impl SnapshotStore {
         let Some((snapshot, missing)) = self.missing(parts).await? else { return Ok(()) };
         self.preserve_runs(snapshot, missing, between).await?;
         // The snapshot may have been removed meanwhile: then an older one has got what it needs.
-        assert!(self.missing(parts).await?.is_none(), "S1: {parts:?} is preserved");
-        Ok(())
+        match self.missing(parts).await? {
+            None => Ok(()),
+            Some((snapshot, found)) => {
+                Err(self.contradicts(snapshot, parts, "S1: all of it is preserved", &found))
+            }
+        }
     }
 
     /// Preserves `missing` for `snapshot`. The caller holds `copies`.

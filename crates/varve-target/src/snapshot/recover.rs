@@ -17,8 +17,9 @@ mod replay;
 pub(super) use replay::{Next, is_whole};
 
 use super::contents::Contents;
+use super::contradiction::{report, tell_of_block};
 use super::gate::Budget;
-use super::map::{Map, report};
+use super::map::Map;
 use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
@@ -97,12 +98,13 @@ impl SnapshotStore {
         let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
         device.zero(Extent::new(0, FIRST_ADDRESS), zeros).await?;
         let blocks = empty_space(device, arena, options.id, 0, size);
-        let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(report)?;
+        let fault = |error| report(options.id, error);
+        let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(fault)?;
         let log = super::extent_of(log);
         device.zero(log, zeros).await?;
         device.flush().await?;
-        let (commit, ()) = blocks.freeze(|_| Ok(())).await.map_err(report)?;
-        blocks.write(&commit).await.map_err(report)?;
+        let (commit, ()) = blocks.freeze(|_| Ok(())).await.map_err(fault)?;
+        blocks.write(&commit).await.map_err(fault)?;
         device.flush().await?;
         let superblock = Superblock {
             generation: commit.generation(),
@@ -138,14 +140,8 @@ impl SnapshotStore {
         let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
         let reading = Reading { cache_bytes, policy, sabotage, write_back: true };
         let loaded = load(&store, &arena, reading).await?;
-        if loaded.contents.borrow().newest().is_some_and(|(_, size)| size > origin.shape().size) {
-            return Err(StoreError::Misfit("the origin is smaller than its newest snapshot"));
-        }
-        if loaded.contents.borrow().rollback.as_ref().is_some_and(|known| known.size > origin.shape().size) {
-            return Err(StoreError::Misfit(
-                "the origin is smaller than the snapshot to which it is rolled back",
-            ));
-        }
+        loaded.contents.borrow().check_sizes(origin.shape().size)?;
+        loaded.contents.borrow_mut().set_origin_size(origin.shape().size);
         let replayed = !loaded.log.blocks.is_empty();
         let views = loaded.contents.borrow().snapshots.keys().map(|id| (*id, Rc::default())).collect();
         let Loaded { superblock, contents, blocks, map, table, log, .. } = loaded;
@@ -230,6 +226,7 @@ pub(super) fn empty_space(
 pub(super) async fn load(store: &Device, arena: &Arena, reading: Reading) -> Result<Loaded, StoreError> {
     let mut loaded = load_table(store, arena, reading).await?;
     loaded.replay(store, arena).await?;
+    loaded.contents.borrow().check_names()?;
     Ok(loaded)
 }
 
@@ -271,7 +268,7 @@ pub(super) async fn load_table(
         next: superblock.log,
         blocks: Vec::new(),
     };
-    let map = Map::new(Rc::clone(&blocks), superblock.roots, superblock.chunk_size);
+    let map = Map::new(superblock.store, Rc::clone(&blocks), superblock.roots, superblock.chunk_size);
     let mut loaded = Loaded {
         superblock,
         contents: RefCell::new(contents),
@@ -318,9 +315,19 @@ impl Loaded {
         let mut address = self.superblock.table;
         for position in 0..self.superblock.table_blocks {
             let bytes = read_block(store, arena, address).await?;
-            let block = EntryBlock::decode(&bytes, BlockKind::Table, address).map_err(StoreError::Format)?;
+            let block = EntryBlock::decode(&bytes, BlockKind::Table, address).map_err(|found| {
+                tell_of_block(self.superblock.store, address, "a block of the table of snapshots", &found);
+                StoreError::Format(found)
+            })?;
             let expected = (self.superblock.store, self.superblock.generation, position);
             if (block.store, block.generation, block.sequence) != expected {
+                let found = StoreFormatError::Invalid("it is of another table, or of another place in it");
+                tell_of_block(
+                    self.superblock.store,
+                    address,
+                    "the next block of the table of snapshots",
+                    &found,
+                );
                 return Err(StoreError::Corrupt("the table's chain leads to a block of another one"));
             }
             for entry in &block.entries {

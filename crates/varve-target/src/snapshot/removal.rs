@@ -15,7 +15,6 @@
 
 use super::batch::Work;
 use super::contents::Leaving;
-use super::map::report;
 use super::{SnapshotStore, StoreError};
 use crate::pdata::{MapError, Pace};
 use std::future::poll_fn;
@@ -78,10 +77,10 @@ impl SnapshotStore {
                     // Nodes that are changed lie at new places until the next checkpoint.
                     let ticket = self.pipeline.join(Work::Checkpoint);
                     self.settle(ticket).await?;
-                    let again = self.reclaim_step(left).await.map_err(report)?;
+                    let again = self.reclaim_step(left).await.map_err(|error| self.map.report(error))?;
                     left = left.saturating_sub(again.unwrap_or(0));
                 }
-                Err(error) => return Err(report(error).into()),
+                Err(error) => return Err(self.map.report(error).into()),
             }
             self.relieve(Pace::Gentle).await;
         }
@@ -101,7 +100,10 @@ impl SnapshotStore {
         let leaving = &mut self.contents.borrow_mut().leaving;
         match (leaving.get_mut(&id), next) {
             (Some(leaving), Some(next)) => leaving.next = leaving.next.max(next),
-            (Some(_), None) => drop(leaving.remove(&id)),
+            (Some(_), None) => {
+                leaving.remove(&id);
+                self.map.forget_bytes(id);
+            }
             (None, _) => {} // Somebody else has come to the end.
         }
         Ok(Some(looked))
@@ -129,7 +131,7 @@ impl SnapshotStore {
                     }
                 }
                 Err(MapError::Full) => return Ok(()),
-                Err(error) => return Err(report(error)),
+                Err(error) => return Err(self.map.report(error)),
             }
             self.relieve(Pace::Prompt).await;
         }

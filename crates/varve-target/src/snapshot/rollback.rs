@@ -7,10 +7,13 @@
 //! part that no dose has reached restores it on its way, or replaces it whole.
 //!
 //! ```text
-//!   the origin:   | restored by doses  | changed |   pending: read from the target   | not in the target |
+//!   the origin:   | restored by doses  | changed |   pending: read from the target   | pending: zeros |
 //!                 0 ──────────────────►          ▲                                   target's size
 //!                      read the device        restored, ahead of the doses
 //! ```
+//!
+//! The origin keeps its size: where it has grown since the target was taken, the target shows nothing, and the origin
+//! shows zeros until that is written again. Such parts are pending too, and restored by zeroing the device.
 //!
 //! Snapshots older than the *boundary*, the next id at that instant, go on finding the device where nothing was
 //! preserved for them; those of after it find what the origin shows.
@@ -30,6 +33,8 @@
 //!   lock and `copies` until the log says so: nobody who finds the part restored writes before that is over.
 //! - K6. When it is not known whether the log has an entry of a rollback, the origin is not served: old content might
 //!   be taken for new after the next start, or new for old.
+//! - K7. A part of the origin beyond the target's end is pending until the log says that it is restored, as all others
+//!   are: so it shows zeros from the durable beginning on, and what was there never comes back.
 
 mod ranges;
 mod serve;
@@ -64,7 +69,7 @@ const DOSE_BYTES_BUSY: u64 = MIB;
 pub struct Progress {
     /// Bytes that are restored.
     pub done: Cell<u64>,
-    /// Bytes to restore in all: those of the target.
+    /// Bytes to restore in all: those of the origin.
     pub total: Cell<u64>,
 }
 
@@ -73,7 +78,7 @@ pub struct Progress {
 pub struct RollbackStatus {
     /// The id of the snapshot to which the origin is being rolled back.
     pub snapshot: u64,
-    /// How many of its bytes are restored: copied, changed since, or found to be the same.
+    /// How many bytes of the origin are restored: copied, changed since, or found to be the same.
     pub done: u64,
     /// How many it has.
     pub total: u64,
@@ -86,6 +91,8 @@ pub(super) struct Rollback {
     /// The id of the first snapshot of after the instant.
     pub boundary: u64,
     /// Bytes of the target.
+    pub target_size: u64,
+    /// Bytes of the origin, as far as they are known: what lies beyond the target shows zeros (K7).
     pub size: u64,
     restored: Ranges,
     /// How many requests came since the beginning, more or less.
@@ -93,8 +100,16 @@ pub(super) struct Rollback {
 }
 
 impl Rollback {
-    pub(super) fn new(snapshot: u64, boundary: u64, size: u64) -> Self {
-        Self { snapshot, boundary, size, restored: Ranges::default(), requests: Cell::new(0) }
+    /// A rollback to snapshot `snapshot`, of `target_size` bytes, of an origin of `origin_size` bytes.
+    pub(super) fn new(snapshot: u64, boundary: u64, target_size: u64, origin_size: u64) -> Self {
+        let size = target_size.max(origin_size);
+        let (restored, requests) = (Ranges::default(), Cell::new(0));
+        Self { snapshot, boundary, target_size, size, restored, requests }
+    }
+
+    /// The origin has so many bytes from now on.
+    pub(super) fn resize_origin(&mut self, bytes: u64) {
+        self.size = self.target_size.max(bytes);
     }
 
     /// Notes that `extent` is restored.
@@ -122,8 +137,8 @@ impl Rollback {
 }
 
 impl SnapshotStore {
-    /// Makes the origin show what snapshot `id` shows now, durably, and lets others go on. What is left to do is
-    /// restored by [`SnapshotStore::continue_rollback`], also after a restart. Changes that are under way are waited
+    /// Makes the origin show what snapshot `id` shows now, and zeros behind its end, durably, and lets others go on. What
+    /// is left to do is restored by [`SnapshotStore::continue_rollback`], also after a restart. Changes that are under way are waited
     /// for, and belong to what is given up. Other snapshots stay what they are.
     pub async fn begin_rollback(&self, id: u64) -> Result<(), StoreError> {
         if self.has_siblings.get() {
@@ -161,7 +176,7 @@ impl SnapshotStore {
     pub fn rollback_status(&self) -> Option<RollbackStatus> {
         let contents = self.contents.borrow();
         let Rollback { snapshot, size, restored, .. } = contents.rollback.as_ref()?;
-        Some(RollbackStatus { snapshot: *snapshot, done: restored.bytes().min(*size), total: *size })
+        Some(RollbackStatus { snapshot: *snapshot, done: restored.bytes_before(*size), total: *size })
     }
 
     /// Restores up to `bytes` bytes of what is pending; whether there is more to do. To be called now and then, by
@@ -257,10 +272,9 @@ impl SnapshotStore {
     /// caller holds the target's lock and `copies`.
     async fn restore(&self, pending: &[Extent], durability: Durability) -> Result<(), IoError> {
         self.preserve_pending(pending).await?;
-        let Some((target, _)) = self.target() else { return Ok(()) };
         let (mut runs, mut in_use): (Vec<Run>, Vec<InUse>) = (Vec::new(), Vec::new());
         for extent in pending {
-            let (found, guard) = self.map.resolve(target, *extent).await?;
+            let (found, guard) = self.target_shows(*extent).await?;
             runs.extend(found);
             in_use.push(guard);
         }
@@ -276,8 +290,9 @@ impl SnapshotStore {
     async fn restore_piece(&self, piece: Run, durability: Durability) -> Result<(), IoError> {
         let Run { extent, source } = piece;
         let sabotaged = self.sabotaged(Sabotage::RestoreUnpreserved);
-        let preserved = sabotaged || self.missing_before_boundary(extent).await?.is_none();
-        assert!(preserved, "K4: {extent:?}");
+        if !sabotaged && let Some((snapshot, found)) = self.missing_before_boundary(extent).await? {
+            return Err(self.contradicts(snapshot, extent, "K4: all of it is preserved", &found));
+        }
         let device = self.origin_device();
         match source {
             Source::Store(place) => {

@@ -5,7 +5,6 @@
 //! at 100 % full snapshots can still be removed, which is what makes room.
 
 use super::SnapshotStore;
-use super::map::report;
 use crate::pdata::{MapError, Pace, Pages, Room, Side, WRITE_BACK_MAX};
 use varve_block::{Extent, IoError, LockMode, RangeGuard};
 use varve_format::store::PART_SIZE;
@@ -85,7 +84,7 @@ impl SnapshotStore {
                 Err(MapError::Full) => break,
                 Err(error) => {
                     runs.into_iter().for_each(|run| self.blocks.pages().untake(run));
-                    return Err(report(error));
+                    return Err(self.map.report(error));
                 }
             }
         }
@@ -98,7 +97,7 @@ impl SnapshotStore {
             return;
         }
         let _writing = self.write_nodes_alone().await;
-        if let Err(error) = self.blocks.write_back(pace).await.map_err(report) {
+        if let Err(error) = self.blocks.write_back(pace).await.map_err(|error| self.map.report(error)) {
             // They stay in memory, and the next checkpoint tells.
             tracing::warn!(store = %self.id, %error, "nodes cannot be written back");
         }

@@ -21,7 +21,8 @@
 
 use super::checkpoint::{chain, pack, write_blocks};
 use super::contents::{Contents, apply};
-use super::map::{Map, report};
+use super::contradiction::report;
+use super::map::Map;
 use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superblock};
 use super::{StoreError, blocks_of, extent_of, usable_size};
 use crate::pdata::{self, Room, Side};
@@ -30,7 +31,7 @@ use std::fmt::Write;
 use std::rc::Rc;
 use varve_block::{Arena, Device, Durability, Extent, UnixTime, ZeroOptions, is_aligned};
 use varve_format::store::{
-    CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Descriptor, Entry, FIRST_ADDRESS, Mapping, PART_SIZE, Roots,
+    CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Descriptor, Entry, FIRST_ADDRESS, Mapping, NUMBER_MAX, PART_SIZE, Roots,
     STORE_SIZE_MAX, Superblock, Uuid, ZEROS,
 };
 
@@ -157,9 +158,9 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
     let known = newest_superblock(device, arena).await.map_or(0, |superblock| superblock.generation);
     head.generation = head.generation.max(known);
     let blocks = empty_space(device, arena, head.store, head.generation, size);
-    let map = Map::new(Rc::clone(&blocks), Roots::default(), head.chunk_size);
+    let map = Map::new(head.store, Rc::clone(&blocks), Roots::default(), head.chunk_size);
     let contents = RefCell::new(Contents::new(head.next_snapshot));
-    claim(&blocks, &entries).await?; // X2
+    claim(head.store, &blocks, &entries).await?; // X2
     for entry in &entries {
         check(&contents.borrow(), head, entry)?;
         apply(&map, &contents, Room::All, entry).await?;
@@ -173,14 +174,14 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
 }
 
 /// X2: marks as in use where content lies.
-async fn claim(blocks: &pdata::Map, entries: &[Entry]) -> Result<(), StoreError> {
+async fn claim(store: Uuid, blocks: &pdata::Map, entries: &[Entry]) -> Result<(), StoreError> {
     for entry in entries {
         let (Entry::Preserved { mapping, .. } | Entry::Written(mapping)) = entry else { continue };
         if mapping.place == ZEROS {
             continue;
         }
         let run = blocks_of(Extent::new(mapping.place, mapping.extent.length));
-        if !blocks.run(|pages| pages.claim(run)).await.map_err(report)? {
+        if !blocks.run(|pages| pages.claim(run)).await.map_err(|error| report(store, error))? {
             return Err(StoreError::Misfit("content lies twice at one place, or where none can be"));
         }
     }
@@ -195,16 +196,16 @@ async fn write(
     (blocks, map): (&pdata::Map, &Map),
     entries: Vec<Vec<Entry>>,
 ) -> Result<(), StoreError> {
-    let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(report)?;
+    let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(|error| map.report(error))?;
     let frozen = blocks.freeze(|pages| pages.take_for_commit(entries.len() as u64)).await;
-    let (commit, runs) = frozen.map_err(report)?;
+    let (commit, runs) = frozen.map_err(|error| map.report(error))?;
     let (log, runs): (Extent, Vec<Extent>) = (extent_of(log), runs.into_iter().map(extent_of).collect());
     let table = chain(head.store, commit.generation(), &entries, &runs);
     let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
     for extent in [Extent::new(0, FIRST_ADDRESS), log] {
         device.zero(extent, zeros).await?;
     }
-    blocks.write(&commit).await.map_err(report)?;
+    blocks.write(&commit).await.map_err(|error| map.report(error))?;
     write_blocks(device, arena, &table, &runs).await?;
     device.flush().await?;
     let superblock = Superblock {
@@ -222,6 +223,7 @@ async fn write(
         free_blocks: commit.free_blocks(),
         places: commit.places().to_vec(),
     };
+    superblock.check().map_err(StoreError::Format)?;
     let bytes = arena.copy(&superblock.encode());
     device.write(superblock.address(), bytes, Durability::Durable).await?;
     Ok(())
@@ -275,7 +277,7 @@ fn parse_head(line: &str) -> Option<Head> {
     };
     let head = Head {
         store: Uuid::parse_str(store).ok().filter(|store| !store.is_nil())?,
-        generation: generation.parse().ok().filter(|generation| *generation < u64::MAX)?,
+        generation: generation.parse().ok().filter(|generation| *generation < NUMBER_MAX)?,
         chunk_size: chunk.parse().ok()?,
         store_size: size.parse().ok()?,
         next_snapshot: next.parse().ok().filter(|next| (1..=1 << 32).contains(next))?,

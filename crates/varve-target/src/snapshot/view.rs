@@ -1,7 +1,7 @@
 //! A snapshot as a device: reads find the newest content that is old enough, writes go to space of its own.
 
 use super::batch::Work;
-use super::map::{Run, Source, report};
+use super::map::{Run, Source};
 use super::removal::{DOSE_ENTRIES, let_others_go_on};
 use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index, of_device};
 use crate::fan_out::join_pieces;
@@ -102,7 +102,7 @@ impl SnapshotStore {
                 0 => Err(Stop::Full),
                 wanted => pages.take_loose(wanted),
             };
-            match self.blocks.run(take).await.map_err(report) {
+            match self.blocks.run(take).await.map_err(|error| self.map.report(error)) {
                 Ok(run) => {
                     self.notify_space();
                     return Ok(extent_of(run));

@@ -23,11 +23,14 @@ impl Pool {
         super::recover::floor_blocks(self.end_block.get())
     }
 
-    /// Writes a checkpoint. `NoSpace` says that nothing has begun; after any other error the pool has failed.
-    pub(super) async fn write_checkpoint(&self) -> Result<(), IoError> {
+    /// Writes a checkpoint. `false` says that there is no room for nodes, and that nothing has begun; after an error the
+    /// pool has failed.
+    pub(super) async fn write_checkpoint(&self) -> Result<bool, IoError> {
         self.settle_handover().await; // And nothing else: whoever flushes does not wait for the disks' trims.
         let (commit, superblock) = loop {
-            self.settle_maps().await.map_err(|error| self.failure(error))?;
+            if let Err(error) = self.settle_maps().await {
+                return self.cannot_begin(error);
+            }
             let capture = |_: &mut Pages| {
                 if !self.are_maps_settled() {
                     return Ok(None);
@@ -36,19 +39,17 @@ impl Pool {
                 drop(self.commits.begin());
                 Ok(Some((self.superblock(), self.tickets.mark())))
             };
-            let frozen = self.map.freeze_when(capture).await.map_err(|error| self.failure(error))?;
-            if let Some(frozen) = frozen {
-                break frozen;
+            match self.map.freeze_when(capture).await {
+                Ok(Some(frozen)) => break frozen,
+                Ok(None) => {}
+                Err(error) => return self.cannot_begin(error),
             }
         };
         let (mut superblock, mark) = superblock;
         (superblock.generation, superblock.free_blocks) = (commit.generation(), commit.free_blocks());
         (superblock.nodes, superblock.places) = (commit.nodes(), commit.places().to_vec());
         if let Err(error) = self.write_frozen(&commit, &superblock).await {
-            // A disk without space: something has begun all the same.
-            let error = if error == IoError::NoSpace { IoError::Medium } else { error };
-            self.fail(error);
-            return Err(error);
+            return Err(self.fail(error));
         }
         self.number.set(superblock.number);
         {
@@ -61,7 +62,7 @@ impl Pool {
         self.try_hand_over();
         self.shares.commit_ended();
         self.commits.end();
-        Ok(())
+        Ok(true)
     }
 
     async fn write_frozen(
@@ -70,6 +71,11 @@ impl Pool {
         superblock: &Superblock,
     ) -> Result<(), IoError> {
         assert_eq!(superblock.generation, commit.generation(), "the superblock is of this checkpoint");
+        if let Err(why) = superblock.check() {
+            // What was read said more than there is: it is not written again.
+            tracing::error!(pool = %self.id, %why, "a pool contradicts itself");
+            return Err(IoError::Corrupt);
+        }
         self.map.write(commit).await.map_err(io_error)?;
         let device = self.device();
         if !self.sabotaged(Sabotage::MetadataBeforeData) {
@@ -104,12 +110,15 @@ impl Pool {
     }
 
     /// An error before anything has begun: only one of the device or of damage is the end.
-    fn failure(&self, error: MapError) -> IoError {
-        let error = io_error(error);
-        if error != IoError::NoSpace {
-            self.fail(error);
+    fn cannot_begin(&self, error: MapError) -> Result<bool, IoError> {
+        match error {
+            MapError::Full => Ok(false),
+            MapError::Io(error) => Err(self.fail(error)),
+            MapError::Damaged { block, error } => {
+                tracing::error!(pool = %self.id, block, why = %error, "a pool contradicts itself");
+                Err(self.fail(IoError::Corrupt))
+            }
         }
-        error
     }
 
     /// Whether the maps say what is in memory (H3).

@@ -9,7 +9,7 @@
 
 use super::discards::Discards;
 use super::{Pool, PoolError, Sabotage, index};
-use crate::pdata::MetadataOrder;
+use crate::pdata::{MetadataOrder, of_device};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -165,8 +165,10 @@ impl Commits {
 }
 
 impl Pool {
-    /// Something has changed, in this very instant.
+    /// Something has changed, in this very instant. Blocks may have been given up: whoever waits for room asks for the
+    /// checkpoint that brings them back (U4 of `full.rs`).
     pub(super) fn log(&self, change: Change) {
+        self.room.may_come();
         self.commits.changes.set(self.commits.changes.get() + 1);
         let mut pending = self.commits.pending.borrow_mut();
         pending.since.get_or_insert_with(|| self.clock.now());
@@ -227,18 +229,17 @@ impl Pool {
     async fn lead(&self) -> Result<(), IoError> {
         let asked = self.commits.wants_checkpoint.replace(false);
         if asked || self.is_log_tight() || self.wants_checkpoint() {
-            match self.write_checkpoint().await {
-                // Nothing has begun: without a checkpoint nothing is lost, unless the log has no room.
-                Err(IoError::NoSpace) if !self.is_log_tight() => {}
-                outcome => return outcome,
+            if self.write_checkpoint().await? {
+                return Ok(());
+            }
+            // Nothing has begun: without a checkpoint nothing is lost, unless the log has no room.
+            if self.is_log_tight() {
+                return Err(IoError::NoSpace);
             }
         }
         self.shares.commit_begins();
         let changes = self.commits.begin();
-        let outcome = self.append(changes).await;
-        if let Err(error) = outcome {
-            self.fail(error);
-        }
+        let outcome = self.append(changes).await.map_err(|error| self.fail(error));
         self.shares.commit_ended();
         self.commits.end();
         outcome
@@ -292,8 +293,11 @@ impl Pool {
         assert!(!changes.is_empty(), "L2: a record says something");
         let record = Record { sequence, pool: self.store_id(), changes };
         let blocks = record.blocks();
-        let start =
-            self.commits.ring.borrow().place(blocks).expect("C2: a tight ring gets a checkpoint first");
+        let Some(start) = self.commits.ring.borrow().place(blocks) else {
+            // A tight ring gets a checkpoint first (C2); only one that was read from a disk can be so full of holes.
+            tracing::error!(pool = %self.id, sequence, blocks, "the ring of a pool's log contradicts itself");
+            return Err(IoError::Corrupt);
+        };
         let mut bytes = self.arena.take(index(blocks * PART_SIZE));
         record.encode(&mut bytes);
         self.device().write((first + start) * PART_SIZE, bytes.freeze(), Durability::Durable).await?; // T3
@@ -305,12 +309,15 @@ impl Pool {
         Ok(())
     }
 
-    /// Nothing is changed any more: what is on the disk is not known.
-    pub(super) fn fail(&self, error: IoError) {
-        tracing::error!(%error, "a commit of the pool failed; it is not changed any more");
-        self.failed.set(Some(error));
+    /// Nothing is changed any more: what is on the disk is not known. What is told from now on: only a pool that has no
+    /// room says `NoSpace`, and one whose disk has none has failed.
+    pub(super) fn fail(&self, error: IoError) -> IoError {
+        tracing::error!(pool = %self.id, %error, "a commit of the pool failed; it is not changed any more");
+        let told = of_device(error);
+        self.failed.set(Some(told));
         self.commits.waiting.take().into_iter().for_each(Waker::wake);
         self.room.came();
+        told
     }
 
     /// First half of the pool's id, which all of its metadata carries.

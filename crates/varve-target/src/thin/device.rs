@@ -9,7 +9,7 @@ use super::mapping::Target;
 use super::runs::Segment;
 use super::tickets::Ticket;
 use super::volume::Volume;
-use super::{Pool, Sabotage, index, io_error};
+use super::{Pool, Sabotage, index};
 use crate::fan_out::{fan_out, join_pieces};
 use crate::pdata::{MapError, Pages};
 use futures_util::future::join_all;
@@ -53,6 +53,10 @@ impl Front {
         Self { pool, volume, shape }
     }
 
+    fn told(&self, error: MapError) -> IoError {
+        self.pool.told(&self.volume, error)
+    }
+
     fn is_gone(&self) -> bool {
         self.volume.has(VolumeFlags::REMOVING)
     }
@@ -64,7 +68,7 @@ impl Front {
         let ticket = self.pool.tickets.take();
         let (from, to) = parts(Extent::new(offset, buffer.len() as u64));
         let resolve = |pages: &mut Pages| self.pool.attempt_resolve(pages, &self.volume, from, to);
-        let segments = self.pool.map.run(resolve).await.map_err(io_error)?;
+        let segments = self.pool.map.run(resolve).await.map_err(|error| self.told(error))?;
         let (device, origin) = (self.pool.device(), self.volume.shown()?);
         let (mut rest, mut pieces) = (buffer, Vec::with_capacity(segments.len()));
         let shows =
@@ -117,7 +121,7 @@ impl Front {
             }
             let ticket = self.pool.tickets.take();
             let plan = |pages: &mut Pages| self.pool.attempt_plan(pages, &self.volume, from, to);
-            let targets = self.pool.map.run(plan).await.map_err(io_error)?;
+            let targets = self.pool.map.run(plan).await.map_err(|error| self.told(error))?;
             match self.place(&targets).await {
                 Ok(pieces) => {
                     let written = self.write_pieces(from, &data, durability, &pieces).await;
@@ -128,7 +132,7 @@ impl Front {
                     drop((ticket, inside)); // U1
                     self.pool.make_room(&mut attempt).await?;
                 }
-                Err(error) => return Err(io_error(error)),
+                Err(error) => return Err(self.told(error)),
             }
         }
     }
@@ -168,6 +172,7 @@ impl Front {
         let mut pages = self.pool.map.pages();
         let fresh = pieces.iter().filter(|piece| piece.fresh);
         fresh.for_each(|piece| pages.untake_loose((piece.place, piece.count)));
+        self.pool.room.may_come(); // U4
     }
 
     /// Writes the data and maps what is fresh (T1). Whether there is still something to commit for a durable write.
@@ -197,8 +202,9 @@ impl Front {
             let mapped = self.pool.map(&self.volume, Mapping { start, count, place, birth: 0 }).await;
             if let Err((error, rest)) = mapped {
                 self.pool.map.pages().untake_loose((rest.place, rest.count));
+                self.pool.room.may_come(); // U4
                 self.untake(&pieces[number + 1..]);
-                return Err(io_error(error));
+                return Err(self.told(error));
             }
         }
         Ok(behind)
@@ -250,10 +256,10 @@ impl Front {
             if at < shown && !self.pool.sabotaged(Sabotage::UnmapOverOrigin) {
                 let count = (to.min(shown) - at).min(Mapping::COUNT_MAX);
                 let zeros = Mapping { start: at, count, place: 0, birth: 0 };
-                self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| io_error(error))?;
+                self.pool.map(&self.volume, zeros).await.map_err(|(error, _)| self.told(error))?;
                 at += count;
             } else {
-                at = self.pool.unmap_some(&self.volume, at, to).await.map_err(io_error)?;
+                at = self.pool.unmap_some(&self.volume, at, to).await.map_err(|error| self.told(error))?;
             }
         }
         Ok(())
@@ -274,7 +280,7 @@ impl Front {
         // One leaf at most, so that the answer is short.
         let (from, to) = parts(whole);
         let resolve = |pages: &mut Pages| self.pool.attempt_resolve_some(pages, &self.volume, from, to);
-        let segments = self.pool.map.run(resolve).await.map_err(io_error)?;
+        let segments = self.pool.map.run(resolve).await.map_err(|error| self.told(error))?;
         let shown = self.volume.origin_parts();
         let mut runs: Vec<StatusRun> = Vec::new();
         for segment in segments.into_iter().flat_map(|segment| segment.cut(shown)) {

@@ -12,7 +12,7 @@
 
 use super::volume::Volume;
 use super::{Pool, PoolError, index};
-use crate::pdata::Pages;
+use crate::pdata::{Pages, of_device};
 use varve_block::{Allocation, Device, Durability, Extent, MIB, align_down};
 use varve_format::thin::{Change, Mapping, PART_SIZE, VolumeFlags};
 
@@ -114,7 +114,7 @@ impl Pool {
             };
             if let Err(error) = copied {
                 self.map.pages().untake_loose((place, taken));
-                return Err(error.into());
+                return Err(of_device(error).into());
             }
             let new = Mapping { start, count: taken, place, birth: 0 };
             if let Err((error, rest)) = self.map(volume, new).await {

@@ -7,12 +7,15 @@
 //! - U1. Whoever waits here holds neither a ticket nor a place inside a gate, so that checkpoints, clones and removals
 //!   go on.
 //! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
+//! - U4. Whoever waits is woken by every event that makes room, or that lets a checkpoint make some: blocks that were given
+//!   up, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.
 //! - U3. No write fails for what a check keeps in place: before it is refused it asks for that, and waits.
 
 use super::Pool;
 use crate::waiting_room::{Event, Patience, WaitingRoom};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use varve_block::IoError;
@@ -106,6 +109,13 @@ impl Room {
     pub(super) fn came(&self) {
         self.waiting.came();
     }
+
+    /// U4: a checkpoint may make room now.
+    pub(super) fn may_come(&self) {
+        if self.waiting.is_paused() {
+            self.waiting.came();
+        }
+    }
 }
 
 impl Pool {
@@ -144,6 +154,13 @@ impl Pool {
             Poll::Pending
         })
         .await;
+    }
+
+    /// U4: blocks for which a reader was waited for are free with the next checkpoint.
+    pub(super) fn listen_to_readers(self: &Rc<Self>) {
+        let pool = Rc::downgrade(self);
+        let wake = move || pool.upgrade().into_iter().for_each(|pool| pool.room.may_come());
+        self.map.pages().when_readers_end(Rc::new(wake));
     }
 
     /// Space was taken: those are told who wait until so much of it is.

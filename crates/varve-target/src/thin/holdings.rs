@@ -66,7 +66,7 @@ impl Pool {
         let volume = self.find(id)?;
         let _closed = volume.gate.close();
         volume.gate.drained().await;
-        let held = volume.held(&self.shares);
+        let held = volume.held(&self.shares, self.bounds());
         let (mut ahead, mut alone) = (Vec::from_iter(self.top(volume.tree.get())), 0);
         let _ticket = self.tickets.take();
         while let Some(node) = ahead.pop() {

@@ -408,7 +408,7 @@ pub(super) fn check_origin(origin: Option<Origin>, bytes: u64) -> Result<(), Poo
 }
 
 /// A name, or the number of a volume, `@` and a name: a snapshot of that volume, however often it is renamed.
-fn check_volume_name(name: &str) -> Result<(), PoolError> {
+pub(super) fn check_volume_name(name: &str) -> Result<(), PoolError> {
     let own = match name.split_once('@') {
         Some((number, own)) if is_number(number) => own,
         _ => name,

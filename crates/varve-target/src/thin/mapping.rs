@@ -2,7 +2,7 @@
 //!
 //! Every change is logged where it is made, in the same instant: the log says the same things in the same order.
 
-use super::runs::{Segment, before, replace, segments, within};
+use super::runs::{Runs, Segment, before, replace, segments, within};
 use super::volume::{Lately, Volume};
 use super::{Pool, Sabotage};
 use crate::pdata::{Gone, MapError, Pages, Stop};
@@ -39,7 +39,7 @@ impl Pool {
         while at < to {
             let span = volume.tree.get().span(pages, Key::from(at))?;
             let end = leaf_end(span.end).min(to);
-            segments(span.entries(), at, end, &mut found);
+            segments(Runs::of(&span, self.bounds()), at, end, &mut found)?;
             at = end;
         }
         Ok(found)
@@ -55,7 +55,7 @@ impl Pool {
     ) -> Result<Vec<Segment>, Stop> {
         let span = volume.tree.get().span(pages, Key::from(from))?;
         let mut found = Vec::new();
-        segments(span.entries(), from, leaf_end(span.end).min(to), &mut found);
+        segments(Runs::of(&span, self.bounds()), from, leaf_end(span.end).min(to), &mut found)?;
         Ok(found)
     }
 
@@ -72,8 +72,8 @@ impl Pool {
         while at < to {
             let span = volume.tree.get().span(pages, Key::from(at))?;
             let end = leaf_end(span.end).min(to);
-            let mut found = Vec::new();
-            segments(span.entries(), at, end, &mut found);
+            let (mut found, runs) = (Vec::new(), Runs::of(&span, self.bounds()));
+            segments(runs, at, end, &mut found)?;
             for segment in found {
                 match segment.mapping {
                     Some(mapping) if mapping.place != 0 => {
@@ -88,7 +88,7 @@ impl Pool {
                 if let Target::Fresh(hint) = target
                     && *start >= at
                 {
-                    hint.place = self.hint(volume, before(span.entries(), *start), *start);
+                    hint.place = self.hint(volume, before(runs, *start)?, *start);
                 }
             }
             at = end;
@@ -105,7 +105,7 @@ impl Pool {
         targets: &mut Vec<(u64, u64, Target)>,
     ) -> Result<(), Stop> {
         assert!(mapping.place != 0, "M2: zeros lie nowhere");
-        let held = volume.held(&self.shares);
+        let held = volume.held(&self.shares, self.bounds());
         if mapping.birth > held.since || self.sabotaged(Sabotage::OverwriteShared) {
             push(targets, mapping.start, mapping.count, Target::Own(mapping.place));
             return Ok(());
@@ -142,13 +142,16 @@ impl Pool {
 
     /// As [`Pool::attempt_map`], for blocks that others may hold already: whoever wants this settles and counts them.
     pub(super) fn attempt_put(&self, pages: &mut Pages, volume: &Volume, new: Mapping) -> Result<u64, Stop> {
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
         let span = tree.span(pages, new.key())?;
         let end = leaf_end(span.end).min(new.end());
         assert!(new.start < end, "R1: a part of {new:?} lies in the leaf");
         assert!(pages.generation() > held.since, "X2: what is mapped now is nobody else's");
         let new = Mapping { count: end - new.start, birth: pages.generation(), ..new };
-        let (change, replaced) = replace(span.entries(), (new.start, end), Some(new), held.since);
+        let runs = Runs::of(&span, self.bounds());
+        let (change, replaced) = replace(runs, (new.start, end), Some(new), held.since)?;
+        let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
+        volume.can_count(gone)?;
         drop(span); // So that the leaf is changed in its place.
         for old in &replaced {
             held.require(pages, old)?;
@@ -157,7 +160,6 @@ impl Pool {
         volume.set_tree(tree);
         let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
-        let gone = replaced.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
         volume.count(if new.place == 0 { 0 } else { new.count }, gone);
         Ok(end)
     }
@@ -171,17 +173,20 @@ impl Pool {
         from: u64,
         to: u64,
     ) -> Result<(u64, bool), Stop> {
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
         assert!(from < to, "something is unmapped");
         let span = tree.span(pages, Key::from(from))?;
         let end = leaf_end(span.end).min(to);
-        let gone: Vec<_> = within(span.entries(), from, end).collect();
+        let runs = Runs::of(&span, self.bounds());
+        let gone: Vec<_> = within(runs, from, end).collect::<Result<_, _>>()?;
         if gone.is_empty() {
             return Ok((end, false));
         }
-        let whole = gone.len() == span.entries().len()
-            && gone.iter().map(|run| run.count).sum::<u64>()
-                == span.entries().iter().map(|entry| super::runs::decode(entry).count).sum::<u64>();
+        let unmapped = gone.iter().filter(|old| old.place != 0).map(|old| old.count).sum();
+        volume.can_count(unmapped)?;
+        // Only the first and the last of them may have been cut.
+        let is_uncut = |index: usize| Ok(gone[index] == runs.at(index)?);
+        let whole = gone.len() == runs.len() && is_uncut(0)? && is_uncut(gone.len() - 1)?;
         let shared = tree.is_shared(pages, &held, Key::from(from))?;
         if !(whole && shared) {
             for old in &gone {
@@ -193,7 +198,7 @@ impl Pool {
             let dropped = tree.drop_leaf(pages, &held, Key::from(from))?;
             released = matches!(dropped, Some(Gone::Own(_)));
         } else {
-            let (change, _) = replace(span.entries(), (from, end), None, held.since);
+            let (change, _) = replace(runs, (from, end), None, held.since)?;
             drop(span);
             tree.splice(pages, &held, Key::from(from), change)?;
         }
@@ -202,7 +207,7 @@ impl Pool {
             let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
             gone.iter().for_each(|old| held.release(pages, old, at_once));
         }
-        volume.count(0, gone.iter().filter(|old| old.place != 0).map(|old| old.count).sum());
+        volume.count(0, unmapped);
         Ok((end, true))
     }
 

@@ -36,6 +36,7 @@
 //! - T9. The number of those that hold a block is the number of leaves and branches that lead to it and of volumes of
 //!   which it is the root; `check` walks and compares.
 
+mod belief;
 mod check;
 mod checkpoint;
 mod commit;
@@ -265,6 +266,8 @@ pub struct Pool {
     holdings: RefCell<BTreeMap<u64, holdings::Found>>,
     /// After a failed commit nothing is changed any more.
     failed: Cell<Option<IoError>>,
+    /// The damaged block that was told of last.
+    told_of: Cell<Option<u64>>,
 }
 
 impl Pool {

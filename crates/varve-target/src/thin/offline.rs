@@ -1,15 +1,16 @@
 //! A pool that nobody serves, looked at without a write: as it would be opened, or else as its last checkpoint left it.
 
+use super::manage::check_volume_name;
 use super::overlay::Overlay;
 use super::recover::{read_superblock, volumes_in};
 use super::volume::Volume;
 use super::{Pool, PoolDamage, PoolError, PoolOptions, PoolReport};
 use crate::pdata::Tree;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Extent, joined};
 use varve_format::pdata::node::Entries;
-use varve_format::thin::{Change, PART_SIZE};
+use varve_format::thin::{Change, PART_SIZE, VolumeFlags};
 
 const UNDONE: &str = "the log speaks of changes of these bytes that cannot be made again";
 
@@ -82,10 +83,24 @@ impl Pool {
         }
         assert!(entries.is_sorted_by(|one, two| one.0 < two.0), "D1: each leaf has its own keys");
         let mut volumes = Vec::new();
-        for (id, volume) in volumes_in(&entries) {
-            match volume {
-                Ok(volume) => volumes.push(volume),
-                Err(error) => errors.push(format!("volume {id} is lost: {error}")),
+        let mut names = BTreeSet::new();
+        for (id, rows) in volumes_in(&entries) {
+            let mut rows = match rows {
+                Ok(rows) => rows,
+                Err(error) => {
+                    errors.push(format!("volume {id} is lost: {error}"));
+                    continue;
+                }
+            };
+            let is_named = !rows.flags.has(VolumeFlags::REMOVING);
+            if is_named && (check_volume_name(&rows.name).is_err() || !names.insert(rows.name.clone())) {
+                errors.push(format!("volume {id} has no name of its own: it is called volume-{id} here"));
+                rows.name = format!("volume-{id}");
+                names.insert(rows.name.clone());
+            }
+            match self.objection(&rows) {
+                None => volumes.push(Volume::from_rows(rows, false)),
+                Some(why) => errors.push(format!("volume {id} is lost: {why}")),
             }
         }
         (volumes, errors)

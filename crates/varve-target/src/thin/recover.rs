@@ -8,6 +8,7 @@
 //!   missing one was durable once (T3), and what it said was promised. Then the pool is not opened. (Only of the very last
 //!   record nobody can tell whether it is torn or damaged.)
 
+use super::belief::tell_of_volume;
 use super::commit::{Commits, Ring};
 use super::discards::Passing;
 use super::full::Room;
@@ -20,7 +21,7 @@ use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
-use varve_block::{Arena, Buffer, Clock, Device, Durability, Extent, IoError, KIB, MIB, RangeLock};
+use varve_block::{Arena, Buffer, Clock, Device, Durability, Extent, KIB, MIB, RangeLock};
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, Record, SLOT_BLOCKS_MAX,
@@ -119,6 +120,7 @@ impl Pool {
             return Err(PoolError::Misfit("the device is smaller than the pool on it"));
         }
         let pool = Rc::new(Pool::build(device, arena, clock, options, &superblock));
+        pool.listen_to_readers();
         let end_block = pool.device().shape().size / PART_SIZE;
         if end_block > superblock.end_block {
             // The log may speak of what has come since the checkpoint.
@@ -139,7 +141,7 @@ impl Pool {
         options: PoolOptions,
         superblock: &Superblock,
     ) -> Pool {
-        assert_eq!(superblock.check(), Ok(()), "B3, B4");
+        assert_eq!(superblock.check(), Ok(()), "B3 to B5");
         let store = superblock.pool.as_u64_pair().0;
         let (base, end) = (superblock.base_block(), superblock.end_block);
         let map_options = MapOptions {
@@ -192,6 +194,7 @@ impl Pool {
             passing: Passing::default(),
             holdings: RefCell::default(),
             failed: Cell::new(None),
+            told_of: Cell::new(None),
         }
     }
 
@@ -204,8 +207,13 @@ impl Pool {
             more = leaf.next.is_some();
             from = leaf.next.unwrap_or(from);
         }
-        for (_, volume) in volumes_in(&entries) {
-            self.take_in(volume.map_err(PoolError::Format)?);
+        for (id, rows) in volumes_in(&entries) {
+            let rows = rows.map_err(PoolError::Format)?;
+            if let Some(why) = self.objection(&rows) {
+                tell_of_volume(self, id, why);
+                return Err(PoolError::Corrupt(why));
+            }
+            self.take_in(Volume::from_rows(rows, false));
         }
         Ok(())
     }
@@ -240,10 +248,7 @@ impl Pool {
     async fn relieve(&self) -> Result<(), PoolError> {
         let is_cache_dirty = self.map.pages().wants_commit();
         if is_cache_dirty || self.is_metadata_tight() {
-            match self.write_checkpoint().await {
-                Ok(()) | Err(IoError::NoSpace) => {}
-                Err(error) => return Err(error.into()),
-            }
+            self.write_checkpoint().await?;
         }
         Ok(())
     }
@@ -402,6 +407,7 @@ impl Pool {
 
     /// O2: makes a change again.
     pub(super) async fn redo(&self, change: &Change) -> Result<(), PoolError> {
+        self.may_be_made(change)?;
         match change {
             Change::Map { volume, start, count, place } => {
                 self.remap(*volume, Mapping { start: *start, count: *count, place: *place, birth: 0 }).await
@@ -443,11 +449,11 @@ impl Pool {
 /// The volumes that entries of a map of volumes are about, with their numbers, in order.
 pub(super) fn volumes_in(
     entries: &[(Key, Value)],
-) -> impl Iterator<Item = (u64, Result<Volume, PoolFormatError>)> {
+) -> impl Iterator<Item = (u64, Result<VolumeRows, PoolFormatError>)> {
     let volumes = entries.chunk_by(|one, two| one.0 >> 64 == two.0 >> 64);
     volumes.map(|rows| {
         let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
-        (id, VolumeRows::decode(id, rows).map(|rows| Volume::from_rows(rows, false)))
+        (id, VolumeRows::decode(id, rows))
     })
 }
 

@@ -5,7 +5,8 @@
 
 use super::mapping::leaf_end;
 use super::volume::Volume;
-use super::{Pool, PoolError, Sabotage, runs};
+use super::runs::Runs;
+use super::{Pool, PoolError, Sabotage};
 use crate::pdata::{FREED_RUNS_MAX, Gone, Pages, Stop, Tree};
 use std::rc::Rc;
 use varve_format::pdata::node::Key;
@@ -60,28 +61,32 @@ impl Pool {
         if !volume.has(VolumeFlags::REMOVING) || !self.volumes.borrow().contains_key(&volume.id) {
             return Ok(0); // Somebody else has done it.
         }
-        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares));
+        let (mut tree, held) = (volume.tree.get(), volume.held(&self.shares, self.bounds()));
         if tree == Tree::EMPTY {
             let forget = Change::Forget { volume: volume.id };
             self.apply(pages, &forget).expect("a volume that is being removed is there and empty");
             self.log(forget);
             return Ok(0);
         }
+        let mut own = Vec::new();
         if !tree.is_shared(pages, &held, 0)? {
-            for entry in tree.span(pages, 0)?.entries() {
-                held.require(pages, &runs::decode(entry))?;
+            own = Runs::of(&tree.span(pages, 0)?, self.bounds()).all()?;
+            for run in &own {
+                held.require(pages, run)?;
             }
         }
         let dropped = tree.drop_highest(pages, &held, 0)?;
         let (gone, end): (Gone, Option<Key>) = dropped.expect("the tree has a root");
         assert!(end.is_some() || tree == Tree::EMPTY, "what is left lies behind what is gone");
+        let is_own = matches!(gone, Gone::Own(_));
+        assert!(is_own || own.is_empty(), "what others hold stays");
         volume.set_tree(tree);
         volume.removed.set(leaf_end(end));
         let mut released = 0;
-        if let Gone::Own(entries) = gone {
+        if is_own {
             let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
-            entries.iter().for_each(|entry| held.release(pages, &runs::decode(entry), at_once));
-            released = entries.len() as u64;
+            own.iter().for_each(|run| held.release(pages, run, at_once));
+            released = own.len() as u64;
         }
         self.log(Change::Unmap { volume: volume.id, start: 0, end: leaf_end(end) });
         Ok(released)

@@ -401,7 +401,9 @@ impl Renewal {
     /// Writes everything, and the superblock that makes it the pool's.
     async fn end(self, changes_lost: u64, behind: &BTreeSet<u64>) -> Result<Restored, PoolError> {
         let before = self.pool.number.get();
-        self.pool.write_checkpoint().await?;
+        if !self.pool.write_checkpoint().await? {
+            return Err(PoolError::NoSpace);
+        }
         assert_eq!(self.pool.number.get(), before + 1, "one superblock makes it the pool's");
         self.pool.mend_ring().await?;
         let volumes = self.pool.volumes.borrow();

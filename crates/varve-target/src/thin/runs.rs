@@ -4,9 +4,14 @@
 //! - R1. Runs do not overlap, and none reaches into the next leaf.
 //! - R2. Runs are joined only if they follow each other in the volume and in the pool and are both older than the
 //!   last clone or both younger; the older birth stays.
-//! - R3. A leaf is believed as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block, or another.
+//! - R3. Whoever walks believes a leaf as a whole or not at all ([`of_leaf`]): a disk may hold an older version of a block,
+//!   or another. A request believes each run that it meets, or fails ([`Runs`]): it ends before the next begins, is no
+//!   younger than its leaf, and lies where data can.
 
-use crate::pdata::Splice;
+use super::belief::Bounds;
+use super::mapping::leaf_end;
+use crate::pdata::{Span, Splice, Stop};
+use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{Mapping, PART_SIZE};
 
@@ -35,7 +40,7 @@ impl Segment {
 }
 
 /// More parts no volume has: 1 EiB.
-const PARTS_MAX: u64 = (1 << 60) / PART_SIZE;
+pub(super) const PARTS_MAX: u64 = (1 << 60) / PART_SIZE;
 
 /// R3: the runs of a leaf of this generation, if all of them can be; else what is wrong with it.
 pub(super) fn of_leaf(entries: &[(Key, Value)], generation: u64) -> Result<Vec<Mapping>, &'static str> {
@@ -52,8 +57,49 @@ pub(super) fn of_leaf(entries: &[(Key, Value)], generation: u64) -> Result<Vec<M
     Ok(runs)
 }
 
-pub(super) fn decode(entry: &(Key, Value)) -> Mapping {
-    Mapping::decode(entry.0, &entry.1).expect("what the map holds was encoded, and its checksum is sound")
+/// The entries of a leaf, each believed when it is looked at (R3).
+#[derive(Clone, Copy)]
+pub(super) struct Runs<'a> {
+    entries: &'a [(Key, Value)],
+    /// The first part that the next leaf may hold.
+    end: u64,
+    /// The block of the leaf, and the transaction that made it.
+    leaf: (u64, u64),
+    bounds: Bounds,
+}
+
+impl<'a> Runs<'a> {
+    pub(super) fn of(span: &'a Span, bounds: Bounds) -> Self {
+        Self { entries: span.entries(), end: leaf_end(span.end), leaf: span.leaf(), bounds }
+    }
+
+    /// The run that entry `index` says (R3).
+    pub(super) fn at(&self, index: usize) -> Result<Mapping, Stop> {
+        let (key, value) = &self.entries[index];
+        let next = self.entries.get(index + 1).map_or(Key::from(self.end), |next| next.0);
+        let can_be = |run: &Mapping| {
+            let is_apart = Key::from(run.end()) <= next && run.end() <= PARTS_MAX;
+            let is_placed = run.place == 0 || self.bounds.may_hold_data(run.place, run.count);
+            is_apart && is_placed && run.birth <= self.leaf.1
+        };
+        let run = Mapping::decode(*key, value).ok().filter(can_be);
+        run.ok_or(Stop::Damaged(self.leaf.0, BlockError::Invalid("R3: a run that cannot be")))
+    }
+
+    /// All runs.
+    pub(super) fn all(&self) -> Result<Vec<Mapping>, Stop> {
+        (0..self.entries.len()).map(|index| self.at(index)).collect()
+    }
+
+    /// Number of runs.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The index of the first entry that begins at `part` or behind it.
+    fn first_from(&self, part: u64) -> usize {
+        self.entries.partition_point(|entry| entry.0 < Key::from(part))
+    }
 }
 
 /// The part of `mapping` from `from` to `to`, if there is any.
@@ -67,18 +113,19 @@ pub(super) fn clip(mapping: Mapping, from: u64, to: u64) -> Option<Mapping> {
     Some(Mapping { start, count: end - start, place, ..mapping })
 }
 
-/// The runs of `entries` that have parts from `from` to `to`, cut to them.
-pub(super) fn within(entries: &[(Key, Value)], from: u64, to: u64) -> impl Iterator<Item = Mapping> {
-    let first = entries.partition_point(|entry| entry.0 <= Key::from(from)).saturating_sub(1);
-    let after = entries[first..].iter().take_while(move |entry| entry.0 < Key::from(to));
-    after.filter_map(move |entry| clip(decode(entry), from, to))
+/// The runs that have parts from `from` to `to`, cut to them.
+pub(super) fn within(runs: Runs<'_>, from: u64, to: u64) -> impl Iterator<Item = Result<Mapping, Stop>> {
+    let first = runs.entries.partition_point(|entry| entry.0 <= Key::from(from)).saturating_sub(1);
+    let last = runs.first_from(to).max(first);
+    (first..last).filter_map(move |index| runs.at(index).map(|run| clip(run, from, to)).transpose())
 }
 
 /// What the parts from `from` to `to` are, in order and without a gap.
-pub(super) fn segments(entries: &[(Key, Value)], from: u64, to: u64, found: &mut Vec<Segment>) {
+pub(super) fn segments(runs: Runs<'_>, from: u64, to: u64, found: &mut Vec<Segment>) -> Result<(), Stop> {
     assert!(from < to, "something is asked");
     let mut at = from;
-    for mapping in within(entries, from, to) {
+    for mapping in within(runs, from, to) {
+        let mapping = mapping?;
         if at < mapping.start {
             found.push(Segment { start: at, count: mapping.start - at, mapping: None });
         }
@@ -88,12 +135,12 @@ pub(super) fn segments(entries: &[(Key, Value)], from: u64, to: u64, found: &mut
     if at < to {
         found.push(Segment { start: at, count: to - at, mapping: None });
     }
+    Ok(())
 }
 
 /// The run that ends at or before `start` and is nearest to it.
-pub(super) fn before(entries: &[(Key, Value)], start: u64) -> Option<Mapping> {
-    let index = entries.partition_point(|entry| entry.0 < Key::from(start));
-    index.checked_sub(1).map(|index| decode(&entries[index]))
+pub(super) fn before(runs: Runs<'_>, start: u64) -> Result<Option<Mapping>, Stop> {
+    runs.first_from(start).checked_sub(1).map(|index| runs.at(index)).transpose()
 }
 
 /// R2: both as one run.
@@ -110,22 +157,21 @@ fn joined(one: Mapping, two: Mapping, since: u64) -> Option<Mapping> {
     })
 }
 
-/// The change of `entries` that puts `new` in place of what they say of the parts from `from` to `to`, and what that was.
+/// The change of a leaf that puts `new` in place of what it says of the parts from `from` to `to`, and what that was.
 pub(super) fn replace(
-    entries: &[(Key, Value)],
+    leaf: Runs<'_>,
     (from, to): (u64, u64),
     new: Option<Mapping>,
     since: u64,
-) -> (Splice, Vec<Mapping>) {
+) -> Result<(Splice, Vec<Mapping>), Stop> {
     assert!(new.is_none_or(|new| new.start >= from && new.end() <= to), "R1: {new:?} in {from}..{to}");
-    let removed: Vec<_> = within(entries, from, to).collect();
-    let first = entries.partition_point(|entry| entry.0 < Key::from(from));
-    let end = entries.partition_point(|entry| entry.0 < Key::from(to));
-    let left = first.checked_sub(1).map(|index| decode(&entries[index]));
+    let removed: Vec<_> = within(leaf, from, to).collect::<Result<_, _>>()?;
+    let (first, end) = (leaf.first_from(from), leaf.first_from(to));
+    let left = before(leaf, from)?;
     // The run that reaches over `to` began before it: it is the last one before `end`.
-    let over = end.checked_sub(1).map(|index| decode(&entries[index])).filter(|run| run.end() > to);
+    let over = before(leaf, to)?.filter(|run| run.end() > to);
     let right = over.and_then(|run| clip(run, to, run.end()));
-    let next = entries.get(end).map(decode);
+    let next = (end < leaf.len()).then(|| leaf.at(end)).transpose()?;
     let mut runs: Vec<Mapping> = Vec::with_capacity(4);
     for run in [left.and_then(|run| clip(run, 0, from)), new, right, next].into_iter().flatten() {
         match runs.last().and_then(|last| joined(*last, run, since)) {
@@ -134,7 +180,7 @@ pub(super) fn replace(
         }
     }
     // The neighbours were looked at to be joined: most often they stay as they are.
-    let mut range = first.saturating_sub(1)..(end + 1).min(entries.len());
+    let mut range = first.saturating_sub(1)..(end + 1).min(leaf.len());
     if next.is_some() && runs.last() == next.as_ref() {
         runs.pop();
         range.end -= 1;
@@ -142,7 +188,8 @@ pub(super) fn replace(
     let keeps_left = left.is_some() && runs.first() == left.as_ref();
     range.start += usize::from(keeps_left);
     let kept = &runs[usize::from(keeps_left)..];
-    (Splice { range, entries: kept.iter().map(|run| (run.key(), run.value())).collect() }, removed)
+    let entries = kept.iter().map(|run| (run.key(), run.value())).collect();
+    Ok((Splice { range, entries }, removed))
 }
 
 #[cfg(test)]
@@ -151,16 +198,47 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    const BOUNDS: Bounds = Bounds { base: 2, end: 20_000 };
+
+    fn leaf(entries: &[(Key, Value)]) -> Runs<'_> {
+        Runs { entries, end: u64::MAX, leaf: (1, 1000), bounds: BOUNDS }
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_is_not_believed() {
+        let sound = Mapping { start: 10, count: 5, place: 100, birth: 7 };
+        let next = Mapping { start: 20, count: 1, place: 0, birth: 7 };
+        let entries = |run: Mapping| vec![(run.key(), run.value()), (next.key(), next.value())];
+        let look = |run: Mapping, end: u64, generation: u64| {
+            let entries = entries(run);
+            let runs = Runs { end, leaf: (1, generation), ..leaf(&entries) };
+            runs.all()
+        };
+        assert_eq!(look(sound, 21, 7), Ok(vec![sound, next]));
+        for wrong in [
+            Mapping { count: 11, ..sound },
+            Mapping { place: 1, ..sound },
+            Mapping { place: 3, count: 5, start: 10, birth: 8 },
+            Mapping { place: 20_000 - 4, ..sound },
+            Mapping { place: 2, ..sound },
+        ] {
+            assert!(matches!(look(wrong, 21, 7), Err(Stop::Damaged(1, _))), "R3: {wrong:?}");
+        }
+        assert!(look(sound, 20, 7).is_err(), "R1: the last one reaches into the next leaf");
+        assert!(look(sound, 21, 6).is_err(), "R3: it is younger than its leaf");
+    }
+
     proptest! {
         #[test]
         fn runs_say_what_an_array_says(changes in prop::collection::vec((0_u64..60, 1_u64..20, 0_u64..4), 1..40)) {
             let mut entries = Vec::new();
             let mut model: BTreeMap<u64, u64> = BTreeMap::new();
             for (number, (start, count, kind)) in changes.into_iter().enumerate() {
-                let place = if kind == 1 { 0 } else { 1000 * number as u64 + 7 };
+                let place = if kind == 1 { 0 } else { 300 * number as u64 + 7 };
                 let place = if kind == 3 { 500 + start } else { place };
                 let new = (kind > 0).then_some(Mapping { start, count, place, birth: number as u64 });
-                let (change, removed) = replace(&entries, (start, start + count), new, 20);
+                let (change, removed) =
+                    replace(leaf(&entries), (start, start + count), new, 20).expect("they are sound");
                 let mut now = entries.clone();
                 now.splice(change.range, change.entries);
                 let expected: Vec<_> = model.range(start..start + count).map(|(at, place)| (*at, *place)).collect();
@@ -173,12 +251,12 @@ mod tests {
                     model.remove(&at);
                 }
                 model.extend(new.iter().flat_map(flat));
-                let all: Vec<_> = now.iter().map(decode).collect();
+                let all = leaf(&now).all().expect("they are sound");
                 prop_assert_eq!(all.iter().flat_map(flat).collect::<BTreeMap<_, _>>(), model.clone());
                 prop_assert!(all.windows(2).all(|pair| pair[0].end() <= pair[1].start), "R1");
                 prop_assert!(all.windows(2).all(|pair| joined(pair[0], pair[1], 20).is_none()), "R2");
                 let mut found = Vec::new();
-                segments(&now, 0, 100, &mut found);
+                segments(leaf(&now), 0, 100, &mut found).expect("they are sound");
                 prop_assert_eq!(found.iter().map(|segment| segment.count).sum::<u64>(), 100);
                 entries = now;
             }

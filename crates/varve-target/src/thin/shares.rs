@@ -14,9 +14,10 @@
 
 use super::Sabotage;
 use super::tickets::Tickets;
-use crate::pdata::{Alone, Pages, Stop, Tree};
+use crate::pdata::{Alone, Pages, Span, Stop, Tree};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::Share;
 
@@ -136,12 +137,12 @@ impl Shares {
     pub(super) fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop> {
         let span = self.root.get().span(pages, Key::from(block))?;
         let count = span.entries().partition_point(|entry| entry.0 <= Key::from(block));
-        let share = count.checked_sub(1).map(|index| decode(&span.entries()[index]));
+        let share = count.checked_sub(1).map(|index| noted_at(&span, index)).transpose()?;
         let noted = share.filter(|share| share.end() > block).map_or(0, |share| signed(share.others));
         let difference = self.difference.borrow();
         let last = difference.range(..=block).next_back();
         let change = last.filter(|(first, (blocks, _))| *first + blocks > block).map_or(0, |(_, run)| run.1);
-        Ok(unsigned(noted + change))
+        unsigned(noted + change, block)
     }
 
     /// How many others hold each of these blocks, in runs.
@@ -157,7 +158,9 @@ impl Shares {
         loop {
             let span = tree.span(pages, Key::from(at))?;
             let from = span.entries().partition_point(|entry| entry.0 <= Key::from(at)).saturating_sub(1);
-            for share in span.entries()[from..].iter().map(decode).take_while(|share| share.first < end) {
+            let last = span.entries().partition_point(|entry| entry.0 < Key::from(end)).max(from);
+            for index in from..last {
+                let share = noted_at(&span, index)?;
                 let (start, stop) = (share.first.max(first), share.end().min(end));
                 if start < stop {
                     numbers.insert(start, (stop - start, signed(share.others)));
@@ -176,7 +179,7 @@ impl Shares {
                 add(&mut numbers, from, to - from, *number);
             }
         }
-        Ok(fill(&numbers, first, end))
+        fill(&numbers, first, end)
     }
 
     /// Puts the differences of one leaf into the map; `false` if there is none left.
@@ -186,12 +189,10 @@ impl Shares {
         let mut tree = self.root.get();
         let span = tree.span(pages, Key::from(first))?;
         let end = span.end.and_then(|end| u64::try_from(end).ok()).unwrap_or(u64::MAX);
-        let mut numbers: Numbers = span
-            .entries()
-            .iter()
-            .map(decode)
-            .map(|share| (share.first, (share.blocks, signed(share.others))))
-            .collect();
+        let noted = (0..span.entries().len()).map(|index| noted_at(&span, index));
+        let mut numbers = noted
+            .map(|share| share.map(|share| (share.first, (share.blocks, signed(share.others)))))
+            .collect::<Result<Numbers, Stop>>()?;
         cut(&mut difference, end); // H2
         let folded: Vec<_> =
             difference.range(..end).take(FOLD_MAX).map(|(first, run)| (*first, *run)).collect();
@@ -199,7 +200,7 @@ impl Shares {
             add(&mut numbers, *first, *length, *number);
         }
         drop(span);
-        tree.edit(pages, &Alone, Key::from(first), entries(&numbers))?;
+        tree.edit(pages, &Alone, Key::from(first), entries(&numbers)?)?;
         self.root.set(tree);
         for (first, _) in &folded {
             difference.remove(first);
@@ -208,16 +209,23 @@ impl Shares {
     }
 }
 
-fn decode(entry: &(Key, Value)) -> Share {
-    Share::decode(entry.0, &entry.1).expect("what the map holds was encoded, and its checksum is sound")
+/// What entry `index` of a leaf counts, if it can be: it ends before the next begins (H2).
+fn noted_at(span: &Span, index: usize) -> Result<Share, Stop> {
+    let (key, value) = &span.entries()[index];
+    let next = span.entries().get(index + 1).map(|next| next.0).or(span.end);
+    let can_be = |share: &Share| share.first > 0 && next.is_none_or(|next| Key::from(share.end()) <= next);
+    let share = Share::decode(*key, value).ok().filter(can_be);
+    share.ok_or(Stop::Damaged(span.leaf().0, BlockError::Invalid("H2: a count that cannot be")))
 }
 
 fn signed(others: u64) -> i64 {
-    i64::try_from(others).expect("volumes are counted")
+    i64::try_from(others).expect("M3: a count of holders has six bytes")
 }
 
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).expect("H1: nobody lets go of what he does not hold")
+/// H1: what is counted of `block`; less than nothing says that a map leads to it of which the counts know nothing.
+fn unsigned(number: i64, block: u64) -> Result<u64, Stop> {
+    let why = "H1: fewer are counted than hold it";
+    u64::try_from(number).map_err(|_| Stop::Damaged(block, BlockError::Invalid(why)))
 }
 
 /// Makes a run begin at `at` if one reaches over it.
@@ -257,27 +265,27 @@ fn add(numbers: &mut Numbers, first: u64, blocks: u64, number: i64) {
 }
 
 /// The numbers of all blocks from `first` to `end`, those included that have none.
-fn fill(numbers: &Numbers, first: u64, end: u64) -> Vec<Share> {
+fn fill(numbers: &Numbers, first: u64, end: u64) -> Result<Vec<Share>, Stop> {
     assert!(numbers.keys().next().is_none_or(|start| *start >= first), "only what was asked");
     let (mut at, mut pieces) = (first, Vec::new());
     for (start, (length, number)) in numbers {
         if at < *start {
             pieces.push(Share { first: at, blocks: start - at, others: 0 });
         }
-        pieces.push(Share { first: *start, blocks: *length, others: unsigned(*number) });
+        pieces.push(Share { first: *start, blocks: *length, others: unsigned(*number, *start)? });
         at = start + length;
     }
     if at < end {
         pieces.push(Share { first: at, blocks: end - at, others: 0 });
     }
-    pieces
+    Ok(pieces)
 }
 
 /// The entries of a leaf; neighbours with the same number are one run.
-fn entries(numbers: &Numbers) -> Vec<(Key, Value)> {
+fn entries(numbers: &Numbers) -> Result<Vec<(Key, Value)>, Stop> {
     let mut shares: Vec<Share> = Vec::with_capacity(numbers.len());
     for (first, (blocks, number)) in numbers {
-        let share = Share { first: *first, blocks: *blocks, others: unsigned(*number) };
+        let share = Share { first: *first, blocks: *blocks, others: unsigned(*number, *first)? };
         match shares.last_mut() {
             Some(last) if last.end() == share.first && last.others == share.others => {
                 last.blocks += share.blocks;
@@ -285,5 +293,5 @@ fn entries(numbers: &Numbers) -> Vec<(Key, Value)> {
             _ => shares.push(share),
         }
     }
-    shares.iter().map(|share| (share.key(), share.value())).collect()
+    Ok(shares.iter().map(|share| (share.key(), share.value())).collect())
 }

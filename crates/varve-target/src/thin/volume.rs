@@ -2,10 +2,13 @@
 
 use super::shares::Shares;
 use super::tickets::Tickets;
-use crate::pdata::{Pages, Sharing, Stop, Tree};
+use super::belief::Bounds;
+use super::runs::Runs;
+use crate::pdata::{Pages, Sharing, Span, Stop, Tree};
 use crate::snapshot::gate::Gate;
 use std::cell::{Cell, RefCell};
 use varve_block::{Device, IoError};
+use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{Mapping, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 
@@ -136,16 +139,25 @@ impl Volume {
         self.dirty.set(true);
     }
 
+    /// Whether so many parts can have been mapped to data: the entries of a volume say how many are.
+    pub(super) fn can_count(&self, unmapped: u64) -> Result<(), Stop> {
+        if unmapped <= self.mapped.get() {
+            return Ok(());
+        }
+        let why = "more is mapped than the entries of the volume say";
+        Err(Stop::Damaged(self.tree.get().root, BlockError::Invalid(why)))
+    }
+
     /// Counts parts that were mapped to data, and others that no longer are.
     pub(super) fn count(&self, mapped: u64, unmapped: u64) {
         let count = (self.mapped.get() + mapped).checked_sub(unmapped);
-        self.mapped.set(count.expect("what is unmapped was mapped"));
+        self.mapped.set(count.expect("it was looked whether that can be counted"));
         self.dirty.set(true);
     }
 
     /// Who else holds what it holds.
-    pub(super) fn held<'a>(&self, shares: &'a Shares) -> Held<'a> {
-        Held { shares, since: self.since.get() }
+    pub(super) fn held<'a>(&self, shares: &'a Shares, bounds: Bounds) -> Held<'a> {
+        Held { shares, since: self.since.get(), bounds }
     }
 }
 
@@ -153,6 +165,7 @@ impl Volume {
 pub(super) struct Held<'a> {
     pub(super) shares: &'a Shares,
     pub(super) since: u64,
+    bounds: Bounds,
 }
 
 impl Sharing for Held<'_> {
@@ -173,11 +186,15 @@ impl Sharing for Held<'_> {
     }
 
     fn hold_entry(&self, key: Key, value: &Value) {
-        let mapping = super::runs::decode(&(key, *value));
+        let mapping = Mapping::decode(key, value).expect("R3: the leaf was believed before it is copied");
         assert!(mapping.birth <= self.since, "X2: what is shared is older than the last clone");
         if mapping.place != 0 {
             self.shares.hold(mapping.place, mapping.count);
         }
+    }
+
+    fn believe(&self, leaf: &Span) -> Result<(), Stop> {
+        Runs::of(leaf, self.bounds).all().map(drop)
     }
 }
 
@@ -226,8 +243,11 @@ impl Held<'_> {
         if mapping.birth > self.since {
             return give_up(pages, (mapping.place, mapping.count), at_once); // X2
         }
-        let pieces = self.shares.pieces(pages, mapping.place, mapping.count);
-        for piece in pieces.expect("what a change needs to know was read before it") {
+        let Ok(pieces) = self.shares.pieces(pages, mapping.place, mapping.count) else {
+            // What a change needs to know was read before it: only a contradiction puts something else in its place.
+            return pages.contradicts(mapping.place);
+        };
+        for piece in pieces {
             match piece.others {
                 0 => give_up(pages, (piece.first, piece.blocks), at_once),
                 _ => self.shares.let_go(piece.first, piece.blocks),

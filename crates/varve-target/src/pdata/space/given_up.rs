@@ -76,6 +76,9 @@ impl Space {
         if self.reuse_at_once {
             return self.mark(run, false);
         }
+        if !self.may_be_given_up(run) {
+            return self.contradicts(run.0); // F7
+        }
         self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
         self.freed.read.push(run);
     }
@@ -84,6 +87,9 @@ impl Space {
     pub(in super::super) fn give_up_unread(&mut self, run: Run) {
         if self.reuse_at_once {
             return self.mark(run, false);
+        }
+        if !self.may_be_given_up(run) {
+            return self.contradicts(run.0); // F7
         }
         self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
         self.freed.unread.push(run);

@@ -1,6 +1,6 @@
 //! Loose blocks for content that is laid out in units: beside its neighbours, or in a unit that is free as a whole.
 
-use super::{GROUP_BLOCKS, Run, Side, Space};
+use super::{GROUP_BLOCKS, PAGE_PLACES, Place, Run, Side, Space};
 use varve_block::align_up;
 
 impl Space {
@@ -90,7 +90,12 @@ impl Space {
         assert!(self.pages.is_empty() && self.loose.is_empty(), "nothing was read or taken yet");
         for group in 0..self.groups() {
             self.admit(group, None);
-            self.changed.insert(group);
+            if self.group_length(group) > PAGE_PLACES {
+                self.changed.insert(group);
+            } else {
+                // There is no block behind its page's places, and perhaps not even both of these.
+                self.places[super::index(group)] = Place::Never;
+            }
         }
         self.free = super::fresh_blocks(self.base, self.end);
     }

@@ -24,7 +24,7 @@ fn parts(first: u64, count: u64) -> Extent {
 fn new_map(cache_bytes: u64) -> Map {
     let options = MapOptions { cache_bytes, floor_blocks: 0, ..MapOptions::fresh(9, 2, BLOCKS) };
     let blocks = pdata::Map::open(memory(BLOCKS), Arena::heap(1 << 20), &options);
-    Map::new(Rc::new(blocks), Roots::default(), CHUNK)
+    Map::new(Uuid::from_u128(1), Rc::new(blocks), Roots::default(), CHUNK)
 }
 
 fn all(map: &Map, written: bool) -> Vec<Mapping> {

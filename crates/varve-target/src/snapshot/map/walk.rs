@@ -4,7 +4,7 @@
 //! is there all the time, though a removal may move it to an older snapshot: those who care look at whole chunks.
 
 use super::run::Found;
-use super::{Heir, Map, SnapshotBytes, report, short, written};
+use super::{Heir, Map, SnapshotBytes, short, written};
 use crate::pdata::{Down, Pages, Stop};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -110,10 +110,14 @@ impl Map {
         if next.is_some() {
             touched.push(end - parts..end);
         }
-        let first = (from >> 64) as u64 * parts;
+        let first = ((from >> 64) as u64).saturating_mul(parts).min(end);
         for snapshot in writers.iter().copied().filter(|id| *id <= u64::from(u32::MAX)) {
             let own = self.blocks.run(|pages| self.written.get().find(pages, short(snapshot), first, end));
-            let own = own.await.map_err(report)?.into_iter().filter(|found| found.place.is_some());
+            let own = own
+                .await
+                .map_err(|error| self.report(error))?
+                .into_iter()
+                .filter(|found| found.place.is_some());
             touched.extend(own.map(|found| found.first..found.end()));
         }
         touched.sort_unstable_by_key(|range| range.start);

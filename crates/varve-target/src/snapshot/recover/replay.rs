@@ -1,12 +1,13 @@
 //! Reading the log behind the last checkpoint, and applying it. The invariants R2 to R4 of the parent.
 
 use super::super::contents::apply;
-use super::super::map::report;
 use super::super::{StoreError, blocks_of, index};
 use super::{Loaded, read_block};
 use crate::pdata::{Pace, Room};
 use varve_block::{Arena, Device, Extent, MIB, align_down};
-use varve_format::store::{BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, ZEROS, data_checksum};
+use varve_format::store::{
+    BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, ZEROS, data_checksum, data_checksum_on,
+};
 
 /// How far behind a damaged record the next one is looked for: it lies behind the data of the damaged one, where the free
 /// space allowed it.
@@ -32,7 +33,7 @@ impl Loaded {
     /// Marks what an accepted entry or record leads to as in use: since the last checkpoint it is.
     async fn claim(&self, extent: Extent) -> Result<(), StoreError> {
         let run = blocks_of(extent);
-        match self.blocks.run(|pages| pages.claim(run)).await.map_err(report)? {
+        match self.blocks.run(|pages| pages.claim(run)).await.map_err(|error| self.map.report(error))? {
             true => Ok(()),
             false => Err(StoreError::Corrupt(
                 "two owners share a place in the exception store, or it has no such place",
@@ -152,12 +153,15 @@ impl Loaded {
 
     async fn accept(&mut self, block: &EntryBlock) -> Result<(), StoreError> {
         for entry in &block.entries {
+            if matches!(entry, Entry::Bytes { .. }) {
+                return Err(StoreError::Corrupt("the log counts the bytes of a snapshot"));
+            }
             self.apply(entry).await?;
         }
         self.log.blocks.push(Extent::new(block.address, PART_SIZE));
         (self.log.sequence, self.log.next) = (block.sequence + 1, block.next);
         while self.write_back && self.blocks.pages().wants_commit() {
-            self.blocks.write_back(Pace::Prompt).await.map_err(report)?;
+            self.blocks.write_back(Pace::Prompt).await.map_err(|error| self.map.report(error))?;
         }
         Ok(())
     }
@@ -175,8 +179,12 @@ pub(in crate::snapshot) async fn is_whole(
         let Some(place) = place.filter(|place| place.end() <= store.shape().size) else {
             return Err(StoreError::Corrupt("preserved content lies beyond the end of the exception store"));
         };
-        let data = store.read(place.offset, arena.take(index(place.length))).await?;
-        if data_checksum(&data) != *checksum {
+        let mut found = data_checksum(&[]);
+        for (_, piece) in place.pieces(MIB) {
+            let data = store.read(piece.offset, arena.take(index(piece.length))).await?;
+            found = data_checksum_on(found, &data);
+        }
+        if found != *checksum {
             return Ok(false);
         }
     }

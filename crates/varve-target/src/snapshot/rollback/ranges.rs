@@ -24,6 +24,13 @@ impl Ranges {
         self.bytes
     }
 
+    /// How many bytes before `end` are in the set.
+    pub(in crate::snapshot) fn bytes_before(&self, end: u64) -> u64 {
+        let behind = self.ends.iter().rev().take_while(|(_, last)| **last > end);
+        let beyond: u64 = behind.map(|(first, last)| last - end.max(*first)).sum();
+        self.bytes - beyond
+    }
+
     /// The ranges, in order.
     pub(in crate::snapshot) fn iter(&self) -> impl Iterator<Item = Extent> {
         self.ends.iter().map(|(start, end)| Extent::between(*start, *end))
@@ -137,5 +144,6 @@ mod tests {
         assert_eq!(set.first_gap(Extent::between(10, 50)), Some(20));
         assert_eq!(set.first_gap(Extent::between(31, 40)), None);
         assert_eq!(set.first_gap(Extent::between(0, 5)), Some(0));
+        assert_eq!([5, 10, 15, 20, 30, 31, 50].map(|end| set.bytes_before(end)), [0, 0, 5, 10, 10, 11, 20]);
     }
 }

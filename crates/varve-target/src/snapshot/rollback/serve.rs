@@ -69,7 +69,7 @@ impl SnapshotStore {
             let mut at = run.extent.offset;
             for gap in rollback.unrestored(run.extent) {
                 push_below(&mut shown, Extent::between(at, gap.offset));
-                shown.extend(self.map.attempt_resolve(pages, rollback.snapshot, gap)?);
+                shown.extend(self.attempt_target(pages, rollback, gap)?);
                 at = gap.end();
             }
             push_below(&mut shown, Extent::between(at, run.extent.end()));
@@ -78,6 +78,36 @@ impl SnapshotStore {
         let covered: u64 = shown.iter().map(|run| run.extent.length).sum();
         assert_eq!(covered, extent.length, "K1: every byte is somewhere");
         Ok(shown)
+    }
+
+    /// Where the bytes of `extent` are that the target of `rollback` shows, and zeros behind its end (K7).
+    fn attempt_target(
+        &self,
+        pages: &mut Pages,
+        rollback: &Rollback,
+        extent: Extent,
+    ) -> Result<Vec<Run>, Stop> {
+        let target = Extent::new(0, rollback.target_size);
+        let mut runs = match extent.intersect(target) {
+            Some(inside) => self.map.attempt_resolve(pages, rollback.snapshot, inside)?,
+            None => Vec::new(),
+        };
+        let behind = Extent::between(extent.offset.max(target.end()), extent.end().max(target.end()));
+        runs.extend((!behind.is_empty()).then_some(Run { extent: behind, source: Source::Zeros }));
+        Ok(runs)
+    }
+
+    /// As [`SnapshotStore::attempt_target`], of the rollback under way, and what keeps the bytes there while it is held.
+    pub(super) async fn target_shows(&self, extent: Extent) -> Result<(Vec<Run>, InUse), IoError> {
+        let attempt = |pages: &mut Pages| {
+            let contents = self.contents.borrow();
+            let runs = match &contents.rollback {
+                Some(rollback) => self.attempt_target(pages, rollback, extent)?,
+                None => Vec::new(),
+            };
+            Ok((runs, pages.in_use()))
+        };
+        self.map.run(attempt).await
     }
 
     /// Whether all of `extent` of the origin is on its device.
@@ -167,7 +197,7 @@ impl SnapshotStore {
         let contents = self.contents.borrow();
         let Some(rollback) = &contents.rollback else { return Ok((pending, plain)) };
         for gap in rollback.unrestored(extent) {
-            for run in self.map.attempt_resolve(pages, rollback.snapshot, gap)? {
+            for run in self.attempt_target(pages, rollback, gap)? {
                 let kind = if run.source == Source::Below { &mut plain } else { &mut pending };
                 push_extent(kind, run.extent);
             }
@@ -214,7 +244,9 @@ impl SnapshotStore {
         }
         self.preserve_runs(snapshot, runs, &async || Ok(())).await?;
         for extent in pending {
-            assert!(self.missing_before_boundary(*extent).await?.is_none(), "K4: {extent:?} is preserved");
+            if let Some((snapshot, found)) = self.missing_before_boundary(*extent).await? {
+                return Err(self.contradicts(snapshot, *extent, "K4: all of it is preserved", &found));
+            }
         }
         Ok(())
     }

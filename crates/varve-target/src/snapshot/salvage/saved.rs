@@ -159,7 +159,8 @@ impl Saved {
                 Readable::Lost(low, high) => {
                     let begin = before(items, number).map_or(low, |key| low.max(key + 1));
                     let end = behind(items, number).or(high.filter(|_| number + 1 < items.len()));
-                    let at = |key: Key| ((key >> 64) as u64, (key as u64).saturating_mul(PART_SIZE));
+                    let part = |key: Key| (key as u64).min(u64::MAX / PART_SIZE) * PART_SIZE;
+                    let at = |key: Key| ((key >> 64) as u64, part(key));
                     let (first, from) = at(begin);
                     let (last, until) = end.map_or((u64::MAX, 0), at);
                     let concerned: Vec<(u64, u64)> =

@@ -26,7 +26,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Extent, IoError, LocalFuture};
 use varve_format::pdata::node::{Entries, Node};
-use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Mapping, PART_SIZE, Superblock, VolumeFlags};
 use walk::Known;
 
@@ -321,9 +320,8 @@ impl Pool {
     }
 
     /// Blocks that may hold data or nodes.
-    fn is_inside(&self, first: u64, blocks: u64) -> bool {
-        let end = first.checked_add(blocks);
-        first >= self.base_block() && end.is_some_and(|end| end <= self.end_block.get())
+    pub(super) fn is_inside(&self, first: u64, blocks: u64) -> bool {
+        self.bounds().contain(first, blocks)
     }
 
     /// Whether the data of all these runs lies behind the log and in the pool.
@@ -333,12 +331,7 @@ impl Pool {
 
     /// Whether data can lie in these blocks: no page of the space map does.
     pub(super) fn may_hold_data(&self, first: u64, blocks: u64) -> bool {
-        if !self.is_inside(first, blocks) {
-            return false;
-        }
-        let at = (first - self.base_block()) % GROUP_BLOCKS;
-        // What leaves out the pages' places lies in one group.
-        at >= PAGE_PLACES && at + blocks <= GROUP_BLOCKS
+        self.bounds().may_hold_data(first, blocks)
     }
 }
 

@@ -50,14 +50,16 @@ impl Pool {
         let _keeping = Keeping::new(self);
         self.checkpoint().await?;
         let superblock = read_superblock(&self.device(), &self.arena).await?;
-        assert!(superblock.number > 0 && superblock.pool == self.id, "this pool has written it");
+        if superblock.pool != self.id || superblock.base_block() != self.base_block() {
+            return Err(PoolError::Corrupt("the superblocks on the device are of another pool"));
+        }
         let (table, root) = (Tree { root: superblock.volumes }, Tree { root: superblock.shares });
         let shares = Shares::open(root, Tickets::default(), None);
         let (volumes, errors) = self.readable_volumes(table).await;
         let volumes = volumes.into_iter().map(Rc::new).collect();
         // Each node is read to walk through it, and to count what it leads to; then each group of blocks is compared.
         let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
-        let total = superblock.nodes * 2 + groups;
+        let total = superblock.nodes.saturating_mul(2).saturating_add(groups);
         let pace = |done: u64| -> LocalFuture<'_, Result<(), PoolError>> {
             let (free, kept) = {
                 let pages = self.map.pages();

@@ -52,6 +52,9 @@ impl Checker<'_> {
             Some(Place::First) => first,
             Some(Place::Second) => first + 1,
         };
+        if !self.pool.is_inside(address, 1) {
+            return Ok(Some(Err("its page lies behind the end of the pool".to_owned())));
+        }
         for _ in 0..READS_MAX {
             let before = self.pool.commits.at_rest();
             let why = match self.read_page(address, group).await {

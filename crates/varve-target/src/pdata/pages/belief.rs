@@ -1,0 +1,62 @@
+//! What of the blocks that were read is not believed, because it contradicts the rest.
+//!
+//! Checksums say that a block is what was written there once, not that it fits the others. What a contradiction could
+//! make impossible half way through a change is looked for before the change begins (T3).
+
+use super::{Entries, Node, Pages, Room, Stop};
+use varve_format::pdata::BlockError;
+
+impl Pages {
+    /// Whether a block of a map can lie there.
+    pub(in super::super) fn is_inside(&self, block: u64) -> bool {
+        self.space.is_inside(block)
+    }
+
+    /// Why a node that was read cannot be one of this store, whatever leads to it.
+    pub(in super::super) fn objection(&self, node: &Node) -> Option<&'static str> {
+        if node.store != self.store {
+            return Some("a node of another store");
+        }
+        if !(1..=self.generation).contains(&node.generation) {
+            return Some("a node of no transaction that there was");
+        }
+        // Only a contradiction has put another node there while this one was read (T7).
+        if self.cache.contains(node.address) {
+            return Some("T7: a node that another one lies over");
+        }
+        match &node.entries {
+            Entries::Branch(children) if children.iter().any(|child| !self.is_inside(child.1)) => {
+                Some("N3: a branch that leads to where no node can lie")
+            }
+            _ => None,
+        }
+    }
+
+    /// G1: sets aside `count` blocks for nodes, none of which is one of `path`: the space map may say that those are free.
+    pub(in super::super) fn reserve_beside(
+        &mut self,
+        count: usize,
+        room: Room,
+        mut path: impl Iterator<Item = u64>,
+    ) -> Result<(), Stop> {
+        self.reserve(count, room)?;
+        match path.find(|address| self.reserved.contains(address)) {
+            None => Ok(()),
+            Some(block) => {
+                let why = "a map leads to it, and the space map says that it is free";
+                Err(Stop::Damaged(block, BlockError::Invalid(why)))
+            }
+        }
+    }
+
+    /// A block of which maps and space map, or maps and counts, say different things, if one was found: nothing that
+    /// would be written now can be believed.
+    pub(in super::super) fn contradiction(&self) -> Option<u64> {
+        self.space.contradiction()
+    }
+
+    /// What is known of `block` contradicts itself.
+    pub(crate) fn contradicts(&mut self, block: u64) {
+        self.space.contradicts(block);
+    }
+}
