@@ -275,7 +275,7 @@ impl Oracle {
     pub fn rollback_started(&mut self, other: &Oracle) -> RollbackToken {
         assert!(Rc::ptr_eq(&self.ticks, &other.ticks), "a volume is rolled back to one of its own family");
         let started = self.tick();
-        for (index, block) in other.blocks.iter().enumerate() {
+        for (index, block) in other.blocks.iter().enumerate().take(self.blocks.len()) {
             let stamps = block.stamps();
             if stamps.contains(&Stamp::ANYTHING) {
                 self.pasts[index].absorb(&other.pasts[index]);

@@ -7,7 +7,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use varve_block::{Device, Durability, Extent, IoError, KIB, Switch, ZeroOptions, widen};
+use varve_block::{Device, Durability, Extent, IoError, KIB, Shown, Switch, ZeroOptions, widen, widen_shown};
 use varve_sim::{
     Client, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle,
     SimDisk, World,
@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     Plain,
     /// Disks that fail now and then.
     Faulty,
+    /// Many removals, so that much is handed to older snapshots and space is used again.
+    Removals,
     /// Many rollbacks.
     Rollbacks(&'static Rollbacks),
     /// Requests that hang in a disk across checkpoints.
@@ -124,6 +126,8 @@ pub(crate) struct Host {
     /// Whether requests hang; then they are counted here.
     pub(crate) stalls: Option<&'static Stalls>,
     pub(crate) held: RefCell<Option<Held>>,
+    /// Whether snapshots are to come and go.
+    removals: bool,
     /// Whether there are to be too many snapshots; then those that are refused are counted here.
     crowded: Option<&'static Refusals>,
     model: RefCell<Model>,
@@ -184,6 +188,7 @@ impl Host {
             rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
             held: RefCell::default(),
+            removals: matches!(kind, Kind::Removals),
             crowded: if let Kind::Crowded(counts) = kind { Some(counts) } else { None },
             model: RefCell::new(model),
             world,
@@ -291,9 +296,11 @@ impl Host {
             return None;
         }
         let store = opened.expect("a store can always be opened");
+        let shown = Shown::default();
         let boot = Boot {
             host: self,
-            top: Switch::new(widen(store.origin(), self.world.arena())),
+            top: Switch::new(widen_shown(store.origin(), self.world.arena(), shown.clone())),
+            shown,
             views: RefCell::default(),
             store,
             ended: Cell::new(false),
@@ -341,6 +348,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) host: &'a Host,
     /// What doors lead to, as in the daemon: a switch, below it blocks of any size, below them the origin of the store.
     pub(crate) top: Switch,
+    /// Held by what makes the origin show something else.
+    shown: Shown,
     /// The devices of snapshots in use, so that ragged edges of one exclude each other.
     views: RefCell<BTreeMap<u64, Device>>,
     pub(crate) store: Rc<SnapshotStore>,
@@ -558,6 +567,16 @@ impl Boot<'_> {
         if self.host.rollbacks.is_some() && !free.is_empty() && random.chance(1, 2) {
             return self.begin_rollback(random.pick::<String>(&free)).await;
         }
+        if self.host.removals && random.chance(2, 3) {
+            return match free.first() {
+                Some(oldest) if random.chance(1, 2) => self.remove(oldest, random.fork()).await,
+                Some(_) if random.chance(1, 2) => {
+                    self.remove(random.pick::<String>(&free), random.fork()).await;
+                }
+                _ if self.names().len() < 6 => self.create(random).await,
+                _ => {}
+            };
+        }
         match random.below(12) {
             10 if random.chance(1, 2) => self.empty_origin(random).await,
             10 => self.resize_origin(random).await,
@@ -705,7 +724,8 @@ impl Boot<'_> {
             Err(error) => panic!("it has another size: {error}"),
         }
         self.has_shrunk.set(self.has_shrunk.get() || size < old);
-        suspended.replace(widen(self.store.origin(), self.host.world.arena()));
+        let arena = self.host.world.arena();
+        suspended.replace(widen_shown(self.store.origin(), arena, self.shown.clone()));
         let model = self.host.model.borrow();
         let mut oracle = model.origin.borrow_mut();
         if size < old {
@@ -741,9 +761,9 @@ impl Boot<'_> {
         };
         self.host.model.borrow_mut().doubts.push(Doubt::Rollback(token));
         // What is read to be merged with less than a block is written before the origin shows something else.
-        let suspended = self.top.suspend().await;
+        let alone = self.shown.exchange().await;
         let begun = self.store.begin_rollback(id).await;
-        drop(suspended);
+        drop(alone);
         if self.is_fault(&begun) {
             return;
         }

@@ -3,11 +3,11 @@
 mod host;
 mod stalls;
 
-use host::{Host, Kind, Refusals, Rollbacks};
+use host::{BOOTS_FAILED, GROWN, Host, Kind, Refusals, Rollbacks, SHRUNK};
 use stalls::Stalls;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
+use varve_sim::{CrashAt, CrashKind, caught_share, run_seeds, test_name};
 use varve_target::snapshot::Sabotage;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
@@ -20,7 +20,7 @@ fn live(host: &Host, history: Kind) {
     for _ in 0..random.between(2, 5) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match history {
-            Kind::Plain | Kind::Faulty | Kind::Rollbacks(_) => &[30, 200, 900],
+            Kind::Plain | Kind::Faulty | Kind::Removals | Kind::Rollbacks(_) => &[30, 200, 900],
             Kind::Stalls(_) | Kind::Crowded(_) => &[200, 900, 3000],
         });
         host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
@@ -65,10 +65,23 @@ fn every_snapshot_survives_every_crash() {
 }
 
 #[test]
-fn failing_disks_cost_requests_but_no_content() {
-    run_seeds(test_name!("failing_disks_cost_requests_but_no_content"), 2500, |seed| {
-        history(seed, Kind::Faulty, None);
+fn removals_may_be_interrupted_anywhere() {
+    run_seeds(test_name!("removals_may_be_interrupted_anywhere"), 2500, |seed| {
+        history(seed, Kind::Removals, None);
     });
+}
+
+#[test]
+fn failing_disks_cost_requests_but_no_content() {
+    let name = test_name!("failing_disks_cost_requests_but_no_content");
+    run_seeds(name, 3500, |seed| history(seed, Kind::Faulty, None));
+    let [failed, shrunk, grown] =
+        [&BOOTS_FAILED, &SHRUNK, &GROWN].map(|number| number.load(Ordering::Relaxed));
+    let _ = writeln!(
+        std::io::stderr(),
+        "sim: {}: {failed} boots failed, the origin was shrunk {shrunk} times and grew {grown} times, so far",
+        name.function
+    );
 }
 
 #[test]
@@ -114,80 +127,68 @@ fn snapshots_that_were_refused_never_come_back() {
     assert!(SEEDS.load(Ordering::Relaxed) < 300 || COUNTS.now() > 0, "some are refused");
 }
 
+/// Asserts that a fault is noticed by at least so many percent of some histories.
+fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
+    caught_share(&format!("{sabotage:?}"), histories, percent_min, |seed| {
+        history(seed, kind, Some(sabotage));
+    });
+}
+
+static ROLLBACKS: Rollbacks = Rollbacks::new();
+
 #[test]
 fn a_snapshot_that_a_table_names_too_early_is_noticed() {
     static COUNTS: Refusals = Refusals::new();
-    let sabotage = Sabotage::NameAnnounced;
-    let noticed = caught(300, |seed| history(seed, Kind::Crowded(&COUNTS), Some(sabotage)));
-    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 300 histories");
-    assert!(noticed > 0);
+    noticed(Sabotage::NameAnnounced, Kind::Crowded(&COUNTS), 300, 1);
 }
 
 #[test]
 fn space_used_again_under_a_request_that_hangs_is_noticed() {
     static COUNTS: Stalls = Stalls::new();
-    let sabotage = Sabotage::ReuseWhileRead;
-    let noticed = caught(400, |seed| history(seed, Kind::Stalls(&COUNTS), Some(sabotage)));
-    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 400 histories");
-    assert!(noticed > 0);
-}
-
-/// As [`noticed`], in histories with many rollbacks.
-fn noticed_in_rollbacks(sabotage: Sabotage, histories: u64) -> u64 {
-    static COUNTS: Rollbacks = Rollbacks::new();
-    let noticed = caught(histories, |seed| history(seed, Kind::Rollbacks(&COUNTS), Some(sabotage)));
-    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of {histories} histories");
-    noticed
-}
-
-/// With how many of 150 histories a fault is noticed.
-fn noticed(sabotage: Sabotage) -> u64 {
-    let noticed = caught(150, |seed| history(seed, Kind::Plain, Some(sabotage)));
-    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 150 histories");
-    noticed
+    noticed(Sabotage::ReuseWhileRead, Kind::Stalls(&COUNTS), 400, 2);
 }
 
 #[test]
 fn a_missing_flush_is_noticed() {
-    assert!(noticed(Sabotage::SkipFlush) > 0);
+    noticed(Sabotage::SkipFlush, Kind::Plain, 200, 7);
 }
 
 #[test]
 fn an_entry_written_after_the_block_it_protects_is_noticed() {
-    assert!(noticed(Sabotage::EntryAfterWrite) > 0);
+    noticed(Sabotage::EntryAfterWrite, Kind::Plain, 150, 20);
 }
 
 #[test]
 fn a_removal_without_hand_over_is_noticed() {
-    assert!(noticed(Sabotage::SkipHandOver) > 0);
+    noticed(Sabotage::SkipHandOver, Kind::Removals, 300, 5);
 }
 
 #[test]
 fn content_written_to_a_snapshot_taken_for_preserved_is_noticed() {
-    assert!(noticed(Sabotage::WrittenAsPreserved) > 0);
+    noticed(Sabotage::WrittenAsPreserved, Kind::Plain, 150, 10);
 }
 
 #[test]
 fn space_used_again_before_a_checkpoint_is_noticed() {
-    assert!(noticed(Sabotage::ReuseAtOnce) > 0);
+    noticed(Sabotage::ReuseAtOnce, Kind::Removals, 200, 5);
 }
 
 #[test]
 fn a_rollback_that_forgets_what_it_has_restored_is_noticed() {
-    assert!(noticed_in_rollbacks(Sabotage::SkipRestoredMark, 150) > 0);
+    noticed(Sabotage::SkipRestoredMark, Kind::Rollbacks(&ROLLBACKS), 150, 8);
 }
 
 #[test]
 fn a_change_called_restored_before_it_is_durable_is_noticed() {
-    assert!(noticed_in_rollbacks(Sabotage::MarkBeforeReplacing, 1500) > 0);
+    noticed(Sabotage::MarkBeforeReplacing, Kind::Rollbacks(&ROLLBACKS), 500, 1);
 }
 
 #[test]
 fn a_rollback_that_preserves_nothing_for_newer_snapshots_is_noticed() {
-    assert!(noticed_in_rollbacks(Sabotage::RestoreUnpreserved, 150) > 0);
+    noticed(Sabotage::RestoreUnpreserved, Kind::Rollbacks(&ROLLBACKS), 150, 5);
 }
 
 #[test]
 fn a_comparison_that_forgets_what_was_written_is_noticed() {
-    assert!(noticed(Sabotage::DiffWithoutWritten) > 0);
+    noticed(Sabotage::DiffWithoutWritten, Kind::Plain, 150, 12);
 }

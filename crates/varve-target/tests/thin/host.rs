@@ -1,15 +1,16 @@
 //! A host with a thin pool on a simulated disk, and the model of what each of its volumes may hold: plain arrays.
 
+use super::watch::{Counts, Watched, count, count_if};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use varve_block::{Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
+use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
 use varve_sim::{
-    Client, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle, SimDisk, World,
+    Client, DiskOptions, FaultBudget, FaultPlan, Holder, Holds, Mix, Oracle, Random, SharedOracle, SimDisk,
+    World,
 };
 use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
@@ -31,10 +32,6 @@ struct Known {
 
 fn set_size(oracle: &mut Oracle, size: u64) {
     if size < oracle.size() { oracle.cut(size) } else { oracle.grow(size) }
-}
-
-fn count_if(happened: bool, number: &AtomicU64) {
-    number.fetch_add(u64::from(happened), Ordering::Relaxed);
 }
 
 /// What was under way when the crash came.
@@ -88,19 +85,10 @@ pub(crate) enum Kind {
     Wide,
     /// A pool that is nearly full from the start.
     Full,
-}
-
-/// Over all histories: boots that ended because a disk failed meanwhile; volumes that were shrunk, grown, rolled back and
-/// emptied while clients used them.
-pub(crate) static BOOTS_FAILED: AtomicU64 = AtomicU64::new(0);
-pub(crate) static CHANGED_IN_USE: [AtomicU64; 4] = [const { AtomicU64::new(0) }; 4];
-/// Writes of records of the log, those of several blocks, and the times that the ring began anew.
-pub(crate) static RECORDS: [AtomicU64; 3] = [const { AtomicU64::new(0) }; 3];
-/// Boots that found a volume with more mapped than a leaf has entries.
-pub(crate) static LEAVES: AtomicU64 = AtomicU64::new(0);
-
-fn count(number: &AtomicU64) {
-    number.fetch_add(1, Ordering::Relaxed);
+    /// Volumes and clones of them that are changed in the same places.
+    Clones,
+    /// Reads that hang in the disk while blocks are freed and used again.
+    Stalls,
 }
 
 pub(crate) struct Host {
@@ -111,27 +99,35 @@ pub(crate) struct Host {
     discards: Discards,
     /// What a history is about.
     pub(crate) kind: Kind,
+    counts: &'static Counts,
     /// What goes wrong with the disk now and then, while clients are at work.
     faults: Option<FaultPlan>,
     /// Whether it goes wrong while the pool is opened, too.
     fails_at_boot: bool,
+    /// The disk of this boot with a holder in front of it, if requests are to hang.
+    held: RefCell<Option<(Holder, Device)>>,
     stall: u32,
     model: RefCell<Model>,
 }
 
 impl Host {
     /// A host whose sizes and settings follow from `seed`.
-    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>) -> Host {
+    pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>, counts: &'static Counts) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
         let pool_size = *random.pick(match kind {
-            Kind::Plain | Kind::Faulty => &[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB],
+            Kind::Stalls => &[1200 * KIB, 1300 * KIB, 1600 * KIB],
+            Kind::Plain | Kind::Faulty | Kind::Clones => &[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB],
             Kind::Wide => &[8000 * KIB, 16_000 * KIB, 16_000 * KIB, 20_000 * KIB],
             Kind::Full => &[1100 * KIB, 1200 * KIB, 1300 * KIB, 1400 * KIB],
         });
         let options = PoolOptions {
             cache_bytes: *random.pick(&[0, 1 << 20]),
-            commit_interval: Duration::from_millis(*random.pick(&[1, 5, 1000])),
+            commit_interval: Duration::from_millis(if kind == Kind::Clones {
+                1000
+            } else {
+                *random.pick(&[1, 5, 1000])
+            }),
             metadata: if seed.is_multiple_of(5) {
                 MetadataOrder::WriteThrough
             } else {
@@ -154,13 +150,16 @@ impl Host {
         // Most disks have blocks that are larger than those of the clients.
         let block_size = if random.chance(3, 4) { 4096 } else { 512 };
         let disk = SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(POOL_SIZE_MAX) });
+        let is_faulty = kind == Kind::Faulty || kind == Kind::Stalls && random.chance(1, 4);
         let host = Host {
             disk,
             below,
             options,
             discards,
             kind,
-            faults: (kind == Kind::Faulty).then(|| random_faults(&mut random)),
+            counts,
+            faults: is_faulty.then(|| random_faults(&mut random)),
+            held: RefCell::default(),
             fails_at_boot: random.chance(1, 3),
             stall,
             model: RefCell::new(model),
@@ -187,7 +186,10 @@ impl Host {
 
     fn device(&self) -> Device {
         let size = self.model.borrow().pool_size;
-        Device::new(Linear::new(vec![(size, self.disk.device(&self.world), 0)]))
+        let held = self.held.borrow().as_ref().map(|(_, device)| device.clone());
+        let disk = held.unwrap_or_else(|| self.disk.device(&self.world));
+        let device = Device::new(Linear::new(vec![(size, disk, 0)]));
+        Device::new(Watched { device, counts: self.counts, last: Cell::new(0) })
     }
 
     /// Repairs the disk, and lets it fail from now on, or not.
@@ -224,6 +226,7 @@ impl Host {
     /// What a crash left is sound before anybody serves it, and a check writes nothing.
     pub(crate) async fn check_offline(&self) {
         self.let_fail(false);
+        self.held.replace(None);
         let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
         let report = check_pool(&device, &arena, &clock).await.expect("a superblock can always be read");
         assert!(report.is_sound(), "{report:#?}");
@@ -234,10 +237,12 @@ impl Host {
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
         let may_fail = may_fail && self.fails_at_boot && self.is_faulty();
         self.let_fail(may_fail);
+        let held = (self.kind == Kind::Stalls).then(|| Holder::new(self.disk.device(&self.world)));
+        self.held.replace(held);
         let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
         let opened = Pool::open(device, arena, clock, self.options).await;
         if may_fail && opened.is_err() {
-            count(&BOOTS_FAILED);
+            count(&self.counts.boots_failed);
             return None;
         }
         self.let_fail(false);
@@ -296,6 +301,59 @@ fn write_origin(world: &World, nothing: &Oracle, random: &mut Random) -> (SimDis
     (below, written)
 }
 
+/// Reads what is in the disk while the same client frees it and others take its place.
+struct Puller {
+    client: Client,
+    holder: Holder,
+    clock: Clock,
+    pool: Rc<Pool>,
+    faulty: bool,
+}
+
+impl Puller {
+    fn tolerate(&self, result: Result<(), IoError>) {
+        match result {
+            Ok(()) | Err(IoError::Gone | IoError::NoSpace | IoError::ReadOnly) => {}
+            Err(IoError::Medium | IoError::Corrupt) if self.faulty => {}
+            Err(error) => panic!("no faults: {error}"),
+        }
+    }
+
+    async fn pull_away(self, mut random: Random) {
+        let client = &self.client;
+        let first = random.below(client.size() / (4 * KIB)) * 4 * KIB;
+        let extent = Extent::new(first, (random.between(1, 5) * 4 * KIB).min(client.size() - first));
+        self.tolerate(client.write(extent, Durability::Volatile).await);
+        self.tolerate(client.flush().await);
+        self.holder.hold_next(1, Holds::Reads);
+        let pull = async {
+            for _ in 0..8 {
+                // The read may have no block to read, or not have begun.
+                if self.holder.held() > 0 || self.pool.checkpoint().await.is_err() {
+                    break;
+                }
+            }
+            self.tolerate(client.discard(extent).await);
+            // What is freed may be taken again after a checkpoint.
+            let _ = (self.pool.checkpoint().await, self.pool.checkpoint().await);
+            for (_, piece) in Extent::new(0, client.size()).pieces(16 * KIB) {
+                if piece.intersect(extent).is_none() {
+                    self.tolerate(client.discard(piece).await);
+                    self.tolerate(client.write(piece, Durability::Volatile).await);
+                }
+            }
+            self.holder.release();
+        };
+        // A checkpoint that frees what is being read may wait for the read.
+        let release = async {
+            self.clock.sleep(Duration::from_micros(random.between(2000, 25_000))).await;
+            self.holder.release();
+        };
+        let (read, (), ()) = futures_util::join!(client.read(extent), pull, release);
+        self.tolerate(read);
+    }
+}
+
 /// The host, running.
 pub(crate) struct Boot<'a> {
     host: &'a Host,
@@ -349,7 +407,7 @@ impl Boot<'_> {
             );
             // A leaf has 126 entries, each of a block at most.
             if volume.mapped_bytes > 126 * self.pool.block_size() {
-                count(&LEAVES);
+                count(&self.host.counts.leaves);
             }
         }
         let known: BTreeMap<String, u64> =
@@ -428,8 +486,60 @@ impl Boot<'_> {
         assert!(report.errors.is_empty(), "{:#?}", report.errors);
     }
 
+    /// Sets some reads going that hang in the disk, for a while or until others have freed and used what they read.
+    fn begin_long_reads(&self, random: &mut Random) {
+        let names = self.names();
+        let Some(holder) = self.host.held.borrow().as_ref().map(|(holder, _)| holder.clone()) else { return };
+        if holder.held() > 0 || names.is_empty() {
+            return;
+        }
+        let faulty = self.host.is_faulty();
+        for _ in 0..random.between(1, 5) {
+            holder.hold_next(1, Holds::Reads);
+            let (client, mut choices) = (self.client(random.pick::<String>(&names)), random.fork());
+            let mix = Mix {
+                reads: 1,
+                writes: 0,
+                durable_writes: 0,
+                zeros: 0,
+                discards: 0,
+                flushes: 0,
+                length_max: 64 * KIB,
+                depth: 1,
+                overlaps: 0,
+            };
+            count(&self.host.counts.hung);
+            self.host.world.spawner().spawn(async move {
+                match client.step(&mix, &mut choices).await {
+                    Ok(()) | Err(IoError::Gone) => {}
+                    Err(IoError::Medium | IoError::Corrupt) if faulty => {}
+                    Err(error) => panic!("no faults: {error}"),
+                }
+            });
+        }
+        if random.chance(1, 2) {
+            holder.hold_next(0, Holds::Reads);
+            let client = self.client(random.pick::<String>(&names));
+            let clock = self.host.world.clock();
+            let puller = Puller { client, holder, clock, pool: Rc::clone(&self.pool), faulty };
+            self.host.world.spawner().spawn(puller.pull_away(random.fork()));
+            return;
+        }
+        let (clock, while_held) =
+            (self.host.world.clock(), Duration::from_micros(random.between(500, 25_000)));
+        self.host.world.spawner().spawn(async move {
+            clock.sleep(while_held).await;
+            holder.release();
+        });
+    }
+
     /// One round: clients of some volumes, beside something that happens to volumes.
     pub(crate) async fn round(&self, random: &mut Random) {
+        self.begin_long_reads(random);
+        if self.host.kind == Kind::Clones && random.chance(3, 4) {
+            // Nobody else asks for a commit meanwhile.
+            return self.part(self.pick_pair(random), random).await;
+        }
         let names = self.names();
         let count = if names.is_empty() { 0 } else { random.below(4) };
         let mut busy: Vec<String> = (0..count).map(|_| random.pick(&names).clone()).collect();
@@ -444,7 +554,8 @@ impl Boot<'_> {
             self.part(pair, fifth),
             self.manage(fourth, &busy),
         );
-        if !self.host.is_faulty() && random.chance(1, 6) {
+        // Not while others may be at work.
+        if !self.host.is_faulty() && self.host.kind != Kind::Stalls && random.chance(1, 6) {
             self.check().await;
         }
     }
@@ -455,7 +566,8 @@ impl Boot<'_> {
         let is_there = |name: &String| model.volumes.get(name).is_some_and(|known| !known.read_only);
         let pairs = self.pairs.borrow();
         let pairs: Vec<_> = pairs.iter().filter(|pair| pair.iter().all(is_there)).collect();
-        (!pairs.is_empty() && random.chance(2, 3)).then(|| (*random.pick(&pairs)).clone())
+        let wanted = self.host.kind == Kind::Clones || random.chance(2, 3);
+        (!pairs.is_empty() && wanted).then(|| (*random.pick(&pairs)).clone())
     }
 
     /// What a volume and its clone have in common is changed in one and then in the other, within one transaction.
@@ -463,7 +575,8 @@ impl Boot<'_> {
         let Some(pair) = pair else { return };
         let clients = pair.map(|name| self.client(&name));
         let size = clients.iter().map(Client::size).min().expect("two");
-        for _ in 0..random.between(1, 8) {
+        let changes = if self.host.kind == Kind::Clones { 30 } else { 8 };
+        for _ in 0..random.between(1, changes) {
             let offset = random.below(size / (4 * KIB)) * 4 * KIB;
             let extent = Extent::new(offset, (random.between(1, 5) * 4 * KIB).min(size - offset));
             let first = random.index(2);
@@ -487,7 +600,7 @@ impl Boot<'_> {
     fn tolerate(&self, result: Option<Result<(), IoError>>) {
         match result {
             None | Some(Ok(()) | Err(IoError::ReadOnly)) => {}
-            Some(Err(IoError::NoSpace)) => self.full.set(true),
+            Some(Err(IoError::NoSpace)) => count_if(!self.full.replace(true), &self.host.counts.full),
             Some(Err(IoError::Gone)) if self.has_shrunk.get() => {}
             Some(Err(IoError::Medium | IoError::Corrupt | IoError::Gone)) if self.host.is_faulty() => {}
             Some(Err(error)) => panic!("no faults: {error}"),
@@ -782,7 +895,7 @@ impl Boot<'_> {
         let size_before = target.size();
         rollback.apply(&mut target, &model.volumes[&source].oracle.borrow());
         self.replaced(&name, &suspended, target.size() < size_before);
-        count_if(busy.contains(&name), &CHANGED_IN_USE[2]);
+        count_if(busy.contains(&name), &self.host.counts.rolled_back);
         for mut oracle in [target, model.volumes[&source].oracle.borrow_mut()] {
             let flush = oracle.flush_started();
             oracle.flush_finished(flush);
@@ -801,7 +914,7 @@ impl Boot<'_> {
             return; // What lies over an origin is not emptied in one go.
         }
         let _suspended = self.top(name).suspend().await;
-        count_if(busy.iter().any(|other| other == name), &CHANGED_IN_USE[3]);
+        count_if(busy.iter().any(|other| other == name), &self.host.counts.emptied);
         let oracle = Rc::clone(&self.host.model.borrow().volumes[name].oracle);
         let whole = Extent::new(0, oracle.borrow().size());
         let token = oracle.borrow_mut().zero_started(whole);
@@ -830,7 +943,8 @@ impl Boot<'_> {
         self.resolve(|doubt| matches!(doubt, Doubt::Resize(..)));
         set_size(&mut oracle.borrow_mut(), size);
         self.replaced(name, &suspended, size < old);
-        let counter = if size < old { &CHANGED_IN_USE[0] } else { &CHANGED_IN_USE[1] };
+        let counts = self.host.counts;
+        let counter = if size < old { &counts.shrunk } else { &counts.grown };
         count_if(busy.iter().any(|other| other == name), counter);
     }
 
@@ -840,6 +954,17 @@ impl Boot<'_> {
             model.pool_size = (model.pool_size + random.between(1, 60) * 4 * KIB).min(POOL_SIZE_MAX);
         }
         self.pool.grown(self.host.device()).expect("it grows");
+    }
+
+    /// Makes a volume, writes here and there, and makes clones of it.
+    pub(crate) async fn clone_one(&self, random: &mut Random) {
+        self.create(random).await;
+        for name in self.names() {
+            self.exercise(self.client(&name), random).await;
+        }
+        for _ in 0..random.between(1, 3) {
+            self.snapshot(random).await;
+        }
     }
 
     /// Makes the pool nearly full: there is a volume or two, and they are written as far as there is space.

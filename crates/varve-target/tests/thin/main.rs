@@ -1,28 +1,34 @@
 //! Thin pools in the simulated world: random histories, a crash at any moment, everything read and compared.
 
 mod host;
+mod watch;
 
-use host::LEAVES;
 use host::{Host, Kind};
-use std::io::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
-use varve_sim::{CrashAt, CrashKind, caught, run_seeds, test_name};
+use varve_sim::{CrashAt, CrashKind, caught_share, run_seeds, test_name};
 use varve_target::thin::Sabotage;
+use watch::Counts;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
-fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>) {
-    let host = Host::new(seed, kind, sabotage);
+fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>, counts: &'static Counts) {
+    let host = Host::new(seed, kind, sabotage, counts);
     let mut random = host.world().random();
     for _ in 0..random.between(2, 5) {
         let crash = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
-        let spread = *random.pick(if kind == Kind::Wide { &[200, 900, 4000] } else { &[30, 200, 900] });
+        let spread = *random.pick(match kind {
+            Kind::Wide => &[200, 900, 4000],
+            Kind::Clones => &[60, 200, 400],
+            _ => &[30, 200, 900],
+        });
         host.world().schedule(CrashAt::Event(random.between(1, spread)), crash);
         let mut choices = random.fork();
         let ran = host.world().run_until_crash(async {
             let Some(boot) = host.boot(true).await else { return };
             host.let_fail(true);
-            if kind == Kind::Full {
+            if matches!(kind, Kind::Full | Kind::Stalls) {
                 boot.crowd(&mut choices).await;
+            }
+            if kind == Kind::Clones {
+                boot.clone_one(&mut choices).await;
             }
             for _ in 0..choices.between(1, 7) {
                 boot.round(&mut choices).await;
@@ -53,98 +59,96 @@ fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>) {
 
 #[test]
 fn every_volume_survives_every_crash() {
-    run_seeds(test_name!("every_volume_survives_every_crash"), 1500, |seed| history(seed, Kind::Plain, None));
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("every_volume_survives_every_crash");
+    run_seeds(name, 2000, |seed| history(seed, Kind::Plain, None, &COUNTS));
+    COUNTS.say(name.function);
 }
 
 #[test]
 fn failing_disks_cost_requests_but_no_content() {
-    run_seeds(test_name!("failing_disks_cost_requests_but_no_content"), 800, |seed| {
-        history(seed, Kind::Faulty, None);
-    });
-}
-
-fn now(numbers: &[AtomicU64]) -> Vec<u64> {
-    numbers.iter().map(|number| number.load(Ordering::Relaxed)).collect()
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("failing_disks_cost_requests_but_no_content");
+    run_seeds(name, 1500, |seed| history(seed, Kind::Faulty, None, &COUNTS));
+    COUNTS.say(name.function);
 }
 
 #[test]
 fn maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash() {
-    let name = "maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash";
-    run_seeds(
-        test_name!("maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash"),
-        250,
-        |seed| {
-            history(seed, Kind::Wide, None);
-        },
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash");
+    run_seeds(name, 150, |seed| history(seed, Kind::Wide, None, &COUNTS));
+    COUNTS.say(name.function);
+    let [long, wraps, leaves] = COUNTS.large();
+    assert!(
+        leaves < 100 || (long > 100 && wraps > 100),
+        "{long} long records, {wraps} wraps, {leaves} leaves"
     );
-    let leaves = LEAVES.load(Ordering::Relaxed);
-    let _ = writeln!(std::io::stderr(), "sim: {name}: {leaves} times a map of several leaves was found");
 }
 
 #[test]
 fn a_pool_that_is_nearly_full_survives_every_crash() {
-    run_seeds(test_name!("a_pool_that_is_nearly_full_survives_every_crash"), 500, |seed| {
-        history(seed, Kind::Full, None);
-    });
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("a_pool_that_is_nearly_full_survives_every_crash");
+    run_seeds(name, 500, |seed| history(seed, Kind::Full, None, &COUNTS));
+    COUNTS.say(name.function);
 }
 
-/// With how many of 300 histories a fault is noticed.
-fn noticed(sabotage: Sabotage) -> u64 {
-    let noticed = caught(300, |seed| history(seed, Kind::Plain, Some(sabotage)));
-    let _ = writeln!(std::io::stderr(), "{sabotage:?}: noticed by {noticed} of 300 histories");
-    noticed
+#[test]
+fn volumes_and_clones_changed_in_the_same_places_survive_every_crash() {
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("volumes_and_clones_changed_in_the_same_places_survive_every_crash");
+    run_seeds(name, 800, |seed| history(seed, Kind::Clones, None, &COUNTS));
+    COUNTS.say(name.function);
+}
+
+#[test]
+fn reads_may_hang_while_what_they_read_is_freed_and_used_again() {
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("reads_may_hang_while_what_they_read_is_freed_and_used_again");
+    run_seeds(name, 800, |seed| history(seed, Kind::Stalls, None, &COUNTS));
+    COUNTS.say(name.function);
+}
+
+/// Asserts that a fault is noticed by at least so many percent of some histories.
+fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
+    static COUNTS: Counts = Counts::new();
+    caught_share(&format!("{sabotage:?}"), histories, percent_min, |seed| {
+        history(seed, kind, Some(sabotage), &COUNTS);
+    });
 }
 
 #[test]
 fn metadata_committed_before_data_is_noticed() {
-    assert!(noticed(Sabotage::MetadataBeforeData) > 0);
+    noticed(Sabotage::MetadataBeforeData, Kind::Plain, 200, 20);
 }
 
 #[test]
 fn a_durable_write_that_ends_before_the_commit_is_noticed() {
-    assert!(noticed(Sabotage::DurableBeforeCommit) > 0);
+    noticed(Sabotage::DurableBeforeCommit, Kind::Plain, 200, 20);
 }
 
 #[test]
 fn a_block_used_again_in_the_transaction_that_freed_it_is_noticed() {
-    assert!(noticed(Sabotage::ReuseAtOnce) > 0);
+    noticed(Sabotage::ReuseAtOnce, Kind::Full, 300, 7);
+}
+
+#[test]
+fn a_block_used_again_under_a_read_that_hangs_is_noticed() {
+    noticed(Sabotage::ForgetReaders, Kind::Stalls, 300, 2);
 }
 
 #[test]
 fn a_shared_block_overwritten_in_place_is_noticed() {
-    assert!(noticed(Sabotage::OverwriteShared) > 0);
+    noticed(Sabotage::OverwriteShared, Kind::Plain, 200, 25);
 }
 
 #[test]
 fn zeros_that_show_the_origin_again_are_noticed() {
-    assert!(noticed(Sabotage::UnmapOverOrigin) > 0);
+    noticed(Sabotage::UnmapOverOrigin, Kind::Clones, 300, 5);
 }
 
 #[test]
 fn a_block_overwritten_in_place_that_a_crash_would_share_again_is_noticed() {
-    assert!(noticed(Sabotage::OverwriteSharedLately) > 0);
-}
-
-#[test]
-fn zz_measure() {
-    for kind in [Kind::Plain, Kind::Wide, Kind::Full] {
-        for sabotage in [
-            Sabotage::MetadataBeforeData,
-            Sabotage::DurableBeforeCommit,
-            Sabotage::ReuseAtOnce,
-            Sabotage::ForgetReaders,
-            Sabotage::OverwriteShared,
-            Sabotage::OverwriteSharedLately,
-            Sabotage::PassDownLate,
-            Sabotage::UnmapOverOrigin,
-        ] {
-            let begun = std::time::Instant::now();
-            let noticed = caught(100, |seed| history(seed, kind, Some(sabotage)));
-            let _ = writeln!(
-                std::io::stderr(),
-                "MEASURE {kind:?} {sabotage:?}: noticed by {noticed} of 100 in {:?}",
-                begun.elapsed()
-            );
-        }
-    }
+    noticed(Sabotage::OverwriteSharedLately, Kind::Clones, 300, 7);
 }

@@ -1,0 +1,110 @@
+//! What histories have really gone through, counted: records of the log of several blocks, wraps of its ring, and more.
+
+use std::cell::Cell;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture};
+
+/// Over all histories of this process.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Records of the log, those of several blocks, and the times that the ring began anew.
+    records: AtomicU64,
+    records_long: AtomicU64,
+    wraps: AtomicU64,
+    /// Boots that found a volume with more mapped than the entries of a leaf can say.
+    pub(crate) leaves: AtomicU64,
+    /// Boots that ended because the disk failed meanwhile.
+    pub(crate) boots_failed: AtomicU64,
+    /// Volumes that were shrunk, grown, rolled back and emptied while clients used them.
+    pub(crate) shrunk: AtomicU64,
+    pub(crate) grown: AtomicU64,
+    pub(crate) rolled_back: AtomicU64,
+    pub(crate) emptied: AtomicU64,
+    /// Reads that hung in the disk.
+    pub(crate) hung: AtomicU64,
+    /// Boots in which a request was told that there is no space.
+    pub(crate) full: AtomicU64,
+}
+
+pub(crate) fn count(number: &AtomicU64) {
+    number.fetch_add(1, Ordering::Relaxed);
+}
+
+pub(crate) fn count_if(happened: bool, number: &AtomicU64) {
+    number.fetch_add(u64::from(happened), Ordering::Relaxed);
+}
+
+impl Counts {
+    pub(crate) const fn new() -> Self {
+        const NONE: AtomicU64 = AtomicU64::new(0);
+        Self {
+            records: NONE,
+            records_long: NONE,
+            wraps: NONE,
+            leaves: NONE,
+            boots_failed: NONE,
+            shrunk: NONE,
+            grown: NONE,
+            rolled_back: NONE,
+            emptied: NONE,
+            hung: NONE,
+            full: NONE,
+        }
+    }
+
+    /// Prints all of them, past the capture of test output.
+    pub(crate) fn say(&self, test: &str) {
+        let now = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let line = format!(
+            "sim: {test}: {} records, {} of several blocks, {} wraps of the ring; {} maps of several leaves; {} boots \
+             failed; in use {} shrunk, {} grown, {} rolled back, {} emptied; {} reads hung; {} boots without space",
+            now(&self.records),
+            now(&self.records_long),
+            now(&self.wraps),
+            now(&self.leaves),
+            now(&self.boots_failed),
+            now(&self.shrunk),
+            now(&self.grown),
+            now(&self.rolled_back),
+            now(&self.emptied),
+            now(&self.hung),
+            now(&self.full),
+        );
+        let _ = writeln!(std::io::stderr(), "{line}");
+    }
+
+    /// How often records of several blocks were written, the ring began anew, and a map had several leaves.
+    pub(crate) fn large(&self) -> [u64; 3] {
+        [&self.records_long, &self.wraps, &self.leaves].map(|number| number.load(Ordering::Relaxed))
+    }
+}
+
+/// A device in front of which records of the log are counted.
+pub(crate) struct Watched {
+    pub(crate) device: Device,
+    pub(crate) counts: &'static Counts,
+    /// Where the last record was written.
+    pub(crate) last: Cell<u64>,
+}
+
+impl BlockDevice for Watched {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        if let Io::Write { offset, data, .. } = io.io()
+            && data.starts_with(b"VREC")
+        {
+            count(&self.counts.records);
+            count_if(data.len() > 4096, &self.counts.records_long);
+            count_if(*offset < self.last.replace(*offset), &self.counts.wraps);
+        }
+        self.device.submit(io.into_io())
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}
