@@ -111,6 +111,8 @@ words! {
     VolumeState {
         /// It can.
         Active = "active",
+        /// Not yet: what others wrote to its extents is being cleared.
+        Clearing = "clearing",
         /// It cannot; its `reason` says why.
         Unusable = "unusable",
     }

@@ -25,7 +25,9 @@ impl Control {
             let shard = self.place(group, volume.id);
             activations.push(async move {
                 let activated = self.activate(group, &volume, &shard).await;
-                if let Err(failure) = &activated {
+                if let Err(failure) = &activated
+                    && volume.uncleared != Some(0)
+                {
                     let name = volume.name.clone();
                     tracing::error!(volume = name, %failure, "a volume cannot be used");
                 }
@@ -38,6 +40,7 @@ impl Control {
         self.settle_all_below(group).await;
         self.ration(group).await;
         self.settle_names(group).await;
+        self.go_on_clearing(group);
     }
 
     /// Takes one volume into use on `shard`.
@@ -212,6 +215,11 @@ pub(super) fn tables(group: &Group, volume: &LogicalVolume) -> Result<(Table, Ve
         Failure::new(Code::VolumeUnusable, error.to_string()).help(format!("varve vg show {}", group.name()))
     };
     let main = table(group, volume, Parts::All).map_err(incomplete)?;
+    let main = match volume.uncleared {
+        Some(0) => return Err(super::clearing::not_yet(group, volume)),
+        Some(from) => main.up_to(group.bytes(from)), // V1 of `clearing.rs`
+        None => main,
+    };
     let recipe = |store: &Store| {
         let shared = volume.store.as_ref().is_some_and(|shared| shared.id == store.id);
         let kind = if shared { StoreKind::Dependent } else { StoreKind::Independent };
@@ -231,5 +239,8 @@ fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
 
 /// The reason in the form that every use of the volume meets.
 fn unusable(failure: Failure) -> Failure {
-    Failure { code: Code::VolumeUnusable, ..failure }
+    match failure.code {
+        Code::VolumeBusy => failure, // It is being cleared.
+        _ => Failure { code: Code::VolumeUnusable, ..failure },
+    }
 }

@@ -11,6 +11,7 @@ mod activate;
 mod address;
 mod bases;
 mod change;
+mod clearing;
 mod diff;
 mod disks;
 mod doors;
