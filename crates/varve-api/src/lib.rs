@@ -17,8 +17,8 @@ pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
-    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot,
-    SnapshotDiff, SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
+    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff,
+    SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
     ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore,

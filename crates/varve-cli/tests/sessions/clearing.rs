@@ -72,7 +72,10 @@ fn a_new_volume_shows_nothing_that_another_one_wrote_there() {
     // Who asks for it gets what is there.
     world.ok("lv create data/raw --size 16M --no-zero");
     let raw = with_client(&world, "data/raw", Client::read_all);
-    assert!(count(&raw, 0xa5) > 0 && raw[..1 << 20].iter().all(|byte| *byte == 0), "only its ends are cleared");
+    assert!(
+        count(&raw, 0xa5) > 0 && raw[..1 << 20].iter().all(|byte| *byte == 0),
+        "only its ends are cleared"
+    );
 }
 
 #[test]
@@ -91,7 +94,9 @@ fn while_new_extents_are_cleared_a_volume_is_served_as_before_and_then_with_them
     assert_eq!(world.data("lv show data/a")["size"].as_u64(), Some(272 * MIB));
     let all = Client::new(&world.path("a.sock"), "data/a").read_all();
     assert_eq!(all.len() as u64, 272 * MIB);
-    assert!(all[..1 << 20].iter().all(|byte| *byte == 7) && all[15 << 20..16 << 20].iter().all(|byte| *byte == 8));
+    assert!(
+        all[..1 << 20].iter().all(|byte| *byte == 7) && all[15 << 20..16 << 20].iter().all(|byte| *byte == 8)
+    );
     assert_eq!(count(&all[16 << 20..], 0), 256 << 20, "V1");
 }
 
@@ -101,9 +106,13 @@ fn a_volume_that_is_being_cleared_says_so_and_can_be_given_up() {
     world.ok("lv create data/a --size 560M");
     let shown = world.data("lv show data/a");
     if shown["state"] == "clearing" {
-        assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("is being cleared")), "{shown}");
+        assert!(
+            shown["reason"].as_str().is_some_and(|reason| reason.contains("is being cleared")),
+            "{shown}"
+        );
         let jobs = world.data("job list");
-        let job = jobs.as_array().expect("a list").iter().find(|job| job["kind"] == "clear").expect("it runs");
+        let job =
+            jobs.as_array().expect("a list").iter().find(|job| job["kind"] == "clear").expect("it runs");
         let id = job["id"].as_str().expect("an id");
         let _ = world.run(&format!("job cancel {id}")); // It may have ended meanwhile.
         let _ = world.run(&format!("job wait {id}"));

@@ -32,7 +32,10 @@ fn read(world: &World, name: &str) -> Vec<u8> {
 fn openings(world: &World) -> usize {
     let status = world.data("status");
     let events: Vec<Value> = status["events"].as_array().expect("a list").clone();
-    events.iter().filter(|event| event["message"].as_str().is_some_and(|text| text.starts_with("opened as an image"))).count()
+    events
+        .iter()
+        .filter(|event| event["message"].as_str().is_some_and(|text| text.starts_with("opened as an image")))
+        .count()
 }
 
 #[test]
@@ -46,7 +49,11 @@ fn an_image_that_a_foreign_disk_names_is_opened_only_when_somebody_agrees() {
     let refused = host.refused("export create data/a --nbd unix:a.sock", 7, "V0318");
     assert!(refused.contains("varve pv scan --trust-images"), "{refused}");
     assert_eq!(openings(&host), 0, "nothing was opened");
-    assert_eq!(host.data("lv show data/plain")["state"], "active", "the pool and its other volumes are served");
+    assert_eq!(
+        host.data("lv show data/plain")["state"],
+        "active",
+        "the pool and its other volumes are served"
+    );
     // Who scans without a word about images has not agreed.
     host.ok("pv scan");
     assert_eq!(host.stop(), Some(0));
@@ -73,7 +80,9 @@ fn a_daemon_takes_no_disk_that_it_serves_itself() {
         return; // No file can be served here, so none can be a disk.
     }
     world.ok("export create data/a --fuse served");
-    for words in ["pv create served", "pv create served -y", "vg create inner served", "vg extend data served -y"] {
+    for words in
+        ["pv create served", "pv create served -y", "vg create inner served", "vg extend data served -y"]
+    {
         let refused = world.refused(words, 5, "V0115");
         assert!(refused.contains("which this daemon exports"), "{refused}");
     }

@@ -49,7 +49,10 @@ fn a_pool_that_has_grown_since_a_backup_keeps_its_extents_and_its_volumes() {
     assert_eq!(world.data("lv show data/late")["state"], "active", "what is refused changes nothing");
     world.refused("vg restore data backup --drop data/late --drop data/thin -y", 2, "V0208");
     let done = world.data("vg restore data backup --drop data/late -y");
-    assert_eq!((&done["dropped"], &done["added"]), (&serde_json::json!(["data/late"]), &serde_json::json!([])));
+    assert_eq!(
+        (&done["dropped"], &done["added"]),
+        (&serde_json::json!(["data/late"]), &serde_json::json!([]))
+    );
     assert_eq!(world.data("pool show data/p")["size"].as_u64(), Some(160 * MIB));
     assert!(holds(&world, "data/thin", 100 * MIB, 9), "nothing of it was lost");
     // Nobody is given what the pool holds.

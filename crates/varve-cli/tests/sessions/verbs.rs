@@ -58,7 +58,10 @@ fn disks_and_groups() {
     let file = std::fs::read_to_string(world.path("backup.toml")).expect("it was written");
     assert_eq!(backup["text"], Value::from(file));
     world.ok("lv create store/late --size 10M");
-    assert_eq!(world.data("vg restore store backup.toml --drop store/late -y")["volumes"].as_array().map(Vec::len), Some(0));
+    assert_eq!(
+        world.data("vg restore store backup.toml --drop store/late -y")["volumes"].as_array().map(Vec::len),
+        Some(0)
+    );
     let history = world.data("vg history store");
     has(&history["entries"][0], &["sequence", "time", "change"]);
     assert!(history["entries"].as_array().is_some_and(|entries| entries.len() >= 6));

@@ -64,8 +64,7 @@ impl Control {
                 continue;
             }
             let subject = self.subject(volume);
-            let job =
-                self.register_job(self.next_job(), CLEAR, &subject, "bytes", &[volume], self.now());
+            let job = self.register_job(self.next_job(), CLEAR, &subject, "bytes", &[volume], self.now());
             self.context.spawner().spawn(async move {
                 if let Some(control) = current() {
                     control.run_clearing(group, volume, job).await;
@@ -93,7 +92,8 @@ impl Control {
         let mut done = 0;
         for (_, piece) in extent.pieces(STEP) {
             if progress.is_cancelled() || self.stopping.get() {
-                let message = "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
+                let message =
+                    "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
                 return Err(Failure::new(Code::JobCancelled, message));
             }
             progress.report(done, extent.length);

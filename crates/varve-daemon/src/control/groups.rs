@@ -10,7 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
-    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupState, History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
+    Backup, Changed, Code, Empty, Failure, Group as ShownGroup, GroupCreate, GroupExtend, GroupState,
+    History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_os::ShardHandle;

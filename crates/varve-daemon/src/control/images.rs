@@ -225,9 +225,9 @@ impl Control {
             return;
         }
         let groups = self.groups.borrow();
-        let all = groups.iter().flat_map(|(id, known)| {
-            known.group.images().iter().map(|image| (*id, image.path.clone()))
-        });
+        let all = groups
+            .iter()
+            .flat_map(|(id, known)| known.group.images().iter().map(|image| (*id, image.path.clone())));
         self.remembered.borrow_mut().images = Some(all.collect());
         drop(groups);
         self.save_or_warn().await;
@@ -299,7 +299,8 @@ fn unopened(failure: Failure, path: &str) -> Failure {
 
 /// M4.
 fn not_agreed(path: &str) -> Failure {
-    let message = format!("its group says that it lies over {path}, and nobody has agreed that this file be opened");
+    let message =
+        format!("its group says that it lies over {path}, and nobody has agreed that this file be opened");
     Failure::new(Code::ImageNotTrusted, message)
         .help(format!("look at {path}; if it is what you expect: varve pv scan --trust-images"))
 }

@@ -41,7 +41,8 @@ impl KnownGroup {
         let tables = self.versions().map(|version| {
             let entry = version.logical_volumes().iter().find(|entry| entry.id == volume.id)?;
             let (main, stores) = tables(version, entry).ok()?;
-            let stores: Vec<_> = stores.into_iter().map(|store| (store.id, store.kind, store.table)).collect();
+            let stores: Vec<_> =
+                stores.into_iter().map(|store| (store.id, store.kind, store.table)).collect();
             Some((main, stores))
         });
         let tables: Vec<_> = tables.collect();
@@ -51,7 +52,8 @@ impl KnownGroup {
     /// Why a volume cannot be used as long as a change of its group is on some disks only.
     pub(super) fn undecided_failure(&self) -> Failure {
         let group = self.group.name();
-        let message = format!("a change of {group} that concerns the volume reached only some of the group's disks");
+        let message =
+            format!("a change of {group} that concerns the volume reached only some of the group's disks");
         Failure::new(Code::VolumeUnusable, message).help("varve pv scan, when the disks take writes again")
     }
 }

@@ -207,7 +207,9 @@ async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
         if address == 0 {
             addresses = vec![length];
         }
-        let Some(found) = slot.and_then(|slot| thin::Superblock::decode(&slot, address).ok()) else { continue };
+        let Some(found) = slot.and_then(|slot| thin::Superblock::decode(&slot, address).ok()) else {
+            continue;
+        };
         if found.pool == id && newest.as_ref().is_none_or(|known| known.number < found.number) {
             newest = Some(found);
         }

@@ -7,11 +7,11 @@ use crate::jobs::Progress;
 use crate::shard::metadata::{self, Share};
 use crate::shard::{family, here, thin};
 use futures_util::future::{join, join_all};
+use std::cell::Cell;
 use varve_api::{
     Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PolicyWords, PoolChange, PoolCreate, Remove,
     SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
 };
-use std::cell::Cell;
 use varve_block::{Durability, IoError, KIB, MIB};
 use varve_os::{Shards, ShardsConfig};
 use varve_vg::names::VolumeName;
@@ -52,8 +52,7 @@ where
         let started = ControlHandle::start(handles, is_ring, &config, Remembered::default()).await;
         let handle = started.expect("it starts");
         let control = current().expect("it runs");
-        let label =
-            PhysicalVolumeCreate { paths: disks.clone(), size: Some(size), ..Default::default() };
+        let label = PhysicalVolumeCreate { paths: disks.clone(), size: Some(size), ..Default::default() };
         control.create_disks(label).await.expect("a disk");
         let group = GroupCreate { name: "data".into(), paths: disks.clone(), ..Default::default() };
         control.create_group(group).await.expect("a group");
@@ -68,7 +67,10 @@ where
 fn set_refusing(path: &str, is_refusing: bool) {
     let flag = if is_refusing { "+i" } else { "-i" };
     let done = std::process::Command::new("chattr").arg(flag).arg(path).status().expect("chattr is there");
-    assert!(done.success(), "the file system of the test's folder knows the attribute, and the test may set it");
+    assert!(
+        done.success(),
+        "the file system of the test's folder knows the attribute, and the test may set it"
+    );
 }
 
 /// Whether `block` can be written to `volume` at `at`.
@@ -280,8 +282,7 @@ fn a_store_that_was_given_back_is_written_no_more() {
     with_disks(1, "600M", Cache::Direct, async |control, _| {
         make_linear(&control, "data/a", "200M").await;
         let (names, mode) = (vec!["data/a@one".into()], Some(SnapshotMode::Independent));
-        let request =
-            SnapshotCreate { names, mode, chunk_size: Some("4K".into()), ..Default::default() };
+        let request = SnapshotCreate { names, mode, chunk_size: Some("4K".into()), ..Default::default() };
         control.create_snapshots(request).await.expect("there is space");
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let id = located.volume.id;
@@ -413,7 +414,11 @@ fn a_volume_whose_extension_reached_some_disks_is_served_all_the_time() {
         set_refusing(&disks[1], true);
         let resize = varve_api::Resize { size: "+8M".into(), ..Default::default() };
         assert!(control.extend_volume("data/v", resize).await.is_err(), "the commit failed");
-        assert_eq!(state_of(&control, "data/v").await, VolumeState::Active, "both versions give it what it has");
+        assert_eq!(
+            state_of(&control, "data/v").await,
+            VolumeState::Active,
+            "both versions give it what it has"
+        );
         write_block(&control, "data/v", 8 * MIB - 4096, 3).await.expect("it is served");
         set_refusing(&disks[1], false);
         scan(&control).await;

@@ -83,8 +83,9 @@ impl Lies {
 
     /// How `table`, on `disks`, differs from it.
     fn compared(&self, table: &Table, disks: &Disks) -> Standing {
-        let is_same =
-            |(name, file)| disks.get(name).is_some_and(|now: &Arc<varve_os::DiskFile>| Arc::ptr_eq(now, file));
+        let is_same = |(name, file)| {
+            disks.get(name).is_some_and(|now: &Arc<varve_os::DiskFile>| Arc::ptr_eq(now, file))
+        };
         if !table.begins_with(&self.table) || !self.disks.iter().all(is_same) {
             return Standing::Fenced;
         }

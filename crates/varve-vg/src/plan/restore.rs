@@ -133,7 +133,9 @@ impl Draft<'_> {
                 LossKind::All(bytes) => format!("drop {full} ({})", crate::size::format_size(bytes)),
                 LossKind::Places { now, then } => {
                     let (now, then) = (crate::size::format_size(now), crate::size::format_size(then));
-                    format!("drop what {full} holds beyond its places in the backup (it has {now}, then {then})")
+                    format!(
+                        "drop what {full} holds beyond its places in the backup (it has {now}, then {then})"
+                    )
                 }
                 LossKind::Store => format!("drop snapshots of {full}"),
             });

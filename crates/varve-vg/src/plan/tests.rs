@@ -528,9 +528,8 @@ fn a_mark_of_what_is_to_be_cleared_stays_until_it_is_and_never_grows_smaller() {
     assert_eq!((mark(&cleared), cleared.lv("vm1").map(|lv| lv.extents)), (None, Some(12)));
     let grown = made_marked(&cleared, extend("vm1", "+16M"), 12);
     assert_eq!(mark(&grown), Some(12));
-    let reduced = |extents: u64| {
-        mark(&made(&grown, Change::ReduceVolume { name: "vm1".into(), size: extents * MIB4 }))
-    };
+    let reduced =
+        |extents: u64| mark(&made(&grown, Change::ReduceVolume { name: "vm1".into(), size: extents * MIB4 }));
     assert_eq!((reduced(14), reduced(12), reduced(3)), (Some(12), None, None));
     let renamed = made(&grown, Change::RenameVolume { from: "vm1".into(), to: "vm2".into() });
     assert_eq!(renamed.lv("vm2").and_then(|lv| lv.uncleared), Some(12));
@@ -550,7 +549,12 @@ fn a_restore_that_calls_disks_otherwise_keeps_no_areas_by_their_old_names() {
         pv.name = PvName(1 - pv.name.0);
     }
     let flip = |area: &mut Area| area.pv = PvName(1 - area.pv.0);
-    swapped.logical_volumes.iter_mut().flat_map(|lv| &mut lv.segments).flat_map(|s| &mut s.areas).for_each(flip);
+    swapped
+        .logical_volumes
+        .iter_mut()
+        .flat_map(|lv| &mut lv.segments)
+        .flat_map(|s| &mut s.areas)
+        .for_each(flip);
     let backup = Group::new(swapped).expect("sound");
     let now = extended(&old, "vm1", 2);
     let plan = restored(&now, &backup);
