@@ -151,6 +151,8 @@ requests! {
         format: Option<String>,
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
+        /// Whether it is served at once even where its disks cannot be cleared cheaply; it may show then what others wrote.
+        no_zero: bool,
         /// Disks side by side, for a striped one.
         stripes: Option<u32>,
         /// Bytes on one disk before the next one's turn; 64 KiB if not given.

@@ -119,6 +119,8 @@ words! {
         Failed = "failed",
         /// It was deactivated.
         Inactive = "inactive",
+        /// Not yet: what others wrote to its extents is being cleared.
+        Clearing = "clearing",
         /// It cannot; its `reason` says why.
         Unusable = "unusable",
     }

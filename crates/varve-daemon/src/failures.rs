@@ -192,6 +192,10 @@ pub(crate) fn pool(what: &str, error: &PoolError) -> Failure {
         PoolError::OriginMissing => {
             (Code::VolumeUnusable, "varve lv show VG/LV; bring back what it lies over")
         }
+        PoolError::Misfit(what) if what.contains("smaller than the pool") => (
+            Code::VolumeUnusable,
+            "varve vg history VG; varve vg restore VG FILE of when the pool had its size",
+        ),
         PoolError::Misfit(_) => (Code::BadVolumeSize, "varve explain V0306"),
         PoolError::Format(_) | PoolError::Corrupt(_) => (
             Code::VolumeUnusable,
@@ -215,6 +219,10 @@ pub(crate) fn store(what: &str, error: &StoreError) -> Failure {
         StoreError::Busy => (Code::SnapshotMergesNow, "varve job list"),
         StoreError::Name => (Code::BadName, "varve explain V0008"),
         StoreError::TooSmall(_) => (Code::NoSpaceForSnapshots, "varve vg extend VG PATH…"),
+        StoreError::Misfit(what) if what.contains("shorter than it was") => (
+            Code::VolumeUnusable,
+            "varve vg history VG; varve vg restore VG FILE of when the store had its size",
+        ),
         StoreError::Misfit(_) => (Code::BadChunkSize, ""),
         StoreError::Format(_) | StoreError::Corrupt(_) => {
             (Code::DataCorrupt, "varve check PATH… of the group's disks")

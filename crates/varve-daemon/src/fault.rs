@@ -1,7 +1,12 @@
-//! Places at which a test lets the daemon die, as a crash would, or a volume panic, as a bug would: only in builds that
-//! check their assertions.
+//! Places at which a test lets the daemon die, as a crash would, or a volume panic, as a bug would, and what it takes from it:
+//! only in builds that check their assertions.
 
 use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture};
+
+/// Whether `$VARVE_FAULT` says that `what` does not work.
+pub(crate) fn lacks(what: &str) -> bool {
+    cfg!(debug_assertions) && std::env::var_os("VARVE_FAULT").is_some_and(|named| named == what)
+}
 
 /// Ends the process at once if `$VARVE_FAULT` names this place.
 pub(crate) fn die_at(place: &str) {

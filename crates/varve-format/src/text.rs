@@ -209,6 +209,10 @@ pub struct LogicalVolumeEntry {
     pub created: UnixTime,
     /// Its size.
     pub extents: u64,
+    /// The first of its extents that may still hold what others wrote there: from it on they are being cleared, and are not
+    /// served yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncleared: Option<u64>,
     /// Where its extents lie, in order.
     pub segments: Vec<Segment>,
     /// What is done about exception stores, or a pool, that fill; the program's defaults if nothing was declared.

@@ -106,6 +106,11 @@ pub enum Change {
         /// The size to have, rounded up to whole extents.
         size: u64,
     },
+    /// Record that no extent of a volume is left to be cleared.
+    Cleared {
+        /// What it is.
+        volume: Uuid,
+    },
     /// Give a volume another name.
     RenameVolume {
         /// Which.
@@ -277,6 +282,7 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::CreateStore { volume, id, size, chunk_size, kind } => {
             draft.create_store(&volume, id, size, chunk_size, kind)
         }
+        Change::Cleared { volume } => draft.cleared(volume),
         Change::ExtendStore { volume, store, by } => draft.extend_store(&volume, store, by),
         Change::RemoveStore { volume, store } => draft.remove_store(&volume, store),
         Change::ReplaceStore { volume, store, size, kept_as, kept_id } => {

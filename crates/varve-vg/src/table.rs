@@ -30,6 +30,16 @@ impl Table {
         self.read_only == other.read_only && is_long_enough && pairs.enumerate().all(begins)
     }
 
+    /// The table of its first `bytes` bytes, which end a run of extents.
+    #[must_use]
+    pub fn up_to(mut self, bytes: u64) -> Table {
+        self.lines.retain(|line| line.start < bytes);
+        if let Some(last) = self.lines.last_mut() {
+            last.length = last.length.min(bytes - last.start);
+        }
+        self
+    }
+
     /// The disks on which it lies.
     pub fn disks(&self) -> BTreeSet<PvName> {
         let of = |line: &Line| match &line.target {

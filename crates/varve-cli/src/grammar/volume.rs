@@ -145,6 +145,9 @@ pub(crate) struct VolumeCreateOptions {
     /// Striped: disks side by side.
     #[arg(long, value_name = "N")]
     pub(crate) stripes: Option<u32>,
+    /// Serve it at once even where its disks cannot be cleared cheaply: it may show what others wrote there before.
+    #[arg(long)]
+    pub(crate) no_zero: bool,
     /// Striped: bytes on one disk before the next one's turn [default: 64K].
     #[arg(long, value_name = "SIZE")]
     pub(crate) stripe_size: Option<String>,

@@ -116,6 +116,7 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         image: options.image.as_deref().map(absolute).transpose()?,
         format: options.format.clone(),
         layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
+        no_zero: options.no_zero,
         stripes: options.stripes,
         stripe_size: options.stripe_size.clone(),
         snapshot_policy: words(&options.policy),

@@ -1,6 +1,7 @@
 //! The command and the daemon together: real processes, file-backed disks, every verb.
 
 mod caches;
+mod clearing;
 mod client;
 mod consent;
 mod containment;

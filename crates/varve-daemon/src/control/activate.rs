@@ -28,6 +28,7 @@ impl Control {
                 let activated = self.activate(group, &volume, &shard).await;
                 if let Err(failure) = &activated
                     && failure.code != Code::VolumeInactive
+                    && volume.uncleared != Some(0)
                 {
                     let name = volume.name.clone();
                     tracing::error!(volume = name, %failure, "a volume cannot be used");
@@ -41,6 +42,7 @@ impl Control {
         self.settle_all_below(group).await;
         self.ration(group).await;
         self.settle_names(group).await;
+        self.go_on_clearing(group);
     }
 
     /// Takes one volume into use on `shard`.
@@ -219,6 +221,11 @@ pub(super) fn tables(group: &Group, volume: &LogicalVolume) -> Result<(Table, Ve
         Failure::new(Code::VolumeUnusable, error.to_string()).help(format!("varve vg show {}", group.name()))
     };
     let main = table(group, volume, Parts::All).map_err(incomplete)?;
+    let main = match volume.uncleared {
+        Some(0) => return Err(super::clearing::not_yet(group, volume)),
+        Some(from) => main.up_to(group.bytes(from)), // V1 of `clearing.rs`
+        None => main,
+    };
     let recipe = |store: &Store| {
         let shared = volume.store.as_ref().is_some_and(|shared| shared.id == store.id);
         let kind = if shared { StoreKind::Dependent } else { StoreKind::Independent };
@@ -240,6 +247,7 @@ fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
 fn unusable(failure: Failure) -> Failure {
     match failure.code {
         Code::VolumeFailed | Code::VolumeInactive => failure,
+        Code::VolumeBusy => failure, // It is being cleared.
         _ => Failure { code: Code::VolumeUnusable, ..failure },
     }
 }

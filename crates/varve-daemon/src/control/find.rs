@@ -33,7 +33,13 @@ pub(super) struct Located {
 impl Located {
     /// Bytes of the volume.
     pub(super) fn size(&self) -> u64 {
-        self.thin.as_ref().map_or(self.volume.extents * self.extent_size, |thin| thin.bytes)
+        self.thin.as_ref().map_or(self.served_extents() * self.extent_size, |thin| thin.bytes)
+    }
+
+    /// Extents of the volume that are served, or will be at once; those that are being cleared behind them are not. A new
+    /// volume that is being cleared is as large as it will be.
+    pub(super) fn served_extents(&self) -> u64 {
+        self.volume.uncleared.filter(|from| *from > 0).unwrap_or(self.volume.extents)
     }
 
     /// The pool of a thin volume.

@@ -90,7 +90,8 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let cancellable = [super::removal::REMOVE, FLATTEN, super::pool_check::CHECK].contains(&kind);
+        let may_end = [super::removal::REMOVE, FLATTEN, super::pool_check::CHECK, super::clearing::CLEAR];
+        let cancellable = may_end.contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
         self.busy.borrow_mut().extend(volumes.iter().map(|volume| (*volume, id)));

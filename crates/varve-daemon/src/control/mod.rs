@@ -13,6 +13,7 @@ mod activation;
 mod address;
 mod bases;
 mod change;
+mod clearing;
 mod diff;
 mod disks;
 mod doors;

@@ -37,6 +37,7 @@ pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
         created: varve_block::UnixTime(thin.created),
         extents: 0,
         segments: Vec::new(),
+        uncleared: None,
         store_policy: None,
         store: None,
         independent_stores: Vec::new(),

@@ -1,29 +1,28 @@
 //! Volumes: made, listed, grown, shrunk, renamed, removed.
 //!
-//! Invariant V1: extents that a volume gains are cleared before the change that gives them to it counts.
+//! What volumes gain is cleared first: `clearing.rs`.
 
 use super::Control;
-use super::activate::tables;
 use super::activation::state_of;
 use super::change::{Commits, joined, shown};
 use super::find::Located;
 use super::groups::KnownGroup;
 use super::policy::{changed, shown_policy};
 use crate::failures;
-use crate::shard::family::{self, FamilyFacts};
+use crate::shard::family::FamilyFacts;
 use crate::shard::here;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
-    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate,
+    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate, VolumeState,
 };
-use varve_block::{Extent, KIB};
+use varve_block::KIB;
 use varve_os::ShardContext;
 use varve_vg::model::{Kind, LogicalVolume, Store, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::Layout;
 use varve_vg::size::{SizeArgument, parse_size};
-use varve_vg::{Change, Group, Plan};
+use varve_vg::{Change, Plan};
 
 impl Control {
     /// All volumes, or those of one group.
@@ -80,11 +79,16 @@ impl Control {
             return Ok(Changed::Planned(shown(&planned)));
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
-        let whole = Extent::new(0, planned.after.bytes(volume.extents));
-        self.clear(group, &planned.after, &volume, whole).await?;
+        let planned = self.clear(group, planned, &volume, 0, request.no_zero).await?;
+        let is_clear = planned.after.lv(&name.volume).is_some_and(|volume| volume.uncleared.is_none());
+        let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
-        self.activate_new(group, &volume).await?;
+        let activated = self.activate_new(group, &volume).await;
+        if is_clear {
+            activated?;
+        }
+        self.go_on_clearing(group);
         self.show_volume(&request.name).await.map(Changed::Done)
     }
 
@@ -119,9 +123,11 @@ impl Control {
             return Ok(Changed::Planned(shown(&planned)));
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this volume");
-        let added = Extent::between(located.size(), planned.after.bytes(volume.extents));
-        self.clear(located.group, &planned.after, &volume, added).await?;
-        self.commit_size(commits, planned, &name, &located).await
+        let before = located.served_extents();
+        let planned = self.clear(located.group, planned, &volume, before, false).await?;
+        let extended = self.commit_size(commits, planned, &name, &located).await;
+        self.go_on_clearing(located.group);
+        extended
     }
 
     /// Shrinks a volume that nobody uses.
@@ -255,19 +261,6 @@ impl Control {
         Ok(whole.expect("the volume itself is removed"))
     }
 
-    /// V1.
-    async fn clear(
-        &self,
-        group: Uuid,
-        after: &Group,
-        volume: &LogicalVolume,
-        extent: Extent,
-    ) -> Result<(), Failure> {
-        let (table, _) = tables(after, volume)?;
-        let disks = self.with_group(group, |known| self.disk_files(known))?;
-        family::clear(&self.context, &table, &disks, extent).await
-    }
-
     /// Commits a volume's new size, and lets everybody see it who uses the volume.
     async fn commit_size(
         &self,
@@ -397,7 +390,10 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
         stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
         stripe_size: volume.stripe_size.unwrap_or(0),
         size: located.size(),
-        state: state_of(located.unusable.as_ref()),
+        state: match &located.unusable {
+            Some(failure) if failure.code == Code::VolumeBusy => VolumeState::Clearing,
+            unusable => state_of(unusable.as_ref()),
+        },
         reason: located.unusable.as_ref().map(|failure| failure.message.clone()),
         created: volume.created.0,
         shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),

@@ -189,37 +189,31 @@ pub(crate) fn device(volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
     }
 }
 
-/// Makes a part of a volume that does not count yet read as zeros, where that costs nothing; else only its ends, so
-/// that nothing that lay there before is taken for a file system.
-pub(crate) async fn clear(
-    context: &ShardContext,
-    table: &Table,
-    disks: &Disks,
-    extent: Extent,
-) -> Result<(), Failure> {
-    let device = device_of(context, table, disks)?;
-    let failed = |error| failures::io("clearing the new extents", error);
+/// Makes a part of a volume that does not count yet read as zeros, if that costs nothing; whether it did.
+pub(crate) async fn clear_fast(device: &Device, extent: Extent) -> Result<bool, IoError> {
     let fast = ZeroOptions { fast: true, ..ZeroOptions::default() };
     for (_, piece) in extent.pieces(GIB) {
+        if fault::lacks("fast-zero") {
+            return Ok(false);
+        }
         match device.zero(piece, fast).await {
             Ok(_) => {}
-            Err(IoError::Unsupported) => {
-                clear_ends(&device, extent).await.map_err(failed)?;
-                break;
-            }
-            Err(error) => return Err(failed(error)),
+            Err(IoError::Unsupported) => return Ok(false),
+            Err(error) => return Err(error),
         }
     }
-    device.flush().await.map(drop).map_err(failed)
+    device.flush().await?;
+    Ok(true)
 }
 
-async fn clear_ends(device: &Device, extent: Extent) -> Result<(), IoError> {
+/// Makes the ends of a part of a volume read as zeros, so that nothing that lay there before is taken for a file system.
+pub(crate) async fn clear_ends(device: &Device, extent: Extent) -> Result<(), IoError> {
     let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
     let length = extent.length.min(MIB);
     for offset in [extent.offset, extent.end() - length] {
         device.zero(Extent::new(offset, length), slow).await?;
     }
-    Ok(())
+    device.flush().await.map(drop)
 }
 
 /// Makes an empty store where `table` says, which nobody uses yet.

@@ -222,6 +222,9 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     if !agree(lv.extents, &lv.segments) {
         return problem("`extents` is not the sum of its segments");
     }
+    if lv.uncleared.is_some_and(|from| from >= lv.extents || lv.kind == Kind::Pool) {
+        return problem("`uncleared` is one of its extents, and none of a pool");
+    }
     match (lv.kind, lv.stripe_size) {
         (Kind::Linear | Kind::Pool, None) if lv.segments.iter().all(is_linear) => {}
         (Kind::Linear, _) => return problem("a linear volume has segments of one area and no stripe_size"),

@@ -42,6 +42,7 @@ fn sample() -> Description {
             created: UnixTime(1_750_000_050),
             extents: 30,
             segments: vec![Segment::linear(area(0, 0, 25)), Segment::linear(area(1, 100, 5))],
+            uncleared: None,
             store_policy: None,
             independent_stores: Vec::new(),
             inactive: None,
@@ -61,6 +62,7 @@ fn sample() -> Description {
             created: UnixTime(1_750_000_100),
             extents: 20,
             segments: vec![Segment { areas: vec![area(0, 50, 10), area(1, 0, 10)] }],
+            uncleared: None,
             store_policy: None,
             store: None,
             independent_stores: Vec::new(),
@@ -312,7 +314,7 @@ proptest! {
             description.logical_volumes.push(LogicalVolumeEntry {
                 name: format!("v{index}"), id: Uuid::from_u128(0x1000 + index as u128), kind: Kind::Linear,
                 stripe_size: None, read_only, created: UnixTime(created),
-                extents: counts.iter().sum(), segments, store_policy: None, store: None,
+                extents: counts.iter().sum(), segments, uncleared: None, store_policy: None, store: None,
                 independent_stores: Vec::new(),
             inactive: None,
             });

@@ -147,3 +147,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn areas_of_different_disks_are_never_joined() {
+    let mut segments = vec![Segment::linear(run(0, 5, 5))];
+    append_linear(&mut segments, vec![run(1, 10, 4)]);
+    assert_eq!(segments, [Segment::linear(run(0, 5, 5)), Segment::linear(run(1, 10, 4))]);
+    // Of stripes all areas must follow theirs.
+    let striped = |one: Area, other: Area| Segment { areas: vec![one, other] };
+    let mut segments = vec![striped(run(0, 0, 4), run(1, 0, 4))];
+    append(&mut segments, [striped(run(0, 4, 2), run(2, 4, 2)), striped(run(0, 6, 1), run(2, 6, 1))]);
+    assert_eq!(segments, [striped(run(0, 0, 4), run(1, 0, 4)), striped(run(0, 4, 3), run(2, 4, 3))]);
+}

@@ -191,6 +191,7 @@ fn with_present(then: &LogicalVolume, now: &LogicalVolume) -> LogicalVolume {
     if begins_with(&now.segments, &then.segments) {
         kept.segments.clone_from(&now.segments);
         kept.extents = now.extents;
+        kept.uncleared = now.uncleared;
     }
     kept
 }

@@ -90,6 +90,7 @@ impl Draft<'_> {
             created,
             extents: old.extents,
             segments: old.segments,
+            uncleared: None,
             store_policy: None,
             store: None,
             independent_stores: Vec::new(),

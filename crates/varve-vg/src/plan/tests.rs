@@ -509,3 +509,61 @@ fn a_restore_keeps_present_stores_and_brings_back_none_that_was_given_back() {
     let names: Vec<(&str, &LossKind)> = all.iter().map(|loss| (loss.name.as_str(), &loss.kind)).collect();
     assert_eq!(names, [("new", &LossKind::All(2 * MIB4))]);
 }
+
+#[test]
+fn a_mark_of_what_is_to_be_cleared_stays_until_it_is_and_never_grows_smaller() {
+    let empty = group(&[40]);
+    let made_marked = |group: &Group, change: Change, from: u64| {
+        let plan = planned(group, change).expect("possible");
+        let id = plan.after.lv("vm1").expect("it is planned").id;
+        plan.with_uncleared(id, from).expect("sound").after
+    };
+    let mark = |group: &Group| group.lv("vm1").and_then(|lv| lv.uncleared);
+    let fresh = made_marked(&empty, linear("vm1", 8), 0);
+    assert_eq!(Group::from_text(&fresh.text()).as_ref(), Ok(&fresh), "it is in the text");
+    let id = fresh.lv("vm1").expect("just made").id;
+    let longer = made_marked(&fresh, extend("vm1", "+16M"), 8);
+    assert_eq!(mark(&longer), Some(0), "what was to be cleared before still is");
+    let cleared = made(&longer, Change::Cleared { volume: id });
+    assert_eq!((mark(&cleared), cleared.lv("vm1").map(|lv| lv.extents)), (None, Some(12)));
+    let grown = made_marked(&cleared, extend("vm1", "+16M"), 12);
+    assert_eq!(mark(&grown), Some(12));
+    let reduced =
+        |extents: u64| mark(&made(&grown, Change::ReduceVolume { name: "vm1".into(), size: extents * MIB4 }));
+    assert_eq!((reduced(14), reduced(12), reduced(3)), (Some(12), None, None));
+    let renamed = made(&grown, Change::RenameVolume { from: "vm1".into(), to: "vm2".into() });
+    assert_eq!(renamed.lv("vm2").and_then(|lv| lv.uncleared), Some(12));
+    assert_eq!(mark(&restored(&grown, &cleared).after), Some(12), "a restore takes nothing for cleared");
+    let unknown = Change::Cleared { volume: Uuid::from_u128(99) };
+    assert!(matches!(planned(&grown, unknown), Err(PlanError::VolumeNotFound { .. })));
+    let mut wrong = grown.description().clone();
+    wrong.logical_volumes[0].uncleared = Some(16);
+    assert!(Group::new(wrong).is_err(), "T7: it is one of the extents");
+}
+
+#[test]
+fn a_restore_that_calls_disks_otherwise_keeps_no_areas_by_their_old_names() {
+    let old = made(&group(&[8, 8]), linear("vm1", 4));
+    let mut swapped = old.description().clone();
+    for pv in &mut swapped.physical_volumes {
+        pv.name = PvName(1 - pv.name.0);
+    }
+    let flip = |area: &mut Area| area.pv = PvName(1 - area.pv.0);
+    swapped
+        .logical_volumes
+        .iter_mut()
+        .flat_map(|lv| &mut lv.segments)
+        .flat_map(|s| &mut s.areas)
+        .for_each(flip);
+    let backup = Group::new(swapped).expect("sound");
+    let now = extended(&old, "vm1", 2);
+    let plan = restored(&now, &backup);
+    assert_eq!(plan.after.lv("vm1").map(|lv| &lv.segments), backup.lv("vm1").map(|lv| &lv.segments));
+    assert_eq!(losses(&now, &plan.after).len(), 1, "P4: what it has gained is named");
+    let degraded = made(&old, Change::MarkMissing { missing: vec![disk(1, 0).id], returned: vec![] });
+    let back = planned(&degraded, Change::Restore { backup: Box::new(old.description().clone()) });
+    if let Ok(back) = back {
+        let missing = |group: &Group| group.physical_volumes().iter().filter(|pv| pv.missing).count();
+        assert_eq!(missing(&back.after), 1, "a backup brings no disk back");
+    }
+}

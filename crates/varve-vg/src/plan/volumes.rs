@@ -1,7 +1,7 @@
 //! Plans that concern volumes.
 
 use super::stores::{declared, policy_text, refuse_unfit};
-use super::{Draft, Layout, PlanError, places, whole_rows};
+use super::{Draft, Layout, Plan, PlanError, places, whole_rows};
 use crate::allocate::{FreeMap, Shortage, append, append_linear, cut};
 use crate::model::{Group, Kind, LogicalVolume, Segment, StorePolicy};
 use crate::size::{Amount, SizeArgument};
@@ -13,6 +13,18 @@ use varve_format::check_name;
 const STRIPES_MAX: usize = 128;
 /// The most bytes that a volume may have: addresses of 63 bits.
 const VOLUME_SIZE_MAX: u64 = 1 << 63;
+
+impl Plan {
+    /// The same, but the extents of a volume from `from` on are still to be cleared when this counts.
+    pub fn with_uncleared(mut self, volume: Uuid, from: u64) -> Result<Plan, PlanError> {
+        let mut description = self.after.description().clone();
+        let lv = description.logical_volumes.iter_mut().find(|lv| lv.id == volume);
+        let lv = lv.expect("the plan gives this volume its extents");
+        lv.uncleared = Some(lv.uncleared.map_or(from, |before| before.min(from)));
+        self.after = Group::new(description).map_err(PlanError::Invalid)?;
+        Ok(self)
+    }
+}
 
 impl Draft<'_> {
     pub(super) fn create_volume(
@@ -37,6 +49,7 @@ impl Draft<'_> {
             created,
             extents: 0,
             segments: Vec::new(),
+            uncleared: None,
             store_policy: declared(policy),
             store: None,
             independent_stores: Vec::new(),
@@ -98,6 +111,7 @@ impl Draft<'_> {
         cut(&mut lv.segments, before - asked);
         assert_eq!(asked, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
         lv.extents = asked;
+        lv.uncleared = lv.uncleared.filter(|from| *from < asked);
         let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(asked));
         let lost = self.size_text(before - asked);
         self.step(format!("reduce {full} from {from} to {to}; its last {lost} are lost"));
@@ -138,6 +152,17 @@ impl Draft<'_> {
         let (full, size) = (self.full(name), self.size_text(lv.extents));
         let what = if lv.is_pool() { "all volumes in it" } else { "all its data" };
         self.step(format!("remove {full} and {what} ({size})"));
+        Ok(())
+    }
+
+    pub(super) fn cleared(&mut self, volume: Uuid) -> Result<(), PlanError> {
+        let (group, id) = (self.group_name().to_owned(), volume.to_string());
+        let lv = self.description.logical_volumes.iter_mut().find(|lv| lv.id == volume);
+        let lv = lv.ok_or(PlanError::VolumeNotFound { group, volume: id })?;
+        lv.uncleared = None;
+        let name = lv.name.clone();
+        let step = format!("write down that all of {} is cleared", self.full(&name));
+        self.step(step);
         Ok(())
     }
 

@@ -329,10 +329,15 @@ fn a_failing_disk_stops_changes_until_the_next_scan() {
     }
     let again = lab.world.run(open.apply(made, Vec::new()));
     assert_eq!(again, Err(CommitError::Broken { group: "data".into() }));
+    // O2: either may count, so whoever serves volumes looks at both.
+    assert!(open.group().lv("a").is_none() && open.undecided().is_some_and(|next| next.lv("a").is_some()));
     lab.disks[1].reappear();
     let mut found = lab.only_group([0, 1]);
     lab.settle(&mut found, Absent::Refuse).expect("no faults");
     assert!(found.group().lv("a").is_some(), "what reached a disk counts");
+    assert!(found.undecided().is_none(), "a scan decides");
+    lab.apply(&mut found, volume("b", 1));
+    assert!(found.undecided().is_none());
 }
 
 #[test]

@@ -1,0 +1,122 @@
+//! Volumes on disks that cannot be cleared cheaply: none shows what another one wrote.
+
+use crate::client::Client;
+use crate::harness::World;
+use std::time::{Duration, Instant};
+
+const MIB: u64 = 1 << 20;
+/// What is taken from the daemon.
+const FAST_ZERO: &str = "fast-zero";
+
+fn with_slow_disks() -> World {
+    let mut world = World::new();
+    world.start_with_fault(FAST_ZERO);
+    world.ok("pv create d1 d2 --size 300M");
+    world.ok("vg create data d1 d2");
+    world
+}
+
+/// Waits until a volume is served, and all of it is.
+fn wait_until_clear(world: &World, name: &str) {
+    let end = Instant::now() + Duration::from_secs(300);
+    loop {
+        let jobs = world.data("job list");
+        let mut jobs = jobs.as_array().expect("a list").iter();
+        let runs = jobs.any(|job| job["kind"] == "clear" && job["state"] == "running");
+        if !runs && world.data(&format!("lv show {name}"))["state"] == "active" {
+            return;
+        }
+        assert!(Instant::now() < end, "{}", world.data("job list"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn with_client<T>(world: &World, name: &str, work: impl FnOnce(&mut Client) -> T) -> T {
+    world.ok(&format!("export create {name} --nbd unix:client.sock"));
+    let done = work(&mut Client::new(&world.path("client.sock"), name));
+    world.ok("export remove client.sock -y");
+    done
+}
+
+/// All extents of the group hold something, and are free.
+fn soil(world: &World) {
+    world.ok("lv create data/soil --size 100%FREE --no-zero");
+    assert_eq!(world.data("lv show data/soil")["state"], "active", "nobody waits who does not want to");
+    let size = world.data("lv show data/soil")["size"].as_u64().expect("a size");
+    with_client(world, "data/soil", |client| {
+        for offset in (0..size).step_by(1 << 20) {
+            client.fill(offset, MIB, 0xa5).expect("it is served");
+        }
+    });
+    world.ok("lv remove data/soil -y");
+}
+
+fn count(bytes: &[u8], value: u8) -> usize {
+    bytes.iter().filter(|byte| **byte == value).count()
+}
+
+#[test]
+fn a_new_volume_shows_nothing_that_another_one_wrote_there() {
+    let mut world = with_slow_disks();
+    soil(&world);
+    world.ok("lv create data/a --size 256M");
+    // The mark is in the group's text, so a crash loses nothing of it.
+    world.kill();
+    world.start_with_fault(FAST_ZERO);
+    wait_until_clear(&world, "data/a");
+    let all = with_client(&world, "data/a", Client::read_all);
+    assert_eq!((all.len() as u64, count(&all, 0)), (256 * MIB, all.len()), "V1");
+    world.ok("vg backup data text");
+    let text = std::fs::read_to_string(world.path("text")).expect("a backup");
+    assert!(!text.contains("uncleared"), "{text}");
+    // Who asks for it gets what is there.
+    world.ok("lv create data/raw --size 16M --no-zero");
+    let raw = with_client(&world, "data/raw", Client::read_all);
+    assert!(
+        count(&raw, 0xa5) > 0 && raw[..1 << 20].iter().all(|byte| *byte == 0),
+        "only its ends are cleared"
+    );
+}
+
+#[test]
+fn while_new_extents_are_cleared_a_volume_is_served_as_before_and_then_with_them() {
+    let world = with_slow_disks();
+    soil(&world);
+    world.ok("lv create data/a --size 16M");
+    wait_until_clear(&world, "data/a");
+    world.ok("export create data/a --nbd unix:a.sock");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    client.fill(0, MIB, 7).expect("it is served");
+    world.ok("lv extend data/a --size +256M");
+    client.fill(15 * MIB, MIB, 8).expect("it is served all the time");
+    drop(client);
+    wait_until_clear(&world, "data/a");
+    assert_eq!(world.data("lv show data/a")["size"].as_u64(), Some(272 * MIB));
+    let all = Client::new(&world.path("a.sock"), "data/a").read_all();
+    assert_eq!(all.len() as u64, 272 * MIB);
+    assert!(
+        all[..1 << 20].iter().all(|byte| *byte == 7) && all[15 << 20..16 << 20].iter().all(|byte| *byte == 8)
+    );
+    assert_eq!(count(&all[16 << 20..], 0), 256 << 20, "V1");
+}
+
+#[test]
+fn a_volume_that_is_being_cleared_says_so_and_can_be_given_up() {
+    let world = with_slow_disks();
+    world.ok("lv create data/a --size 560M");
+    let shown = world.data("lv show data/a");
+    if shown["state"] == "clearing" {
+        assert!(
+            shown["reason"].as_str().is_some_and(|reason| reason.contains("is being cleared")),
+            "{shown}"
+        );
+        let jobs = world.data("job list");
+        let job =
+            jobs.as_array().expect("a list").iter().find(|job| job["kind"] == "clear").expect("it runs");
+        let id = job["id"].as_str().expect("an id");
+        let _ = world.run(&format!("job cancel {id}")); // It may have ended meanwhile.
+        let _ = world.run(&format!("job wait {id}"));
+    }
+    world.ok("lv remove data/a -y");
+    assert_eq!(world.data("vg show data")["volumes"], serde_json::json!([]));
+}

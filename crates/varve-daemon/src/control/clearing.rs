@@ -1,0 +1,131 @@
+//! Extents that a volume gains: what others wrote there is cleared before anybody sees it.
+//!
+//! Where the disks clear extents at no cost that is done before the change counts. Elsewhere the group's text says from
+//! which extent on the volume is still to be cleared, and a job writes zeros; what lies before that extent is served
+//! meanwhile. The job is not remembered anywhere else: whoever finds the mark begins it again, from that extent on.
+//!
+//! Invariants:
+//! - V1. No byte of an extent is served before it was cleared since the volume has it, unless somebody asked for that.
+//! - V2. The mark is taken away after the zeros are durable.
+
+use super::activate::tables;
+use super::jobs::Started;
+use super::{Control, current};
+use crate::failures;
+use crate::jobs::Progress;
+use crate::shard::family;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Device, Extent, MIB, ZeroOptions};
+use varve_vg::model::LogicalVolume;
+use varve_vg::{Change, Group, Plan};
+
+/// What such a job is called.
+pub(super) const CLEAR: &str = "clear";
+
+/// Bytes that are cleared at a time.
+const STEP: u64 = 4 * MIB;
+
+impl Control {
+    /// V1, of the extents from `from` on that `planned` gives to `volume`: clears them now if that costs nothing, else the
+    /// plan says that they are to be cleared. With `no_zero` only their ends are.
+    pub(super) async fn clear(
+        &self,
+        group: Uuid,
+        planned: Plan,
+        volume: &LogicalVolume,
+        from: u64,
+        no_zero: bool,
+    ) -> Result<Plan, Failure> {
+        let extent = Extent::between(planned.after.bytes(from), planned.after.bytes(volume.extents));
+        let device = self.whole_device(group, &planned.after, volume)?;
+        let failed = |error| failures::io("clearing the new extents", error);
+        if family::clear_fast(&device, extent).await.map_err(failed)? {
+            return Ok(planned);
+        }
+        if no_zero {
+            family::clear_ends(&device, extent).await.map_err(failed)?;
+            return Ok(planned);
+        }
+        planned.with_uncleared(volume.id, from).map_err(|error| failures::plan(&error))
+    }
+
+    /// Begins the jobs that clear what volumes of a group are still to be given, unless they run.
+    pub(super) fn go_on_clearing(&self, group: Uuid) {
+        let marked = self.with_group(group, |known| {
+            let volumes = known.group.logical_volumes().iter().filter(|volume| volume.uncleared.is_some());
+            if known.undecided.is_some() || known.trouble.is_some() {
+                return Vec::new();
+            }
+            volumes.map(|volume| volume.id).collect::<Vec<Uuid>>()
+        });
+        for volume in marked.unwrap_or_default() {
+            if self.refuse_if_busy(volume).is_err() || self.stopping.get() {
+                continue;
+            }
+            let subject = self.subject(volume);
+            let job = self.register_job(self.next_job(), CLEAR, &subject, "bytes", &[volume], self.now());
+            self.context.spawner().spawn(async move {
+                if let Some(control) = current() {
+                    control.run_clearing(group, volume, job).await;
+                }
+            });
+        }
+    }
+
+    async fn run_clearing(&self, group: Uuid, volume: Uuid, job: Started) {
+        let mut result = self.clear_marked(group, volume, &job.progress).await;
+        if result.is_ok() {
+            result = self.give_cleared(group, volume).await;
+        }
+        self.finish_job(job.id, result).await;
+    }
+
+    /// Writes zeros to all that is marked.
+    async fn clear_marked(&self, group: Uuid, volume: Uuid, progress: &Progress) -> Result<(), Failure> {
+        let (_, entry) = self.entry_of(volume)?;
+        let now = self.with_group(group, |known| known.group.clone())?;
+        let Some(from) = entry.uncleared else { return Ok(()) };
+        let device = self.whole_device(group, &now, &entry)?;
+        let extent = Extent::between(now.bytes(from), now.bytes(entry.extents));
+        let failed = |error| failures::io("clearing the volume", error);
+        let mut done = 0;
+        for (_, piece) in extent.pieces(STEP) {
+            if progress.is_cancelled() || self.stopping.get() {
+                let message =
+                    "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
+                return Err(Failure::new(Code::JobCancelled, message));
+            }
+            progress.report(done, extent.length);
+            let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+            device.zero(piece, slow).await.map_err(failed)?;
+            done += piece.length;
+        }
+        device.flush().await.map(drop).map_err(failed) // V2
+    }
+
+    /// V2, and the volume has what was cleared.
+    async fn give_cleared(&self, group: Uuid, volume: Uuid) -> Result<(), Failure> {
+        let _changes = self.turn_of_group(group).await;
+        let words = format!("{} cleared", self.subject(volume));
+        self.commits(group).await.make(group, Change::Cleared { volume }, &words).await?;
+        self.reconcile(group).await;
+        self.activate_group(group).await;
+        Ok(())
+    }
+
+    /// All of a volume, for this shard, whether it is served or not.
+    fn whole_device(&self, group: Uuid, version: &Group, volume: &LogicalVolume) -> Result<Device, Failure> {
+        let whole = LogicalVolume { uncleared: None, ..volume.clone() };
+        let (table, _) = tables(version, &whole)?;
+        let disks = self.with_group(group, |known| self.files_of(known, version))?;
+        family::device_of(&self.context, &table, &disks)
+    }
+}
+
+/// Why a volume of which nothing is cleared yet is not served.
+pub(super) fn not_yet(group: &Group, volume: &LogicalVolume) -> Failure {
+    let name = format!("{}/{}", group.name(), volume.name);
+    Failure::new(Code::VolumeBusy, format!("{name}: what others wrote to its extents is being cleared"))
+        .help("varve job list; varve job wait ID")
+}
