@@ -52,7 +52,8 @@ fn wait_for_mark(world: &World) {
 #[test]
 fn a_panic_in_a_volume_takes_it_out_of_use_until_it_is_activated() {
     let mut world = world_with_bug("data/a:write");
-    let (mut a, mut b, mut t) = (client(&world, "data/a"), client(&world, "data/b"), client(&world, "data/t"));
+    let (mut a, mut b, mut t) =
+        (client(&world, "data/a"), client(&world, "data/b"), client(&world, "data/t"));
     assert_eq!(a.write(0, &[1; 4096]), Err(EIO));
     assert_eq!(a.read(0, 4096), Err(EIO), "every request to it");
     for other in [&mut b, &mut t] {
@@ -94,7 +95,8 @@ fn doors_lead_to_a_volume_that_is_activated_while_the_daemon_runs() {
 #[test]
 fn a_panic_in_a_pool_takes_all_of_its_volumes_and_no_others() {
     let mut world = world_with_bug("data/t:write");
-    let (mut t, mut u, mut b) = (client(&world, "data/t"), client(&world, "data/u"), client(&world, "data/b"));
+    let (mut t, mut u, mut b) =
+        (client(&world, "data/t"), client(&world, "data/u"), client(&world, "data/b"));
     assert_eq!(u.write(0, &[3; 4096]), Ok(()));
     assert_eq!(t.write(0, &[3; 4096]), Err(EIO));
     assert_eq!((u.read(0, 4096), u.write(0, &[4; 4096])), (Err(EIO), Err(EIO)));
@@ -163,13 +165,15 @@ fn volumes_are_taken_out_of_use_and_into_it_by_command() {
     world.ok("lv deactivate data/a -n");
     assert_eq!(state(&world, "lv", "data/a").0, "active");
     let mut b = client(&world, "data/b");
-    world.refused("lv deactivate data/b", 5, "V0310");
+    world.refused("lv deactivate data/b", 5, "V0303");
     world.refused("lv activate data/t", 2, "V0002");
     world.ok("lv deactivate data/a");
     world.ok("pool deactivate data/p");
     assert_eq!(state(&world, "lv", "data/a").0, "inactive");
     assert_eq!(state(&world, "pool", "data/p").0, "inactive");
-    assert!(world.refused("export create data/a --nbd unix:a.sock", 5, "V0321").contains("lv activate data/a"));
+    assert!(
+        world.refused("export create data/a --nbd unix:a.sock", 5, "V0321").contains("lv activate data/a")
+    );
     assert_eq!(b.write(0, &[2; 4096]), Ok(()));
     drop(b);
     assert_eq!(world.stop(), Some(0));
@@ -179,4 +183,17 @@ fn volumes_are_taken_out_of_use_and_into_it_by_command() {
     world.ok("vg activate data");
     assert_eq!(state(&world, "lv", "data/a").0, "active");
     assert_eq!(client(&world, "data/t").write(0, &[3; 4096]), Ok(()));
+}
+
+#[test]
+fn a_check_that_panics_in_one_volume_goes_on_with_the_others() {
+    let mut world = world();
+    world.ok("snap create data/a@one");
+    assert_eq!(world.stop(), Some(0));
+    let mut command = world.command("check d1 d2");
+    let ended = command.env("VARVE_INJECT_PANIC", "data/a:check").output().expect("it runs");
+    let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert_eq!(ended.status.code(), Some(7), "{text}");
+    assert!(text.contains("DAMAGED: metadata: data/a: its check ended with a panic"), "{text}");
+    assert!(text.contains("data/p"), "the pool is checked all the same: {text}");
 }

@@ -28,6 +28,7 @@ impl Control {
                 aside.into_iter().filter(|path| !request.paths.iter().any(|named| Path::new(named) == path)),
             );
         }
+        let reopened = if request.dry_run { Vec::new() } else { self.reopen_failed().await };
         let mut found = Vec::new();
         let mut refused = None;
         for (index, path) in paths.into_iter().enumerate() {
@@ -53,6 +54,7 @@ impl Control {
         }
         self.save_or_warn().await;
         self.survey().await;
+        self.lead_doors(&reopened).await;
         self.settle_sets().await;
         self.resume_put_off().await;
         self.resume_rollbacks().await;
@@ -104,7 +106,7 @@ impl Control {
         troubled
     }
 
-    async fn examine_for_scan(
+    pub(super) async fn examine_for_scan(
         &self,
         path: &Path,
         cache: Option<varve_api::Cache>,

@@ -104,6 +104,8 @@ pub(crate) struct FamilyFacts {
     pub(crate) snapshots: u32,
     pub(crate) stores: Vec<StoreFacts>,
     pub(crate) thin: Option<ThinFacts>,
+    /// Why it takes no changes any more, if so.
+    pub(crate) failure: Option<IoError>,
 }
 
 /// Takes a volume into use on this shard.
@@ -371,7 +373,7 @@ impl Family {
     }
 
     /// Ends what works in the background.
-    async fn close(&self) {
+    pub(super) async fn close(&self) {
         let stores = self.stores.borrow().clone();
         for open in stores {
             open.close().await;
@@ -456,6 +458,14 @@ impl Family {
         self.stores.borrow().iter().find(|open| open.kind == StoreKind::Dependent).cloned()
     }
 
+    /// Why the volume takes no changes any more, if one of its stores or its pool has failed.
+    pub(super) fn failure(&self) -> Option<IoError> {
+        match &self.thin {
+            Some(thin) => thin.open.failure(),
+            None => self.stores.borrow().iter().find_map(|open| open.store.last_failure()),
+        }
+    }
+
     /// Whether writes of the volume wait for space.
     pub(crate) fn is_paused(&self) -> bool {
         self.stores.borrow().iter().any(|open| open.store.is_paused())
@@ -479,6 +489,7 @@ impl Family {
             snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
             thin,
+            failure: self.failure(),
         }
     }
 

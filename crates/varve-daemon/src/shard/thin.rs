@@ -168,7 +168,6 @@ pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
     };
     let mut outcome = Ok(());
     for family in members {
-        here().tops.borrow_mut().remove(&family.id());
         let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }
