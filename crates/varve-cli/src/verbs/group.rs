@@ -1,6 +1,7 @@
 //! `varve vg`, carried out.
 
 use super::physical::{self, Overwrite, overwriting};
+use super::{activated, deactivated};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{Destroy, GroupVerb, MetadataOptions};
@@ -81,13 +82,12 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
         }
         GroupVerb::Activate { name, change } => {
             let request = Activate::default();
-            let call = post(&name, "/activate", &request, change.dry_run);
-            session.change(call, |_: &Group| format!("{name} is in use")).await
+            activated::<_, Group>(session, post(&name, "/activate", &request, change.dry_run), &name).await
         }
         GroupVerb::Deactivate { name, change } => {
             let request = Deactivate::default();
-            let call = post(&name, "/deactivate", &request, change.dry_run);
-            session.change(call, |_: &Group| format!("{name} is out of use")).await
+            deactivated::<_, Group>(session, post(&name, "/deactivate", &request, change.dry_run), &name)
+                .await
         }
         GroupVerb::Remove { name, destroy } => {
             let request = Remove::default();

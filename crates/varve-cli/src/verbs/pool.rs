@@ -1,6 +1,7 @@
 //! `varve pool`, carried out.
 
 use super::volume::milliseconds;
+use super::{activated, deactivated};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{PoolPolicyOptions, PoolVerb};
@@ -58,13 +59,11 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
         }
         PoolVerb::Activate { name, change } => {
             let request = Activate::default();
-            let call = post(&name, "/activate", &request, change.dry_run);
-            session.change(call, |_: &Pool| format!("{name} is in use")).await
+            activated::<_, Pool>(session, post(&name, "/activate", &request, change.dry_run), &name).await
         }
         PoolVerb::Deactivate { name, change } => {
             let request = Deactivate::default();
-            let call = post(&name, "/deactivate", &request, change.dry_run);
-            session.change(call, |_: &Pool| format!("{name} is out of use")).await
+            deactivated::<_, Pool>(session, post(&name, "/deactivate", &request, change.dry_run), &name).await
         }
         PoolVerb::Check { name, waiting } => {
             let text = format!("{name}: the last commit is sound");

@@ -1,6 +1,6 @@
 //! `varve lv`, carried out.
 
-use super::{not_built, or_dash};
+use super::{activated, deactivated, not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
@@ -68,13 +68,17 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
         }
         VolumeVerb::Activate { name, change } => {
             let request = Activate::default();
-            let call = post(&name, "/activate", &request, change.dry_run);
-            session.change(call, |_: &LogicalVolume| format!("{name} is in use")).await
+            activated::<_, LogicalVolume>(session, post(&name, "/activate", &request, change.dry_run), &name)
+                .await
         }
         VolumeVerb::Deactivate { name, change } => {
             let request = Deactivate::default();
-            let call = post(&name, "/deactivate", &request, change.dry_run);
-            session.change(call, |_: &LogicalVolume| format!("{name} is out of use")).await
+            deactivated::<_, LogicalVolume>(
+                session,
+                post(&name, "/deactivate", &request, change.dry_run),
+                &name,
+            )
+            .await
         }
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();

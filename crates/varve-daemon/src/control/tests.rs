@@ -8,8 +8,8 @@ use crate::shard::metadata::{self, Share};
 use crate::shard::{family, here, thin};
 use futures_util::future::{join, join_all};
 use varve_api::{
-    Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove,
-    SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
+    Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan, PolicyWords, PoolChange,
+    PoolCreate, Remove, SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
 };
 use varve_block::{Durability, KIB, MIB};
 use varve_os::{Shards, ShardsConfig};

@@ -12,6 +12,7 @@ use super::{Control, PROBE};
 use crate::failures;
 use crate::shard::family::{self, FamilyFacts};
 use crate::shard::here;
+use futures_util::future::join_all;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
@@ -34,12 +35,9 @@ impl Control {
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
             wanted.flat_map(|(id, known)| names(*id, known)).collect()
         };
-        let mut volumes = Vec::with_capacity(names.len());
-        for name in names {
-            if let Ok(located) = self.find_any_volume(&name) {
-                volumes.push(self.shown_volume(&located).await);
-            }
-        }
+        // Side by side: each may wait for a disk that does not answer.
+        let located: Vec<Located> = names.iter().filter_map(|name| self.find_any_volume(name).ok()).collect();
+        let mut volumes = join_all(located.iter().map(|located| self.shown_volume(located))).await;
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
     }

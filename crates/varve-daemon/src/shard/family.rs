@@ -311,11 +311,6 @@ impl Family {
         &self.health
     }
 
-    /// The pool of a thin volume.
-    pub(super) fn pool(&self) -> Option<Uuid> {
-        self.thin.as_ref().map(|thin| thin.open.id)
-    }
-
     /// Where the doors of the volume lead.
     pub(super) fn top(&self) -> &Switch {
         &self.top
@@ -435,14 +430,6 @@ impl Family {
         self.stores.borrow().iter().for_each(|open| open.set_policy(policy));
     }
 
-    /// Writes that wait for space fail, now and until they may wait again; those of a thin volume in all of its pool.
-    pub(crate) fn let_writes_fail(&self, fail: bool) {
-        match &self.thin {
-            Some(thin) => thin.open.let_writes_fail(fail),
-            None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
-        }
-    }
-
     /// The group has more free space than before.
     pub(crate) fn group_has_space(&self) {
         self.stores.borrow().iter().for_each(|open| open.group_has_space());
@@ -456,14 +443,6 @@ impl Family {
     /// The store of the dependent snapshots, if there is one.
     pub(crate) fn dependent(&self) -> Option<Rc<OpenStore>> {
         self.stores.borrow().iter().find(|open| open.kind == StoreKind::Dependent).cloned()
-    }
-
-    /// Why the volume takes no changes any more, if one of its stores or its pool has failed.
-    pub(super) fn failure(&self) -> Option<IoError> {
-        match &self.thin {
-            Some(thin) => thin.open.failure(),
-            None => self.stores.borrow().iter().find_map(|open| open.store.last_failure()),
-        }
     }
 
     /// Whether writes of the volume wait for space.

@@ -85,6 +85,12 @@ impl OpenPool {
         open
     }
 
+    /// `VG/LV` of a volume in it.
+    pub(super) fn full_name(&self, number: u64) -> String {
+        let name = self.pool.info(number).map_or(String::new(), |info| info.name);
+        format!("{}/{name}", self.name.split('/').next().unwrap_or_default())
+    }
+
     /// Keeps the pool from being let go of while somebody works on all of it, who looks whether it is served still.
     pub(super) fn enter(&self) -> Guest {
         self.background.enter()

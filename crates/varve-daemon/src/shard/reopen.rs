@@ -49,3 +49,26 @@ pub(crate) fn resume_all() {
     let held = here().held.take();
     drop(held);
 }
+
+impl Family {
+    /// The pool of a thin volume.
+    pub(super) fn pool(&self) -> Option<Uuid> {
+        self.thin.as_ref().map(|thin| thin.open.id)
+    }
+
+    /// Why the volume takes no changes any more, if one of its stores or its pool has failed.
+    pub(super) fn failure(&self) -> Option<IoError> {
+        match &self.thin {
+            Some(thin) => thin.open.failure(),
+            None => self.stores.borrow().iter().find_map(|open| open.store.last_failure()),
+        }
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again; those of a thin volume in all of its pool.
+    pub(crate) fn let_writes_fail(&self, fail: bool) {
+        match &self.thin {
+            Some(thin) => thin.open.let_writes_fail(fail),
+            None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
+        }
+    }
+}

@@ -122,9 +122,7 @@ async fn enter(
         Err(PoolError::OriginMissing) => (nowhere(), true),
         Err(error) => return Err(failures::pool("the volume", &error)),
     };
-    let name = open.pool.info(number).map_or(String::new(), |info| info.name);
-    let group = open.name.split('/').next().unwrap_or_default();
-    let base = fault::with_injected_bug(base, &format!("{group}/{name}"));
+    let base = fault::with_injected_bug(base, &open.full_name(number));
     let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
     let family = Family::thin(volume_id(open.id, number), thin, base, context, control);
     family.turn_top().await?;
