@@ -305,7 +305,8 @@ impl Control {
         while self.is_paused(volume).await {
             self.context.clock().sleep(PAUSED).await; // P1
         }
-        let (group, _) = self.entry_of(volume)?;
+        // A thin volume has no store of its own.
+        let Ok((group, _)) = self.entry_of(volume) else { return Ok(()) };
         let _turn = self.turn_of_group(group).await;
         self.drop_empty(volume, |_| true).await
     }
