@@ -431,6 +431,9 @@ nouns! {
         pub io: String,
         /// Where it keeps what it remembers.
         pub state_dir: String,
+        /// What is not as it should be, one sentence each.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub problems: Vec<String>,
         /// The last things that happened, the newest last.
         pub events: Vec<Event>,
     }

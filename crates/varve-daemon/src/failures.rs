@@ -40,6 +40,13 @@ pub(crate) fn failed(name: &str, is_pool: bool, reason: &str) -> Failure {
     ))
 }
 
+/// A disk that cannot be opened anew because something holds it still.
+pub(crate) fn held(path: &Path) -> Failure {
+    let message = format!("{}: connections to snapshots on it hold it still", path.display());
+    Failure::new(Code::DiskInUse, message)
+        .help("varve export remove, for exports of snapshots; then varve pv scan")
+}
+
 /// A panic in the program itself.
 pub(crate) fn internal(words: &str) -> Failure {
     Failure::new(Code::Internal, format!("the command ended with a panic: {words}"))
@@ -50,7 +57,7 @@ pub(crate) fn internal(words: &str) -> Failure {
 pub(crate) fn io(what: &str, error: IoError) -> Failure {
     let code = match error {
         IoError::Corrupt => Code::DataCorrupt,
-        IoError::NoSpace => Code::SnapshotsFull,
+        IoError::NoSpace => Code::NoSpaceOnHost,
         IoError::ReadOnly => Code::DiskReadOnly,
         IoError::Medium | IoError::Fenced | IoError::Gone | IoError::Unsupported => Code::MediumFailed,
     };

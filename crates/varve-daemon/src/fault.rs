@@ -17,7 +17,7 @@ pub(crate) fn die_at(place: &str) {
 }
 
 /// Panics if `$VARVE_INJECT_PANIC` is `SUBJECT:VERB`, for example `data/a:open`.
-pub(crate) fn panic_at(subject: &str, verb: &str) {
+pub fn panic_at(subject: &str, verb: &str) {
     assert!(!is_injected(subject, verb), "an injected bug: {verb} of {subject}");
 }
 

@@ -20,6 +20,7 @@ mod state;
 
 pub use config::{Config, IoMode, LogForm};
 pub use control::shown_plan;
+pub use fault::panic_at;
 pub use http::openapi_json;
 
 use control::ControlHandle;

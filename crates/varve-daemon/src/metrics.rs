@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 use varve_api::{
-    DaemonStatus, Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, Pool, SnapshotStore,
-    Traffic,
+    DaemonStatus, Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, PhysicalVolume,
+    PhysicalVolumeState, Pool, SnapshotStore, Traffic, VolumeState,
 };
 use varve_block::ArenaUse;
 
@@ -72,10 +72,21 @@ fn groups(figures: &Figures) -> Vec<Metric> {
         gauge("varve_group_bytes_free", "Bytes in free extents.", sample(|group| group.free)),
         gauge(
             "varve_group_ok",
-            "Whether all disks of the group are there.",
+            "Whether all disks of the group are there, and its last change reached them.",
             sample(|group| u64::from(group.state == GroupState::Ok)),
         ),
+        gauge(
+            "varve_physical_volume_ok",
+            "Whether the disk is there and takes writes.",
+            figures.groups.iter().flat_map(|group| &group.physical_volumes).map(disk_ok).collect(),
+        ),
     ]
+}
+
+fn disk_ok(disk: &PhysicalVolume) -> (String, u64) {
+    let path = disk.path.as_deref().unwrap_or(&disk.id);
+    let group = disk.group.as_deref().unwrap_or_default();
+    (labels(&[("path", path), ("group", group)]), u64::from(disk.state == PhysicalVolumeState::Ok))
 }
 
 /// What metadata of snapshot stores and pools takes in memory, by group.
@@ -134,6 +145,11 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
     let mut metrics = vec![
         gauge("varve_volume_bytes", "Size of the volume.", sample(|volume| volume.size)),
         gauge(
+            "varve_volume_ok",
+            "Whether the volume is active and takes changes.",
+            sample(|volume| u64::from(volume.state == VolumeState::Active)),
+        ),
+        gauge(
             "varve_volume_snapshots",
             "Snapshots of the volume.",
             sample(|volume| u64::from(volume.snapshots)),
@@ -181,6 +197,11 @@ fn pools(figures: &Figures) -> Vec<Metric> {
     };
     vec![
         gauge("varve_pool_bytes", "Size of the thin pool.", sample(|pool| pool.size)),
+        gauge(
+            "varve_pool_ok",
+            "Whether the pool is active and takes changes.",
+            sample(|pool| u64::from(pool.state == VolumeState::Active)),
+        ),
         gauge(
             "varve_pool_bytes_allocated",
             "Bytes that volumes and their maps take.",
@@ -281,6 +302,7 @@ mod tests {
             shards: 2,
             io: "ring".into(),
             state_dir: "/s".into(),
+            problems: vec![],
             events: vec![],
         };
         let arena = ArenaUse { capacity: 10, in_use: 3, overflow: 0 };

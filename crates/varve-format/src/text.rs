@@ -20,8 +20,8 @@
 //! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
 //! - T13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
-//! - T15. The reason why a volume is not active is 1 to 500 characters on one line.
 //! - T14. A disk image has an absolute path and at least one byte.
+//! - T15. The reason why a volume is not active is 1 to 500 characters on one line.
 
 mod areas;
 mod check;

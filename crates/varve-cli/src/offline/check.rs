@@ -5,7 +5,9 @@ use super::disks::with_disks;
 use super::pools;
 use super::stores::store_name;
 use crate::answer::Answer;
+use futures_util::FutureExt;
 use std::fmt::Write;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
 use varve_block::{Access, Arena};
@@ -57,18 +59,39 @@ async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Res
         check.findings.extend(open.notes().iter().map(|note| noted(open, note)));
         for volume in open.group().logical_volumes() {
             check.findings.extend(absence(open, volume));
-            for store in volume.stores() {
-                check.findings.extend(store_findings(open, volume, store, &arena).await);
-            }
-            if volume.is_pool() {
-                check.findings.extend(pools::findings(context, open, volume).await);
-            }
+            check.findings.extend(contents(context, open, volume).await);
         }
     }
     let is_damage = |finding: &Finding| finding.damage;
     check.clean = !check.findings.iter().any(is_damage)
         && !check.disks.iter().flat_map(|disk| &disk.findings).any(is_damage);
     Ok(check)
+}
+
+/// What is found in a volume's stores, or in a pool. A check that contradicts itself there is a finding like others.
+async fn contents(context: &ShardContext, open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
+    let arena = context.arena();
+    let name = format!("{}/{}", open.group().name(), volume.name);
+    let walked = async {
+        varve_daemon::panic_at(&name, "check");
+        let mut findings = Vec::new();
+        for store in volume.stores() {
+            findings.extend(store_findings(open, volume, store, &arena).await);
+        }
+        if volume.is_pool() {
+            findings.extend(pools::findings(context, open, volume).await);
+        }
+        findings
+    };
+    match AssertUnwindSafe(walked).catch_unwind().await {
+        Ok(findings) => findings,
+        Err(_) => {
+            let message = format!(
+                "{name}: its check ended with a panic: it is damaged in a way that no checksum shows"
+            );
+            vec![Finding { volume: Some(name), ..damaged("metadata", message) }]
+        }
+    }
 }
 
 fn checked(path: &str, survey: &Survey) -> CheckedDisk {

@@ -2,10 +2,16 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use varve_api::{Code, Failure};
 use varve_block::Access;
 use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext, Shards, ShardsConfig};
 use varve_vg::Disk;
+
+/// How long a lock is waited for: the kernel takes the rings of a killed daemon apart a moment after that has ended.
+const LINGER: Duration = Duration::from_secs(3);
+/// How long between two attempts.
+const STEP: Duration = Duration::from_millis(20);
 
 /// Locks the disks at `paths`, and runs `look` with them on a shard of its own.
 pub(super) fn with_disks<T: Send + 'static>(
@@ -14,7 +20,13 @@ pub(super) fn with_disks<T: Send + 'static>(
     look: impl AsyncFnOnce(ShardContext, Vec<Disk>) -> T + Send + 'static,
 ) -> Result<T, Failure> {
     let options = DiskOptions { read_only: access == Access::ReadOnly, ..DiskOptions::default() };
-    let open = |path: &PathBuf| DiskFile::open(path, options).map(|file| (path.display().to_string(), file));
+    let begun = Instant::now();
+    let open = |path: &PathBuf| loop {
+        match DiskFile::open(path, options) {
+            Err(OpenError::InUse(_)) if begun.elapsed() < LINGER => std::thread::sleep(STEP),
+            opened => return opened.map(|file| (path.display().to_string(), file)),
+        }
+    };
     let files: Vec<(String, Arc<DiskFile>)> =
         paths.iter().map(open).collect::<Result<_, _>>().map_err(|error| unusable(&error))?;
     let shards = Shards::start(&ShardsConfig::default())

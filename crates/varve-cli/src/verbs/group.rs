@@ -1,9 +1,10 @@
 //! `varve vg`, carried out.
 
 use super::physical::{self, Overwrite, overwriting};
+use super::{activated, deactivated};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{Destroy, GroupVerb, MetadataOptions};
+use crate::grammar::{Change, Destroy, GroupVerb, MetadataOptions};
 use crate::places::{absolute, absolute_all};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs, plan};
@@ -79,24 +80,12 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
         }
-        GroupVerb::Activate { name, change } => {
-            let request = Activate::default();
-            let call = post(&name, "/activate", &request, change.dry_run);
-            session.change(call, |_: &Group| format!("{name} is in use")).await
-        }
-        GroupVerb::Deactivate { name, change } => {
-            let request = Deactivate::default();
-            let call = post(&name, "/deactivate", &request, change.dry_run);
-            session.change(call, |_: &Group| format!("{name} is out of use")).await
-        }
+        GroupVerb::Activate { name, change } => activate(session, &name, change).await,
+        GroupVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
         GroupVerb::Remove { name, destroy } => {
             let request = Remove::default();
-            let call = Call {
-                method: Method::DELETE,
-                path: url(&name, ""),
-                request: &request,
-                dry_run: destroy.dry_run,
-            };
+            let (path, dry_run) = (url(&name, ""), destroy.dry_run);
+            let call = Call { method: Method::DELETE, path, request: &request, dry_run };
             session.consent(&format!("vg remove {name}"), &call, destroy).await?;
             session.change(call, |_: &Empty| format!("removed group {name}")).await
         }
@@ -109,6 +98,16 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             Ok(Answer::new(&history, changes(&history)))
         }
     }
+}
+
+async fn activate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
+    let request = Activate::default();
+    activated::<_, Group>(session, post(name, "/activate", &request, change.dry_run), name).await
+}
+
+async fn deactivate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
+    let request = Deactivate::default();
+    deactivated::<_, Group>(session, post(name, "/deactivate", &request, change.dry_run), name).await
 }
 
 /// What was taken out of a group, and whatever is wrong with the group now.

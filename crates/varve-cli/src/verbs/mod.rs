@@ -19,12 +19,33 @@ pub(crate) use status::status;
 pub(crate) use volume::volume;
 
 use crate::answer::Answer;
+use crate::session::{Call, Session};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use varve_api::{Code, Failure};
 
 /// The error of a verb that the contract names and this version lacks. Its help is better what to do instead.
 pub(crate) fn not_built(what: &str) -> Failure {
     Failure::new(Code::NotBuilt, format!("{what}: not built yet"))
         .help("the README has the table of what works")
+}
+
+/// Takes something into use.
+async fn activated<R: Serialize, T: DeserializeOwned + Serialize>(
+    session: &Session,
+    call: Call<'_, R>,
+    name: &str,
+) -> Result<Answer, Failure> {
+    session.change(call, |_: &T| format!("{name} is in use")).await
+}
+
+/// Takes something out of use.
+async fn deactivated<R: Serialize, T: DeserializeOwned + Serialize>(
+    session: &Session,
+    call: Call<'_, R>,
+    name: &str,
+) -> Result<Answer, Failure> {
+    session.change(call, |_: &T| format!("{name} is out of use")).await
 }
 
 /// `varve explain CODE`.

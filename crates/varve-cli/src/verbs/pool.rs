@@ -1,9 +1,10 @@
 //! `varve pool`, carried out.
 
 use super::volume::milliseconds;
+use super::{activated, deactivated};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{PoolPolicyOptions, PoolVerb};
+use crate::grammar::{Change, PoolPolicyOptions, PoolVerb};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
@@ -56,16 +57,8 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
         }
-        PoolVerb::Activate { name, change } => {
-            let request = Activate::default();
-            let call = post(&name, "/activate", &request, change.dry_run);
-            session.change(call, |_: &Pool| format!("{name} is in use")).await
-        }
-        PoolVerb::Deactivate { name, change } => {
-            let request = Deactivate::default();
-            let call = post(&name, "/deactivate", &request, change.dry_run);
-            session.change(call, |_: &Pool| format!("{name} is out of use")).await
-        }
+        PoolVerb::Activate { name, change } => activate(session, &name, change).await,
+        PoolVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
         PoolVerb::Check { name, waiting } => {
             let text = format!("{name}: the last commit is sound");
             session.job(post(&name, "/check", &Empty {}, false), waiting, &text).await
@@ -78,6 +71,16 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             session.change(call, |_: &Empty| format!("removed {name}")).await
         }
     }
+}
+
+async fn activate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
+    let request = Activate::default();
+    activated::<_, Pool>(session, post(name, "/activate", &request, change.dry_run), name).await
+}
+
+async fn deactivate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
+    let request = Deactivate::default();
+    deactivated::<_, Pool>(session, post(name, "/deactivate", &request, change.dry_run), name).await
 }
 
 fn words(options: PoolPolicyOptions) -> PolicyWords {

@@ -17,9 +17,10 @@ pub(crate) async fn status(session: &Session) -> Result<Answer, Failure> {
         ("io", status.io.clone()),
         ("state", status.state_dir.clone()),
     ]);
+    let problems: String = status.problems.iter().map(|problem| format!("PROBLEM: {problem}\n")).collect();
     let mut table = Table::new(&["TIME (UTC)", "ABOUT", "WHAT"]);
     for event in &status.events {
         table.row(vec![date(event.time), event.subject.clone(), event.message.clone()]);
     }
-    Ok(Answer::new(&status, format!("{head}\n{}", table.render("nothing happened yet"))))
+    Ok(Answer::new(&status, format!("{head}\n{problems}{}", table.render("nothing happened yet"))))
 }

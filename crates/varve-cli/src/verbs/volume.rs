@@ -1,9 +1,9 @@
 //! `varve lv`, carried out.
 
-use super::{not_built, or_dash};
+use super::{activated, deactivated, not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
+use crate::grammar::{Change, LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
 use crate::places::absolute;
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
@@ -66,16 +66,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
         }
-        VolumeVerb::Activate { name, change } => {
-            let request = Activate::default();
-            let call = post(&name, "/activate", &request, change.dry_run);
-            session.change(call, |_: &LogicalVolume| format!("{name} is in use")).await
-        }
-        VolumeVerb::Deactivate { name, change } => {
-            let request = Deactivate::default();
-            let call = post(&name, "/deactivate", &request, change.dry_run);
-            session.change(call, |_: &LogicalVolume| format!("{name} is out of use")).await
-        }
+        VolumeVerb::Activate { name, change } => activate(session, &name, change).await,
+        VolumeVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();
             let call = post(&name, "/flatten", &request, change.dry_run);
@@ -89,6 +81,16 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             session.change(call, |_: &Empty| format!("removed {name}")).await
         }
     }
+}
+
+async fn activate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
+    let request = Activate::default();
+    activated::<_, LogicalVolume>(session, post(name, "/activate", &request, change.dry_run), name).await
+}
+
+async fn deactivate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
+    let request = Deactivate::default();
+    deactivated::<_, LogicalVolume>(session, post(name, "/deactivate", &request, change.dry_run), name).await
 }
 
 /// The request, or the error of a kind of volume that is not built.

@@ -165,7 +165,7 @@ fn volumes_are_taken_out_of_use_and_into_it_by_command() {
     world.ok("lv deactivate data/a -n");
     assert_eq!(state(&world, "lv", "data/a").0, "active");
     let mut b = client(&world, "data/b");
-    world.refused("lv deactivate data/b", 5, "V0310");
+    world.refused("lv deactivate data/b", 5, "V0303");
     world.refused("lv activate data/t", 2, "V0002");
     world.ok("lv deactivate data/a");
     world.ok("pool deactivate data/p");
@@ -183,4 +183,17 @@ fn volumes_are_taken_out_of_use_and_into_it_by_command() {
     world.ok("vg activate data");
     assert_eq!(state(&world, "lv", "data/a").0, "active");
     assert_eq!(client(&world, "data/t").write(0, &[3; 4096]), Ok(()));
+}
+
+#[test]
+fn a_check_that_panics_in_one_volume_goes_on_with_the_others() {
+    let mut world = world();
+    world.ok("snap create data/a@one");
+    assert_eq!(world.stop(), Some(0));
+    let mut command = world.command("check d1 d2");
+    let ended = command.env("VARVE_INJECT_PANIC", "data/a:check").output().expect("it runs");
+    let text = String::from_utf8_lossy(&ended.stdout).into_owned();
+    assert_eq!(ended.status.code(), Some(7), "{text}");
+    assert!(text.contains("DAMAGED: metadata: data/a: its check ended with a panic"), "{text}");
+    assert!(text.contains("data/p"), "the pool is checked all the same: {text}");
 }

@@ -33,11 +33,10 @@ fn an_export_whose_writes_wait_is_removed_soon_and_holds_up_no_other_command() {
     let begun = Instant::now();
     let mut removal = world.command("export remove data/a --yes").spawn().expect("it starts");
     world.ok("lv rename data/c d");
-    world.ok("lv remove data/d --yes");
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert!(removal.wait().expect("it ends").success());
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-    assert!(writer.join().expect("it ends").is_err(), "there was no space for it");
+    assert_eq!(writer.join().expect("it is answered"), Err(28), "there was no space for it");
     assert!(world.data("export list").as_array().is_some_and(Vec::is_empty));
 }
 
@@ -47,7 +46,7 @@ fn a_daemon_of_which_writes_wait_stops_soon() {
     let begun = Instant::now();
     assert_eq!(world.stop(), Some(0));
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
-    let _ = writer.join().expect("it ends");
+    assert_eq!(writer.join().expect("it is answered"), Err(28));
 }
 
 #[test]
@@ -69,4 +68,22 @@ fn an_export_is_removed_for_good_or_not_at_all() {
     world.start();
     assert!(world.data("export list").as_array().is_some_and(Vec::is_empty), "it does not come back");
     assert_eq!(http(&world.path("varve.sock"), "/healthz"), "ok\n");
+}
+
+#[test]
+fn a_plan_says_what_the_command_would_meet() {
+    let world = World::started();
+    world.ok("pv create d1 --size 200M");
+    world.ok("vg create data d1");
+    world.ok("lv create data/a --size 16M");
+    world.ok("lv create data/b --size 16M");
+    world.ok("lv create data/fill --size 110M");
+    // The first store would take all that is free.
+    world.refused("snap create data/a@x data/b@x -n", 6, "V0602");
+    world.refused("snap create data/a@x data/b@x", 6, "V0602");
+    world.ok("snap create data/a@x -n");
+    for door in ["--nbd unix:missing/a.sock", "--fuse missing/a"] {
+        world.refused(&format!("export create data/a {door} -n"), 1, "V0505");
+        world.refused(&format!("export create data/a {door}"), 1, "V0505");
+    }
 }

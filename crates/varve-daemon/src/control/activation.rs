@@ -18,6 +18,7 @@ use varve_api::{
     Activate, Changed, Code, Deactivate, Failure, Group as ShownGroup, LogicalVolume as ShownVolume, Plan,
     Pool as ShownPool, VolumeState,
 };
+use varve_block::IoError;
 use varve_os::ShardContext;
 use varve_vg::Change;
 use varve_vg::model::LogicalVolume;
@@ -276,7 +277,7 @@ impl Control {
     }
 
     /// Leads the files of a group's volumes and snapshots to what serves them now (U2).
-    async fn lead_files(&self, group: Uuid) {
+    pub(super) async fn lead_files(&self, group: Uuid) {
         let files: Vec<(String, _, bool)> = {
             let exports = self.exports.borrow();
             let is_file = |open: &Open| matches!(open, Open::Fuse(_));
@@ -298,14 +299,24 @@ impl Control {
     }
 }
 
-/// How a volume or pool stands that cannot be used, or can.
-pub(super) fn state_of(unusable: Option<&Failure>) -> VolumeState {
-    match unusable.map(|failure| failure.code) {
-        None => VolumeState::Active,
-        Some(Code::VolumeFailed) => VolumeState::Failed,
-        Some(Code::VolumeInactive) => VolumeState::Inactive,
-        Some(_) => VolumeState::Unusable,
-    }
+/// How a volume or pool stands that cannot be used, or can, and why; `failure` is what its last change failed with.
+pub(super) fn state_of(
+    unusable: Option<&Failure>,
+    failure: Option<IoError>,
+) -> (VolumeState, Option<String>) {
+    let state = match (unusable.map(|failure| failure.code), failure) {
+        (None, None) => VolumeState::Active,
+        (None, Some(error)) => {
+            let reason =
+                format!("it takes no changes since one failed ({error}): varve pv scan opens it anew");
+            return (VolumeState::Failing, Some(reason));
+        }
+        (Some(Code::VolumeFailed), _) => VolumeState::Failed,
+        (Some(Code::VolumeInactive), _) => VolumeState::Inactive,
+        (Some(Code::VolumeBusy), _) => VolumeState::Clearing,
+        (Some(_), _) => VolumeState::Unusable,
+    };
+    (state, unusable.map(|failure| failure.message.clone()))
 }
 
 /// T15 of the group's text.

@@ -71,9 +71,9 @@ impl Control {
     }
 
     pub(super) async fn check_fuse(&self, path: &Path) -> Result<(), Failure> {
-        let path = path.to_owned();
-        let checked = self.context.blocking(move || check_file(&path).map(|_| ())).await;
-        checked.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))
+        let place = path.to_owned();
+        let checked = self.at_path(path, move || check_file(&place).map(|_| ())).await?;
+        checked.map_err(|error| failures::fuse(&error))
     }
 
     pub(super) async fn open_export(

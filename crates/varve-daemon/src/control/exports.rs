@@ -8,10 +8,11 @@ use super::address::Address;
 use super::{Control, current};
 use crate::failures;
 use crate::shard::here;
+use crate::shard::nbd::Place;
 use crate::shard::{NoAnswer, ShardHandle};
 use crate::state::RememberedExport;
 use futures_channel::oneshot;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{
@@ -68,12 +69,13 @@ impl Control {
             .door
             .ok_or_else(|| Failure::new(Code::Usage, "no door was chosen").help("--nbd or --fuse"))?;
         let text = request.address.clone();
-        let parsed = self.context.blocking(move || Address::parse(door, &text)).await;
-        let address = parsed.map_err(failures::gone)??;
+        let parsed = self.at_path(Path::new(&request.address), move || Address::parse(door, &text)).await;
+        let address = parsed??;
         let located = self.find_volume(&name)?;
         self.check_snapshot(&located, &name).await?;
         let name = self.present_name(located.volume.id, name);
         self.check_export(&address, &name)?;
+        self.check_folder(&address).await?;
         if let Address::Fuse(path) = &address {
             self.check_fuse(path).await?;
         }
@@ -290,6 +292,18 @@ impl Control {
             }
         }
         Some((old, new, shard, address))
+    }
+
+    /// Refuses an address in a folder that is not there.
+    async fn check_folder(&self, address: &Address) -> Result<(), Failure> {
+        let (Address::Nbd(Place::Unix(path)) | Address::Fuse(path)) = address else { return Ok(()) };
+        let Some(folder) = path.parent().map(Path::to_owned) else { return Ok(()) };
+        let asked = folder.clone();
+        if self.at_path(&folder, move || asked.is_dir()).await? {
+            return Ok(());
+        }
+        let message = format!("{}: there is no folder {}", path.display(), folder.display());
+        Err(Failure::new(Code::DoorFailed, message).help(format!("mkdir -p {}", folder.display())))
     }
 
     /// Refuses an export that is there already.

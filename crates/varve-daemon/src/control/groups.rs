@@ -4,6 +4,7 @@ use super::Control;
 use super::change::shown;
 use super::disks::Search;
 use crate::failures;
+use crate::fault;
 use crate::shard::ShardHandle;
 use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
@@ -75,6 +76,11 @@ impl KnownGroup {
         };
         known.learn(open);
         known
+    }
+
+    /// Whether a change of the group reached only some of its disks.
+    fn is_half_committed(&self) -> bool {
+        self.undecided.is_some() || self.open.as_ref().is_some_and(|open| !open.is_settled())
     }
 
     /// Learns the present state of `open`, and keeps it.
@@ -266,6 +272,7 @@ impl Control {
 
     /// The group's description as text.
     pub(crate) fn backup_group(&self, name: &str) -> Result<Backup, Failure> {
+        fault::panic_at(name, "backup");
         let id = self.find_group(name)?;
         self.with_group(id, |known| Backup {
             group: known.group.name().to_owned(),
@@ -326,10 +333,17 @@ impl Control {
         let free = known.group.free_areas();
         let shown = |disk: &varve_vg::model::PhysicalVolume| {
             let path = known.paths.get(&disk.id);
-            let file =
-                path.and_then(|path| self.disks.borrow().get(Path::new(path)).map(|known| known.cache));
+            let file = path.and_then(|path| {
+                let disks = self.disks.borrow();
+                disks.get(Path::new(path)).map(|known| (known.cache, known.file.is_poisoned()))
+            });
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
             let (state, reason) = match (path, stale) {
+                (Some(_), _) if file.is_some_and(|(_, is_failed)| is_failed) => {
+                    let reason =
+                        "a write or flush failed; it takes no writes until varve pv scan opens it anew";
+                    (PhysicalVolumeState::Failed, Some(reason.to_owned()))
+                }
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
                 (_, true) => {
                     let reason = "it holds an old description of the group, and is not used".to_owned();
@@ -346,7 +360,7 @@ impl Control {
                 reason,
                 size: known.group.bytes(disk.extents),
                 free: known.group.bytes(own),
-                cache: file.unwrap_or(self.cache),
+                cache: file.map_or(self.cache, |(cache, _)| cache),
             }
         };
         known.group.physical_volumes().iter().map(shown).collect()
@@ -372,7 +386,7 @@ impl Control {
         let missing = known.missing();
         let (state, reason) = match (&known.trouble, missing.is_empty()) {
             (Some(trouble), _) => (GroupState::Damaged, Some(trouble.clone())),
-            _ if known.undecided.is_some() => (GroupState::Undecided, Some(UNDECIDED.to_owned())),
+            _ if known.is_half_committed() => (GroupState::Undecided, Some(UNDECIDED.to_owned())),
             (None, false) => {
                 let adrift = known.adrift_in_words().map(|words| format!("; {words}"));
                 let missing = format!("missing: {}{}", missing.join(", "), adrift.unwrap_or_default());

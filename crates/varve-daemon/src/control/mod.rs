@@ -35,6 +35,7 @@ mod pools;
 mod ration;
 mod reconcile;
 mod removal;
+mod reopen;
 mod rescan;
 mod restore;
 mod rollback;
@@ -76,7 +77,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use turns::Turns;
 use uuid::Uuid;
-use varve_api::{Cache, Code, DaemonStatus, Failure};
+use varve_api::{Cache, Code, DaemonStatus, Failure, GroupState, PhysicalVolumeState, VolumeState};
 use varve_os::ShardContext;
 use varve_vg::RefusedGroup;
 
@@ -237,6 +238,34 @@ impl Control {
         &self.jobs
     }
 
+    /// The daemon itself, and what is not as it should be.
+    pub(crate) async fn status_with_problems(&self) -> Result<DaemonStatus, Failure> {
+        let mut problems = Vec::new();
+        let mut add = |noun: &str, name: &str, state: &str, reason: &Option<String>| {
+            let reason = reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+            problems.push(format!("{noun} {name} is {state}{reason}"));
+        };
+        for disk in self.list_disks() {
+            if !matches!(disk.state, PhysicalVolumeState::Ok | PhysicalVolumeState::Unused) {
+                add("pv", disk.path.as_deref().unwrap_or(&disk.id), disk.state.word(), &disk.reason);
+            }
+        }
+        for group in self.list_groups().iter().filter(|group| group.state != GroupState::Ok) {
+            add("vg", &group.name, group.state.word(), &group.reason);
+        }
+        for pool in self.list_pools(None).await? {
+            if pool.state != VolumeState::Active {
+                add("pool", &pool.name, pool.state.word(), &pool.reason);
+            }
+        }
+        for volume in self.list_volumes(None).await? {
+            if volume.state != VolumeState::Active {
+                add("lv", &volume.name, volume.state.word(), &volume.reason);
+            }
+        }
+        Ok(DaemonStatus { problems, ..self.status() })
+    }
+
     /// The daemon itself.
     pub(crate) fn status(&self) -> DaemonStatus {
         DaemonStatus {
@@ -246,6 +275,7 @@ impl Control {
             shards: u32::try_from(self.shards.len()).expect("there are fewer shards than that"),
             io: if self.is_ring { "ring" } else { "pool" }.to_owned(),
             state_dir: self.state_dir.display().to_string(),
+            problems: Vec::new(),
             events: self.events.list(),
         }
     }

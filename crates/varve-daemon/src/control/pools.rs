@@ -206,6 +206,7 @@ impl Control {
             None => self.look_at_pool(located.group, volume.id).await?,
             Some(_) => PoolFacts { size: located.size(), ..PoolFacts::default() },
         };
+        let (state, reason) = state_of(located.unusable.as_ref(), facts.failure);
         self.with_group(located.group, |known| {
             let group = known.group.name().to_owned();
             ShownPool {
@@ -219,8 +220,8 @@ impl Control {
                 percent: facts.percent,
                 virtual_size: facts.virtual_bytes,
                 ratio: ratio(facts.virtual_bytes, facts.size),
-                state: state_of(located.unusable.as_ref()),
-                reason: located.unusable.as_ref().map(|failure| failure.message.clone()),
+                state,
+                reason,
                 created: volume.created.0,
                 shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),
                 volumes: facts.volumes,

@@ -28,6 +28,7 @@ impl Control {
                 aside.into_iter().filter(|path| !request.paths.iter().any(|named| Path::new(named) == path)),
             );
         }
+        let reopened = if request.dry_run { Vec::new() } else { self.reopen_failed().await };
         let mut found = Vec::new();
         let mut refused = None;
         for (index, path) in paths.into_iter().enumerate() {
@@ -58,6 +59,7 @@ impl Control {
         }
         self.save_or_warn().await;
         self.survey().await;
+        self.lead_doors(&reopened).await;
         if request.trust_images {
             self.agree_to_images().await?;
         }
@@ -112,7 +114,7 @@ impl Control {
         troubled
     }
 
-    async fn examine_for_scan(
+    pub(super) async fn examine_for_scan(
         &self,
         path: &Path,
         cache: Option<varve_api::Cache>,

@@ -1,11 +1,12 @@
 //! Snapshots: made, listed, held. How they are made at one instant is in `instant.rs`; their jobs are in `removal.rs`.
 
 use super::Control;
-use super::change::joined;
+use super::change::{joined, shown};
 use super::find::Located;
 use crate::failures;
 use crate::shard::here;
 use crate::shard::states::SnapshotFacts;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Failure, Plan, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
@@ -13,9 +14,9 @@ use varve_api::{
 use varve_block::{KIB, MIB};
 use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
-use varve_vg::StoreKind;
 use varve_vg::names::VolumeName;
 use varve_vg::size::parse_size;
+use varve_vg::{Group, StoreKind};
 
 /// The snapshots of a command that belong to one volume.
 pub(super) struct Batch {
@@ -77,7 +78,7 @@ impl Control {
         self.refuse_snapshots_beyond(&batches).await?;
         let chunk_size = chunk_size.unwrap_or(64 * KIB);
         if request.dry_run {
-            return self.plan_snapshots(&batches, chunk_size, kind).await.map(Changed::Planned);
+            return self.plan_snapshots(&batches, chunk_size, kind).map(Changed::Planned);
         }
         let made = self.make_stores(&mut batches, chunk_size, kind).await;
         let made = match made {
@@ -257,13 +258,10 @@ impl Control {
         }
     }
 
-    async fn plan_snapshots(
-        &self,
-        batches: &[Batch],
-        chunk_size: u64,
-        kind: StoreKind,
-    ) -> Result<Plan, Failure> {
+    fn plan_snapshots(&self, batches: &[Batch], chunk_size: u64, kind: StoreKind) -> Result<Plan, Failure> {
         let mut plan = Plan::of_steps(Vec::new());
+        // Each store finds what the ones before it leave.
+        let mut groups: BTreeMap<Uuid, Group> = BTreeMap::new();
         for batch in batches {
             let stores = match kind {
                 _ if batch.located.thin.is_some() => 0,
@@ -271,7 +269,14 @@ impl Control {
                 StoreKind::Independent => batch.names.len(),
             };
             for _ in 0..stores {
-                plan = joined(plan, self.shown_store(&batch.located, chunk_size, kind).await?);
+                let group = batch.located.group;
+                let before = match groups.remove(&group) {
+                    Some(before) => before,
+                    None => self.with_group(group, |known| known.group.clone())?,
+                };
+                let (_, next) = self.plan_store_in(&before, &batch.located, chunk_size, kind)?;
+                plan = joined(plan, shown(&next));
+                groups.insert(group, next.after);
             }
             plan.steps.extend(
                 batch.names.iter().map(|name| format!("would make the snapshot {}", batch.full(name))),

@@ -16,13 +16,13 @@ use crate::shard::family::{self, StoreRecipe};
 use crate::shard::here;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume, Plan as ShownPlan};
+use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume};
 use varve_block::MIB;
 use varve_os::ShardContext;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size, share};
-use varve_vg::{Change, Plan, StoreKind};
+use varve_vg::{Change, Group, Plan, StoreKind};
 
 /// The smallest step, in bytes.
 const STEP_MIN: u64 = 64 * MIB;
@@ -230,7 +230,17 @@ impl Control {
         chunk_size: u64,
         kind: StoreKind,
     ) -> Result<(Uuid, Plan), Failure> {
-        let group = commits.group(located.group)?;
+        self.plan_store_in(&commits.group(located.group)?, located, chunk_size, kind)
+    }
+
+    /// The same in `group`, which may be one that other plans have changed.
+    pub(super) fn plan_store_in(
+        &self,
+        group: &Group,
+        located: &Located,
+        chunk_size: u64,
+        kind: StoreKind,
+    ) -> Result<(Uuid, Plan), Failure> {
         let size = (located.size() / 10).max(STEP_MIN).min(group.usage().free);
         if size == 0 {
             return Err(no_space(group.name()));
@@ -238,18 +248,8 @@ impl Control {
         let (volume, id) = (located.volume.name.clone(), self.new_id());
         let words = format!("snapshot store of {}/{volume} made", group.name());
         let change = Change::CreateStore { volume, id, size, chunk_size, kind };
-        Ok((id, commits.plan(located.group, change, &words)?))
-    }
-
-    /// What a snapshot store would take.
-    pub(super) async fn shown_store(
-        &self,
-        located: &Located,
-        chunk_size: u64,
-        kind: StoreKind,
-    ) -> Result<ShownPlan, Failure> {
-        let commits = self.commits(located.group).await;
-        self.plan_store(&commits, located, chunk_size, kind).map(|(_, plan)| shown(&plan))
+        let planned = varve_vg::plan(group, change, &self.stamp(words));
+        planned.map(|plan| (id, plan)).map_err(|error| failures::plan(&error))
     }
 
     /// Stores side by side do not know what a rollback in one of them has left to copy.
@@ -305,7 +305,8 @@ impl Control {
         while self.is_paused(volume).await {
             self.context.clock().sleep(PAUSED).await; // P1
         }
-        let (group, _) = self.entry_of(volume)?;
+        // A thin volume has no store of its own.
+        let Ok((group, _)) = self.entry_of(volume) else { return Ok(()) };
         let _turn = self.turn_of_group(group).await;
         self.drop_empty(volume, |_| true).await
     }

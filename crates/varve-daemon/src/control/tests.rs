@@ -9,8 +9,8 @@ use crate::shard::{family, here, thin};
 use futures_util::future::{join, join_all};
 use std::cell::Cell;
 use varve_api::{
-    Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PolicyWords, PoolChange, PoolCreate, Remove,
-    SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
+    Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan, PolicyWords, PoolChange,
+    PoolCreate, Remove, SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
 };
 use varve_block::{Durability, IoError, KIB, MIB};
 use varve_os::{Shards, ShardsConfig};
@@ -62,7 +62,7 @@ where
         let group = GroupCreate { name: "data".into(), paths: disks.clone(), ..Default::default() };
         control.create_group(group).await.expect("a group");
         work(control, disks).await;
-        handle.stop().await;
+        assert_eq!(handle.stop().await, Ok(()));
     });
     done.expect("no shard broke down");
     shards.stop();
@@ -117,7 +117,7 @@ async fn make_linear(control: &Control, name: &str, size: &str) {
 }
 
 async fn scan(control: &Control) {
-    control.scan_disks(varve_api::PhysicalVolumeScan::default()).await.expect("nothing is wrong now");
+    control.scan_disks(PhysicalVolumeScan::default()).await.expect("nothing is wrong now");
 }
 
 async fn make_pool(control: &Control, name: &str) {
@@ -335,14 +335,14 @@ fn a_volume_whose_reduction_reached_some_disks_is_out_of_use_until_a_scan() {
         assert_eq!(write_block(&control, "data/v", 30 * MIB, 0x55).await, Err(IoError::Gone));
         assert_eq!(state_of(&control, "data/u").await, VolumeState::Active);
         let shown = control.show_group("data").await.expect("it is there");
-        assert_eq!(shown.state, varve_api::GroupState::Undecided);
+        assert_eq!(shown.state, GroupState::Undecided);
         assert!(shown.reason.is_some_and(|reason| reason.contains("varve pv scan")));
         // As long as the disk refuses nothing changes.
         let request = VolumeCreate { name: "data/w".into(), size: "4M".into(), ..Default::default() };
         assert!(control.create_volume(request.clone()).await.is_err(), "nothing is given to anybody");
         set_refusing(&disks[1], false);
         scan(&control).await;
-        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(varve_api::GroupState::Ok));
+        assert_eq!(control.show_group("data").await.map(|group| group.state), Ok(GroupState::Ok));
         let shown = control.show_volume("data/v").await.expect("it is there");
         assert_eq!((shown.size, shown.state), (8 * MIB, VolumeState::Active), "the newer version counts");
         assert_eq!(content(&control, "data/v").await[..4096], [7; 4096]);
@@ -430,5 +430,80 @@ fn a_volume_whose_extension_reached_some_disks_is_served_all_the_time() {
         assert_eq!(content(&control, "data/v").await.len() as u64, 16 * MIB, "the newer version counts");
         assert_eq!(state_of(&control, "data/v").await, VolumeState::Active);
         write_block(&control, "data/v", 16 * MIB - 4096, 4).await.expect("all of it is served");
+    });
+}
+
+/// Within what a busy machine needs.
+async fn soon<T>(control: &Control, work: impl Future<Output = T>) -> Option<T> {
+    let deadline = control.context.clock().now().after(Duration::from_secs(60));
+    control.until(deadline, work).await
+}
+
+#[test]
+fn a_command_that_waits_for_a_disk_of_its_group_holds_up_no_other_group() {
+    with_control(async |control| {
+        let disk = control.state_dir.with_file_name("other").display().to_string();
+        let (paths, size) = (vec![disk], Some("100M".into()));
+        let label = PhysicalVolumeCreate { paths: paths.clone(), size, ..Default::default() };
+        control.create_disks(label).await.expect("a disk");
+        let group = GroupCreate { name: "other".into(), paths, ..Default::default() };
+        control.create_group(group).await.expect("a group");
+        make_volume(&control, "data/a", None, None).await;
+        let data = control.find_group("data").expect("it is there");
+        let turn = control.turn_of("data").await;
+        let commits = control.commits(data).await;
+        let made = soon(&control, make_volume(&control, "other/a", None, None)).await;
+        assert!(made.is_some(), "a command on another group");
+        let listed = soon(&control, control.list_volumes(None)).await;
+        assert_eq!(listed.map(|listed| listed.map(|volumes| volumes.len())), Some(Ok(2)));
+        let scanned = soon(&control, control.scan_disks(PhysicalVolumeScan::default())).await;
+        assert!(scanned.is_some_and(|scanned| scanned.is_ok()), "it leaves the group out");
+        let deadline = control.context.clock().now().after(Duration::from_millis(50));
+        let own = control.until(deadline, make_volume(&control, "data/b", None, None)).await;
+        assert!(own.is_none(), "C1");
+        drop((turn, commits));
+        make_volume(&control, "data/c", None, None).await;
+    });
+}
+
+#[test]
+fn a_disk_is_taken_by_one_command_at_a_time() {
+    with_control(async |control| {
+        let path = ["/some/disk".to_owned()];
+        let claims = control.claim_all(&path).expect("nobody has it");
+        assert_eq!(control.claim_all(&path).map(drop).map_err(|failure| failure.code), Err(Code::VolumeBusy));
+        drop(claims);
+        assert!(control.claim_all(&path).is_ok());
+    });
+}
+
+#[test]
+fn requests_wait_while_their_volume_is_opened_anew() {
+    with_control(async |control| {
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/a", None, None).await;
+        make_volume(&control, "data/t", Some("p"), None).await;
+        let group = control.find_group("data").expect("it is there");
+        for volume in ["data/a", "data/t"] {
+            let located = control.find_volume(&name(volume)).expect("it is there");
+            let id = located.volume.id;
+            let door = located.home.run(async move |context: ShardContext| {
+                let device = family::device(id, None)?;
+                Some(context.portal(&device))
+            });
+            let door = door.await.expect("a shard").expect("it is active");
+            let device = control.context.import(&door);
+            let data = control.context.arena().copy(&[7; 4096]);
+            device.write(0, data.clone(), Durability::Durable).await.expect("it works");
+            control.set_group_aside(group).await;
+            let mut waiting = Box::pin(device.write(4096, data, Durability::Volatile));
+            let deadline = control.context.clock().now().after(Duration::from_millis(50));
+            assert!(control.until(deadline, &mut waiting).await.is_none(), "Z3");
+            control.survey().await;
+            control.lead_doors(&[group]).await;
+            assert!(soon(&control, waiting).await.is_some_and(|outcome| outcome.is_ok()), "Z3");
+            let read = device.read(0, control.context.arena().take(8192)).await.expect("it works");
+            assert!(read.iter().all(|byte| *byte == 7));
+        }
     });
 }

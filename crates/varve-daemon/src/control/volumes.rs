@@ -2,21 +2,22 @@
 //!
 //! What volumes gain is cleared first: `clearing.rs`.
 
-use super::Control;
 use super::activation::state_of;
 use super::change::{Commits, joined, shown};
 use super::find::Located;
 use super::groups::KnownGroup;
 use super::policy::{changed, shown_policy};
+use super::{Control, PROBE};
 use crate::failures;
 use crate::shard::family::FamilyFacts;
 use crate::shard::here;
+use futures_util::future::join_all;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
-    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate, VolumeState,
+    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate,
 };
-use varve_block::KIB;
+use varve_block::{IoError, KIB};
 use varve_os::ShardContext;
 use varve_vg::model::{Kind, LogicalVolume, Store, StorePolicy};
 use varve_vg::names::VolumeName;
@@ -33,12 +34,9 @@ impl Control {
             let wanted = groups.iter().filter(|(id, _)| only.is_none_or(|only| only == **id));
             wanted.flat_map(|(id, known)| names(*id, known)).collect()
         };
-        let mut volumes = Vec::with_capacity(names.len());
-        for name in names {
-            if let Ok(located) = self.find_any_volume(&name) {
-                volumes.push(self.shown_volume(&located).await);
-            }
-        }
+        // Side by side: each may wait for a disk that does not answer.
+        let located: Vec<Located> = names.iter().filter_map(|name| self.find_any_volume(name).ok()).collect();
+        let mut volumes = join_all(located.iter().map(|located| self.shown_volume(located))).await;
         volumes.sort_by(|one, other| one.name.cmp(&other.name));
         Ok(volumes)
     }
@@ -312,7 +310,12 @@ impl Control {
             Some(family) => family.facts().await,
             None => FamilyFacts::default(),
         });
-        let facts = facts.await.unwrap_or_default();
+        // A disk that does not answer keeps nobody from hearing of the others.
+        let deadline = self.context.clock().now().after(PROBE);
+        let facts = match self.until(deadline, facts).await {
+            Some(facts) => facts.unwrap_or_default(),
+            None => FamilyFacts { failure: Some(IoError::Gone), ..FamilyFacts::default() },
+        };
         let exports = self.exports_of_family(located.volume.id);
         let shown = self.with_group(located.group, |known| shown_volume(located, known, &facts));
         let mut shown = shown.expect("a located volume has a group");
@@ -359,6 +362,7 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
     let (volume, group) = (&located.volume, known.group.name());
     let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
     let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
+    let (state, reason) = state_of(located.unusable.as_ref(), facts.failure);
     let stripes = volume.segments.last().map_or(1, |segment| segment.areas.len());
     let shown_store = |store: &Store| match facts.stores.iter().find(|facts| facts.id == store.id) {
         Some(facts) => SnapshotStore {
@@ -390,11 +394,8 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
         stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
         stripe_size: volume.stripe_size.unwrap_or(0),
         size: located.size(),
-        state: match &located.unusable {
-            Some(failure) if failure.code == Code::VolumeBusy => VolumeState::Clearing,
-            unusable => state_of(unusable.as_ref()),
-        },
-        reason: located.unusable.as_ref().map(|failure| failure.message.clone()),
+        state,
+        reason,
         created: volume.created.0,
         shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),
         snapshots: facts.snapshots,

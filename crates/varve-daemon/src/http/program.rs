@@ -27,7 +27,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
 /// The daemon itself, and what happened last.
 #[utoipa::path(get, path = "/v1/status", tag = "program", responses((status = 200, body = Envelope<DaemonStatus>)))]
 async fn daemon_status(State(control): State<ControlHandle>) -> Reply<DaemonStatus> {
-    Ok(Data(control.call(async |control| Ok(control.status())).await?))
+    Ok(Data(control.call(async |control| control.status_with_problems().await).await?))
 }
 
 /// What an error code means.

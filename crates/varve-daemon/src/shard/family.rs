@@ -115,6 +115,8 @@ pub(crate) struct FamilyFacts {
     pub(crate) snapshots: u32,
     pub(crate) stores: Vec<StoreFacts>,
     pub(crate) thin: Option<ThinFacts>,
+    /// Why it takes no changes any more, if so.
+    pub(crate) failure: Option<IoError>,
 }
 
 /// Takes a volume into use on this shard.
@@ -324,11 +326,6 @@ impl Family {
         &self.health
     }
 
-    /// The pool of a thin volume.
-    pub(super) fn pool(&self) -> Option<Uuid> {
-        self.thin.as_ref().map(|thin| thin.open.id)
-    }
-
     /// Where the doors of the volume lead.
     pub(super) fn top(&self) -> &Switch {
         &self.top
@@ -453,14 +450,6 @@ impl Family {
         self.stores.borrow().iter().for_each(|open| open.set_policy(policy));
     }
 
-    /// Writes that wait for space fail, now and until they may wait again; those of a thin volume in all of its pool.
-    pub(crate) fn let_writes_fail(&self, fail: bool) {
-        match &self.thin {
-            Some(thin) => thin.open.let_writes_fail(fail),
-            None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
-        }
-    }
-
     /// The group has more free space than before.
     pub(crate) fn group_has_space(&self) {
         self.stores.borrow().iter().for_each(|open| open.group_has_space());
@@ -499,6 +488,7 @@ impl Family {
             snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
             thin,
+            failure: self.failure(),
         }
     }
 

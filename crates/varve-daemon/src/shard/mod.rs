@@ -18,6 +18,7 @@ pub(crate) mod open_store;
 pub(crate) mod origins;
 mod patient;
 pub(crate) mod reconcile;
+pub(crate) mod reopen;
 pub(crate) mod retire;
 pub(crate) mod states;
 pub(crate) mod thin;
@@ -33,7 +34,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
-use varve_block::{Device, Switch};
+use varve_block::{Device, Suspended, Switch};
 use varve_export::nbd::Activity;
 
 /// The shard's own things.
@@ -45,6 +46,8 @@ pub(crate) struct Here {
     pub(crate) pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
     /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
     pub(crate) tops: RefCell<BTreeMap<Uuid, Switch>>,
+    /// Doors whose requests wait until their volumes are opened anew.
+    pub(crate) held: RefCell<Vec<(Uuid, Suspended)>>,
     /// Listening NBD sockets, by address.
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
     /// Which of their exports are active.

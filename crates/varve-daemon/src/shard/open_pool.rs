@@ -17,6 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
+use varve_block::IoError;
 use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
@@ -63,6 +64,8 @@ pub(crate) struct PoolFacts {
     pub(crate) removing: u32,
     pub(crate) is_paused: bool,
     pub(crate) timed_out: u64,
+    /// Why it takes no changes any more, if so.
+    pub(crate) failure: Option<IoError>,
 }
 
 impl OpenPool {
@@ -96,6 +99,12 @@ impl OpenPool {
         open
     }
 
+    /// `VG/LV` of a volume in it.
+    pub(super) fn full_name(&self, number: u64) -> String {
+        let name = self.pool.info(number).map_or(String::new(), |info| info.name);
+        format!("{}/{name}", self.name.split('/').next().unwrap_or_default())
+    }
+
     /// Keeps the pool from being let go of while somebody works on all of it, who looks whether it is served still.
     pub(super) fn enter(&self) -> Guest {
         self.background.enter()
@@ -109,6 +118,11 @@ impl OpenPool {
     /// Why removed volumes are not given back, if they are not.
     pub(super) fn trouble(&self) -> Option<StoreError> {
         self.background.trouble()
+    }
+
+    /// Why it takes no changes any more, if a commit has failed.
+    pub(super) fn failure(&self) -> Option<IoError> {
+        self.pool.last_failure()
     }
 
     /// What it is like now.
@@ -130,6 +144,7 @@ impl OpenPool {
             removing: count(usage.removing),
             is_paused: self.pool.is_paused(),
             timed_out: self.growth.timed_out(),
+            failure: self.failure(),
         }
     }
 
@@ -162,7 +177,7 @@ impl OpenPool {
     /// Commits what waits too long; when to look again, unless that failed: then the pool takes no changes any more.
     async fn commit_if_due(&self) -> Option<Duration> {
         let Err(error) = self.pool.commit_if_due().await else { return Some(self.pool.commit_interval()) };
-        let remedy = "it takes no changes until the daemon is started again, on disks that work";
+        let remedy = "it takes no changes until varve pv scan opens it anew, on disks that work";
         self.growth.tell(format!("a commit failed ({error}): {remedy}")).await;
         None
     }

@@ -40,11 +40,16 @@ pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
         let family = here.families.borrow().get(&volume).map(|family| family.health().clone());
         family.or_else(|| here.pools.borrow().get(&volume).map(|pool| pool.health.clone()))
     };
+    let members: Vec<Uuid> = {
+        let here = here();
+        let families = here.families.borrow();
+        families.values().filter(|family| family.pool() == Some(volume)).map(|family| family.id()).collect()
+    };
     let ended = match &health {
         Some(health) => health.contain(Box::pin(family::close(volume))).await,
         None => Ok(Ok(())),
     };
-    here().tops.borrow_mut().remove(&volume);
+    here().tops.borrow_mut().retain(|id, _| *id != volume && !members.contains(id));
     ended.unwrap_or_else(|_| {
         let reason = health.map_or(String::new(), |health| health.reason());
         Err(failures::failed("the volume", false, &reason))

@@ -125,9 +125,7 @@ async fn enter(
         Err(PoolError::OriginMissing) => (nowhere(), true),
         Err(error) => return Err(failures::pool("the volume", &error)),
     };
-    let name = open.pool.info(number).map_or(String::new(), |info| info.name);
-    let group = open.name.split('/').next().unwrap_or_default();
-    let base = fault::with_injected_bug(base, &format!("{group}/{name}"));
+    let base = fault::with_injected_bug(base, &open.full_name(number));
     let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
     let family = Family::thin(volume_id(open.id, number), thin, base, context, control);
     family.turn_top().await?;
@@ -173,7 +171,6 @@ pub(super) fn members(open: &OpenPool) -> Vec<Rc<Family>> {
 pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
     let mut outcome = Ok(());
     for family in members(open) {
-        here().tops.borrow_mut().remove(&family.id());
         let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use varve_block::{Device, IoError, KIB, LocalFuture, MIB, Switch, widen};
-use varve_export::nbd::{Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
+use varve_export::nbd::{Activity, Admission, Budget, Catalog, Door, Export, Limits, Listed, Shutdown};
 use varve_nbd::client::Wish;
 use varve_sim::{
     Client, CrashAt, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, SharedOracle,
@@ -166,6 +166,8 @@ impl Host {
             catalog: Rc::new(OneExport(Export::new("v", device))),
             limits: Limits::default(),
             budget: Budget::new(16 << 20),
+            admission: Admission::new(64),
+            activity: Activity::default(),
             arena: self.world.arena(),
             clock: self.world.clock(),
             shutdown: Shutdown::new(),

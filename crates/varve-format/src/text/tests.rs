@@ -376,3 +376,19 @@ fn an_image_without_a_place_or_without_a_byte_is_refused() {
     let taken = ImageEntry { id: Uuid::from_u128(2), ..image() };
     assert_eq!(refused(taken), Some(TextError::IdTwice(Uuid::from_u128(2))), "T1");
 }
+
+#[test]
+fn a_volume_that_is_not_active_says_why_on_one_line() {
+    let mut description = sample();
+    assert!(!description.encode().contains("inactive"), "what is usual is not written");
+    let mut encoded = |reason: String| {
+        description.logical_volumes[0].inactive = Some(reason);
+        description.check().map(|()| description.encode())
+    };
+    let text = encoded("a panic: left == right".into()).expect("it is sound");
+    assert!(text.contains("inactive = \"a panic: left == right\""), "{text}");
+    assert_eq!(Description::decode(&text).map(|read| read.encode()), Ok(text));
+    for wrong in [String::new(), "two\nlines".into(), "x".repeat(501)] {
+        assert!(matches!(encoded(wrong), Err(TextError::Shape { .. })), "T15");
+    }
+}

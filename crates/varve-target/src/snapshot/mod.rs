@@ -293,6 +293,11 @@ struct ViewState {
 }
 
 impl SnapshotStore {
+    /// Why nothing is changed any more, if a write to the log has failed.
+    pub fn last_failure(&self) -> Option<IoError> {
+        self.failed.get()
+    }
+
     fn sabotaged(&self, fault: Sabotage) -> bool {
         self.options.sabotage == Some(fault)
     }

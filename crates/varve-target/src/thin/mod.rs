@@ -309,6 +309,11 @@ impl Pool {
         self.layout.block_size / PART_SIZE
     }
 
+    /// Why nothing is changed any more, if a commit has failed.
+    pub fn last_failure(&self) -> Option<IoError> {
+        self.failed.get()
+    }
+
     fn is_sound(&self) -> Result<(), IoError> {
         self.failed.get().map_or(Ok(()), Err)
     }

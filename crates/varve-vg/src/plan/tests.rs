@@ -567,3 +567,17 @@ fn a_restore_that_calls_disks_otherwise_keeps_no_areas_by_their_old_names() {
         assert_eq!(missing(&back.after), 1, "a backup brings no disk back");
     }
 }
+
+#[test]
+fn a_volume_is_taken_out_of_use_and_into_it_again() {
+    let group = made(&group(&[20]), linear("vm1", 4));
+    let set = |reason: Option<&str>| Change::SetInactive {
+        volume: "vm1".into(),
+        reason: reason.map(str::to_owned),
+    };
+    let failed = made(&group, set(Some("a panic: a bug")));
+    assert_eq!(failed.lv("vm1").and_then(|lv| lv.inactive.as_deref()), Some("a panic: a bug"));
+    assert!(planned(&group, set(Some("two\nlines"))).is_err(), "T15 of the text");
+    let active = made(&failed, set(None));
+    assert_eq!(active.lv("vm1").map(|lv| (lv.inactive.clone(), lv.extents)), Some((None, 4)), "P2");
+}

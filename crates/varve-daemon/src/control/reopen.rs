@@ -1,0 +1,131 @@
+//! Disks that failed, and stores and pools that take no changes since one failed, opened anew while their exports go on.
+//!
+//! Invariants:
+//! - Z3. While something is opened anew the requests of its doors wait; they reach the new one, or fail if there is none.
+//! - Z4. A disk is opened anew only when nothing of its group uses it any more.
+
+use super::disks::KnownDisk;
+use super::{Control, PROBE};
+use crate::failures;
+use crate::shard::reopen;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_os::ShardContext;
+
+impl Control {
+    /// Lets go of everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
+    /// that follows takes them into use again; then [`Control::lead_doors`].
+    pub(super) async fn reopen_failed(&self) -> Vec<Uuid> {
+        let (turns, commits, silent) = self.turns_of_answering().await;
+        let mut reopened = Vec::new();
+        for group in self.troubled_groups(&silent).await {
+            self.set_group_aside(group).await;
+            for path in self.failed_disks(group) {
+                self.reopen_disk(&path).await;
+            }
+            reopened.push(group);
+        }
+        drop((turns, commits));
+        reopened
+    }
+
+    /// Z3, after the survey.
+    pub(super) async fn lead_doors(&self, groups: &[Uuid]) {
+        for group in groups {
+            self.activate_group(*group).await;
+        }
+        if groups.is_empty() {
+            return;
+        }
+        for shard in &self.shards {
+            let _ = shard.run(async move |_: ShardContext| reopen::resume_all()).await;
+        }
+        for group in groups {
+            self.lead_files(*group).await;
+        }
+    }
+
+    /// Groups with a disk that failed, or with a store or pool that takes no changes any more.
+    async fn troubled_groups(&self, silent: &BTreeSet<PathBuf>) -> Vec<Uuid> {
+        let groups: Vec<Uuid> = {
+            let groups = self.groups.borrow();
+            let answers = |path: &String| !silent.contains(Path::new(path));
+            groups.iter().filter(|(_, known)| known.paths.values().all(answers)).map(|(id, _)| *id).collect()
+        };
+        let mut troubled = Vec::new();
+        for group in groups {
+            if !self.failed_disks(group).is_empty() || self.has_failing(group).await {
+                troubled.push(group);
+            }
+        }
+        troubled
+    }
+
+    /// Paths of a group's disks that take no writes since one failed.
+    fn failed_disks(&self, group: Uuid) -> Vec<PathBuf> {
+        let disks = self.disks.borrow();
+        let is_failed = |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.is_poisoned());
+        let paths = self.with_group(group, |known| known.paths.values().map(PathBuf::from).collect());
+        let paths: Vec<PathBuf> = paths.unwrap_or_default();
+        paths.into_iter().filter(is_failed).collect()
+    }
+
+    async fn has_failing(&self, group: Uuid) -> bool {
+        for (volume, home) in self.homes_in_use(group) {
+            let asked = home.run(async move |_: ShardContext| reopen::is_failing(volume));
+            let deadline = self.context.clock().now().after(PROBE);
+            if self.until(deadline, asked).await == Some(Ok(true)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    fn homes_in_use(&self, group: Uuid) -> Vec<(Uuid, crate::shard::ShardHandle)> {
+        let homes = self.with_group(group, |known| {
+            let used = known.homes.iter().filter(|(_, home)| home.unusable.is_none());
+            used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
+        });
+        homes.unwrap_or_default()
+    }
+
+    /// Z4.
+    pub(super) async fn set_group_aside(&self, group: Uuid) {
+        for (volume, home) in self.homes_in_use(group) {
+            let closed = home.run(async move |_: ShardContext| reopen::set_aside(volume).await);
+            if let Ok(Err(failure)) = closed.await {
+                tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
+            }
+            if let Some(known) = self.groups.borrow_mut().get_mut(&group)
+                && let Some(home) = known.homes.get_mut(&volume)
+            {
+                let failure = Failure::new(Code::VolumeUnusable, "it is being opened anew");
+                home.unusable = Some(failure.help("varve pv scan"));
+            }
+        }
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.open = None;
+        }
+    }
+
+    async fn reopen_disk(&self, path: &Path) {
+        let Some(KnownDisk { cache, file, .. }) = self.disks.borrow_mut().remove(path) else { return };
+        drop(file);
+        match self.examine_for_scan(path, Some(cache)).await {
+            Ok(known) => {
+                self.remember_disk(path, known);
+                self.event(&path.display().to_string(), "opened anew");
+            }
+            Err(failure) => {
+                let failure = match failure.code {
+                    Code::DiskInUse => failures::held(path),
+                    _ => failure,
+                };
+                self.warn(&path.display().to_string(), &failure.message);
+                self.unopened.borrow_mut().insert(path.to_owned(), failure);
+            }
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Volumes and pools that are opened anew: their doors wait, led to errors, until they lead to something again.
+
+use super::family::{self, Family};
+use super::here;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::{Device, IoError, Suspended};
+use varve_target::ErrorTarget;
+
+/// Whether a volume or pool takes no changes since one failed.
+pub(crate) fn is_failing(volume: Uuid) -> bool {
+    match here().pool(volume) {
+        Some(open) => open.failure().is_some(),
+        None => here().family(volume).is_some_and(|family| family.failure().is_some()),
+    }
+}
+
+/// Lets go of a volume, or of a pool with its volumes, while the requests of its doors wait.
+pub(crate) async fn set_aside(volume: Uuid) -> Result<(), Failure> {
+    let families: Vec<Rc<Family>> = {
+        let here = here();
+        let mut families = here.families.borrow_mut();
+        let is_of = |family: &Rc<Family>| family.id() == volume || family.pool() == Some(volume);
+        families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
+    };
+    let mut held: Vec<(Uuid, Suspended)> = Vec::with_capacity(families.len());
+    for family in &families {
+        held.push((family.id(), family.top().suspend().await));
+    }
+    // The last flush goes past the doors.
+    let flushed: Vec<Device> = families.iter().map(|family| family.top().current()).collect();
+    for device in flushed {
+        let _ = device.flush().await;
+    }
+    for ((_, suspended), family) in held.iter().zip(&families) {
+        let shape = family.top().current().shape();
+        suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, IoError::Medium)));
+    }
+    for family in families {
+        family.close().await;
+    }
+    here().held.borrow_mut().extend(held);
+    family::close(volume).await // A pool, without its volumes.
+}
+
+/// Lets all requests that waited go on.
+pub(crate) fn resume_all() {
+    let held = here().held.take();
+    drop(held);
+}
+
+impl Family {
+    /// The pool of a thin volume.
+    pub(super) fn pool(&self) -> Option<Uuid> {
+        self.thin.as_ref().map(|thin| thin.open.id)
+    }
+
+    /// Why the volume takes no changes any more, if one of its stores or its pool has failed.
+    pub(super) fn failure(&self) -> Option<IoError> {
+        match &self.thin {
+            Some(thin) => thin.open.failure(),
+            None => self.stores.borrow().iter().find_map(|open| open.store.last_failure()),
+        }
+    }
+
+    /// Writes that wait for space fail, now and until they may wait again; those of a thin volume in all of its pool.
+    pub(crate) fn let_writes_fail(&self, fail: bool) {
+        match &self.thin {
+            Some(thin) => thin.open.let_writes_fail(fail),
+            None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
+        }
+    }
+}
