@@ -206,7 +206,14 @@ mod tests {
         let options = Options::parse(&["--seconds", "5", "--jobs", "1", "label", "slot"]).expect("fine");
         assert_eq!((options.seconds, options.jobs, options.targets.len()), (5, Some(1), 2));
         assert_eq!(Options::parse(&[]).expect("fine").seconds, 30);
-        for wrong in [&["--seconds"][..], &["--seconds", "0"], &["--fast"], &["--jobs"], &["--input", "x"], &["--input"]] {
+        for wrong in [
+            &["--seconds"][..],
+            &["--seconds", "0"],
+            &["--fast"],
+            &["--jobs"],
+            &["--input", "x"],
+            &["--input"],
+        ] {
             assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
     }
