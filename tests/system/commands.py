@@ -264,13 +264,10 @@ class World:
         number = self.rng.randrange(12)
         path = os.path.join(self.folder, f"n{number}.sock")
         words = ["export", "create", target, "--nbd", f"unix:{path}"]
-        there = record or self.there(name)
-        exits = set()
-        if not there:
-            exits.add(MISSING)
         if path in self.exports:
-            exits |= {EXISTS, BUSY}
-        return Command(words, exits or OK, {}, {path: target})
+            # One socket may serve several volumes; here each has its own.
+            return self.look()
+        return Command(words, OK if record or self.there(name) else MISSING, {}, {path: target})
 
     def unexport(self):
         path = os.path.join(self.folder, f"n{self.rng.randrange(12)}.sock")
@@ -299,7 +296,7 @@ class World:
         return self.rng.choice([
             Command(["lv", "create", name], USAGE),
             Command(["lv", "create", name + "/x", "--size", "8M"], USAGE),
-            Command(["lv", "create", name, "--size", self.rng.choice(["0", "-1", "x", "8Q", "99999999999999999999"])], USAGE),
+            Command(["lv", "create", name, "--size", self.rng.choice(["0", "-1", "x", "8Q", "99999999999999999999"])], {USAGE, EXISTS} if there else USAGE),
             Command(["lv", "create", "none/x", "--size", "8M"], MISSING),
             Command(["lv", "create", name, "--size", "1E"], EXISTS if there else FULL),
             Command(["lv", "frob", name], USAGE),
@@ -360,6 +357,7 @@ class World:
         names = {word.split("@")[0] for word in command.words if re.match(r"g\d/", word)} | set(command.changes)
         names |= {record.pool for name, record in self.volumes.items() if name in names and record.pool}
         names |= {f"{name.split('/')[0]}/p" for name in names if "--pool" in command.words}
+        names |= {word.removeprefix("unix:") for word in command.words if word.startswith("unix:")}
         return names | set(command.exports) | ({"pv"} if command.words[0] in ("pv", "vg") else set())
 
     def apart(self, count):
@@ -582,6 +580,9 @@ def main():
     except (Wrong, OSError, NbdError, subprocess.TimeoutExpired) as wrong:
         print(f"commands: seed {seed}, after {world.done} commands and {world.kills} kills: {type(wrong).__name__}: {wrong}")
         print("the last commands:\n  " + "\n  ".join(world.history[-12:]))
+        about = {word.split("@")[0] for word in world.history[-1].split() if word.startswith(("g0/", "g1/", "unix:"))}
+        earlier = [line for line in world.history[:-12] if any(word in line for word in about)]
+        print("before them, about the same:\n  " + "\n  ".join(earlier[-12:]))
         try:
             world.no_panic()
         except Wrong as panic:

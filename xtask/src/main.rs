@@ -20,7 +20,7 @@ usage: cargo xtask COMMAND
                                 builds the fuzz targets and runs each for N seconds (30), several at once
   asan [WORD…]                  runs the tests of the crates with unsafe code under the address sanitizer
   docs [--write] [PAGE…]        runs the commands in docs/ and compares what they print, or writes it
-  mutants [--sample N] [--seed N] [--jobs N] [--near] [--list] [FILE…]
+  mutants [--sample N] [--seed N] [--jobs N] [--near] [--list] [--only N]… [FILE…]
                                 puts small faults into the core, one at a time, and says which no test notices
   render                        writes the documents that are rendered from code (docs/format.md)
 ";

@@ -40,13 +40,15 @@ struct Options {
     near: bool,
     /// Only say which mutants there would be.
     list: bool,
+    /// Only these mutants of the sample; all if empty.
+    only: Vec<u32>,
     /// Files or folders, from the root of the tree.
     files: Vec<String>,
 }
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Self, String> {
-        let mut options = Self { sample: 120, seed: 1, jobs: 1, near: false, list: false, files: Vec::new() };
+        let mut options = Self { sample: 120, seed: 1, jobs: 1, near: false, list: false, only: Vec::new(), files: Vec::new() };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut number = || -> Result<u64, String> {
@@ -56,6 +58,7 @@ impl Options {
             match *word {
                 "--sample" => options.sample = number()? as usize,
                 "--seed" => options.seed = number()?,
+                "--only" => options.only.push(u32::try_from(number()?).map_err(|error| error.to_string())?),
                 "--jobs" => options.jobs = (number()? as usize).max(1),
                 "--near" => options.near = true,
                 "--list" => options.list = true,
@@ -75,7 +78,8 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let options = Options::parse(words)?;
     let sources = rewrite::read(root, &options.files)?;
     let points = sources.iter().flat_map(points::find).collect();
-    let chosen = sample::draw(points, options.sample, options.seed);
+    let mut chosen = sample::draw(points, options.sample, options.seed);
+    chosen.retain(|number, _| options.only.is_empty() || options.only.contains(number));
     if options.list {
         for (number, mutant) in &chosen {
             println!("{number:4}  {mutant}");
@@ -85,7 +89,7 @@ pub(crate) fn run(root: &Path, words: &[&str]) -> Result<(), String> {
     let verdicts = round::run(root, &sources, chosen, &options)?;
     let caught = verdicts.iter().filter(|verdict| verdict.caught).count();
     for verdict in verdicts.iter().filter(|verdict| !verdict.caught) {
-        println!("survived  {}", verdict.mutant);
+        println!("survived  {:4}  {}", verdict.number, verdict.mutant);
     }
     let share = caught * 100 / verdicts.len().max(1);
     println!("mutants: {caught} of {} caught ({share} %), seed {}", verdicts.len(), options.seed);

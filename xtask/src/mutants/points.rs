@@ -110,13 +110,13 @@ impl Finder<'_> {
         &self.source.text[node.span().byte_range()]
     }
 
-    fn add(&mut self, kind: Kind, node: &impl Spanned, text: String, what: String) {
+    fn add(&mut self, kind: Kind, node: &impl Spanned, text: String, what: &str) {
         self.add_at(kind, node.span().byte_range(), node.span().start().line, text, what);
     }
 
-    fn add_at(&mut self, kind: Kind, range: Range<usize>, line: usize, text: String, what: String) {
+    fn add_at(&mut self, kind: Kind, range: Range<usize>, line: usize, text: String, what: &str) {
         let path = self.source.path.clone();
-        self.points.push(Point { path, line, kind, range, text, what: short(&what) });
+        self.points.push(Point { path, line, kind, range, text, what: short(what) });
     }
 
     /// M2: `mutated` beside the original; on one line, so that no line is added.
@@ -127,7 +127,7 @@ impl Finder<'_> {
         }
         let mutated = mutated.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let text = format!("(if {SWITCH} {{ {mutated} }} else {{ {original} }})");
-        self.add(kind, node, text, format!("{original} -> {mutated}"));
+        self.add(kind, node, text, &format!("{original} -> {mutated}"));
     }
 
     fn binary(&mut self, expression: &syn::ExprBinary) {
@@ -163,7 +163,7 @@ impl Finder<'_> {
             (format!("({SWITCH} || ({text}))"), "always true"),
             (format!("(!{SWITCH} && ({text}))"), "never true"),
         ] {
-            self.add(Kind::Condition, condition, mutated, format!("{what}: {text}"));
+            self.add(Kind::Condition, condition, mutated, &format!("{what}: {text}"));
         }
     }
 
@@ -176,7 +176,7 @@ impl Finder<'_> {
         if can_go {
             let text = self.text(statement).to_owned();
             let mutated = format!("if !{SWITCH} {{ {text} }}");
-            self.add(Kind::Statement, statement, mutated, format!("left out: {text}"));
+            self.add(Kind::Statement, statement, mutated, &format!("left out: {text}"));
         }
     }
 
@@ -200,7 +200,7 @@ impl Finder<'_> {
             let text = format!(" if {SWITCH} {{ return {answer}; }}");
             let what = format!("fn {} returns {answer} at once", signature.ident);
             let end = start.byte_range().end;
-            self.add_at(Kind::Return, end..end, start.start().line, text, what);
+            self.add_at(Kind::Return, end..end, start.start().line, text, &what);
         }
     }
 }
