@@ -98,7 +98,7 @@ fn skipped<T>() -> Option<T> {
 
 /// Opens a disk that was closed a moment ago: the kernel lets go of it when its last request is freed, and processes that
 /// other tests start hold it until they run their program.
-fn open(path: &Path, options: DiskOptions) -> Arc<DiskFile> {
+pub(super) fn open(path: &Path, options: DiskOptions) -> Arc<DiskFile> {
     for _ in 0..1000 {
         match DiskFile::open(path, options) {
             Err(OpenError::InUse(_)) => std::thread::park_timeout(Duration::from_millis(10)),
