@@ -209,10 +209,13 @@ fn an_aligned_change_is_not_lost_to_a_merge_that_begins_meanwhile() {
     assert_eq!((content[0], content[511]), (1, 1), "W1: the aligned change came first and is there");
 }
 
+/// The verb of a request, its bytes, and how durable a change is to be.
+type Seen = (&'static str, Extent, Option<Durability>);
+
 /// Notes what reaches it, and answers at once.
 #[derive(Clone)]
 struct Recorder {
-    seen: Rc<RefCell<Vec<(&'static str, Extent, Option<Durability>)>>>,
+    seen: Rc<RefCell<Vec<Seen>>>,
     runs: Vec<StatusRun>,
 }
 
@@ -222,7 +225,7 @@ impl Recorder {
     }
 
     /// What has come since the last time.
-    fn take(&self) -> Vec<(&'static str, Extent, Option<Durability>)> {
+    fn take(&self) -> Vec<Seen> {
         self.seen.take()
     }
 }

@@ -180,9 +180,7 @@ impl Disk {
                 self.start(DiskAction::Write { offset, data, done, durable })
             } else if is_staged {
                 is_staged = false;
-                if let Err(error) = self.file.refuse_out_of_use() {
-                    return Err(error); // K3
-                }
+                self.file.refuse_out_of_use()?; // K3
                 self.start(DiskAction::Write { offset, data, done: 0, durable: true })
             } else {
                 if durable {

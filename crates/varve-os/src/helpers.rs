@@ -214,8 +214,8 @@ mod tests {
         let helpers = Helpers::new(SHARE);
         let gate = Arc::new(Mutex::new(()));
         let held = gate.lock().expect("not poisoned");
-        // Twice as many as get full shares, each with far more jobs than its share.
-        for disk in 0..2 * SHARES_FULL {
+        // More than there are shares, each with far more jobs than its share.
+        for disk in 0..SHARES_MAX + SHARES_FULL {
             (0..5 * SHARE).for_each(|_| stalled(&helpers, &Place::Disk(disk), &gate));
         }
         (0..5 * SHARE).for_each(|_| stalled(&helpers, &Place::Path("/stalled".into()), &gate));

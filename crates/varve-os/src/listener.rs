@@ -103,7 +103,8 @@ impl ShardContext {
     /// Connects to a Unix socket.
     pub async fn connect_unix(&self, path: impl AsRef<Path>) -> io::Result<Stream> {
         let path = path.as_ref().to_owned();
-        let connected = self.blocking(move || UnixStream::connect(path)).await;
+        // Waits as long as the listener's backlog is full.
+        let connected = self.blocking_at(path.clone(), move || UnixStream::connect(path)).await;
         Ok(self.adopt(connected.map_err(io::Error::other)??.into()))
     }
 

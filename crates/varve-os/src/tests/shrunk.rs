@@ -1,7 +1,8 @@
 //! Disks that are cut short behind the program's back.
 
+use super::bad_disks::open;
 use super::{new_disk, pattern, places, with_shards};
-use crate::{CacheMode, DiskFile, DiskOptions, DiskState, OpenError};
+use crate::{CacheMode, DiskOptions, DiskState, OpenError};
 use std::path::Path;
 use std::sync::Arc;
 use varve_block::{Clock, Device, Durability, Extent, IoError, ZeroOptions};
@@ -69,12 +70,8 @@ fn a_file_that_became_shorter_is_out_of_use_and_never_made_longer() {
                 assert!(matches!(kept.grow(2 * SIZE), Err(OpenError::TooSmall { size: CUT, .. })), "O2");
                 drop(kept);
                 cut(&path, SIZE);
-                let again = DiskFile::open(&path, DiskOptions { cache: place.1, ..DiskOptions::default() });
-                assert_eq!(
-                    again.expect("opened").state(),
-                    DiskState::InUse,
-                    "O1: opening it is the way back"
-                );
+                let again = open(&path, DiskOptions { cache: place.1, ..DiskOptions::default() });
+                assert_eq!(again.state(), DiskState::InUse, "O1: opening it is the way back");
             }
         }
     });
