@@ -133,7 +133,7 @@ class Http(http.client.HTTPConnection):
 
 def call(path, method, where, body=None):
     http_client = Http(path)
-    http_client.request(method, where, json.dumps(body or {}))
+    http_client.request(method, where, json.dumps(body) if body else None)
     answer = json.loads(http_client.getresponse().read())
     http_client.close()
     assert "error" not in answer, answer

@@ -179,7 +179,10 @@ fn exports_together_have_no_more_connections_than_the_daemon_may() {
     let scene = Scene::new();
     let admission = Admission::new(4);
     let held: Vec<_> = (0..4)
-        .map(|_| admission.admit(0, &scene.door.limits, &scene.door.budget).ok().expect("free"))
+        .map(|_| {
+            let admitted = admission.admit(0, &scene.door.limits, &scene.door.budget);
+            admitted.unwrap_or_else(|refusal| panic!("{refusal}"))
+        })
         .collect();
     let refused = admission.admit(0, &scene.door.limits, &scene.door.budget).err();
     assert_eq!(refused, Some(Refusal::Connections(4)));
