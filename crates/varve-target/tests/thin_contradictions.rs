@@ -190,8 +190,8 @@ fn damage_and_use(seed: u64) {
     let state = random.index(STATES.len());
     IMAGES.with(|images| used.restore(&images[state]));
     for _ in 0..1 + random.below(3) {
-        let what = change_field(&mut OnDisk(&used), &mut || random.bits());
-        assert!(what.is_some(), "there is a pool");
+        // Of a pool whose superblocks are both refused by now nothing more is changed.
+        let _what = change_field(&mut OnDisk(&used), &mut || random.bits());
     }
     mended.restore(&used.image());
     world.run(ends(&world, async {

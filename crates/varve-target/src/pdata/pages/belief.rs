@@ -18,7 +18,7 @@ impl Pages {
             return Some("a node of another store");
         }
         if !(1..=self.generation).contains(&node.generation) {
-            return Some("a node of no transaction that there was");
+            return Some("W1: a node of no transaction that there was");
         }
         // Only a contradiction has put another node there while this one was read (T7).
         if self.cache.contains(node.address) {

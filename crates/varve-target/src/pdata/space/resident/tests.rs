@@ -246,7 +246,8 @@ fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
         map.pages().give_up(run);
         map.pages().give_up(run);
     };
-    let wrong: [&dyn Fn(&Map, Run); 5] = [
+    type Wrong<'a> = &'a dyn Fn(&Map, Run);
+    let wrong: [Wrong<'_>; 5] = [
         &give_up_twice,
         &|map, run| map.pages().give_up((run.0 + 1000, 1)),
         &|map, _| map.pages().give_up((3, 1)),
