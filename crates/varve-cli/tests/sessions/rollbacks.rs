@@ -29,7 +29,11 @@ const KINDS: [Kind; 4] = [
         snapshot: "snap create data/a@s --mode independent",
         differs: (2, 8),
     },
-    Kind { make: &[POOL, "lv create data/a --pool p --size 4M"], snapshot: "snap create data/a@s", differs: (7, 1) },
+    Kind {
+        make: &[POOL, "lv create data/a --pool p --size 4M"],
+        snapshot: "snap create data/a@s",
+        differs: (7, 1),
+    },
     Kind {
         make: &[
             "lv create data/base --size 4M",
@@ -91,7 +95,11 @@ fn a_rollback_of_a_volume_that_had_grown_brings_content_back_and_keeps_the_size(
         assert!(plan.contains("4194304 to 10485760"), "the snapshot is what it was: {plan}");
         let extents = world.data("snap diff data/a@s")["extents"].clone();
         let (offset, length) = differs;
-        assert_eq!(extents, json!([{ "offset": offset * MIB, "length": length * MIB }]), "{make:?}, {snapshot}");
+        assert_eq!(
+            extents,
+            json!([{ "offset": offset * MIB, "length": length * MIB }]),
+            "{make:?}, {snapshot}"
+        );
         assert_eq!(world.stop(), Some(0), "{}", world.log());
     }
 }

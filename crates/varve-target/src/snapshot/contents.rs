@@ -16,9 +16,7 @@ use crate::pdata::Room;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_block::Extent;
-use varve_format::store::{
-    Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, PART_SIZE, RESTORED_LENGTH,
-};
+use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, PART_SIZE, RESTORED_LENGTH};
 
 /// What a table and a log say besides the maps.
 pub(super) struct Contents {

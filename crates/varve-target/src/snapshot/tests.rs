@@ -23,7 +23,9 @@ fn what_is_kept_for_a_table_is_enough_whatever_it_says() {
     for (snapshots, ranges) in [(1, 0), (1, 1), (3, 200), (1, 5000), (300, 0), (300, 3000)] {
         let mut contents = Contents::new(1);
         for id in 1..=snapshots {
-            contents.apply(&created(id, format!("{id:x>0$}", 1 + (id as usize * 7) % 100))).expect("a new one");
+            contents
+                .apply(&created(id, format!("{id:x>0$}", 1 + (id as usize * 7) % 100)))
+                .expect("a new one");
         }
         contents.apply(&Entry::RollbackBegun { snapshot: 1, boundary: snapshots + 1 }).expect("it is there");
         for range in 0..ranges {
@@ -36,9 +38,15 @@ fn what_is_kept_for_a_table_is_enough_whatever_it_says() {
         let kept = contents.table_blocks();
         // One more of either kind fits as well.
         contents.apply(&Entry::Restored { snapshot: 1, extent: parts(ranges * 2, 1) }).expect("under way");
-        assert!(pack(contents.table(&bytes)).len() as u64 <= kept, "S9: {snapshots} snapshots, {ranges} ranges");
+        assert!(
+            pack(contents.table(&bytes)).len() as u64 <= kept,
+            "S9: {snapshots} snapshots, {ranges} ranges"
+        );
         contents.apply(&created(snapshots + 1, "n".repeat(100))).expect("a new one");
-        assert!(pack(contents.table(&bytes)).len() as u64 <= kept, "S9: {snapshots} snapshots, {ranges} ranges");
+        assert!(
+            pack(contents.table(&bytes)).len() as u64 <= kept,
+            "S9: {snapshots} snapshots, {ranges} ranges"
+        );
     }
 }
 
@@ -77,8 +85,13 @@ fn bytes_and_ends_that_nothing_is_known_of_are_refused() {
 async fn with_snapshot(world: &World, origin: &SimDisk, disk: &SimDisk) -> (Rc<SnapshotStore>, u64) {
     let device = disk.device(world);
     SnapshotStore::format(&device, &world.arena(), FormatOptions::new(ID)).await.expect("large enough");
-    let store =
-        SnapshotStore::open(origin.device(world), device, world.arena(), world.clock(), StoreOptions::default());
+    let store = SnapshotStore::open(
+        origin.device(world),
+        device,
+        world.arena(),
+        world.clock(),
+        StoreOptions::default(),
+    );
     let store = store.await.expect("just formatted");
     let new = NewSnapshot { name: "s".to_owned(), read_only: false, held: false };
     let id = store.create(&new).await.expect("space");
