@@ -5,6 +5,7 @@
 
 use crate::client::Client;
 use crate::harness::World;
+use serde_json::json;
 
 const MIB: u64 = 1 << 20;
 /// Bytes of the volume when the snapshot was taken, and later.
@@ -15,13 +16,24 @@ const NEW: u64 = 10 * MIB;
 struct Kind {
     make: &'static [&'static str],
     snapshot: &'static str,
+    /// The MiB in which the snapshot and the volume are said to differ at the end: what was written since and, of a thick
+    /// volume, what was copied back and what the snapshot does not have.
+    differs: (u64, u64),
 }
 
 const POOL: &str = "pool create data/p --size 100M";
 const KINDS: [Kind; 4] = [
-    Kind { make: &["lv create data/a --size 4M"], snapshot: "snap create data/a@s" },
-    Kind { make: &["lv create data/a --size 4M"], snapshot: "snap create data/a@s --mode independent" },
-    Kind { make: &[POOL, "lv create data/a --pool p --size 4M"], snapshot: "snap create data/a@s" },
+    Kind { make: &["lv create data/a --size 4M"], snapshot: "snap create data/a@s", differs: (2, 8) },
+    Kind {
+        make: &["lv create data/a --size 4M"],
+        snapshot: "snap create data/a@s --mode independent",
+        differs: (2, 8),
+    },
+    Kind {
+        make: &[POOL, "lv create data/a --pool p --size 4M"],
+        snapshot: "snap create data/a@s",
+        differs: (7, 1),
+    },
     Kind {
         make: &[
             "lv create data/base --size 4M",
@@ -30,6 +42,7 @@ const KINDS: [Kind; 4] = [
             "lv create data/a --pool p --origin data/base@gold",
         ],
         snapshot: "snap create data/a@s",
+        differs: (7, 1),
     },
 ];
 
@@ -46,7 +59,7 @@ fn content(world: &World) -> Vec<u8> {
 
 #[test]
 fn a_rollback_of_a_volume_that_had_grown_brings_content_back_and_keeps_the_size() {
-    for Kind { make, snapshot } in KINDS {
+    for Kind { make, snapshot, differs } in KINDS {
         let mut world = World::started();
         world.ok("pv create d1 --size 300M");
         world.ok("vg create data d1 --extent-size 1M");
@@ -80,7 +93,13 @@ fn a_rollback_of_a_volume_that_had_grown_brings_content_back_and_keeps_the_size(
         assert_eq!(content(&world), written, "and when all is restored: {make:?}, {snapshot}");
         let plan = world.ok("snap rollback data/a@s -n");
         assert!(plan.contains("4194304 to 10485760"), "the snapshot is what it was: {plan}");
-        println!("{snapshot}: {}", world.ok("snap diff data/a@s"));
+        let extents = world.data("snap diff data/a@s")["extents"].clone();
+        let (offset, length) = differs;
+        assert_eq!(
+            extents,
+            json!([{ "offset": offset * MIB, "length": length * MIB }]),
+            "{make:?}, {snapshot}"
+        );
         assert_eq!(world.stop(), Some(0), "{}", world.log());
     }
 }

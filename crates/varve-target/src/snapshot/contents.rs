@@ -16,7 +16,7 @@ use crate::pdata::Room;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use varve_block::Extent;
-use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, RESTORED_LENGTH};
+use varve_format::store::{Descriptor, ENTRY_CAPACITY, ENTRY_LENGTH_MAX, Entry, PART_SIZE, RESTORED_LENGTH};
 
 /// What a table and a log say besides the maps.
 pub(super) struct Contents {
@@ -94,6 +94,7 @@ impl Contents {
 
     /// The origin has so many bytes (K7 of `rollback.rs`).
     pub(super) fn set_origin_size(&mut self, bytes: u64) {
+        assert!(bytes.is_multiple_of(PART_SIZE), "an origin is made of whole parts");
         self.origin_size = bytes;
         self.rollback.iter_mut().for_each(|rollback| rollback.resize_origin(bytes));
     }

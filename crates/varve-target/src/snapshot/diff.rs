@@ -38,6 +38,7 @@ impl SnapshotStore {
         let written = !self.sabotaged(Sabotage::DiffWithoutWritten);
         let (mut differing, mut key, mut done) = (Vec::new(), Some(0), 0);
         let windowed = self.same_outside_windows(newer).intersect(common).unwrap_or_default();
+        assert!(windowed.end() <= common.end(), "D1: all of what both have is compared");
         while let Some(from) = key {
             let (oldest, writers) = self.concerned_by_diff(older, newer);
             let writers = if written { writers } else { Vec::new() };

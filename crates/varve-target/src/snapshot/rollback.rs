@@ -102,6 +102,7 @@ pub(super) struct Rollback {
 impl Rollback {
     /// A rollback to snapshot `snapshot`, of `target_size` bytes, of an origin of `origin_size` bytes.
     pub(super) fn new(snapshot: u64, boundary: u64, target_size: u64, origin_size: u64) -> Self {
+        assert!(boundary > snapshot, "E5: the boundary comes behind the target");
         let size = target_size.max(origin_size);
         let (restored, requests) = (Ranges::default(), Cell::new(0));
         Self { snapshot, boundary, target_size, size, restored, requests }
@@ -110,6 +111,7 @@ impl Rollback {
     /// The origin has so many bytes from now on.
     pub(super) fn resize_origin(&mut self, bytes: u64) {
         self.size = self.target_size.max(bytes);
+        assert!(self.size >= bytes, "K7: all of the origin is pending or restored");
     }
 
     /// Notes that `extent` is restored.

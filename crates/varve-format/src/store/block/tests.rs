@@ -1,7 +1,7 @@
 //! Entry blocks and their entries: golden bytes, round trips, damage, contradictions, noise.
 
 use super::*;
-use crate::store::{Descriptor, Mapping, ZEROS};
+use crate::store::{Descriptor, Mapping, NUMBER_MAX, ORIGIN_SIZE_MAX, STORE_SIZE_MAX, ZEROS};
 use proptest::prelude::*;
 use varve_block::{Extent, UnixTime};
 
@@ -132,12 +132,16 @@ fn contradictions_are_refused_with_a_sound_checksum() {
         (64 + 26, 0),     // E1: nothing
         (64 + 33, 1),     // E2: place not whole
         (64 + 40 + 4, 1), // E4: a checksum where none is
+        (31, 0x80),       // B5: a generation that cannot be counted on
+        (55, 0x80),       // B5: a record's number that cannot be either
+        (64 + 104, 1),    // E6: a snapshot's size, not whole
         (64 + 112, 8),    // E4: an unknown flag
         (64 + 116, 200),  // a name that is too long
         (64 + 120, b'/'), // a name that is none
         (64 + 130, 1),    // E4: padding
         (64 + 156, 1),    // E4: reserved
         (64 + 192, 6),    // E5: a boundary that is not newer
+        (64 + 197, 1),    // E5: a boundary beyond all ids
         (64 + 224, 1),    // E1: restored, not whole
         (64 + 225, 0),    // E1: restored, nothing
         (4000, 1),        // B4: something behind the entries
@@ -168,7 +172,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
             id,
             name,
             created: UnixTime(created),
-            size,
+            size: size % ORIGIN_SIZE_MAX / PART_SIZE * PART_SIZE,
             read_only,
             held,
             base,
@@ -192,8 +196,8 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         (1_u64..1 << 32).prop_map(Entry::RollbackEnded),
         (1_u64..1 << 32, any::<(u64, u64)>()).prop_map(|(snapshot, (preserved, written))| Entry::Bytes {
             snapshot,
-            preserved,
-            written
+            preserved: preserved % STORE_SIZE_MAX,
+            written: written % STORE_SIZE_MAX,
         }),
     ]
 }
@@ -201,7 +205,7 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn blocks_survive_the_round_trip(
-        log: bool, store: u128, generation: u64, sequence: u64, ends in (2_u64..1 << 50, 2_u64..1 << 50),
+        log: bool, store: u128, generation in 0..=NUMBER_MAX, sequence in 0..=NUMBER_MAX, ends in (2_u64..1 << 50, 2_u64..1 << 50),
         entries in prop::collection::vec(any_entry(), 0..24),
     ) {
         let block = EntryBlock {

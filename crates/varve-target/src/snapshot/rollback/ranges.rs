@@ -28,6 +28,7 @@ impl Ranges {
     pub(in crate::snapshot) fn bytes_before(&self, end: u64) -> u64 {
         let behind = self.ends.iter().rev().take_while(|(_, last)| **last > end);
         let beyond: u64 = behind.map(|(first, last)| last - end.max(*first)).sum();
+        assert!(beyond <= self.bytes, "Y1: what lies behind {end} is in the set");
         self.bytes - beyond
     }
 

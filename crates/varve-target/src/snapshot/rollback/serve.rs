@@ -94,6 +94,8 @@ impl SnapshotStore {
         };
         let behind = Extent::between(extent.offset.max(target.end()), extent.end().max(target.end()));
         runs.extend((!behind.is_empty()).then_some(Run { extent: behind, source: Source::Zeros }));
+        let covered: u64 = runs.iter().map(|run| run.extent.length).sum();
+        assert_eq!(covered, extent.length, "K7: every byte is somewhere");
         Ok(runs)
     }
 
