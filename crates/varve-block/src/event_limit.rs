@@ -21,12 +21,7 @@ pub struct EventLimit {
 impl EventLimit {
     /// Tells of one event per `interval` at most.
     pub const fn new(interval: Duration) -> Self {
-        Self {
-            interval,
-            due: AtomicU64::new(0),
-            untold: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-        }
+        Self { interval, due: AtomicU64::new(0), untold: AtomicU64::new(0), total: AtomicU64::new(0) }
     }
 
     /// An event has happened. If it is to be told of: the number of those before it that were not.

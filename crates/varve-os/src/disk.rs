@@ -235,7 +235,8 @@ impl Disk {
         let _ = self.await_report().await;
         if self.file.remote {
             let file = Arc::clone(&self.file);
-            let _ = self.context.blocking_in(Place::of(&self.file), move || file.check_length_of_remote()).await;
+            let _ =
+                self.context.blocking_in(Place::of(&self.file), move || file.check_length_of_remote()).await;
         }
         lead.finish();
         self.file.refuse_out_of_use()?;

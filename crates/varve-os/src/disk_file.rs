@@ -16,20 +16,19 @@ use crate::syncs::Syncs;
 use crate::sys;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
+use state::Health;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use state::Health;
 use varve_block::{Access, Shape};
 
 /// `f_type` of a file system that lives in memory.
 const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// Those of file systems behind which stands a process or another machine: FUSE, NFS, CIFS, SMB2, 9P, Ceph.
-const REMOTE_MAGICS: [u64; 6] =
-    [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
+const REMOTE_MAGICS: [u64; 6] = [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
 /// Sector size assumed when the kernel does not tell the alignment of direct I/O.
 const SECTOR_ASSUMED: u32 = 4096;
 

@@ -85,6 +85,10 @@ mod tests {
         lane.leave();
         assert_eq!(lane.next(CROWDED), None, "D1: more than the least are under way");
         (0..7).for_each(|_| lane.leave());
-        assert_eq!((lane.next(CROWDED), lane.next(CROWDED), lane.next(CROWDED)), (Some(9), Some(10), None), "D2");
+        assert_eq!(
+            (lane.next(CROWDED), lane.next(CROWDED), lane.next(CROWDED)),
+            (Some(9), Some(10), None),
+            "D2"
+        );
     }
 }

@@ -39,7 +39,8 @@ impl Syncs {
         let mut state = self.state();
         assert!(state.under_way.remove(&number), "Y1: an operation ends once");
         let first = state.under_way.first().copied().unwrap_or(state.next);
-        let (over, waiting) = std::mem::take(&mut state.waiting).into_iter().partition(|(end, _)| *end <= first);
+        let (over, waiting) =
+            std::mem::take(&mut state.waiting).into_iter().partition(|(end, _)| *end <= first);
         state.waiting = waiting;
         drop(state);
         let over: Vec<(u64, Sender<()>)> = over;

@@ -28,9 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{
-    Device, Extent, GIB, IoError, MIB, Shown, Suspended, Switch, ZeroOptions, widen_shown,
-};
+use varve_block::{Device, Extent, GIB, IoError, MIB, Shown, Suspended, Switch, ZeroOptions, widen_shown};
 use varve_os::{DiskFile, ShardContext, ShardHandle};
 use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;

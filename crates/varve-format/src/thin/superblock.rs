@@ -165,7 +165,8 @@ impl Superblock {
         )?;
         require(self.free_blocks <= self.end_block, "B5: the number of free blocks")?;
         let numbers = [self.number, self.sequence, self.next_volume];
-        let is_small = self.generation <= GENERATION_MAX && numbers.iter().all(|number| *number <= NUMBER_MAX);
+        let is_small =
+            self.generation <= GENERATION_MAX && numbers.iter().all(|number| *number <= NUMBER_MAX);
         require(is_small, "B5: a number that only rises")?;
         require(self.has_room_for(self.end_block), "a slot has no room for the places of all groups")?;
         require(!self.pool.is_nil() && self.next_volume > 0, "an id is nil")

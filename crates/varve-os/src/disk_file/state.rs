@@ -41,7 +41,9 @@ impl std::fmt::Display for DiskState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             DiskState::InUse => f.write_str("it is in use"),
-            DiskState::WritesLost => f.write_str("a flush or a durable write failed: acknowledged writes may be lost"),
+            DiskState::WritesLost => {
+                f.write_str("a flush or a durable write failed: acknowledged writes may be lost")
+            }
             DiskState::Shrunk { expected, found } => {
                 write!(f, "it had {expected} bytes and has {found} now: the rest is lost")
             }
@@ -151,7 +153,9 @@ impl DiskFile {
 
     /// Like [`DiskFile::check_length`], and asks the server of a file that has one; may wait.
     pub(crate) fn check_length_of_remote(&self) -> Result<(), IoError> {
-        self.compare_length(self.file.metadata().map(|metadata| metadata.len()).map_err(|error| super::errno_of(&error)))
+        self.compare_length(
+            self.file.metadata().map(|metadata| metadata.len()).map_err(|error| super::errno_of(&error)),
+        )
     }
 
     fn compare_length(&self, found: Result<u64, Errno>) -> Result<(), IoError> {

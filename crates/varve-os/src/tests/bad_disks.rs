@@ -57,7 +57,8 @@ impl Tower {
         let below = Mounted(below);
         let backing = below.0.join("backing");
         std::fs::File::create(&backing).and_then(|file| file.set_len(128 << 20)).expect("a backing file");
-        if !run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", text(&backing)]) {
+        if !run("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", "-E", "lazy_itable_init=1", text(&backing)])
+        {
             return skipped();
         }
         let Some(device) = Loop::new(&backing, false) else { return skipped() };
@@ -147,7 +148,10 @@ fn what_a_disk_shows_when_it_is_opened_again_is_what_it_holds() {
             for at in 0..32 {
                 let mut data = arena.take(1 << 20);
                 data.fill(0x77);
-                device.write(at * MIB, data.freeze(), Durability::Volatile).await.expect("the cache has room");
+                device
+                    .write(at * MIB, data.freeze(), Durability::Volatile)
+                    .await
+                    .expect("the cache has room");
             }
             device.flush().await.err()
         });
@@ -182,7 +186,8 @@ fn a_file_system_that_does_not_answer_keeps_no_other_disk_waiting() {
         let Some(tower) = Tower::new() else { return };
         let path = tower.disk();
         for cache in [CacheMode::Direct, CacheMode::Buffered] {
-            let stalled = DiskFile::open(&path, DiskOptions { cache, ..DiskOptions::default() }).expect("a disk");
+            let stalled =
+                DiskFile::open(&path, DiskOptions { cache, ..DiskOptions::default() }).expect("a disk");
             let (_directory, good) = new_disk(&(build_directory(), CacheMode::Direct), 4 << 20);
             assert!(run("fsfreeze", &["--freeze", text(&tower.top.0)]), "ext4 can be frozen");
             let (sender, receiver) = channel();

@@ -268,7 +268,8 @@ fn a_flush_beside_a_durable_write_that_fails_fails_too() {
         let (device, arena) = (context.disk(&file), context.arena());
         let data = pattern(&arena, 4096, 1).freeze();
         file.tap.fail(is_durable, Errno::NOSPC);
-        let (written, flushed) = futures_util::join!(device.write(0, data, Durability::Durable), device.flush());
+        let (written, flushed) =
+            futures_util::join!(device.write(0, data, Durability::Durable), device.flush());
         assert_eq!((written.err(), flushed.err()), (Some(IoError::NoSpace), Some(IoError::Medium)), "Y1");
     });
 }

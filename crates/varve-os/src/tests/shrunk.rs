@@ -57,7 +57,11 @@ fn a_file_that_became_shorter_is_out_of_use_and_never_made_longer() {
                     let read = device.read(SIZE / 2, arena.take(4096)).await.err();
                     assert_eq!(read, Some(IoError::Gone));
                     device.read(0, arena.take(4096)).await.expect("what is left can be read");
-                    assert_eq!(std::fs::metadata(&at).expect("there").len(), CUT, "O2: it is no longer than it is");
+                    assert_eq!(
+                        std::fs::metadata(&at).expect("there").len(),
+                        CUT,
+                        "O2: it is no longer than it is"
+                    );
                 });
                 assert_eq!(done, Ok(()), "{place:?}, change {kind}");
                 assert_eq!(kept.state(), DiskState::Shrunk { expected: SIZE, found: CUT });
@@ -66,7 +70,11 @@ fn a_file_that_became_shorter_is_out_of_use_and_never_made_longer() {
                 drop(kept);
                 cut(&path, SIZE);
                 let again = DiskFile::open(&path, DiskOptions { cache: place.1, ..DiskOptions::default() });
-                assert_eq!(again.expect("opened").state(), DiskState::InUse, "O1: opening it is the way back");
+                assert_eq!(
+                    again.expect("opened").state(),
+                    DiskState::InUse,
+                    "O1: opening it is the way back"
+                );
             }
         }
     });
@@ -85,7 +93,11 @@ fn a_read_across_a_new_end_takes_the_disk_out_of_use() {
                 assert_eq!(read, Some(IoError::Gone));
                 assert_eq!(file.state(), DiskState::Shrunk { expected: SIZE, found: CUT });
                 let data = pattern(&arena, 4096, 1).freeze();
-                assert_eq!(device.write(0, data, Durability::Volatile).await.err(), Some(IoError::Gone), "O1");
+                assert_eq!(
+                    device.write(0, data, Durability::Volatile).await.err(),
+                    Some(IoError::Gone),
+                    "O1"
+                );
             });
             assert_eq!(done, Ok(()), "{place:?}");
         }

@@ -4,8 +4,8 @@
 //! it, and costs in proportion to what the volume held alone.
 
 use super::mapping::leaf_end;
-use super::volume::Volume;
 use super::runs::Runs;
+use super::volume::Volume;
 use super::{Pool, PoolError, Sabotage};
 use crate::pdata::{FREED_RUNS_MAX, Gone, Pages, Stop, Tree};
 use std::rc::Rc;

@@ -1,9 +1,9 @@
 //! A volume of a pool in memory: its root, its size, who it is, and who may hold its nodes too.
 
-use super::shares::Shares;
-use super::tickets::Tickets;
 use super::belief::Bounds;
 use super::runs::Runs;
+use super::shares::Shares;
+use super::tickets::Tickets;
 use crate::pdata::{Pages, Sharing, Span, Stop, Tree};
 use crate::snapshot::gate::Gate;
 use std::cell::{Cell, RefCell};

@@ -51,6 +51,9 @@ fn a_rollback_begins_before_or_after_a_write_smaller_than_a_block_not_within() {
         });
         let (written, beside) = order.await.expect("a shard");
         assert_eq!(beside, 0xaa, "F4: no request wrote this byte after the rollback");
-        assert!([0x11, 0xaa].contains(&written), "the write counts before the rollback or after it: {written:x}");
+        assert!(
+            [0x11, 0xaa].contains(&written),
+            "the write counts before the rollback or after it: {written:x}"
+        );
     });
 }

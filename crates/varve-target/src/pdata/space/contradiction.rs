@@ -21,7 +21,8 @@ impl Space {
         }
         let (group, index) = self.locate(run.0);
         let is_behind_page = index >= PAGE_PLACES && index + run.1 <= GROUP_BLOCKS;
-        is_behind_page && self.pages.get(&group).is_none_or(|page| page.free_run(index, index + run.1, 1).is_none())
+        is_behind_page
+            && self.pages.get(&group).is_none_or(|page| page.free_run(index, index + run.1, 1).is_none())
     }
 
     /// F7: a block that was given up and is free, or was given up before, or is loose. All pages that a commit needs are in
