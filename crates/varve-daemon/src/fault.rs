@@ -23,7 +23,8 @@ pub fn panic_at(subject: &str, verb: &str) {
 
 fn is_injected(subject: &str, verb: &str) -> bool {
     cfg!(debug_assertions)
-        && std::env::var("VARVE_INJECT_PANIC").is_ok_and(|named| named == format!("{subject}:{verb}"))
+        && std::env::var_os("VARVE_INJECT_PANIC")
+            .is_some_and(|named| named == format!("{subject}:{verb}").as_str())
 }
 
 const VERBS: [&str; 5] = ["read", "write", "zero", "discard", "flush"];

@@ -14,6 +14,7 @@ const LINGER: Duration = Duration::from_secs(3);
 const STEP: Duration = Duration::from_millis(20);
 
 /// Locks the disks at `paths`, and runs `look` with them on a shard of its own.
+#[expect(clippy::disallowed_methods, reason = "no shard runs yet whose clock could be asked")]
 pub(super) fn with_disks<T: Send + 'static>(
     paths: &[PathBuf],
     access: Access,

@@ -1,4 +1,8 @@
 //! A panic in one volume or pool takes that one out of use, by name, and nothing else, until a person activates it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test waits for a daemon in real time, and writes beside it"
+)]
 
 use crate::client::Client;
 use crate::harness::World;

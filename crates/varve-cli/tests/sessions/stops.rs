@@ -1,4 +1,8 @@
 //! What waits can be ended: exports whose writes wait for space, a state directory that takes nothing, a daemon that stops.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a test waits for a daemon in real time, and writes beside it"
+)]
 
 use crate::client::Client;
 use crate::harness::{World, http};
