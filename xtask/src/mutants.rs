@@ -48,7 +48,15 @@ struct Options {
 
 impl Options {
     fn parse(words: &[&str]) -> Result<Self, String> {
-        let mut options = Self { sample: 120, seed: 1, jobs: 1, near: false, list: false, only: Vec::new(), files: Vec::new() };
+        let mut options = Self {
+            sample: 120,
+            seed: 1,
+            jobs: 1,
+            near: false,
+            list: false,
+            only: Vec::new(),
+            files: Vec::new(),
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut number = || -> Result<u64, String> {
