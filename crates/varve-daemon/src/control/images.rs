@@ -224,13 +224,18 @@ impl Control {
         if self.remembered.borrow().images.is_some() {
             return;
         }
-        let groups = self.groups.borrow();
-        let all = groups
-            .iter()
-            .flat_map(|(id, known)| known.group.images().iter().map(|image| (*id, image.path.clone())));
-        self.remembered.borrow_mut().images = Some(all.collect());
-        drop(groups);
+        self.remembered.borrow_mut().images = Some(self.named_images());
         self.save_or_warn().await;
+    }
+
+    /// All images that groups name.
+    fn named_images(&self) -> BTreeSet<(Uuid, String)> {
+        let groups = self.groups.borrow();
+        let of = |(id, known): (&Uuid, &KnownGroup)| {
+            let images = known.group.images().iter();
+            images.map(|image| (*id, image.path.clone())).collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(of).collect()
     }
 
     /// What the group's text says of the image that volumes lie over, if it is one.

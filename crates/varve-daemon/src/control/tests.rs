@@ -5,7 +5,7 @@ use super::*;
 use crate::config::{IoMode, LogForm};
 use crate::jobs::Progress;
 use crate::shard::metadata::{self, Share};
-use crate::shard::{family, here, thin};
+use crate::shard::{family, here, pool_check};
 use futures_util::future::{join, join_all};
 use std::cell::Cell;
 use varve_api::{
@@ -273,7 +273,7 @@ fn the_check_of_a_pool_ends_when_that_is_let_go_of_though_it_is_opened_again() {
                 family::deactivate(id).await?;
                 family::activate(&context, &recipe).await
             };
-            let (checked, again) = join(thin::check(&context, id, &progress), again).await;
+            let (checked, again) = join(pool_check::check(&context, id, &progress), again).await;
             again.expect("it is sound");
             checked.map(|report| report.volumes).map_err(|failure| failure.code)
         });
@@ -405,7 +405,6 @@ fn who_holds_a_device_of_a_volume_that_went_out_of_use_reaches_it_again_and_no_b
             assert_eq!(write(4096).await, Ok(()), "it is led to what the group says now");
             assert_eq!(write(30 * MIB).await, Err(IoError::Gone), "this lies beyond its end now");
             assert_eq!(content(&control, "data/v").await[4096..8192], [9; 4096]);
-            drop(write);
             keep.close_channel();
         };
         join(work, holder).await.1.expect("a shard");

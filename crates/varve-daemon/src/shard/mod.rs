@@ -6,6 +6,7 @@
 
 mod background;
 mod bell;
+pub(crate) mod clear;
 pub(crate) mod crowd;
 pub(crate) mod family;
 pub(crate) mod growth;
@@ -17,6 +18,7 @@ pub(crate) mod open_pool;
 pub(crate) mod open_store;
 pub(crate) mod origins;
 mod patient;
+pub(crate) mod pool_check;
 pub(crate) mod reconcile;
 pub(crate) mod reopen;
 pub(crate) mod retire;
