@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Io, Shape, StatusFuture};
 
 /// Over all histories of this process.
-#[derive(Default)]
 pub(crate) struct Counts {
     /// Records of the log, those of several blocks, and the times that the ring began anew.
     records: AtomicU64,
@@ -37,19 +36,18 @@ pub(crate) fn count_if(happened: bool, number: &AtomicU64) {
 
 impl Counts {
     pub(crate) const fn new() -> Self {
-        const NONE: AtomicU64 = AtomicU64::new(0);
         Self {
-            records: NONE,
-            records_long: NONE,
-            wraps: NONE,
-            leaves: NONE,
-            boots_failed: NONE,
-            shrunk: NONE,
-            grown: NONE,
-            rolled_back: NONE,
-            emptied: NONE,
-            hung: NONE,
-            full: NONE,
+            records: AtomicU64::new(0),
+            records_long: AtomicU64::new(0),
+            wraps: AtomicU64::new(0),
+            leaves: AtomicU64::new(0),
+            boots_failed: AtomicU64::new(0),
+            shrunk: AtomicU64::new(0),
+            grown: AtomicU64::new(0),
+            rolled_back: AtomicU64::new(0),
+            emptied: AtomicU64::new(0),
+            hung: AtomicU64::new(0),
+            full: AtomicU64::new(0),
         }
     }
 

@@ -176,9 +176,9 @@ impl Boot<'_> {
         let model = self.host.model.borrow();
         let mut oracle = model.origin.borrow_mut();
         if size < old {
-            oracle.cut(size)
+            oracle.cut(size);
         } else {
-            oracle.grow(size)
+            oracle.grow(size);
         }
         count(if size < old { &SHRUNK } else { &GROWN });
     }
