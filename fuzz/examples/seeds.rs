@@ -161,7 +161,7 @@ fn pool() -> Vec<Vec<u8>> {
     };
     let name = "web".to_owned();
     let changes = vec![
-        Change::Create { volume: 1, bytes: 1 << 30, created: 9, flags: 1, name: name.clone() },
+        Change::Create { volume: 1, bytes: 1 << 30, created: 9, flags: 1, name: name.clone(), origin: None },
         Change::Map { volume: 1, start: 2, count: 3, place: 4 },
         Change::Unmap { volume: 1, start: 2, end: 3 },
         Change::Clone { volume: 2, source: 1, created: 9, flags: 0, name },
