@@ -103,7 +103,6 @@ fn volumes_and_clones_changed_in_the_same_places_survive_every_crash() {
 }
 
 #[test]
-#[ignore = "some seeds do not end: the pool asks for checkpoints again and again while a read hangs"]
 fn reads_may_hang_while_what_they_read_is_freed_and_used_again() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("reads_may_hang_while_what_they_read_is_freed_and_used_again");
