@@ -169,6 +169,11 @@ impl Space {
         self.held.blocks()
     }
 
+    /// Of these, those that a call of [`Space::reclaim`] would leave waiting.
+    pub(super) fn read_blocks(&self) -> u64 {
+        self.waiting.iter().skip_while(|waiting| waiting.has_ended()).map(Waiting::blocks).sum()
+    }
+
     /// Has `listener` called when somebody has ended for whom blocks waited. It must not touch this space.
     pub(super) fn when_users_end(&mut self, listener: Rc<dyn Fn()>) {
         self.held.listen(listener);

@@ -13,10 +13,10 @@ use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{ORIGIN_ENTRIES, PART_SIZE, Superblock, volume_key};
 
 impl Pool {
-    /// T8: so few blocks are left for nodes that those given up should become free.
+    /// T8: so few blocks are left for nodes that those given up should become free, as far as nobody reads them.
     pub(super) fn is_metadata_tight(&self) -> bool {
         let pages = self.map.pages();
-        pages.free_blocks_for_nodes() < self.floor_blocks() / 2 && pages.reclaimable_blocks() > 0
+        pages.free_blocks_for_nodes() < self.floor_blocks() / 2 && pages.pending_free_blocks() > 0
     }
 
     pub(super) fn floor_blocks(&self) -> u64 {
@@ -209,9 +209,10 @@ impl Pool {
             return false;
         }
         if let Some((commit, _)) = handover.take() {
+            let free = self.map.pages().free_blocks();
             self.map.committed(commit);
-            if self.map.pages().free_blocks() > 0 {
-                self.room.came();
+            if self.map.pages().free_blocks() > free {
+                self.room.came(); // U5 of `full.rs`
             }
         }
         true

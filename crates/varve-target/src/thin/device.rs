@@ -11,7 +11,7 @@ use super::tickets::Ticket;
 use super::volume::Volume;
 use super::{Pool, Sabotage, index};
 use crate::fan_out::{fan_out, join_pieces};
-use crate::pdata::{MapError, Pages};
+use crate::pdata::{MapError, Pages, Stop};
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -122,6 +122,7 @@ impl Front {
             let ticket = self.pool.tickets.take();
             let plan = |pages: &mut Pages| self.pool.attempt_plan(pages, &self.volume, from, to);
             let targets = self.pool.map.run(plan).await.map_err(|error| self.told(error))?;
+            attempt.needed = needed(&targets);
             match self.place(&targets).await {
                 Ok(pieces) => {
                     let written = self.write_pieces(from, &data, durability, &pieces).await;
@@ -137,9 +138,22 @@ impl Front {
         }
     }
 
-    /// Takes blocks for what needs some: all or none.
+    /// Takes blocks for what needs some: all or none, in one instant, so that an attempt without success takes nothing
+    /// from others and has nothing to give back (U5).
     async fn place(&self, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, MapError> {
+        let pieces = self.pool.map.run(|pages| self.attempt_place(pages, targets)).await?;
+        if pieces.iter().any(|piece| piece.fresh) {
+            self.pool.notify_space();
+        }
+        Ok(pieces)
+    }
+
+    fn attempt_place(&self, pages: &mut Pages, targets: &[(u64, u64, Target)]) -> Result<Vec<Piece>, Stop> {
+        if needed(targets) > pages.free_blocks() {
+            return Err(Stop::Full);
+        }
         let mut pieces = Vec::with_capacity(targets.len());
+        let unit = self.pool.unit();
         for (start, count, target) in targets {
             let (mut start, mut count, mut hint) = match target {
                 Target::Own(place) => {
@@ -148,31 +162,26 @@ impl Front {
                 }
                 Target::Fresh(hint) => (*start, *count, hint.place),
             };
-            let unit = self.pool.unit();
             while count > 0 {
-                let take = |pages: &mut Pages| pages.take_loose_near(hint, unit, start % unit, count);
-                let run = match self.pool.map.run(take).await {
+                let run = match pages.take_loose_near(hint, unit, start % unit, count) {
                     Ok(run) => run,
-                    Err(error) => {
-                        self.untake(&pieces);
-                        return Err(error);
+                    Err(stop) => {
+                        untake(pages, &pieces);
+                        return Err(stop);
                     }
                 };
                 pieces.push(Piece { start, count: run.1, place: run.0, fresh: true });
                 (start, count, hint) = (start + run.1, count - run.1, Some(run.0 + run.1));
             }
         }
-        if pieces.iter().any(|piece| piece.fresh) {
-            self.pool.notify_space();
-        }
         Ok(pieces)
     }
 
+    /// Gives back what was taken for a write that failed.
     fn untake(&self, pieces: &[Piece]) {
-        let mut pages = self.pool.map.pages();
-        let fresh = pieces.iter().filter(|piece| piece.fresh);
-        fresh.for_each(|piece| pages.untake_loose((piece.place, piece.count)));
-        self.pool.room.may_come(); // U4
+        if untake(&mut self.pool.map.pages(), pieces) {
+            self.pool.room.may_come(); // U4
+        }
     }
 
     /// Writes the data and maps what is fresh (T1). Whether there is still something to commit for a durable write.
@@ -298,6 +307,17 @@ impl Front {
         }
         Ok(runs)
     }
+}
+
+/// How many blocks are to be taken.
+fn needed(targets: &[(u64, u64, Target)]) -> u64 {
+    targets.iter().filter(|target| matches!(target.2, Target::Fresh(_))).map(|target| target.1).sum()
+}
+
+/// Gives back what is fresh; whether anything is.
+fn untake(pages: &mut Pages, pieces: &[Piece]) -> bool {
+    let fresh = pieces.iter().filter(|piece| piece.fresh);
+    fresh.map(|piece| pages.untake_loose((piece.place, piece.count))).count() > 0
 }
 
 /// Reads one run: from the pool, as zeros without any request, or from below (T6).

@@ -9,6 +9,8 @@
 //! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
 //! - U4. Whoever waits is woken by every event that makes room, or that lets a checkpoint make some: blocks that were given
 //!   up, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.
+//! - U5. An event that made no room wakes nobody, and no checkpoint is asked for that would not make enough: writes that
+//!   wait do not keep each other, or the disk, busy.
 //! - U3. No write fails for what a check keeps in place: before it is refused it asks for that, and waits.
 
 use super::Pool;
@@ -67,6 +69,8 @@ pub(super) struct Room {
 #[derive(Default)]
 pub(super) struct Attempt {
     patience: Patience,
+    /// How many free blocks it needs.
+    pub(super) needed: u64,
     checkpoints: u32,
     /// Whether it has waited for the end of a check.
     outlasted_check: bool,
@@ -187,7 +191,10 @@ impl Pool {
             self.hand_over().await;
             return Ok(());
         }
-        if attempt.checkpoints < CHECKPOINTS_MAX && self.comes_back() {
+        if self.readers_have_ended(attempt.needed) {
+            return Ok(());
+        }
+        if attempt.checkpoints < CHECKPOINTS_MAX && self.comes_back(attempt.needed) {
             attempt.checkpoints += 1;
             self.join_commit(true).await?;
             self.hand_over().await;
@@ -207,10 +214,21 @@ impl Pool {
         }
     }
 
-    /// Whether a checkpoint brings back anything that data may take.
-    fn comes_back(&self) -> bool {
+    /// Whether there is room for `needed` blocks without a checkpoint, now that some have ended who read what was freed.
+    fn readers_have_ended(&self, needed: u64) -> bool {
+        let mut pages = self.map.pages();
+        let before = pages.free_blocks();
+        pages.reclaim();
+        let after = pages.free_blocks();
+        assert!(after >= before, "U4: what comes back is free");
+        after > before && after >= needed
+    }
+
+    /// U5: whether a checkpoint brings back what data may take, and enough for `needed` blocks.
+    fn comes_back(&self, needed: u64) -> bool {
         let pages = self.map.pages();
-        pages.free_blocks_after_commit() > pages.free_blocks()
+        let free = pages.free_blocks_with_next_commit();
+        free > pages.free_blocks() && free >= needed
     }
 
     /// T8: before anything that needs nodes.

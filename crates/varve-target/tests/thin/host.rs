@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
+use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
 use varve_sim::{
     Client, DiskOptions, FaultBudget, FaultPlan, Holder, Holds, Mix, Oracle, Random, SharedOracle, SimDisk,
     World,
@@ -202,7 +202,7 @@ impl Host {
         self.disk.set_faults(FaultPlan { stall: self.stall, ..plan }, FaultBudget::unlimited());
     }
 
-    fn is_faulty(&self) -> bool {
+    pub(crate) fn is_faulty(&self) -> bool {
         self.faults.is_some()
     }
 
@@ -301,6 +301,59 @@ fn write_origin(world: &World, nothing: &Oracle, random: &mut Random) -> (SimDis
     });
     let written = oracle.borrow().snapshot(2);
     (below, written)
+}
+
+/// Reads what is in the disk while the same client frees it and others take its place.
+struct Puller {
+    client: Client,
+    holder: Holder,
+    clock: Clock,
+    pool: Rc<Pool>,
+    faulty: bool,
+}
+
+impl Puller {
+    fn tolerate(&self, result: Result<(), IoError>) {
+        match result {
+            Ok(()) | Err(IoError::Gone | IoError::NoSpace | IoError::ReadOnly) => {}
+            Err(IoError::Medium | IoError::Corrupt) if self.faulty => {}
+            Err(error) => panic!("no faults: {error}"),
+        }
+    }
+
+    async fn pull_away(self, mut random: Random) {
+        let client = &self.client;
+        let first = random.below(client.size() / (4 * KIB)) * 4 * KIB;
+        let extent = Extent::new(first, (random.between(1, 5) * 4 * KIB).min(client.size() - first));
+        self.tolerate(client.write(extent, Durability::Volatile).await);
+        self.tolerate(client.flush().await);
+        self.holder.hold_next(1, Holds::Reads);
+        let pull = async {
+            for _ in 0..8 {
+                // The read may have no block to read, or not have begun.
+                if self.holder.held() > 0 || self.pool.checkpoint().await.is_err() {
+                    break;
+                }
+            }
+            self.tolerate(client.discard(extent).await);
+            // What is freed may be taken again after a checkpoint.
+            let _ = (self.pool.checkpoint().await, self.pool.checkpoint().await);
+            for (_, piece) in Extent::new(0, client.size()).pieces(16 * KIB) {
+                if piece.intersect(extent).is_none() {
+                    self.tolerate(client.discard(piece).await);
+                    self.tolerate(client.write(piece, Durability::Volatile).await);
+                }
+            }
+            self.holder.release();
+        };
+        // A checkpoint that frees what is being read may wait for the read.
+        let release = async {
+            self.clock.sleep(Duration::from_micros(random.between(2000, 25_000))).await;
+            self.holder.release();
+        };
+        let (read, (), ()) = futures_util::join!(client.read(extent), pull, release);
+        self.tolerate(read);
+    }
 }
 
 /// The host, running.
@@ -465,6 +518,14 @@ impl Boot<'_> {
                     Err(error) => panic!("no faults: {error}"),
                 }
             });
+        }
+        if random.chance(1, 2) {
+            holder.hold_next(0, Holds::Reads);
+            let client = self.client(random.pick::<String>(&names));
+            let clock = self.host.world.clock();
+            let puller = Puller { client, holder, clock, pool: Rc::clone(&self.pool), faulty };
+            self.host.world.spawner().spawn(puller.pull_away(random.fork()));
+            return;
         }
         let (clock, while_held) =
             (self.host.world.clock(), Duration::from_micros(random.between(500, 25_000)));

@@ -44,6 +44,10 @@ impl Waiting {
         Waiting { number: users.number, users: Rc::downgrade(users), blocks, runs }
     }
 
+    pub(super) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         self.users.strong_count() == 0
     }
