@@ -101,6 +101,52 @@ fn while_new_extents_are_cleared_a_volume_is_served_as_before_and_then_with_them
     assert_eq!(count(&all[16 << 20..], 0), 256 << 20, "V1");
 }
 
+/// Small pieces, at no block's edges.
+const PIECES: [(u64, usize); 5] =
+    [(512, 512), (4196, 1), ((1 << 20) + 12_287, 2), ((10 << 20) + 8192, 4096), ((13 << 20) - 513, 1025)];
+
+/// Writes the pieces, and tells whether all else is zeros, also from another connection.
+fn write_pieces(world: &World, name: &str) {
+    let size = with_client(world, name, |client| {
+        for (offset, length) in PIECES {
+            client.write(offset, &vec![7; length]).expect("it is served");
+        }
+        client.flush();
+        client.size
+    });
+    let mut wanted = vec![0; usize::try_from(size).expect("it is small")];
+    for (offset, length) in PIECES {
+        let offset = usize::try_from(offset).expect("it is small");
+        wanted[offset..offset + length].fill(7);
+    }
+    let found = with_client(world, name, Client::read_all);
+    let wrong = found.iter().zip(&wanted).position(|(found, wanted)| found != wanted);
+    assert_eq!((found.len(), wrong), (wanted.len(), None), "{name} (V1)");
+}
+
+#[test]
+fn what_is_written_in_part_in_a_pool_or_a_store_shows_nothing_of_what_lay_there() {
+    let world = with_slow_disks();
+    soil(&world);
+    world.ok("pool create data/p --size 100M --auto-extend off --when-full error");
+    world.ok("lv create data/thin --pool p --size 64M");
+    world.ok("lv create data/thick --size 16M");
+    wait_until_clear(&world, "data/thick");
+    world.ok("snap create data/thick@one data/thin@one");
+    for name in ["data/thin", "data/thick"] {
+        write_pieces(&world, name);
+        let snapshot = with_client(&world, &format!("{name}@one"), Client::read_all);
+        assert_eq!(count(&snapshot, 0), snapshot.len(), "{name}@one (V1)");
+    }
+    // What was mapped once and then discarded is mapped anew over blocks that hold something.
+    with_client(&world, "data/thin", |client| {
+        client.fill(0, 32 * MIB, 0xa5).expect("it is served");
+        client.discard(0, 32 << 20).expect("it is served");
+        client.flush();
+    });
+    write_pieces(&world, "data/thin");
+}
+
 #[test]
 fn a_volume_that_is_being_cleared_says_so_and_can_be_given_up() {
     let world = with_slow_disks();

@@ -185,14 +185,14 @@ fn envelope(stdout: &str, words: &str) -> Value {
 /// What an HTTP request to the daemon's socket answers, body only.
 pub(crate) fn http(socket: &Path, path: &str) -> String {
     let stream = std::os::unix::net::UnixStream::connect(socket).expect("the daemon listens");
-    let (head, body) = ask(stream, path, "");
+    let (head, body) = ask(stream, path, "host: varve\r\n");
     assert!(head.starts_with("HTTP/1.1 200"), "{head}");
     body
 }
 
-/// Head and body of the answer to a request with more headers.
+/// Head and body of the answer to a request with these headers.
 pub(crate) fn ask(mut stream: impl Read + Write, path: &str, headers: &str) -> (String, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nhost: varve\r\nconnection: close\r\n{headers}\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nconnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).expect("it reads");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("it answers");

@@ -215,11 +215,19 @@ fn http_over_tcp_serves_programs_and_no_pages_in_browsers() {
     let mut world = World::new();
     world.start_with(&format!("--http {address} --log json --io pool"));
     let connect = || std::net::TcpStream::connect(address).expect("the daemon listens");
-    let (head, body) = ask(connect(), "/v1/status", "");
+    let host = format!("host: {address}\r\n");
+    let (head, body) = ask(connect(), "/v1/status", &host);
     assert!(head.starts_with("HTTP/1.1 200") && body.contains("\"io\":\"pool\""), "{head}\n{body}");
-    let (head, _) = ask(connect(), "/v1/status", "origin: http://evil.example\r\n");
-    assert!(head.starts_with("HTTP/1.1 403"), "{head}");
-    let (head, body) = ask(connect(), "/v1/nothing", "");
+    let foreign = [
+        format!("{host}origin: http://evil.example\r\n"),
+        "host: evil.example\r\n".to_owned(),
+        String::new(),
+    ];
+    for headers in foreign {
+        let (head, body) = ask(connect(), "/v1/status", &headers);
+        assert!(head.starts_with("HTTP/1.1 403") && body.contains("V0002"), "{headers}: {head}\n{body}");
+    }
+    let (head, body) = ask(connect(), "/v1/nothing", &host);
     assert!(head.starts_with("HTTP/1.1 400") && body.contains("V0002"), "{head}\n{body}");
     for line in world.log().lines() {
         let event: Value = serde_json::from_str(line).expect("the log is JSON");
