@@ -1,7 +1,9 @@
 //! Disks that were damaged, groups that lost their descriptions, disks that are old: what mends them, and what is refused.
 
+use crate::client::Client;
 use crate::harness::World;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 /// A group on two disks with a volume and a backup; no daemon runs.
 fn at_rest() -> World {
@@ -132,6 +134,48 @@ fn a_disk_that_was_cut_short_says_so_until_it_is_whole_again() {
     disk.set_len(600 << 20).expect("it grows");
     world.ok("pv scan d2");
     assert_eq!(world.data("vg show data")["state"], "ok");
+}
+
+#[test]
+fn a_disk_that_is_cut_short_in_use_is_shown_with_the_reason_and_a_scan_takes_it_back() {
+    let world = World::with_group();
+    let placed = world.data("lv create data/a --size 64M");
+    let area = placed["segments"][0]["areas"][0].as_str().expect("a place");
+    let name = if area.contains("/d1:") { "d1" } else { "d2" };
+    world.ok("export create data/a --nbd unix:a.sock");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    client.fill(0, 4 << 20, 7).expect("it is served");
+    client.flush();
+    let disk = std::fs::File::options().write(true).open(world.path(name)).expect("a disk");
+    disk.set_len(16 << 20).expect("it shrinks");
+    let end = Instant::now() + Duration::from_secs(120);
+    while client.write(40 << 20, &[8; 4096]).is_ok() {
+        assert!(Instant::now() < end, "nobody notices");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let shown = |state: &str| {
+        let disks = world.data("pv list");
+        let mut disks = disks.as_array().expect("a list").iter();
+        let path = world.path(name).display().to_string();
+        let disk = disks.find(|disk| disk["path"] == path.as_str()).expect("it is known").clone();
+        assert_eq!(disk["state"], state, "{disk}");
+        disk["reason"].as_str().unwrap_or_default().to_owned()
+    };
+    let reason = shown("failed");
+    assert!(
+        reason.contains("it had 600.0 MiB and has ") && reason.contains("varve pv scan"),
+        "{reason}"
+    );
+    world.ok("pv scan");
+    assert!(shown("missing").contains("was cut short"));
+    assert_ne!(world.data("lv show data/a")["state"], "active");
+    disk.set_len(600 << 20).expect("it grows");
+    world.ok("pv scan");
+    assert_eq!(shown("ok"), "");
+    assert_eq!(world.data("vg show data")["state"], "ok");
+    assert_eq!(world.data("lv show data/a")["state"], "active");
+    let found = Client::new(&world.path("a.sock"), "data/a").read(0, 4 << 20).expect("it is served again");
+    assert!(found.iter().all(|byte| *byte == 7), "what was flushed and not cut away is there");
 }
 
 #[test]

@@ -424,7 +424,9 @@ pub(super) async fn read_label(device: &Device, arena: &varve_block::Arena) -> O
 /// A disk that no group counts on; `refused` says that its group cannot be used at all.
 fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume {
     let size = known.label.map_or(known.file.size(), |label| label.size.saturating_sub(label.data_offset));
+    let failed = super::reopen::why_failed(known.file.state());
     let (state, reason) = match (&known.problem, known.label) {
+        _ if failed.is_some() => (PhysicalVolumeState::Failed, failed),
         (Some((state, reason)), _) => (*state, Some(reason.clone())),
         (None, Some(Label { vg: None, .. })) => (PhysicalVolumeState::Unused, None),
         (None, Some(_)) if refused => {

@@ -157,7 +157,8 @@ impl Control {
             budget: self.doors.budget.clone(),
             ..FuseOptions::default()
         };
-        let opened = self.context.blocking(move || mount(&portal, &arena, &path, &options)).await;
+        let place = path.clone();
+        let opened = self.context.blocking_at(place, move || mount(&portal, &arena, &path, &options)).await;
         let door = opened.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))?;
         Ok(Open::Fuse(Box::new(door)))
     }

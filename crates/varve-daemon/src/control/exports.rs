@@ -208,7 +208,7 @@ impl Control {
         };
         let name = self.present_name(remembered.volume, name);
         let (door, text) = (remembered.door, remembered.address.clone());
-        let parsed = self.context.blocking(move || Address::parse(door, &text)).await;
+        let parsed = self.context.blocking_at(text.clone(), move || Address::parse(door, &text)).await;
         let opened = match (parsed, self.find_volume(&name)) {
             // Another volume may have its name now.
             (Ok(_), Ok(located)) if located.volume.id != remembered.volume => Err(Failure::new(

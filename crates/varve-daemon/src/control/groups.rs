@@ -335,15 +335,12 @@ impl Control {
             let path = known.paths.get(&disk.id);
             let file = path.and_then(|path| {
                 let disks = self.disks.borrow();
-                disks.get(Path::new(path)).map(|known| (known.cache, known.file.is_poisoned()))
+                disks.get(Path::new(path)).map(|known| (known.cache, known.file.state()))
             });
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
+            let failed = file.and_then(|(_, state)| super::reopen::why_failed(state));
             let (state, reason) = match (path, stale) {
-                (Some(_), _) if file.is_some_and(|(_, is_failed)| is_failed) => {
-                    let reason =
-                        "a write or flush failed; it takes no writes until varve pv scan opens it anew";
-                    (PhysicalVolumeState::Failed, Some(reason.to_owned()))
-                }
+                (Some(_), _) if failed.is_some() => (PhysicalVolumeState::Failed, failed),
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
                 (_, true) => {
                     let reason = "it holds an old description of the group, and is not used".to_owned();

@@ -155,8 +155,8 @@ impl Control {
         self.event(path, &format!("opened as an image of group {name}")); // M4
         let options = DiskOptions { read_only: true, ..options(self.cache) };
         let place = PathBuf::from(path);
-        let opened = self.context.blocking(move || open(&place, options)).await;
-        let opened = opened.map_err(failures::gone)?.map_err(|error| failures::open(&error))?;
+        let opened = self.at_path(Path::new(path), move || open(&place, options)).await?;
+        let opened = opened.map_err(|error| failures::open(&error))?;
         let (image, modified_ns) = opened;
         let entry = Entry { id, path: path.to_owned(), bytes: image.file.length(), modified_ns };
         Ok((image, entry))

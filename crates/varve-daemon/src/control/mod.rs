@@ -315,7 +315,8 @@ impl Control {
     async fn save(&self) -> Result<(), Failure> {
         let _alone = self.saving.lock().await;
         let (directory, remembered) = (self.state_dir.clone(), self.remembered.borrow().clone());
-        let saved = self.context.blocking(move || state::save(&directory, &remembered)).await;
+        let place = directory.clone();
+        let saved = self.context.blocking_at(place, move || state::save(&directory, &remembered)).await;
         saved.map_err(failures::gone)?
     }
 

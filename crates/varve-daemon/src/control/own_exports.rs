@@ -6,7 +6,6 @@
 //! Invariant K3: no disk lies on a file that this daemon exports.
 
 use super::Control;
-use crate::failures;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -33,7 +32,7 @@ impl Control {
             return Ok(());
         }
         let asked = path.to_owned();
-        let found = self.context.blocking(move || find_own(&asked, &own)).await.map_err(failures::gone)?;
+        let found = self.at_path(path, move || find_own(&asked, &own)).await?;
         let Some(file) = found else { return Ok(()) };
         let (path, file) = (path.display(), file.display());
         let message = format!("{path} lies on {file}, which this daemon exports: it would be its own disk");

@@ -12,22 +12,26 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::ShardContext;
+use varve_os::{DiskState, ShardContext};
+use varve_vg::size::format_size;
 
 impl Control {
     /// Lets go of everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
     /// that follows takes them into use again; then [`Control::lead_doors`].
     pub(super) async fn reopen_failed(&self) -> Vec<Uuid> {
         let (turns, commits, silent) = self.turns_of_answering().await;
+        drop(commits); // What is set aside may wait for its store to grow (G2 of `change.rs`).
         let mut reopened = Vec::new();
         for group in self.troubled_groups(&silent).await {
             self.set_group_aside(group).await;
+            let _commits = self.commits(group).await;
+            self.close_group(group);
             for path in self.failed_disks(group) {
                 self.reopen_disk(&path).await;
             }
             reopened.push(group);
         }
-        drop((turns, commits));
+        drop(turns);
         reopened
     }
 
@@ -63,10 +67,11 @@ impl Control {
         troubled
     }
 
-    /// Paths of a group's disks that take no writes since one failed.
+    /// Paths of a group's disks that are out of use.
     fn failed_disks(&self, group: Uuid) -> Vec<PathBuf> {
         let disks = self.disks.borrow();
-        let is_failed = |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.is_poisoned());
+        let is_failed =
+            |path: &PathBuf| disks.get(path).is_some_and(|known| known.file.state() != DiskState::InUse);
         let paths = self.with_group(group, |known| known.paths.values().map(PathBuf::from).collect());
         let paths: Vec<PathBuf> = paths.unwrap_or_default();
         paths.into_iter().filter(is_failed).collect()
@@ -105,6 +110,10 @@ impl Control {
                 home.unusable = Some(failure.help("varve pv scan"));
             }
         }
+    }
+
+    /// Z4; the caller may commit changes of the group. Until it is surveyed again nobody may.
+    fn close_group(&self, group: Uuid) {
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.open = None;
         }
@@ -126,6 +135,24 @@ impl Control {
                 self.warn(&path.display().to_string(), &failure.message);
                 self.unopened.borrow_mut().insert(path.to_owned(), failure);
             }
+        }
+    }
+}
+
+/// Why a disk is out of use, if it is, and what brings it back.
+pub(super) fn why_failed(state: DiskState) -> Option<String> {
+    match state {
+        DiskState::InUse => None,
+        DiskState::WritesLost => {
+            let reason = "a write or flush failed; it takes no writes until varve pv scan opens it anew";
+            Some(reason.to_owned())
+        }
+        DiskState::Shrunk { expected, found } => {
+            let (expected, found) = (format_size(expected), format_size(found));
+            Some(format!(
+                "it was cut short: it had {expected} and has {found}; it is not used until it has its size again and varve \
+                 pv scan opens it anew"
+            ))
         }
     }
 }

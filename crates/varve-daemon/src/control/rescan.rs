@@ -5,8 +5,10 @@
 
 use super::Control;
 use super::disks::{KnownDisk, options, read_label};
+use super::reopen::why_failed;
 use std::path::{Path, PathBuf};
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState, Plan};
+use varve_os::DiskState;
 use varve_vg::size::format_size;
 
 impl Control {
@@ -93,9 +95,9 @@ impl Control {
     fn set_aside(&self, paths: &[PathBuf], named: bool, vanished: &[PathBuf]) -> Vec<PathBuf> {
         let mut disks = self.disks.borrow_mut();
         let aside = |path: &Path, known: &KnownDisk| match &known.problem {
-            None => false,
+            None if known.file.state() == DiskState::InUse => false,
             Some((PhysicalVolumeState::Duplicate, _)) => named || vanished.iter().any(|gone| gone == path),
-            Some(_) => !named || paths.iter().any(|named| named == path),
+            _ => !named || paths.iter().any(|named| named == path),
         };
         // A disk that a group counts on is in use, whatever is wrong with it.
         let troubled: Vec<PathBuf> = disks
@@ -105,10 +107,12 @@ impl Control {
             .collect();
         let mut unopened = self.unopened.borrow_mut();
         for path in &troubled {
-            let reason = disks
-                .remove(path)
-                .and_then(|known| known.problem)
-                .map_or(String::new(), |(_, reason)| reason);
+            let known = disks.remove(path);
+            let reason = known.and_then(|known| {
+                let problem = known.problem.map(|(_, reason)| reason);
+                problem.or_else(|| why_failed(known.file.state()))
+            });
+            let reason = reason.unwrap_or_default();
             unopened.insert(path.clone(), Failure::new(Code::LabelDamaged, reason));
         }
         troubled

@@ -6,6 +6,7 @@
 //! - Q2. A gate that was closed stays closed: a volume that is used again is opened anew, behind another gate.
 
 use super::family::{Disks, Family, StoreRecipe};
+use super::handle::{done_with_all, using};
 use super::here;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -129,6 +130,7 @@ pub(crate) fn fence(volume: Uuid, versions: &[Option<Wanted>]) -> Standing {
     } else {
         return Standing::Same;
     };
+    done_with_all(); // Others are compared by the same work.
     if gate.is_closed() {
         return Standing::Fenced;
     }
@@ -156,6 +158,7 @@ pub(crate) async fn grow(volume: Uuid, wanted: &Wanted) -> Result<(), varve_api:
 pub(crate) async fn retire(volume: Uuid) {
     let pool = here().pools.borrow_mut().remove(&volume);
     if let Some(open) = pool {
+        using(&open.health); // K1 of `handle.rs`: a panic is this pool's.
         open.gate.close();
         open.pool.set_when_full(WhenFull::Error);
         for family in super::thin::members(&open) {
@@ -167,6 +170,7 @@ pub(crate) async fn retire(volume: Uuid) {
     }
     let family = here().families.borrow_mut().remove(&volume);
     if let Some(family) = family {
+        using(family.health());
         family.gate.close();
         family.shut().await;
     }
