@@ -286,6 +286,7 @@ impl Oracle {
         }
         for index in other.blocks.len()..self.blocks.len() {
             self.blocks[index].start(Stamp::ZEROS, started);
+            self.pasts[index].add(Stamp::ZEROS);
             self.open.insert(index);
         }
         RollbackToken { sectors: self.blocks.len(), started }

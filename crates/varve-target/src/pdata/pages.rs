@@ -152,11 +152,6 @@ impl Pages {
         self.nodes
     }
 
-    /// Of the blocks that were given up, those that the next commit makes free: nobody reads them.
-    pub fn pending_free_blocks(&self) -> u64 {
-        self.space.reclaimable().saturating_sub(self.space.read_blocks())
-    }
-
     /// Blocks that were given up and become free with the next commits.
     pub fn reclaimable_blocks(&self) -> u64 {
         self.space.reclaimable()
@@ -473,11 +468,6 @@ impl Pages {
     /// Blocks that data may take once everything is free that was given up.
     pub fn free_blocks_after_commit(&self) -> u64 {
         (self.space.free() + self.space.reclaimable()).saturating_sub(self.floor)
-    }
-
-    /// As [`Pages::free_blocks_after_commit`], without what readers still keep then.
-    pub fn free_blocks_with_next_commit(&self) -> u64 {
-        (self.space.free() + self.pending_free_blocks()).saturating_sub(self.floor)
     }
 
     /// Free blocks, those included that only the map itself may use.

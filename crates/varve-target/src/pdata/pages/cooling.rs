@@ -1,4 +1,5 @@
-//! Blocks that become free only after the device below was told of them, if the owner wants that (F6 of `space.rs`).
+//! Blocks that were given up and are not free yet: what the next commit makes free, and what becomes free only after the
+//! device below was told of it, if the owner wants that (F6 of `space.rs`).
 
 use super::super::space::Run;
 use super::Pages;
@@ -17,6 +18,16 @@ impl Pages {
     /// Freed blocks of which the device is to be told now; they are free after [`Pages::passed`].
     pub fn take_cooling(&mut self) -> Vec<Run> {
         self.space.take_cooling()
+    }
+
+    /// Of the blocks that were given up, those that the next commit makes free: nobody reads them.
+    pub fn pending_free_blocks(&self) -> u64 {
+        self.space.reclaimable().saturating_sub(self.space.read_blocks())
+    }
+
+    /// As [`Pages::free_blocks_after_commit`], without what readers still keep then.
+    pub fn free_blocks_with_next_commit(&self) -> u64 {
+        (self.space.free() + self.pending_free_blocks()).saturating_sub(self.floor)
     }
 
     /// The device knows of all that was taken so.
