@@ -13,7 +13,7 @@ use super::jobs::Started;
 use super::{Control, current};
 use crate::failures;
 use crate::jobs::Progress;
-use crate::shard::family;
+use crate::shard::{family, zeros};
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, MIB, ZeroOptions};
@@ -40,11 +40,11 @@ impl Control {
         let extent = Extent::between(planned.after.bytes(from), planned.after.bytes(volume.extents));
         let device = self.whole_device(group, &planned.after, volume)?;
         let failed = |error| failures::io("clearing the new extents", error);
-        if family::clear_fast(&device, extent).await.map_err(failed)? {
+        if zeros::clear_fast(&device, extent).await.map_err(failed)? {
             return Ok(planned);
         }
         if no_zero {
-            family::clear_ends(&device, extent).await.map_err(failed)?;
+            zeros::clear_ends(&device, extent).await.map_err(failed)?;
             return Ok(planned);
         }
         planned.with_uncleared(volume.id, from).map_err(|error| failures::plan(&error))

@@ -5,7 +5,7 @@
 use super::jobs::SHORT;
 use super::{Control, current};
 use crate::failures;
-use crate::shard::thin;
+use crate::shard::pool_check;
 use std::sync::Arc;
 use varve_api::{Code, Failure, Job};
 use varve_os::ShardContext;
@@ -28,7 +28,7 @@ impl Control {
         self.context.spawner().spawn(async move {
             let work = located
                 .home
-                .run(async move |context: ShardContext| thin::check(&context, pool, &progress).await);
+                .run(async move |context: ShardContext| pool_check::check(&context, pool, &progress).await);
             let checked = work.await.map_err(failures::gone).and_then(|done| done);
             let Some(control) = current() else { return };
             let result = checked.and_then(|report| control.tell_check(&subject, &report));

@@ -5,7 +5,7 @@ use super::*;
 use crate::config::{IoMode, LogForm};
 use crate::jobs::Progress;
 use crate::shard::metadata::{self, Share};
-use crate::shard::{family, here, thin};
+use crate::shard::{family, here, pool_check};
 use futures_util::future::{join, join_all};
 use std::cell::Cell;
 use varve_api::{
@@ -273,7 +273,7 @@ fn the_check_of_a_pool_ends_when_that_is_let_go_of_though_it_is_opened_again() {
                 family::deactivate(id).await?;
                 family::activate(&context, &recipe).await
             };
-            let (checked, again) = join(thin::check(&context, id, &progress), again).await;
+            let (checked, again) = join(pool_check::check(&context, id, &progress), again).await;
             again.expect("it is sound");
             checked.map(|report| report.volumes).map_err(|failure| failure.code)
         });

@@ -33,9 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
-use varve_block::{
-    Device, Extent, GIB, IoError, MIB, Shown, Suspended, Switch, ZeroOptions, widen, widen_shown,
-};
+use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
 use varve_os::{DiskFile, ShardContext};
 use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;
@@ -189,33 +187,6 @@ pub(crate) fn device(volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
         None => Some(family.top.device()),
         Some(name) => family.view(name).ok(),
     }
-}
-
-/// Makes a part of a volume that does not count yet read as zeros, if that costs nothing; whether it did.
-pub(crate) async fn clear_fast(device: &Device, extent: Extent) -> Result<bool, IoError> {
-    let fast = ZeroOptions { fast: true, ..ZeroOptions::default() };
-    for (_, piece) in extent.pieces(GIB) {
-        if fault::lacks("fast-zero") {
-            return Ok(false);
-        }
-        match device.zero(piece, fast).await {
-            Ok(_) => {}
-            Err(IoError::Unsupported) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-    }
-    device.flush().await?;
-    Ok(true)
-}
-
-/// Makes the ends of a part of a volume read as zeros, so that nothing that lay there before is taken for a file system.
-pub(crate) async fn clear_ends(device: &Device, extent: Extent) -> Result<(), IoError> {
-    let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
-    let length = extent.length.min(MIB);
-    for offset in [extent.offset, extent.end() - length] {
-        device.zero(Extent::new(offset, length), slow).await?;
-    }
-    device.flush().await.map(drop)
 }
 
 /// Makes an empty store where `table` says, which nobody uses yet.

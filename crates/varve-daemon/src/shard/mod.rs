@@ -17,6 +17,7 @@ pub(crate) mod open_pool;
 pub(crate) mod open_store;
 pub(crate) mod origins;
 mod patient;
+pub(crate) mod pool_check;
 pub(crate) mod reconcile;
 pub(crate) mod reopen;
 pub(crate) mod retire;
@@ -24,6 +25,7 @@ pub(crate) mod states;
 pub(crate) mod thin;
 pub(crate) mod traffic;
 pub(crate) mod turns;
+pub(crate) mod zeros;
 
 pub(crate) use handle::{NoAnswer, ShardHandle};
 

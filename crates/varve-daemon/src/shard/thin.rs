@@ -7,7 +7,6 @@
 //! - N3. Every volume of a pool in use has a family, even if what it lies over is not there: it is adrift then. Its pool
 //!   tells what there is of it all the same, and removes it and its snapshots; requests to it fail.
 
-use super::background::{REST_FACTOR, rest_after};
 use super::family::{Family, Recipe, device_of};
 use super::health::Health;
 use super::here;
@@ -18,20 +17,16 @@ use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
 use crate::fault;
-use crate::jobs::Progress;
 use crate::shard::ShardHandle;
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Device, Extent, IoError, LocalFuture};
+use varve_block::{Device, Extent, IoError};
 use varve_os::ShardContext;
 use varve_target::ErrorTarget;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{
-    Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolReport, VolumeFlags, VolumeInfo,
-};
+use varve_target::thin::{Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, VolumeFlags, VolumeInfo};
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
 
@@ -282,46 +277,6 @@ pub(crate) async fn diff(id: Uuid, one: State, two: State) -> Result<(Vec<Extent
     }
     let extents = open.pool.diff(one, two).await.map_err(store_error)?;
     Ok((extents, open.pool.have_same_origin(one, two)))
-}
-
-/// Nodes, or groups of blocks, that a check looks at between two rests, and for how long it does.
-const CHECK_DOSE: (u64, Duration) = (32, Duration::from_millis(1));
-
-/// Checks the last commit of a pool in doses, and tells how far it is.
-pub(crate) async fn check(
-    context: &ShardContext,
-    id: Uuid,
-    progress: &Progress,
-) -> Result<PoolReport, Failure> {
-    let open = pool(id)?;
-    let _guest = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
-    let begun = Cell::new(context.clock().now());
-    let (clock, begun) = (context.clock(), &begun);
-    // It may have been closed and opened again: what is opened then is another one.
-    let is_served = || here().pool(id).is_some_and(|now| Rc::ptr_eq(&now, &open));
-    let pace = |done: u64, total: u64| -> LocalFuture<'_, Result<(), PoolError>> {
-        let clock = clock.clone();
-        Box::pin(async move {
-            if progress.is_cancelled() || !is_served() {
-                return Err(PoolError::Io(IoError::Gone)); // Told as cancelled below.
-            }
-            let (steps, time) = CHECK_DOSE;
-            if done.is_multiple_of(steps) || clock.now().since(begun.get()) >= time {
-                progress.report(done, total);
-                clock.sleep(rest_after(clock.now().since(begun.get()), REST_FACTOR)).await;
-                begun.set(clock.now());
-            }
-            Ok(())
-        })
-    };
-    let checked = open.pool.check_last_commit(&pace).await;
-    if progress.is_cancelled() {
-        return Err(Failure::new(Code::JobCancelled, "the check was cancelled"));
-    }
-    if !is_served() {
-        return Err(Failure::new(Code::JobCancelled, "the pool was let go of while it was checked"));
-    }
-    checked.map_err(|error| failures::pool("the check", &error))
 }
 
 impl Thin {

@@ -1,0 +1,31 @@
+//! Zeros where others wrote, before a volume has it.
+
+use crate::fault;
+use varve_block::{Device, Extent, GIB, IoError, MIB, ZeroOptions};
+
+/// Makes a part of a volume that does not count yet read as zeros, if that costs nothing; whether it did.
+pub(crate) async fn clear_fast(device: &Device, extent: Extent) -> Result<bool, IoError> {
+    let fast = ZeroOptions { fast: true, ..ZeroOptions::default() };
+    for (_, piece) in extent.pieces(GIB) {
+        if fault::lacks("fast-zero") {
+            return Ok(false);
+        }
+        match device.zero(piece, fast).await {
+            Ok(_) => {}
+            Err(IoError::Unsupported) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    device.flush().await?;
+    Ok(true)
+}
+
+/// Makes the ends of a part of a volume read as zeros, so that nothing that lay there before is taken for a file system.
+pub(crate) async fn clear_ends(device: &Device, extent: Extent) -> Result<(), IoError> {
+    let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+    let length = extent.length.min(MIB);
+    for offset in [extent.offset, extent.end() - length] {
+        device.zero(Extent::new(offset, length), slow).await?;
+    }
+    device.flush().await.map(drop)
+}
