@@ -162,10 +162,7 @@ fn a_disk_that_is_cut_short_in_use_is_shown_with_the_reason_and_a_scan_takes_it_
         disk["reason"].as_str().unwrap_or_default().to_owned()
     };
     let reason = shown("failed");
-    assert!(
-        reason.contains("it had 600.0 MiB and has ") && reason.contains("varve pv scan"),
-        "{reason}"
-    );
+    assert!(reason.contains("it had 600.0 MiB and has ") && reason.contains("varve pv scan"), "{reason}");
     world.ok("pv scan");
     assert!(shown("missing").contains("was cut short"));
     assert_ne!(world.data("lv show data/a")["state"], "active");
