@@ -3,6 +3,7 @@
 use super::Control;
 use super::change::shown;
 use super::disks::Search;
+use super::stalled::STALLED;
 use crate::failures;
 use crate::fault;
 use crate::shard::ShardHandle;
@@ -335,14 +336,19 @@ impl Control {
             let path = known.paths.get(&disk.id);
             let file = path.and_then(|path| {
                 let disks = self.disks.borrow();
-                disks.get(Path::new(path)).map(|known| (known.cache, known.file.is_poisoned()))
+                disks
+                    .get(Path::new(path))
+                    .map(|known| (known.cache, known.file.is_poisoned(), known.is_stalled()))
             });
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
             let (state, reason) = match (path, stale) {
-                (Some(_), _) if file.is_some_and(|(_, is_failed)| is_failed) => {
+                (Some(_), _) if file.is_some_and(|(_, is_failed, _)| is_failed) => {
                     let reason =
                         "a write or flush failed; it takes no writes until varve pv scan opens it anew";
                     (PhysicalVolumeState::Failed, Some(reason.to_owned()))
+                }
+                (Some(_), _) if file.is_some_and(|(_, _, is_stalled)| is_stalled) => {
+                    (PhysicalVolumeState::Stalled, Some(STALLED.to_owned()))
                 }
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
                 (_, true) => {
@@ -360,7 +366,7 @@ impl Control {
                 reason,
                 size: known.group.bytes(disk.extents),
                 free: known.group.bytes(own),
-                cache: file.map_or(self.cache, |(cache, _)| cache),
+                cache: file.map_or(self.cache, |(cache, ..)| cache),
             }
         };
         known.group.physical_volumes().iter().map(shown).collect()

@@ -5,7 +5,8 @@
 //!   writes of which it was not told. Opening the disk again is the way back ([`DiskFile::open`]).
 //! - O2. A file is never made longer by a write. Its length is looked at before a write that reaches its last byte, and
 //!   before any other at every tick of the coarse clock (some milliseconds): so a file that was cut short is found out
-//!   before it can have its old length again, and no flush is acknowledged behind that.
+//!   before it can have its old length again, and no flush is acknowledged behind that. The server of a file that has one
+//!   is asked at each flush and when a read meets the end.
 
 use super::{CacheMode, DiskFile, DiskKind, OpenError};
 use crate::attempt::error_of;
