@@ -68,7 +68,7 @@ def load(path, export, seconds, seed):
 def pairs(one, two, seconds):
     clients = [Client(one), Client(two)]
     # It goes on from where it was: begun anew it would be behind in A while B still holds the last count.
-    count = struct.unpack(">Q", clients[1].read(0, 8))[0]
+    count = struct.unpack(">Q", clients[1].read(0, BLOCK)[:8])[0]
     end, latencies = time.time() + float(seconds), []
     while time.time() < end:
         count += 1
