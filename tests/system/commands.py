@@ -183,7 +183,8 @@ class World:
             return Command(words, MISSING)
         after = record.copy()
         after.size = 8 * MIB
-        if self.exported(name):
+        # A thin volume may be reduced while only its snapshots are exported: they share nothing that is lost.
+        if name in self.exports.values() if record.kind == "thin" else self.exported(name):
             return Command(words, {BUSY, USAGE})
         if record.size <= 8 * MIB:
             return Command(words, {USAGE, BUSY})

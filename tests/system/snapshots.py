@@ -67,7 +67,9 @@ def load(path, export, seconds, seed):
 
 def pairs(one, two, seconds):
     clients = [Client(one), Client(two)]
-    end, count, latencies = time.time() + float(seconds), 0, []
+    # It goes on from where it was: begun anew it would be behind in A while B still holds the last count.
+    count = struct.unpack(">Q", clients[1].read(0, BLOCK)[:8])[0]
+    end, latencies = time.time() + float(seconds), []
     while time.time() < end:
         count += 1
         for client in clients:

@@ -71,6 +71,8 @@ words! {
         Ok = "ok",
         /// A write or flush failed, and nobody knows what of it is on the disk: it takes no writes until it is opened anew.
         Failed = "failed",
+        /// Requests on it have been under way for some seconds, and none is answered.
+        Stalled = "stalled",
         /// Labelled, but in no group.
         Unused = "unused",
         /// Named by a group, but not found.

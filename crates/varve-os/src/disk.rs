@@ -110,7 +110,7 @@ impl Disk {
             };
             match answer {
                 Ok(0) => {
-                    let _ = self.file.check_length();
+                    self.check_end().await;
                     let left = Extent::between(offset + done as u64, offset + buffer.len() as u64);
                     self.file.report("read beyond the end", left.offset, left.length, Errno::NODATA);
                     return Err(IoError::Gone);
@@ -126,6 +126,16 @@ impl Disk {
             }
             under_way = self.start(DiskAction::Read { offset, buffer, done });
         }
+    }
+
+    /// Takes the disk out of use if it has become shorter, before a write can make it longer again (O2).
+    async fn check_end(&self) {
+        if !self.file.remote {
+            let _ = self.file.check_length();
+            return;
+        }
+        let file = Arc::clone(&self.file);
+        let _ = self.context.blocking_in(Place::of(&self.file), move || file.check_length_of_remote()).await;
     }
 
     fn write(&self, offset: u64, mut data: Bytes, durability: Durability) -> Completion<'_> {
@@ -232,9 +242,7 @@ impl Disk {
         // A failure has taken the disk out of use by now (F2), and that is what all are answered.
         let _ = self.await_report().await;
         if self.file.remote {
-            let file = Arc::clone(&self.file);
-            let _ =
-                self.context.blocking_in(Place::of(&self.file), move || file.check_length_of_remote()).await;
+            self.check_end().await;
         }
         lead.finish();
         self.file.refuse_out_of_use()?;

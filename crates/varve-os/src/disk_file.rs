@@ -5,6 +5,7 @@
 //! - F2. A disk of which a flush or a durable write failed once is poisoned: it is never written or flushed again through
 //!   this handle, because the kernel reports a lost write once only, and a later flush would say that all is well.
 
+mod answers;
 mod cache;
 mod state;
 mod unchanging;
@@ -14,6 +15,7 @@ pub use state::DiskState;
 use crate::flushes::Flushes;
 use crate::syncs::Syncs;
 use crate::sys;
+use answers::Answers;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
 use state::Health;
@@ -178,6 +180,7 @@ pub struct DiskFile {
     pub(crate) eager_after: AtomicU64,
     pub(crate) flushes: Flushes,
     pub(crate) syncs: Syncs,
+    pub(crate) answers: Answers,
     health: Health,
     #[cfg(test)]
     pub(crate) tap: crate::tap::Tap,
@@ -251,6 +254,7 @@ impl DiskFile {
             eager_after: AtomicU64::new(0),
             flushes: Flushes::default(),
             syncs: Syncs::default(),
+            answers: Answers::default(),
             health: Health::default(),
             #[cfg(test)]
             tap: crate::tap::Tap::default(),

@@ -1,6 +1,7 @@
 //! What a shard asks of the kernel, as data that owns everything the kernel touches meanwhile.
 
 use crate::attempt;
+use crate::clock;
 use crate::disk_file::{CacheMode, DiskFile};
 use crate::sys;
 use rustix::fs::FallocateFlags;
@@ -62,6 +63,7 @@ impl DiskOperation {
         let makes_durable = matches!(action, DiskAction::Flush | DiskAction::Write { durable: true, .. });
         let is_cached = disk.cache_mode() == CacheMode::Buffered;
         let sync = (makes_durable && is_cached).then(|| disk.syncs.enter());
+        disk.answers.begin(clock::tick());
         Self { disk, action, sync }
     }
 
@@ -87,6 +89,7 @@ impl DiskOperation {
         if let Some(number) = self.sync.take() {
             self.disk.syncs.leave(number);
         }
+        self.disk.answers.end(clock::tick());
     }
 
     /// Carries it out on this thread, waiting.

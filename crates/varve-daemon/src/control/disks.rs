@@ -4,6 +4,7 @@
 //! - K1. No disk is written before it is locked and was looked at.
 //! - K2. A disk whose label another known disk carries is not taken into use.
 
+use super::stalled::STALLED;
 use super::{Control, PROBE};
 use crate::failures;
 use std::path::{Path, PathBuf};
@@ -428,6 +429,7 @@ fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume 
     let (state, reason) = match (&known.problem, known.label) {
         _ if failed.is_some() => (PhysicalVolumeState::Failed, failed),
         (Some((state, reason)), _) => (*state, Some(reason.clone())),
+        (None, _) if known.is_stalled() => (PhysicalVolumeState::Stalled, Some(STALLED.to_owned())),
         (None, Some(Label { vg: None, .. })) => (PhysicalVolumeState::Unused, None),
         (None, Some(_)) if refused => {
             (PhysicalVolumeState::Stale, Some("its group cannot be used: varve vg list".to_owned()))

@@ -3,6 +3,7 @@
 use super::Control;
 use super::change::shown;
 use super::disks::Search;
+use super::stalled::STALLED;
 use crate::failures;
 use crate::fault;
 use crate::shard::ShardHandle;
@@ -335,12 +336,16 @@ impl Control {
             let path = known.paths.get(&disk.id);
             let file = path.and_then(|path| {
                 let disks = self.disks.borrow();
-                disks.get(Path::new(path)).map(|known| (known.cache, known.file.state()))
+                let known = disks.get(Path::new(path))?;
+                Some((known.cache, known.file.state(), known.is_stalled()))
             });
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
-            let failed = file.and_then(|(_, state)| super::reopen::why_failed(state));
+            let failed = file.and_then(|(_, state, _)| super::reopen::why_failed(state));
             let (state, reason) = match (path, stale) {
                 (Some(_), _) if failed.is_some() => (PhysicalVolumeState::Failed, failed),
+                (Some(_), _) if file.is_some_and(|(_, _, is_stalled)| is_stalled) => {
+                    (PhysicalVolumeState::Stalled, Some(STALLED.to_owned()))
+                }
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
                 (_, true) => {
                     let reason = "it holds an old description of the group, and is not used".to_owned();
@@ -357,7 +362,7 @@ impl Control {
                 reason,
                 size: known.group.bytes(disk.extents),
                 free: known.group.bytes(own),
-                cache: file.map_or(self.cache, |(cache, _)| cache),
+                cache: file.map_or(self.cache, |(cache, ..)| cache),
             }
         };
         known.group.physical_volumes().iter().map(shown).collect()

@@ -42,6 +42,7 @@ mod rollback;
 mod sets;
 mod snapshots;
 mod stale;
+mod stalled;
 mod start;
 mod stop;
 mod store;
@@ -70,7 +71,7 @@ use futures_util::future::{FutureExt, join_all, select_all};
 use futures_util::lock::Mutex;
 use groups::KnownGroup;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -97,6 +98,10 @@ pub(crate) struct Control {
     cache: Cache,
     started: Cell<u64>,
     stopping: Cell<bool>,
+    /// Disks whose silence was told of.
+    stalled: RefCell<BTreeSet<PathBuf>>,
+    /// Dropped, it ends the watch over the disks.
+    watching: RefCell<Option<oneshot::Sender<()>>>,
     turns: Turns,
     /// How long a stop may take.
     stop_max: Duration,
@@ -146,6 +151,8 @@ impl ControlHandle {
                 cache,
                 started: Cell::new(0),
                 stopping: Cell::new(false),
+                stalled: RefCell::default(),
+                watching: RefCell::default(),
                 turns: Turns::default(),
                 stop_max,
                 faults: RefCell::default(),
@@ -198,6 +205,7 @@ impl ControlHandle {
         let stopped = self.shards[0].run(async move |_: ShardContext| {
             let Some(control) = current() else { return Vec::new() };
             control.stop().await;
+            control.watching.take();
             CONTROL.with(RefCell::take);
             control.faults.take()
         });

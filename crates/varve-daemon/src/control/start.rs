@@ -31,6 +31,7 @@ impl Control {
         self.resume_rollbacks().await;
         // Counted anew: a busy machine may have needed all of it for the disks.
         self.restore_exports(self.context.clock().now().after(LINGER)).await;
+        self.watching.replace(Some(self.watch_disks()));
         self.started.set(self.now());
         Ok(())
     }

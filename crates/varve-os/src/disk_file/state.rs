@@ -3,9 +3,10 @@
 //! Invariants:
 //! - O1. A disk that is out of use stays so through this handle, with the first reason: who still holds it may have lost
 //!   writes of which it was not told. Opening the disk again is the way back ([`DiskFile::open`]).
-//! - O2. A file is never made longer by a write. Its length is looked at before a write that reaches its last byte, and
-//!   before any other at every tick of the coarse clock (some milliseconds): so a file that was cut short is found out
-//!   before it can have its old length again, and no flush is acknowledged behind that.
+//! - O2. A file that was cut short never has its old length again by a write, and no flush is acknowledged behind that. Its
+//!   length is looked at before a write that reaches its last byte, and before any other at every tick of the coarse clock
+//!   (some milliseconds), so a write within one tick of the cut may lengthen it, and is found out. The server of a file that
+//!   has one is asked at each flush and when a read meets the end.
 
 use super::{CacheMode, DiskFile, DiskKind, OpenError};
 use crate::attempt::error_of;

@@ -1,0 +1,54 @@
+//! Disks that do not answer: shown as such while it lasts, with an event when it begins and one when it ends.
+
+use super::disks::KnownDisk;
+use super::{Control, current};
+use futures_channel::oneshot;
+use futures_util::future::select;
+use std::time::Duration;
+
+/// For how long none of a disk's requests is answered before it is shown as stalled.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// How often that is looked at for events.
+const LOOK: Duration = Duration::from_secs(1);
+/// What lists say of it.
+pub(super) const STALLED: &str =
+    "its requests wait and none is answered; its volumes go on when it answers again";
+
+impl KnownDisk {
+    /// Whether its requests wait, and none was answered lately.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.file.silence() >= SILENCE_MAX
+    }
+}
+
+impl Control {
+    /// Looks at all disks from now on, until what it answers with is dropped.
+    pub(super) fn watch_disks(&self) -> oneshot::Sender<()> {
+        let (sender, mut stopped) = oneshot::channel();
+        let clock = self.context.clock();
+        self.context.spawner().spawn(async move {
+            loop {
+                select(&mut stopped, clock.sleep(LOOK)).await;
+                match (stopped.try_recv(), current()) {
+                    (Ok(None), Some(control)) => control.tell_of_stalled_disks(),
+                    _ => return,
+                }
+            }
+        });
+        sender
+    }
+
+    fn tell_of_stalled_disks(&self) {
+        let disks = self.disks.borrow();
+        let mut told = self.stalled.borrow_mut();
+        for (path, known) in &*disks {
+            let name = path.display().to_string();
+            if known.is_stalled() && told.insert(path.clone()) {
+                self.warn(&name, "the disk does not answer: what is on it waits");
+            } else if !known.is_stalled() && told.remove(path) {
+                self.event(&name, "the disk answers again");
+            }
+        }
+        told.retain(|path| disks.contains_key(path));
+    }
+}

@@ -1,0 +1,73 @@
+//! Whether a disk answers: how many operations it has under way, and since when none of them was answered.
+
+use super::DiskFile;
+use crate::clock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Counted by all shards.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    under_way: AtomicU64,
+    /// The tick of the coarse clock at which the last one was answered, or at which the first one began after a rest.
+    last: AtomicU64,
+}
+
+impl Answers {
+    /// An operation begins.
+    pub(crate) fn begin(&self, tick: u64) {
+        // The tick first: a disk that rested has not been silent.
+        if self.under_way.load(Ordering::Acquire) == 0 {
+            self.last.store(tick, Ordering::Release);
+        }
+        self.under_way.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// One was answered.
+    pub(crate) fn end(&self, tick: u64) {
+        if self.last.load(Ordering::Relaxed) != tick {
+            self.last.store(tick, Ordering::Release);
+        }
+        let before = self.under_way.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "what is answered was begun");
+    }
+
+    /// For how long operations are under way and none was answered.
+    fn silence(&self, tick: u64) -> Duration {
+        if self.under_way.load(Ordering::Acquire) == 0 {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(tick.saturating_sub(self.last.load(Ordering::Acquire)))
+    }
+}
+
+impl DiskFile {
+    /// For how long it has had operations under way and answered none; zero if none is under way.
+    pub fn silence(&self) -> Duration {
+        self.answers.silence(clock::tick())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_is_silent_while_operations_wait_and_none_is_answered() {
+        let answers = Answers::default();
+        assert_eq!(answers.silence(100), Duration::ZERO, "nothing is under way");
+        answers.begin(100);
+        answers.begin(150);
+        assert_eq!(answers.silence(160), Duration::from_nanos(60));
+        answers.end(170);
+        assert_eq!(
+            answers.silence(180),
+            Duration::from_nanos(10),
+            "the other one waits since the last answer"
+        );
+        answers.end(190);
+        assert_eq!(answers.silence(900), Duration::ZERO);
+        answers.begin(900);
+        assert_eq!(answers.silence(901), Duration::from_nanos(1), "a rest is no silence");
+    }
+}
