@@ -1,4 +1,5 @@
 //! Disks that were damaged, groups that lost their descriptions, disks that are old: what mends them, and what is refused.
+#![expect(clippy::disallowed_methods, reason = "the real program is tested, in real time")]
 
 use crate::client::Client;
 use crate::harness::World;
