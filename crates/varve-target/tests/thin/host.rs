@@ -656,7 +656,7 @@ impl Boot<'_> {
             discards: random.below(3),
             flushes: 0,
             length_max: *random.pick(&[KIB, 4 * KIB, 8 * KIB]),
-            depth: 12,
+            depth: *random.pick(&[12, 150, 400]),
             overlaps: 5,
         };
         let mut under_way = FuturesUnordered::new();
