@@ -185,6 +185,7 @@ impl Record {
             u64::from(BLOCKS.u32(bytes)) * SIZE as u64 == bytes.len() as u64,
             "L2: the number of blocks",
         )?;
+        require(SEQUENCE.u64(bytes) <= NUMBER_MAX, "L3: the number of the record")?;
         let (mut changes, mut at) = (Vec::new(), ENTRIES.offset);
         for _ in 0..COUNT.u32(bytes) {
             let rest =
@@ -319,6 +320,16 @@ mod tests {
         assert_eq!(Record::decode(&block), Ok(sample()));
         let many = Record { changes: vec![sample().changes[0].clone(); 1000], ..sample() };
         assert_eq!(Record::decode(&bytes(&many)), Ok(many));
+    }
+
+    #[test]
+    fn a_number_that_none_can_follow_is_refused() {
+        let mut block = bytes(&Record { sequence: NUMBER_MAX, ..sample() });
+        assert!(Record::decode(&block).is_ok());
+        SEQUENCE.put_u64(&mut block, NUMBER_MAX + 1);
+        let checksum = checksum_without(&block, CHECKSUM);
+        CHECKSUM.put_u32(&mut block, checksum);
+        assert_eq!(Record::decode(&block), Err(PoolFormatError::Invalid("L3: the number of the record")));
     }
 
     #[test]
