@@ -16,7 +16,7 @@ use crate::flushes::Flushes;
 use crate::syncs::Syncs;
 use crate::sys;
 use answers::Answers;
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
 use state::Health;
 use std::fs::{File, OpenOptions};
@@ -224,12 +224,6 @@ impl DiskFile {
         let magic = if kind == DiskKind::File { file_system(&file) } else { None };
         let in_memory = magic == Some(TMPFS_MAGIC);
         let cache = if in_memory { CacheMode::Buffered } else { cache };
-        let remote = magic.is_some_and(|magic| REMOTE_MAGICS.contains(&magic));
-        if remote {
-            // With O_NONBLOCK the ring does not hand requests to workers: it waits for the file's server on the shard.
-            let flags = rustix::fs::fcntl_getfl(&file)?;
-            rustix::fs::fcntl_setfl(&file, flags.difference(OFlags::NONBLOCK))?;
-        }
         let limits = Limits::of(&file, kind)?;
         let read_only =
             options.read_only || (kind == DiskKind::BlockDevice && sys::block_device_read_only(&file)?);
@@ -251,7 +245,7 @@ impl DiskFile {
             sector_physical: limits.physical,
             memory_alignment: limits.memory,
             in_memory,
-            remote,
+            remote: magic.is_some_and(|magic| REMOTE_MAGICS.contains(&magic)),
             discard: can_punch,
             fast_zero: can_punch,
             nowait_read: AtomicBool::new(cache == CacheMode::Buffered),

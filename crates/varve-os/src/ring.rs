@@ -214,6 +214,13 @@ impl Ring {
     fn disk_entry(&self, operation: &mut DiskOperation) -> squeue::Entry {
         let file = Fd(operation.disk().as_raw_fd());
         let is_buffered = operation.disk().cache_mode() == CacheMode::Buffered;
+        // A file of a remote file system can be polled (FUSE), which the kernel takes for a promise that a request on it
+        // does not wait: it would be issued on this thread, and wait here for locks that requests to its server hold.
+        let is_remote = operation.disk().remote;
+        let beside = |entry: squeue::Entry, is_long: bool| match is_remote || is_long {
+            true => entry.flags(squeue::Flags::ASYNC),
+            false => entry,
+        };
         match &mut operation.action {
             DiskAction::Read { offset, buffer, done } => {
                 let at = *offset + *done as u64;
@@ -225,20 +232,20 @@ impl Ring {
                     opcode::Read::new(file, start, length as u32).offset(at).build()
                 };
                 // What is cached would be copied at once, on this thread: a long copy is better done beside it.
-                let beside = length > INLINE_MAX && is_buffered;
-                if beside { entry.flags(squeue::Flags::ASYNC) } else { entry }
+                beside(entry, length > INLINE_MAX && is_buffered)
             }
             DiskAction::Write { offset, data, done, durable } => {
                 let at = *offset + *done as u64;
                 let length = (data.len() - *done).min(TRANSFER_MAX);
                 let start = data[*done..].as_ptr();
                 let flags = if *durable { libc::RWF_DSYNC } else { 0 };
-                if self.is_registered(start, length) {
+                let entry = if self.is_registered(start, length) {
                     let write = opcode::WriteFixed::new(file, start, length as u32, 0);
                     write.offset(at).rw_flags(flags).build()
                 } else {
                     opcode::Write::new(file, start, length as u32).offset(at).rw_flags(flags).build()
-                }
+                };
+                beside(entry, false)
             }
             DiskAction::Flush => opcode::Fsync::new(file).flags(FsyncFlags::DATASYNC).build(),
             DiskAction::Allocate { mode, extent } => opcode::Fallocate::new(file, extent.length)
