@@ -4,6 +4,7 @@
 //! which stands in `ARCHITECTURE.md` as data and is compared with what cargo says ([`matrix::check`]).
 
 mod density;
+mod imports;
 mod invariants;
 mod matrix;
 mod source;
@@ -62,6 +63,7 @@ pub(crate) fn check(root: &Path) -> Result<(Vec<Finding>, Vec<String>), String> 
     }
     findings.extend(source::check_fences(&sources));
     findings.extend(invariants::check(&sources));
+    findings.extend(imports::check(&sources));
     let architecture = tree.text("ARCHITECTURE.md").ok_or("there is no ARCHITECTURE.md")?;
     let metadata = crate::metadata(root, &["--no-deps", "--offline"])?;
     findings.extend(matrix::check(architecture, &metadata));

@@ -4,6 +4,7 @@ pub mod date;
 pub mod label;
 pub mod layout;
 pub mod name;
+pub mod page;
 pub mod pdata;
 pub mod ring;
 pub mod signature;
@@ -14,8 +15,9 @@ pub mod thin;
 
 pub use date::{format_date, parse_date};
 pub use label::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN};
-pub use layout::{Field, Layout, tables};
+pub use layout::{Field, Layout};
 pub use name::{NAME_LENGTH_MAX, NameError, check_name};
+pub use page::tables;
 pub use ring::{Damaged, Placed, RingContent, place, text_length_max};
 pub use signature::{HEAD_LENGTH, Signature, TAIL_LENGTH, find_image_format, find_signature};
 pub use slot::{Slot, SlotError, SlotHeader, slot_length, version_of};

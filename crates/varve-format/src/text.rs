@@ -25,12 +25,13 @@
 
 mod areas;
 mod check;
+mod error;
 mod image;
 #[cfg(test)]
 mod tests;
 
 pub use areas::{Area, PvName, Segment};
-pub use check::TextError;
+pub use error::TextError;
 pub use image::ImageEntry;
 
 use serde::{Deserialize, Serialize};

@@ -9,14 +9,17 @@
 //!   than [`wire::OPTION_SKIP_MAX`] ends the handshake.
 
 mod options;
+mod step;
 mod terms;
 
+pub use step::{Agreement, CloseReason, Step};
 pub use terms::Terms;
 
 use crate::reader::collect;
 use crate::transmission::Framing;
 use crate::wire::{self, BlockSizes, ExportFlags, option, reply};
 use options::{Question, Wanted};
+use step::{answer, refuse, shortened};
 
 /// What an export is, told to a client that asks for it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,49 +45,8 @@ pub struct Listed {
     pub description: String,
 }
 
-/// What was agreed when the transmission begins.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Agreement {
-    /// The headers.
-    pub framing: Framing,
-    /// Whether block status may be asked, for [`ALLOCATION_CONTEXT_ID`].
-    pub allocation: bool,
-}
-
 /// The number under which `base:allocation` is served.
 pub const ALLOCATION_CONTEXT_ID: u32 = 1;
-
-/// What the owner of a handshake does next; what was written to `output` is sent first.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// Feed more bytes.
-    More,
-    /// Look up the export of this name and call [`Handshake::answer`].
-    Lookup(String),
-    /// Call [`Handshake::answer_list`].
-    List,
-    /// The transmission begins with the next byte, on the export that was looked up last.
-    Ready(Agreement),
-    /// Close the connection.
-    Close(CloseReason),
-}
-
-/// Why a handshake ended without an export.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum CloseReason {
-    /// The client wanted it.
-    #[error("the client ended the handshake")]
-    Aborted,
-    /// The client asked for an export that is not there, in the way that knows no answer to it.
-    #[error("the client asked for an unknown export")]
-    UnknownExport,
-    /// The owner refused the export, and the client asked in the way that knows no answer to that.
-    #[error("the export was refused")]
-    Refused,
-    /// The client does not speak the protocol.
-    #[error("the client does not speak the protocol: {0}")]
-    Malformed(&'static str),
-}
 
 #[derive(Debug)]
 enum Phase {
@@ -426,24 +388,6 @@ impl Handshake {
         fact(wire::info::BLOCK_SIZE, &[&minimum, &preferred, &sizes.maximum.to_be_bytes()]);
         answer(output, option, reply::ACK, &[]);
     }
-}
-
-/// As much of `text` as the protocol allows in a string.
-fn shortened(text: &str) -> &str {
-    &text[..text.floor_char_boundary(wire::NAME_LENGTH_MAX)]
-}
-
-fn answer(output: &mut Vec<u8>, option: u32, kind: u32, data: &[u8]) {
-    output.extend_from_slice(&wire::OPTION_REPLY_MAGIC.to_be_bytes());
-    output.extend_from_slice(&option.to_be_bytes());
-    output.extend_from_slice(&kind.to_be_bytes());
-    let length = u32::try_from(data.len()).expect("every reply is built from strings of at most 4096 bytes");
-    output.extend_from_slice(&length.to_be_bytes());
-    output.extend_from_slice(data);
-}
-
-fn refuse(output: &mut Vec<u8>, option: u32, kind: u32, why: &str) {
-    answer(output, option, kind, why.as_bytes());
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! Running a test under many seeds, or with a crash at every possible point, and saying how to repeat a failure.
 
 use crate::chance::{Chooser, CrashTally, Path, take_tally_of_this_thread};
+use crate::quiet::{Quiet, is_quiet};
 use crate::world::{CrashAt, World};
-use std::cell::Cell;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, Once};
 
 /// Where a test stands, so that the command that repeats it can be printed; made by [`test_name!`](crate::test_name).
 #[derive(Clone, Copy, Debug)]
@@ -90,40 +90,6 @@ pub fn caught_share(name: &str, seeds: u64, percent_min: u64, test: impl Fn(u64)
         "{name}: noticed by {noticed} of {seeds} histories, fewer than {percent_min} %"
     );
     noticed * 100 / seeds.max(1)
-}
-
-thread_local! {
-    static QUIET: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether panics of this thread are expected, and not to be shown.
-pub(crate) fn is_quiet() -> bool {
-    QUIET.get()
-}
-
-/// Keeps the panics of this thread from being printed.
-struct Quiet;
-
-impl Quiet {
-    fn new() -> Self {
-        static HOOK: Once = Once::new();
-        HOOK.call_once(|| {
-            let loud = std::panic::take_hook();
-            std::panic::set_hook(Box::new(move |panic| {
-                if !is_quiet() {
-                    loud(panic);
-                }
-            }));
-        });
-        QUIET.set(true);
-        Quiet
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        QUIET.set(false);
-    }
 }
 
 type Payload = Box<dyn std::any::Any + Send>;

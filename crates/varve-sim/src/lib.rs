@@ -85,6 +85,7 @@ mod measure;
 mod model_disk;
 mod oracle;
 mod pattern;
+mod quiet;
 mod random;
 mod stream;
 mod world;

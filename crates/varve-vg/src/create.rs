@@ -4,7 +4,7 @@
 //! not be destroyed even then (a disk of a group in use) the caller knows.
 
 use crate::disk::{Disk, ReadProblem, read_bytes, read_label, write_label};
-use crate::scan::FreeDisk;
+use crate::free_disk::FreeDisk;
 use crate::size::format_size;
 use uuid::Uuid;
 use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, UnixTime, ZeroOptions, align_down};

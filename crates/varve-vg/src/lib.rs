@@ -10,6 +10,7 @@ pub mod allocate;
 pub mod create;
 mod disk;
 mod flaw;
+mod free_disk;
 mod history;
 pub mod lineage;
 pub mod model;
@@ -26,8 +27,9 @@ pub mod table;
 
 pub use activate::ActiveVolume;
 pub use disk::{Disk, ReadProblem};
+pub use free_disk::FreeDisk;
 pub use history::Version;
 pub use model::Group;
 pub use open::{Absent, CommitError, Note, OpenGroup};
 pub use plan::{Change, Plan, PlanError, Stamp, StoreKind, plan, plan_group};
-pub use scan::{DiskProblem, FreeDisk, GroupProblem, RefusedGroup, Survey, scan};
+pub use scan::{DiskProblem, GroupProblem, RefusedGroup, Survey, scan};

@@ -18,10 +18,10 @@ pub use messages::{Absent, CommitError, Note};
 
 use crate::disk::{Disk, Reading, write_label, write_slot};
 use crate::flaw::{Flaw, has};
+use crate::free_disk::FreeDisk;
 use crate::lineage::{Standing, Verdict, Witness};
 use crate::model::Group;
 use crate::plan::{Change, Plan, Stamp, plan};
-use crate::scan::FreeDisk;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;

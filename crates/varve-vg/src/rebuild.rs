@@ -4,10 +4,10 @@
 //! as they were, and its ring holds no whole description of the group.
 
 use crate::disk::{self, Disk, ReadProblem};
+use crate::free_disk::FreeDisk;
 use crate::model::{Description, Group, TextError};
 use crate::open::{CommitError, OpenGroup};
 use crate::plan::Stamp;
-use crate::scan::FreeDisk;
 use uuid::Uuid;
 use varve_block::Arena;
 use varve_format::{Label, version_of};

@@ -1,15 +1,14 @@
 //! From disks to groups: whose they are, what they say, and everything that is wrong, by name. Reads only.
 
 use crate::disk::{self, Disk, ReadProblem, Reading};
+use crate::free_disk::FreeDisk;
 use crate::lineage::{Undecided, Witness, judge};
 use crate::model::TextError;
 use crate::open::OpenGroup;
-use crate::plan::NewDisk;
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_block::Arena;
-use varve_format::Label;
 
 /// What a set of disks holds.
 pub struct Survey {
@@ -21,23 +20,6 @@ pub struct Survey {
     pub unassigned: Vec<FreeDisk>,
     /// Disks that cannot be used.
     pub problems: Vec<DiskProblem>,
-}
-
-/// A physical volume that belongs to no group.
-#[derive(Clone)]
-pub struct FreeDisk {
-    /// The disk.
-    pub disk: Disk,
-    /// Its label.
-    pub label: Label,
-}
-
-impl FreeDisk {
-    /// The disk, for a plan that takes it into a group.
-    pub fn as_new_disk(&self) -> NewDisk {
-        let Label { pv: id, size, data_offset, .. } = self.label;
-        NewDisk { id, size, data_offset, path: self.disk.path.clone() }
-    }
 }
 
 /// A disk that cannot be used.

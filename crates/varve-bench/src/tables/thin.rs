@@ -10,7 +10,7 @@ use crate::options::{Medium, Options};
 use crate::place::Place;
 use crate::results::{ThinPart, ThinRow};
 use crate::sheet::Sheet;
-use crate::tables::thin_rivals::{Rival, Rivals};
+use crate::tables::thin_rivals::{Rival, Rivals, State};
 use crate::varve::{Varve, uri};
 use crate::work::Work;
 
@@ -20,27 +20,6 @@ const GROUP_OVERHEAD: u64 = 16 << 20;
 const POOL: &str = "pool";
 /// Turns in a round of what leaves the volume as it is.
 const TURNS: usize = 3;
-
-/// In which state the thin volume is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum State {
-    /// Never written.
-    Fresh,
-    /// Written in full.
-    Written,
-    /// Written in full, and then a snapshot was taken.
-    Snapshot,
-}
-
-impl State {
-    fn name(self) -> &'static str {
-        match self {
-            State::Fresh => "fresh space",
-            State::Written => "written before",
-            State::Snapshot => "after a snapshot",
-        }
-    }
-}
 
 /// All rows: state, load and the ratio that is wanted.
 fn rows() -> Vec<(State, Work, f64)> {

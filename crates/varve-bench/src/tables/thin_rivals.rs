@@ -6,10 +6,30 @@ use crate::options::Medium;
 use crate::peers::{Cache, Peer};
 use crate::place::Place;
 use crate::server::Server;
-use crate::tables::thin::State;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+
+/// In which state the thin volume is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum State {
+    /// Never written.
+    Fresh,
+    /// Written in full.
+    Written,
+    /// Written in full, and then a snapshot was taken.
+    Snapshot,
+}
+
+impl State {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            State::Fresh => "fresh space",
+            State::Written => "written before",
+            State::Snapshot => "after a snapshot",
+        }
+    }
+}
 
 /// The folder in a place where the filesystem of reflinked files is mounted; whoever cleans up unmounts it.
 pub(crate) const MOUNT: &str = "mounted";

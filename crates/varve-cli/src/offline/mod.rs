@@ -7,6 +7,7 @@ mod dump;
 mod new_store;
 mod pools;
 mod renew;
+mod renewal;
 mod repair;
 mod restore;
 mod stores;

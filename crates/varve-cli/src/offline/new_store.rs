@@ -6,7 +6,7 @@
 
 use super::damage::{self, Loss};
 use super::disks::with_disks;
-use super::renew::{Renewed, Wish};
+use super::renewal::{self, Renewed, Wish};
 use super::{consent, renew};
 use crate::answer::Answer;
 use crate::grammar::Destroy;
@@ -93,8 +93,8 @@ fn carry_out(
 }
 
 /// What was done, and what could not be.
-fn told(store: String, done: renew::Done) -> Answer {
-    let renew::Done { kept_as, volume, losses, lost_records, doubtful } = done;
+fn told(store: String, done: renewal::Done) -> Answer {
+    let renewal::Done { kept_as, volume, losses, lost_records, doubtful } = done;
     let why = "cannot be read any more, and are zeros now";
     let finding = |loss: &Loss| damage::finding(true, &volume, loss.snapshot.as_deref(), &loss.extents, why);
     let lost: Vec<Finding> = losses.iter().map(finding).collect();

@@ -4,7 +4,7 @@
 //! - P1. The old metadata is put aside, durably, before anything of the pool is written.
 
 use super::damage;
-use super::renew::{Renewed, Wish, commit, io, is_kept_name, kept_name};
+use super::renewal::{Renewed, Wish, commit, io, is_kept_name, kept_name};
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Code, Failure, Finding, Plan as ShownPlan, SnapshotDiff};
 use varve_block::{Device, Extent};

@@ -182,7 +182,7 @@ impl Image {
 
 fn layout(kind: usize) -> &'static Layout {
     let title = STRUCTURES[kind].1;
-    tables().into_iter().find(|layout| layout.title == title).expect("the title of a layout")
+    tables().iter().find(|layout| layout.title == title).expect("the title of a layout")
 }
 
 fn field(layout: &'static Layout, name: &str) -> &'static Field {

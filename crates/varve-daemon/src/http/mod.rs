@@ -13,7 +13,7 @@ mod snapshots;
 mod volumes;
 
 use crate::control::ControlHandle;
-use axum::Router;
+use axum::{Extension, Router};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 
@@ -41,7 +41,8 @@ fn routes() -> OpenApiRouter<ControlHandle> {
 /// The service.
 pub(crate) fn service(control: ControlHandle) -> Router {
     let (router, _) = routes().split_for_parts();
-    router.fallback(program::unknown).with_state(control)
+    let document = program::OpenApiText(openapi_json());
+    router.fallback(program::unknown).layer(Extension(document)).with_state(control)
 }
 
 /// The OpenAPI document, as JSON.

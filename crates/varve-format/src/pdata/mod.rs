@@ -5,18 +5,6 @@ pub mod node;
 pub mod space_page;
 pub mod written;
 
-use crate::layout::Layout;
-
-/// The byte tables of maps and what is in them, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 6] = [
-    &node::LAYOUT,
-    &node::LEAF_ENTRY,
-    &node::BRANCH_ENTRY,
-    &space_page::LAYOUT,
-    &exception::LAYOUT,
-    &written::LAYOUT,
-];
-
 /// Bytes of a node, of a page, and of the unit in which a store is allocated.
 pub const PDATA_BLOCK: usize = 4096;
 

@@ -21,8 +21,6 @@ pub use superblock::{
 };
 pub use uuid::Uuid;
 
-use crate::layout::Layout;
-
 /// Bytes of every metadata block of a store, and the unit in which content is preserved.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
@@ -37,19 +35,6 @@ pub const NUMBER_MAX: u64 = 1 << 62;
 pub const ORIGIN_SIZE_MAX: u64 = 1 << 62;
 
 const SIZE: usize = PART_SIZE as usize;
-
-/// The byte tables of a store, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 9] = [
-    &SUPERBLOCK_LAYOUT,
-    &BLOCK_LAYOUT,
-    &PIECE_LAYOUT,
-    &CREATE_LAYOUT,
-    &FLAGS_LAYOUT,
-    &ROLLBACK_LAYOUT,
-    &RESTORED_LAYOUT,
-    &SNAPSHOT_LAYOUT,
-    &BYTES_LAYOUT,
-];
 
 /// The checksum of preserved data, as an entry of the log carries it.
 pub fn data_checksum(data: &[u8]) -> u32 {

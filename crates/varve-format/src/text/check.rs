@@ -2,92 +2,15 @@
 
 use super::{
     Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Kind, LogicalVolumeEntry,
-    MetadataEntry, OverCommit, PhysicalVolumeEntry, PvName, Segment, SnapshotSetEntry, StoreEntry,
-    StorePolicyEntry, TEXT_VERSION, WhenFull,
+    MetadataEntry, OverCommit, PhysicalVolumeEntry, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry,
+    TextError, WhenFull,
 };
-use crate::name::{NameError, check_name};
+use crate::name::check_name;
 use std::collections::{HashMap, HashSet};
-use uuid::Uuid;
 use varve_block::{KIB, MIB, is_aligned};
 
 /// The largest number of TOML.
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
-
-/// Why a text is not the description of a group.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TextError {
-    /// It is not TOML, or has a field that does not exist, or one of the wrong type. The message names the line.
-    #[error("the description cannot be read: {0}")]
-    Syntax(String),
-    /// It does not say its version.
-    #[error("the description does not begin with `version = {TEXT_VERSION}`")]
-    NoVersion,
-    /// It was written by a newer program.
-    #[error("the description has version {0}; this varve knows version {TEXT_VERSION}: use the newer one")]
-    Newer(i64),
-    /// T1: a name that none may have.
-    #[error("{place}: {error}")]
-    Name {
-        /// Whose name.
-        place: String,
-        /// What is wrong with it.
-        error: NameError,
-    },
-    /// T1: two things of one name.
-    #[error("two of them are called {0}")]
-    NameTwice(String),
-    /// T1: a nil id.
-    #[error("{0} has no id")]
-    IdNil(String),
-    /// T1: two things of one id.
-    #[error("two things have the id {0}")]
-    IdTwice(Uuid),
-    /// T2.
-    #[error("extent_size is {0}: it must be a power of two from 64 KiB to 1 GiB")]
-    ExtentSize(u64),
-    /// T3.
-    #[error("{0}: its extents do not lie between its data_offset and its size")]
-    PhysicalVolume(PvName),
-    /// T4: an area of a disk that the group does not have.
-    #[error("{place}: there is no {pv}")]
-    NoSuchPv {
-        /// Whose area.
-        place: String,
-        /// Which disk.
-        pv: PvName,
-    },
-    /// T4: an area beyond the disk's last extent.
-    #[error("{place}: {area} ends behind the last extent of {}, or is empty", area.pv)]
-    AreaOutside {
-        /// Whose area.
-        place: String,
-        /// Which.
-        area: Area,
-    },
-    /// T5.
-    #[error("extent {extent} of {pv} belongs to {first} and to {second}")]
-    OwnedTwice {
-        /// The disk.
-        pv: PvName,
-        /// The extent.
-        extent: u64,
-        /// One owner.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// T6 to T8 or T10 to T15.
-    #[error("{place}: {problem}")]
-    Shape {
-        /// The group, volume, store, set or image.
-        place: String,
-        /// What is wrong with it.
-        problem: &'static str,
-    },
-    /// T9.
-    #[error("sequence is {0}: it begins at 1 and ends at 2^63 - 1")]
-    Sequence(u64),
-}
 
 impl Description {
     /// Whether T1 to T15 hold; else the first that does not.

@@ -23,26 +23,12 @@ pub use superblock::{
 pub use uuid::Uuid;
 pub use volume::{ORIGIN_ENTRIES, VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_key};
 
-use crate::layout::Layout;
-
 /// Bytes of a part: the unit of mappings, and of every metadata block.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
 pub const POOL_VERSION: u32 = 1;
 
 const SIZE: usize = PART_SIZE as usize;
-
-/// The byte tables of a pool, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 8] = [
-    &SUPERBLOCK_LAYOUT,
-    &RECORD_LAYOUT,
-    &ENTRY_LAYOUT,
-    &MAPPING_LAYOUT,
-    &SHARE_LAYOUT,
-    &VOLUME_LAYOUT,
-    &ORIGIN_LAYOUT,
-    &KEPT_LAYOUT,
-];
 
 /// Why bytes are not the structure of a pool that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

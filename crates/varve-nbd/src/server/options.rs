@@ -1,7 +1,6 @@
 //! The data of the options that ask about an export.
 
-use super::Step;
-use super::refuse;
+use super::step::{Step, refuse};
 use crate::reader::{Reader, text};
 use crate::wire::{self, info, option, reply};
 

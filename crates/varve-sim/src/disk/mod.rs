@@ -13,6 +13,7 @@
 
 pub(crate) mod answer;
 mod fault;
+mod flight;
 mod medium;
 mod request;
 
@@ -23,8 +24,8 @@ use crate::chance::{Chooser, CrashTally};
 use crate::random::Random;
 use crate::world::{Core, CrashKind, Hardware, Stage, World};
 use fault::{Damage, Faults, Verdict};
+use flight::Flight;
 use medium::{Content, Medium};
-use request::Flight;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -5,6 +5,7 @@
 
 use super::answer::Reply;
 use super::fault::{Damage, Verdict};
+use super::flight::{Done, Flight, Job};
 use super::medium::Content;
 use super::{State, flipped, sectors};
 use crate::SECTOR_SIZE;
@@ -13,52 +14,7 @@ use crate::random::Random;
 use crate::world::CrashKind;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use varve_block::{Buffer, Durability, Extent, Io, IoError, Outcome};
-
-/// A request under way.
-pub(crate) struct Flight {
-    pub(crate) verb: &'static str,
-    pub(crate) extent: Extent,
-    job: Job,
-    verdict: Verdict,
-    /// The sector to which a misdirected write goes, if it does not matter to chance.
-    astray: Option<u64>,
-    reply: Reply,
-    /// Sectors that were applied before the end.
-    applied: BTreeSet<u64>,
-}
-
-/// What a request does.
-pub(crate) enum Job {
-    Read(Buffer),
-    /// A write of the bytes, or of zeros.
-    Change {
-        bytes: Option<Rc<[u8]>>,
-        durability: Durability,
-    },
-    Discard,
-    /// Covers the versions before `mark`, except those of requests that were still under way.
-    Flush {
-        mark: u64,
-        unacknowledged: BTreeSet<u64>,
-    },
-}
-
-/// A request that has ended.
-pub(crate) struct Done {
-    pub(crate) verb: &'static str,
-    pub(crate) extent: Extent,
-    /// Whether it is a disk event at which a crash may come.
-    pub(crate) counts: bool,
-    pub(crate) outcome: Outcome,
-    pub(crate) reply: Reply,
-}
-
-impl Flight {
-    fn is_change(&self) -> bool {
-        matches!(self.job, Job::Change { .. } | Job::Discard)
-    }
-}
+use varve_block::{Buffer, Durability, Extent, Io, IoError};
 
 /// How much of a change happens.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,9 +7,11 @@
 //! - W4. After a crash nothing of the former boot is left: no task, no timer, no request.
 
 mod clock;
+mod crash;
 mod ready;
 mod shared;
 
+pub use crash::{CrashAt, CrashKind};
 pub(crate) use shared::{Core, Hardware, Stage};
 
 use crate::chance::{Chooser, CrashTally};
@@ -22,25 +24,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
-use varve_block::{Arena, Clock, Moment, Spawner};
-
-/// When a crash happens.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CrashAt {
-    /// Right after that many more disk events, at least one: a change or a flush submitted, or completed.
-    Event(u64),
-    /// At that virtual time, or at once if it has passed.
-    Time(Moment),
-}
-
-/// What a crash takes with it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CrashKind {
-    /// The power fails: all tasks end, and the disks' caches are lost by the rule of [`crate::SimDisk`].
-    Power,
-    /// The process is killed: all tasks end; the disks keep their caches, and requests under way happen in part.
-    Process,
-}
+use varve_block::{Arena, Clock, Spawner};
 
 /// How a run ended.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 //!
 //! The invariants W1 to W4 of the world are kept here.
 
+use super::crash::{CrashAt, CrashKind};
 use super::ready::{Ready, ReadyQueue};
-use super::{CrashAt, CrashKind};
 use crate::chance::{Chooser, CrashTally};
 use crate::random::{Random, mix};
 use async_task::Task;
@@ -191,7 +191,7 @@ impl Core {
     }
 
     pub(super) fn show_recent(&self) {
-        if crate::harness::is_quiet() {
+        if crate::quiet::is_quiet() {
             return;
         }
         eprintln!("the last disk events of seed {}:", self.seed);

@@ -1,5 +1,7 @@
 //! Why a change is not possible: typed, with the sentence for people and the command that helps.
 
+use crate::allocate::Shortage;
+use crate::model::Group;
 use crate::model::TextError;
 use crate::size::format_size;
 use varve_format::NameError;
@@ -298,4 +300,18 @@ impl PlanError {
 /// The noun of the commands about a volume of the group.
 fn noun(is_pool: bool) -> &'static str {
     if is_pool { "pool" } else { "lv" }
+}
+
+/// Why `extents` in rows of `stripes` could not be had.
+pub(super) fn no_space(group: &Group, extents: u64, stripes: u64, shortage: Shortage) -> PlanError {
+    let bytes = |extents: u64| extents.saturating_mul(group.extent_size());
+    if shortage.free < extents {
+        return PlanError::NoSpace {
+            group: group.name().into(),
+            free: bytes(shortage.free),
+            needed: bytes(extents),
+        };
+    }
+    let each = bytes(extents / stripes);
+    PlanError::TooFewDisks { group: group.name().into(), stripes, each, disks: shortage.disks }
 }

@@ -1,6 +1,6 @@
 //! Plans that concern exception stores and the snapshots in them.
 
-use super::volumes::no_space;
+use super::error::no_space;
 use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
 use crate::model::{

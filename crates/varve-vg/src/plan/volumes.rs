@@ -1,8 +1,9 @@
 //! Plans that concern volumes.
 
+use super::error::no_space;
 use super::stores::{declared, policy_text, refuse_unfit};
 use super::{Draft, Layout, Plan, PlanError, places, whole_rows};
-use crate::allocate::{FreeMap, Shortage, append, append_linear, cut};
+use crate::allocate::{FreeMap, append, append_linear, cut};
 use crate::model::{Group, Kind, LogicalVolume, Segment, StorePolicy};
 use crate::size::{Amount, SizeArgument};
 use uuid::Uuid;
@@ -245,20 +246,6 @@ impl Draft<'_> {
             is_pool: lv.is_pool(),
         }
     }
-}
-
-/// Why `extents` in rows of `stripes` could not be had.
-pub(super) fn no_space(group: &Group, extents: u64, stripes: u64, shortage: Shortage) -> PlanError {
-    let bytes = |extents: u64| extents.saturating_mul(group.extent_size());
-    if shortage.free < extents {
-        return PlanError::NoSpace {
-            group: group.name().into(),
-            free: bytes(shortage.free),
-            needed: bytes(extents),
-        };
-    }
-    let each = bytes(extents / stripes);
-    PlanError::TooFewDisks { group: group.name().into(), stripes, each, disks: shortage.disks }
 }
 
 fn stripes_of(lv: &LogicalVolume) -> u64 {

@@ -1,0 +1,123 @@
+//! `docs/format.md`: every byte table of the project, and what stands around them.
+
+use crate::layout::Layout;
+use crate::{label, pdata, slot, store, thin};
+
+/// Every byte table, in the order of the page.
+const TABLES: &[&Layout] = &[
+    &label::LAYOUT,
+    &slot::LAYOUT,
+    &store::SUPERBLOCK_LAYOUT,
+    &store::BLOCK_LAYOUT,
+    &store::PIECE_LAYOUT,
+    &store::CREATE_LAYOUT,
+    &store::FLAGS_LAYOUT,
+    &store::ROLLBACK_LAYOUT,
+    &store::RESTORED_LAYOUT,
+    &store::SNAPSHOT_LAYOUT,
+    &store::BYTES_LAYOUT,
+    &pdata::node::LAYOUT,
+    &pdata::node::LEAF_ENTRY,
+    &pdata::node::BRANCH_ENTRY,
+    &pdata::space_page::LAYOUT,
+    &pdata::exception::LAYOUT,
+    &pdata::written::LAYOUT,
+    &thin::SUPERBLOCK_LAYOUT,
+    &thin::RECORD_LAYOUT,
+    &thin::ENTRY_LAYOUT,
+    &thin::MAPPING_LAYOUT,
+    &thin::SHARE_LAYOUT,
+    &thin::VOLUME_LAYOUT,
+    &thin::ORIGIN_LAYOUT,
+    &thin::KEPT_LAYOUT,
+];
+
+/// Every byte table of the project, in the order in which `docs/format.md` shows them.
+pub fn tables() -> &'static [&'static Layout] {
+    TABLES
+}
+
+/// The text of `docs/format.md`.
+pub fn render() -> String {
+    let mut page = String::from(INTRODUCTION);
+    for table in tables() {
+        page.push('\n');
+        page.push_str(&table.render());
+    }
+    page.push_str(TEXTS);
+    page
+}
+
+const TEXTS: &str = "
+## Thin pool: text
+
+What `varve dump --store VG/POOL` prints and `varve restore --store` takes: one thing a line, words separated by spaces,
+numbers decimal and in bytes, but for ids and dates (seconds since 1970). Restored and dumped again it is the same text.
+
+| line | meaning |
+|---|---|
+| `varve-thin-pool 1` | the first line |
+| `pool UUID block N slot N log N size N next N` | the second: block size, slot of a superblock, ring, size, the id that no \
+volume has had yet |
+| `volume ID NAME created N size N [of ID] [like ID] [read-only] [held] [base] [over STORE N N N]` | a volume, or a snapshot of \
+volume `N` that is called `N@NAME`; `of`: cloned from; `like`: what is not said below is as in that one, which is above; \
+`base`: others lie over it; `over`: store, number, date and visible bytes of its origin |
+| `map OFFSET BYTES PLACE` | bytes of the last volume lie there in the pool |
+| `zero OFFSET BYTES` | written zeros, which lie nowhere |
+| `hole OFFSET BYTES` | nothing, where the volume that it is like has something |
+
+Lines of a volume rise and do not overlap. Data is not in the text: it lies where the text says. Volumes that are being
+removed are left out.
+";
+
+const INTRODUCTION: &str = "\
+# On-disk formats
+
+Rendered from the layouts in `crates/varve-format` by `UPDATE_DOCS=1 cargo test -p varve-format`; a test fails when
+this page and the code differ.
+
+Numbers are little-endian, UUIDs stand in the byte order of RFC 9562, checksums are CRC32C (Castagnoli). Every block
+carries its own address and generation under its checksum, so that a block that was written to the wrong place, or a
+stale one, is refused. Reserved bytes are zero; a reader refuses anything else.
+
+A physical volume holds, from its first byte on:
+
+| from | to | what |
+|---:|---:|---|
+| 0 | 4 KiB | label |
+| 4 KiB | 8 KiB | copy of the label |
+| 64 KiB | 1 MiB | metadata ring: the last descriptions of the volume group, one slot each |
+| 1 MiB | end | data, in extents of the group's extent size |
+
+A slot lies at a multiple of 4 KiB in the ring, directly behind the one before it, or at the ring's start when there is
+no room; it is never longer than a third of the ring, so that writing a new one never touches the newest. The
+description itself is text (TOML); `crates/varve-format/src/text.rs` says what it may hold.
+
+An exception store is a device of its own, in blocks of 4 KiB:
+
+| blocks | what |
+|---:|---|
+| 0, 1 | superblock, two slots written in turn |
+| 2 + n x 32256 | space map of the blocks from here on, two places written in turn |
+| all others | where they are needed: nodes of the two maps (preserved, written), the table of snapshots, records of the \
+log, content |
+
+The superblock leads to the roots of the maps, to the table and to the place of the next record of the log. What the log
+says is newer than the maps and the table; a record is an entry block, with the preserved content as a rule behind it.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a test is told by the environment to rewrite the page")]
+    fn the_page_shows_the_layouts_of_the_code() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/format.md");
+        if std::env::var("UPDATE_DOCS").is_ok() {
+            std::fs::write(path, render()).expect("docs/format.md can be written");
+        }
+        let page = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(page == render(), "docs/format.md is stale: UPDATE_DOCS=1 cargo test -p varve-format");
+    }
+}

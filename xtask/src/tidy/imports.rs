@@ -1,0 +1,320 @@
+//! Which file of a crate uses what another one defines: a graph that must have no circle.
+//!
+//! A name is followed through re-exports to the file that defines it, so a module that only hands on what its children
+//! define depends on none of them. Methods are not followed: who calls one has been given the object.
+
+use super::Finding;
+use super::source::is_for_tests;
+use super::tree::Source;
+use std::collections::{BTreeMap, BTreeSet};
+use syn::visit::{self, Visit};
+
+/// Crates whose files still need each other.
+const CIRCULAR: [&str; 4] = ["varve-daemon", "varve-export", "varve-os", "varve-target"];
+
+/// A module's path from the root of its crate.
+type ModulePath = Vec<String>;
+
+/// What a module declares, by name.
+#[derive(Default)]
+struct Module {
+    /// The file that its items stand in.
+    file: String,
+    items: BTreeSet<String>,
+    /// Names that it imports or hands on, and the paths they stand for.
+    aliases: BTreeMap<String, Vec<String>>,
+    globs: Vec<Vec<String>>,
+    /// Paths that its own code names; re-exports are not among them.
+    uses: BTreeSet<Vec<String>>,
+}
+
+/// The modules of one crate.
+#[derive(Default)]
+pub(super) struct Crate {
+    modules: BTreeMap<ModulePath, Module>,
+}
+
+/// Files, each with those that it needs and a name that it uses of each.
+type Edges<'a> = BTreeMap<&'a str, BTreeMap<&'a str, String>>;
+
+/// A finding for each circle among the files of a crate.
+pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
+    let mut crates: BTreeMap<&str, Crate> = BTreeMap::new();
+    for source in sources.iter().filter(|source| !source.test_only) {
+        let Some((name, path)) = module_of(&source.file.path) else { continue };
+        if let Some(syntax) = &source.syntax {
+            crates.entry(name).or_default().read(&path, &source.file.path, &syntax.items);
+        }
+    }
+    let mut findings = Vec::new();
+    for (_, one) in crates.iter().filter(|(name, _)| !CIRCULAR.contains(name)) {
+        let edges = one.edges();
+        for circle in circles(&edges) {
+            let inside = |file: &&str| circle.contains(file);
+            let told = circle.iter().flat_map(|file| {
+                let needed = edges[file].iter().filter(|(needed, _)| inside(needed));
+                needed.map(move |(needed, name)| format!("{} needs {name} of {}", short(file), short(needed)))
+            });
+            let message =
+                format!("{} files need each other: {}", circle.len(), told.collect::<Vec<_>>().join("; "));
+            findings.push(Finding { path: circle[0].to_owned(), line: 1, rule: "circle", message });
+        }
+    }
+    findings
+}
+
+/// The path of a file from the root of its crate.
+fn short(path: &str) -> &str {
+    path.split_once("/src/").map_or(path, |(_, inner)| inner)
+}
+
+/// Name of the crate and path of the module that a file holds.
+fn module_of(path: &str) -> Option<(&str, ModulePath)> {
+    let (name, inner) = path.strip_prefix("crates/")?.split_once("/src/")?;
+    let stem = inner.strip_suffix(".rs")?;
+    let stem = stem.strip_suffix("/mod").unwrap_or(stem);
+    let is_root = stem == "lib" || stem == "main";
+    Some((name, if is_root { Vec::new() } else { stem.split('/').map(str::to_owned).collect() }))
+}
+
+impl Crate {
+    fn read(&mut self, path: &[String], file: &str, items: &[syn::Item]) {
+        let mut reader =
+            Reader { found: Module { file: file.to_owned(), ..Module::default() }, inner: Vec::new() };
+        for item in items {
+            reader.visit_item(item);
+        }
+        let inner = std::mem::take(&mut reader.inner);
+        self.modules.insert(path.to_vec(), reader.found);
+        for (name, items) in inner {
+            let mut below = path.to_vec();
+            below.push(name);
+            self.read(&below, file, items);
+        }
+    }
+
+    /// The file that defines what `path` names, seen from `scope`; `None` outside the crate.
+    fn file_of(&self, scope: &ModulePath, path: &[String], depth: usize) -> Option<&str> {
+        const DEPTH_MAX: usize = 16;
+        if depth > DEPTH_MAX {
+            return None;
+        }
+        let mut at = scope.clone();
+        let mut names = path;
+        while let [first, rest @ ..] = names {
+            match first.as_str() {
+                "crate" => at.clear(),
+                "self" => {}
+                "super" => drop(at.pop()),
+                _ => break,
+            }
+            names = rest;
+        }
+        let [first, rest @ ..] = names else { return None };
+        let module = self.modules.get(&at)?;
+        let mut below = at.clone();
+        below.push(first.clone());
+        if self.modules.contains_key(&below) && !module.items.contains(first) {
+            let mut inner = vec!["self".to_owned()];
+            inner.extend(rest.iter().cloned());
+            return if rest.is_empty() { None } else { self.file_of(&below, &inner, depth + 1) };
+        }
+        if module.items.contains(first) {
+            return Some(&module.file);
+        }
+        if let Some(alias) = module.aliases.get(first) {
+            if alias == path {
+                return None;
+            }
+            let mut whole = alias.clone();
+            whole.extend(rest.iter().cloned());
+            return self.file_of(&at, &whole, depth + 1);
+        }
+        module.globs.iter().find_map(|glob| {
+            let mut whole = glob.clone();
+            whole.extend(names.iter().cloned());
+            self.file_of(&at, &whole, depth + 1)
+        })
+    }
+
+    /// Files, each with those that it needs.
+    fn edges(&self) -> Edges<'_> {
+        let mut edges = Edges::new();
+        for (scope, module) in &self.modules {
+            let needed = edges.entry(&module.file).or_default();
+            for path in &module.uses {
+                if let Some(file) = self.file_of(scope, path, 0).filter(|file| *file != module.file) {
+                    needed.entry(file).or_insert_with(|| path.join("::"));
+                }
+            }
+        }
+        edges
+    }
+}
+
+/// Reads the items of one module, not those of the modules inside.
+struct Reader<'ast> {
+    found: Module,
+    inner: Vec<(String, &'ast [syn::Item])>,
+}
+
+impl Reader<'_> {
+    fn import(&mut self, prefix: &mut Vec<String>, tree: &syn::UseTree) {
+        match tree {
+            syn::UseTree::Path(path) => {
+                prefix.push(path.ident.to_string());
+                self.import(prefix, &path.tree);
+                prefix.pop();
+            }
+            syn::UseTree::Name(name) => {
+                let name = name.ident.to_string();
+                let mut whole = prefix.clone();
+                let alias = if name == "self" { prefix.last().cloned() } else { Some(name.clone()) };
+                if name != "self" {
+                    whole.push(name);
+                }
+                if let Some(alias) = alias {
+                    self.found.aliases.insert(alias, whole);
+                }
+            }
+            syn::UseTree::Rename(rename) => {
+                let mut whole = prefix.clone();
+                whole.push(rename.ident.to_string());
+                self.found.aliases.insert(rename.rename.to_string(), whole);
+            }
+            syn::UseTree::Glob(_) => self.found.globs.push(prefix.clone()),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.import(prefix, tree)),
+        }
+    }
+}
+
+fn attributes(item: &syn::Item) -> &[syn::Attribute] {
+    match item {
+        syn::Item::Const(it) => &it.attrs,
+        syn::Item::Enum(it) => &it.attrs,
+        syn::Item::Fn(it) => &it.attrs,
+        syn::Item::Impl(it) => &it.attrs,
+        syn::Item::Macro(it) => &it.attrs,
+        syn::Item::Mod(it) => &it.attrs,
+        syn::Item::Static(it) => &it.attrs,
+        syn::Item::Struct(it) => &it.attrs,
+        syn::Item::Trait(it) => &it.attrs,
+        syn::Item::Type(it) => &it.attrs,
+        syn::Item::Use(it) => &it.attrs,
+        _ => &[],
+    }
+}
+
+impl<'ast> Visit<'ast> for Reader<'ast> {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if is_for_tests(attributes(item)) {
+            return;
+        }
+        let name = match item {
+            syn::Item::Const(it) => Some(&it.ident),
+            syn::Item::Enum(it) => Some(&it.ident),
+            syn::Item::Fn(it) => Some(&it.sig.ident),
+            syn::Item::Macro(it) => it.ident.as_ref(),
+            syn::Item::Static(it) => Some(&it.ident),
+            syn::Item::Struct(it) => Some(&it.ident),
+            syn::Item::Trait(it) => Some(&it.ident),
+            syn::Item::Type(it) => Some(&it.ident),
+            _ => None,
+        };
+        if let Some(name) = name {
+            self.found.items.insert(name.to_string());
+        }
+        match item {
+            syn::Item::Use(it) => self.import(&mut Vec::new(), &it.tree),
+            syn::Item::Mod(it) => {
+                if let Some((_, items)) = &it.content {
+                    self.inner.push((it.ident.to_string(), items.as_slice()));
+                }
+            }
+            _ => visit::visit_item(self, item),
+        }
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        self.found.uses.insert(names);
+        visit::visit_path(self, path);
+    }
+}
+
+/// Groups of files that need each other, each in order.
+fn circles<'a>(edges: &Edges<'a>) -> Vec<Vec<&'a str>> {
+    let ahead: BTreeMap<&str, BTreeSet<&str>> =
+        edges.keys().map(|&file| (file, reached(edges, file))).collect();
+    let mut found: Vec<Vec<&str>> = Vec::new();
+    for (&file, needed) in &ahead {
+        if needed.contains(file) && !found.iter().flatten().any(|&member| member == file) {
+            found.push(needed.iter().copied().filter(|other| ahead[other].contains(file)).collect());
+        }
+    }
+    found
+}
+
+/// All files that a file needs, directly or not; itself only if it is in a circle.
+fn reached<'a>(edges: &Edges<'a>, start: &str) -> BTreeSet<&'a str> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<&str> = vec![start];
+    while let Some(file) = open.pop() {
+        for &needed in edges.get(file).into_iter().flat_map(|needed| needed.keys()) {
+            if reached.insert(needed) {
+                open.push(needed);
+            }
+        }
+    }
+    reached
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tree::Tree;
+    use super::*;
+
+    fn messages(files: &[(&str, &str)]) -> Vec<String> {
+        check(&Tree::of(files).sources()).into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[test]
+    fn files_that_need_each_other_are_named_with_what_they_need() {
+        let told = messages(&[
+            ("crates/c/src/lib.rs", "mod one; mod two; pub use one::One;"),
+            ("crates/c/src/one.rs", "use crate::two; pub struct One(two::Two);"),
+            ("crates/c/src/two.rs", "pub struct Two; fn make() -> Option<crate::One> { None }"),
+        ]);
+        assert_eq!(
+            told,
+            ["2 files need each other: one.rs needs two::Two of two.rs; two.rs needs crate::One of one.rs"]
+        );
+    }
+
+    #[test]
+    fn a_module_that_hands_on_what_its_children_define_does_not_need_them() {
+        let told = messages(&[
+            ("crates/c/src/lib.rs", "mod one;"),
+            ("crates/c/src/one.rs", "mod two; pub use two::{Two as Other, Second}; pub struct One;"),
+            (
+                "crates/c/src/one/two.rs",
+                "use super::*; pub struct Two(One); pub struct Second(super::Other);",
+            ),
+        ]);
+        assert_eq!(told, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_compiled_for_tests_and_other_crates_do_not_count() {
+        let told = messages(&[
+            ("crates/c/src/lib.rs", "mod one; pub struct Root;"),
+            (
+                "crates/c/src/one.rs",
+                "pub struct One(std::rc::Rc<u8>); #[cfg(test)] fn test(it: crate::two::Two) {}",
+            ),
+            ("crates/c/src/two.rs", "pub struct Two(crate::one::One);"),
+            ("crates/d/src/one.rs", "pub struct One(crate::two::Two);"),
+        ]);
+        assert_eq!(told, Vec::<String>::new());
+    }
+}
