@@ -20,7 +20,7 @@ fn main() {
     for (target, seeds) in [
         ("label", labels()),
         ("slot", slots()),
-        ("group_text", vec![GOLDEN_TEXT.as_bytes().to_vec(), b"version = 1\n".to_vec()]),
+        ("group_text", vec![GOLDEN_TEXT.as_bytes().to_vec(), b"version = 2\n".to_vec()]),
         ("signature", signatures()),
         ("store", store()),
         ("pool", pool()),

@@ -184,6 +184,12 @@ requests! {
         size: String,
         /// Bytes in a block; 64 KiB if not given.
         block_size: Option<String>,
+        /// How it is laid out; linear if not given.
+        layout: Option<Layout>,
+        /// Disks side by side, for a striped one.
+        stripes: Option<u32>,
+        /// Bytes on one disk before the next one's turn; 64 KiB if not given.
+        stripe_size: Option<String>,
         /// What is done when it fills; what is not given is as usual.
         policy: PolicyWords,
     }

@@ -105,6 +105,10 @@ words! {
         Striped = "striped",
         /// In a pool, block by block as it is written.
         Thin = "thin",
+        /// On no disk: it reads as zeros, and what is written is dropped.
+        Zero = "zero",
+        /// On no disk: every request fails.
+        Error = "error",
         /// Several copies.
         Mirror = "mirror",
         /// Divided over a power of two of disks, with parity.

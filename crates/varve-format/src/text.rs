@@ -11,13 +11,14 @@
 //! - T4. Every area names a physical volume of the group and lies inside its extents.
 //! - T5. No extent is owned twice.
 //! - T6. A linear volume's segments have one area each, a striped one's at least two of equal length on different
-//!   physical volumes, equally many in every segment; only striped volumes have a stripe size, a power of two from 4 KiB to the extent size.
-//! - T7. A volume has as many extents as its segments, at least one; so has an exception store.
+//!   physical volumes, equally many in every segment; a stripe is a power of two from 4 KiB to the extent size.
+//! - T7. A volume has as many extents as its segments, at least one; so has an exception store. A volume that lies on no
+//!   disk has extents and no segments.
 //! - T8. A chunk size is a power of two from 4 KiB to 1 MiB.
 //! - T9. Sequence numbers begin at 1. Dates are dates.
 //! - T10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
 //! - T11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
-//! - T12. A thin pool lies as a linear volume does, is writable, has no exception store and drops no snapshots. What is in
+//! - T12. A thin pool lies on disks, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
 //! - T13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
 //! - T14. A disk image has an absolute path and at least one byte.
@@ -27,19 +28,21 @@ mod areas;
 mod check;
 mod error;
 mod image;
+mod layout;
 #[cfg(test)]
 mod tests;
 
 pub use areas::{Area, PvName, Segment};
 pub use error::TextError;
 pub use image::ImageEntry;
+pub use layout::{Layout, Role};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use varve_block::{GIB, KIB, MIB, UnixTime};
 
 /// The version of the text that this program writes.
-pub const TEXT_VERSION: i64 = 1;
+pub const TEXT_VERSION: i64 = 2;
 /// The smallest extent, in bytes.
 pub const EXTENT_SIZE_MIN: u64 = 64 * KIB;
 /// The largest extent, in bytes.
@@ -174,18 +177,6 @@ pub struct PhysicalVolumeEntry {
     pub missing: bool,
 }
 
-/// How the extents of a volume become its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// One area after the other.
-    Linear,
-    /// Stripes of `stripe_size` bytes, in turn on each area of a segment.
-    Striped,
-    /// Its bytes are a thin pool, linear; volumes in it are the pool's own affair.
-    Pool,
-}
-
 /// A logical volume, or a thin pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -194,11 +185,11 @@ pub struct LogicalVolumeEntry {
     pub name: String,
     /// What it is.
     pub id: Uuid,
+    /// What its bytes are for.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub role: Role,
     /// How its extents become bytes.
-    pub kind: Kind,
-    /// Bytes of a stripe, of a striped volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stripe_size: Option<u64>,
+    pub layout: Layout,
     /// Whether it may not be written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
@@ -214,7 +205,8 @@ pub struct LogicalVolumeEntry {
     /// served yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncleared: Option<u64>,
-    /// Where its extents lie, in order.
+    /// Where its extents lie, in order; nowhere if its layout takes no space.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub segments: Vec<Segment>,
     /// What is done about exception stores, or a pool, that fill; the program's defaults if nothing was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -230,7 +222,7 @@ pub struct LogicalVolumeEntry {
 impl LogicalVolumeEntry {
     /// Whether it is a thin pool.
     pub fn is_pool(&self) -> bool {
-        self.kind == Kind::Pool
+        self.role == Role::Pool
     }
 
     /// All exception stores of the volume.
@@ -396,6 +388,7 @@ impl Description {
         match table.get("version").and_then(toml::Value::as_integer) {
             None => return Err(TextError::NoVersion),
             Some(TEXT_VERSION) => {}
+            Some(version) if version < TEXT_VERSION => return Err(TextError::Older(version)),
             Some(version) => return Err(TextError::Newer(version)),
         }
         let description: Description = toml::from_str(text).map_err(|error| syntax(&error))?;

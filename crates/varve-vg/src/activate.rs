@@ -6,7 +6,7 @@ use crate::model::PvName;
 use crate::table::{Line, Table, Target};
 use std::collections::BTreeMap;
 use varve_block::{Device, IoError, Switch, read_only};
-use varve_target::{ErrorTarget, Linear, Striped};
+use varve_target::{ErrorTarget, Linear, Striped, ZeroTarget};
 
 /// A volume in use. Doors use `switch.device()`; a change of its layout turns the switch while requests wait.
 #[derive(Clone)]
@@ -47,6 +47,8 @@ pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, 
                 let members = members.collect::<Result<_, IoError>>()?;
                 (Device::new(Striped::new(members, *stripe_size, length)), 0)
             }
+            Target::Zero => (Device::new(ZeroTarget::new(*length, block_size)), 0),
+            Target::Error => (Device::new(ErrorTarget::new(*length, block_size, IoError::Medium)), 0),
             Target::Missing => (Device::new(ErrorTarget::new(*length, block_size, IoError::Gone)), 0),
         };
         segments.push((*length, device, offset));

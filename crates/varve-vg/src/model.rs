@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 use uuid::Uuid;
 pub use varve_format::text::{
-    Area, CachePolicy, Description, Discards, GroupEntry, ImageEntry as Image, Kind,
+    Area, CachePolicy, Description, Discards, GroupEntry, ImageEntry as Image, Layout,
     LogicalVolumeEntry as LogicalVolume, MetadataEntry as Metadata, MetadataOrder, OverCommit,
-    PhysicalVolumeEntry as PhysicalVolume, PvName, Segment, SetMemberEntry as SetMember,
+    PhysicalVolumeEntry as PhysicalVolume, PvName, Role, Segment, SetMemberEntry as SetMember,
     SnapshotSetEntry as SnapshotSet, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
     WhenFull,
 };

@@ -22,7 +22,7 @@ pub use error::{ErrorKind, PlanError};
 pub use restore::{Loss, LossKind, losses};
 
 use crate::model::{
-    Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, SnapshotSet,
+    Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, Role, SnapshotSet,
     StorePolicy,
 };
 use crate::size::{Amount, SizeArgument, format_size, share};
@@ -50,8 +50,10 @@ pub enum Layout {
         /// Bytes of a stripe.
         stripe_size: u64,
     },
-    /// One run after the other, as a thin pool.
-    Pool,
+    /// On no disk: zeros.
+    Zero,
+    /// On no disk: errors.
+    Error,
 }
 
 /// Whose exceptions a store keeps.
@@ -87,6 +89,8 @@ pub enum Change {
         id: Uuid,
         /// Its size; rounded up to whole extents, or rows of them.
         size: SizeArgument,
+        /// What it is for.
+        role: Role,
         /// How it lies on its disks.
         layout: Layout,
         /// What is done about its exception stores when they fill.
@@ -267,8 +271,8 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         draft.check_complete()?;
     }
     match change {
-        Change::CreateVolume { name, id, size, layout, policy } => {
-            draft.create_volume((name, id), size, layout, policy, stamp.date)
+        Change::CreateVolume { name, id, size, role, layout, policy } => {
+            draft.create_volume((name, id), size, (role, layout), policy, stamp.date)
         }
         Change::ExtendVolume { name, size } => draft.extend_volume(&name, size),
         Change::ReduceVolume { name, size } => draft.reduce_volume(&name, size),

@@ -4,7 +4,7 @@
 //! - B1. The lines follow each other without a gap; their lengths are the volume's size.
 //! - B2. Offsets are those of the disk, its label and ring included.
 
-use crate::model::{Area, Group, Kind, LogicalVolume, PvName, Segment, Store};
+use crate::model::{Area, Group, Layout, LogicalVolume, PvName, Segment, Store};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl Table {
         let of = |line: &Line| match &line.target {
             Target::Linear { pv, .. } => vec![*pv],
             Target::Striped { members, .. } => members.iter().map(|(pv, _)| *pv).collect(),
-            Target::Missing => Vec::new(),
+            Target::Zero | Target::Error | Target::Missing => Vec::new(),
         };
         self.lines.iter().flat_map(of).collect()
     }
@@ -79,6 +79,10 @@ pub enum Target {
         /// The disks, and the first byte on each.
         members: Vec<(PvName, u64)>,
     },
+    /// Nowhere: it reads as zeros, and what is written is dropped.
+    Zero,
+    /// Nowhere: every request fails.
+    Error,
     /// Nowhere: a disk is missing.
     Missing,
 }
@@ -111,7 +115,12 @@ pub fn table(group: &Group, lv: &LogicalVolume, parts: Parts) -> Result<Table, I
         let volume = format!("{}/{}", group.name(), lv.name);
         return Err(IncompleteVolume { volume, disks: missing });
     }
-    let lines = lines(group, &lv.segments, lv.stripe_size.filter(|_| lv.kind == Kind::Striped));
+    let lines = match lv.layout {
+        Layout::Linear => lines(group, &lv.segments, None),
+        Layout::Striped { stripe_size } => lines(group, &lv.segments, Some(stripe_size)),
+        Layout::Zero => vec![Line { start: 0, length: group.bytes(lv.extents), target: Target::Zero }],
+        Layout::Error => vec![Line { start: 0, length: group.bytes(lv.extents), target: Target::Error }],
+    };
     let length: u64 = lines.iter().map(|line| line.length).sum();
     assert_eq!(length, group.bytes(lv.extents), "B1");
     Ok(Table { lines, read_only: lv.read_only })
@@ -170,7 +179,9 @@ impl fmt::Display for Line {
                 write!(f, "striped {} {stripe_size}", members.len())?;
                 members.iter().try_for_each(|(pv, offset)| write!(f, " {pv} {offset}"))
             }
-            Target::Missing => f.write_str("error"),
+            Target::Zero => f.write_str("zero"),
+            Target::Error => f.write_str("error"),
+            Target::Missing => f.write_str("missing"),
         }
     }
 }
@@ -243,8 +254,8 @@ mod tests {
         let group = group(true);
         let refused = text(&group, "vm1", Parts::All).expect_err("pv1 is missing");
         assert_eq!(refused.to_string(), "data/vm1 is incomplete: it lies on pv1, which is missing");
-        let part = "0 104857600 linear pv0 1048576\n104857600 20971520 error";
+        let part = "0 104857600 linear pv0 1048576\n104857600 20971520 missing";
         assert_eq!(text(&group, "vm1", Parts::Some).as_deref(), Ok(part));
-        assert_eq!(text(&group, "fast", Parts::Some).as_deref(), Ok("0 83886080 error"));
+        assert_eq!(text(&group, "fast", Parts::Some).as_deref(), Ok("0 83886080 missing"));
     }
 }

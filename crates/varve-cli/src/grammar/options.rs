@@ -1,6 +1,6 @@
 //! Options that verbs of several nouns share.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// Options of every verb that changes something.
 #[derive(Args, Clone, Copy, Debug)]
@@ -46,4 +46,35 @@ pub(crate) struct OfflineWords {
     /// What the verb takes.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub(crate) words: Vec<String>,
+}
+
+/// How a volume is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LayoutChoice {
+    /// One extent after the other.
+    Linear,
+    /// Round robin over several disks.
+    Striped,
+    /// On no disk: it reads as zeros, and what is written is dropped.
+    Zero,
+    /// On no disk: every request fails.
+    Error,
+    /// Several copies.
+    Mirror,
+    /// Divided over a power of two of disks, with parity.
+    Ddraid,
+}
+
+/// How a volume or pool lies on its disks.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LayoutOptions {
+    /// How it is laid out.
+    #[arg(long = "type", value_enum, default_value = "linear", hide_default_value = true)]
+    pub(crate) layout: LayoutChoice,
+    /// Striped: disks side by side.
+    #[arg(long, value_name = "N")]
+    pub(crate) stripes: Option<u32>,
+    /// Striped: bytes on one disk before the next one's turn [default: 64K].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) stripe_size: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! `varve pool`: the verbs of thin pools.
 
-use super::{Change, Destroy, Waiting};
+use super::{Change, Destroy, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::{Discards, OverCommit, WhenFull};
 
@@ -120,6 +120,8 @@ pub(crate) struct PoolCreateOptions {
     /// Its size, rounded up to whole extents; 50%FREE takes half of the group's free space.
     #[arg(long, allow_hyphen_values = true)]
     pub(crate) size: String,
+    #[command(flatten)]
+    pub(crate) layout: LayoutOptions,
     /// Bytes in a block, in which space is laid out; it is shared and freed in units of 4K [default: 64K].
     #[arg(long, value_name = "SIZE")]
     pub(crate) block_size: Option<String>,

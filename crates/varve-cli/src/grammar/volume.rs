@@ -1,21 +1,8 @@
 //! `varve lv`: the verbs of logical volumes.
 
-use super::{Change, Destroy, Waiting};
-use clap::{Args, Subcommand, ValueEnum};
+use super::{Change, Destroy, LayoutOptions, Waiting};
+use clap::{Args, Subcommand};
 use varve_api::WhenFull;
-
-/// How a volume is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LayoutChoice {
-    /// One extent after the other.
-    Linear,
-    /// Round robin over several disks.
-    Striped,
-    /// Several copies.
-    Mirror,
-    /// Divided over a power of two of disks, with parity.
-    Ddraid,
-}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum VolumeVerb {
@@ -139,18 +126,11 @@ pub(crate) struct VolumeCreateOptions {
     /// Its size, rounded up to whole extents; 50%FREE takes half of the group's free space.
     #[arg(long, required_unless_present_any = ["image", "origin"], allow_hyphen_values = true)]
     pub(crate) size: Option<String>,
-    /// How it is laid out.
-    #[arg(long = "type", value_enum, default_value = "linear", hide_default_value = true)]
-    pub(crate) layout: LayoutChoice,
-    /// Striped: disks side by side.
-    #[arg(long, value_name = "N")]
-    pub(crate) stripes: Option<u32>,
+    #[command(flatten)]
+    pub(crate) layout: LayoutOptions,
     /// Serve it at once even where its disks cannot be cleared cheaply: it may show what others wrote there before.
     #[arg(long)]
     pub(crate) no_zero: bool,
-    /// Striped: bytes on one disk before the next one's turn [default: 64K].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) stripe_size: Option<String>,
     /// Mirror: number of copies.
     #[arg(long, value_name = "N")]
     pub(crate) copies: Option<u32>,

@@ -14,7 +14,7 @@ use varve_block::{Access, Arena};
 use varve_os::ShardContext;
 use varve_target::snapshot::{check_store, dump_store};
 use varve_vg::activate::build;
-use varve_vg::model::{Kind, LogicalVolume, Store};
+use varve_vg::model::{Layout, LogicalVolume, Store};
 use varve_vg::table::store_table;
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
 
@@ -131,9 +131,9 @@ fn absence(open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
     if absent.is_empty() {
         return Vec::new();
     }
-    let why = match volume.kind {
-        Kind::Linear | Kind::Pool => "lie on disks that are not here",
-        Kind::Striped => "lie in part on disks that are not here",
+    let why = match volume.layout {
+        Layout::Linear | Layout::Zero | Layout::Error => "lie on disks that are not here",
+        Layout::Striped { .. } => "lie in part on disks that are not here",
     };
     vec![damage::finding(false, &name, None, &absent, why)]
 }

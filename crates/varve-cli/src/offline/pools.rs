@@ -4,7 +4,7 @@
 //! - P1. The old metadata is put aside, durably, before anything of the pool is written.
 
 use super::damage;
-use super::renewal::{Renewed, Wish, commit, io, is_kept_name, kept_name};
+use super::renewal::{Renewed, Wish, commit, io, kept_name};
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Code, Failure, Finding, Plan as ShownPlan, SnapshotDiff};
 use varve_block::{Device, Extent};
@@ -15,7 +15,7 @@ use varve_target::thin::{
     kept_pool, repair_pool, restore_pool,
 };
 use varve_vg::activate::build;
-use varve_vg::model::{LogicalVolume, StorePolicy};
+use varve_vg::model::{LogicalVolume, Role, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::Layout;
 use varve_vg::size::{SizeArgument, format_size};
@@ -117,19 +117,14 @@ pub(super) async fn dump(
 ) -> Result<Option<String>, Failure> {
     let (arena, clock) = (context.arena(), context.clock());
     let Some((at, volume)) = find_volume(survey, name) else { return Ok(None) };
-    // What any other volume holds is its owner's, and is not asked what it may be.
-    let may_be_kept = volume.stores().next().is_none() && is_kept_name(&volume.name);
-    if !volume.is_pool() && !may_be_kept {
-        return Ok(None);
-    }
-    let mut device = device_of(&survey.groups[at], &volume)?;
-    if !volume.is_pool() {
-        match kept_pool(&device, &arena).await {
-            Ok(kept) => device = kept,
-            Err(PoolError::Format(_)) => return Ok(None), // It is a store that was put aside.
-            Err(error) => return Err(unreadable(name, &error)),
+    let device = match volume.role {
+        Role::Pool => device_of(&survey.groups[at], &volume)?,
+        Role::PoolBackup { .. } => {
+            let backup = device_of(&survey.groups[at], &volume)?;
+            kept_pool(&backup, &arena).await.map_err(|error| unreadable(name, &error))?
         }
-    }
+        Role::Volume | Role::StoreBackup { .. } => return Ok(None),
+    };
     dump_pool(&device, &arena, &clock).await.map(Some).map_err(|error| unreadable(name, &error))
 }
 
@@ -227,6 +222,7 @@ fn plan_kept(
         name: name.clone(),
         id: uuid::Uuid::new_v4(),
         size,
+        role: Role::PoolBackup { of: pool.id },
         layout: Layout::Linear,
         policy: StorePolicy::default(),
     };

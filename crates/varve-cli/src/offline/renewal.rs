@@ -57,12 +57,6 @@ pub(super) fn kept_name(group: &Group, volume: &LogicalVolume) -> String {
     name(free.expect("a group has fewer volumes than there are numbers"))
 }
 
-/// Whether a volume is called as [`kept_name`] calls one.
-pub(super) fn is_kept_name(name: &str) -> bool {
-    let number = name.rsplit_once(".store-").map(|(_, number)| number);
-    number.is_some_and(|number| number.parse::<u32>().is_ok_and(|place| place.to_string() == number))
-}
-
 pub(super) fn commit(error: &CommitError) -> Failure {
     let code = match error {
         CommitError::Plan(varve_vg::PlanError::NoSpace { .. }) => Code::NoSpaceInGroup,
@@ -74,18 +68,4 @@ pub(super) fn commit(error: &CommitError) -> Failure {
 
 pub(super) fn io(store: &str, error: IoError) -> Failure {
     Failure::new(Code::MediumFailed, format!("{store}: {error}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_put_aside_is_known_by_its_name() {
-        assert!(is_kept_name("pool.store-1") && is_kept_name("home.store-1.store-12"));
-        for other in ["pool", "store-1", "pool.store-", "pool.store-01", "pool.store-+1", "pool.store-1.old"]
-        {
-            assert!(!is_kept_name(other), "{other}");
-        }
-    }
 }

@@ -3,6 +3,7 @@
 mod export;
 mod group;
 mod job;
+mod layout;
 mod physical;
 mod pool;
 mod snapshot;

@@ -1,5 +1,6 @@
 //! `varve pool`, carried out.
 
+use super::layout::layout_word;
 use super::volume::milliseconds;
 use super::{activated, deactivated};
 use crate::answer::Answer;
@@ -21,6 +22,9 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let request = PoolCreate {
                 name: options.name,
                 size: options.size,
+                layout: Some(layout_word(&options.layout)?),
+                stripes: options.layout.stripes,
+                stripe_size: options.layout.stripe_size,
                 block_size: options.block_size,
                 policy: words(options.policy),
                 ..PoolCreate::default()

@@ -1,5 +1,6 @@
 //! `varve lv`, carried out.
 
+use super::layout::layout_word;
 use super::{activated, deactivated, not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
@@ -98,13 +99,10 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
     if let Some((kind, instead)) = missing_kind(options) {
         return Err(not_built(kind).help(instead));
     }
-    let striped = options.layout == LayoutChoice::Striped;
-    if striped && options.pool.is_some() {
-        return Err(Failure::new(Code::Usage, "a thin volume lies in its pool, in no stripes of its own"));
+    if options.layout.layout != LayoutChoice::Linear && options.pool.is_some() {
+        return Err(Failure::new(Code::Usage, "a thin volume lies in its pool, in no layout of its own"));
     }
-    if !striped && (options.stripes.is_some() || options.stripe_size.is_some()) {
-        return Err(Failure::new(Code::Usage, "--stripes and --stripe-size belong to --type striped"));
-    }
+    let layout = layout_word(&options.layout)?;
     let size = match &options.size {
         Some(size) => size.clone(),
         None if options.origin.is_some() || options.image.is_some() => String::new(),
@@ -117,10 +115,10 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         origin: options.origin.clone(),
         image: options.image.as_deref().map(absolute).transpose()?,
         format: options.format.clone(),
-        layout: Some(if striped { Layout::Striped } else { Layout::Linear }),
+        layout: Some(layout),
         no_zero: options.no_zero,
-        stripes: options.stripes,
-        stripe_size: options.stripe_size.clone(),
+        stripes: options.layout.stripes,
+        stripe_size: options.layout.stripe_size.clone(),
         snapshot_policy: words(&options.policy),
         ..VolumeCreate::default()
     })
@@ -146,9 +144,9 @@ fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static
         Some(("disk images that are not raw", RAW))
     } else if options.mapper.is_some() {
         Some(("delegated mapping", LINEAR))
-    } else if options.layout == LayoutChoice::Mirror || options.copies.is_some() {
+    } else if options.layout.layout == LayoutChoice::Mirror || options.copies.is_some() {
         Some(("mirrors", SAFE))
-    } else if options.layout == LayoutChoice::Ddraid
+    } else if options.layout.layout == LayoutChoice::Ddraid
         || options.order.is_some()
         || options.block_size.is_some()
         || options.read_policy.is_some()

@@ -8,6 +8,7 @@ mod containment;
 mod dumps;
 mod harness;
 mod images;
+mod layouts;
 mod mending;
 mod origins;
 mod pool_jobs;

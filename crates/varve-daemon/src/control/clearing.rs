@@ -38,6 +38,9 @@ impl Control {
         from: u64,
         no_zero: bool,
     ) -> Result<Plan, Failure> {
+        if !volume.layout.takes_space() {
+            return Ok(planned);
+        }
         let extent = Extent::between(planned.after.bytes(from), planned.after.bytes(volume.extents));
         let device = self.whole_device(group, &planned.after, volume)?;
         let failed = |error| failures::io("clearing the new extents", error);

@@ -24,6 +24,7 @@ mod groups;
 mod images;
 mod instant;
 mod jobs;
+mod layout;
 mod lost;
 mod origins;
 mod over_commit;

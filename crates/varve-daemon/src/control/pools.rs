@@ -7,6 +7,7 @@ use super::Control;
 use super::activation::state_of;
 use super::change::shown;
 use super::find::Located;
+use super::layout::layout;
 use super::policy::{changed, shown_discards, shown_over_commit, shown_policy};
 use super::snapshots::unit_size;
 use super::volumes::{shown_segments, volume_name};
@@ -21,9 +22,8 @@ use varve_api::{
 use varve_block::KIB;
 use varve_os::ShardContext;
 use varve_vg::Change;
-use varve_vg::model::StorePolicy;
+use varve_vg::model::{Role, StorePolicy};
 use varve_vg::names::VolumeName;
-use varve_vg::plan::Layout;
 use varve_vg::size::SizeArgument;
 
 impl Control {
@@ -67,11 +67,11 @@ impl Control {
         let block_size = request.block_size.as_deref().map(|text| unit_size(text, "block")).transpose()?;
         let block_size = block_size.unwrap_or(64 * KIB);
         let policy = changed(StorePolicy::default(), &request.policy)?;
+        let layout = layout(request.layout, request.stripes, request.stripe_size.as_deref())?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
-        let id = self.new_id();
-        let change =
-            Change::CreateVolume { name: name.volume.clone(), id, size, layout: Layout::Pool, policy };
+        let (id, role) = (self.new_id(), Role::Pool);
+        let change = Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy };
         let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &format!("pool create {name} --size {}", request.size))?;
         if request.dry_run {

@@ -17,7 +17,7 @@ use varve_api::{
     VolumeCreate,
 };
 use varve_os::ShardContext;
-use varve_vg::model::{Kind, LogicalVolume};
+use varve_vg::model::{Layout, LogicalVolume, Role};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size};
 
@@ -31,8 +31,8 @@ pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
     LogicalVolume {
         name: thin.name.clone(),
         id: thin.id,
-        kind: Kind::Linear,
-        stripe_size: None,
+        role: Role::Volume,
+        layout: Layout::Linear,
         read_only: false,
         created: varve_block::UnixTime(thin.created),
         extents: 0,

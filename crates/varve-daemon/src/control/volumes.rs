@@ -6,6 +6,7 @@ use super::activation::state_of;
 use super::change::{Commits, joined, shown};
 use super::find::Located;
 use super::groups::KnownGroup;
+use super::layout::layout;
 use super::policy::{changed, shown_policy};
 use super::{Control, PROBE};
 use crate::failures;
@@ -17,11 +18,10 @@ use varve_api::{
     Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
     Resize, Segment, SnapshotStore, ThinUse, VolumeCreate,
 };
-use varve_block::{IoError, KIB};
+use varve_block::IoError;
 use varve_os::ShardContext;
-use varve_vg::model::{Kind, LogicalVolume, Store, StorePolicy};
+use varve_vg::model::{self, LogicalVolume, Role, Store, StorePolicy};
 use varve_vg::names::VolumeName;
-use varve_vg::plan::Layout;
 use varve_vg::size::{SizeArgument, parse_size};
 use varve_vg::{Change, Plan};
 
@@ -64,12 +64,13 @@ impl Control {
             return Err(Failure::new(Code::BadOrigin, message).help("--pool POOL"));
         }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let layout = layout(&request)?;
+        let layout = layout(request.layout, request.stripes, request.stripe_size.as_deref())?;
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
-        let change = Change::CreateVolume { name: name.volume.clone(), id, size, layout, policy };
+        let role = Role::Volume;
+        let change = Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy };
         let words = format!("lv create {name} --size {}", request.size);
         let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &words)?;
@@ -349,8 +350,8 @@ pub(super) fn shown_segments(known: &KnownGroup, volume: &LogicalVolume) -> Vec<
     segments.collect()
 }
 
-fn shown_areas(known: &KnownGroup, segment: &varve_vg::model::Segment) -> Vec<String> {
-    let place = |area: &varve_vg::model::Area| {
+fn shown_areas(known: &KnownGroup, segment: &model::Segment) -> Vec<String> {
+    let place = |area: &model::Area| {
         let Some(disk) = known.group.pv(area.pv) else { return area.to_string() };
         let path = known.paths.get(&disk.id).unwrap_or(&disk.path);
         format!("{path}:{}", disk.data_offset + known.group.bytes(area.start))
@@ -386,13 +387,18 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
         name: format!("{group}/{}", volume.name),
         id: volume.id.to_string(),
         group: group.to_owned(),
-        layout: match volume.kind {
+        layout: match volume.layout {
             _ if located.thin.is_some() => ShownLayout::Thin,
-            Kind::Striped => ShownLayout::Striped,
-            Kind::Linear | Kind::Pool => ShownLayout::Linear,
+            model::Layout::Linear => ShownLayout::Linear,
+            model::Layout::Striped { .. } => ShownLayout::Striped,
+            model::Layout::Zero => ShownLayout::Zero,
+            model::Layout::Error => ShownLayout::Error,
         },
         stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
-        stripe_size: volume.stripe_size.unwrap_or(0),
+        stripe_size: match volume.layout {
+            model::Layout::Striped { stripe_size } => stripe_size,
+            _ => 0,
+        },
         size: located.size(),
         state,
         reason,
@@ -424,25 +430,6 @@ fn names(id: Uuid, known: &KnownGroup) -> Vec<VolumeName> {
 /// `VG/LV`.
 pub(super) fn volume_name(text: &str) -> Result<VolumeName, Failure> {
     VolumeName::parse_volume(text).map_err(|error| failures::bad_name(&error))
-}
-
-fn layout(request: &VolumeCreate) -> Result<Layout, Failure> {
-    match request.layout {
-        None | Some(ShownLayout::Linear) => Ok(Layout::Linear),
-        Some(ShownLayout::Striped) => {
-            let stripes = request.stripes.ok_or_else(|| {
-                Failure::new(Code::Usage, "a striped volume needs a number of stripes")
-                    .help("add --stripes N")
-            })?;
-            let stripe_size = match &request.stripe_size {
-                Some(text) => parse_size(text).map_err(|error| failures::bad_size(&error))?,
-                None => 64 * KIB,
-            };
-            let stripes = usize::try_from(stripes).expect("32 bits fit");
-            Ok(Layout::Striped { stripes, stripe_size })
-        }
-        Some(layout) => Err(Failure::new(Code::NotBuilt, format!("{layout} volumes: not built yet"))),
-    }
 }
 
 /// The size that `--size SIZE` or `--size -SIZE` leaves of `now`.

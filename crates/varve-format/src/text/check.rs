@@ -1,7 +1,7 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
 use super::{
-    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Kind, LogicalVolumeEntry,
+    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout, LogicalVolumeEntry,
     MetadataEntry, OverCommit, PhysicalVolumeEntry, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry,
     TextError, WhenFull,
 };
@@ -142,26 +142,12 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
 /// T6 to T8, T10, T12.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
-    if !agree(lv.extents, &lv.segments) {
-        return problem("`extents` is not the sum of its segments");
+    if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {
+        return problem(wrong);
     }
-    if lv.uncleared.is_some_and(|from| from >= lv.extents || lv.kind == Kind::Pool) {
-        return problem("`uncleared` is one of its extents, and none of a pool");
-    }
-    match (lv.kind, lv.stripe_size) {
-        (Kind::Linear | Kind::Pool, None) if lv.segments.iter().all(is_linear) => {}
-        (Kind::Linear, _) => return problem("a linear volume has segments of one area and no stripe_size"),
-        (Kind::Pool, _) => return problem("a pool has segments of one area and no stripe_size"),
-        (Kind::Striped, Some(size)) if size.is_power_of_two() && (4 * KIB..=extent_size).contains(&size) => {}
-        (Kind::Striped, _) => {
-            return problem("stripe_size must be a power of two from 4 KiB to the extent size");
-        }
-    }
-    if lv.kind == Kind::Striped && !lv.segments.iter().all(is_striped) {
-        return problem("a striped segment has two or more areas of equal length on different disks");
-    }
-    if lv.segments.windows(2).any(|pair| pair[0].areas.len() != pair[1].areas.len()) {
-        return problem("all segments of a striped volume have the same number of areas");
+    let may_be_uncleared = !lv.is_pool() && lv.layout.takes_space();
+    if lv.uncleared.is_some_and(|from| from >= lv.extents || !may_be_uncleared) {
+        return problem("`uncleared` is one of its extents, and none of a pool or of a volume on no disk");
     }
     if !lv.inactive.iter().all(|reason| is_reason(reason)) {
         return problem("inactive is a reason of 1 to 500 characters on one line");
@@ -172,8 +158,9 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
         );
     }
     let drops = lv.store_policy.is_some_and(|policy| policy.when_full == WhenFull::DropOldest);
-    if lv.is_pool() && (lv.read_only || drops || lv.stores().next().is_some()) {
-        return problem("a pool is writable, has no exception store and drops no snapshots");
+    let lies_on_disks = lv.layout.takes_space();
+    if lv.is_pool() && (lv.read_only || drops || lv.stores().next().is_some() || !lies_on_disks) {
+        return problem("a pool lies on disks, is writable, has no exception store and drops no snapshots");
     }
     let is_of_pools = |policy: StorePolicyEntry| {
         (policy.discards, policy.over_commit) != (Discards::Keep, OverCommit::Allow)
@@ -181,7 +168,7 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     if !lv.is_pool() && lv.store_policy.is_some_and(is_of_pools) {
         return problem("only a pool declares `discards` and `over_commit`");
     }
-    lv.stores().try_for_each(|store| check_store(lv, store))
+    lv.stores().try_for_each(|store| check_store(lv, store, extent_size))
 }
 
 /// T10.
@@ -193,10 +180,10 @@ fn is_policy(policy: &StorePolicyEntry) -> bool {
 }
 
 /// T7 and T8 of an exception store.
-fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> Result<(), TextError> {
+fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: place_of_store(lv, store), problem });
-    if !agree(store.extents, &store.segments) || !store.segments.iter().all(is_linear) {
-        return problem("`extents` is not the sum of its segments of one area each");
+    if let Some(wrong) = Layout::Linear.problem(store.extents, &store.segments, extent_size) {
+        return problem(wrong);
     }
     if !store.chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&store.chunk_size) {
         return problem("chunk_size must be a power of two from 4 KiB to 1 MiB");
@@ -231,21 +218,4 @@ fn check_image(image: &ImageEntry) -> Result<(), TextError> {
 
 fn place_of_image(image: &ImageEntry) -> String {
     format!("the image {:?}", image.path)
-}
-
-/// T7.
-fn agree(extents: u64, segments: &[Segment]) -> bool {
-    let sum = segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(segment.extents()));
-    extents > 0 && sum == Some(extents)
-}
-
-fn is_linear(segment: &Segment) -> bool {
-    segment.areas.len() == 1
-}
-
-fn is_striped(segment: &Segment) -> bool {
-    let mut disks = HashSet::new();
-    let different = segment.areas.iter().all(|area| disks.insert(area.pv));
-    let equal = segment.areas.windows(2).all(|pair| pair[0].count == pair[1].count);
-    different && equal && segment.areas.len() >= 2
 }

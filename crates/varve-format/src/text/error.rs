@@ -16,6 +16,11 @@ pub enum TextError {
     /// It was written by a newer program.
     #[error("the description has version {0}; this varve knows version {TEXT_VERSION}: use the newer one")]
     Newer(i64),
+    /// It was written by an older program.
+    #[error(
+        "the description has version {0}, of an older varve; this one knows version {TEXT_VERSION} alone: use the older one"
+    )]
+    Older(i64),
     /// T1: a name that none may have.
     #[error("{place}: {error}")]
     Name {

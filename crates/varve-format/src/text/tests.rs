@@ -36,8 +36,8 @@ fn sample() -> Description {
         LogicalVolumeEntry {
             name: "vm1".into(),
             id: Uuid::from_u128(2),
-            kind: Kind::Linear,
-            stripe_size: None,
+            role: Role::Volume,
+            layout: Layout::Linear,
             read_only: false,
             created: UnixTime(1_750_000_050),
             extents: 30,
@@ -56,8 +56,8 @@ fn sample() -> Description {
         LogicalVolumeEntry {
             name: "fast".into(),
             id: Uuid::from_u128(4),
-            kind: Kind::Striped,
-            stripe_size: Some(65_536),
+            role: Role::Volume,
+            layout: Layout::Striped { stripe_size: 65_536 },
             read_only: true,
             created: UnixTime(1_750_000_100),
             extents: 20,
@@ -83,9 +83,11 @@ fn golden_text() {
 #[test]
 fn newer_and_unknown_texts_are_refused_with_what_is_wrong() {
     let text = sample().encode();
-    let newer = text.replace("version = 1\n", "version = 2\nnew = true\n");
-    assert_eq!(Description::decode(&newer), Err(TextError::Newer(2)));
-    let none = text.replace("version = 1\n", "");
+    let newer = text.replace("version = 2\n", "version = 3\nnew = true\n");
+    assert_eq!(Description::decode(&newer), Err(TextError::Newer(3)));
+    let older = text.replace("version = 2\n", "version = 1\n");
+    assert_eq!(Description::decode(&older), Err(TextError::Older(1)));
+    let none = text.replace("version = 2\n", "");
     assert_eq!(Description::decode(&none), Err(TextError::NoVersion));
     assert_eq!(Description::decode(""), Err(TextError::NoVersion));
     for (from, to, word) in [
@@ -137,10 +139,14 @@ const BREAKAGES: &[Breakage] = &[
         |d| d.logical_volumes[1].segments[0].areas[0].start = 34,
         "extent 34 of pv0 belongs to the exception store of vm1 and to fast",
     ),
-    ("T6", |d| d.logical_volumes[0].stripe_size = Some(65_536), "vm1: a linear volume has"),
-    ("T6", |d| d.logical_volumes[1].kind = Kind::Linear, "fast: a linear volume has"),
-    ("T6", |d| d.logical_volumes[1].stripe_size = None, "fast: stripe_size must be"),
-    ("T6", |d| d.logical_volumes[1].stripe_size = Some(8 << 20), "fast: stripe_size must be"),
+    ("T6", |d| d.logical_volumes[0].layout = striped(65_536), "vm1: a striped segment has"),
+    ("T6", |d| d.logical_volumes[1].layout = Layout::Linear, "fast: a linear volume has"),
+    ("T6", |d| d.logical_volumes[1].layout = striped(0), "fast: stripe_size must be"),
+    ("T6", |d| d.logical_volumes[1].layout = striped(8 << 20), "fast: stripe_size must be"),
+    ("T7", |d| d.logical_volumes[1].layout = Layout::Zero, "fast: `extents` is not the sum"),
+    ("T7", |d| on_no_disk(d, Layout::Error).extents = 0, "fast: `extents` is not the sum"),
+    ("T7", |d| on_no_disk(d, Layout::Zero).uncleared = Some(1), "fast: `uncleared` is one of its extents"),
+    ("T12", |d| on_no_disk(d, Layout::Zero).role = Role::Pool, "fast: a pool lies on disks"),
     ("T6", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(0), "fast: a striped segment has"),
     (
         "T6",
@@ -186,16 +192,16 @@ const BREAKAGES: &[Breakage] = &[
         |d| (metadata(d).per_gib, metadata(d).cache_bytes) = (true, 511),
         "the group: a budget for metadata in",
     ),
-    ("T12", |d| d.logical_volumes[0].kind = Kind::Pool, "vm1: a pool is writable, has no exception store"),
-    ("T12", |d| d.logical_volumes[1].kind = Kind::Pool, "fast: a pool has segments of one area"),
+    ("T12", |d| d.logical_volumes[0].role = Role::Pool, "vm1: a pool lies on disks, is writable, has no"),
+    ("T12", |d| d.logical_volumes[1].role = Role::Pool, "fast: a pool lies on disks, is writable"),
     (
         "T12",
         |d| {
             d.logical_volumes[0].store = None;
-            d.logical_volumes[0].kind = Kind::Pool;
+            d.logical_volumes[0].role = Role::Pool;
             policy(d).when_full = WhenFull::DropOldest;
         },
-        "vm1: a pool is writable, has no exception store and drops no snapshots",
+        "vm1: a pool lies on disks, is writable, has no exception store and drops no snapshots",
     ),
     ("T5", |d| add_independent(d, 49, 9), "extent 50 of pv0 belongs to the exception store"),
     ("T1", |d| add_independent(d, 35, 3), "two things have the id"),
@@ -260,6 +266,28 @@ fn policies_sets_and_independent_stores_survive_the_round_trip() {
     assert_eq!(Description::decode(&text), Ok(description));
 }
 
+fn striped(stripe_size: u64) -> Layout {
+    Layout::Striped { stripe_size }
+}
+
+/// The second volume, which lies on no disk from now on.
+fn on_no_disk(description: &mut Description, layout: Layout) -> &mut LogicalVolumeEntry {
+    let volume = &mut description.logical_volumes[1];
+    (volume.layout, volume.segments) = (layout, Vec::new());
+    volume
+}
+
+#[test]
+fn volumes_on_no_disk_and_backups_survive_the_round_trip() {
+    let mut description = sample();
+    on_no_disk(&mut description, Layout::Zero).role = Role::StoreBackup { of: Uuid::from_u128(77) };
+    description.logical_volumes[0].role = Role::PoolBackup { of: Uuid::from_u128(78) };
+    let text = description.encode();
+    assert!(text.contains("layout = \"zero\""), "{text}");
+    assert!(text.contains("[logical_volume.role.pool-backup]"), "{text}");
+    assert_eq!(Description::decode(&text), Ok(description));
+}
+
 fn store(description: &mut Description) -> &mut StoreEntry {
     description.logical_volumes[0].store.as_mut().expect("the sample has a store")
 }
@@ -312,8 +340,8 @@ proptest! {
                 Segment::linear(area(0, next - count, *count))
             }).collect();
             description.logical_volumes.push(LogicalVolumeEntry {
-                name: format!("v{index}"), id: Uuid::from_u128(0x1000 + index as u128), kind: Kind::Linear,
-                stripe_size: None, read_only, created: UnixTime(created),
+                name: format!("v{index}"), id: Uuid::from_u128(0x1000 + index as u128), role: Role::Volume,
+                layout: Layout::Linear, read_only, created: UnixTime(created),
                 extents: counts.iter().sum(), segments, uncleared: None, store_policy: None, store: None,
                 independent_stores: Vec::new(),
             inactive: None,

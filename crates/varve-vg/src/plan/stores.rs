@@ -4,7 +4,7 @@ use super::error::no_space;
 use super::{Draft, PlanError, StoreKind, places};
 use crate::allocate::{FreeMap, append_linear};
 use crate::model::{
-    Discards, Kind, LogicalVolume, OverCommit, Segment, SnapshotSet, Store, StorePolicy, WhenFull,
+    Discards, Layout, LogicalVolume, OverCommit, Role, Segment, SnapshotSet, Store, StorePolicy, WhenFull,
 };
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
@@ -84,8 +84,8 @@ impl Draft<'_> {
         self.description.logical_volumes.push(LogicalVolume {
             name,
             id: kept_id,
-            kind: Kind::Linear,
-            stripe_size: None,
+            role: Role::StoreBackup { of: id },
+            layout: Layout::Linear,
             read_only: true,
             created,
             extents: old.extents,
@@ -101,10 +101,10 @@ impl Draft<'_> {
 
     pub(super) fn set_store_policy(&mut self, volume: &str, policy: StorePolicy) -> Result<(), PlanError> {
         let lv = self.lv(volume)?;
-        let kind = lv.kind;
-        refuse_unfit(kind, policy)?;
+        let role = lv.role;
+        refuse_unfit(role, policy)?;
         lv.store_policy = declared(policy);
-        let step = policy_text(&self.full(volume), kind, policy);
+        let step = policy_text(&self.full(volume), role, policy);
         self.step(step);
         Ok(())
     }
@@ -150,12 +150,12 @@ pub(super) fn declared(policy: StorePolicy) -> Option<StorePolicy> {
 }
 
 /// A pool has no snapshots to drop for a write.
-pub(super) fn refuse_unfit(kind: Kind, policy: StorePolicy) -> Result<(), PlanError> {
-    if kind == Kind::Pool && policy.when_full == WhenFull::DropOldest {
+pub(super) fn refuse_unfit(role: Role, policy: StorePolicy) -> Result<(), PlanError> {
+    if role == Role::Pool && policy.when_full == WhenFull::DropOldest {
         return Err(PlanError::Layout("a pool drops no snapshots when it is full"));
     }
     let is_of_pools = (policy.discards, policy.over_commit) != (Discards::Keep, OverCommit::Allow);
-    if kind != Kind::Pool && is_of_pools {
+    if role != Role::Pool && is_of_pools {
         return Err(PlanError::Layout(
             "only a pool declares what becomes of discards, and what it may promise",
         ));
@@ -164,13 +164,13 @@ pub(super) fn refuse_unfit(kind: Kind, policy: StorePolicy) -> Result<(), PlanEr
 }
 
 /// What a policy lets the volume or pool `full` do.
-pub(super) fn policy_text(full: &str, kind: Kind, policy: StorePolicy) -> String {
+pub(super) fn policy_text(full: &str, role: Role, policy: StorePolicy) -> String {
     let growth = match policy.extend_at_percent {
         Some(percent) => format!("at {percent} % by {} %", policy.extend_by_percent),
         None => "off".to_owned(),
     };
-    let pools = match kind {
-        Kind::Pool => {
+    let pools = match role {
+        Role::Pool => {
             let discards = match policy.discards {
                 Discards::Ignore => "ignore",
                 Discards::Keep => "keep",
@@ -182,7 +182,7 @@ pub(super) fn policy_text(full: &str, kind: Kind, policy: StorePolicy) -> String
             };
             format!("; discards: {discards}; over-commitment: {over_commit}")
         }
-        Kind::Linear | Kind::Striped => String::new(),
+        _ => String::new(),
     };
     let when_full = match policy.when_full {
         WhenFull::Pause => "pause",
@@ -191,7 +191,7 @@ pub(super) fn policy_text(full: &str, kind: Kind, policy: StorePolicy) -> String
     };
     format!(
         "let {full} do this when {} is full: {when_full}, pauses of at most {} ms; extension {growth}{pools}",
-        if kind == Kind::Pool { "it" } else { "its exception store" },
+        if role == Role::Pool { "it" } else { "its exception store" },
         policy.pause_timeout_ms
     )
 }

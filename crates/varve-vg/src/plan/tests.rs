@@ -1,7 +1,7 @@
 //! Tests of planning: what each change does, what it refuses, and that no history of changes breaks a group.
 
 use super::*;
-use crate::model::{Kind, Segment, SetMember, areas};
+use crate::model::{self, Role, Segment, SetMember, areas};
 use proptest::prelude::*;
 use varve_block::KIB;
 
@@ -38,6 +38,7 @@ fn linear(name: &str, extents: u64) -> Change {
         name: name.into(),
         id,
         size: SizeArgument::bytes(extents * MIB4),
+        role: Role::Volume,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
     }
@@ -49,6 +50,7 @@ fn striped(name: &str, size: SizeArgument, stripes: usize, stripe_size: u64) -> 
         name: name.into(),
         id: Uuid::from_u128(0x3000),
         size,
+        role: Role::Volume,
         layout,
         policy: StorePolicy::default(),
     }
@@ -113,7 +115,7 @@ fn striped_volumes_grow_and_shrink_by_whole_rows() {
     let size = SizeArgument::bytes(3 * MIB4);
     let made_one = made(&group(&[10, 10]), striped("fast", size, 2, 65_536));
     let lv = made_one.lv("fast").expect("made");
-    assert_eq!((lv.extents, lv.kind, lv.stripe_size), (4, Kind::Striped, Some(65_536)));
+    assert_eq!((lv.extents, lv.layout), (4, model::Layout::Striped { stripe_size: 65_536 }));
     let grown = made(&made_one, extend("fast", "+1"));
     assert_eq!(grown.lv("fast").map(|lv| (lv.extents, lv.segments.len())), Some((6, 1)));
     let less = made(&grown, Change::ReduceVolume { name: "fast".into(), size: 3 * MIB4 });
@@ -249,7 +251,8 @@ fn a_policy_is_declared_and_the_usual_one_is_not_written() {
     let odd = StorePolicy { extend_at_percent: Some(0), ..StorePolicy::default() };
     assert!(planned(&group, set(odd)).is_err(), "T10");
     let Change::CreateVolume { name, id, size, layout, .. } = linear("vm2", 4) else { unreachable!("it is") };
-    let plan = planned(&group, Change::CreateVolume { name, id, size, layout, policy }).expect("possible");
+    let plan = planned(&group, Change::CreateVolume { name, id, size, role: Role::Volume, layout, policy })
+        .expect("possible");
     assert_eq!(plan.after.lv("vm2").and_then(|lv| lv.store_policy), Some(policy), "in the same version");
     assert_eq!(plan.steps.len(), 2);
 }
@@ -337,6 +340,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                     name,
                     id,
                     size,
+                    role: Role::Volume,
                     layout: Layout::Linear,
                     policy: StorePolicy::default(),
                 },
@@ -344,6 +348,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                     name,
                     id,
                     size,
+                    role: Role::Volume,
                     layout: Layout::Striped { stripes, stripe_size: 4096 },
                     policy: StorePolicy::default(),
                 },
@@ -410,7 +415,8 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
         name: name.into(),
         id: Uuid::from_u128(0x4000),
         size: SizeArgument::bytes(10 * MIB4),
-        layout: Layout::Pool,
+        role: Role::Pool,
+        layout: Layout::Linear,
         policy: StorePolicy::default(),
     };
     let plan = planned(&before, create("thin")).expect("possible");
@@ -422,7 +428,7 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
     // One name, whatever it is of.
     assert_eq!(refusal(&made_pool, linear("thin", 1)).0, ErrorKind::Exists);
     let larger = made(&made_pool, extend("thin", "+40M"));
-    assert_eq!(larger.lv("thin").map(|lv| (lv.extents, lv.kind)), Some((20, Kind::Pool)));
+    assert_eq!(larger.lv("thin").map(|lv| (lv.extents, lv.role)), Some((20, Role::Pool)));
     let smaller = Change::ReduceVolume { name: "thin".into(), size: MIB4 };
     assert!(refusal(&larger, smaller).1.contains("a pool does not shrink"));
     let store = Change::CreateStore {
@@ -433,12 +439,12 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
         kind: StoreKind::Dependent,
     };
     assert!(refusal(&larger, store).1.contains("a pool has no snapshots"));
-    let drops = StorePolicy { when_full: crate::model::WhenFull::DropOldest, ..StorePolicy::default() };
+    let drops = StorePolicy { when_full: model::WhenFull::DropOldest, ..StorePolicy::default() };
     let policy = Change::SetStorePolicy { volume: "thin".into(), policy: drops };
     assert!(refusal(&larger, policy).1.contains("a pool drops no snapshots"));
     let strict = StorePolicy {
-        discards: crate::model::Discards::PassDown,
-        over_commit: crate::model::OverCommit::Forbid,
+        discards: model::Discards::PassDown,
+        over_commit: model::OverCommit::Forbid,
         ..StorePolicy::default()
     };
     let declare = |volume: &str| Change::SetStorePolicy { volume: volume.into(), policy: strict };

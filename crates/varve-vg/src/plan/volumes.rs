@@ -4,7 +4,7 @@ use super::error::no_space;
 use super::stores::{declared, policy_text, refuse_unfit};
 use super::{Draft, Layout, Plan, PlanError, places, whole_rows};
 use crate::allocate::{FreeMap, append, append_linear, cut};
-use crate::model::{Group, Kind, LogicalVolume, Segment, StorePolicy};
+use crate::model::{self, Group, LogicalVolume, Role, Segment, StorePolicy};
 use crate::size::{Amount, SizeArgument};
 use uuid::Uuid;
 use varve_block::{KIB, UnixTime};
@@ -32,19 +32,22 @@ impl Draft<'_> {
         &mut self,
         identity: (String, Uuid),
         size: SizeArgument,
-        layout: Layout,
+        (role, layout): (Role, Layout),
         policy: StorePolicy,
         created: UnixTime,
     ) -> Result<(), PlanError> {
         let (name, id) = identity;
         self.check_new_name(&name)?;
-        let (kind, stripes, stripe_size) = self.check_layout(layout)?;
-        refuse_unfit(kind, policy)?;
+        let (stripes, layout) = self.check_layout(layout)?;
+        if role == Role::Pool && !layout.takes_space() {
+            return Err(PlanError::Layout("a pool lies on disks"));
+        }
+        refuse_unfit(role, policy)?;
         let mut lv = LogicalVolume {
             name,
             id,
-            kind,
-            stripe_size,
+            role,
+            layout,
             read_only: false,
             inactive: None,
             created,
@@ -57,15 +60,18 @@ impl Draft<'_> {
         };
         let extents = self.extents_to_add(size.amount, stripes)?;
         self.grow(&mut lv, extents, stripes)?;
+        let noun = if role == Role::Pool { "pool" } else { "volume" };
         let what = match layout {
-            Layout::Linear => "linear volume".to_owned(),
-            Layout::Striped { .. } => format!("striped volume ({stripes} stripes)"),
-            Layout::Pool => "thin pool".to_owned(),
+            model::Layout::Linear if role == Role::Pool => "thin pool".to_owned(),
+            model::Layout::Linear => format!("linear {noun}"),
+            model::Layout::Striped { .. } => format!("striped {noun} ({stripes} stripes)"),
+            model::Layout::Zero => format!("{noun} of zeros"),
+            model::Layout::Error => format!("{noun} of errors"),
         };
-        let (full, size, places) = (self.full(&lv.name), self.size_text(lv.extents), place_text(&lv));
-        self.step(format!("create {what} {full} of {size} ({} extents: {places})", lv.extents));
+        let (full, size, extents) = (self.full(&lv.name), self.size_text(lv.extents), place_text(&lv));
+        self.step(format!("create {what} {full} of {size} ({extents})"));
         if lv.store_policy.is_some() {
-            self.step(policy_text(&full, kind, policy));
+            self.step(policy_text(&full, role, policy));
         }
         self.description.logical_volumes.push(lv);
         Ok(())
@@ -86,11 +92,7 @@ impl Draft<'_> {
         let before = lv.extents;
         self.grow(&mut lv, more, stripes)?;
         let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(lv.extents));
-        self.step(format!(
-            "extend {full} from {from} to {to} (to {} extents: {})",
-            lv.extents,
-            place_text(&lv)
-        ));
+        self.step(format!("extend {full} from {from} to {to} (now {})", place_text(&lv)));
         *self.lv(name)? = lv;
         Ok(())
     }
@@ -109,8 +111,10 @@ impl Draft<'_> {
             return Err(self.direction(&lv, size, "smaller"));
         }
         let before = lv.extents;
-        cut(&mut lv.segments, before - asked);
-        assert_eq!(asked, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
+        if lv.layout.takes_space() {
+            cut(&mut lv.segments, before - asked);
+            assert_eq!(asked, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
+        }
         lv.extents = asked;
         lv.uncleared = lv.uncleared.filter(|from| *from < asked);
         let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(asked));
@@ -171,21 +175,22 @@ impl Draft<'_> {
     fn grow(&self, lv: &mut LogicalVolume, extents: u64, stripes: u64) -> Result<(), PlanError> {
         assert!(extents > 0 && extents.is_multiple_of(stripes), "A3: whole rows");
         let group = self.current();
+        lv.extents += extents;
         let mut free = FreeMap::of(&group);
         let last = lv.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();
         let shortage = |shortage| no_space(&group, extents, stripes, shortage);
-        match lv.kind {
-            Kind::Linear | Kind::Pool => {
+        match lv.layout {
+            model::Layout::Zero | model::Layout::Error => return Ok(()),
+            model::Layout::Linear => {
                 let areas = free.take_linear(extents, last.first().copied()).map_err(shortage)?;
                 append_linear(&mut lv.segments, areas);
             }
-            Kind::Striped => {
+            model::Layout::Striped { .. } => {
                 let width = usize::try_from(stripes).expect("at most STRIPES_MAX");
                 let segments = free.take_striped(extents / stripes, width, &last).map_err(shortage)?;
                 append(&mut lv.segments, segments);
             }
         }
-        lv.extents += extents;
         assert_eq!(lv.extents, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
         Ok(())
     }
@@ -216,10 +221,12 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn check_layout(&self, layout: Layout) -> Result<(Kind, u64, Option<u64>), PlanError> {
+    /// The number of stripes, and the layout as it is written.
+    fn check_layout(&self, layout: Layout) -> Result<(u64, model::Layout), PlanError> {
         let (stripes, stripe_size) = match layout {
-            Layout::Linear => return Ok((Kind::Linear, 1, None)),
-            Layout::Pool => return Ok((Kind::Pool, 1, None)),
+            Layout::Linear => return Ok((1, model::Layout::Linear)),
+            Layout::Zero => return Ok((1, model::Layout::Zero)),
+            Layout::Error => return Ok((1, model::Layout::Error)),
             Layout::Striped { stripes, stripe_size } => (stripes, stripe_size),
         };
         if !(2..=STRIPES_MAX).contains(&stripes) {
@@ -228,7 +235,7 @@ impl Draft<'_> {
         if !stripe_size.is_power_of_two() || !(4 * KIB..=self.extent_size()).contains(&stripe_size) {
             return Err(PlanError::Layout("a stripe is a power of two from 4 KiB to the extent size"));
         }
-        Ok((Kind::Striped, stripes as u64, Some(stripe_size)))
+        Ok((stripes as u64, model::Layout::Striped { stripe_size }))
     }
 
     pub(super) fn has_store(&self, volume: &str) -> PlanError {
@@ -252,6 +259,11 @@ fn stripes_of(lv: &LogicalVolume) -> u64 {
     lv.segments.last().map_or(1, |segment| segment.areas.len() as u64)
 }
 
+/// Where a volume lies, for people.
 fn place_text(lv: &LogicalVolume) -> String {
-    places(lv.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
+    if !lv.layout.takes_space() {
+        return "on no disk".to_owned();
+    }
+    let places = places(lv.segments.iter().flat_map(|segment| segment.areas.iter().copied()));
+    format!("{} extents: {places}", lv.extents)
 }

@@ -5,7 +5,7 @@
 
 use super::{Content, Lab, content, number_of, stamp};
 use crate::flaw::{Flaw, make};
-use crate::model::StorePolicy;
+use crate::model::{Role, StorePolicy};
 use crate::plan::{Change, Layout, Plan, plan};
 use crate::size::SizeArgument;
 use crate::{Absent, GroupProblem, Note, OpenGroup, scan};
@@ -217,7 +217,8 @@ impl Run {
                     0 => Layout::Linear,
                     _ => Layout::Striped { stripes: 2, stripe_size: 4096 },
                 };
-                Change::CreateVolume { name, id, size, layout, policy: StorePolicy::default() }
+                let (role, policy) = (Role::Volume, StorePolicy::default());
+                Change::CreateVolume { name, id, size, role, layout, policy }
             }
             2 => Change::ExtendVolume { name, size: SizeArgument { relative: true, ..size } },
             3 => Change::RenameVolume { from: name, to: format!("v{}", self.below(4)) },

@@ -3,7 +3,7 @@
 use super::{EXTENT, EXTENTS, Lab, RING, content, group_plan, pv_id, stamp};
 use crate::create::{CreateProblem, NewLabel, create, examine, remove};
 use crate::disk::{read_label, write_label};
-use crate::model::{PvName, StorePolicy};
+use crate::model::{PvName, Role, StorePolicy};
 use crate::plan::{Change, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
 use crate::relabel::{RelabelError, find_label, write_found};
@@ -56,6 +56,7 @@ fn volume(name: &str, extents: u64) -> Change {
         name: name.into(),
         id,
         size,
+        role: Role::Volume,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
     }

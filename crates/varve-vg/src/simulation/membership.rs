@@ -1,7 +1,7 @@
 //! Making and giving up groups, adding and taking out disks, with a crash at every step.
 
 use super::{Content, EXTENT, Lab, content, group_plan, pv_id, stamp};
-use crate::model::StorePolicy;
+use crate::model::{Role, StorePolicy};
 use crate::plan::{Change, Layout, Plan, plan};
 use crate::size::SizeArgument;
 use crate::{Absent, CommitError, FreeDisk, OpenGroup, Survey, scan};
@@ -62,6 +62,7 @@ fn volume() -> Change {
         name: "vm1".into(),
         id: Uuid::from_u128(5),
         size,
+        role: Role::Volume,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
     }
