@@ -1,4 +1,5 @@
-//! A plain NBD client that writes a given list of places once, which no general load generator can be told.
+//! A plain NBD client that does what no general load generator can be told: it writes a given list of places once, times
+//! single requests beside a flood, and floods.
 
 use crate::first_touch::Load;
 use crate::place::Noise;
@@ -22,6 +23,8 @@ pub(crate) struct Client {
     input: Vec<u8>,
     next_cookie: u64,
     noise: Vec<u8>,
+    /// What nobody wants to see is received here.
+    scratch: Vec<u8>,
 }
 
 impl Client {
@@ -51,7 +54,7 @@ impl Client {
         let mut noise = vec![0; 1 << 20];
         Noise(1).fill(&mut noise);
         let session = Session::new(connected.framing, connected.allocation);
-        Ok(Self { stream, session, input, next_cookie: 1, noise })
+        Ok(Self { stream, session, input, next_cookie: 1, noise, scratch: vec![0; 256 << 10] })
     }
 
     fn submit(&mut self, command: Command, offset: u64, length: usize) -> Result<(), String> {
@@ -75,7 +78,108 @@ impl Client {
                     return result.map(|()| cookie).map_err(failed);
                 }
                 Event::More(_) => receive(&mut self.stream, &mut self.input)?,
+                Event::Data { length, .. } => self.skip(length)?,
                 other => return Err(format!("an unexpected reply: {other:?}")),
+            }
+        }
+    }
+
+    /// Takes `length` bytes of a read and forgets them.
+    fn skip(&mut self, length: u64) -> Result<(), String> {
+        let mut left = usize::try_from(length).expect("a read's length is an index");
+        loop {
+            let there = left.min(self.input.len());
+            self.input.drain(..there);
+            left -= there;
+            if left == 0 {
+                return Ok(());
+            }
+            if left >= self.scratch.len() {
+                match self.stream.read(&mut self.scratch) {
+                    Ok(0) => return Err("the server closed the connection".to_owned()),
+                    Ok(count) => left -= count,
+                    Err(error) => return Err(format!("receiving: {error}")),
+                }
+            } else {
+                receive(&mut self.stream, &mut self.input)?;
+            }
+        }
+    }
+
+    /// Reads `length` bytes at each of `places`, one after the other, until `duration` is over; says how many microseconds
+    /// each read took.
+    pub(crate) fn read_alone(
+        &mut self,
+        mut places: impl Iterator<Item = u64>,
+        length: usize,
+        duration: Duration,
+    ) -> Result<Vec<f64>, String> {
+        let (mut latencies, watch) = (Vec::new(), Watch::start());
+        while watch.elapsed() < duration {
+            let start = Watch::start();
+            self.submit(Command::Read, places.next().unwrap_or(0), length)?;
+            self.wait()?;
+            latencies.push(start.seconds() * 1e6);
+        }
+        Ok(latencies)
+    }
+
+    /// Keeps `depth` requests of `length` bytes in flight until `stop` says so, and counts them; new ones are sent together
+    /// with all others that there is room for.
+    pub(crate) fn flood(
+        &mut self,
+        (command, length, depth): (Command, usize, usize),
+        mut places: impl Iterator<Item = u64>,
+        stop: &AtomicBool,
+    ) -> Result<u64, String> {
+        let data = if command == Command::Write { vec![0x5a; length] } else { Vec::new() };
+        let (mut flying, mut done, mut message) = (0, 0, Vec::new());
+        loop {
+            let stopped = stop.load(Ordering::Relaxed);
+            if stopped && flying == 0 {
+                return Ok(done);
+            }
+            while !stopped && flying < depth {
+                let (cookie, offset) = (self.next_cookie, places.next().unwrap_or(0));
+                self.next_cookie += 1;
+                let request = Request { flags: 0, command, cookie, offset, length: length as u64 };
+                let head = self.session.submit(&request).map_err(|error| format!("{error:?}"))?;
+                message.extend_from_slice(&head);
+                if data.len() >= self.scratch.len() {
+                    self.send(&message)?;
+                    message.clear();
+                    self.send(&data)?;
+                } else {
+                    message.extend_from_slice(&data);
+                }
+                flying += 1;
+            }
+            self.send(&message)?;
+            message.clear();
+            let answered = self.take_answers()?;
+            flying -= answered;
+            done += answered as u64;
+        }
+    }
+
+    fn send(&mut self, message: &[u8]) -> Result<(), String> {
+        self.stream.write_all(message).map_err(|error| format!("sending: {error}"))
+    }
+
+    /// Waits for at least one answer, takes all that have come, and says how many they are.
+    fn take_answers(&mut self) -> Result<usize, String> {
+        self.wait()?;
+        let mut answered = 1;
+        loop {
+            let (used, event) = self.session.feed(&self.input).map_err(|error| error.to_string())?;
+            self.input.drain(..used);
+            match event {
+                Event::Done { result, .. } => {
+                    result.map_err(|error| format!("a request failed: {error:?}"))?;
+                    answered += 1;
+                }
+                Event::Data { length, .. } => self.skip(length)?,
+                _ => return Ok(answered),
             }
         }
     }
@@ -115,6 +219,12 @@ impl Client {
             flying += 1;
         }
         (0..flying).try_for_each(|_| self.wait().map(drop))
+    }
+
+    /// Makes all that was written durable.
+    pub(crate) fn flush(&mut self) -> Result<(), String> {
+        self.submit(Command::Flush, 0, 0)?;
+        self.wait().map(drop)
     }
 
     /// Waits until one more request is answered, but no longer than `patience`; says which.
@@ -173,7 +283,7 @@ impl Client {
 const FLYING_MAX: usize = 16;
 
 fn receive(stream: &mut UnixStream, input: &mut Vec<u8>) -> Result<(), String> {
-    let mut space = [0; 4096];
+    let mut space = [0; 16 << 10];
     match stream.read(&mut space) {
         Ok(0) => Err("the server closed the connection".to_owned()),
         Ok(count) => {

@@ -7,6 +7,7 @@ mod distance;
 mod layers;
 mod management;
 mod nbd;
+mod neighbour;
 mod snapshots;
 mod summary;
 pub(crate) mod thin;
@@ -41,6 +42,7 @@ fn text(results: &Results) -> String {
     let mut text = String::from(HEAD);
     text.push_str(&summary::text(results));
     text.push_str(&nbd::text(results));
+    text.push_str(&neighbour::text(results));
     text.push_str(&snapshots::text(results));
     text.push_str(&cost::text(results));
     text.push_str(&distance::text(results));
@@ -76,6 +78,8 @@ target/release/varve-bench snapshots --only 'cache:'       # the loads of ESnap'
 target/release/varve-bench snapshots --only 'model disk'   # one part: cost, distance, cache, management, first touches
 target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
 target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name
+target/release/varve-bench neighbour              # reads of a volume beside floods on another one
+target/release/varve-bench neighbour --only trims # floods by name; the other rows stay
 target/release/varve-bench layers
 target/release/varve-bench render                 # this page and its pictures from docs/plots/results.json
 ```

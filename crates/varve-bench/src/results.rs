@@ -1,8 +1,11 @@
 //! Everything that was measured, raw, as it is kept in a file: rendering needs no new measurement.
 
 mod cache_times;
+mod neighbour;
 
 pub(crate) use cache_times::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
+
+pub(crate) use neighbour::{NeighbourPart, NeighbourRow, put_neighbour};
 
 use crate::machine::Machine;
 use crate::work::Work;
@@ -40,6 +43,9 @@ pub(crate) struct Results {
     /// Pools of many mappings, snapshots and generations, one part a world.
     #[serde(default)]
     pub(crate) thin_scale: Vec<ManagementPart>,
+    /// Latency of a volume beside floods on another one, one part a medium.
+    #[serde(default)]
+    pub(crate) neighbours: Vec<NeighbourPart>,
 }
 
 /// Thin volumes beside thick ones on one medium.

@@ -10,6 +10,7 @@ pub(crate) mod layers;
 pub(crate) mod management;
 pub(crate) mod management_daemon;
 pub(crate) mod nbd;
+pub(crate) mod neighbour;
 pub(crate) mod snapshots;
 pub(crate) mod stage;
 pub(crate) mod thin;

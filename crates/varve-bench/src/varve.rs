@@ -22,14 +22,25 @@ pub(crate) struct Varve {
 impl Varve {
     /// Starts the daemon with its state and sockets in `directory`, and makes `disk` the one disk of a group.
     pub(crate) fn start(program: &Path, directory: &Path, disk: &Path, cache: Cache) -> Result<Self, String> {
+        Self::start_with(&[], program, directory, disk, cache)
+    }
+
+    /// As [`Varve::start`], with more options of the daemon.
+    pub(crate) fn start_with(
+        options: &[&str],
+        program: &Path,
+        directory: &Path,
+        disk: &Path,
+        cache: Cache,
+    ) -> Result<Self, String> {
         if !program.exists() {
             return Err(format!("{} is not built", program.display()));
         }
         let state = directory.join("state");
         let socket = directory.join("varve.sock");
-        let arguments =
-            ["daemon", "--state", &state.to_string_lossy(), "--socket", &socket.to_string_lossy()]
-                .map(str::to_owned);
+        let (state, listening) = (state.to_string_lossy(), socket.to_string_lossy());
+        let fixed = ["daemon", "--state", &state, "--socket", &listening];
+        let arguments: Vec<_> = fixed.iter().chain(options).map(|word| (*word).to_owned()).collect();
         let mut server = Server::start(program, &arguments, &directory.join("varve.log"))?;
         server.wait_for_word("ready")?;
         let directory = directory.to_owned();

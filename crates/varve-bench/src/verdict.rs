@@ -58,6 +58,11 @@ impl Goal {
     }
 }
 
+/// What the median of a neighbour's reads may be beside a flood, over that in quiet.
+pub(crate) const NEIGHBOUR_GOAL: Goal = Goal::AtMost(10.0);
+/// What their 99th percentile may be, in milliseconds.
+pub(crate) const NEIGHBOUR_P99_GOAL_MS: Goal = Goal::AtMost(20.0);
+
 /// What first touches of this load have to keep on the model disk.
 pub(crate) fn cost_goal(load: &str) -> Option<Goal> {
     COST_GOALS.iter().find(|(name, _)| load.starts_with(name)).map(|(_, goal)| Goal::AtLeast(*goal))

@@ -9,6 +9,7 @@
 //!   lack of space is told as such, and what fails afterwards takes the disk out of use.
 
 use crate::attempt::{self, Attempt, error_of};
+use crate::clock;
 use crate::disk_file::{CacheMode, DiskFile, DiskKind};
 use crate::flushes::{Lead, Turn};
 use crate::helpers::Place;
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use varve_block::{
     Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Durability, Extent, Io, IoError, Outcome,
     Shape, StatusFuture, StatusRun, ZeroOptions,
@@ -30,6 +32,13 @@ use varve_block::{
 const ZEROS: u64 = 1 << 20;
 /// Largest change of allocation in memory that is done on the shard's own thread, in bytes.
 const INLINE_ALLOCATE_MAX: u64 = 1 << 20;
+
+/// How long one change of allocation is to take.
+const ALLOCATION_TIME: Duration = Duration::from_millis(4);
+/// Fewest bytes of such a change, where more are to be changed.
+const ALLOCATION_MIN: u64 = 1 << 20;
+/// Most bytes of such a change; the first ones are as long.
+pub(crate) const ALLOCATION_MAX: u64 = 1 << 30;
 
 /// The device.
 pub(crate) struct Disk {
@@ -250,7 +259,26 @@ impl Disk {
     }
 
     /// Changes allocation; false if the kernel cannot do that here.
+    ///
+    /// A file is locked meanwhile, for all requests to it, and what that takes depends on how the file is laid out: so it is
+    /// done in pieces that are the shorter the longer they took.
     async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<bool, IoError> {
+        let mut at = extent.offset;
+        while at < extent.end() {
+            let piece = self.file.allocation_piece.load(Ordering::Relaxed);
+            let length = piece.min(extent.end() - at);
+            let start = clock::now();
+            if !self.allocate_piece(mode, Extent::new(at, length)).await? {
+                return Ok(false);
+            }
+            let next = next_allocation(piece, length, clock::now().since(start));
+            self.file.allocation_piece.store(next, Ordering::Relaxed);
+            at += length;
+        }
+        Ok(true)
+    }
+
+    async fn allocate_piece(&self, mode: FallocateFlags, extent: Extent) -> Result<bool, IoError> {
         let answer = loop {
             let answer = if self.file.in_memory && extent.length <= INLINE_ALLOCATE_MAX {
                 attempt::allocate(&self.file, mode, extent)
@@ -360,6 +388,17 @@ impl BlockDevice for Disk {
     }
 }
 
+/// Most bytes of the next change of allocation, after `length` of at most `piece` bytes took so long.
+fn next_allocation(piece: u64, length: u64, took: Duration) -> u64 {
+    let next = match took {
+        took if took > 4 * ALLOCATION_TIME => piece.min(length / 4),
+        took if took > ALLOCATION_TIME => piece.min(length / 2),
+        took if took < ALLOCATION_TIME / 4 && length == piece => piece.saturating_mul(2),
+        _ => piece,
+    };
+    next.next_power_of_two().clamp(ALLOCATION_MIN, ALLOCATION_MAX)
+}
+
 /// Polls once, so that the first step is on its way (K1). The steps after it need the future to be polled on.
 fn started<'a>(future: impl Future<Output = Outcome> + 'a) -> Completion<'a> {
     let mut future = Box::pin(future);
@@ -372,4 +411,30 @@ fn started<'a>(future: impl Future<Output = Outcome> + 'a) -> Completion<'a> {
 
 fn index(length: u64) -> usize {
     usize::try_from(length).expect("a request in memory is shorter than the address space")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_of_allocation_get_shorter_while_they_take_long_and_longer_again() {
+        let mut piece = ALLOCATION_MAX;
+        for _ in 0..10 {
+            piece = next_allocation(piece, piece, Duration::from_secs(1));
+        }
+        assert_eq!(piece, ALLOCATION_MIN);
+        let eight = 8 * ALLOCATION_MIN;
+        assert_eq!(next_allocation(eight, eight, Duration::from_millis(5)), eight / 2);
+        assert_eq!(next_allocation(eight, eight, Duration::from_millis(2)), eight);
+        assert_eq!(
+            next_allocation(eight, 4096, Duration::ZERO),
+            eight,
+            "a short one says nothing of long ones"
+        );
+        for _ in 0..10 {
+            piece = next_allocation(piece, piece, Duration::ZERO);
+        }
+        assert_eq!(piece, ALLOCATION_MAX);
+    }
 }

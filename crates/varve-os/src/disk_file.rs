@@ -176,6 +176,8 @@ pub struct DiskFile {
     pub(crate) nowait_write: AtomicBool,
     /// The kernel can zero a range while keeping its space.
     pub(crate) zero_range: AtomicBool,
+    /// Most bytes of one change of allocation.
+    pub(crate) allocation_piece: AtomicU64,
     /// Until then buffered writes keep off the shard's thread, because one had to wait (see `attempt.rs`).
     pub(crate) eager_after: AtomicU64,
     pub(crate) flushes: Flushes,
@@ -251,6 +253,7 @@ impl DiskFile {
             nowait_read: AtomicBool::new(cache == CacheMode::Buffered),
             nowait_write: AtomicBool::new(cache == CacheMode::Buffered),
             zero_range: AtomicBool::new(true),
+            allocation_piece: AtomicU64::new(crate::disk::ALLOCATION_MAX),
             eager_after: AtomicU64::new(0),
             flushes: Flushes::default(),
             syncs: Syncs::default(),

@@ -1,28 +1,83 @@
-//! Requests to devices of other shards: sent as letters, answered by a call.
+//! Requests to devices of other shards and threads: sent as letters, begun a few at a time, answered by a call.
+//!
+//! Invariant P1: in one turn of the shard at most [`VISITS_MAX`] such requests are begun, of at most [`VISIT_BYTES`] and one
+//! request more; devices take turns. So a flood from another thread (a FUSE door's) leaves their turns to other tasks.
 
-use crate::executor::{Letter, Mailbox};
+use crate::executor::{Letter, Mailbox, Queue};
 use crate::shard::{Abroad, ShardContext};
 use futures_channel::oneshot;
 use slab::Slab;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Done, Extent, Io, IoError, Outcome, Portal, Shape,
+    BlockDevice, Buffer, Checked, Completion, Device, Done, Extent, Io, IoError, Outcome, Portal, Shape,
     StatusFuture, StatusRun, Submit,
 };
+
+/// Requests of others that are begun in one turn of the shard.
+const VISITS_MAX: usize = 16;
+/// Bytes of them.
+const VISIT_BYTES: u64 = 256 << 10;
 
 /// The devices that a shard has opened to others.
 #[derive(Default)]
 pub(crate) struct Doorway {
     devices: RefCell<Slab<Device>>,
+    /// What has come and was not begun, by the keys of the devices; the device whose turn is next comes first.
+    visits: RefCell<VecDeque<(usize, VecDeque<Visit>)>>,
+}
+
+/// A request that has come.
+struct Visit {
+    device: Device,
+    io: Io,
+    reply: Reply<Buffer>,
 }
 
 impl Doorway {
-    /// Lets go of all devices; requests that come later are answered `Gone`.
+    /// Lets go of all devices; requests that were not begun, and those that come later, are answered `Gone`.
     pub(crate) fn close(&self) {
-        let devices = self.devices.take();
-        drop(devices);
+        let (devices, visits) = (self.devices.take(), self.visits.take());
+        drop((devices, visits));
+    }
+
+    /// Whether requests have come that were not begun.
+    pub(crate) fn has_visits(&self) -> bool {
+        !self.visits.borrow().is_empty()
+    }
+
+    /// Begins the next requests (P1).
+    pub(crate) fn begin_visits(&self, queue: &Rc<Queue>) {
+        let mut bytes_left = VISIT_BYTES;
+        for _ in 0..VISITS_MAX {
+            let Some(Visit { device, io, reply }) = self.next_visit() else { return };
+            let bytes = if matches!(io, Io::Read { .. } | Io::Write { .. }) { io.extent().length } else { 0 };
+            queue.spawn(async move { reply.send(device.submit(io).await) });
+            bytes_left = bytes_left.saturating_sub(bytes);
+            if bytes_left == 0 {
+                return;
+            }
+        }
+    }
+
+    fn add_visit(&self, key: usize, visit: Visit) {
+        let mut visits = self.visits.borrow_mut();
+        match visits.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, line)) => line.push_back(visit),
+            None => visits.push_back((key, VecDeque::from([visit]))),
+        }
+    }
+
+    fn next_visit(&self) -> Option<Visit> {
+        let mut visits = self.visits.borrow_mut();
+        let (key, mut line) = visits.pop_front()?;
+        let visit = line.pop_front();
+        if !line.is_empty() {
+            visits.push_back((key, line));
+        }
+        visit
     }
 
     fn open(&self, device: Device) -> usize {
@@ -78,7 +133,7 @@ impl Submit for Passage {
             let Some(device) = context.core.doorway.device(key) else {
                 return reply.send(Err(IoError::Gone));
             };
-            context.core.queue.spawn(async move { reply.send(device.submit(io).await) });
+            context.core.doorway.add_visit(key, Visit { device, io, reply });
         });
     }
 

@@ -90,6 +90,7 @@ impl Core {
         while self.stage.get() < Stage::Ending {
             self.run_ready();
             self.deliver(&context);
+            self.doorway.begin_visits(&self.queue);
             self.fire_timers();
             if !announced && self.stage.get() == Stage::Draining && self.is_quiet() {
                 announced = true;
@@ -137,7 +138,10 @@ impl Core {
 
     /// Whether all that is left waits for time or for peers.
     fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.reactor.disk_count() == 0 && self.abroad.get() == 0
+        self.queue.is_empty()
+            && !self.doorway.has_visits()
+            && self.reactor.disk_count() == 0
+            && self.abroad.get() == 0
     }
 
     fn run_ready(&self) {
@@ -186,7 +190,7 @@ impl Core {
 
     /// Enters the kernel; waits there if there is nothing else to do.
     fn pause(&self) {
-        if !self.queue.is_empty() || !self.mailbox.try_sleep() {
+        if !self.queue.is_empty() || self.doorway.has_visits() || !self.mailbox.try_sleep() {
             self.reactor.enter(Wait::No);
             return;
         }

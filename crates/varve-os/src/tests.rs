@@ -287,6 +287,47 @@ fn devices_of_another_shard_are_reached_through_a_portal() {
     });
 }
 
+/// Most requests of `sent` that are answered between two turns of another task of their shard.
+async fn most_in_a_turn(context: &ShardContext, portal: &varve_block::Portal, sent: usize) -> usize {
+    let answered = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    for _ in 0..sent {
+        let (answered, buffer) = (Arc::clone(&answered), context.arena().take(512));
+        portal.submit(varve_block::Io::Read { offset: 0, buffer }, move |outcome| {
+            assert!(outcome.is_ok());
+            answered.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        });
+    }
+    let (mut before, mut most) = (0, 0);
+    while before < sent {
+        let mut yielded = false;
+        std::future::poll_fn(|context| {
+            if std::mem::replace(&mut yielded, true) {
+                return std::task::Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            std::task::Poll::Pending
+        })
+        .await;
+        let now = answered.load(std::sync::atomic::Ordering::Relaxed);
+        most = most.max(now - before);
+        before = now;
+    }
+    most
+}
+
+#[test]
+fn a_flood_from_another_thread_leaves_other_tasks_their_turns() {
+    with_shards(1, |shards| {
+        let (_directory, file) = new_disk(&places()[2], 1 << 20);
+        let most = shards.handle(0).run_and_wait(move |context| async move {
+            let portal = context.portal(&context.disk(&file));
+            most_in_a_turn(&context, &portal, 1000).await
+        });
+        let most = most.expect("an answer");
+        assert!((1..=32).contains(&most), "P1: {most}");
+    });
+}
+
 #[test]
 fn a_portal_to_a_dead_shard_answers_gone() {
     with_shards(2, |shards| {

@@ -1,10 +1,13 @@
 //! What holds and what misses, before any table.
 
-use crate::results::{CacheTimes, ManagementPart, NbdPart, NbdRow, Results, SnapshotPart, ThinPart};
+use crate::results::{
+    CacheTimes, ManagementPart, NbdPart, NbdRow, NeighbourPart, Results, SnapshotPart, ThinPart,
+};
 use crate::stats::{Summary, median};
 use crate::table::{Table, dash};
 use crate::verdict::{
-    CACHE_GOAL, DISTANCE_GOAL, Goal, METADATA_GOAL_BYTES, SNAPSHOT_GOALS, judge, snapshot_ratio,
+    CACHE_GOAL, DISTANCE_GOAL, Goal, METADATA_GOAL_BYTES, NEIGHBOUR_GOAL, NEIGHBOUR_P99_GOAL_MS,
+    SNAPSHOT_GOALS, judge, snapshot_ratio,
 };
 
 /// One goal in one place.
@@ -19,6 +22,7 @@ struct Line {
 pub(super) fn text(results: &Results) -> String {
     let mut lines = Vec::new();
     results.nbd.iter().for_each(|part| lines.extend(nbd_lines(part)));
+    lines.extend(results.neighbours.iter().flat_map(neighbour_lines));
     lines.extend(results.snapshots.iter().filter(|part| !part.independent).flat_map(snapshot_lines));
     lines.extend(cost_line(results));
     lines.extend(results.distances.iter().map(distance_line));
@@ -91,6 +95,17 @@ impl Line {
             self.missed.push(format!("{what}: {value:.3}"));
         }
     }
+}
+
+fn neighbour_lines(part: &NeighbourPart) -> Vec<Line> {
+    let line = |told: &str| Line::new(format!("reads beside a flood on another volume: {told}"), &part.world);
+    let mut median = line("a median of at most 10 times that in quiet");
+    let mut percentile = line("a 99th percentile of at most 20 ms");
+    for row in &part.rows {
+        median.judge(NEIGHBOUR_GOAL, super::neighbour::ratio(row), &row.flood);
+        percentile.judge(NEIGHBOUR_P99_GOAL_MS, row.beside().1 / 1e3, &row.flood);
+    }
+    vec![median, percentile]
 }
 
 fn snapshot_lines(part: &SnapshotPart) -> Vec<Line> {

@@ -4,8 +4,8 @@ use super::*;
 use crate::first_touch::{COUNTS, LOADS};
 use crate::results::{
     CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow, Layer, LayerPart,
-    ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries,
-    ThinPart, ThinRival, ThinRow, Touch,
+    ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow, Role, Sample, SnapshotPart,
+    SnapshotPoint, SnapshotSeries, ThinPart, ThinRival, ThinRow, Touch,
 };
 use crate::tables::{cache, cache_times, distance};
 use crate::work::Work;
@@ -83,7 +83,39 @@ fn invented() -> Results {
         management: vec![management()],
         thin: vec![thin()],
         thin_scale: Vec::new(),
+        neighbours: vec![neighbours()],
     }
+}
+
+fn neighbours() -> NeighbourPart {
+    let row = |flood: &str, p50: f64, p99: f64| NeighbourRow {
+        flood: flood.to_owned(),
+        quiet: vec![(20.0, 50.0); 3],
+        beside: vec![(p50, p99); 3],
+        flood_per_second: vec![1234.0; 3],
+    };
+    NeighbourPart {
+        world: "memory".to_owned(),
+        description: "invented".to_owned(),
+        machine: Machine::default(),
+        rows: vec![row("writes", 40.0, 30_000.0), row("trims", 400.0, 2_000.0)],
+    }
+}
+
+#[test]
+fn reads_beside_a_flood_are_compared_with_quiet_ones() {
+    let page = text(&invented());
+    assert!(page.contains("a median of at most 10 times that in quiet | memory | 1 of 2 | trims: 20.000 |"));
+    assert!(
+        page.contains("a 99th percentile of at most 20 ms | memory | 1 of 2 | writes: 30.000 |"),
+        "{page}"
+    );
+    assert!(
+        page.contains(
+            "| writes | 20.0 | 40.0 | 2.00 (2.00 to 2.00) | holds | 0.05 | 30.0 | **missed by 50.0 %** |"
+        ),
+        "{page}"
+    );
 }
 
 fn thin() -> ThinPart {

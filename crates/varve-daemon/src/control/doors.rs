@@ -25,6 +25,8 @@ use varve_vg::names::VolumeName;
 
 /// How long requests of an export that ends may wait for space.
 const DRAIN: Duration = Duration::from_secs(3);
+/// How long a mount may take.
+const MOUNT_MAX: Duration = Duration::from_secs(30);
 
 impl Control {
     /// Closes every door, whoever is behind it; what is in flight is finished, unless that lasts longer than until
@@ -43,7 +45,8 @@ impl Control {
     async fn end_door(&self, id: &str) {
         match self.take_open(id) {
             Some(Open::Fuse(mut door)) => {
-                let _ = self.context.blocking(move || door.detach()).await;
+                let place = door.path().to_owned();
+                let _ = self.at_mount(&place, move || door.detach()).await;
             }
             Some(Open::Nbd(shard)) => {
                 let Some(address) = self.address_of(id) else { return };
@@ -158,9 +161,24 @@ impl Control {
             ..FuseOptions::default()
         };
         let place = path.clone();
-        let opened = self.context.blocking_at(place, move || mount(&portal, &arena, &path, &options)).await;
-        let door = opened.map_err(failures::gone)?.map_err(|error| failures::fuse(&error))?;
+        let opened = self.at_mount(&place, move || mount(&portal, &arena, &path, &options)).await?;
+        let door = opened.map_err(|error| failures::fuse(&error))?;
         Ok(Open::Fuse(Box::new(door)))
+    }
+
+    /// Mounts or unmounts at `path`, on a thread that nothing else waits for: what lies at the path may not answer. A door
+    /// that comes back too late is detached.
+    async fn at_mount<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let deadline = self.context.clock().now().after(MOUNT_MAX);
+        match self.until(deadline, self.context.blocking_at(path, work)).await {
+            Some(done) => done.map_err(failures::gone),
+            None => Err(Failure::new(Code::DoorFailed, format!("{}: it does not answer", path.display()))
+                .help("look at the file system of that path: it hangs; then try again")),
+        }
     }
 
     /// The way from any thread to a volume or snapshot.
@@ -211,11 +229,18 @@ impl Control {
     async fn close_door(&self, id: &str) -> Result<(), Failure> {
         match self.take_open(id) {
             Some(Open::Fuse(mut door)) => {
-                let closed = self.context.blocking(move || (door.close(), door)).await;
-                let (closed, door) = closed.map_err(failures::gone)?;
-                if let Err(error) = closed {
-                    self.put_door(id, Open::Fuse(door));
-                    return Err(failures::fuse(&error));
+                let place = door.path().to_owned();
+                match self.at_mount(&place, move || (door.close(), door)).await {
+                    Ok((Ok(()), _)) => {}
+                    Ok((Err(error), door)) => {
+                        self.put_door(id, Open::Fuse(door));
+                        return Err(failures::fuse(&error));
+                    }
+                    // It is closed as soon as its path answers.
+                    Err(failure) => {
+                        self.put_door(id, Open::Down(failure.clone()));
+                        return Err(failure);
+                    }
                 }
             }
             Some(Open::Nbd(shard)) => self.close_nbd(id, &shard).await?,

@@ -4,7 +4,10 @@
 //! soon as another export of the thread has work too, turns become short and what is in flight at the devices is
 //! bounded, so that a request of the other waits behind little. Connections of one export share what it may do.
 //!
-//! Invariant A1: what one poll of a connection does is bounded, whatever its client has sent.
+//! Invariants:
+//! - A1. What one poll of a connection does is bounded, whatever its client has sent.
+//! - A2. No device is asked for more than [`PIECE`] at once, and no run of memory is longer: fresh memory is cleared on the
+//!   thread that takes it, and a disk answers in the order in which it was asked.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -19,6 +22,14 @@ const STEPS_MIN: usize = 4;
 const BYTES: u64 = 256 << 10;
 /// Bytes in flight at the devices for an export's connections while another export is active.
 const CONTENDED_FLIGHT: u64 = 1 << 20;
+/// Bytes of a read or a write that are asked of the device at once; also the longest run of memory for one.
+pub(super) const PIECE: u64 = 1 << 20;
+/// As [`PIECE`], while another export is active.
+const CONTENDED_PIECE: u64 = 256 << 10;
+/// Pieces of a write that are in flight together.
+const PIECES_AT_ONCE: usize = 4;
+/// Bytes that are discarded or zeroed at once while another export is active.
+const CONTENDED_CHANGE: u64 = 64 << 20;
 /// Turns of others after which an export counts as silent.
 const SILENT_TURNS: u64 = 256;
 
@@ -56,6 +67,34 @@ impl Activity {
         let latest = self.state.latest.get();
         let (_, turn) = if latest.0 == export { self.state.other.get() } else { latest };
         turn > 0 && self.state.turns.get() - turn < SILENT_TURNS
+    }
+}
+
+/// Into which pieces the long requests of an export are cut; asked anew for each piece.
+#[derive(Clone, Copy)]
+pub(super) struct Pace<'a> {
+    pub(super) activity: &'a Activity,
+    pub(super) export: usize,
+}
+
+impl Pace<'_> {
+    /// Most bytes of the next piece of a read or a write.
+    pub(super) fn piece(self) -> u64 {
+        if self.is_contended() { CONTENDED_PIECE } else { PIECE }
+    }
+
+    /// Pieces of a write that may be in flight together.
+    pub(super) fn pieces_at_once(self) -> usize {
+        if self.is_contended() { 1 } else { PIECES_AT_ONCE }
+    }
+
+    /// Most bytes that the next piece discards or zeroes.
+    pub(super) fn change(self) -> u64 {
+        if self.is_contended() { CONTENDED_CHANGE } else { u64::MAX }
+    }
+
+    fn is_contended(self) -> bool {
+        self.activity.is_contended(self.export)
     }
 }
 

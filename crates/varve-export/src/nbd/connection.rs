@@ -4,12 +4,12 @@
 //! nothing to do, or the turn is over (E5). Replies are sent before more is received, because a client with one request
 //! in flight waits for exactly that.
 
-use super::activity::{Activity, Turn};
+use super::activity::{Activity, Pace, Turn};
 use super::catalog::Counters;
 use super::handshake::Chosen;
 use super::job::{self, Answer, Job};
 use super::limits::{Limits, Share};
-use super::receive_buffer::{ReceiveBuffer, Taken};
+use super::receive_buffer::{Payload, ReceiveBuffer, Taken};
 use super::send_queue::SendQueue;
 use super::shutdown::Watch;
 use super::stall::Stall;
@@ -19,7 +19,7 @@ use futures_util::stream::FuturesUnordered;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use varve_block::{Arena, Bytes, Clock, Device, LocalFuture, Stream, StreamError, Transfer};
+use varve_block::{Arena, Clock, Device, LocalFuture, Stream, StreamError, Transfer};
 use varve_nbd::server::{ALLOCATION_CONTEXT_ID, Terms};
 use varve_nbd::transmission::{Head, encode_runs};
 use varve_nbd::{Command, ErrorCode, Request};
@@ -37,7 +37,9 @@ const QUEUE_REPLIES: usize = 1024;
 /// Bytes of data in one send, so that a client that takes them as fast as they come does not keep others waiting.
 const SEND_BYTES: u64 = 256 << 10;
 /// What a small request counts for in flight at the device, in bytes.
-const FLIGHT_MIN: u64 = 16 << 10;
+const FLIGHT_MIN: u64 = 32 << 10;
+/// What a request counts for at most that moves no data but may take its time.
+const FLIGHT_CHANGE: u64 = 1 << 20;
 /// Requests to cache in flight: they are hints, and each may fetch much.
 const FETCHES_MAX: usize = 1;
 /// Rounds after which other tasks get their turn.
@@ -171,7 +173,7 @@ impl<'c> Connection<'c> {
         if !self.has_room(&request, cost, context) {
             return Some(Stop::Full);
         }
-        match self.receive_buffer.take(&request, self.arena) {
+        match self.receive_buffer.take(&request) {
             Taken::Wait => {
                 self.share.trim();
                 return Some(Stop::Hungry);
@@ -220,9 +222,10 @@ impl<'c> Connection<'c> {
         self.share.make_room(cost, context.waker())
     }
 
-    fn start(&mut self, request: Request, data: Option<Bytes>, context: &mut Context<'_>) {
+    fn start(&mut self, request: Request, data: Option<Payload>, context: &mut Context<'_>) {
         self.turn.step(request.payload_length(self.terms.framing));
-        let mut job = job::start(self.device, self.arena, request, data);
+        let pace = Pace { activity: self.activity, export: identity(self.counters) };
+        let mut job = job::start(self.device, self.arena, pace, request, data);
         match Pin::new(&mut job).poll(context) {
             Poll::Ready((request, answer)) => self.reply(&request, answer),
             Poll::Pending => {
@@ -244,11 +247,16 @@ impl<'c> Connection<'c> {
         let cost = job::cost(request);
         if let Answer::Data(buffer) = answer {
             assert_eq!(buffer.len() as u64, request.length, "D5: a read's outcome is its buffer, filled");
-            let length = u32::try_from(buffer.len()).expect("the terms bound a request's data");
-            Counters::add(&self.counters.reads, 1);
-            Counters::add(&self.counters.read_bytes, request.length);
-            self.send_queue.head(&Head::data(framing, request, length));
+            self.reply_head(request);
             self.send_queue.data(buffer.freeze(), cost);
+            return;
+        }
+        if let Answer::Pieces(pieces) = answer {
+            let length: usize = pieces.iter().map(|piece| piece.len()).sum();
+            assert_eq!(length as u64, request.length, "D5: a read's outcome is its buffers, filled");
+            self.reply_head(request);
+            pieces.into_iter().for_each(|piece| self.send_queue.data(piece.freeze(), 0));
+            self.send_queue.held(cost);
             return;
         }
         if let Answer::Runs(runs) = answer {
@@ -269,6 +277,14 @@ impl<'c> Connection<'c> {
         } else {
             Counters::add(&self.counters.others, 1);
         }
+    }
+
+    /// Begins the reply of a read.
+    fn reply_head(&mut self, request: &Request) {
+        let length = u32::try_from(request.length).expect("the terms bound a request's data");
+        Counters::add(&self.counters.reads, 1);
+        Counters::add(&self.counters.read_bytes, request.length);
+        self.send_queue.head(&Head::data(self.terms.framing, request, length));
     }
 
     /// Sends what is queued; at least something of it.
@@ -408,5 +424,8 @@ fn identity(counters: &Counters) -> usize {
 
 /// What a request counts for in flight at the device, in bytes.
 fn in_flight(request: &Request) -> u64 {
-    job::cost(request).max(FLIGHT_MIN)
+    match request.command {
+        Command::Trim | Command::WriteZeroes => request.length.clamp(FLIGHT_MIN, FLIGHT_CHANGE),
+        _ => job::cost(request).max(FLIGHT_MIN),
+    }
 }

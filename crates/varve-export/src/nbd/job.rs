@@ -1,11 +1,15 @@
 //! One request on its way: the translation to the device's language, and of its answer back.
 
+use super::activity::Pace;
+use super::receive_buffer::Payload;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use varve_block::{
-    Allocation, Arena, Buffer, Bytes, Completion, Device, Durability, Extent, Io, IoError, LocalFuture,
-    Outcome, ZeroOptions,
+    Allocation, Arena, Buffer, Completion, Device, Durability, Extent, Io, IoError, LocalFuture, Outcome,
+    ZeroOptions,
 };
 use varve_nbd::transmission::coalesce;
 use varve_nbd::wire::{STATE_HOLE, STATE_ZERO, command_flag};
@@ -15,8 +19,6 @@ use varve_nbd::{Command, ErrorCode, Request, Run};
 const CACHE_BYTES_MAX: u64 = 32 << 20;
 /// Bytes that are fetched at once for it.
 const CACHE_PIECE: u64 = 256 << 10;
-/// Bytes of a read that are asked of the device at once.
-const READ_PIECE: u64 = 1 << 20;
 /// Memory of a block status until it is sent: its runs, and what they are encoded to.
 const STATUS_MEMORY: u64 = 32 << 10;
 /// Memory comes in pages.
@@ -30,6 +32,8 @@ const STATUS_RUNS: usize = 1024;
 pub(super) enum Answer {
     Done,
     Data(Buffer),
+    /// What a long read brought, in order.
+    Pieces(Vec<Buffer>),
     Runs(Vec<Run>),
     Failed(ErrorCode),
 }
@@ -91,30 +95,38 @@ pub(super) fn cost(request: &Request) -> u64 {
 pub(super) fn start<'d>(
     device: &'d Device,
     arena: &'d Arena,
+    pace: Pace<'d>,
     request: Request,
-    payload: Option<Bytes>,
+    payload: Option<Payload>,
 ) -> Job<'d> {
     let extent = Extent::new(request.offset, request.length);
     let durability = if request.has(command_flag::FUA) { Durability::Durable } else { Durability::Volatile };
     let work = match request.command {
-        Command::Read if extent.length > READ_PIECE => {
-            Work::Several(Box::pin(read_in_pieces(device, extent, arena.take(index(extent.length)))))
+        Command::Read if extent.length > pace.piece() => {
+            Work::Several(Box::pin(read_in_pieces(device, arena, pace, extent)))
         }
         Command::Read => Work::Single(device.read(extent.offset, arena.take(index(extent.length)))),
-        Command::Write => {
-            let data = payload.expect("a write comes with its data");
-            Work::Single(device.write(extent.offset, data, durability))
-        }
+        Command::Write => match payload.expect("a write comes with its data") {
+            Payload::Single(data) if extent.length <= pace.piece() => {
+                Work::Single(device.write(extent.offset, data, durability))
+            }
+            payload => {
+                Work::Several(Box::pin(write_in_pieces(device, pace, extent.offset, payload, durability)))
+            }
+        },
         Command::WriteZeroes => {
             let options = ZeroOptions {
                 durability,
                 unmap: !request.has(command_flag::NO_HOLE),
                 fast: request.has(command_flag::FAST_ZERO),
             };
-            Work::Single(device.zero(extent, options))
+            match extent.length > pace.change() {
+                true => Work::Several(Box::pin(zero_in_pieces(device, pace, extent, options))),
+                false => Work::Single(device.zero(extent, options)),
+            }
         }
-        Command::Trim if durability == Durability::Durable => {
-            Work::Several(Box::pin(discard_durably(device, extent)))
+        Command::Trim if durability == Durability::Durable || extent.length > pace.change() => {
+            Work::Several(Box::pin(discard_in_pieces(device, pace, extent, durability)))
         }
         Command::Trim => Work::Single(device.discard(extent)),
         Command::Cache => Work::Several(Box::pin(fetch(device, arena, extent))),
@@ -132,19 +144,98 @@ fn index(length: u64) -> usize {
     usize::try_from(length).expect("the terms bound a request's data")
 }
 
-/// Reads one piece after the other, so that the requests of others get in between.
-async fn read_in_pieces(device: &Device, extent: Extent, mut rest: Buffer) -> Answer {
-    let mut filled = Buffer::empty();
-    for (start, piece) in Extent::new(0, extent.length).pieces(READ_PIECE) {
-        let mut buffer = rest;
-        rest = buffer.split_off(index(piece.length));
-        match device.read(extent.offset + start * READ_PIECE, buffer).await {
-            Ok(read) => filled.join(read),
+/// Reads one piece after the other, each into memory of its own, so that the requests of others get in between and no
+/// long run of memory is needed.
+async fn read_in_pieces(device: &Device, arena: &Arena, pace: Pace<'_>, mut extent: Extent) -> Answer {
+    let mut filled = Vec::new();
+    while !extent.is_empty() {
+        let piece = next_piece(&mut extent, pace.piece());
+        match device.read(piece.offset, arena.take(index(piece.length))).await {
+            Ok(read) => filled.push(read),
             Err(error) => return Answer::Failed(error_code(error)),
         }
         yield_now().await;
     }
-    Answer::Data(filled)
+    Answer::Pieces(filled)
+}
+
+/// Writes a few pieces at a time. All that were begun have ended when it answers (E1).
+async fn write_in_pieces(
+    device: &Device,
+    pace: Pace<'_>,
+    mut offset: u64,
+    payload: Payload,
+    durability: Durability,
+) -> Answer {
+    let runs = match payload {
+        Payload::Single(data) => vec![data],
+        Payload::Several(runs) => runs,
+    };
+    let (mut flight, mut failed) = (FuturesUnordered::new(), None);
+    for mut rest in runs {
+        while failed.is_none() && !rest.is_empty() {
+            let length = rest.len().min(index(pace.piece()));
+            let piece;
+            (piece, rest) = rest.split_at(length);
+            let length = piece.len() as u64;
+            flight.push(device.write(offset, piece, Durability::Volatile));
+            offset += length;
+            while flight.len() >= pace.pieces_at_once() {
+                failed = flight.next().await.and_then(Result::err).or(failed);
+            }
+            yield_now().await;
+        }
+    }
+    while let Some(outcome) = flight.next().await {
+        failed = outcome.err().or(failed);
+    }
+    match failed {
+        Some(error) => Answer::Failed(error_code(error)),
+        None => finish(device, durability).await,
+    }
+}
+
+/// The answer to a change of several pieces, which are durable together if that was asked for.
+async fn finish(device: &Device, durability: Durability) -> Answer {
+    match durability {
+        Durability::Volatile => Answer::Done,
+        Durability::Durable => answer(device.flush().await),
+    }
+}
+
+async fn zero_in_pieces(device: &Device, pace: Pace<'_>, mut extent: Extent, options: ZeroOptions) -> Answer {
+    let volatile = ZeroOptions { durability: Durability::Volatile, ..options };
+    while !extent.is_empty() {
+        let piece = next_piece(&mut extent, pace.change());
+        if let Err(error) = device.zero(piece, volatile).await {
+            return Answer::Failed(error_code(error));
+        }
+        yield_now().await;
+    }
+    finish(device, options.durability).await
+}
+
+async fn discard_in_pieces(
+    device: &Device,
+    pace: Pace<'_>,
+    mut extent: Extent,
+    durability: Durability,
+) -> Answer {
+    while !extent.is_empty() {
+        let piece = next_piece(&mut extent, pace.change());
+        if let Err(error) = device.discard(piece).await {
+            return Answer::Failed(error_code(error));
+        }
+        yield_now().await;
+    }
+    finish(device, durability).await
+}
+
+/// Cuts the next piece off `extent`: up to the next multiple of `unit`.
+fn next_piece(extent: &mut Extent, unit: u64) -> Extent {
+    let (_, piece) = extent.pieces(unit).next().expect("the extent is not empty");
+    *extent = Extent::between(piece.end(), extent.end());
+    piece
 }
 
 /// Ends this poll of a request that may never wait (E5).
@@ -158,13 +249,6 @@ async fn yield_now() {
         Poll::Pending
     })
     .await;
-}
-
-async fn discard_durably(device: &Device, extent: Extent) -> Answer {
-    match device.discard(extent).await {
-        Ok(_) => answer(device.flush().await),
-        Err(error) => Answer::Failed(error_code(error)),
-    }
 }
 
 /// Reads, so that the layers below may keep it.

@@ -1,8 +1,8 @@
 //! Received bytes, cut into requests and the data of writes.
 //!
 //! Small requests are received many at a time into one buffer, and the data of small writes are copied out of it to
-//! where direct I/O wants them, at the start of a page. The data of a large write are received straight into a
-//! buffer of their own; while such writes come, only headers are received into the common buffer, so that no data
+//! where direct I/O wants them, at the start of a page. The data of a large write are received straight into
+//! buffers of their own, of which none is longer than the arena has; while such writes come, only headers are received into the common buffer, so that no data
 //! have to be copied.
 //!
 //! Invariants:
@@ -10,6 +10,7 @@
 //! - I2. Nothing is received while a whole request lies in the buffer.
 //! - I3. A write is kept in memory only after its taker has let it in; what is refused is skipped, not kept.
 
+use super::activity::PIECE;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use varve_block::{Arena, Buffer, Bytes, Received, Stream, StreamError, Transfer};
@@ -26,22 +27,87 @@ const BUFFER_BYTES_MIN: usize = 64 << 10;
 /// What the taker of a request gets.
 pub(super) enum Taken {
     /// The request is there, with the data of a write.
-    Whole(Option<Bytes>),
+    Whole(Option<Payload>),
     /// Its data are received in place; [`ReceiveBuffer::completed`] gives it.
     Later,
     /// Some of its bytes have not come yet.
     Wait,
 }
 
+/// The data of a write.
+pub(super) enum Payload {
+    /// In one run of memory.
+    Single(Bytes),
+    /// In several, in their order.
+    Several(Vec<Bytes>),
+}
+
+/// A write whose data are on their way.
 struct InPlace {
     request: Request,
+    /// Filled.
+    pieces: Vec<Bytes>,
+    /// Being filled.
     buffer: Buffer,
     filled: usize,
+    /// Bytes that come after `buffer`.
+    left: usize,
+}
+
+impl InPlace {
+    fn new(request: &Request, length: usize, arena: &Arena) -> Self {
+        let request = *request;
+        let mut in_place =
+            Self { request, pieces: Vec::new(), buffer: Buffer::empty(), filled: 0, left: length };
+        in_place.go_on(arena);
+        in_place
+    }
+
+    /// Sees to a buffer that is not full, if anything is still to come.
+    fn go_on(&mut self, arena: &Arena) {
+        if self.filled < self.buffer.len() || self.left == 0 {
+            return;
+        }
+        let length = self.left.min(PIECE as usize);
+        let full = std::mem::replace(&mut self.buffer, arena.take(length));
+        if !full.is_empty() {
+            self.pieces.push(full.freeze());
+        }
+        self.left -= length;
+        self.filled = 0;
+    }
+
+    /// Takes as much of `data` as it lacks; returns how much that was.
+    fn copy(&mut self, data: &[u8], arena: &Arena) -> usize {
+        let mut taken = 0;
+        while taken < data.len() && !self.is_complete() {
+            let count = (self.buffer.len() - self.filled).min(data.len() - taken);
+            self.buffer[self.filled..self.filled + count].copy_from_slice(&data[taken..taken + count]);
+            self.filled += count;
+            taken += count;
+            self.go_on(arena);
+        }
+        taken
+    }
+
+    fn is_complete(&self) -> bool {
+        self.left == 0 && self.filled == self.buffer.len()
+    }
+
+    fn payload(mut self) -> Payload {
+        let last = self.buffer.freeze();
+        if self.pieces.is_empty() {
+            return Payload::Single(last);
+        }
+        self.pieces.push(last);
+        Payload::Several(self.pieces)
+    }
 }
 
 /// The bytes of one connection.
 pub(super) struct ReceiveBuffer<'s> {
     stream: &'s Stream,
+    arena: &'s Arena,
     framing: Framing,
     buffer: Buffer,
     start: usize,
@@ -65,7 +131,7 @@ impl<'s> ReceiveBuffer<'s> {
     pub(super) fn new(
         stream: &'s Stream,
         framing: Framing,
-        arena: &Arena,
+        arena: &'s Arena,
         length: usize,
         early: &[u8],
     ) -> Self {
@@ -73,6 +139,7 @@ impl<'s> ReceiveBuffer<'s> {
         buffer[..early.len()].copy_from_slice(early);
         Self {
             stream,
+            arena,
             framing,
             buffer,
             start: 0,
@@ -129,7 +196,7 @@ impl<'s> ReceiveBuffer<'s> {
     }
 
     /// Takes the request that [`ReceiveBuffer::peek`] gave. On [`Taken::Wait`] it has to be peeked again later.
-    pub(super) fn take(&mut self, request: &Request, arena: &Arena) -> Taken {
+    pub(super) fn take(&mut self, request: &Request) -> Taken {
         let header = self.framing.request_length();
         if request.command != Command::Write {
             self.only_header = false;
@@ -146,18 +213,17 @@ impl<'s> ReceiveBuffer<'s> {
             }
             let data = self.start + header;
             self.start = data + length;
-            return Taken::Whole(Some(arena.copy(&self.buffer[data..data + length])));
+            let data = self.arena.copy(&self.buffer[data..data + length]);
+            return Taken::Whole(Some(Payload::Single(data)));
         }
         self.only_header = true;
-        let mut buffer = arena.take(length);
+        let mut in_place = InPlace::new(request, length, self.arena);
         let data = self.start + header;
-        let filled = there.min(length);
-        buffer[..filled].copy_from_slice(&self.buffer[data..data + filled]);
-        self.start = data + filled;
-        if filled == length {
-            return Taken::Whole(Some(buffer.freeze()));
+        self.start = data + in_place.copy(&self.buffer[data..self.filled], self.arena);
+        if in_place.is_complete() {
+            return Taken::Whole(Some(in_place.payload()));
         }
-        self.in_place = Some(InPlace { request: *request, buffer, filled });
+        self.in_place = Some(in_place);
         Taken::Later
     }
 
@@ -168,11 +234,10 @@ impl<'s> ReceiveBuffer<'s> {
     }
 
     /// The write whose data were received in place, once they are all there.
-    pub(super) fn completed(&mut self) -> Option<(Request, Bytes)> {
-        let done =
-            self.receiving.is_none() && self.in_place.as_ref().is_some_and(|it| it.filled == it.buffer.len());
+    pub(super) fn completed(&mut self) -> Option<(Request, Payload)> {
+        let done = self.receiving.is_none() && self.in_place.as_ref().is_some_and(InPlace::is_complete);
         let in_place = if done { self.in_place.take() } else { None };
-        in_place.map(|it| (it.request, it.buffer.freeze()))
+        in_place.map(|it| (it.request, it.payload()))
     }
 
     /// Receives what is wanted. Ready when there is something new to look at, or the end.
@@ -239,6 +304,9 @@ impl<'s> ReceiveBuffer<'s> {
         if let Some(filled) = filled {
             self.received += (filled - *place) as u64;
             *place = filled;
+        }
+        if let Some(in_place) = &mut self.in_place {
+            in_place.go_on(self.arena);
         }
     }
 }

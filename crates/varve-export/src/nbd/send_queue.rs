@@ -78,6 +78,14 @@ impl SendQueue {
         self.parts.push_back(Part::Data(data, held));
     }
 
+    /// `held` bytes more are given back when the data that were queued last are sent.
+    pub(super) fn held(&mut self, held: u64) {
+        match self.parts.back_mut() {
+            Some(Part::Data(_, of_last)) => *of_last += held,
+            _ => self.held += held,
+        }
+    }
+
     /// Takes what is to be sent next, with at most `bytes_max` bytes of data by reference.
     pub(super) fn take(&mut self, arena: &Arena, bytes_max: u64) -> Batch {
         let heads = arena.copy(&self.heads);

@@ -1,6 +1,7 @@
 //! What a client that floods the door leaves of it to others, counted in requests.
 
 use super::*;
+use crate::nbd::activity::Pace;
 use futures_util::FutureExt;
 use futures_util::future::select;
 use std::cell::Cell;
@@ -110,6 +111,7 @@ fn a_request_waits_behind_few_bytes_of_a_flood() {
         (Command::Read, 8 << 20),
         (Command::Cache, 8 << 20),
         (Command::Write, 1 << 20),
+        (Command::Write, 8 << 20),
     ];
     for (command, length) in large {
         for turns in [0, 3] {
@@ -133,4 +135,55 @@ fn few_requests_to_cache_are_in_flight_at_a_time() {
         client.disconnect().await;
     });
     assert_eq!(scene.device.inside_max.get(), 1, "E5");
+}
+
+#[test]
+fn long_requests_come_to_the_device_in_pieces_and_take_no_long_memory() {
+    let (length, piece) = (SIZE - 1536, 1 << 20);
+    for wish in wishes() {
+        let mut scene = Scene::new();
+        scene.door.arena = Arena::heap(10 << 20);
+        scene.device.turns.set(3);
+        // What is too long for a run of memory that is left comes from the heap.
+        let _taken = scene.door.arena.take(1 << 20);
+        scene.orderly(wish, async |mut client| {
+            let data: Vec<u8> = (0..length).map(|at| (at / 500) as u8).collect();
+            assert_eq!(client.ask(Command::Write, 0, 512, length, &data).await.error, None);
+            assert_eq!(scene.device.longest.get(), piece, "A2");
+            assert_eq!(scene.device.flushes.get(), 0);
+            let read = client.ask(Command::Read, 0, 512, length, &[]).await;
+            assert!(read.data == data);
+            assert_eq!(scene.device.longest.get(), piece, "A2");
+            let flags = command_flag::FUA;
+            assert_eq!(client.ask(Command::Write, flags, 512, length, &data).await.error, None);
+            assert_eq!(scene.device.flushes.get(), 1, "all pieces are durable when it is answered");
+            client.disconnect().await;
+        });
+        assert_eq!(scene.door.arena.usage().overflow, 0);
+    }
+}
+
+#[test]
+fn a_long_request_fails_with_its_first_piece_that_fails_and_all_of_them_end() {
+    let scene = Scene::new();
+    scene.device.turns.set(3);
+    scene.device.failing.set(Some(IoError::NoSpace));
+    scene.orderly(Wish::new(""), async |mut client| {
+        let data = vec![7; SIZE as usize];
+        let answer = client.ask(Command::Write, 0, 0, SIZE, &data).await;
+        assert_eq!((answer.error, scene.device.inside.get()), (Some(ErrorCode::NoSpace), 0), "E1");
+        let answer = client.ask(Command::Read, 0, 0, SIZE, &[]).await;
+        assert_eq!((answer.error, scene.device.inside.get()), (Some(ErrorCode::NoSpace), 0), "E1");
+        client.disconnect().await;
+    });
+}
+
+#[test]
+fn a_long_request_is_cut_finer_while_another_export_is_active() {
+    let activity = Activity::default();
+    let pace = Pace { activity: &activity, export: 1 };
+    activity.note(1);
+    assert_eq!((pace.piece(), pace.pieces_at_once(), pace.change()), (1 << 20, 4, u64::MAX), "A2");
+    activity.note(2);
+    assert_eq!((pace.piece(), pace.pieces_at_once(), pace.change()), (256 << 10, 1, 64 << 20), "A2");
 }

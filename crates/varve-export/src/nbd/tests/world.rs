@@ -247,6 +247,8 @@ pub(super) struct MemoryDevice {
     pub(super) durable_writes: Cell<usize>,
     /// Bytes of requests so far.
     pub(super) moved: Cell<u64>,
+    /// Bytes of the longest read or write so far.
+    pub(super) longest: Cell<u64>,
     pub(super) zeros: RefCell<Vec<ZeroOptions>>,
     pub(super) runs: RefCell<Vec<StatusRun>>,
     waiting: RefCell<Vec<Waker>>,
@@ -267,6 +269,7 @@ impl MemoryDevice {
             flushes: Cell::new(0),
             durable_writes: Cell::new(0),
             moved: Cell::new(0),
+            longest: Cell::new(0),
             zeros: RefCell::default(),
             runs: RefCell::default(),
             waiting: RefCell::default(),
@@ -287,6 +290,9 @@ impl MemoryDevice {
         let mut content = self.content.borrow_mut();
         let extent = io.extent();
         self.moved.set(self.moved.get() + extent.length);
+        if matches!(io, Io::Read { .. } | Io::Write { .. }) {
+            self.longest.set(self.longest.get().max(extent.length));
+        }
         let range = extent.offset as usize..extent.end() as usize;
         match io {
             Io::Read { mut buffer, .. } => {

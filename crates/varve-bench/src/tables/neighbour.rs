@@ -1,0 +1,162 @@
+//! What a flood of one client does to a neighbour: small reads of a volume, alone and while another volume of the same
+//! group, disk and shard is flooded.
+//!
+//! In each round every flood has its turn: the neighbour reads for a while in quiet, then as long beside the flood, so that
+//! both halves of a ratio are measured next to each other.
+
+use crate::client::Client;
+use crate::machine::{Machine, file_system};
+use crate::options::{Medium, Options};
+use crate::place::{Noise, Place};
+use crate::results::{NeighbourPart, NeighbourRow, put_neighbour};
+use crate::sheet::Sheet;
+use crate::stats::percentile;
+use crate::varve::Varve;
+use crate::watch::{Watch, pause};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use varve_nbd::Command;
+
+/// What a physical volume needs beside its volumes.
+const GROUP_OVERHEAD: u64 = 32 << 20;
+/// Bytes of the neighbour's volume.
+const NEIGHBOUR_BYTES: u64 = 64 << 20;
+/// Bytes of one of the neighbour's reads.
+const READ_BYTES: usize = 4096;
+/// For how long a flood runs before the neighbour is measured beside it.
+const RISE: Duration = Duration::from_millis(200);
+const MIB: usize = 1 << 20;
+
+/// What the other client does.
+#[derive(Clone, Copy, Debug)]
+struct Flood {
+    name: &'static str,
+    command: Command,
+    /// Bytes of a request; none: the whole volume.
+    length: Option<usize>,
+    depth: usize,
+}
+
+const FLOODS: [Flood; 9] = [
+    Flood { name: "32 MiB reads QD8", command: Command::Read, length: Some(32 * MIB), depth: 8 },
+    Flood { name: "32 MiB writes QD8", command: Command::Write, length: Some(32 * MIB), depth: 8 },
+    Flood { name: "1 MiB reads QD128", command: Command::Read, length: Some(MIB), depth: 128 },
+    Flood { name: "4 KiB reads QD128", command: Command::Read, length: Some(4096), depth: 128 },
+    Flood { name: "4 KiB writes QD128", command: Command::Write, length: Some(4096), depth: 128 },
+    Flood { name: "trims of the whole volume QD32", command: Command::Trim, length: None, depth: 32 },
+    Flood { name: "zeroes, 32 MiB QD32", command: Command::WriteZeroes, length: Some(32 * MIB), depth: 32 },
+    Flood { name: "zeroes of the whole volume QD32", command: Command::WriteZeroes, length: None, depth: 32 },
+    Flood { name: "flushes QD128", command: Command::Flush, length: Some(0), depth: 128 },
+];
+
+/// Measures memory and a disk; each row is kept as soon as it is there.
+pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let media = [Medium::Memory, Medium::DiskDirect];
+    media.into_iter().filter(|medium| options.has(*medium)).try_for_each(|medium| {
+        let bench = Bench::start(options, medium)?;
+        bench.measure(options, medium, sheet)
+    })
+}
+
+struct Bench {
+    flooded: PathBuf,
+    quiet: PathBuf,
+    size: u64,
+    varve: Varve,
+    _place: Place,
+}
+
+impl Bench {
+    /// One shard, so that both volumes are on it.
+    fn start(options: &Options, medium: Medium) -> Result<Self, String> {
+        let size = options.size(medium).min(1 << 30);
+        let all = size + NEIGHBOUR_BYTES + GROUP_OVERHEAD;
+        let place = Place::new(options.directory(medium), all)?;
+        let file = place.file("disk", all)?;
+        let varve =
+            Varve::start_with(&["--shards", "1"], &options.varve(), place.path(), &file, medium.cache())?;
+        varve.create_volume("flooded", size)?;
+        varve.create_volume("quiet", NEIGHBOUR_BYTES)?;
+        let (flooded, quiet) = (varve.export("flooded")?, varve.export("quiet")?);
+        Client::connect(&quiet)?.write_places((0..NEIGHBOUR_BYTES).step_by(MIB), MIB, 4)?;
+        Ok(Self { flooded, quiet, size, varve, _place: place })
+    }
+
+    /// Writes the volume that is to be flooded in full, so that there is something to read and to trim.
+    fn fill(&self) -> Result<(), String> {
+        let mut client = Client::connect(&self.flooded)?;
+        client.write_places((0..self.size).step_by(MIB), MIB, 4)?;
+        client.flush()
+    }
+
+    fn measure(self, options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+        let floods: Vec<_> = FLOODS.iter().filter(|flood| options.wants(flood.name)).collect();
+        let row = |flood: &&Flood| NeighbourRow { flood: flood.name.to_owned(), ..NeighbourRow::default() };
+        let mut part = NeighbourPart {
+            world: medium.name().to_owned(),
+            description: format!(
+                "{}, a volume of {} MiB is flooded",
+                file_system(options.directory(medium)),
+                self.size >> 20
+            ),
+            machine: Machine::look(),
+            rows: floods.iter().map(row).collect(),
+        };
+        for _ in 0..options.runs() {
+            for (flood, row) in floods.iter().zip(&mut part.rows) {
+                self.fill()?;
+                row.quiet.push(read(&self.quiet, options.duration())?);
+                let (beside, rate) = self.beside(flood, options.duration())?;
+                row.beside.push(beside);
+                row.flood_per_second.push(rate);
+            }
+            sheet.keep(|results| put_neighbour(&mut results.neighbours, part.clone()))?;
+        }
+        for row in &part.rows {
+            let ((p50, p99), (quiet, quiet_p99)) = (row.beside(), row.quiet());
+            eprintln!(
+                "{}: beside {}: p50 {p50:.0} us of {quiet:.0}, {:.1} x; p99 {p99:.0} us of {quiet_p99:.0}; flood {:.0}/s",
+                part.world,
+                row.flood,
+                p50 / quiet,
+                row.flood_per_second()
+            );
+        }
+        self.varve.stop()
+    }
+
+    /// Median and 99th percentile of the neighbour's reads beside `flood`, and how many of its requests were answered a
+    /// second.
+    fn beside(&self, flood: &Flood, duration: Duration) -> Result<((f64, f64), f64), String> {
+        let length = flood.length.unwrap_or(usize::try_from(self.size).expect("a volume of this test"));
+        let slots = (self.size / length.max(4096) as u64).max(1);
+        let mut noise = Noise(20_060_810);
+        let step = if length == 0 { 0 } else { length as u64 };
+        let places = std::iter::repeat_with(move || noise.next() % slots * step);
+        let mut client = Client::connect(&self.flooded)?;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let flooding = scope.spawn(|| {
+                let watch = Watch::start();
+                let done = client.flood((flood.command, length, flood.depth), places, &stop);
+                done.map(|done| done as f64 / watch.seconds())
+            });
+            pause(RISE);
+            let beside = read(&self.quiet, duration);
+            stop.store(true, Ordering::Relaxed);
+            let rate = flooding.join().map_err(|_| "the flood panicked")?;
+            Ok((beside?, rate.map_err(|error| format!("{}: {error}", flood.name))?))
+        })
+    }
+}
+
+/// Median and 99th percentile, in microseconds, of small reads for `duration`, one after the other.
+fn read(socket: &Path, duration: Duration) -> Result<(f64, f64), String> {
+    let mut noise = Noise(7);
+    let places = std::iter::repeat_with(move || {
+        noise.next() % (NEIGHBOUR_BYTES / READ_BYTES as u64) * READ_BYTES as u64
+    });
+    let latencies = Client::connect(socket)?.read_alone(places, READ_BYTES, duration)?;
+    Ok((percentile(&latencies, 0.5), percentile(&latencies, 0.99)))
+}
