@@ -12,8 +12,9 @@ mod superblock;
 
 pub use block::{BLOCK_LAYOUT, BlockKind, ENTRY_CAPACITY, EntryBlock};
 pub use entry::{
-    BYTES_LAYOUT, CREATE_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping, PIECE_LAYOUT,
-    PIECE_LENGTH_MAX, RESTORED_LAYOUT, RESTORED_LENGTH, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT, ZEROS,
+    BYTES_LAYOUT, CREATE_LAYOUT, DROPPED_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping,
+    PIECE_LAYOUT, PIECE_LENGTH_MAX, RESTORED_LAYOUT, RESTORED_LENGTH, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT,
+    ZEROS,
 };
 pub use superblock::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, FIRST_BLOCK, Roots, SLOT_ADDRESSES, STORE_SIZE_MAX, SUPERBLOCK_LAYOUT,
@@ -26,7 +27,7 @@ use crate::layout::Layout;
 /// Bytes of every metadata block of a store, and the unit in which content is preserved.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const STORE_VERSION: u32 = 2;
+pub const STORE_VERSION: u32 = 3;
 /// The first byte that is neither of the superblock's slots.
 pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 
@@ -39,7 +40,7 @@ pub const ORIGIN_SIZE_MAX: u64 = 1 << 62;
 const SIZE: usize = PART_SIZE as usize;
 
 /// The byte tables of a store, for `docs/format.md`.
-pub const LAYOUTS: [&Layout; 9] = [
+pub const LAYOUTS: [&Layout; 10] = [
     &SUPERBLOCK_LAYOUT,
     &BLOCK_LAYOUT,
     &PIECE_LAYOUT,
@@ -47,6 +48,7 @@ pub const LAYOUTS: [&Layout; 9] = [
     &FLAGS_LAYOUT,
     &ROLLBACK_LAYOUT,
     &RESTORED_LAYOUT,
+    &DROPPED_LAYOUT,
     &SNAPSHOT_LAYOUT,
     &BYTES_LAYOUT,
 ];

@@ -3,7 +3,7 @@
 mod host;
 mod stalls;
 
-use host::{BOOTS_FAILED, GROWN, Host, Kind, Refusals, Rollbacks, SHRUNK};
+use host::{BOOTS_FAILED, GROWN, Host, Kind, Refusals, Rollbacks, SHRUNK, UNCHANGED};
 use stalls::Stalls;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -94,9 +94,12 @@ fn a_rollback_may_be_interrupted_anywhere_and_used_all_the_while() {
     let [begun, doses, ended, resumed] = COUNTS.now();
     let _ = writeln!(
         std::io::stderr(),
-        "sim: {name}: {begun} rollbacks begun, {doses} doses, {ended} ended, {resumed} boots found one under way"
+        "sim: {name}: {begun} rollbacks begun, {doses} doses, {ended} ended, {resumed} boots found one under way, \
+         {} parts that none may name",
+        UNCHANGED.load(Ordering::Relaxed)
     );
     assert!(begun < 1000 || (doses > begun && ended > 0 && resumed > 0), "they are interrupted, and end");
+    assert!(begun < 1000 || UNCHANGED.load(Ordering::Relaxed) > 0, "some are compared");
 }
 
 #[test]
@@ -188,6 +191,11 @@ fn a_change_called_restored_before_it_is_durable_is_noticed() {
 #[test]
 fn a_rollback_that_preserves_nothing_for_newer_snapshots_is_noticed() {
     noticed(Sabotage::RestoreUnpreserved, Kind::Rollbacks(&ROLLBACKS), 150, 5);
+}
+
+#[test]
+fn a_rollback_that_drops_what_others_need_is_noticed() {
+    noticed(Sabotage::DropNeeded, Kind::Rollbacks(&ROLLBACKS), 150, 5);
 }
 
 #[test]
