@@ -117,6 +117,7 @@ fn store() -> Vec<Vec<u8>> {
         Entry::Removed(5),
         Entry::RollbackBegun { snapshot: 6, boundary: 9 },
         Entry::Restored { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
+        Entry::Dropped { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
         Entry::RollbackEnded(6),
     ];
     let block = |kind, next| {

@@ -14,6 +14,7 @@ const TABLES: &[&Layout] = &[
     &store::FLAGS_LAYOUT,
     &store::ROLLBACK_LAYOUT,
     &store::RESTORED_LAYOUT,
+    &store::DROPPED_LAYOUT,
     &store::SNAPSHOT_LAYOUT,
     &store::BYTES_LAYOUT,
     &pdata::node::LAYOUT,

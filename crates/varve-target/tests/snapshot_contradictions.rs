@@ -109,7 +109,7 @@ fn fields(bytes: &[u8]) -> Vec<(usize, usize)> {
                     5 => &FLAGS_LAYOUT,
                     6 => &ROLLBACK_LAYOUT,
                     8 => &BYTES_LAYOUT,
-                    9 => &RESTORED_LAYOUT,
+                    9 | 10 => &RESTORED_LAYOUT,
                     _ => &SNAPSHOT_LAYOUT,
                 };
                 all.extend(of(layout, at, 0..layout.fields.len()));

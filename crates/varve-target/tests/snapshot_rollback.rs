@@ -215,3 +215,149 @@ fn a_snapshot_made_during_a_rollback_is_of_after_it_though_one_was_refused_befor
         assert!(shown == kept, "C2, K1: it shows what the origin showed");
     });
 }
+
+/// Whole parts.
+fn parts(first: u64, count: u64) -> Extent {
+    Extent::new(first * PART, count * PART)
+}
+
+/// Restores all that is left to do, so many parts at a time.
+async fn finish(store: &SnapshotStore, dose: u64) {
+    while store.continue_rollback(dose * PART).await.expect("space") {}
+}
+
+#[test]
+fn after_a_rollback_only_what_differs_is_named_and_the_rest_is_free_again() {
+    for dose in [1, 3, 1000] {
+        let world = World::new(dose);
+        let (origin, disk) = (SimDisk::new(NEW), SimDisk::new(4 * MIB));
+        world.run(async {
+            let store = make(&world, sized(&world, &origin, OLD), disk.device(&world)).await;
+            let front = store.origin();
+            write(&front, &world, 0, 16, 1).await.expect("no copy");
+            let older = store.create(&named("older")).await.expect("space");
+            write(&front, &world, 2, 1, 2).await.expect("space");
+            let target = store.create(&named("target")).await.expect("space");
+            write(&front, &world, 0, 9, 3).await.expect("space");
+            write(&front, &world, 11, 2, 3).await.expect("space");
+            store.origin_resized(sized(&world, &origin, NEW)).expect("larger");
+            let front = store.origin();
+            write(&front, &world, 14, 20, 4).await.expect("space");
+            store.begin_rollback(target).await.expect("space");
+            write(&front, &world, 5, 1, 5).await.expect("space");
+            finish(&store, dose).await;
+            // The target keeps part 5, which was written since, and the older one part 2.
+            assert_eq!(store.diff(target, None).await, Ok(vec![parts(5, 1), parts(16, 24)]), "K8");
+            assert_eq!(store.diff(older, Some(target)).await, Ok(vec![parts(2, 1)]), "K8");
+            assert_eq!(
+                store.diff(older, None).await,
+                Ok(vec![parts(2, 1), parts(5, 1), parts(16, 24)]),
+                "K8"
+            );
+            let kept = store.snapshot_bytes();
+            assert_eq!((kept[&older].preserved, kept[&target].preserved), (PART, PART), "P3");
+            // What is changed once more is preserved once more, for both.
+            write(&store.origin(), &world, 2, 7, 6).await.expect("space");
+            assert_eq!(store.diff(target, None).await, Ok(vec![parts(2, 7), parts(16, 24)]), "S1");
+            store.verify().await.expect("readable");
+        });
+        world.crash(CrashKind::Power);
+        world.run(async {
+            let store = open(&world, sized(&world, &origin, NEW), disk.device(&world)).await.expect("sound");
+            store.verify().await.expect("readable");
+            assert_eq!(
+                store.diff(2, None).await,
+                Ok(vec![parts(2, 7), parts(16, 24)]),
+                "the log says so too"
+            );
+            let view = async |id| bytes(&store.snapshot(id).expect("there"), &world).await;
+            assert_eq!(view(1).await, shows(&[(16, 1)]));
+            assert_eq!(view(2).await, shows(&[(2, 1), (1, 2), (13, 1)]));
+        });
+    }
+}
+
+#[test]
+fn a_copy_that_something_newer_hides_stays() {
+    let world = World::new(3);
+    let (origin, disk) = (SimDisk::new(OLD), SimDisk::new(4 * MIB));
+    world.run(async {
+        let store = make(&world, sized(&world, &origin, OLD), disk.device(&world)).await;
+        let front = store.origin();
+        write(&front, &world, 0, 16, 1).await.expect("no copy");
+        let target = store.create(&named("target")).await.expect("space");
+        write(&front, &world, 0, 4, 2).await.expect("space");
+        let newer = store.create(&named("newer")).await.expect("space");
+        write(&front, &world, 2, 6, 3).await.expect("space");
+        let view = store.snapshot(target).expect("there");
+        write(&view, &world, 12, 1, 7).await.expect("space");
+        store.rollback(target, &Default::default()).await.expect("space");
+        // Parts 0 to 3 are preserved for both, 4 to 7 were for both and are on the device again, 12 was written to the target.
+        let (hidden, written) = (parts(0, 4), parts(12, 1));
+        assert_eq!(store.diff(target, None).await, Ok(vec![hidden, written]), "K8");
+        assert_eq!(store.diff(newer, None).await, Ok(vec![hidden, written]), "K8");
+        let shown = shows(&[(12, 1), (1, 7), (3, 1)]);
+        assert_eq!(bytes(&store.origin(), &world).await, shown);
+        assert_eq!(bytes(&view, &world).await, shown);
+        let newer = store.snapshot(newer).expect("there");
+        assert_eq!(bytes(&newer, &world).await, shows(&[(4, 2), (12, 1)]));
+        store.verify().await.expect("readable");
+        // A dropped copy is gone for those that are removed meanwhile too.
+        store.remove(2).await.expect("not held");
+        assert_eq!(bytes(&view, &world).await, shown);
+        write(&store.origin(), &world, 0, 16, 8).await.expect("space");
+        assert_eq!(bytes(&view, &world).await, shown);
+        store.verify().await.expect("readable");
+    });
+}
+
+#[test]
+fn what_a_rollback_drops_is_preserved_again_behind_every_crash() {
+    let over = Cell::new(0);
+    for_each_crash_point(4, |world| {
+        let (origin, disk) = (SimDisk::new(OLD), SimDisk::new(4 * MIB));
+        let (begun, written) = (Cell::new(false), Cell::new(false));
+        let ran = world.run_until_crash(async {
+            let options = FormatOptions::new(Uuid::from_u128(1));
+            let device = disk.device(world);
+            SnapshotStore::format(&device, &world.arena(), options).await.expect("large enough");
+            let often = StoreOptions { log_records: 3, ..StoreOptions::default() };
+            let opened =
+                SnapshotStore::open(origin.device(world), device, world.arena(), world.clock(), often);
+            let store = opened.await.expect("just formatted");
+            let front = store.origin();
+            write(&front, world, 0, 16, 1).await.expect("no copy");
+            store.create(&named("older")).await.expect("space");
+            write(&front, world, 9, 1, 2).await.expect("space");
+            store.create(&named("target")).await.expect("space");
+            write(&front, world, 1, 3, 3).await.expect("space");
+            write(&front, world, 6, 6, 3).await.expect("space");
+            front.flush().await.expect("no faults");
+            store.begin_rollback(2).await.expect("space");
+            begun.set(true);
+            finish(&store, 2).await;
+            written.set(true);
+            write(&front, world, 0, 8, 4).await.expect("space");
+            front.flush().await.expect("no faults");
+        });
+        if !ran.crashed() || !begun.get() {
+            return;
+        }
+        world.run(async {
+            let store = open(world, origin.device(world), disk.device(world)).await.expect("sound");
+            finish(&store, 5).await;
+            store.verify().await.expect("readable");
+            let target = shows(&[(9, 1), (1, 2), (6, 1)]);
+            let view = async |id| bytes(&store.snapshot(id).expect("there"), world).await;
+            assert_eq!((view(1).await, view(2).await), (shows(&[(16, 1)]), target.clone()), "K8");
+            if !written.get() {
+                over.set(over.get() + 1);
+                assert_eq!(bytes(&store.origin(), world).await, target, "K1");
+                assert_eq!(store.diff(2, None).await, Ok(vec![]), "K8: nothing differs");
+            }
+            write(&store.origin(), world, 0, 16, 5).await.expect("space");
+            assert_eq!((view(1).await, view(2).await), (shows(&[(16, 1)]), target), "S1");
+        });
+    });
+    assert!(over.get() > 0, "crashes while nothing had been written since");
+}

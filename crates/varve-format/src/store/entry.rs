@@ -5,7 +5,7 @@
 //!
 //! Invariants:
 //! - E1. A mapping covers whole parts, at least one, and at most [`PIECE_LENGTH_MAX`] bytes unless it is zeros; what
-//!   was restored are whole parts, at least one.
+//!   was restored or dropped are whole parts, at least one.
 //! - E2. A mapping's place is a whole block behind the superblock's slots, or [`ZEROS`] for a written one.
 //! - E3. A snapshot's id is not 0 and has 32 bits.
 //! - E4. Flags, paddings and reserved bytes that have no meaning are zero.
@@ -35,6 +35,7 @@ const ROLLBACK_BEGUN: u16 = 6;
 const ROLLBACK_ENDED: u16 = 7;
 const BYTES_KEPT: u16 = 8;
 const RESTORED: u16 = 9;
+const DROPPED: u16 = 10;
 
 const FLAG_READ_ONLY: u32 = 1;
 const FLAG_HELD: u32 = 2;
@@ -109,6 +110,13 @@ pub const ROLLBACK_LAYOUT: Layout = Layout::new(
 pub const RESTORED_LAYOUT: Layout = Layout::new(
     "Exception store: entry, restored (9)",
     "During a rollback to a snapshot: what the origin shows here is on its own device. In an entry block.",
+    RESTORED_SIZE,
+    &[KIND, LENGTH, RESERVED, SNAPSHOT, OFFSET, BYTES],
+);
+/// The byte table of what was preserved and is dropped.
+pub const DROPPED_LAYOUT: Layout = Layout::new(
+    "Exception store: entry, dropped (10)",
+    "What was preserved for a snapshot and newer ones is freed: they find the origin's device again. In an entry block.",
     RESTORED_SIZE,
     &[KIND, LENGTH, RESERVED, SNAPSHOT, OFFSET, BYTES],
 );
@@ -210,6 +218,13 @@ pub enum Entry {
         /// Which bytes, in whole parts.
         extent: Extent,
     },
+    /// What was preserved for a snapshot and newer ones is freed: the origin's device holds what they show here.
+    Dropped {
+        /// The id of the snapshot to which the origin is being rolled back.
+        snapshot: u64,
+        /// Which bytes, in whole parts.
+        extent: Extent,
+    },
     /// The rollback to that snapshot is complete.
     RollbackEnded(u64),
     /// How much of the store belongs to a snapshot; in the table, not in the log.
@@ -231,7 +246,7 @@ impl Entry {
             Entry::Created(descriptor) => descriptor.entry_length(),
             Entry::Flags { .. } => FLAGS_SIZE,
             Entry::RollbackBegun { .. } => ROLLBACK_SIZE,
-            Entry::Restored { .. } => RESTORED_SIZE,
+            Entry::Restored { .. } | Entry::Dropped { .. } => RESTORED_SIZE,
             Entry::Bytes { .. } => BYTES_SIZE,
             Entry::Removed(_) | Entry::RollbackEnded(_) => SNAPSHOT_SIZE,
         }
@@ -246,6 +261,7 @@ impl Entry {
             Entry::Flags { .. } => FLAGS,
             Entry::RollbackBegun { .. } => ROLLBACK_BEGUN,
             Entry::Restored { .. } => RESTORED,
+            Entry::Dropped { .. } => DROPPED,
             Entry::RollbackEnded(_) => ROLLBACK_ENDED,
             Entry::Bytes { .. } => BYTES_KEPT,
         }
@@ -258,6 +274,7 @@ impl Entry {
             Entry::Flags { snapshot, .. }
             | Entry::RollbackBegun { snapshot, .. }
             | Entry::Restored { snapshot, .. }
+            | Entry::Dropped { snapshot, .. }
             | Entry::Bytes { snapshot, .. } => *snapshot,
             Entry::Removed(id) | Entry::RollbackEnded(id) => *id,
         }
@@ -284,8 +301,10 @@ impl Entry {
             Entry::RollbackBegun { snapshot, boundary } if boundary <= snapshot || *boundary > 1 << 32 => {
                 return Err(StoreFormatError::Invalid("E5: the boundary of a rollback"));
             }
-            Entry::Restored { extent, .. } if extent.is_empty() || !extent.is_aligned(PART_SIZE) => {
-                return Err(StoreFormatError::Invalid("E1: what was restored"));
+            Entry::Restored { extent, .. } | Entry::Dropped { extent, .. }
+                if extent.is_empty() || !extent.is_aligned(PART_SIZE) =>
+            {
+                return Err(StoreFormatError::Invalid("E1: what was restored or dropped"));
             }
             _ => return Ok(()),
         };
@@ -330,7 +349,7 @@ impl Entry {
                 FLAGS_VALUE.put_u32(bytes, flags(*read_only, *held, *base));
             }
             Entry::RollbackBegun { boundary, .. } => BOUNDARY.put_u64(bytes, *boundary),
-            Entry::Restored { extent, .. } => {
+            Entry::Restored { extent, .. } | Entry::Dropped { extent, .. } => {
                 OFFSET.put_u64(bytes, extent.offset);
                 BYTES.put_u64(bytes, extent.length);
             }
@@ -354,7 +373,7 @@ impl Entry {
             CREATED if length >= CREATE_HEAD => CREATE_HEAD + name_length(bytes)?.next_multiple_of(8),
             FLAGS => FLAGS_SIZE,
             ROLLBACK_BEGUN => ROLLBACK_SIZE,
-            RESTORED => RESTORED_SIZE,
+            RESTORED | DROPPED => RESTORED_SIZE,
             BYTES_KEPT => BYTES_SIZE,
             REMOVED | ROLLBACK_ENDED => SNAPSHOT_SIZE,
             _ => return Err(StoreFormatError::Invalid("an entry of an unknown kind")),
@@ -383,10 +402,13 @@ impl Entry {
             }
             REMOVED => Entry::Removed(snapshot),
             ROLLBACK_BEGUN => Entry::RollbackBegun { snapshot, boundary: BOUNDARY.u64(bytes) },
-            RESTORED => {
+            RESTORED | DROPPED => {
                 let extent = Extent::checked(OFFSET.u64(bytes), BYTES.u64(bytes));
-                let extent = extent.ok_or(StoreFormatError::Invalid("E1: what was restored"))?;
-                Entry::Restored { snapshot, extent }
+                let extent = extent.ok_or(StoreFormatError::Invalid("E1: what was restored or dropped"))?;
+                match kind {
+                    RESTORED => Entry::Restored { snapshot, extent },
+                    _ => Entry::Dropped { snapshot, extent },
+                }
             }
             _ => Entry::RollbackEnded(snapshot),
         };

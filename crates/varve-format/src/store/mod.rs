@@ -12,8 +12,9 @@ mod superblock;
 
 pub use block::{BLOCK_LAYOUT, BlockKind, ENTRY_CAPACITY, EntryBlock};
 pub use entry::{
-    BYTES_LAYOUT, CREATE_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping, PIECE_LAYOUT,
-    PIECE_LENGTH_MAX, RESTORED_LAYOUT, RESTORED_LENGTH, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT, ZEROS,
+    BYTES_LAYOUT, CREATE_LAYOUT, DROPPED_LAYOUT, Descriptor, ENTRY_LENGTH_MAX, Entry, FLAGS_LAYOUT, Mapping,
+    PIECE_LAYOUT, PIECE_LENGTH_MAX, RESTORED_LAYOUT, RESTORED_LENGTH, ROLLBACK_LAYOUT, SNAPSHOT_LAYOUT,
+    ZEROS,
 };
 pub use superblock::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, FIRST_BLOCK, Roots, SLOT_ADDRESSES, STORE_SIZE_MAX, SUPERBLOCK_LAYOUT,
@@ -24,7 +25,7 @@ pub use uuid::Uuid;
 /// Bytes of every metadata block of a store, and the unit in which content is preserved.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const STORE_VERSION: u32 = 2;
+pub const STORE_VERSION: u32 = 3;
 /// The first byte that is neither of the superblock's slots.
 pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 

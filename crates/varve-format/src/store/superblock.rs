@@ -27,7 +27,7 @@ pub const CHUNK_SIZE_MAX: u64 = 1 << 20;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffSS";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SS`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 2");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 3");
 const RESERVED_1: Field = Field::new(12, 4, "reserved_1", "zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "number of times that a superblock was written");
@@ -290,7 +290,7 @@ mod tests {
     fn golden_bytes() {
         let mut expected = vec![0; SIZE];
         expected[..8].copy_from_slice(b"VARVE\xffSS");
-        expected[8] = 2;
+        expected[8] = 3;
         expected[17] = 0x10;
         expected[24] = 7;
         expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -307,7 +307,7 @@ mod tests {
         expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
         assert!(sample().encode() == expected, "the layout has changed");
     }
-    const GOLDEN_CHECKSUM: [u8; 4] = [0xfe, 0xad, 0xef, 0x63];
+    const GOLDEN_CHECKSUM: [u8; 4] = [0x5d, 0x49, 0x26, 0xec];
 
     #[test]
     fn every_single_bit_of_damage_is_refused() {

@@ -66,6 +66,15 @@ pub(super) async fn apply(
             map.write(*mapping, room).await?;
             Ok(())
         }
+        Entry::Dropped { snapshot, extent } => {
+            if !contents.borrow().holds(*snapshot, *extent) {
+                return Err(StoreError::Corrupt(
+                    "C1: what was preserved for a snapshot that does not exist was dropped, or beyond its end",
+                ));
+            }
+            map.drop_preserved(*snapshot, *extent, room).await?;
+            Ok(())
+        }
         Entry::Bytes { snapshot, preserved, written } => {
             let known = contents.borrow();
             if !known.snapshots.contains_key(snapshot) && !known.leaving.contains_key(snapshot) {
@@ -176,7 +185,7 @@ impl Contents {
     /// Applies an entry that concerns no map.
     pub(super) fn apply(&mut self, entry: &Entry) -> Result<(), StoreError> {
         match entry {
-            Entry::Preserved { .. } | Entry::Written(_) | Entry::Bytes { .. } => {
+            Entry::Preserved { .. } | Entry::Written(_) | Entry::Dropped { .. } | Entry::Bytes { .. } => {
                 unreachable!("this entry concerns a map")
             }
             Entry::Created(descriptor) => {

@@ -375,7 +375,7 @@ impl SnapshotStore {
                 _ => IoError::Corrupt,
             })?;
             match entry {
-                Entry::Preserved { .. } => self.relieve(Pace::Prompt).await,
+                Entry::Preserved { .. } | Entry::Dropped { .. } => self.relieve(Pace::Prompt).await,
                 Entry::Removed(id) => {
                     self.state.borrow_mut().unlogged.retain(|mapping| mapping.snapshot != *id);
                 }

@@ -279,6 +279,48 @@ impl Map {
         Ok(mapping_of(content))
     }
 
+    /// Which parts of `extent`, of which `snapshot` was not written, it finds where `newer` does, in the store.
+    pub(super) fn attempt_shared(
+        &self,
+        pages: &mut Pages,
+        (snapshot, newer): (u64, u64),
+        extent: Extent,
+    ) -> Result<Vec<Extent>, Stop> {
+        assert!(snapshot <= newer, "the older one is asked for");
+        let (preserved, (first, end)) = (self.preserved.get(), parts_of(extent));
+        let mut shared = Vec::new();
+        let own = self.written.get().find(pages, short(snapshot), first, end)?;
+        for hole in own.into_iter().filter(|own| own.place.is_none()) {
+            let one = preserved.find(pages, short(snapshot)..=u32::MAX, hole.first, hole.end())?;
+            let two = preserved.find(pages, short(newer)..=u32::MAX, hole.first, hole.end())?;
+            shared.extend(run::same(&one, &two).map(|found| found.run().extent));
+        }
+        Ok(shared)
+    }
+
+    /// Drops what is preserved of `extent` for `snapshot` and newer ones, those of the newest first: an older one never finds
+    /// what was preserved for them instead (K8 of `rollback.rs`).
+    pub(super) async fn drop_preserved(
+        &self,
+        snapshot: u64,
+        extent: Extent,
+        room: Room,
+    ) -> Result<(), IoError> {
+        let (first, end) = parts_of(extent);
+        let step = |pages: &mut Pages| {
+            let mut preserved = self.preserved.get();
+            let dropped = preserved.take_newest(pages, room, short(snapshot), first, end)?;
+            if let Some((owner, content)) = dropped {
+                self.count(Count::Preserved(owner, -bytes(content.count)));
+                give_up(pages, content);
+                self.preserved.set(preserved);
+            }
+            Ok(dropped.is_some())
+        };
+        while self.run(step).await? {}
+        Ok(())
+    }
+
     /// Looks at some entries, at most `entries`, from `from` on, of `snapshot`, which is leaving. What was preserved
     /// for it and `heir` still needs is handed over, the rest given up. Returns how many entries it looked at, and the
     /// key at which to go on, unless all is done.

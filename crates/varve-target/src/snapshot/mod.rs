@@ -157,6 +157,8 @@ pub enum Sabotage {
     MarkBeforeReplacing,
     /// A rollback preserves nothing for newer snapshots (breaks K4).
     RestoreUnpreserved,
+    /// A rollback drops all that was preserved of what it has restored (breaks K8).
+    DropNeeded,
     /// A table names snapshots of which the log does not say yet that they exist (breaks C3).
     NameAnnounced,
     /// Freed space is used again although somebody may be reading it (breaks the second half of S5).

@@ -331,7 +331,7 @@ impl Loaded {
                 return Err(StoreError::Corrupt("the table's chain leads to a block of another one"));
             }
             for entry in &block.entries {
-                if matches!(entry, Entry::Preserved { .. } | Entry::Written(_)) {
+                if matches!(entry, Entry::Preserved { .. } | Entry::Written(_) | Entry::Dropped { .. }) {
                     return Err(StoreError::Corrupt("the table of snapshots tells of content"));
                 }
                 self.apply(entry).await?;

@@ -35,7 +35,11 @@
 //!   be taken for new after the next start, or new for old.
 //! - K7. A part of the origin beyond the target's end is pending until the log says that it is restored, as all others
 //!   are: so it shows zeros from the durable beginning on, and what was there never comes back.
+//! - K8. What was preserved of a part is dropped by a rollback only when the device holds the same, durably; when all
+//!   snapshots of before the boundary that find it, and none of them anything newer; and before the part is restored,
+//!   with `copies` held: so every change of the part preserves it once more.
 
+mod drops;
 mod ranges;
 mod serve;
 
@@ -199,7 +203,7 @@ impl SnapshotStore {
             self.restore(&pending, Durability::Volatile).await?;
             self.origin_device().flush().await.map_err(of_device)?; // K3
         }
-        self.mark(vec![covers]).await?;
+        self.mark_dropping(&pending, vec![covers]).await?;
         Ok(true)
     }
 
@@ -314,6 +318,13 @@ impl SnapshotStore {
     /// Says in the log that `extents` are restored (K3).
     async fn mark(&self, extents: Vec<Extent>) -> Result<(), IoError> {
         let tickets = self.join_marks(extents);
+        self.settle_all(tickets).await
+    }
+
+    /// As [`SnapshotStore::mark`], and that what is redundant now of `restored`, which was copied back, is dropped (K8).
+    async fn mark_dropping(&self, restored: &[Extent], extents: Vec<Extent>) -> Result<(), IoError> {
+        let mut tickets = self.join_drops(restored).await?;
+        tickets.extend(self.join_marks(extents));
         self.settle_all(tickets).await
     }
 

@@ -61,7 +61,10 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
         for entry in &record.entries {
             rolls_back |= matches!(
                 entry,
-                Entry::RollbackBegun { .. } | Entry::Restored { .. } | Entry::RollbackEnded(_)
+                Entry::RollbackBegun { .. }
+                    | Entry::Restored { .. }
+                    | Entry::Dropped { .. }
+                    | Entry::RollbackEnded(_)
             );
             match entry {
                 Entry::Preserved { mapping, .. } => {
@@ -72,6 +75,9 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
                 }
                 // The record that said that its snapshot exists is lost, and that snapshot with it.
                 Entry::Written(_) | Entry::Bytes { .. } => {}
+                // What was dropped is what the device held then, and its place is not used again before a checkpoint: so
+                // it says what it said, also where a later record preserved that once more.
+                Entry::Dropped { .. } => {}
                 // What it stands on may have been in a record that is lost.
                 other => drop(contents.apply(other)),
             }

@@ -140,7 +140,7 @@ fn push_line(text: &mut String, entry: &Entry) {
         Entry::Restored { snapshot, extent } => {
             format!("restored {snapshot} {} {}", extent.offset, extent.length)
         }
-        Entry::Flags { .. } | Entry::RollbackEnded(_) | Entry::Bytes { .. } => {
+        Entry::Flags { .. } | Entry::Dropped { .. } | Entry::RollbackEnded(_) | Entry::Bytes { .. } => {
             unreachable!("the text has none")
         }
     };

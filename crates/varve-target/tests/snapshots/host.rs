@@ -308,6 +308,8 @@ impl Host {
             ended: Cell::new(false),
             has_shrunk: Cell::new(false),
             written: WrittenNames::default(),
+            rolled_back: Cell::new(None),
+            has_been_full: Cell::new(false),
         };
         if let Some(rollbacks) = self.rollbacks.filter(|_| boot.store.rollback_status().is_some()) {
             count(&rollbacks.resumed);
@@ -321,6 +323,8 @@ impl Host {
 pub(crate) static BOOTS_FAILED: AtomicU64 = AtomicU64::new(0);
 pub(crate) static SHRUNK: AtomicU64 = AtomicU64::new(0);
 pub(crate) static GROWN: AtomicU64 = AtomicU64::new(0);
+/// Parts that a rollback had brought back and no comparison may name, over all histories.
+pub(crate) static UNCHANGED: AtomicU64 = AtomicU64::new(0);
 
 /// What goes wrong in one history: a bit of everything, or much of one thing.
 fn random_faults(random: &mut Random) -> FaultPlan {
@@ -361,6 +365,11 @@ pub(crate) struct Boot<'a> {
     has_shrunk: Cell<bool>,
     /// The snapshots that somebody writes to beside the rounds.
     pub(crate) written: WrittenNames,
+    /// The newest snapshot, never written to, to which the origin is being rolled back since this boot; and whether that is
+    /// over.
+    rolled_back: Cell<Option<(u64, bool)>>,
+    /// Whether anything found no space.
+    has_been_full: Cell<bool>,
 }
 
 impl Boot<'_> {
@@ -462,6 +471,26 @@ impl Boot<'_> {
         }
     }
 
+    /// Asserts that after a rollback a comparison names no part that holds in the origin what it holds in `target` (K8 of
+    /// `rollback.rs`). What was written since has another content; only zeros are like others.
+    async fn verify_rolled_back(&self, target: u64) {
+        // Requests that hang have preserved what they have not changed yet.
+        let is_quiet = !self.host.is_faulty() && self.host.stalls.is_none();
+        let is_exact = is_quiet && !self.has_been_full.get() && !self.has_shrunk.get();
+        let Some(view) = self.store.snapshot(target).ok().filter(|_| is_exact) else { return };
+        let (origin, shown) = (self.content(&self.store.origin()).await, self.content(&view).await);
+        let differing = self.store.diff(target, None).await.expect("no faults");
+        for (index, (one, two)) in origin.chunks(4096).zip(shown.chunks(4096)).enumerate() {
+            let part = Extent::new(index as u64 * 4 * KIB, 4 * KIB);
+            let has_zeros = one.chunks(512).any(|sector| sector.iter().all(|byte| *byte == 0));
+            if one == two && !has_zeros {
+                let named = differing.iter().any(|extent| extent.intersect(part).is_some());
+                assert!(!named, "K8: {part:?} is what it is in snapshot {target}, and is named");
+                count(&UNCHANGED);
+            }
+        }
+    }
+
     /// Asserts that the store's books balance and that a walk finds what is in memory.
     pub(crate) async fn check(&self) {
         self.store.verify().await.expect("no faults");
@@ -487,6 +516,10 @@ impl Boot<'_> {
         let other = self.manage(fourth, &pool);
         let restoring = self.restore_some(fifth);
         futures_util::join!(origin, one, two, other, restoring);
+        if let Some((target, true)) = self.rolled_back.get() {
+            self.rolled_back.set(None);
+            self.verify_rolled_back(target).await;
+        }
         if random.chance(2, 3) {
             while self.reclaim(random.between(1, 40)).await {}
         }
@@ -512,6 +545,7 @@ impl Boot<'_> {
 
     /// A full store and a read-only snapshot are no reason to stop; nor is a disk that fails, if it may.
     fn tolerate(&self, result: Option<Result<(), IoError>>) {
+        self.has_been_full.set(self.has_been_full.get() || result == Some(Err(IoError::NoSpace)));
         match result {
             None | Some(Ok(()) | Err(IoError::NoSpace | IoError::ReadOnly)) => {}
             Some(Err(IoError::Gone)) if self.has_shrunk.get() => {}

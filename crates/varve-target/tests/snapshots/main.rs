@@ -3,21 +3,21 @@
 mod host;
 mod stalls;
 
-use host::{BOOTS_FAILED, GROWN, Host, Kind, Refusals, Rollbacks, SHRUNK};
+use host::{BOOTS_FAILED, GROWN, Host, Kind, Refusals, Rollbacks, SHRUNK, UNCHANGED};
 use stalls::Stalls;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
-use varve_sim::{CrashAt, CrashKind, caught, caught_share, run_seeds, test_name};
+use varve_sim::{CrashAt, CrashKind, caught_share, run_seeds, test_name};
 use varve_target::snapshot::Sabotage;
 
 /// One history: some boots, each ended by a crash or not; after each everything is read and checked.
 fn history(seed: u64, kind: Kind, sabotage: Option<Sabotage>) {
-    live(&Host::new(seed, kind, sabotage), kind);
+    live(&Host::new(seed, kind, sabotage), kind, (2, 5));
 }
 
-fn live(host: &Host, history: Kind) {
+fn live(host: &Host, history: Kind, boots: (u64, u64)) {
     let mut random = host.world().random();
-    for _ in 0..random.between(2, 5) {
+    for _ in 0..random.between(boots.0, boots.1) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match history {
             Kind::Plain | Kind::Faulty | Kind::Removals | Kind::Rollbacks(_) => &[30, 200, 900],
@@ -94,9 +94,12 @@ fn a_rollback_may_be_interrupted_anywhere_and_used_all_the_while() {
     let [begun, doses, ended, resumed] = COUNTS.now();
     let _ = writeln!(
         std::io::stderr(),
-        "sim: {name}: {begun} rollbacks begun, {doses} doses, {ended} ended, {resumed} boots found one under way"
+        "sim: {name}: {begun} rollbacks begun, {doses} doses, {ended} ended, {resumed} boots found one under way, \
+         {} parts that none may name",
+        UNCHANGED.load(Ordering::Relaxed)
     );
     assert!(begun < 1000 || (doses > begun && ended > 0 && resumed > 0), "they are interrupted, and end");
+    assert!(begun < 1000 || UNCHANGED.load(Ordering::Relaxed) > 0, "some are compared");
 }
 
 #[test]
@@ -134,20 +137,26 @@ fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
     });
 }
 
+/// As [`noticed`], in fewer histories with so many more crashes each: for faults that show only where a crash comes between
+/// two certain steps.
+fn noticed_after_many_crashes(sabotage: Sabotage, kind: Kind, histories: u64, boots: (u64, u64)) {
+    caught_share(&format!("{sabotage:?}"), histories, 5, |seed| {
+        live(&Host::new(seed, kind, Some(sabotage)), kind, boots);
+    });
+}
+
 static ROLLBACKS: Rollbacks = Rollbacks::new();
 
 #[test]
 fn a_snapshot_that_a_table_names_too_early_is_noticed() {
     static COUNTS: Refusals = Refusals::new();
-    // About one history in seventy brings the crash to the one place where it matters.
-    let noticed = caught(600, |seed| history(seed, Kind::Crowded(&COUNTS), Some(Sabotage::NameAnnounced)));
-    assert!(noticed >= 3, "NameAnnounced: noticed by {noticed} of 600 histories");
+    noticed_after_many_crashes(Sabotage::NameAnnounced, Kind::Crowded(&COUNTS), 80, (18, 28));
 }
 
 #[test]
 fn space_used_again_under_a_request_that_hangs_is_noticed() {
     static COUNTS: Stalls = Stalls::new();
-    noticed(Sabotage::ReuseWhileRead, Kind::Stalls(&COUNTS), 400, 1);
+    noticed_after_many_crashes(Sabotage::ReuseWhileRead, Kind::Stalls(&COUNTS), 130, (8, 13));
 }
 
 #[test]
@@ -182,12 +191,17 @@ fn a_rollback_that_forgets_what_it_has_restored_is_noticed() {
 
 #[test]
 fn a_change_called_restored_before_it_is_durable_is_noticed() {
-    noticed(Sabotage::MarkBeforeReplacing, Kind::Rollbacks(&ROLLBACKS), 500, 1);
+    noticed_after_many_crashes(Sabotage::MarkBeforeReplacing, Kind::Rollbacks(&ROLLBACKS), 80, (9, 14));
 }
 
 #[test]
 fn a_rollback_that_preserves_nothing_for_newer_snapshots_is_noticed() {
     noticed(Sabotage::RestoreUnpreserved, Kind::Rollbacks(&ROLLBACKS), 150, 5);
+}
+
+#[test]
+fn a_rollback_that_drops_what_others_need_is_noticed() {
+    noticed(Sabotage::DropNeeded, Kind::Rollbacks(&ROLLBACKS), 150, 5);
 }
 
 #[test]

@@ -8,12 +8,15 @@ use crate::flaw::{Flaw, make};
 use crate::model::{Role, StorePolicy};
 use crate::plan::{Change, Layout, Plan, plan};
 use crate::size::SizeArgument;
-use crate::{Absent, GroupProblem, Note, OpenGroup, scan};
-use std::cell::RefCell;
+use crate::{Absent, CommitError, GroupProblem, Note, OpenGroup, scan};
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use uuid::Uuid;
-use varve_sim::{CrashAt, CrashKind, DiskImage, Random, World, caught, caught_share, run_seeds, test_name};
+use varve_sim::{
+    CrashAt, CrashKind, DiskImage, FaultBudget, FaultPlan, Random, World, caught, caught_share, run_seeds,
+    test_name,
+};
 
 /// What may be read.
 struct Oracle {
@@ -61,17 +64,52 @@ struct Run {
     random: RefCell<Random>,
     /// An older state of one disk.
     image: Option<(usize, DiskImage)>,
+    habits: Habits,
+    /// Whether disks fail in this boot.
+    is_faulty: Cell<bool>,
 }
+
+/// What a history has much of.
+#[derive(Clone, Copy)]
+struct Habits {
+    /// The fewest disks.
+    disks_min: usize,
+    /// The fewest and the most boots.
+    boots: (u64, u64),
+    /// In how many of eight boots an image of a disk is kept, or put back.
+    images: u64,
+    /// In how many of five boots all disks are there.
+    complete: u64,
+    /// How many of five boots a crash ends.
+    crashes: u64,
+    /// In how many of five boots disks fail.
+    faults: u64,
+}
+
+/// A bit of everything.
+const USUAL: Habits = Habits { disks_min: 1, boots: (2, 9), images: 1, complete: 3, crashes: 4, faults: 0 };
+/// Disks that are away for a boot and come back, while the group is changed without them.
+const ABSENCES: Habits =
+    Habits { disks_min: 2, boots: (6, 14), images: 2, complete: 2, crashes: 2, faults: 0 };
+/// Disks that fail, are full or vanish for the rest of a boot, while the group is settled and changed.
+const FAILURES: Habits =
+    Habits { disks_min: 1, boots: (3, 9), images: 1, complete: 3, crashes: 2, faults: 4 };
 
 /// How often the disks were found to have been used apart.
 static DIVERGENT: AtomicU64 = AtomicU64::new(0);
 /// How often a boot found the group and settled it.
 static SETTLED: AtomicU64 = AtomicU64::new(0);
+/// How often the group could not be settled, or not be changed, because a disk failed.
+static FAILED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
 
 fn history(seed: u64) {
+    live(seed, if seed.is_multiple_of(4) { ABSENCES } else { USUAL });
+}
+
+fn live(seed: u64, habits: Habits) {
     let world = World::new(seed);
     let mut random = world.random();
-    let count = random.index(4) + 1;
+    let count = random.index(5 - habits.disks_min) + habits.disks_min;
     let lab = Lab::new(world, count);
     let made = lab.world.run(lab.create());
     let oracle = Oracle {
@@ -82,7 +120,14 @@ fn history(seed: u64) {
         stale: BTreeSet::new(),
     };
     drop(made);
-    let mut run = Run { lab, oracle: RefCell::new(oracle), random: RefCell::new(random), image: None };
+    let mut run = Run {
+        lab,
+        oracle: RefCell::new(oracle),
+        random: RefCell::new(random),
+        image: None,
+        habits,
+        is_faulty: Cell::new(false),
+    };
     for _ in 0..random_rounds(&run) {
         run.play_with_images();
         if !run.boot() {
@@ -92,7 +137,8 @@ fn history(seed: u64) {
 }
 
 fn random_rounds(run: &Run) -> u64 {
-    run.random.borrow_mut().between(2, 9)
+    let (least, most) = run.habits.boots;
+    run.random.borrow_mut().between(least, most)
 }
 
 impl Run {
@@ -106,10 +152,10 @@ impl Run {
 
     /// Now and then keeps an image of a disk, and puts it back later.
     fn play_with_images(&mut self) {
-        if self.chance(1, 8) && self.image.is_none() {
+        if self.chance(self.habits.images, 8) && self.image.is_none() {
             let number = self.random.borrow_mut().index(self.lab.disks.len());
             self.image = Some((number, self.lab.disks[number].image()));
-        } else if self.chance(1, 8)
+        } else if self.chance(self.habits.images, 8)
             && let Some((number, image)) = self.image.take()
         {
             let mut oracle = self.oracle.borrow_mut();
@@ -126,7 +172,7 @@ impl Run {
     fn present(&self) -> BTreeSet<usize> {
         let oracle = self.oracle.borrow();
         loop {
-            let all = self.chance(3, 5);
+            let all = self.chance(self.habits.complete, 5);
             let mut present = self.lab.all();
             present.retain(|_| all || self.chance(1, 2));
             if present.iter().any(|number| oracle.holders.contains(number)) {
@@ -139,16 +185,60 @@ impl Run {
     fn boot(&self) -> bool {
         let present = self.present();
         self.oracle.borrow_mut().boots.push(present.clone());
-        if self.chance(4, 5) {
+        if self.chance(self.habits.crashes, 5) {
             let kind = if self.chance(3, 4) { CrashKind::Power } else { CrashKind::Process };
             let reach = if self.chance(1, 2) { 12 } else { 60 };
             self.lab.world.schedule(CrashAt::Event(1 + self.below(reach)), kind);
         }
+        self.is_faulty.set(self.habits.faults > 0 && self.chance(self.habits.faults, 5));
         let ran = self.lab.world.run_until_crash(self.use_group(&present));
+        self.let_fail(FaultPlan::default());
         match ran {
-            varve_sim::Ran::Finished(usable) => usable,
+            varve_sim::Ran::Finished(usable) => {
+                if self.is_faulty.get() {
+                    // What a failed flush has lost goes with the process.
+                    self.lab.world.crash(CrashKind::Process);
+                }
+                usable
+            }
             varve_sim::Ran::Crashed => true,
         }
+    }
+
+    /// Has the disks back, whole, and lets them fail from now on.
+    fn let_fail(&self, plan: FaultPlan) {
+        for disk in &self.lab.disks {
+            disk.repair();
+            disk.reappear();
+            disk.set_faults(plan, FaultBudget::unlimited());
+        }
+    }
+
+    fn random_faults(&self) -> FaultPlan {
+        let none = FaultPlan::default();
+        match self.below(5) {
+            0 => FaultPlan { write_error: 60_000, ..none },
+            1 => FaultPlan { flush_error: 90_000, ..none },
+            2 => FaultPlan { flush_loss: 90_000, ..none },
+            3 => FaultPlan { vanish: 40_000, ..none },
+            _ => FaultPlan {
+                no_space: 30_000,
+                write_error: 20_000,
+                flush_loss: 20_000,
+                vanish: 10_000,
+                ..none
+            },
+        }
+    }
+
+    /// Whether the group goes on: a disk that fails ends it for this boot, and which version counts the next boot finds.
+    async fn goes_on(&self, open: &mut OpenGroup, done: Result<(), CommitError>, failed: &AtomicU64) -> bool {
+        let Err(error) = done else { return true };
+        assert!(self.is_faulty.get() && matches!(error, CommitError::Disks { .. }), "no faults: {error:?}");
+        failed.fetch_add(1, Ordering::Relaxed);
+        let again = open.settle(Absent::Accept, &stamp("again")).await;
+        assert!(matches!(again, Err(CommitError::Broken { .. })), "O2: {again:?}");
+        false
     }
 
     async fn use_group(&self, present: &BTreeSet<usize>) -> bool {
@@ -165,10 +255,18 @@ impl Run {
         assert!(survey.groups.is_empty() && survey.unassigned.is_empty());
         self.oracle.borrow().observe(&content(open.group()));
         self.check_notes(&open, present);
-        open.settle(Absent::Accept, &stamp("activate")).await.expect("no faults");
+        if self.is_faulty.get() {
+            self.let_fail(self.random_faults());
+        }
+        let settled = open.settle(Absent::Accept, &stamp("activate")).await;
+        if !self.goes_on(&mut open, settled, &FAILED[0]).await {
+            return true;
+        }
         self.settled(&open, present);
         for _ in 0..self.below(5) {
-            self.change(&mut open).await;
+            if !self.change(&mut open).await {
+                break;
+            }
         }
         true
     }
@@ -198,13 +296,18 @@ impl Run {
         oracle.holders = counted;
     }
 
-    async fn change(&self, open: &mut OpenGroup) {
-        let Some(plan) = self.random_plan(open) else { return };
+    /// Whether more can follow.
+    async fn change(&self, open: &mut OpenGroup) -> bool {
+        let Some(plan) = self.random_plan(open) else { return true };
         let after = content(&plan.after);
         self.oracle.borrow_mut().under_way.push(after.clone());
-        open.apply(plan, Vec::new()).await.expect("no faults");
+        let done = open.apply(plan, Vec::new()).await;
+        if !self.goes_on(open, done, &FAILED[1]).await {
+            return false;
+        }
         assert_eq!(content(open.group()), after);
         self.oracle.borrow_mut().acknowledge(after);
+        true
     }
 
     fn random_plan(&self, open: &OpenGroup) -> Option<Plan> {
@@ -239,31 +342,40 @@ fn group_commits_are_atomic() {
     println!("{settled} boots settled, {divergent} refused because disks were used apart");
 }
 
+#[test]
+fn disks_that_fail_leave_the_old_version_or_the_new_one() {
+    let name = test_name!("disks_that_fail_leave_the_old_version_or_the_new_one");
+    run_seeds(name, 1_500, |seed| live(seed, FAILURES));
+    let [settling, changing] = [&FAILED[0], &FAILED[1]].map(|number| number.load(Ordering::Relaxed));
+    println!("{settling} boots failed while the group was settled, {changing} while it was changed");
+    assert!(settling + changing < 100 || settling.min(changing) > 10, "{settling} and {changing}");
+}
+
 /// Asserts that the oracle finds a violation with at least so many percent of some seeds when the program makes `flaw`.
-fn caught_with(flaw: Flaw, histories: u64, percent_min: u64) {
+fn caught_with(flaw: Flaw, habits: Habits, histories: u64, percent_min: u64) {
     make(Some(flaw));
-    caught_share(&format!("{flaw:?}"), histories, percent_min, history);
+    caught_share(&format!("{flaw:?}"), histories, percent_min, |seed| live(seed, habits));
     make(None);
 }
 
 #[test]
 fn a_skipped_flush_is_caught() {
-    caught_with(Flaw::SkipFlush, 300, 3);
+    caught_with(Flaw::SkipFlush, USUAL, 300, 5);
 }
 
 #[test]
 fn a_newest_slot_overwritten_in_place_is_caught() {
-    caught_with(Flaw::OverwriteNewest, 200, 5);
+    caught_with(Flaw::OverwriteNewest, USUAL, 200, 5);
 }
 
 #[test]
 fn a_stale_disk_believed_is_caught() {
-    caught_with(Flaw::BelieveStale, 1000, 1);
+    caught_with(Flaw::BelieveStale, ABSENCES, 150, 10);
 }
 
 #[test]
 fn a_missing_disk_forgotten_is_caught() {
-    caught_with(Flaw::ForgetMissing, 1000, 1);
+    caught_with(Flaw::ForgetMissing, ABSENCES, 150, 10);
 }
 
 #[test]

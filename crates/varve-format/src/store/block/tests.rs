@@ -32,6 +32,7 @@ fn sample() -> EntryBlock {
             Entry::Restored { snapshot: 6, extent: Extent::new(0x3000, 0x2000) },
             Entry::RollbackEnded(6),
             Entry::Bytes { snapshot: 6, preserved: 0x1000, written: 0x2000 },
+            Entry::Dropped { snapshot: 6, extent: Extent::new(0x4000, 0x1000) },
         ],
     }
 }
@@ -46,8 +47,8 @@ fn bytes(block: &EntryBlock) -> Vec<u8> {
 fn golden_bytes() {
     let mut expected = vec![0; SIZE];
     expected[..8].copy_from_slice(b"VARVE\xffSL");
-    expected[8] = 2;
-    expected[12..14].copy_from_slice(&[24, 1]);
+    expected[8] = 3;
+    expected[12..14].copy_from_slice(&[56, 1]);
     expected[18] = 0x10;
     expected[24] = 3;
     expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -92,10 +93,14 @@ fn golden_bytes() {
     entries[248..252].copy_from_slice(&[8, 0, 32, 0]);
     entries[256] = 6;
     (entries[265], entries[273]) = (0x10, 0x20);
+    // Dropped.
+    entries[280..284].copy_from_slice(&[10, 0, 32, 0]);
+    entries[288] = 6;
+    (entries[297], entries[305]) = (0x40, 0x10);
     expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
     assert!(bytes(&sample()) == expected, "the layout has changed");
 }
-const GOLDEN_CHECKSUM: [u8; 4] = [0xee, 0xfa, 0x7d, 0x8e];
+const GOLDEN_CHECKSUM: [u8; 4] = [0x84, 0x74, 0x8f, 0x8d];
 
 #[test]
 fn every_single_bit_of_damage_is_refused() {
@@ -120,8 +125,8 @@ fn a_block_of_another_place_or_chain_is_refused() {
 fn contradictions_are_refused_with_a_sound_checksum() {
     // (byte in the block, its new value)
     let cases: &[(usize, u8)] = &[
-        (8, 3),           // a newer version
-        (8, 1),           // an older version
+        (8, 4),           // a newer version
+        (8, 2),           // an older version
         (12, 16),         // entries cut off
         (13, 2),          // and more than there are
         (64, 99),         // an unknown kind
@@ -144,6 +149,8 @@ fn contradictions_are_refused_with_a_sound_checksum() {
         (64 + 197, 1),    // E5: a boundary beyond all ids
         (64 + 224, 1),    // E1: restored, not whole
         (64 + 225, 0),    // E1: restored, nothing
+        (64 + 296, 1),    // E1: dropped, not whole
+        (64 + 305, 0),    // E1: dropped, nothing
         (4000, 1),        // B4: something behind the entries
     ];
     for (at, value) in cases {
@@ -192,6 +199,9 @@ fn any_entry() -> impl Strategy<Value = Entry> {
         (1_u64..(1 << 32) - 1).prop_map(|snapshot| Entry::RollbackBegun { snapshot, boundary: snapshot + 1 }),
         (1_u64..1 << 32, 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| {
             Entry::Restored { snapshot, extent: Extent::new(first * PART_SIZE, count * PART_SIZE) }
+        }),
+        (1_u64..1 << 32, 0_u64..1 << 40, 1_u64..1 << 40).prop_map(|(snapshot, first, count)| {
+            Entry::Dropped { snapshot, extent: Extent::new(first * PART_SIZE, count * PART_SIZE) }
         }),
         (1_u64..1 << 32).prop_map(Entry::RollbackEnded),
         (1_u64..1 << 32, any::<(u64, u64)>()).prop_map(|(snapshot, (preserved, written))| Entry::Bytes {

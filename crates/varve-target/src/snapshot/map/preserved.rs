@@ -398,16 +398,58 @@ impl Preserved {
     /// What is left of `entry` without its first `count` parts.
     fn leave(self, entry: Exception, count: u64, patch: &mut Patch) {
         let content = self.of_entry(entry);
-        let Some(mut left) = content.clip(content.first + count, content.end()) else { return };
-        let within = left.first % u64::from(self.parts);
-        if within != 0 {
-            let rest = left.count.min(u64::from(self.parts) - within);
-            patch.put(self.entry(entry.snapshot, left, rest));
-            let Some(behind) = left.clip(left.first + rest, left.end()) else { return };
-            left = behind;
+        if let Some(left) = content.clip(content.first + count, content.end()) {
+            self.put_all(entry.snapshot, left, patch);
         }
-        let run = u32::try_from(left.count / u64::from(self.parts)).expect("no longer than the entry");
-        patch.put(Exception { run, ..self.entry(entry.snapshot, left, u64::from(self.parts)) });
+    }
+
+    /// Puts all of `content` of `snapshot`: the rest of a chunk, a run of whole ones, and the beginning of one, three entries
+    /// at most.
+    fn put_all(self, snapshot: u32, content: Found, patch: &mut Patch) {
+        let (parts, mut left) = (u64::from(self.parts), Some(content));
+        while let Some(now) = left {
+            let (within, whole) = (now.first % parts, now.count / parts);
+            let is_run = within == 0 && whole > 0;
+            let count = if is_run { whole * parts } else { now.count.min(parts - within) };
+            let run = if is_run { u32::try_from(whole).expect("no longer than the entry") } else { 1 };
+            let entry = self.entry(snapshot, now, if is_run { parts } else { count });
+            patch.put(Exception { run, ..entry });
+            left = now.clip(now.first + count, now.end());
+        }
+    }
+
+    /// Takes out what lies in the parts from `first` to `end` of one entry: of the newest snapshot, from `oldest` on, that has
+    /// one there. The snapshot, and what was taken out; none if there is nothing.
+    pub(super) fn take_newest(
+        &mut self,
+        pages: &mut Pages,
+        room: Room,
+        oldest: u32,
+        first: u64,
+        end: u64,
+    ) -> Result<Option<(u32, Found)>, Stop> {
+        let parts = u64::from(self.parts);
+        let mut newest: Option<Exception> = None;
+        let mut cursor = Cursor::floor(self.tree, pages, exception_key(first / parts, 0, 0))?;
+        while let Some(entry) = self.at(pages, &cursor)?.filter(|entry| entry.chunk * parts < end) {
+            let overlaps = self.of_entry(entry).clip(first, end).is_some();
+            let is_newer = newest.is_none_or(|newest| newest.snapshot < entry.snapshot);
+            if entry.snapshot >= oldest && overlaps && is_newer {
+                newest = Some(entry);
+            }
+            cursor.advance(pages)?;
+        }
+        let Some(entry) = newest else { return Ok(None) };
+        let content = self.of_entry(entry);
+        let taken = content.clip(first, end).expect("they overlap");
+        let mut patch = Patch::default();
+        let sides = [content.clip(content.first, taken.first), content.clip(taken.end(), content.end())];
+        sides.into_iter().flatten().for_each(|side| self.put_all(entry.snapshot, side, &mut patch));
+        if patch.puts.iter().all(|put| put.0 != entry.key()) {
+            patch.removes.push(entry.key());
+        }
+        self.tree.patch(pages, &patch.removes, &patch.puts, room)?;
+        Ok(Some((entry.snapshot, taken)))
     }
 }
 

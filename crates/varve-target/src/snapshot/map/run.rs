@@ -100,6 +100,27 @@ pub(super) fn extent_of(first: u64, count: u64) -> Extent {
     Extent::new(first * PART_SIZE, count * PART_SIZE)
 }
 
+/// What of two lists, which cover the same parts in order, lies at the same place, in pieces of both.
+pub(super) fn same(one: &[Found], two: &[Found]) -> impl Iterator<Item = Found> {
+    let (mut pieces, mut at) = (Vec::new(), 0);
+    for mine in one {
+        while let Some(other) = two.get(at).filter(|other| other.first < mine.end()) {
+            let pair = (mine.clip(other.first, other.end()), other.clip(mine.first, mine.end()));
+            if let (Some(mine), Some(other)) = pair
+                && mine.place.is_some()
+                && mine == other
+            {
+                pieces.push(mine);
+            }
+            if other.end() > mine.end() {
+                break;
+            }
+            at += 1;
+        }
+    }
+    pieces.into_iter()
+}
+
 /// What is left to be found of a run of parts, and what was found of it.
 pub(super) struct Search {
     holes: Vec<Found>,

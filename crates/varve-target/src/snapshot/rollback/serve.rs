@@ -276,12 +276,17 @@ impl SnapshotStore {
         let whole = if newest_is_since { Extent::default() } else { extent.align_in(PART_SIZE) };
         let (replaced, kept) = divide(&pending, whole);
         self.restore(&kept, Durability::Durable).await?;
+        // What is about to change is preserved again at once, so that is not dropped.
+        let unchanged: Vec<Extent> =
+            kept.iter().flat_map(|kept| kept.without(&[extent.align_out(PART_SIZE)])).collect();
+        let drops = self.join_drops(&unchanged).await?;
         // They get into the log before what is preserved now, or with it (K4).
         let marks = self.join_marks(varve_block::joined([kept, plain].concat()));
         let parts = extent.align_out(PART_SIZE);
         let preserve = self.preserve_held(parts, &async || Ok(()));
-        let (preserved, marked) = futures_util::join!(preserve, self.settle_all(marks));
-        preserved.and(marked)?;
+        let (dropped, preserved, marked) =
+            futures_util::join!(self.settle_all(drops), preserve, self.settle_all(marks));
+        dropped.and(preserved).and(marked)?;
         if self.sabotaged(Sabotage::MarkBeforeReplacing) {
             self.mark(replaced.clone()).await?;
         }
@@ -339,7 +344,7 @@ impl SnapshotStore {
         }
         let (pending, plain) = self.unrestored(parts).await?;
         self.restore(&pending, Durability::Durable).await?;
-        self.mark(varve_block::joined([pending, plain].concat())).await?;
+        self.mark_dropping(&pending, varve_block::joined([pending.clone(), plain].concat())).await?;
         assert!(self.shows_device(parts), "K2: {parts:?} is restored");
         Ok(())
     }

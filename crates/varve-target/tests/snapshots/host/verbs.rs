@@ -94,7 +94,8 @@ impl Boot<'_> {
             (model.snapshots[name].id, model.snapshots[name].held)
         };
         if held {
-            assert_eq!(self.store.remove(id).await, Err(StoreError::Held));
+            let refused = self.store.remove(id).await;
+            assert!(self.is_fault(&refused) || refused == Err(StoreError::Held), "{refused:?}");
             return;
         }
         let is_target = self.store.rollback_status().is_some_and(|status| status.snapshot == id);
@@ -198,7 +199,8 @@ impl Boot<'_> {
             return;
         }
         if self.store.rollback_status().is_some() {
-            assert_eq!(self.store.begin_rollback(id).await, Err(StoreError::Busy));
+            let refused = self.store.begin_rollback(id).await;
+            assert!(self.is_fault(&refused) || refused == Err(StoreError::Busy), "{refused:?}");
             return;
         }
         let token = {
@@ -209,6 +211,8 @@ impl Boot<'_> {
         self.host.model.borrow_mut().doubts.push(Doubt::Rollback(token));
         // What is read to be merged with less than a block is written before the origin shows something else.
         let alone = self.shown.exchange().await;
+        let is_newest = self.store.list().last().is_some_and(|newest| newest.id == id);
+        let is_written = self.store.snapshot_bytes().get(&id).is_some_and(|bytes| bytes.written > 0);
         let begun = self.store.begin_rollback(id).await;
         drop(alone);
         if self.is_fault(&begun) {
@@ -219,6 +223,7 @@ impl Boot<'_> {
         match begun {
             Ok(()) => {
                 model.origin.borrow_mut().rollback_finished(token);
+                self.rolled_back.set((is_newest && !is_written).then_some((id, false)));
                 self.host.rollbacks.into_iter().for_each(|rollbacks| count(&rollbacks.begun));
             }
             Err(error) => {
@@ -241,12 +246,17 @@ impl Boot<'_> {
             }
             match more {
                 Ok(more) => {
+                    let over = |(target, is_over)| (target, is_over || (!more && before.is_some()));
+                    self.rolled_back.set(self.rolled_back.get().map(over));
                     let rollbacks = self.host.rollbacks.filter(|_| before.is_some());
                     rollbacks.into_iter().for_each(|rollbacks| {
                         count(if more { &rollbacks.doses } else { &rollbacks.ended });
                     });
                 }
-                Err(error) => assert_eq!(error, StoreError::NoSpace),
+                Err(error) => {
+                    assert_eq!(error, StoreError::NoSpace);
+                    self.has_been_full.set(true);
+                }
             }
         }
     }

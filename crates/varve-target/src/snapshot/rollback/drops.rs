@@ -1,0 +1,46 @@
+//! What a rollback makes of the preserved copies that it has copied back: those that nobody needs any more are dropped.
+//!
+//! The device holds the content then, so the target finds it there, as all parts that never changed; a comparison does
+//! not name them, and their space is free. A copy stays where something newer was preserved for a snapshot between the
+//! target and the boundary: the target would find that instead. It stays, too, where the target was written, for older
+//! snapshots need what the origin held (K8).
+
+use super::super::batch::Ticket;
+use super::super::{Sabotage, SnapshotStore};
+use super::Rollback;
+use crate::pdata::{Pages, Stop};
+use crate::snapshot::batch::Work;
+use varve_block::{Extent, IoError};
+use varve_format::store::Entry;
+
+impl SnapshotStore {
+    /// Has the log say that what the target found of `restored` in the store is dropped, once the tickets are settled. The
+    /// device holds it, durably; the caller holds `copies`, and the log does not say yet that the parts are restored (K8).
+    pub(super) async fn join_drops(&self, restored: &[Extent]) -> Result<Vec<Ticket>, IoError> {
+        let Some((snapshot, _)) = self.target() else { return Ok(Vec::new()) };
+        let mut tickets = Vec::new();
+        for extent in restored {
+            let redundant = self.map.run(|pages| self.attempt_redundant(pages, *extent)).await?;
+            for extent in redundant {
+                assert!(!self.shows_device(extent), "K8: {extent:?} is not restored yet");
+                tickets.push(self.pipeline.join(Work::Entry(Entry::Dropped { snapshot, extent })));
+            }
+        }
+        Ok(tickets)
+    }
+
+    /// The parts of `extent` that the target and all snapshots of before the boundary that are not older find at one place.
+    fn attempt_redundant(&self, pages: &mut Pages, extent: Extent) -> Result<Vec<Extent>, Stop> {
+        let contents = self.contents.borrow();
+        let Some(Rollback { snapshot, boundary, target_size, .. }) = &contents.rollback else {
+            return Ok(Vec::new());
+        };
+        let Some(inside) = extent.intersect(Extent::new(0, *target_size)) else { return Ok(Vec::new()) };
+        let newest =
+            contents.snapshots.range(..boundary).next_back().map_or(*snapshot, |(newest, _)| *newest);
+        if self.sabotaged(Sabotage::DropNeeded) {
+            return Ok(vec![inside]);
+        }
+        self.map.attempt_shared(pages, (*snapshot, newest), inside)
+    }
+}
