@@ -419,6 +419,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_larger_than_the_largest_chunk_comes_from_the_heap() {
+        let largest = PAGE << (CLASSES - 1);
+        let arena = Arena::heap(2 * largest);
+        let within = arena.take(largest);
+        assert_eq!(arena.usage().in_use, largest as u64);
+        let beyond = arena.take(largest + 1);
+        assert_eq!((within.len(), beyond.len()), (largest, largest + 1));
+        assert_eq!(arena.usage().in_use, largest as u64, "M2: no chunk holds it");
+        assert_eq!(arena.usage().overflow, (largest + PAGE) as u64);
+    }
+
+    #[test]
+    fn a_truncated_buffer_keeps_its_first_bytes_and_never_grows() {
+        let arena = Arena::heap(1 << 16);
+        let mut buffer = arena.take_zeroed(10);
+        buffer[..4].copy_from_slice(b"four");
+        buffer.truncate(4);
+        assert_eq!(&buffer[..], b"four");
+        buffer.truncate(10);
+        assert_eq!(&buffer[..], b"four", "M2");
+    }
+
+    #[test]
     fn buffers_cross_threads() {
         let arena = Arena::heap(1 << 16);
         let bytes = arena.copy(b"varve");

@@ -148,7 +148,9 @@ impl Future for RangeWait {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_executor::LocalPool;
     use futures_util::FutureExt;
+    use futures_util::task::LocalSpawnExt;
 
     fn range(offset: u64, length: u64) -> Extent {
         Extent::new(offset, length)
@@ -192,6 +194,20 @@ mod tests {
         assert!((&mut late).now_or_never().is_none(), "L2: it came after the whole range");
         drop(two);
         assert!((&mut whole).now_or_never().is_some(), "L1");
+    }
+
+    #[test]
+    fn a_release_wakes_the_task_that_waits_for_the_range() {
+        let lock = RangeLock::new();
+        let held = lock.try_lock(range(0, 10), LockMode::Exclusive).expect("free");
+        let wait = lock.lock(range(5, 10), LockMode::Exclusive);
+        let mut tasks = LocalPool::new();
+        let waiter = tasks.spawner().spawn_local_with_handle(wait).expect("the pool is there");
+        tasks.run_until_stalled();
+        drop(held);
+        // Only tasks that were woken are polled.
+        tasks.run_until_stalled();
+        assert!(waiter.now_or_never().is_some(), "L1: granted, and told so");
     }
 
     #[test]

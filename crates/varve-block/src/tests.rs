@@ -1,13 +1,16 @@
 //! The door, the switch and the widener, over a device of plain memory.
 
 use crate::*;
-use futures_executor::block_on;
+use futures_executor::{LocalPool, block_on};
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use futures_util::task::LocalSpawnExt;
 use proptest::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::task::{Context, Poll};
 
 /// Waits one turn, so that requests interleave.
@@ -126,6 +129,27 @@ fn a_switch_lets_requests_out_before_it_turns_and_holds_back_new_ones() {
     drop(suspended);
     assert!(block_on(late).is_ok());
     assert_eq!((old.content.borrow()[0], new.content.borrow()[0]), (1, 2));
+}
+
+#[test]
+fn the_last_request_that_leaves_a_switch_wakes_the_task_that_suspends_it() {
+    let arena = Arena::heap(1 << 16);
+    let switch = Switch::new(Device::new(Blocks::new(8192, 512)));
+    let device = switch.device();
+    let [mut one, mut other] =
+        [0, 512].map(|at| device.write(at, arena.copy(&[1; 512]), Durability::Volatile));
+    assert!((&mut one).now_or_never().is_none() && (&mut other).now_or_never().is_none());
+    let mut tasks = LocalPool::new();
+    let suspend = async move { switch.suspend().await };
+    let mut suspend = tasks.spawner().spawn_local_with_handle(suspend).expect("the pool is there");
+    tasks.run_until_stalled();
+    block_on(one).expect("written");
+    tasks.run_until_stalled();
+    assert!((&mut suspend).now_or_never().is_none(), "S1: one request is inside");
+    block_on(other).expect("written");
+    // Only tasks that were woken are polled.
+    tasks.run_until_stalled();
+    assert!(suspend.now_or_never().is_some(), "S1: no request is inside");
 }
 
 #[test]
@@ -317,4 +341,51 @@ fn a_merge_under_way_keeps_what_is_shown_from_being_exchanged() {
     block_on(late).expect("written");
     let content = blocks.content.borrow();
     assert_eq!((content[512], content[700], content[2048]), (2, 8, 7), "W2: what is merged is what is shown");
+}
+
+/// Answers each request on the thread that asks.
+struct Answers;
+
+impl Submit for Answers {
+    fn submit(&self, io: Io, done: Done<Outcome>) {
+        done(if matches!(io, Io::Flush) { Ok(Buffer::empty()) } else { Err(IoError::Unsupported) });
+    }
+    fn status(&self, extent: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
+        done(Ok(vec![StatusRun { length: extent.length, allocation: Allocation::Hole }]));
+    }
+}
+
+#[test]
+fn a_portal_sends_each_request_and_calls_back_with_its_answer() {
+    let portal = Portal::new(Shape::new(8192, 512), Arc::new(Answers));
+    let (answers, answered) = channel();
+    let sender = answers.clone();
+    portal.submit(Io::Flush, move |outcome| sender.send(outcome.map(|_| 0)).expect("it listens"));
+    let length = |runs: Vec<StatusRun>| runs.iter().map(|run| run.length).sum();
+    portal.status(Extent::new(512, 1024), move |runs| {
+        answers.send(runs.map(length)).expect("it listens");
+    });
+    assert_eq!(answered.iter().collect::<Vec<Result<u64, IoError>>>(), [Ok(0), Ok(1024)]);
+}
+
+/// Tasks that were handed over and not run yet.
+#[derive(Default)]
+struct Handed(RefCell<Vec<LocalFuture<'static, ()>>>);
+
+impl Spawn for Handed {
+    fn spawn(&self, task: LocalFuture<'static, ()>) {
+        self.0.borrow_mut().push(task);
+    }
+}
+
+#[test]
+fn a_spawner_hands_each_task_to_the_executor() {
+    let (handed, ran) = (Rc::new(Handed::default()), Rc::new(Cell::new(0)));
+    let spawner = Spawner::new(Rc::clone(&handed) as Rc<dyn Spawn>);
+    for _ in 0..2 {
+        let ran = Rc::clone(&ran);
+        spawner.spawn(async move { ran.set(ran.get() + 1) });
+    }
+    block_on(join_all(handed.0.take()));
+    assert_eq!(ran.get(), 2);
 }

@@ -58,7 +58,7 @@ impl DiskFile {
             CacheMode::Direct => self.sector_logical as usize,
             CacheMode::Buffered => wanted,
         };
-        let mut sector = Arena::heap(0).take(room.max(self.memory_alignment));
+        let mut sector = Arena::heap(0).take(room);
         let read = rustix::io::pread(&self.file, &mut sector[..room], self.size());
         let read = read.map_err(|errno| OpenError::new(&self.path, errno))?;
         if read < wanted {

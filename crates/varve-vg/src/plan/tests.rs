@@ -111,6 +111,52 @@ fn creating_extending_and_removing_a_volume_takes_and_frees_bytes() {
 }
 
 #[test]
+fn each_change_of_a_volume_is_one_line_of_the_plan() {
+    let mut group = made(&group(&[20]), linear("vm1", 4));
+    let (name, to) = ("vm1".to_owned(), "vm2".to_owned());
+    let inactive = |reason: Option<&str>| Change::SetInactive {
+        volume: "vm2".into(),
+        reason: reason.map(str::to_owned),
+    };
+    for (change, line) in [
+        (extend("vm1", "+8M"), "would extend data/vm1 from 16.0 MiB to 24.0 MiB (to 6 extents: pv0:0+6)"),
+        (
+            Change::ReduceVolume { name: name.clone(), size: 1 },
+            "would reduce data/vm1 from 24.0 MiB to 4.0 MiB; its last 20.0 MiB are lost",
+        ),
+        (Change::RenameVolume { from: name, to }, "would rename data/vm1 to data/vm2"),
+        (inactive(Some("it panicked")), "would take data/vm2 out of use (it panicked)"),
+        (inactive(None), "would take data/vm2 into use"),
+        (Change::RemoveVolume { name: "vm2".into() }, "would remove data/vm2 and all its data (4.0 MiB)"),
+    ] {
+        let plan = planned(&group, change).expect("possible");
+        assert_eq!(plan.lines().collect::<Vec<_>>(), [line]);
+        group = plan.after;
+    }
+}
+
+#[test]
+fn a_disk_in_use_names_the_command_that_removes_the_first_of_what_lies_on_it() {
+    let pool = Change::CreateVolume {
+        name: "thin".into(),
+        id: Uuid::from_u128(0x4000),
+        size: SizeArgument::bytes(MIB4),
+        layout: Layout::Pool,
+        policy: StorePolicy::default(),
+    };
+    let remove = || Change::RemoveDisk { id: disk(0, 20).id };
+    for (first, second, command) in [
+        (linear("vm1", 4), pool.clone(), "varve lv remove data/vm1"),
+        (pool, linear("vm1", 4), "varve pool remove data/thin"),
+    ] {
+        let both = made(&made(&group(&[20]), first), second);
+        let error = planned(&both, remove()).expect_err("in use");
+        assert_eq!(error.kind(), ErrorKind::Busy);
+        assert_eq!(error.help(), format!("remove what lies on it: `{command}`"));
+    }
+}
+
+#[test]
 fn striped_volumes_grow_and_shrink_by_whole_rows() {
     let size = SizeArgument::bytes(3 * MIB4);
     let made_one = made(&group(&[10, 10]), striped("fast", size, 2, 65_536));

@@ -82,6 +82,7 @@ fn silent_after(bytes: &[u8]) -> (Result<(), SessionEnd>, Duration) {
 fn a_client_that_begins_and_does_not_go_on_is_left_and_an_idle_one_is_not() {
     let stalled = Err(SessionEnd::Stalled);
     assert_eq!(silent_after(&header(Command::Read, 512)[..31]).0, stalled, "half a header");
+    assert_eq!(silent_after(&header(Command::Read, 512)[..1]).0, stalled, "one byte of a header");
     assert_eq!(silent_after(&header(Command::Write, 512)).0, stalled, "a small write without its data");
     let half = [&header(Command::Write, 1 << 20)[..], &[7; 600_000]].concat();
     assert_eq!(silent_after(&half).0, stalled, "half of a large write");
