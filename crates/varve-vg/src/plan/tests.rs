@@ -141,7 +141,8 @@ fn a_disk_in_use_names_the_command_that_removes_the_first_of_what_lies_on_it() {
         name: "thin".into(),
         id: Uuid::from_u128(0x4000),
         size: SizeArgument::bytes(MIB4),
-        layout: Layout::Pool,
+        role: Role::Pool,
+        layout: Layout::Linear,
         policy: StorePolicy::default(),
     };
     let remove = || Change::RemoveDisk { id: disk(0, 20).id };
