@@ -19,7 +19,7 @@ mod shard;
 mod state;
 
 pub use config::{Config, IoMode, LogForm};
-pub use control::shown_plan;
+pub use control::{Lost, refuse_lost, shown_plan};
 pub use fault::panic_at;
 pub use http::openapi_json;
 

@@ -10,6 +10,7 @@ pub mod allocate;
 pub mod create;
 mod disk;
 mod flaw;
+pub mod held;
 mod history;
 pub mod lineage;
 pub mod model;

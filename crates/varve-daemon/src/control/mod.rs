@@ -54,6 +54,7 @@ mod volumes;
 
 pub(crate) use activation::volume_failed;
 pub use change::shown as shown_plan;
+pub use restore::{Lost, refuse_lost};
 pub(crate) use store::{extend_store, snapshot_dropped, tell};
 
 use crate::config::Config;
