@@ -19,5 +19,6 @@ mod rules;
 mod service;
 mod sets;
 mod snapshots;
+mod stalling;
 mod stops;
 mod verbs;

@@ -8,6 +8,7 @@
 //!   sees the last one's result.
 //! - C2. What is known of a group is what was last committed to its disks.
 
+mod abandoned;
 mod activate;
 mod activation;
 mod address;
