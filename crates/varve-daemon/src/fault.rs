@@ -16,7 +16,8 @@ pub(crate) fn die_at(place: &str) {
     }
 }
 
-/// Panics if `$VARVE_INJECT_PANIC` is `SUBJECT:VERB`, for example `data/a:open`.
+/// Panics if `$VARVE_INJECT_PANIC` is `SUBJECT:VERB`, for example `data/a:open`; the subject is a volume's identity where its
+/// name is not known (`fence`, `retire`).
 pub fn panic_at(subject: &str, verb: &str) {
     assert!(!is_injected(subject, verb), "an injected bug: {verb} of {subject}");
 }

@@ -19,17 +19,19 @@ mod shard;
 mod state;
 
 pub use config::{Config, IoMode, LogForm};
-pub use control::shown_plan;
+pub use control::{Lost, refuse_lost, shown_plan};
 pub use fault::panic_at;
 pub use http::openapi_json;
 
 use control::ControlHandle;
+use std::cell::Cell;
 use std::time::Duration;
+use tokio::time::Instant;
 use varve_api::{Code, Failure};
 use varve_os::{IoChoice, Shards, ShardsConfig};
 
-/// How long the shards may take to end, once no volume is in use.
-const SHARDS_MAX: Duration = Duration::from_secs(15);
+/// How long the shards may take to end, once no volume is in use, however late it is.
+const SHARDS_MIN: Duration = Duration::from_secs(1);
 
 /// Runs a daemon until SIGTERM or SIGINT. What was in flight is finished and durable when it returns.
 pub fn run(config: &Config) -> Result<(), Failure> {
@@ -44,27 +46,29 @@ pub fn run(config: &Config) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Code::Failed, format!("no runtime for HTTP: {error}")))?;
+    let deadline = Cell::new(None);
     let result = runtime.block_on(async {
         let signals = server::Signals::new()?;
         let control = ControlHandle::start(handles, shards.is_ring(), config, remembered).await?;
-        let served = server::serve(config, &control, listener, signals).await;
+        let served = server::serve(config, &control, listener, signals, &deadline).await;
         served.and(control.stop().await)
     });
-    let result = result.and(stop_shards(shards));
+    let left = deadline.get().map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let result = result.and(stop_shards(shards, left.unwrap_or(config.stop_timeout).max(SHARDS_MIN)));
     let _ = std::fs::remove_file(&config.socket);
     tracing::info!("stopped");
     result
 }
 
-/// Ends the shards; one that waits for a disk which does not answer is left behind.
-fn stop_shards(shards: Shards) -> Result<(), Failure> {
+/// Ends the shards; one that waits for a disk which does not answer is left behind after `patience`.
+fn stop_shards(shards: Shards, patience: Duration) -> Result<(), Failure> {
     let (sender, ended) = std::sync::mpsc::channel();
     let stopper = std::thread::Builder::new().name("varve-stop".to_owned()).spawn(move || {
         let _ = sender.send(shards.stop());
     });
     let broken =
         |message: &str| Err(Failure::new(Code::Failed, message).help("the daemon's log has the reason"));
-    match stopper.map(|_| ended.recv_timeout(SHARDS_MAX)) {
+    match stopper.map(|_| ended.recv_timeout(patience)) {
         Ok(Ok(true)) => Ok(()),
         Ok(Ok(false)) => broken("a shard broke down while the daemon stopped"),
         Ok(Err(_)) | Err(_) => broken("a shard did not end in time and was left behind"),

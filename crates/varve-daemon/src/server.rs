@@ -5,12 +5,14 @@ use crate::control::ControlHandle;
 use crate::http;
 use axum::Router;
 use futures_util::future::{Either, select};
+use std::cell::Cell;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use varve_api::{Code, Failure};
 
 /// How long requests in flight may take once the daemon stops.
@@ -40,12 +42,13 @@ impl Signals {
     }
 }
 
-/// Serves until a signal comes or a shard breaks.
+/// Serves until a signal comes or a shard breaks; then sets the `deadline` of the stop, and lets go of everything.
 pub(crate) async fn serve(
     config: &Config,
     control: &ControlHandle,
     listener: UnixListener,
     mut signals: Signals,
+    deadline: &Cell<Option<Instant>>,
 ) -> Result<(), Failure> {
     let (stop, stopped) = watch::channel(false);
     let service = http::service(control.clone());
@@ -60,12 +63,15 @@ pub(crate) async fn serve(
         Either::Right(_) => Err(Failure::new(Code::Failed, "a shard broke down; the log has the reason")
             .help("start the daemon again, and report this with its log")),
     };
+    let begun = Instant::now();
+    deadline.set(Some(begun + config.stop_timeout));
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     // The API answers until the exports are closed.
     let ended = control.stop().await;
     let _ = stop.send(true);
+    let grace = (Instant::now() + GRACE).min(begun + config.stop_timeout);
     for server in servers {
-        let _ = tokio::time::timeout(GRACE, server).await;
+        let _ = tokio::time::timeout_at(grace, server).await;
     }
     result.and(ended)
 }

@@ -54,7 +54,7 @@ impl Disk {
             CacheMode::Direct => lane::DIRECT_MAX,
             CacheMode::Buffered => lane::BUFFERED_MAX,
         };
-        let lane = core.lane(file, || Lane::new(most));
+        let lane = core.lane(file, || Lane::new(most, &file.answers.abandoned));
         Self {
             context: ShardContext { core: Rc::clone(core) },
             shape: file.shape(),

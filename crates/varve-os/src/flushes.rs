@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! - G1. At most one flush is under way, so that the one that is told of a lost write has poisoned the disk before
-//!   another can hear that all is well (F2 of `disk_file.rs`). Only a leader whose future is dropped breaks this, and
-//!   that happens only when its shard ends.
+//!   another can hear that all is well (F2 of `disk_file.rs`). Only a leader whose future is dropped breaks this, when its
+//!   shard ends or its volume panics; on a buffered disk Y1 of `syncs.rs` holds all the same.
 //! - G2. A flush that is answered was covered by one that began after it was asked for.
 
 use futures_channel::oneshot::{Receiver, Sender, channel};

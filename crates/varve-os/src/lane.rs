@@ -7,9 +7,12 @@
 //! - D1. A disk has at most [`DIRECT_MAX`] or [`BUFFERED_MAX`] operations under way on a shard, the others wait in order; and at most
 //!   [`LEAST`] more are begun while the shard has [`CROWDED`] or more under way: so there is always room for another disk.
 //! - D2. An operation that waits is begun when one of the same disk ends; there is one, since D1 allows one always.
+//! - D3. An operation of which the future is dropped is counted as abandoned until it has ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Operations under way on a shard from which on each disk gets only the least.
 pub(crate) const CROWDED: usize = 512;
@@ -29,12 +32,26 @@ pub(crate) struct Lane {
     under_way: Cell<usize>,
     /// Keys of those that wait.
     waiting: RefCell<VecDeque<usize>>,
+    /// The abandoned operations of the disk, on all shards (D3).
+    abandoned: Arc<AtomicU64>,
 }
 
 impl Lane {
-    /// Of at most `most` operations.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { most, under_way: Cell::new(0), waiting: RefCell::default() }
+    /// Of at most `most` operations; `abandoned` counts for all lanes of the disk.
+    pub(crate) fn new(most: usize, abandoned: &Arc<AtomicU64>) -> Self {
+        let abandoned = Arc::clone(abandoned);
+        Self { most, under_way: Cell::new(0), waiting: RefCell::default(), abandoned }
+    }
+
+    /// D3: the answer of an operation is awaited no more.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// D3: an abandoned operation has ended.
+    pub(crate) fn end_abandoned(&self) {
+        let before = self.abandoned.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "D3: what ends was abandoned");
     }
 
     /// An operation is to begin; whether it may do so now, while `all` are under way on the shard. Else it waits.
@@ -75,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_lane_gives_its_share_and_the_others_wait_in_order() {
-        let lane = Lane::new(8);
+        let lane = Lane::new(8, &Arc::default());
         assert!((0..8).all(|key| lane.enter(key, 0)));
         assert!(!lane.enter(8, 0) && !lane.enter(9, 0), "D1");
         assert_eq!(lane.next(0), None);

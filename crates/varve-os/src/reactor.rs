@@ -270,6 +270,9 @@ impl Reactor {
             State::Orphan => {
                 let flight = flights.remove(key);
                 drop(flights);
+                if let Some(lane) = &lane {
+                    lane.end_abandoned();
+                }
                 forget_answer(flight.operation.as_ref(), answer);
             }
             State::Finished(_) => unreachable!("R3: one terminal completion a flight"),
@@ -332,6 +335,9 @@ impl Drop for OperationFuture {
                 forget_answer(flight.operation.as_ref(), answer);
             }
             _ => {
+                if let Some(lane) = &flight.lane {
+                    lane.abandon();
+                }
                 drop(flights);
                 if is_socket {
                     self.reactor.cancel(key);

@@ -101,6 +101,27 @@ fn what_is_written_is_read_back_and_survives_a_flush() {
 }
 
 #[test]
+fn a_request_that_nobody_awaits_any_more_counts_until_it_has_ended() {
+    with_shards(1, |shards| {
+        let (_directory, file) = new_disk(&places()[0], 8 << 20);
+        let done = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+            let (device, arena) = (context.disk(&file), context.arena());
+            let data = pattern(&arena, 1 << 20, 3).freeze();
+            device.write(0, data.clone(), Durability::Durable).await.expect("written");
+            assert!(!file.has_abandoned(), "one that was awaited does not count");
+            drop(device.write(4 << 20, data.clone(), Durability::Durable));
+            assert!(file.has_abandoned(), "D3 of `lane.rs`");
+            while file.has_abandoned() {
+                context.clock().sleep(Duration::from_millis(1)).await;
+            }
+            let read = device.read(4 << 20, arena.take(1 << 20)).await.expect("read");
+            assert!(*read == *data, "it has run to its end (K1)");
+        });
+        assert_eq!(done, Ok(()));
+    });
+}
+
+#[test]
 fn memory_that_is_not_aligned_is_served_too() {
     with_disks(1 << 20, |context, device| async move {
         let arena = context.arena();

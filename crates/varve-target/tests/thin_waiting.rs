@@ -27,15 +27,28 @@ struct Full {
     next: u64,
 }
 
+/// A full pool with one volume.
 async fn full(world: &World, below: Device) -> Full {
+    fill(world, fresh(below, world).await).await
+}
+
+/// A full pool with another volume, which holds something.
+async fn full_beside_another(world: &World, below: Device) -> (u64, Full) {
     let pool = fresh(below, world).await;
+    let (other, device) = volume(&pool, "other", 4 * MIB).await;
+    write(&device, &world.arena(), Extent::new(0, MIB), 1).await.expect("space");
+    (other, fill(world, pool).await)
+}
+
+/// Makes a volume that takes all that is left.
+async fn fill(world: &World, pool: Rc<Pool>) -> Full {
     let (id, device) = volume(&pool, "v", 64 * MIB).await;
     let mut next = 0;
-    while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
-        next += BLOCK;
-    }
-    while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
-        next += BLOCK; // What a checkpoint gave back.
+    for _ in 0..2 {
+        // A checkpoint gives some back.
+        while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
+            next += BLOCK;
+        }
     }
     pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
     Full { pool, id, device, next }
@@ -84,16 +97,8 @@ fn a_discard_wakes_who_waits_for_room() {
 fn a_removal_wakes_who_waits_for_room() {
     let (world, disk) = (World::new(2), SimDisk::new(8 * MIB));
     world.run(async {
-        let pool = fresh(disk.device(&world), &world).await;
-        let (other, device) = volume(&pool, "other", 4 * MIB).await;
-        write(&device, &world.arena(), Extent::new(0, MIB), 1).await.expect("space");
-        let (id, device) = volume(&pool, "v", 64 * MIB).await;
-        let mut next = 0;
-        while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
-            next += BLOCK;
-        }
-        pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
-        let full = Full { pool: Rc::clone(&pool), id, device, next };
+        let (other, full) = full_beside_another(&world, disk.device(&world)).await;
+        let pool = Rc::clone(&full.pool);
         let remove = async {
             pool.remove(other).await.expect("listed");
             while pool.remove_some(1).await.expect("no faults").volumes > 0 {}
@@ -106,16 +111,8 @@ fn a_removal_wakes_who_waits_for_room() {
 fn a_volume_that_shrinks_or_is_emptied_wakes_who_waits_for_room() {
     let (world, disk) = (World::new(3), SimDisk::new(8 * MIB));
     world.run(async {
-        let pool = fresh(disk.device(&world), &world).await;
-        let (other, device) = volume(&pool, "other", 4 * MIB).await;
-        write(&device, &world.arena(), Extent::new(0, MIB), 1).await.expect("space");
-        let (id, device) = volume(&pool, "v", 64 * MIB).await;
-        let mut next = 0;
-        while write(&device, &world.arena(), Extent::new(next, BLOCK), 1).await.is_ok() {
-            next += BLOCK;
-        }
-        pool.set_when_full(WhenFull::Pause { timeout: PATIENCE });
-        let mut full = Full { pool: Rc::clone(&pool), id, device, next };
+        let (other, mut full) = full_beside_another(&world, disk.device(&world)).await;
+        let pool = Rc::clone(&full.pool);
         ends_after(&world, &full, async { pool.resize(other, 512 * KIB).await.expect("listed") }).await;
         full.next += BLOCK;
         while ends(&world, write(&full.device, &world.arena(), Extent::new(full.next, BLOCK), 1)).await {

@@ -11,6 +11,7 @@ pub mod create;
 mod disk;
 mod flaw;
 mod free_disk;
+pub mod held;
 mod history;
 pub mod lineage;
 pub mod model;

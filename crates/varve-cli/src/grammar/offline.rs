@@ -40,6 +40,9 @@ pub(crate) struct RestoreOptions {
     /// metadata of a pool: VG/POOL. The old one is kept.
     #[arg(long, value_name = "VG/LV")]
     pub(crate) store: Option<String>,
+    /// A volume or pool that may lose what it holds and the backup does not give it; once for each.
+    #[arg(long, value_name = "VG/LV", conflicts_with = "store")]
+    pub(crate) drop: Vec<String>,
     #[command(flatten)]
     pub(crate) destroy: Destroy,
 }

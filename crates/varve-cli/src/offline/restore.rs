@@ -1,15 +1,21 @@
 //! `varve restore` of groups: a group's description written back to disks that hold none any more.
+//!
+//! Invariant L1: what a pool or snapshot store holds by its own superblock, and the backup does not give it, is lost only if
+//! that was agreed to by name, as in `varve vg restore`.
 
 use super::disks::with_disks;
 use super::{consent, new_store};
 use crate::answer::Answer;
 use crate::grammar::RestoreOptions;
 use crate::table;
+use std::collections::BTreeMap;
 use varve_api::{Backup, Code, Failure, Plan};
-use varve_block::Access;
-use varve_vg::model::Description;
+use varve_block::{Access, Arena};
+use varve_daemon::{Lost, refuse_lost};
+use varve_vg::held::held_beyond;
+use varve_vg::model::{Description, LogicalVolume, PhysicalVolume};
 use varve_vg::rebuild::{RebuildError, lost_disks, rebuild};
-use varve_vg::{Group, Stamp};
+use varve_vg::{FreeDisk, Group, Stamp};
 
 /// Writes the backup in a file to all of its disks.
 pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Failure> {
@@ -19,14 +25,18 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
     let place = options.file.display().to_string();
     let text = std::fs::read_to_string(&options.file)
         .map_err(|error| Failure::new(Code::FileUnusable, format!("{place}: {error}")))?;
-    let backup = Group::from_text(&text).map_err(|error| refused(&place, &RebuildError::Backup(error)))?;
-    let backup = backup.description().clone();
+    let whole = Group::from_text(&text).map_err(|error| refused(&place, &RebuildError::Backup(error)))?;
+    let backup = without_dropped_pools(&whole, &options.drop);
     let (wanted, paths) = (backup.clone(), &options.paths);
     let lost = with_disks(paths, Access::ReadOnly, async move |context, disks| {
-        lost_disks(&wanted, disks, &context.arena()).await.map(drop)
+        let free = lost_disks(&wanted, disks, &context.arena()).await?;
+        Ok(lost_by(wanted, &free, &context.arena()).await)
     });
-    lost?.map_err(|error| refused(&place, &error))?;
-    let plan = Plan::of_steps(steps(&backup, options));
+    let lost = lost?.map_err(|error| refused(&place, &error))??;
+    let command = format!("varve restore {place} PATH…");
+    refuse_lost(&whole, &lost, &options.drop, options.destroy.dry_run, &command)?;
+    let mut plan = Plan::of_steps(steps(&backup, options));
+    plan.steps.extend(lost.iter().map(Lost::step));
     if options.destroy.dry_run {
         return Ok(Answer::new(&plan, table::plan(&plan)));
     }
@@ -42,6 +52,31 @@ pub(crate) fn restore(options: &RestoreOptions, json: bool) -> Result<Answer, Fa
     let rebuilt = rebuilt?.map_err(|error: RebuildError| refused(&place, &error))?;
     let said = format!("restored group {} as change {}", rebuilt.group, rebuilt.sequence);
     Ok(Answer::new(&rebuilt, said))
+}
+
+/// The backup without the pools that are to be dropped: a pool that is given less than it holds is none any more.
+fn without_dropped_pools(whole: &Group, agreed: &[String]) -> Description {
+    let mut wanted = whole.description().clone();
+    let name = |entry: &LogicalVolume| format!("{}/{}", whole.name(), entry.name);
+    wanted.logical_volumes.retain(|entry| !entry.is_pool() || !agreed.contains(&name(entry)));
+    wanted
+}
+
+/// L1.
+async fn lost_by(mut wanted: Description, free: &[FreeDisk], arena: &Arena) -> Result<Vec<Lost>, Failure> {
+    wanted.physical_volumes.iter_mut().for_each(|pv| pv.missing = false); // All are here.
+    let named = |pv: &PhysicalVolume| Some((pv.name, free.iter().find(|free| free.label.pv == pv.id)?));
+    let disks = wanted.physical_volumes.iter().filter_map(named);
+    let disks: BTreeMap<_, _> = disks.map(|(name, free)| (name, free.disk.device.clone())).collect();
+    let group = Group::new(wanted).map_err(|error| Failure::new(Code::BadBackup, error.to_string()))?;
+    let mut lost = Vec::new();
+    for entry in group.logical_volumes() {
+        let name = format!("{}/{}", group.name(), entry.name);
+        let beyond = held_beyond(&group, entry, &disks, arena).await;
+        let beyond = beyond.map_err(|error| Failure::new(Code::MediumFailed, format!("{name}: {error}")))?;
+        lost.extend(beyond.map(|beyond| Lost { name, words: beyond.to_string() }));
+    }
+    Ok(lost)
 }
 
 fn steps(backup: &Description, options: &RestoreOptions) -> Vec<String> {

@@ -90,6 +90,18 @@ fn while_new_extents_are_cleared_a_volume_is_served_as_before_and_then_with_them
     client.fill(0, MIB, 7).expect("it is served");
     world.ok("lv extend data/a --size +256M");
     client.fill(15 * MIB, MIB, 8).expect("it is served all the time");
+    world.ok("pv scan"); // What is served is compared with what the group says.
+    let end = Instant::now() + Duration::from_secs(300);
+    loop {
+        // It is not seen before it is clear.
+        let mut late = Client::new(&world.path("a.sock"), "data/a");
+        let last = late.read(late.size - MIB, 1 << 20).expect("it is served");
+        assert!(late.size == 16 * MIB || count(&last, 0) == last.len(), "V1");
+        if late.size == 272 * MIB {
+            break;
+        }
+        assert!(Instant::now() < end, "{}", world.data("job list"));
+    }
     drop(client);
     wait_until_clear(&world, "data/a");
     assert_eq!(world.data("lv show data/a")["size"].as_u64(), Some(272 * MIB));

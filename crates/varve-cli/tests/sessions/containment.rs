@@ -6,6 +6,11 @@
 
 use crate::client::Client;
 use crate::harness::World;
+use crate::stalling::StallingDisk;
+use std::time::{Duration, Instant};
+
+/// Enough for a busy machine.
+const SOON: Duration = Duration::from_secs(120);
 
 const EIO: u32 = 5;
 
@@ -42,7 +47,7 @@ fn state(world: &World, noun: &str, name: &str) -> (String, String) {
 
 /// Waits until the group's own text says that something in it is out of use.
 fn wait_for_mark(world: &World) {
-    let begun = std::time::Instant::now();
+    let begun = Instant::now();
     loop {
         world.ok("vg backup data backup");
         let text = std::fs::read_to_string(world.path("backup")).expect("just written");
@@ -157,10 +162,100 @@ fn a_panic_in_a_command_fails_that_command_and_marks_the_exit_status() {
 }
 
 #[test]
-fn a_flush_that_fails_at_the_stop_marks_the_exit_status() {
+fn a_panic_at_the_stop_marks_the_exit_status() {
     let mut world = world_with_bug("data/a:flush");
     assert_eq!(world.stop(), Some(1));
     assert!(world.log().contains("data/a could not be made durable"), "{}", world.log());
+}
+
+/// Waits until a volume is shown in `wanted`.
+fn wait_for_state(world: &World, name: &str, wanted: &str) {
+    let begun = Instant::now();
+    while state(world, "lv", name).0 != wanted {
+        assert!(begun.elapsed() < SOON, "{name} becomes {wanted}: {}", world.ok("lv list"));
+    }
+}
+
+/// A group of which a change reached only one of its disks, under a daemon with an injected bug in the volume `name`; the
+/// change concerns `data/b`, and `data/a` lives on the same shard.
+fn with_half_a_change(name: &str, verb: &str) -> World {
+    let mut world = World::started();
+    world.ok("pv create d1 d2 --size 100M");
+    world.ok("vg create data d1 d2");
+    for (volume, size) in [("a", "8M"), ("x", "8M"), ("b", "40M")] {
+        world.ok(&format!("lv create data/{volume} --size {size}"));
+    }
+    let id = world.data(&format!("lv show {name}"))["id"].as_str().expect("an id").to_owned();
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_bug(&format!("{id}:{verb}"));
+    let shard = |name: &str| world.data(&format!("lv show {name}"))["shard"].clone();
+    assert_eq!(shard("data/a"), shard("data/b"));
+    world.set_refusing("d2", true);
+    let reduced = world.run("lv reduce data/b --size 8M -y");
+    world.set_refusing("d2", false);
+    assert_ne!(reduced.exit, 0, "{}", reduced.stdout);
+    world
+}
+
+#[test]
+fn a_panic_while_volumes_are_compared_with_their_group_is_of_one_of_them() {
+    let mut world = with_half_a_change("data/a", "fence");
+    assert_eq!(state(&world, "lv", "data/b").0, "unusable", "the others are compared all the same");
+    wait_for_state(&world, "data/a", "failed");
+    assert_eq!(client(&world, "data/x").write(0, &[2; 4096]), Ok(()));
+    world.ok("pv scan");
+    assert_eq!(client(&world, "data/b").size, 8 << 20);
+    world.ok("lv activate data/a");
+    assert_eq!(client(&world, "data/a").write(0, &[1; 4096]), Ok(()));
+    assert_eq!(world.stop(), Some(1));
+}
+
+#[test]
+fn a_panic_while_a_volume_is_taken_out_of_use_is_of_that_volume() {
+    let mut world = with_half_a_change("data/b", "retire");
+    let _ = world.run("pv scan"); // It is retired, and panics.
+    wait_for_state(&world, "data/b", "failed");
+    for other in ["data/a", "data/x"] {
+        assert_eq!(client(&world, other).write(0, &[2; 4096]), Ok(()));
+    }
+    world.ok("lv create data/c --size 4M");
+    world.ok("lv activate data/b");
+    let mut b = client(&world, "data/b");
+    assert_eq!((b.size, b.write(0, &[1; 4096])), (8 << 20, Ok(())));
+    assert_eq!(world.stop(), Some(1));
+}
+
+#[test]
+fn a_volume_is_taken_into_use_when_no_request_from_before_it_failed_is_under_way() {
+    let mut world = World::started();
+    let Some(disk) = StallingDisk::new() else { return };
+    world.ok(&format!("pv create {}", disk.path().display()));
+    world.ok(&format!("vg create data {}", disk.path().display()));
+    world.ok("lv create data/a --size 8M");
+    assert_eq!(world.stop(), Some(0));
+    world.start_with_bug("data/a:discard");
+    let (mut one, mut two) = (client(&world, "data/a"), Client::new(&world.path("data-a.sock"), "data/a"));
+    disk.stall();
+    let writer = std::thread::spawn(move || one.write(0, &[7; 1 << 20]));
+    while world.data("lv show data/a")["traffic"]["writes"] == 0 {}
+    assert_eq!(two.discard(4 << 20, 4096), Err(EIO));
+    assert_eq!(writer.join().expect("it is answered"), Err(EIO), "nothing of it is polled any more");
+    wait_for_state(&world, "data/a", "failed");
+    // The disk may still carry it out.
+    let mut activation = world.command("lv activate data/a").spawn().expect("it starts");
+    for _ in 0..30 {
+        assert_ne!(state(&world, "lv", "data/a").0, "active");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    disk.release();
+    activation.wait().expect("it ends");
+    let begun = Instant::now();
+    while world.run("lv activate data/a").exit != 0 {
+        assert!(begun.elapsed() < SOON, "{}", world.run("lv activate data/a").stderr);
+    }
+    assert_eq!(two.read(0, 1 << 20), Ok(vec![7; 1 << 20]), "it was carried out before");
+    assert_eq!(two.write(0, &[8; 4096]), Ok(()));
+    assert_eq!(two.read(0, 4096), Ok(vec![8; 4096]));
 }
 
 #[test]

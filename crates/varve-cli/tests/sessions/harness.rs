@@ -1,5 +1,6 @@
 //! A daemon of its own in a scratch folder, and the command that speaks to it.
 
+use rustix::process::{Pid, Signal};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -97,12 +98,21 @@ impl World {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
+    /// Sends a signal to the daemon.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_child(self.daemon.as_ref().expect("a daemon runs"));
+        rustix::process::kill_process(pid, signal).expect("it runs");
+    }
+
     /// Sends SIGTERM; the exit code.
     pub(crate) fn stop(&mut self) -> Option<i32> {
-        let mut child = self.daemon.take().expect("a daemon runs");
-        let pid = rustix::process::Pid::from_child(&child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
-        child.wait().expect("it ends").code()
+        self.signal(Signal::TERM);
+        self.ended()
+    }
+
+    /// The exit code of a daemon that ends.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        self.daemon.take().expect("a daemon runs").wait().expect("it ends").code()
     }
 
     /// Sends SIGKILL.
@@ -152,6 +162,16 @@ impl World {
         assert_eq!((json.exit, json.stderr.as_str()), (exit, ""), "varve {words} --json: {}", json.stdout);
         assert_eq!(envelope(&json.stdout, words)["error"]["code"], code, "varve {words} --json");
         ended.stderr
+    }
+
+    /// Lets a disk take no writes, or take them again. Even who has it open is refused.
+    pub(crate) fn set_refusing(&self, disk: &str, is_refusing: bool) {
+        let flag = if is_refusing { "+i" } else { "-i" };
+        let done = Command::new("chattr").arg(flag).arg(self.path(disk)).status().expect("chattr is there");
+        assert!(
+            done.success(),
+            "the file system of the test's folder knows the attribute, and the test may set it"
+        );
     }
 
     /// Everything that the lists show, and the bytes of the disks that describe it.

@@ -20,5 +20,6 @@ mod rules;
 mod service;
 mod sets;
 mod snapshots;
+mod stalling;
 mod stops;
 mod verbs;

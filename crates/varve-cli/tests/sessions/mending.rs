@@ -4,6 +4,7 @@
 use crate::client::Client;
 use crate::harness::World;
 use std::os::unix::fs::FileExt;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A group on two disks with a volume and a backup; no daemon runs.
@@ -174,6 +175,41 @@ fn a_disk_that_is_cut_short_in_use_is_shown_with_the_reason_and_a_scan_takes_it_
     assert_eq!(world.data("lv show data/a")["state"], "active");
     let found = Client::new(&world.path("a.sock"), "data/a").read(0, 4 << 20).expect("it is served again");
     assert!(found.iter().all(|byte| *byte == 7), "what was flushed and not cut away is there");
+}
+
+#[test]
+fn a_failed_disk_that_belongs_to_no_group_is_shown_and_a_scan_takes_it_back() {
+    let world = World::started();
+    world.ok("pv create d1 --size 64M");
+    let disk = std::fs::File::options().write(true).open(world.path("d1")).expect("a disk");
+    disk.set_len(16 << 20).expect("it shrinks");
+    assert_ne!(world.run("vg create data d1").exit, 0);
+    let shown = || world.data("pv list")[0].clone();
+    assert_eq!(shown()["state"], "failed");
+    assert!(shown()["reason"].as_str().is_some_and(|reason| reason.contains("was cut short")), "{}", shown());
+    world.ok("pv scan");
+    assert_ne!(shown()["state"], "unused", "it is short still");
+    disk.set_len(64 << 20).expect("it grows");
+    world.ok("pv scan");
+    assert_eq!(shown()["state"], "unused");
+    world.ok("vg create data d1");
+}
+
+#[test]
+fn a_check_waits_a_moment_for_the_lock_of_a_disk() {
+    let mut world = at_rest();
+    let disk = std::fs::File::open(world.path("d1")).expect("a disk");
+    disk.lock().expect("nobody has it");
+    let mut check = world.command("check d1 d2").stdout(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(check.try_wait().expect("it is known").is_none(), "it waits");
+    drop(disk);
+    assert!(check.wait().expect("it ends").success());
+    for _ in 0..3 {
+        world.start();
+        world.kill(); // The kernel holds its disks for a moment longer.
+        world.ok("check d1 d2");
+    }
 }
 
 #[test]

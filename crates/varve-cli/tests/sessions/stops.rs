@@ -6,6 +6,8 @@
 
 use crate::client::Client;
 use crate::harness::{World, http};
+use crate::stalling::StallingDisk;
+use rustix::process::Signal;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -51,6 +53,74 @@ fn a_daemon_of_which_writes_wait_stops_soon() {
     assert_eq!(world.stop(), Some(0));
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
     assert_eq!(writer.join().expect("it is answered"), Err(28));
+}
+
+#[test]
+fn what_cannot_be_made_durable_at_the_stop_marks_the_exit_status() {
+    let mut world = World::with_group();
+    world.ok("pool create data/p --size 64M");
+    world.ok("lv create data/t --pool p --size 16M");
+    world.ok("export create data/t --nbd unix:t.sock");
+    Client::new(&world.path("t.sock"), "data/t").fill(0, 4 << 20, 7).expect("it is served");
+    for disk in ["d1", "d2"] {
+        world.set_refusing(disk, true);
+    }
+    let ended = world.stop();
+    for disk in ["d1", "d2"] {
+        world.set_refusing(disk, false);
+    }
+    assert_eq!(ended, Some(1), "{}", world.log());
+    assert!(world.log().contains("data/p could not be made durable"), "{}", world.log());
+}
+
+#[test]
+fn an_export_whose_disk_does_not_answer_keeps_no_other_export_waiting() {
+    let world = World::with_group();
+    let Some(disk) = StallingDisk::new() else { return };
+    world.ok("lv create data/c --size 4M");
+    world.ok(&format!("pv create {}", disk.path().display()));
+    world.ok(&format!("vg create slow {}", disk.path().display()));
+    world.ok("lv create slow/a --size 8M");
+    world.ok("export create slow/a --nbd unix:a.sock");
+    let mut client = Client::new(&world.path("a.sock"), "slow/a");
+    disk.stall();
+    let writer = std::thread::spawn(move || client.write(0, &[7; 1 << 20]));
+    while world.data("lv show slow/a")["traffic"]["writes"] == 0 {}
+    let mut removal = world.command("export remove slow/a --yes").spawn().expect("it starts");
+    while world.data("export list")[0]["state"] == "serving" {}
+    world.ok("export create data/c --nbd unix:c.sock");
+    assert!(removal.try_wait().expect("it is known").is_none(), "it waits for the disk still");
+    disk.release();
+    let _ = writer.join();
+    removal.wait().expect("it ends");
+}
+
+#[test]
+fn all_stages_of_a_stop_together_take_no_longer_than_it_may_if_a_disk_does_not_answer() {
+    let mut world = World::new();
+    let Some(disk) = StallingDisk::new() else { return };
+    world.start_with("--stop-timeout 6");
+    world.ok(&format!("pv create {}", disk.path().display()));
+    world.ok(&format!("vg create data {}", disk.path().display()));
+    world.ok("lv create data/a --size 8M");
+    world.ok("export create data/a --nbd unix:a.sock");
+    let mut client = Client::new(&world.path("a.sock"), "data/a");
+    disk.stall();
+    let writer = std::thread::spawn(move || client.write(0, &[7; 1 << 20]));
+    while world.data("lv show data/a")["traffic"]["writes"] == 0 {}
+    let begun = Instant::now();
+    world.signal(Signal::TERM);
+    // The kernel keeps a process that has ended as long as it has the file open.
+    while !world.log().contains("INFO varve_daemon: stopped") {
+        // Less than the stages took when each had its own time.
+        assert!(begun.elapsed() < Duration::from_secs(20), "{}", world.log());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    disk.release();
+    assert_eq!(world.ended(), Some(1), "the exit status tells of it");
+    let path = disk.path();
+    assert!(world.log().contains(&format!("the disk {} does not answer", path.display())), "{}", world.log());
+    assert!(writer.join().is_err(), "its connection ended without an answer");
 }
 
 #[test]

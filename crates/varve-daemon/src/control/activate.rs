@@ -53,6 +53,7 @@ impl Control {
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
         let recipe = self.recipe(group, volume)?;
+        self.await_abandoned(group).await?; // N1 of `abandoned.rs`
         let activated =
             shard.run(async move |context: ShardContext| family::activate(&context, &recipe).await);
         activated.await.map_err(failures::gone)?
@@ -105,7 +106,11 @@ impl Control {
             known.homes.remove(&volume);
             known.thin.remove(&volume);
         }
-        ended?
+        if matches!(&ended, Ok(Err(failure)) if failure.code == Code::VolumeFailed) {
+            self.expect_failure(volume);
+        }
+        ended??;
+        self.await_abandoned(group).await // N1 of `abandoned.rs`
     }
 
     /// All that the volume's shard needs to use it.

@@ -63,6 +63,12 @@ impl Control {
         });
     }
 
+    /// U1: work on a volume has ended with a panic; its shard will say with which.
+    pub(super) fn expect_failure(&self, volume: Uuid) {
+        let mut remembered = self.remembered.borrow_mut();
+        remembered.out_of_use.entry(volume).or_insert_with(|| "a panic".to_owned());
+    }
+
     async fn forget_out_of_use(&self, volume: Uuid) {
         let known = self.remembered.borrow_mut().out_of_use.remove(&volume);
         if known.is_some() {

@@ -8,6 +8,7 @@
 //!   sees the last one's result.
 //! - C2. What is known of a group is what was last committed to its disks.
 
+mod abandoned;
 mod activate;
 mod activation;
 mod address;
@@ -55,6 +56,7 @@ mod volumes;
 
 pub(crate) use activation::volume_failed;
 pub use change::shown as shown_plan;
+pub use restore::{Lost, refuse_lost};
 pub(crate) use store::{extend_store, snapshot_dropped, tell};
 
 use crate::config::Config;

@@ -12,9 +12,9 @@ use super::activate::tables;
 use super::exports::{KnownExport, Open};
 use super::groups::KnownGroup;
 use crate::failures;
-use crate::shard::ShardHandle;
 use crate::shard::family::Disks;
 use crate::shard::reconcile::{self, Standing, Wanted};
+use crate::shard::{NoAnswer, ShardHandle};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -72,10 +72,15 @@ impl Control {
                 Standing::Fenced => out.push(served),
             }
         }
+        let mut is_quiet = true;
         for served in out {
             self.take_out_of_use(group, served.id);
             let id = served.id;
-            let _ = served.home.run(async move |_: ShardContext| reconcile::retire(id).await).await;
+            let retired = served.home.run(async move |_: ShardContext| reconcile::retire(id).await).await;
+            if retired == Err(NoAnswer::Failed) {
+                self.expect_failure(id);
+                is_quiet &= self.await_abandoned(group).await.is_ok(); // E2
+            }
             self.close_lost_doors(group, id).await;
         }
         let is_decided = self.with_group(group, |known| known.undecided.is_none()).unwrap_or_default();
@@ -83,8 +88,8 @@ impl Control {
             self.grow_served(group, served).await;
         }
         self.forget_lost_homes(group);
-        let was_draining = self.set_draining(group, false);
-        if was_draining {
+        let was_draining = self.set_draining(group, !is_quiet);
+        if was_draining && is_quiet {
             self.tell_stores_of_space(group);
         }
     }

@@ -6,25 +6,23 @@
 //!   opened, and what it holds beyond would be given to others.
 
 use super::Control;
-use super::activate::tables;
 use super::change::{Commits, shown};
-use crate::shard::family;
-use std::collections::BTreeSet;
+use crate::failures;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, GroupRestore, Restored};
-use varve_block::{Arena, Device};
-use varve_format::{store, thin};
+use varve_vg::held::held_beyond;
 use varve_vg::model::{Description, LogicalVolume};
 use varve_vg::plan::{LossKind, losses};
 use varve_vg::size::format_size;
 use varve_vg::{Change, Group, Plan};
 
-/// What a restore would take from the group.
-struct Lost {
+/// What a restore would take from a group.
+pub struct Lost {
     /// `VG/LV`.
-    name: String,
+    pub name: String,
     /// What it is, in words.
-    words: String,
+    pub words: String,
 }
 
 impl Control {
@@ -48,11 +46,10 @@ impl Control {
         let planned = commits.plan(id, change.clone(), &words)?;
         let (lost, before) = (self.lost_by(id, &planned).await?, commits.group(id)?);
         drop(commits);
-        refuse_lost(&before, &lost, &request.drop, request.dry_run)?;
+        refuse_here(&before, &lost, &request.drop, request.dry_run)?;
         if request.dry_run {
             let mut plan = shown(&planned);
-            let more = lost.iter().map(|lost| format!("would need --drop {}: {}", lost.name, lost.words));
-            plan.steps.extend(more);
+            plan.steps.extend(lost.iter().map(Lost::step));
             return Ok(Changed::Planned(plan));
         }
         let changed = match self.deactivate_group(id).await {
@@ -81,7 +78,7 @@ impl Control {
     ) -> Result<Group, Failure> {
         let planned = commits.plan(group, change, words)?;
         let lost = self.lost_by(group, &planned).await?;
-        refuse_lost(&commits.group(group)?, &lost, agreed, false)?;
+        refuse_here(&commits.group(group)?, &lost, agreed, false)?;
         let after = planned.after.clone();
         commits.commit(group, planned, Vec::new()).await?;
         for lost in lost {
@@ -123,41 +120,22 @@ impl Control {
             };
             lost.push(Lost { name: full_name(&before, &loss.name), words });
         }
+        // D2
+        let files = self.with_group(group, |known| self.files_of(known, &planned.after))?;
+        let disks = files.iter().map(|(name, file)| (*name, self.context.disk(file)));
+        let disks: BTreeMap<_, _> = disks.collect();
+        let (arena, failed) = (self.context.arena(), |error| failures::io("the group's disks", error));
         for entry in planned.after.logical_volumes() {
             let name = full_name(&before, &entry.name);
             if !lost.iter().any(|known| known.name == name)
-                && let Some(words) = self.held_beyond(group, &planned.after, entry).await?
+                && let Some(beyond) =
+                    held_beyond(&planned.after, entry, &disks, &arena).await.map_err(failed)?
             {
                 let volumes = if entry.is_pool() { self.volumes_in(group, entry.id) } else { String::new() };
-                lost.push(Lost { name, words: format!("{words}{volumes}") });
+                lost.push(Lost { name, words: format!("{beyond}{volumes}") });
             }
         }
         Ok(lost)
-    }
-
-    /// D2: what a pool, or a store of a volume, holds beyond its end in `after`.
-    async fn held_beyond(
-        &self,
-        group: Uuid,
-        after: &Group,
-        entry: &LogicalVolume,
-    ) -> Result<Option<String>, Failure> {
-        let Ok((table, stores)) = tables(after, entry) else { return Ok(None) };
-        let disks = self.with_group(group, |known| self.files_of(known, after))?;
-        let arena = self.context.arena();
-        if entry.is_pool() {
-            let device = family::device_of(&self.context, &table, &disks)?;
-            let held = pool_size(&device, entry.id, &arena).await;
-            return Ok(beyond("the pool", held, device.shape().size));
-        }
-        for recipe in stores {
-            let device = family::device_of(&self.context, &recipe.table, &disks)?;
-            let held = store_size(&device, recipe.id, &arena).await;
-            if let Some(words) = beyond("its snapshot store", held, device.shape().size) {
-                return Ok(Some(words));
-            }
-        }
-        Ok(None)
     }
 
     /// The thin volumes of a pool, for people.
@@ -182,66 +160,29 @@ fn names_only_in(one: &Group, other: &Group) -> Vec<String> {
     one.logical_volumes().iter().filter(is_there).map(|entry| full_name(one, &entry.name)).collect()
 }
 
-fn beyond(what: &str, held: Option<u64>, has: u64) -> Option<String> {
-    let held = held.filter(|held| *held > has)?;
-    let (held, has) = (format_size(held), format_size(has));
-    Some(format!("{what} has {held} by its own account, and would have {has} as the backup says"))
-}
-
-/// Bytes of the pool `id` by its superblocks, if one of them lies on `device` and can be read.
-async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
-    let mut newest: Option<thin::Superblock> = None;
-    let mut addresses = vec![0];
-    while let Some(address) = addresses.pop() {
-        let block = read(device, address * thin::PART_SIZE, thin::PART_SIZE, arena).await;
-        let length = block.and_then(|block| thin::Superblock::slot_length(&block, address));
-        let Some(length) = length else {
-            // The first slot is damaged: the second lies behind it, wherever that is.
-            if address == 0 {
-                let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
-                addresses = lengths.take_while(|length| *length <= thin::SLOT_BLOCKS_MAX).collect();
-            }
-            continue;
-        };
-        let slot = read(device, address * thin::PART_SIZE, length * thin::PART_SIZE, arena).await;
-        if address == 0 {
-            addresses = vec![length];
-        }
-        let Some(found) = slot.and_then(|slot| thin::Superblock::decode(&slot, address).ok()) else {
-            continue;
-        };
-        if found.pool == id && newest.as_ref().is_none_or(|known| known.number < found.number) {
-            newest = Some(found);
-        }
+impl Lost {
+    /// A step of a plan.
+    pub fn step(&self) -> String {
+        format!("would need --drop {}: {}", self.name, self.words)
     }
-    newest.map(|superblock| superblock.end_block * thin::PART_SIZE)
-}
-
-/// Bytes of the store `id` by its superblocks, if one of them lies on `device` and can be read.
-async fn store_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
-    let mut newest: Option<store::Superblock> = None;
-    for address in store::SLOT_ADDRESSES {
-        let block = read(device, address, thin::PART_SIZE, arena).await;
-        let Some(found) = block.and_then(|block| store::Superblock::decode(&block, address).ok()) else {
-            continue;
-        };
-        if found.store == id && newest.as_ref().is_none_or(|known| known.generation < found.generation) {
-            newest = Some(found);
-        }
-    }
-    newest.map(|superblock| superblock.store_size)
-}
-
-async fn read(device: &Device, offset: u64, length: u64, arena: &Arena) -> Option<varve_block::Buffer> {
-    let is_inside = offset.checked_add(length).is_some_and(|end| end <= device.shape().size);
-    let length = usize::try_from(length).ok().filter(|_| is_inside)?;
-    device.read(offset, arena.take(length)).await.ok()
 }
 
 /// D1. Nothing is refused in a dry run, but names that lose nothing are.
-fn refuse_lost(before: &Group, lost: &[Lost], agreed: &[String], dry_run: bool) -> Result<(), Failure> {
-    let pools = before.logical_volumes().iter().filter(|entry| entry.is_pool());
-    let pools: Vec<String> = pools.map(|entry| full_name(before, &entry.name)).collect();
+fn refuse_here(before: &Group, lost: &[Lost], agreed: &[String], dry_run: bool) -> Result<(), Failure> {
+    refuse_lost(before, lost, agreed, dry_run, &format!("varve vg restore {} FILE", before.name()))
+}
+
+/// Refuses a restore by which something of `group` is lost that was not named; and, also in a dry run, names of what loses
+/// nothing by it. `command` is the restore without its options.
+pub fn refuse_lost(
+    group: &Group,
+    lost: &[Lost],
+    agreed: &[String],
+    dry_run: bool,
+    command: &str,
+) -> Result<(), Failure> {
+    let pools = group.logical_volumes().iter().filter(|entry| entry.is_pool());
+    let pools: Vec<String> = pools.map(|entry| full_name(group, &entry.name)).collect();
     let loses = |name: &&String| lost.iter().any(|lost| lost.name == **name) || pools.contains(name);
     if let Some(name) = agreed.iter().find(|name| !loses(name)) {
         let message = format!("{name} would lose nothing by this restore, or is not there");
@@ -254,6 +195,6 @@ fn refuse_lost(before: &Group, lost: &[Lost], agreed: &[String], dry_run: bool) 
     let words: Vec<String> = unnamed.iter().map(|lost| format!("{}: {}", lost.name, lost.words)).collect();
     let drops: Vec<String> = lost.iter().map(|lost| format!("--drop {}", lost.name)).collect();
     let message = format!("the restore would lose what is there now: {}", words.join("; "));
-    let help = format!("to agree to that: varve vg restore {} FILE {}", before.name(), drops.join(" "));
+    let help = format!("to agree to that: {command} {}", drops.join(" "));
     Err(Failure::new(Code::RestoreLoses, message).help(help))
 }

@@ -4,6 +4,7 @@
 //! Invariants:
 //! - Z1. Writes that wait for space fail before anything waits for them.
 //! - Z2. A disk that does not answer keeps nothing of other disks from being made durable.
+//! - Z5. All stages together take no longer than the stop may.
 
 use super::{Control, PROBE};
 use crate::shard::{NoAnswer, ShardHandle, family, here};
@@ -15,30 +16,41 @@ use uuid::Uuid;
 use varve_block::Moment;
 use varve_os::ShardContext;
 
-/// How long volumes may take at least, whatever exports have taken.
-const VOLUMES_MIN: Duration = Duration::from_secs(5);
+/// Until when the stages of a stop may take, the earlier ones included: what one leaves the next ones have. The last twelfth is
+/// that of the shards.
+struct Stages {
+    commands: Moment,
+    exports: Moment,
+    volumes: Moment,
+    state: Moment,
+}
+
+impl Stages {
+    fn of(begin: Moment, all: Duration) -> Self {
+        let after = |twelfths: u32| begin.after(all * twelfths / 12);
+        Self { commands: after(3), exports: after(6), volumes: after(10), state: after(11) }
+    }
+}
 
 impl Control {
     /// Closes every export, makes every volume durable, lets go of everything; notes what could not be done.
     pub(super) async fn stop(&self) {
         self.stopping.set(true);
-        let clock = self.context.clock();
-        let deadline = clock.now().after(self.stop_max);
-        self.fail_waiting(deadline).await;
-        let half = clock.now().after(self.stop_max / 2);
-        let changes = self.until(half, self.all_turns()).await;
+        let stages = Stages::of(self.context.clock().now(), self.stop_max); // Z5
+        self.fail_waiting(stages.commands).await;
+        let changes = self.until(stages.commands, self.all_turns()).await;
         if changes.is_none() {
             tracing::warn!("a command does not end: the daemon stops without it");
         }
-        self.close_exports(deadline).await;
-        let deadline = deadline.max(clock.now().after(VOLUMES_MIN));
-        self.close_volumes(deadline).await;
-        let silent = self.silent_disks().await;
-        for path in &silent {
-            self.fault(format!("the disk {} does not answer: it is left behind", path.display()));
-        }
-        if self.until(clock.now().after(VOLUMES_MIN), self.save_or_warn()).await.is_none() {
+        self.close_exports(stages.exports).await;
+        self.close_volumes(stages.volumes).await;
+        if self.until(stages.state, self.save_or_warn()).await.is_none() {
             self.fault("the state directory does not answer".to_owned());
+        }
+        let now = self.context.clock().now();
+        let probe = stages.state.min(now.after(PROBE)).max(now.after(PROBE / 4));
+        for path in &self.silent_disks(probe).await {
+            self.fault(format!("the disk {} does not answer: it is left behind", path.display()));
         }
         self.groups.borrow_mut().clear();
         self.disks.borrow_mut().clear();
@@ -87,13 +99,12 @@ impl Control {
         }
     }
 
-    /// Disks that are known and do not answer a small read soon.
-    pub(super) async fn silent_disks(&self) -> Vec<PathBuf> {
+    /// Disks that are known and do not answer a small read until `deadline`.
+    pub(super) async fn silent_disks(&self, deadline: Moment) -> Vec<PathBuf> {
         let disks: Vec<_> = {
             let disks = self.disks.borrow();
             disks.iter().map(|(path, known)| (path.clone(), self.context.disk(&known.file))).collect()
         };
-        let deadline = self.context.clock().now().after(PROBE);
         let arena = self.context.arena();
         let asked = disks.into_iter().map(async |(path, disk)| {
             let length = usize::try_from(disk.shape().block_size).expect("a block is small");

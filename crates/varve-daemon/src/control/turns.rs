@@ -114,7 +114,8 @@ impl Control {
     /// The right to change every group whose disks answer and whom no command holds for long, and to commit it; and all
     /// disks of the others.
     pub(super) async fn turns_of_answering(&self) -> (Vec<Turn>, Vec<Guard>, BTreeSet<PathBuf>) {
-        let mut silent: BTreeSet<PathBuf> = self.silent_disks().await.into_iter().collect();
+        let probe = self.context.clock().now().after(PROBE);
+        let mut silent: BTreeSet<PathBuf> = self.silent_disks(probe).await.into_iter().collect();
         for path in &silent {
             self.warn(&path.display().to_string(), "does not answer: it is left out");
         }

@@ -35,6 +35,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
 use varve_os::{DiskFile, ShardContext};
+use varve_target::ErrorTarget;
 use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
@@ -308,6 +309,12 @@ impl Family {
         self.turn_top().await
     }
 
+    /// Doors get `error` from now on, in the size that they see.
+    pub(super) fn lead_to_error(&self, suspended: &Suspended, error: IoError) {
+        let shape = self.top.current().shape();
+        suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, error)));
+    }
+
     /// Leads the switch to what is below it now, between two requests.
     pub(super) async fn turn_top(&self) -> Result<(), Failure> {
         let suspended = self.top.suspend().await;
@@ -345,7 +352,7 @@ impl Family {
     /// Lets all requests of a volume without stores fail from now on.
     #[cfg(test)]
     pub(crate) async fn fail(&self) {
-        let broken = varve_target::ErrorTarget::new(self.size(), 4096, IoError::Medium);
+        let broken = ErrorTarget::new(self.size(), 4096, IoError::Medium);
         self.base.replace(Device::new(broken));
         self.turn_top().await.expect("there are no stores");
     }

@@ -78,6 +78,13 @@ impl Here {
         pool.filter(|open| is_usable(&open.health))
     }
 
+    /// Takes away a volume, or all volumes of a pool: they are served no more.
+    pub(crate) fn take_families(&self, subject: Uuid) -> Vec<Rc<Family>> {
+        let is_of = |family: &Rc<Family>| family.id() == subject || family.pool() == Some(subject);
+        let mut families = self.families.borrow_mut();
+        families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
+    }
+
     /// The switch of a volume, which leads to `base` if it is new.
     pub(crate) fn top(&self, volume: Uuid, base: &Device) -> Switch {
         self.tops.borrow_mut().entry(volume).or_insert_with(|| Switch::new(base.clone())).clone()

@@ -7,13 +7,14 @@
 
 use super::family::{Disks, Family, StoreRecipe};
 use super::handle::{done_with_all, using};
+use super::health::Health;
 use super::here;
+use crate::fault;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_block::{BlockDevice, Checked, Completion, Device, Extent, IoError, Shape, StatusFuture};
-use varve_target::ErrorTarget;
 use varve_target::snapshot::FullPolicy;
 use varve_target::thin::WhenFull;
 use varve_vg::table::Table;
@@ -119,18 +120,26 @@ pub(crate) struct Wanted {
 /// Compares what is served of a volume or pool with all that may count; `None` among these is a version that has no such
 /// volume, or has it on missing disks. If it differs from one of them its gate is closed. Waits for nothing.
 pub(crate) fn fence(volume: Uuid, versions: &[Option<Wanted>]) -> Standing {
-    let standing = |compared: &dyn Fn(&Wanted) -> Standing| {
+    let standing = |health: &Health, compared: &dyn Fn(&Wanted) -> Standing| {
         let each = versions.iter().map(|wanted| wanted.as_ref().map_or(Standing::Fenced, compared));
-        each.max().unwrap_or(Standing::Fenced)
+        health.guard(|| {
+            fault::panic_at(&volume.to_string(), "fence");
+            each.max().unwrap_or(Standing::Fenced)
+        })
     };
     let (standing, gate) = if let Some(open) = here().pool(volume) {
-        (standing(&|wanted| open.lies.borrow().compared(&wanted.table, &wanted.disks)), open.gate.clone())
+        let compared = |wanted: &Wanted| open.lies.borrow().compared(&wanted.table, &wanted.disks);
+        (standing(&open.health, &compared), open.gate.clone())
     } else if let Some(family) = here().family(volume) {
-        (standing(&|wanted| family.compared(wanted)), family.gate.clone())
+        (standing(family.health(), &|wanted| family.compared(wanted)), family.gate.clone())
     } else {
         return Standing::Same;
     };
     done_with_all(); // Others are compared by the same work.
+    let Ok(standing) = standing else {
+        gate.close();
+        return Standing::Same; // It has failed: nothing is served of it any more.
+    };
     if gate.is_closed() {
         return Standing::Fenced;
     }
@@ -157,22 +166,21 @@ pub(crate) async fn grow(volume: Uuid, wanted: &Wanted) -> Result<(), varve_api:
 /// first, later ones are answered `Gone`, until the volume is used again. Nothing happens if it is not in use.
 pub(crate) async fn retire(volume: Uuid) {
     let pool = here().pools.borrow_mut().remove(&volume);
-    if let Some(open) = pool {
+    let families = here().take_families(volume);
+    if let Some(open) = &pool {
         using(&open.health); // K1 of `handle.rs`: a panic is this pool's.
         open.gate.close();
         open.pool.set_when_full(WhenFull::Error);
-        for family in super::thin::members(&open) {
-            family.shut().await;
-        }
-        open.close().await;
-        open.pool.let_go_of_origins();
-        return;
     }
-    let family = here().families.borrow_mut().remove(&volume);
-    if let Some(family) = family {
+    for family in families {
         using(family.health());
+        fault::panic_at(&volume.to_string(), "retire");
         family.gate.close();
         family.shut().await;
+    }
+    if let Some(open) = pool {
+        open.close().await;
+        open.pool.let_go_of_origins();
     }
 }
 
@@ -200,8 +208,7 @@ impl Family {
             open.store.set_full_policy(FullPolicy::Error); // Nobody waits for space any more.
         }
         let suspended = self.top.suspend().await;
-        let shape = self.top.current().shape();
-        suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, IoError::Gone)));
+        self.lead_to_error(&suspended, IoError::Gone);
         self.close().await;
     }
 }

@@ -2,11 +2,9 @@
 
 use super::family::{self, Family};
 use super::here;
-use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Device, IoError, Suspended};
-use varve_target::ErrorTarget;
 
 /// Whether a volume or pool takes no changes since one failed.
 pub(crate) fn is_failing(volume: Uuid) -> bool {
@@ -18,12 +16,7 @@ pub(crate) fn is_failing(volume: Uuid) -> bool {
 
 /// Lets go of a volume, or of a pool with its volumes, while the requests of its doors wait.
 pub(crate) async fn set_aside(volume: Uuid) -> Result<(), Failure> {
-    let families: Vec<Rc<Family>> = {
-        let here = here();
-        let mut families = here.families.borrow_mut();
-        let is_of = |family: &Rc<Family>| family.id() == volume || family.pool() == Some(volume);
-        families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
-    };
+    let families = here().take_families(volume);
     let mut held: Vec<(Uuid, Suspended)> = Vec::with_capacity(families.len());
     for family in &families {
         held.push((family.id(), family.top().suspend().await));
@@ -34,8 +27,7 @@ pub(crate) async fn set_aside(volume: Uuid) -> Result<(), Failure> {
         let _ = device.flush().await;
     }
     for ((_, suspended), family) in held.iter().zip(&families) {
-        let shape = family.top().current().shape();
-        suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, IoError::Medium)));
+        family.lead_to_error(suspended, IoError::Medium);
     }
     for family in families {
         family.close().await;

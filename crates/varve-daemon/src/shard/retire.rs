@@ -1,17 +1,17 @@
 //! A volume or pool in which something panicked: no longer known on its shard, its doors led to errors, its control told.
 
-use super::family::{self, Family, Recipe};
+use super::family::{self, Recipe};
 use super::health::{Health, drop_quietly};
 use super::{ShardHandle, here};
 use crate::control;
 use crate::failures;
 use futures_util::future::join_all;
-use std::rc::Rc;
+use std::future::poll_fn;
+use std::task::Poll;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::{Device, IoError};
+use varve_block::IoError;
 use varve_os::ShardContext;
-use varve_target::ErrorTarget;
 
 /// The state of a volume or pool that is taken into use.
 pub(super) fn health_of(context: &ShardContext, control: &ShardHandle, subject: Uuid) -> Health {
@@ -50,29 +50,37 @@ pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
         None => Ok(Ok(())),
     };
     here().tops.borrow_mut().retain(|id, _| *id != volume && !members.contains(id));
-    ended.unwrap_or_else(|_| {
-        let reason = health.map_or(String::new(), |health| health.reason());
-        Err(failures::failed("the volume", false, &reason))
+    if let Ok(ended) = ended {
+        return ended;
+    }
+    let_others_run().await; // Whatever else of the volume was under way was woken, and ends.
+    let reason = health.map_or(String::new(), |health| health.reason());
+    Err(failures::failed("the volume", false, &reason))
+}
+
+/// Goes on when all tasks that can run now have run.
+async fn let_others_run() {
+    let mut has_waited = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
     })
+    .await;
 }
 
 /// Forgets a failed volume, or a pool with its volumes, when every request to it has ended with an error. Their doors
 /// get errors from then on.
 async fn retire(subject: Uuid) {
-    let here = here();
-    let families: Vec<Rc<Family>> = {
-        let is_of = |family: &Rc<Family>| family.id() == subject || family.pool() == Some(subject);
-        let mut families = here.families.borrow_mut();
-        families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
-    };
-    let pool = here.pools.borrow_mut().remove(&subject);
+    let families = here().take_families(subject);
+    let pool = here().pools.borrow_mut().remove(&subject);
     join_all(families.iter().map(async |family| {
-        let top = family.top();
-        let shape = top.current().shape();
-        let suspended = top.suspend().await;
-        let broken = ErrorTarget::new(shape.size, shape.block_size, IoError::Medium);
-        drop_quietly(top.current());
-        suspended.replace(Device::new(broken));
+        let suspended = family.top().suspend().await;
+        let broken = family.top().current();
+        family.lead_to_error(&suspended, IoError::Medium);
+        drop_quietly(broken);
     }))
     .await;
     drop_quietly((families, pool));

@@ -154,18 +154,10 @@ pub(super) async fn serve(
     }
 }
 
-/// The volumes of a pool, which are served no more.
-pub(super) fn members(open: &OpenPool) -> Vec<Rc<Family>> {
-    let here = here();
-    let mut families = here.families.borrow_mut();
-    let own = |family: &Rc<Family>| family.thin.as_ref().is_some_and(|thin| thin.open.id == open.id);
-    families.extract_if(.., |_, family| own(family)).map(|(_, family)| family).collect()
-}
-
 /// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
 pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
     let mut outcome = Ok(());
-    for family in members(open) {
+    for family in here().take_families(open.id) {
         let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }

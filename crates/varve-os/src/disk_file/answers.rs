@@ -2,6 +2,7 @@
 
 use super::DiskFile;
 use crate::clock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,6 +12,8 @@ pub(crate) struct Answers {
     under_way: AtomicU64,
     /// The tick of the coarse clock at which the last one was answered, or at which the first one began after a rest.
     last: AtomicU64,
+    /// Operations under way of which nobody awaits the answer (D3 of `lane.rs`).
+    pub(crate) abandoned: Arc<AtomicU64>,
 }
 
 impl Answers {
@@ -45,6 +48,12 @@ impl DiskFile {
     /// For how long it has had operations under way and answered none; zero if none is under way.
     pub fn silence(&self) -> Duration {
         self.answers.silence(clock::tick())
+    }
+
+    /// Whether operations are under way of which nobody awaits the answer any more. Each runs to its end, and may change the
+    /// disk until then.
+    pub fn has_abandoned(&self) -> bool {
+        self.answers.abandoned.load(Ordering::Acquire) > 0
     }
 }
 

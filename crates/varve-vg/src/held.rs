@@ -1,0 +1,113 @@
+//! What pools and snapshot stores hold by their own superblocks, compared with what a version of their group gives them.
+//!
+//! Nothing is written here, and what cannot be read says nothing.
+
+use crate::activate;
+use crate::model::{Group, LogicalVolume, PvName};
+use crate::size::format_size;
+use crate::table::{Parts, store_table, table};
+use std::collections::BTreeMap;
+use std::fmt;
+use uuid::Uuid;
+use varve_block::{Arena, Buffer, Device, IoError};
+use varve_format::{store, thin};
+
+/// A pool, or a snapshot store of a volume, that holds more than it is given: it could not be opened, and what it holds beyond
+/// would be given to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    /// Whether it is a pool.
+    pub is_pool: bool,
+    /// Bytes that it has by its superblock.
+    pub held: u64,
+    /// Bytes that it is given.
+    pub given: u64,
+}
+
+impl fmt::Display for Beyond {
+    fn fmt(&self, form: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.is_pool { "the pool" } else { "its snapshot store" };
+        let (held, given) = (format_size(self.held), format_size(self.given));
+        write!(form, "{what} has {held} by its own account, and would have {given} as the backup says")
+    }
+}
+
+/// Whether `volume`, a pool or the stores of a volume, holds more than `group` gives it, as read from `disks`. Nothing if not all
+/// of its disks are here.
+pub async fn held_beyond(
+    group: &Group,
+    volume: &LogicalVolume,
+    disks: &BTreeMap<PvName, Device>,
+    arena: &Arena,
+) -> Result<Option<Beyond>, IoError> {
+    if volume.is_pool() {
+        let Ok(table) = table(group, volume, Parts::All) else { return Ok(None) };
+        let device = activate::build(&table, disks)?;
+        return Ok(beyond(true, pool_size(&device, volume.id, arena).await, &device));
+    }
+    for store in volume.stores() {
+        let Ok(table) = store_table(group, volume, store) else { return Ok(None) };
+        let device = activate::build(&table, disks)?;
+        let found = beyond(false, store_size(&device, store.id, arena).await, &device);
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+fn beyond(is_pool: bool, held: Option<u64>, device: &Device) -> Option<Beyond> {
+    let given = device.shape().size;
+    let held = held.filter(|held| *held > given)?;
+    Some(Beyond { is_pool, held, given })
+}
+
+/// Bytes of the pool `id` by its superblocks, if one of them lies on `device` and can be read.
+async fn pool_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
+    let mut newest: Option<thin::Superblock> = None;
+    let mut addresses = vec![0];
+    while let Some(address) = addresses.pop() {
+        let block = read(device, address * thin::PART_SIZE, thin::PART_SIZE, arena).await;
+        let length = block.and_then(|block| thin::Superblock::slot_length(&block, address));
+        let Some(length) = length else {
+            // The first slot is damaged: the second lies behind it, wherever that is.
+            if address == 0 {
+                let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
+                addresses = lengths.take_while(|length| *length <= thin::SLOT_BLOCKS_MAX).collect();
+            }
+            continue;
+        };
+        let slot = read(device, address * thin::PART_SIZE, length * thin::PART_SIZE, arena).await;
+        if address == 0 {
+            addresses = vec![length];
+        }
+        let Some(found) = slot.and_then(|slot| thin::Superblock::decode(&slot, address).ok()) else {
+            continue;
+        };
+        if found.pool == id && newest.as_ref().is_none_or(|known| known.number < found.number) {
+            newest = Some(found);
+        }
+    }
+    newest.map(|superblock| superblock.end_block * thin::PART_SIZE)
+}
+
+/// Bytes of the store `id` by its superblocks, if one of them lies on `device` and can be read.
+async fn store_size(device: &Device, id: Uuid, arena: &Arena) -> Option<u64> {
+    let mut newest: Option<store::Superblock> = None;
+    for address in store::SLOT_ADDRESSES {
+        let block = read(device, address, thin::PART_SIZE, arena).await;
+        let Some(found) = block.and_then(|block| store::Superblock::decode(&block, address).ok()) else {
+            continue;
+        };
+        if found.store == id && newest.as_ref().is_none_or(|known| known.generation < found.generation) {
+            newest = Some(found);
+        }
+    }
+    newest.map(|superblock| superblock.store_size)
+}
+
+async fn read(device: &Device, offset: u64, length: u64, arena: &Arena) -> Option<Buffer> {
+    let is_inside = offset.checked_add(length).is_some_and(|end| end <= device.shape().size);
+    let length = usize::try_from(length).ok().filter(|_| is_inside)?;
+    device.read(offset, arena.take(length)).await.ok()
+}
