@@ -176,6 +176,14 @@ impl SnapshotStore {
         if !self.log_has_room(0) {
             return Err(IoError::NoSpace); // S9: the next checkpoint needs what is left.
         }
+        let waiting: u64 = units.iter().map(Unit::bytes).sum();
+        if units.iter().any(Unit::drops) && !self.has_room_for_nodes(units.len(), waiting) {
+            // S9: what it would free comes too late for the nodes that it changes.
+            let (drops, others) = std::mem::take(units).into_iter().partition(Unit::drops);
+            *units = others;
+            self.refuse(drops, IoError::NoSpace, outcomes);
+            return Ok(());
+        }
         let record = self.plan(units, data).await?;
         record.refused.iter().for_each(|member| outcomes.fail(Some(*member), IoError::NoSpace));
         if record.block.entries.is_empty() {
@@ -452,6 +460,11 @@ impl Unit {
     /// Whether it makes a snapshot.
     fn creates(&self) -> bool {
         matches!(self, Unit::Entry { entry: Entry::Created(_), .. })
+    }
+
+    /// Whether it frees what was preserved.
+    fn drops(&self) -> bool {
+        matches!(self, Unit::Entry { entry: Entry::Dropped { .. }, .. })
     }
 
     fn bytes(&self) -> u64 {

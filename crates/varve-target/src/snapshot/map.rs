@@ -307,6 +307,7 @@ impl Map {
         room: Room,
     ) -> Result<(), IoError> {
         let (first, end) = parts_of(extent);
+        assert!(first < end, "something is dropped");
         let step = |pages: &mut Pages| {
             let mut preserved = self.preserved.get();
             let dropped = preserved.take_newest(pages, room, short(snapshot), first, end)?;

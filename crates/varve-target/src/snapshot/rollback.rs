@@ -323,9 +323,10 @@ impl SnapshotStore {
 
     /// As [`SnapshotStore::mark`], and that what is redundant now of `restored`, which was copied back, is dropped (K8).
     async fn mark_dropping(&self, restored: &[Extent], extents: Vec<Extent>) -> Result<(), IoError> {
-        let mut tickets = self.join_drops(restored).await?;
-        tickets.extend(self.join_marks(extents));
-        self.settle_all(tickets).await
+        let drops = self.join_drops(restored).await?;
+        let marks = self.join_marks(extents);
+        let (dropped, marked) = (self.settle_drops(drops).await, self.settle_all(marks).await);
+        dropped.and(marked)
     }
 
     /// Has the log say that `extents` are restored, once the tickets are settled.

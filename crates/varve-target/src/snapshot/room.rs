@@ -29,6 +29,15 @@ impl SnapshotStore {
         node_blocks(pages, 2 * chunks)
     }
 
+    /// Whether there are blocks for the nodes that `entries` mappings of `bytes` bytes in all will change, besides those for
+    /// the next checkpoint.
+    pub(super) fn has_room_for_nodes(&self, entries: usize, bytes: u64) -> bool {
+        assert!(entries > 0, "something is to be entered");
+        let pages = self.blocks.pages();
+        let nodes = self.blocks_for_nodes(&pages, entries, bytes.min(self.options.batch_bytes));
+        pages.room(Room::All) >= pages.kept_for_commit() + nodes
+    }
+
     /// Bytes that data may take, if that adds at most `entries` mappings of `bytes` bytes in all to the maps.
     pub(super) fn available(&self, entries: usize, bytes: u64) -> u64 {
         self.available_of(&self.blocks.pages(), entries, bytes)
