@@ -9,12 +9,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{
-    Arena, BlockDevice, Checked, Clock, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape,
+    Arena, BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape,
     ZeroOptions,
 };
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
-use varve_target::pdata::MetadataOrder;
 use varve_target::thin::{
     Discards, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolOptions, Sabotage, Uuid, WhenFull,
 };
@@ -275,6 +274,42 @@ fn over_origin(bytes: u64) -> NewVolume {
     NewVolume { name: "v".into(), bytes: MIB, origin: Some(Origin { bytes, ..ORIGIN }) }
 }
 
+/// A device that tells by its mark whether it is still there.
+struct Marked {
+    below: Device,
+    _mark: Rc<()>,
+}
+
+impl BlockDevice for Marked {
+    fn shape(&self) -> Shape {
+        self.below.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        self.below.submit(io.into_io())
+    }
+}
+
+#[test]
+fn a_volume_that_is_being_removed_keeps_nothing_of_its_origin() {
+    let world = World::new(5);
+    let (disk, below, mark) = (SimDisk::new(4 * MIB), SimDisk::new(512 * KIB), Rc::new(()));
+    world.run(async {
+        let pool = fresh(disk.device(&world), &world).await;
+        let id = pool.create(&over_origin(512 * KIB)).await.expect("space");
+        let origin = Device::new(Marked { below: below.device(&world), _mark: Rc::clone(&mark) });
+        pool.attach_origin(&ORIGIN, &origin).expect("it fits");
+        drop(origin);
+        let device = pool.volume(id).expect("it is there");
+        write(&device, &world.arena(), Extent::new(0, 64 * KIB), 6).await.expect("space");
+        drop(device);
+        assert_eq!(Rc::strong_count(&mark), 2, "the volume shows it");
+        pool.remove(id).await.expect("it is there");
+        assert_eq!(Rc::strong_count(&mark), 1, "nobody reads it any more");
+        sound(&pool).await;
+    });
+}
+
 /// First bytes of some parts of a volume.
 async fn parts(device: &Device, arena: &Arena, numbers: &[u64]) -> Vec<u8> {
     let mut found = Vec::new();
@@ -464,56 +499,6 @@ fn the_disk_is_told_of_what_is_free_for_good_and_only_if_that_is_wanted() {
         futures_util::future::select(idle, committing).await;
         write(&device, &arena, Extent::new(0, MIB), 2).await.expect("space");
         assert_eq!(parts(&device, &arena, &[0, 255, 256, 511]).await, [2, 2, 1, 1]);
-        sound(&pool).await;
-    });
-}
-
-/// A disk that takes its time when it is told what is free.
-struct SlowToTrim {
-    below: Device,
-    clock: Clock,
-}
-
-impl BlockDevice for SlowToTrim {
-    fn shape(&self) -> Shape {
-        self.below.shape()
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        match io.into_io() {
-            io @ Io::Discard { .. } => Completion::pending(async move {
-                self.clock.sleep(Duration::from_secs(30)).await;
-                self.below.submit(io).await
-            }),
-            io => self.below.submit(io),
-        }
-    }
-}
-
-#[test]
-fn a_flush_does_not_wait_until_the_disk_knows_what_is_free() {
-    let world = World::new(20);
-    let disk = SimDisk::new(8 * MIB);
-    world.run(async {
-        let (arena, clock) = (world.arena(), world.clock());
-        let slow = SlowToTrim { below: disk.device(&world), clock: clock.clone() };
-        let pool = fresh(Device::new(slow), &world).await;
-        pool.set_metadata_order(MetadataOrder::WriteThrough); // every flush is a checkpoint
-        pool.set_discards(Discards::PassDown);
-        let (_, device) = volume(&pool, "v", 4 * MIB).await;
-        write(&device, &arena, Extent::new(0, MIB), 1).await.expect("space");
-        device.flush().await.expect("no faults");
-        device.discard(Extent::new(0, MIB)).await.expect("no faults");
-        let begun = clock.now();
-        for part in 0..4 {
-            write(&device, &arena, Extent::new(2 * MIB + part * PART, PART), 2).await.expect("space");
-            device.flush().await.expect("no faults");
-        }
-        let took = clock.now().since(begun);
-        assert!(took < Duration::from_secs(10), "{took:?}");
-        assert_eq!(disk.counters().discards, 0, "nobody was told yet");
-        pool.checkpoint().await.expect("no faults");
-        assert!(disk.counters().discards > 0 && clock.now().since(begun) >= Duration::from_secs(30));
         sound(&pool).await;
     });
 }

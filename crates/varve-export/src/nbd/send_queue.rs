@@ -129,3 +129,28 @@ impl SendQueue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_in_a_row_are_one_part_and_data_are_cut_where_the_send_ends() {
+        let (arena, mut queue) = (Arena::heap(1 << 16), SendQueue::default());
+        queue.head(b"one ");
+        queue.head(b"two");
+        queue.data(arena.copy(b"content"), 7);
+        queue.head(b"three ");
+        queue.encoded(b"runs", 8);
+        assert_eq!((queue.replies(), queue.data_bytes()), (3, 11));
+        let first = queue.take(&arena, 4);
+        assert_eq!(first.parts.iter().map(|part| &part[..]).collect::<Vec<_>>(), [&b"one two"[..], b"cont"]);
+        assert_eq!((first.bytes, first.held), (4, 8));
+        let second = queue.take(&arena, 100);
+        assert_eq!(
+            second.parts.iter().map(|part| &part[..]).collect::<Vec<_>>(),
+            [&b"ent"[..], b"three runs"]
+        );
+        assert_eq!((second.held, queue.is_empty(), queue.replies()), (7, true, 0));
+    }
+}

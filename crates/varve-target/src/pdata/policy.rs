@@ -248,6 +248,7 @@ impl Policy for Sieve {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     fn fill(kind: PolicyKind) -> Box<dyn Policy> {
         let mut policy = kind.build();
@@ -279,6 +280,27 @@ mod tests {
             let mut rest: Vec<_> = std::iter::from_fn(|| policy.victim(&|_| true)).collect();
             rest.sort_unstable();
             assert_eq!(rest, [2, 4], "{}", kind.name());
+        }
+    }
+
+    #[test]
+    fn a_search_looks_at_a_bounded_number_and_the_next_goes_on_from_there() {
+        let count = 3 * SEARCH_MAX as u64;
+        for kind in PolicyKind::ALL {
+            let (mut policy, looked) = (kind.build(), Cell::new(0));
+            (1..=count).for_each(|address| policy.insert(address));
+            let search = |policy: &mut dyn Policy, wanted: u64| {
+                looked.set(0);
+                policy.victim(&|address| {
+                    looked.set(looked.get() + 1);
+                    address == wanted
+                })
+            };
+            for _ in 0..2 {
+                assert_eq!(search(&mut *policy, 0), None, "{}", kind.name());
+                assert_eq!(looked.get(), SEARCH_MAX, "{}", kind.name());
+            }
+            assert_eq!(search(&mut *policy, count - 1), Some(count - 1), "{}", kind.name());
         }
     }
 

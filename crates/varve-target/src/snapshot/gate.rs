@@ -178,7 +178,9 @@ impl Drop for Spent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures_executor::LocalPool;
     use futures_util::FutureExt;
+    use futures_util::task::LocalSpawnExt;
     use std::pin::pin;
 
     #[test]
@@ -193,6 +195,23 @@ mod tests {
         drop(inside);
         assert!(drained.now_or_never().is_some());
         drop(closed);
+        assert!(newcomer.now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_gate_wakes_what_waits_when_the_last_that_closed_it_opens_it() {
+        let gate = Gate::default();
+        let (first, second) = (gate.close(), gate.close());
+        let mut tasks = LocalPool::new();
+        let newcomer = async move { gate.enter().await };
+        let mut newcomer = tasks.spawner().spawn_local_with_handle(newcomer).expect("the pool is there");
+        tasks.run_until_stalled();
+        drop(first);
+        tasks.run_until_stalled();
+        assert!((&mut newcomer).now_or_never().is_none(), "it is closed still");
+        drop(second);
+        // Only tasks that were woken are polled.
+        tasks.run_until_stalled();
         assert!(newcomer.now_or_never().is_some());
     }
 

@@ -174,3 +174,34 @@ impl Pool {
 const fn one(rule: (bool, &'static str)) -> [(bool, &'static str); 4] {
     [rule, (true, ""), (true, ""), (true, "")]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_begins_in_the_pool_if_anywhere() {
+        let bounds = Bounds { base: 100, end: 200 };
+        let objection_to = |root: u64| {
+            let rows = VolumeRows {
+                volume: 1,
+                root,
+                since: 0,
+                bytes: 1 << 20,
+                mapped: 0,
+                flags: VolumeFlags::default(),
+                source: 0,
+                created: 0,
+                origin: None,
+                name: "vm1".into(),
+            };
+            objection(&rows, bounds, 5, 2)
+        };
+        for root in [0, 100, 199] {
+            assert_eq!(objection_to(root), None, "Z1: {root}");
+        }
+        for root in [1, 99, 200, u64::MAX] {
+            assert!(objection_to(root).is_some_and(|why| why.contains("no node can lie")), "Z1: {root}");
+        }
+    }
+}

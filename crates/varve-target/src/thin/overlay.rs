@@ -72,3 +72,31 @@ impl BlockDevice for Overlay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pdata::tests::memory;
+    use futures_executor::block_on;
+    use varve_block::{Arena, Durability, ZeroOptions};
+
+    #[test]
+    fn what_was_changed_is_read_back_and_the_device_below_is_as_it_was() {
+        let (below, arena, part) = (memory(4), Arena::heap(1 << 20), index(PART_SIZE));
+        let write = |device: &Device, at: u64, parts: usize, byte: u8| {
+            let data = arena.copy(&vec![byte; parts * part]);
+            block_on(device.write(at * PART_SIZE, data, Durability::Durable)).expect("memory does not fail");
+        };
+        write(&below, 0, 4, 1);
+        let device = Overlay::over(&below);
+        write(&device, 1, 2, 2);
+        let zeroed = device.zero(Extent::new(2 * PART_SIZE, PART_SIZE), ZeroOptions::default());
+        block_on(zeroed).expect("memory does not fail");
+        let parts = |device: &Device| -> Vec<u8> {
+            let content = block_on(device.read(0, arena.take(4 * part))).expect("memory does not fail");
+            content.chunks(part).map(|part| part[0]).collect()
+        };
+        assert_eq!(parts(&device), [1, 2, 0, 1]);
+        assert_eq!(parts(&below), [1; 4], "V1");
+    }
+}

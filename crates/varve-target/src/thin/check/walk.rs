@@ -186,7 +186,7 @@ impl Checker<'_> {
     fn look_at_share(&mut self, block: u64, entries: &[(Key, Value)], known: Known) -> Known {
         assert!(known.is_alone, "these maps are never cloned");
         let shares = entries.iter().filter(|entry| u64::try_from(entry.0).is_ok());
-        let mut end = 0;
+        let mut end = self.pool.base_block(); // The log and the superblocks are never shared.
         for (key, value) in shares {
             match Share::decode(*key, value) {
                 Ok(share) if share.first >= end => end = share.end(),

@@ -145,6 +145,21 @@ fn a_full_group_is_not_read_again() {
     let run = block_on(map.run(|pages| pages.take_on(Side::Near, 8))).expect("there is room");
     assert!(run.0 >= 2 + 4 * GROUP_BLOCKS, "{run:?}");
     assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor were they read to find that");
+    map.pages().go_on_at(2);
+    let run = block_on(map.run(|pages| pages.take_loose_near(None, 16, 0, 8))).expect("there is room");
+    assert!(run.0 >= 2 + 4 * GROUP_BLOCKS, "a whole unit: {run:?}");
+    assert!(map.pages().cache_use().pages <= PAGES_MIN as u64 + 1, "nor to find a whole unit");
+}
+
+#[test]
+fn a_log_may_claim_all_that_is_free_and_no_more() {
+    let end = 500;
+    let options = MapOptions { floor_blocks: 0, ..MapOptions::fresh(9, 2, end) };
+    for (blocks, expected) in [(options.free_blocks, true), (options.free_blocks + 1, false)] {
+        let map = Map::open(memory(end), Arena::heap(1 << 20), &options);
+        let claimed = block_on(map.run(|pages| pages.claim((end - blocks, blocks)))).expect("readable");
+        assert_eq!(claimed, expected, "{blocks} blocks");
+    }
 }
 
 #[test]

@@ -1,0 +1,98 @@
+//! Disks that are told what is free: before somebody else writes there, and without anybody waiting for it who need not.
+
+#[path = "common/thin.rs"]
+mod common;
+
+use common::{fresh, read, sound, volume, write};
+use std::time::Duration;
+use varve_block::{BlockDevice, Checked, Clock, Completion, Device, Extent, Io, KIB, MIB, Shape};
+use varve_sim::{SimDisk, World};
+use varve_target::pdata::MetadataOrder;
+use varve_target::thin::Discards;
+
+const PART: u64 = 4 * KIB;
+
+/// A disk that takes its time when it is told what is free.
+struct SlowToTrim {
+    below: Device,
+    clock: Clock,
+}
+
+impl BlockDevice for SlowToTrim {
+    fn shape(&self) -> Shape {
+        self.below.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            io @ Io::Discard { .. } => Completion::pending(async move {
+                self.clock.sleep(Duration::from_secs(30)).await;
+                self.below.submit(io).await
+            }),
+            io => self.below.submit(io),
+        }
+    }
+}
+
+#[test]
+fn a_flush_does_not_wait_until_the_disk_knows_what_is_free() {
+    let world = World::new(20);
+    let disk = SimDisk::new(8 * MIB);
+    world.run(async {
+        let (arena, clock) = (world.arena(), world.clock());
+        let slow = SlowToTrim { below: disk.device(&world), clock: clock.clone() };
+        let pool = fresh(Device::new(slow), &world).await;
+        pool.set_metadata_order(MetadataOrder::WriteThrough); // every flush is a checkpoint
+        pool.set_discards(Discards::PassDown);
+        let (_, device) = volume(&pool, "v", 4 * MIB).await;
+        write(&device, &arena, Extent::new(0, MIB), 1).await.expect("space");
+        device.flush().await.expect("no faults");
+        device.discard(Extent::new(0, MIB)).await.expect("no faults");
+        let begun = clock.now();
+        for part in 0..4 {
+            write(&device, &arena, Extent::new(2 * MIB + part * PART, PART), 2).await.expect("space");
+            device.flush().await.expect("no faults");
+        }
+        let took = clock.now().since(begun);
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        assert_eq!(disk.counters().discards, 0, "nobody was told yet");
+        pool.checkpoint().await.expect("no faults");
+        assert!(disk.counters().discards > 0 && clock.now().since(begun) >= Duration::from_secs(30));
+        sound(&pool).await;
+    });
+}
+
+#[test]
+fn what_two_checkpoints_free_is_taken_by_nobody_before_the_disk_is_told() {
+    let world = World::new(20);
+    let disk = SimDisk::new(4 * MIB);
+    world.run(async {
+        let (arena, clock) = (world.arena(), world.clock());
+        let slow = SlowToTrim { below: disk.device(&world), clock: clock.clone() };
+        let pool = fresh(Device::new(slow), &world).await;
+        pool.set_discards(Discards::PassDown);
+        let (_, device) = volume(&pool, "v", 4 * MIB).await;
+        let (_, other) = volume(&pool, "w", 8 * MIB).await;
+        write(&device, &arena, Extent::new(0, MIB), 1).await.expect("space");
+        device.flush().await.expect("no faults");
+        device.discard(Extent::new(0, 512 * KIB)).await.expect("no faults");
+        // The disk hears of the second half ten seconds after the first, and takes thirty for each.
+        let later = async {
+            clock.sleep(Duration::from_secs(10)).await;
+            device.discard(Extent::new(512 * KIB, 512 * KIB)).await.expect("no faults");
+            pool.checkpoint().await.expect("no faults");
+        };
+        let mut written = 0;
+        let writes = async {
+            clock.sleep(Duration::from_secs(35)).await;
+            while write(&other, &arena, Extent::new(written, 16 * KIB), 2).await.is_ok() {
+                written += 16 * KIB;
+            }
+        };
+        let (first, (), ()) = futures_util::join!(pool.checkpoint(), later, writes);
+        first.expect("no faults");
+        assert!(written > MIB, "it took what was freed: {written}");
+        let content = read(&other, &arena, Extent::new(0, written)).await;
+        assert!(content.iter().all(|byte| *byte == 2), "D1");
+    });
+}
