@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{
-    Arena, BlockDevice, Checked, Completion, Device, Durability, Extent, Io, IoError, KIB, MIB, Shape,
+    Arena, BlockDevice, Checked, Completion, Device, Durability, Extent, IoError, KIB, MIB, Shape,
     ZeroOptions,
 };
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
