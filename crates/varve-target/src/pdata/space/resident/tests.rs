@@ -280,3 +280,13 @@ fn what_is_free_and_given_up_all_the_same_is_found_before_a_commit() {
         assert!(matches!(refused, Some(MapError::Damaged { .. })), "F7: {number}: {refused:?}");
     }
 }
+
+#[test]
+fn the_last_blocks_of_a_group_are_given_up_like_others() {
+    let map = open(&memory(END), 0, MapOptions::fresh(9, 2, END).free_blocks, Vec::new());
+    map.pages().go_on_at(2 + GROUP_BLOCKS - 5);
+    let run = block_on(map.run(|pages| pages.take_on(Side::Near, 5))).expect("there is room");
+    assert_eq!(run, (2 + GROUP_BLOCKS - 5, 5));
+    map.pages().give_up(run);
+    assert!(block_on(map.freeze(|_| Ok(()))).is_ok(), "F7");
+}
