@@ -107,7 +107,7 @@ words! {
         Thin = "thin",
         /// On no disk: it reads as zeros, and what is written is dropped.
         Zero = "zero",
-        /// On no disk: every request fails.
+        /// On no disk: every read and write fails.
         Error = "error",
         /// Several copies.
         Mirror = "mirror",

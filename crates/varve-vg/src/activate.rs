@@ -48,7 +48,7 @@ pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, 
                 (Device::new(Striped::new(members, *stripe_size, length)), 0)
             }
             Target::Zero => (Device::new(ZeroTarget::new(*length, block_size)), 0),
-            Target::Error => (Device::new(ErrorTarget::new(*length, block_size, IoError::Medium)), 0),
+            Target::Error => (Device::new(ErrorTarget::empty(*length, block_size, IoError::Medium)), 0),
             Target::Missing => (Device::new(ErrorTarget::new(*length, block_size, IoError::Gone)), 0),
         };
         segments.push((*length, device, offset));

@@ -81,7 +81,7 @@ pub enum Target {
     },
     /// Nowhere: it reads as zeros, and what is written is dropped.
     Zero,
-    /// Nowhere: every request fails.
+    /// Nowhere: every read and write fails.
     Error,
     /// Nowhere: a disk is missing.
     Missing,

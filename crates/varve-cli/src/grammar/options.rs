@@ -57,7 +57,7 @@ pub(crate) enum LayoutChoice {
     Striped,
     /// On no disk: it reads as zeros, and what is written is dropped.
     Zero,
-    /// On no disk: every request fails.
+    /// On no disk: every read and write fails.
     Error,
     /// Several copies.
     Mirror,

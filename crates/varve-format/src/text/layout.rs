@@ -41,7 +41,7 @@ pub enum Layout {
     },
     /// On no disk: it reads as zeros, and what is written is dropped.
     Zero,
-    /// On no disk: every request fails.
+    /// On no disk: every read and write fails.
     Error,
 }
 

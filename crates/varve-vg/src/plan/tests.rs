@@ -119,7 +119,7 @@ fn each_change_of_a_volume_is_one_line_of_the_plan() {
         reason: reason.map(str::to_owned),
     };
     for (change, line) in [
-        (extend("vm1", "+8M"), "would extend data/vm1 from 16.0 MiB to 24.0 MiB (to 6 extents: pv0:0+6)"),
+        (extend("vm1", "+8M"), "would extend data/vm1 from 16.0 MiB to 24.0 MiB (now 6 extents: pv0:0+6)"),
         (
             Change::ReduceVolume { name: name.clone(), size: 1 },
             "would reduce data/vm1 from 24.0 MiB to 4.0 MiB; its last 20.0 MiB are lost",
