@@ -14,8 +14,13 @@ use super::policy::PolicyKind;
 use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
+
+/// Why a node is not the one that a link names (D3).
+pub(crate) const OF_ANOTHER_TIME: &str =
+    "D3: a node of another transaction than the one that leads to it names";
 
 /// A block that has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +69,8 @@ pub struct Pages {
     promised: u64,
     /// Nodes of all maps.
     nodes: u64,
+    /// Whether a node of any generation is believed, against D3.
+    trusts_generations: bool,
 }
 
 /// What a commit writes.
@@ -81,7 +88,7 @@ impl Pages {
     pub(super) fn new(options: &MapOptions, space: Space) -> Self {
         Self {
             store: options.store,
-            generation: options.generation + 1,
+            generation: options.generation + options.skipped + 1,
             cache: Cache::new(options.cache_bytes, options.policy),
             space,
             reserved: Vec::new(),
@@ -90,6 +97,7 @@ impl Pages {
             commit_blocks: 0,
             promised: 0,
             nodes: options.nodes,
+            trusts_generations: false,
         }
     }
 
@@ -167,9 +175,15 @@ impl Pages {
         self.space.end()
     }
 
-    /// The node in block `address`.
-    pub fn node(&mut self, address: u64) -> Result<Rc<Node>, Stop> {
-        self.cache.get(address).ok_or(Stop::Missing(Wanted::Node(address)))
+    /// The node that `link` leads to. Another one in its block goes from memory (D3 of `down.rs`).
+    pub fn node(&mut self, link: Link) -> Result<Rc<Node>, Stop> {
+        let address = link.block();
+        let node = self.cache.get(address).ok_or(Stop::Missing(Wanted::Node(address)))?;
+        if link.leads_to(&node) || self.trusts_generations {
+            return Ok(node);
+        }
+        self.disbelieve(address);
+        Err(Stop::Damaged(address, BlockError::Invalid(OF_ANOTHER_TIME)))
     }
 
     /// The node in block `address` is not what a map leads to.
@@ -297,6 +311,12 @@ impl Pages {
         self.space.reuse_while_read = true;
     }
 
+    /// Believes nodes of any generation, against D3; for tests that prove that this is noticed.
+    #[doc(hidden)]
+    pub fn trust_generations(&mut self) {
+        self.trusts_generations = true;
+    }
+
     /// Forgets the pages of the space map that are as they were read. For those who only look.
     pub(crate) fn forget_unchanged_pages(&mut self) {
         self.space.forget_unchanged();
@@ -337,28 +357,24 @@ impl Pages {
         node.generation == self.generation
     }
 
-    /// A new node in a reserved block; its address.
-    pub(super) fn create(&mut self, level: u32, entries: Entries) -> u64 {
+    /// A new node in a reserved block; what leads to it.
+    pub(super) fn create(&mut self, level: u32, entries: Entries) -> Link {
         let address = self.reserved.pop().expect("G1: blocks were reserved for this change");
         self.nodes = self.nodes.saturating_add(1);
-        self.cache.admit_dirty(Node {
-            address,
-            generation: self.generation,
-            store: self.store,
-            level,
-            entries,
-        });
-        address
+        let node = Node { address, generation: self.generation, store: self.store, level, entries };
+        let link = Link::to(&node);
+        self.cache.admit_dirty(node);
+        link
     }
 
-    /// The node in `address`, made in this transaction: itself, or a copy in a reserved block (T1).
-    pub(super) fn shadow(&mut self, address: u64) -> u64 {
-        let node = self.cache.get(address).expect("T3: the path of a change is in memory");
+    /// The node that `link` leads to, made in this transaction: itself, or a copy in a reserved block (T1).
+    pub(super) fn shadow(&mut self, link: Link) -> Link {
+        let node = self.node(link).expect("T3: the path of a change is in memory");
         if node.generation == self.generation {
-            return address;
+            return link;
         }
         let copy = self.create(node.level, node.entries.clone());
-        self.release(address);
+        self.release(link.block());
         copy
     }
 

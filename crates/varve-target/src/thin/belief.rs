@@ -59,7 +59,7 @@ pub(super) fn objection(
     if rows.volume == 0 || rows.volume >= next {
         return Some("a volume has a number that none has had yet");
     }
-    if rows.root != 0 && !bounds.contain(rows.root, 1) {
+    if !rows.root.is_none() && !bounds.contain(rows.root.block(), 1) {
         return Some("the map of a volume begins where no node can lie");
     }
     if rows.since >= generation {

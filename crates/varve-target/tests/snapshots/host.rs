@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{Device, Durability, Extent, IoError, KIB, Shown, Switch, ZeroOptions, widen, widen_shown};
 use varve_sim::{
     Client, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle,
-    SimDisk, World,
+    SimDisk, Struck, World,
 };
 use varve_target::Linear;
 use varve_target::pdata::PolicyKind;
@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Rollbacks(&'static Rollbacks),
     /// Requests that hang in a disk across checkpoints.
     Stalls(&'static Stalls),
+    /// Writes of nodes of the maps that are lost, or go over other nodes.
+    LostNodes,
     /// More snapshots than the store has room for.
     Crowded(&'static Refusals),
 }
@@ -147,7 +149,8 @@ impl Host {
         };
         let (origin_size, store_size) = (*random.pick(origin_sizes), *random.pick(store_sizes));
         let options = StoreOptions {
-            log_records: random.between(1, if matches!(kind, Kind::Stalls(_)) { 4 } else { 30 }),
+            log_records: random
+                .between(1, if matches!(kind, Kind::Stalls(_) | Kind::LostNodes) { 4 } else { 30 }),
             metadata: *random.pick(&[
                 MetadataOrder::Logged,
                 MetadataOrder::Logged,
@@ -155,7 +158,7 @@ impl Host {
                 MetadataOrder::WriteThrough,
             ]),
             // Half of the histories have a cache that holds next to nothing: nodes are loaded and given up all the time.
-            cache_bytes: *random.pick(&[0, 64 << 20]),
+            cache_bytes: *random.pick(if matches!(kind, Kind::LostNodes) { &[0, 0] } else { &[0, 64 << 20] }),
             policy: *random.pick(&PolicyKind::ALL),
             restored_ranges: *random.pick(&[2, 1 << 14]),
             low_space_percent: 60,
@@ -177,7 +180,7 @@ impl Host {
         let block_size = if random.chance(3, 4) { 4096 } else { 512 };
         let disk = |size| SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(size) });
         let faulty = match kind {
-            Kind::Faulty => true,
+            Kind::Faulty | Kind::LostNodes => true,
             Kind::Stalls(_) => random.chance(1, 3),
             _ => false,
         };
@@ -185,7 +188,10 @@ impl Host {
             origin_disk: disk(ORIGIN_SIZE_MAX),
             store_disk: disk(STORE_SIZE_MAX),
             options,
-            faults: faulty.then(|| random_faults(&mut random)),
+            faults: match kind {
+                Kind::LostNodes => Some(LOSES_NODES),
+                _ => faulty.then(|| random_faults(&mut random)),
+            },
             fails_at_boot: random.chance(1, 3),
             rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
@@ -325,6 +331,23 @@ pub(crate) static SHRUNK: AtomicU64 = AtomicU64::new(0);
 pub(crate) static GROWN: AtomicU64 = AtomicU64::new(0);
 /// Parts that a rollback had brought back and no comparison may name, over all histories.
 pub(crate) static UNCHANGED: AtomicU64 = AtomicU64::new(0);
+
+/// A disk that loses nodes or writes them over others. A node that is written again in its transaction is spared: what is
+/// lost then is not noticed (`docs/decisions/0051-lost-writes-of-nodes.md`).
+const LOSES_NODES: FaultPlan = FaultPlan {
+    lost: 100_000,
+    misdirected: 20_000,
+    only: Some(Struck { magic: *b"VNOD", version: 16 }),
+    latent: 0,
+    rot: 0,
+    write_error: 0,
+    no_space: 0,
+    flush_error: 0,
+    flush_loss: 0,
+    stall: 0,
+    vanish: 0,
+    spares_content: true,
+};
 
 /// What goes wrong in one history: a bit of everything, or much of one thing.
 fn random_faults(random: &mut Random) -> FaultPlan {

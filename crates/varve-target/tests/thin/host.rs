@@ -12,7 +12,7 @@ use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
 use varve_sim::{
     Client, DiskOptions, FaultBudget, FaultPlan, Holder, Holds, Mix, Oracle, Random, SharedOracle, SimDisk,
-    World,
+    Struck, World,
 };
 use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
@@ -91,6 +91,8 @@ pub(crate) enum Kind {
     Clones,
     /// Reads that hang in the disk while blocks are freed and used again.
     Stalls,
+    /// Writes of nodes of the maps that are lost, or go over other nodes.
+    LostNodes,
 }
 
 pub(crate) struct Host {
@@ -118,13 +120,13 @@ impl Host {
         let world = World::new(seed);
         let mut random = world.random();
         let pool_size = *random.pick(match kind {
-            Kind::Stalls => &[1200 * KIB, 1300 * KIB, 1600 * KIB],
+            Kind::Stalls | Kind::LostNodes => &[1200 * KIB, 1300 * KIB, 1600 * KIB],
             Kind::Plain | Kind::Faulty | Kind::Clones => &[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB],
             Kind::Wide => &[8000 * KIB, 16_000 * KIB, 16_000 * KIB, 20_000 * KIB],
             Kind::Full => &[1100 * KIB, 1200 * KIB, 1300 * KIB, 1400 * KIB],
         });
         let options = PoolOptions {
-            cache_bytes: *random.pick(&[0, 1 << 20]),
+            cache_bytes: *random.pick(if kind == Kind::LostNodes { &[0, 0] } else { &[0, 1 << 20] }),
             commit_interval: Duration::from_millis(if kind == Kind::Clones {
                 1000
             } else {
@@ -152,7 +154,8 @@ impl Host {
         // Most disks have blocks that are larger than those of the clients.
         let block_size = if random.chance(3, 4) { 4096 } else { 512 };
         let disk = SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(POOL_SIZE_MAX) });
-        let is_faulty = kind == Kind::Faulty || kind == Kind::Stalls && random.chance(1, 4);
+        let is_faulty =
+            matches!(kind, Kind::Faulty | Kind::LostNodes) || kind == Kind::Stalls && random.chance(1, 4);
         let host = Host {
             disk,
             below,
@@ -160,7 +163,10 @@ impl Host {
             discards,
             kind,
             counts,
-            faults: is_faulty.then(|| random_faults(&mut random)),
+            faults: match kind {
+                Kind::LostNodes => Some(LOSES_NODES),
+                _ => is_faulty.then(|| random_faults(&mut random)),
+            },
             held: RefCell::default(),
             fails_at_boot: random.chance(1, 3),
             stall,
@@ -264,6 +270,23 @@ impl Host {
         Some(boot)
     }
 }
+
+/// A disk that loses nodes or writes them over others. A node that is written again in its transaction is spared: what is
+/// lost then is not noticed (`docs/decisions/0051-lost-writes-of-nodes.md`).
+const LOSES_NODES: FaultPlan = FaultPlan {
+    lost: 100_000,
+    misdirected: 20_000,
+    only: Some(Struck { magic: *b"VNOD", version: 16 }),
+    latent: 0,
+    rot: 0,
+    write_error: 0,
+    no_space: 0,
+    flush_error: 0,
+    flush_loss: 0,
+    stall: 0,
+    vanish: 0,
+    spares_content: true,
+};
 
 /// What goes wrong in one history: a bit of everything, or much of one thing.
 fn random_faults(random: &mut Random) -> FaultPlan {

@@ -18,7 +18,7 @@ fn live(host: &Host, kind: Kind, boots: (u64, u64)) {
     for _ in 0..random.between(boots.0, boots.1) {
         let crash = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match kind {
-            Kind::Wide => &[200, 900, 4000],
+            Kind::Wide | Kind::LostNodes => &[200, 900, 4000],
             Kind::Clones => &[60, 200, 400],
             _ => &[30, 200, 900],
         });
@@ -77,6 +77,14 @@ fn failing_disks_cost_requests_but_no_content() {
 }
 
 #[test]
+fn a_node_that_was_not_written_is_an_error_and_never_other_content() {
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("a_node_that_was_not_written_is_an_error_and_never_other_content");
+    run_seeds(name, 800, |seed| history(seed, Kind::LostNodes, None, &COUNTS));
+    COUNTS.say(name.function);
+}
+
+#[test]
 fn maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("maps_of_several_leaves_and_records_of_several_blocks_survive_every_crash");
@@ -119,6 +127,11 @@ fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
     caught_share(&format!("{sabotage:?}"), histories, percent_min, |seed| {
         history(seed, kind, Some(sabotage), &COUNTS);
     });
+}
+
+#[test]
+fn nodes_of_another_transaction_that_are_believed_are_noticed() {
+    noticed(Sabotage::TrustGenerations, Kind::LostNodes, 200, 5);
 }
 
 #[test]

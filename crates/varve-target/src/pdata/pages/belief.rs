@@ -25,7 +25,7 @@ impl Pages {
             return Some("T7: a node that another one lies over");
         }
         match &node.entries {
-            Entries::Branch(children) if children.iter().any(|child| !self.is_inside(child.1)) => {
+            Entries::Branch(children) if children.iter().any(|child| !self.is_inside(child.1.block())) => {
                 Some("N3: a branch that leads to where no node can lie")
             }
             _ => None,
