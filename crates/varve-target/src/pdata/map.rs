@@ -271,14 +271,14 @@ impl Map {
 
     /// The page of a group that the last commit counts.
     async fn load_page(&self, group: u64) -> Result<Option<SpacePage>, MapError> {
-        let (address, committed, store) = {
+        let (address, frozen, store) = {
             let pages = self.pages.borrow();
-            (pages.page_address(group), pages.generation() - 1, pages.store())
+            (pages.page_address(group), pages.last_frozen(), pages.store())
         };
         let Some(address) = address else { return Ok(None) };
         let block = self.read(address).await?;
         let page = SpacePage::decode(&block, address).map_err(|error| damaged(address, error))?;
-        if page.store != store || page.group != group || page.generation > committed {
+        if page.store != store || page.group != group || page.generation > frozen {
             return Err(damaged(address, BlockError::Invalid("a page of another store, group or time")));
         }
         Ok(Some(page))

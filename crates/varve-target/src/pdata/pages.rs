@@ -55,6 +55,8 @@ pub enum Room {
 pub struct Pages {
     store: u64,
     generation: u64,
+    /// The last transaction that was frozen: no page of the space map that counts is younger.
+    frozen: u64,
     cache: Cache,
     space: Space,
     /// Free blocks set aside for the change that is about to be made.
@@ -89,6 +91,7 @@ impl Pages {
         Self {
             store: options.store,
             generation: options.generation + options.skipped + 1,
+            frozen: options.generation,
             cache: Cache::new(options.cache_bytes, options.policy),
             space,
             reserved: Vec::new(),
@@ -104,6 +107,11 @@ impl Pages {
     /// The transaction under way.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The last transaction that was frozen.
+    pub(super) fn last_frozen(&self) -> u64 {
+        self.frozen
     }
 
     /// First half of the store's id.
@@ -426,7 +434,7 @@ impl Pages {
             self.space.untake((block, 1));
         }
         let generation = self.generation;
-        self.generation += 1;
+        (self.frozen, self.generation) = (generation, generation + 1);
         let images = self.space.freeze(generation);
         Frozen {
             generation,

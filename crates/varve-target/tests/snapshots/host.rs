@@ -144,7 +144,7 @@ impl Host {
         let mut random = world.random();
         let (origin_sizes, store_sizes): (&[u64], &[u64]) = match kind {
             Kind::Crowded(_) => (&[64 * KIB], &[160 * KIB, 192 * KIB]),
-            Kind::Stalls(_) => (&[64 * KIB, 128 * KIB], &[160 * KIB, 192 * KIB, 384 * KIB]),
+            Kind::Stalls(_) | Kind::LostNodes => (&[64 * KIB, 128 * KIB], &[160 * KIB, 192 * KIB, 384 * KIB]),
             _ => (&[64 * KIB, 128 * KIB, 256 * KIB], &[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]),
         };
         let (origin_size, store_size) = (*random.pick(origin_sizes), *random.pick(store_sizes));
@@ -290,6 +290,40 @@ impl Host {
         }
     }
 
+    /// Reads what a crash left on a disk that has lost nodes, before that is repaired: all of it is right, or an error; and
+    /// where a check says that nothing is wrong there is none.
+    pub(crate) async fn read_with_nodes_lost(&self) {
+        for disk in [&self.origin_disk, &self.store_disk] {
+            disk.set_faults(FaultPlan::default(), FaultBudget::unlimited());
+        }
+        let (arena, clock) = (self.world.arena(), self.world.clock());
+        let is_sound = check_store(&self.store_device(), &arena).await.is_ok();
+        let (origin, store) = (self.origin_device(), self.store_device());
+        let opened = SnapshotStore::open(origin, store, arena.clone(), clock, self.options).await;
+        assert!(opened.is_ok() || !is_sound, "what is sound can be opened: {:?}", opened.err());
+        let Ok(store) = opened else { return count(&REFUSED) };
+        let clients: Vec<Client> = {
+            let model = self.model.borrow();
+            let in_doubt = |name: &String| {
+                model.doubts.iter().any(|doubt| matches!(doubt, Doubt::Remove(doubtful) if doubtful == name))
+            };
+            let known = model.snapshots.iter().filter(|(name, _)| !in_doubt(name));
+            let client = |(_, known): (&String, &Known)| {
+                let device = store.snapshot(known.id).expect("known snapshots exist");
+                Client::new(widen(device, arena.clone()), arena.clone(), Rc::clone(&known.oracle))
+            };
+            known.map(client).collect()
+        };
+        for client in clients {
+            for (_, piece) in Extent::new(0, client.size()).pieces(16 * KIB) {
+                let read = client.read(piece).await;
+                let expected = read.is_ok() || !is_sound && read == Err(IoError::Corrupt);
+                assert!(expected, "it is right or damaged: {read:?}");
+                read.is_err().then(|| count(&REFUSED));
+            }
+        }
+    }
+
     /// Opens the store and settles what the last crash left in doubt. Nothing if a disk has failed meanwhile, which it may
     /// if so wished.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
@@ -329,14 +363,16 @@ impl Host {
 pub(crate) static BOOTS_FAILED: AtomicU64 = AtomicU64::new(0);
 pub(crate) static SHRUNK: AtomicU64 = AtomicU64::new(0);
 pub(crate) static GROWN: AtomicU64 = AtomicU64::new(0);
+/// Reads, and attempts to open a store, that met a node that was not written, over all histories.
+pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// Parts that a rollback had brought back and no comparison may name, over all histories.
 pub(crate) static UNCHANGED: AtomicU64 = AtomicU64::new(0);
 
 /// A disk that loses nodes or writes them over others. A node that is written again in its transaction is spared: what is
 /// lost then is not noticed (`docs/decisions/0051-lost-writes-of-nodes.md`).
 const LOSES_NODES: FaultPlan = FaultPlan {
-    lost: 100_000,
-    misdirected: 20_000,
+    lost: 250_000,
+    misdirected: 50_000,
     only: Some(Struck { magic: *b"VNOD", version: 16 }),
     latent: 0,
     rot: 0,

@@ -3,7 +3,7 @@
 mod host;
 mod stalls;
 
-use host::{BOOTS_FAILED, GROWN, Host, Kind, Refusals, Rollbacks, SHRUNK, UNCHANGED};
+use host::{BOOTS_FAILED, GROWN, Host, Kind, REFUSED, Refusals, Rollbacks, SHRUNK, UNCHANGED};
 use stalls::Stalls;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,6 +43,11 @@ fn live(host: &Host, history: Kind, boots: (u64, u64)) {
             host.crashed(kind);
         } else {
             // The daemon ends without a word.
+            host.world().crash(CrashKind::Process);
+            host.crashed(CrashKind::Process);
+        }
+        if matches!(history, Kind::LostNodes) {
+            host.world().run(host.read_with_nodes_lost());
             host.world().crash(CrashKind::Process);
             host.crashed(CrashKind::Process);
         }
@@ -89,6 +94,8 @@ fn a_node_that_was_not_written_is_an_error_and_never_other_content() {
     run_seeds(test_name!("a_node_that_was_not_written_is_an_error_and_never_other_content"), 1500, |seed| {
         history(seed, Kind::LostNodes, None);
     });
+    let refused = REFUSED.load(Ordering::Relaxed);
+    let _ = writeln!(std::io::stderr(), "sim: {refused} reads and openings were refused, so far");
 }
 
 #[test]
@@ -168,7 +175,7 @@ fn space_used_again_under_a_request_that_hangs_is_noticed() {
 
 #[test]
 fn nodes_of_another_transaction_that_are_believed_are_noticed() {
-    noticed(Sabotage::TrustGenerations, Kind::LostNodes, 200, 5);
+    noticed_after_many_crashes(Sabotage::TrustGenerations, Kind::LostNodes, 120, (8, 13));
 }
 
 #[test]

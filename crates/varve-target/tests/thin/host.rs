@@ -240,6 +240,48 @@ impl Host {
         assert!(report.is_sound(), "{report:#?}");
     }
 
+    /// Reads what a crash left on a disk that has lost nodes, before that is repaired: all of it is right, or an error; and
+    /// where a check says that nothing is wrong there is none.
+    pub(crate) async fn read_with_nodes_lost(&self) {
+        self.disk.set_faults(FaultPlan::default(), FaultBudget::unlimited());
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        let report = check_pool(&device, &arena, &clock).await.expect("a superblock can always be read");
+        let opened = Pool::open(device, arena.clone(), clock, self.options).await;
+        assert!(opened.is_ok() || !report.is_sound(), "what is sound can be opened: {:?}", opened.err());
+        count_if(opened.is_err(), &self.counts.boots_failed);
+        let Ok(pool) = opened else { return };
+        self.attach_origin(&pool);
+        let listed: BTreeMap<u64, u64> =
+            pool.list().into_iter().map(|volume| (volume.id, volume.bytes)).collect();
+        let clients: Vec<Client> = {
+            let model = self.model.borrow();
+            let in_doubt = |name: &String| {
+                model.doubts.iter().any(|doubt| match doubt {
+                    Doubt::Create(..) => false,
+                    Doubt::Remove(doubtful) | Doubt::Resize(doubtful, _) | Doubt::RollBack(doubtful, _) => {
+                        doubtful == name
+                    }
+                })
+            };
+            let known = model.volumes.iter().filter(|(name, _)| !in_doubt(name));
+            let client = |(name, known): (&String, &Known)| {
+                let size = known.oracle.borrow().size();
+                assert_eq!(listed.get(&known.id), Some(&size), "{name} is there, and as large as it was");
+                let device = widen(pool.volume(known.id).expect("listed"), arena.clone());
+                Client::new(device, arena.clone(), Rc::clone(&known.oracle))
+            };
+            known.map(client).collect()
+        };
+        for client in clients {
+            for (_, piece) in Extent::new(0, client.size()).pieces(16 * KIB) {
+                let read = client.read(piece).await;
+                let expected = read.is_ok() || !report.is_sound() && read == Err(IoError::Corrupt);
+                assert!(expected, "it is right or damaged: {read:?}");
+                count_if(read.is_err(), &self.counts.refused);
+            }
+        }
+    }
+
     /// Opens the pool and settles what the last crash left in doubt. Nothing if the disk has failed meanwhile, which it may
     /// if so wished.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {

@@ -48,6 +48,11 @@ fn live(host: &Host, kind: Kind, boots: (u64, u64)) {
             host.world().crash(CrashKind::Process);
         }
         host.crashed();
+        if kind == Kind::LostNodes {
+            host.world().run(host.read_with_nodes_lost());
+            host.world().crash(CrashKind::Process);
+            host.crashed();
+        }
         host.world().run(async {
             host.check_offline().await;
             let boot = host.boot(false).await.expect("no faults");
