@@ -385,10 +385,9 @@ fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
 impl Bed {
     /// Names and roots of all volumes of a settled pool, as its map of volumes says.
     fn roots(&self) -> Vec<(String, u64)> {
-        let (nodes, mut ahead, mut rows) =
-            (self.nodes(), vec![self.superblock().volumes.block()], Vec::new());
+        let (mut ahead, mut rows) = (vec![self.superblock().volumes.block()], Vec::new());
         while let Some(block) = ahead.pop() {
-            match &nodes[&block].entries {
+            match &self.nodes()[&block].entries {
                 Entries::Branch(children) => ahead.extend(children.iter().rev().map(|child| child.1.block())),
                 Entries::Leaf(leaf) => rows.extend(leaf.iter().copied()),
             }
@@ -398,8 +397,7 @@ impl Bed {
             let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
             varve_format::thin::VolumeRows::decode(id, rows).expect("sound")
         });
-        let with_map = volumes.filter(|volume| !volume.root.is_none());
-        with_map.map(|volume| (volume.name.clone(), volume.root.block())).collect()
+        volumes.filter(|one| !one.root.is_none()).map(|one| (one.name, one.root.block())).collect()
     }
 
     /// Writes a node back after a change, as if it had always been so.

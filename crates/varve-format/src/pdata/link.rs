@@ -7,8 +7,6 @@
 //! - I1. A link is made of a node, or read where one was written; 0 leads nowhere.
 //! - I2. A block that a link leads to has a number below [`Link::BLOCK_END`].
 
-use super::node::Node;
-
 const BLOCK_BITS: u32 = 40;
 
 /// Where a node lies and which transaction made it.
@@ -21,10 +19,10 @@ impl Link {
     /// Numbers of blocks are smaller: a pool has less than 2^37 blocks, a store less than 2^30.
     pub const BLOCK_END: u64 = 1 << BLOCK_BITS;
 
-    /// What leads to `node`.
-    pub fn to(node: &Node) -> Link {
-        assert!(node.address < Self::BLOCK_END, "I2: block {}", node.address);
-        Link(node.generation << BLOCK_BITS | node.address)
+    /// What leads to the node of that generation in `block`: [`Link::to`] makes it of a node.
+    pub(super) fn new(block: u64, generation: u64) -> Link {
+        assert!(block < Self::BLOCK_END, "I2: block {block}");
+        Link(generation << BLOCK_BITS | block)
     }
 
     /// The link in a field.
@@ -45,38 +43,5 @@ impl Link {
     /// Whether it leads nowhere.
     pub const fn is_none(self) -> bool {
         self.0 == 0
-    }
-
-    /// Whether `node` is the one that it leads to.
-    pub fn leads_to(self, node: &Node) -> bool {
-        node.address == self.block() && node.generation << BLOCK_BITS == self.0 - self.block()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::node::Entries;
-    use super::*;
-
-    fn node(address: u64, generation: u64) -> Node {
-        Node { address, generation, store: 1, level: 0, entries: Entries::Leaf(Vec::new()) }
-    }
-
-    #[test]
-    fn a_link_leads_to_the_node_of_its_block_and_generation_alone() {
-        let link = Link::to(&node(0x12_3456_789a, 0x0fed_cba9));
-        assert_eq!(link.pack(), 0xed_cba9_12_3456_789a, "I1: golden");
-        assert_eq!((link.block(), Link::unpack(link.pack())), (0x12_3456_789a, link));
-        assert!(link.leads_to(&node(0x12_3456_789a, 0x0fed_cba9)));
-        assert!(!link.leads_to(&node(0x12_3456_789a, 0x0fed_cba8)));
-        assert!(!link.leads_to(&node(0x12_3456_789b, 0x0fed_cba9)));
-        assert!(link.leads_to(&node(0x12_3456_789a, 0x1fed_cba9 + (1 << 24))), "2^24 transactions later");
-        assert!(Link::NONE.is_none() && !link.is_none());
-    }
-
-    #[test]
-    #[should_panic(expected = "I2")]
-    fn a_block_that_does_not_fit_is_not_cut() {
-        Link::to(&node(Link::BLOCK_END, 1));
     }
 }

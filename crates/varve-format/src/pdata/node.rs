@@ -169,6 +169,18 @@ impl Node {
     }
 }
 
+impl Link {
+    /// What leads to `node`.
+    pub fn to(node: &Node) -> Link {
+        Link::new(node.address, node.generation)
+    }
+
+    /// Whether `node` is the one that it leads to.
+    pub fn leads_to(self, node: &Node) -> bool {
+        node.address == self.block() && Link::to(node) == self
+    }
+}
+
 fn decode_leaf(block: &[u8], count: usize) -> Result<Entries, BlockError> {
     let slots = slots(block, count, LEAF_ENTRY.size)?;
     Ok(Entries::Leaf(slots.map(|slot| (key(LEAF_KEY.bytes(slot)), value(LEAF_VALUE.bytes(slot)))).collect()))
@@ -257,6 +269,28 @@ mod tests {
             // Level 1 re-reads the bytes as a branch, whose keys are then out of order or followed by rubbish.
             assert!(matches!(found, Err(BlockError::Invalid(_))), "byte {at} = {byte}: {found:?}");
         }
+    }
+
+    fn at(address: u64, generation: u64) -> Node {
+        Node { address, generation, ..leaf(1) }
+    }
+
+    #[test]
+    fn a_link_leads_to_the_node_of_its_block_and_generation_alone() {
+        let link = Link::to(&at(0x12_3456_789a, 0x0fed_cba9));
+        assert_eq!(link.pack(), 0xedcb_a912_3456_789a, "I1: golden");
+        assert_eq!((link.block(), Link::unpack(link.pack())), (0x12_3456_789a, link));
+        assert!(link.leads_to(&at(0x12_3456_789a, 0x0fed_cba9)));
+        assert!(!link.leads_to(&at(0x12_3456_789a, 0x0fed_cba8)));
+        assert!(!link.leads_to(&at(0x12_3456_789b, 0x0fed_cba9)));
+        assert!(link.leads_to(&at(0x12_3456_789a, 0x1fed_cba9 + (1 << 24))), "2^24 transactions later");
+        assert!(Link::NONE.is_none() && !link.is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "I2")]
+    fn a_block_that_does_not_fit_is_not_cut() {
+        Link::to(&at(Link::BLOCK_END, 1));
     }
 
     proptest! {

@@ -114,7 +114,9 @@ pub struct MapOptions {
 /// as superblocks may lie in turn by the generation.
 pub fn skipped_generations(clock: &Clock) -> u64 {
     let mixed = (clock.now().0 ^ clock.date().0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed >> (64 - SKIPPED_BITS) << 1
+    let skipped = mixed >> (64 - SKIPPED_BITS) << 1;
+    assert!(skipped.is_multiple_of(2), "superblocks lie in turn");
+    skipped
 }
 
 impl MapOptions {

@@ -8,6 +8,8 @@ mod budget;
 mod cooling;
 mod loose;
 
+pub(crate) use belief::OF_ANOTHER_TIME;
+
 use super::cache::{Cache, CacheUse};
 use super::map::MapOptions;
 use super::policy::PolicyKind;
@@ -17,10 +19,6 @@ use varve_format::pdata::BlockError;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
-
-/// Why a node is not the one that a link names (D3).
-pub(crate) const OF_ANOTHER_TIME: &str =
-    "D3: a node of another transaction than the one that leads to it names";
 
 /// A block that has to be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -183,22 +181,6 @@ impl Pages {
         self.space.end()
     }
 
-    /// The node that `link` leads to. Another one in its block goes from memory (D3 of `down.rs`).
-    pub fn node(&mut self, link: Link) -> Result<Rc<Node>, Stop> {
-        let address = link.block();
-        let node = self.cache.get(address).ok_or(Stop::Missing(Wanted::Node(address)))?;
-        if link.leads_to(&node) || self.trusts_generations {
-            return Ok(node);
-        }
-        self.disbelieve(address);
-        Err(Stop::Damaged(address, BlockError::Invalid(OF_ANOTHER_TIME)))
-    }
-
-    /// The node in block `address` is not what a map leads to.
-    pub(super) fn disbelieve(&mut self, address: u64) {
-        self.cache.disbelieve(address);
-    }
-
     /// Takes a run of at most `limit` blocks for data.
     pub fn take(&mut self, limit: u64) -> Result<Run, Stop> {
         let limit = limit.min(self.free_blocks());
@@ -319,12 +301,6 @@ impl Pages {
         self.space.reuse_while_read = true;
     }
 
-    /// Believes nodes of any generation, against D3; for tests that prove that this is noticed.
-    #[doc(hidden)]
-    pub fn trust_generations(&mut self) {
-        self.trusts_generations = true;
-    }
-
     /// Forgets the pages of the space map that are as they were read. For those who only look.
     pub(crate) fn forget_unchanged_pages(&mut self) {
         self.space.forget_unchanged();
@@ -371,6 +347,7 @@ impl Pages {
         self.nodes = self.nodes.saturating_add(1);
         let node = Node { address, generation: self.generation, store: self.store, level, entries };
         let link = Link::to(&node);
+        assert!(link.leads_to(&node), "T8");
         self.cache.admit_dirty(node);
         link
     }
@@ -434,6 +411,7 @@ impl Pages {
             self.space.untake((block, 1));
         }
         let generation = self.generation;
+        assert!(self.frozen < generation, "T8: each transaction has its own");
         (self.frozen, self.generation) = (generation, generation + 1);
         let images = self.space.freeze(generation);
         Frozen {

@@ -163,10 +163,7 @@ impl Host {
             discards,
             kind,
             counts,
-            faults: match kind {
-                Kind::LostNodes => Some(LOSES_NODES),
-                _ => is_faulty.then(|| random_faults(&mut random)),
-            },
+            faults: is_faulty.then(|| random_faults(kind, &mut random)),
             held: RefCell::default(),
             fails_at_boot: random.chance(1, 3),
             stall,
@@ -331,7 +328,10 @@ const LOSES_NODES: FaultPlan = FaultPlan {
 };
 
 /// What goes wrong in one history: a bit of everything, or much of one thing.
-fn random_faults(random: &mut Random) -> FaultPlan {
+fn random_faults(kind: Kind, random: &mut Random) -> FaultPlan {
+    if kind == Kind::LostNodes {
+        return LOSES_NODES;
+    }
     let loud = FaultPlan {
         latent: 2000,
         write_error: 4000,
