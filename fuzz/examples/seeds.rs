@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use uuid::Uuid;
 use varve_block::{Extent, UnixTime};
+use varve_format::pdata::link::Link;
 use varve_format::pdata::{node, space_page};
 use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Roots, Superblock};
 use varve_format::thin::{self, Change, Record};
@@ -95,7 +96,7 @@ fn store() -> Vec<Vec<u8>> {
         log: 0x2000,
         sequence: 9,
         next_snapshot: 17,
-        roots: Roots { preserved: 0x11, written: 0x12 },
+        roots: Roots { preserved: Link::unpack(0x200_0000_0011), written: Link::unpack(0x100_0000_0012) },
         nodes: 5,
         free_blocks: 0x0203,
         places: vec![space_page::Place::First; 9],
@@ -152,8 +153,8 @@ fn pool() -> Vec<Vec<u8>> {
         end_block: 100_000,
         generation: 7,
         free_blocks: 8,
-        shares: 9,
-        volumes: 10,
+        shares: Link::unpack(0x700_0000_0009),
+        volumes: Link::unpack(0x700_0000_000a),
         head: 11,
         sequence: 12,
         next_volume: 13,
@@ -183,7 +184,7 @@ fn pool() -> Vec<Vec<u8>> {
 
 fn ordered_map() -> Vec<Vec<u8>> {
     let leaf = node::Entries::Leaf((0..9).map(|key| (key * 3, [1; 16])).collect());
-    let branch = node::Entries::Branch((0..9).map(|key| (key * 100, 40 + key as u64)).collect());
+    let branch = node::Entries::Branch((0..9).map(|key| (key * 100, Link::unpack(0x300_0000_0028 + key as u64))).collect());
     let node = |level, entries| {
         let node = node::Node { address: 40, generation: 3, store: 7, level, entries };
         let mut bytes = vec![0; 4096];

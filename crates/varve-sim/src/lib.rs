@@ -93,7 +93,7 @@ mod zeros;
 
 pub use chance::{CrashTally, take_tally_of_this_thread};
 pub use client::{Client, Mix, SharedOracle};
-pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk};
+pub use disk::{DiskCounters, DiskImage, DiskOptions, FaultBudget, FaultPlan, SimDisk, Struck};
 pub use harness::{
     CrashStates, TestName, caught, caught_share, for_each_crash_point, for_each_crash_state, run_seeds,
 };

@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use varve_block::{Arena, Device, Durability};
+use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{pack_places, unpack_places};
 use varve_sim::{CrashAt, Random, SimDisk, World, caught, run_seeds, test_name};
 use varve_target::pdata::{Map, MapOptions, Tree};
@@ -74,7 +75,7 @@ impl Owner {
             ..MapOptions::fresh(3, 2, BLOCKS)
         };
         let map = Map::open(device.clone(), arena.clone(), &options);
-        Owner { map, tree: Tree { root }, generation, device, arena }
+        Owner { map, tree: Tree { root: Link::unpack(root) }, generation, device, arena }
     }
 
     async fn change(&mut self, random: &mut Random, content: &mut Content, version: u64) {
@@ -111,7 +112,7 @@ impl Owner {
             self.device.flush().await.expect("no faults");
         }
         let places = u64::from(pack_places(commit.places())[0]) | commit.nodes() << 8;
-        let fields = [commit.generation(), tree.root, commit.free_blocks(), places];
+        let fields = [commit.generation(), tree.root.pack(), commit.free_blocks(), places];
         let slot = if fault == Fault::OneSlot { 0 } else { commit.generation() % 2 };
         self.generation = commit.generation();
         if fault == Fault::NoSuperblock {

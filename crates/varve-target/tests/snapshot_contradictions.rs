@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
 use varve_format::Layout;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::{node, space_page};
 use varve_format::store::{
     BLOCK_LAYOUT, BYTES_LAYOUT, BlockKind, CREATE_LAYOUT, EntryBlock, FLAGS_LAYOUT, PIECE_LAYOUT,
@@ -74,13 +75,16 @@ impl Found {
             let is_live = |one: &EntryBlock| one.generation == newest.generation;
             found.entries.extend(decoded.iter().flatten().any(is_live).then_some(number));
         }
-        let mut stack: Vec<u64> =
-            [newest.roots.preserved, newest.roots.written].into_iter().filter(|root| *root > 0).collect();
+        let mut stack: Vec<u64> = [newest.roots.preserved, newest.roots.written]
+            .map(Link::block)
+            .into_iter()
+            .filter(|root| *root > 0)
+            .collect();
         while let Some(at) = stack.pop() {
             found.nodes.push(at);
             let bytes = block(disk, at);
             let (level, count) = (number(&bytes, 32, 4), number(&bytes, 36, 4) as usize);
-            let children = (0..count).map(|child| number(&bytes, 64 + child * 24 + 16, 8));
+            let children = (0..count).map(|child| number(&bytes, 64 + child * 24 + 16, 5));
             stack.extend(children.filter(|_| level > 0));
         }
         found

@@ -155,7 +155,7 @@ impl Bed {
         let mut ahead = vec![root];
         while let Some(block) = ahead.pop() {
             match &nodes[&block].entries {
-                Entries::Branch(children) => ahead.extend(children.iter().rev().map(|child| child.1)),
+                Entries::Branch(children) => ahead.extend(children.iter().rev().map(|child| child.1.block())),
                 Entries::Leaf(rows) => leaves.push((block, u64::try_from(rows[0].0).expect("a part"))),
             }
         }
@@ -385,10 +385,10 @@ fn a_run_that_lies_where_it_cannot_is_no_end_of_a_repair() {
 impl Bed {
     /// Names and roots of all volumes of a settled pool, as its map of volumes says.
     fn roots(&self) -> Vec<(String, u64)> {
-        let (nodes, mut ahead, mut rows) = (self.nodes(), vec![self.superblock().volumes], Vec::new());
+        let (mut ahead, mut rows) = (vec![self.superblock().volumes.block()], Vec::new());
         while let Some(block) = ahead.pop() {
-            match &nodes[&block].entries {
-                Entries::Branch(children) => ahead.extend(children.iter().rev().map(|child| child.1)),
+            match &self.nodes()[&block].entries {
+                Entries::Branch(children) => ahead.extend(children.iter().rev().map(|child| child.1.block())),
                 Entries::Leaf(leaf) => rows.extend(leaf.iter().copied()),
             }
         }
@@ -397,7 +397,7 @@ impl Bed {
             let id = u64::try_from(rows[0].0 >> 64).expect("half of a key");
             varve_format::thin::VolumeRows::decode(id, rows).expect("sound")
         });
-        volumes.filter(|volume| volume.root != 0).map(|volume| (volume.name.clone(), volume.root)).collect()
+        volumes.filter(|one| !one.root.is_none()).map(|one| (one.name, one.root.block())).collect()
     }
 
     /// Writes a node back after a change, as if it had always been so.
@@ -449,9 +449,9 @@ fn every_lie_of_sound_blocks_is_noticed() {
     // A count that is too high, and one that is missing.
     let shares = |bed: &Bed, change: fn(&mut Vec<(u128, [u8; 16])>)| {
         let nodes = bed.nodes();
-        let mut block = bed.superblock().shares;
+        let mut block = bed.superblock().shares.block();
         while let Entries::Branch(children) = &nodes[&block].entries {
-            block = children[0].1;
+            block = children[0].1.block();
         }
         bed.forge(nodes[&block].clone(), |node| {
             let Entries::Leaf(rows) = &mut node.entries else { panic!("a leaf") };

@@ -205,9 +205,9 @@ fn a_damaged_map_of_volumes_is_told_like_any_other_damage() {
         // What is read now pushes it out of memory.
         let content = device.read(0, bed.world.arena().take(16 << 20)).await.expect("no faults");
         assert_eq!(content[0], 1);
-        let mut sector = bed.disk.peek(Extent::new(newest.volumes * PART, 512));
+        let mut sector = bed.disk.peek(Extent::new(newest.volumes.block() * PART, 512));
         sector[200..203].copy_from_slice(b"rot");
-        bed.disk.poke(newest.volumes * PART, &sector);
+        bed.disk.poke(newest.volumes.block() * PART, &sector);
         let (clock, looked_at) = (bed.world.clock(), Cell::new(0));
         let report = check(&pool, &clock, &looked_at).await.expect("it is no end of the check");
         assert!(report.errors[0].contains("volumes are lost"), "{report:#?}");

@@ -1,6 +1,7 @@
 //! The blocks of the persistent ordered map (tree nodes and the pages of the space map), and what snapshots keep in it.
 
 pub mod exception;
+pub mod link;
 pub mod node;
 pub mod space_page;
 pub mod written;

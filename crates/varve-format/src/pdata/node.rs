@@ -1,4 +1,4 @@
-//! A node of the ordered map: sorted entries, in a leaf with their values, above it with the addresses of children.
+//! A node of the ordered map: sorted entries, in a leaf with their values, above it with links to children.
 //!
 //! One block of 4096 bytes: a header, then `count` entries without gaps, then zeros. The byte tables are
 //! [`LAYOUT`], [`LEAF_ENTRY`] and [`BRANCH_ENTRY`].
@@ -9,6 +9,7 @@
 //! - N3. A leaf has level 0; a branch of level n has children of level n - 1, and at least one.
 //! - N4. A branch's entry holds the smallest key that its child may contain; the first one of all is 0.
 
+use super::link::Link;
 use super::{BlockError, PDATA_BLOCK, checksum_without};
 use crate::layout::{Field, Layout};
 
@@ -44,7 +45,12 @@ pub const LEAF_ENTRY: Layout =
     Layout::new("Map node: entry of a leaf", "One key and its value.", 32, &[LEAF_KEY, LEAF_VALUE]);
 
 const BRANCH_KEY: Field = Field::new(0, 16, "key", "smallest key that the child may contain");
-const BRANCH_CHILD: Field = Field::new(16, 8, "child", "number of the child's block");
+const BRANCH_CHILD: Field = Field::new(
+    16,
+    8,
+    "child",
+    "bits 0 to 39: number of the child's block; bits 40 to 63: the low bits of the generation of the child",
+);
 /// The byte table of a branch's entry.
 pub const BRANCH_ENTRY: Layout =
     Layout::new("Map node: entry of a branch", "One child.", 24, &[BRANCH_KEY, BRANCH_CHILD]);
@@ -64,7 +70,7 @@ pub enum Entries {
     /// Keys with values.
     Leaf(Vec<(Key, Value)>),
     /// Children, each with the smallest key that it may contain.
-    Branch(Vec<(Key, u64)>),
+    Branch(Vec<(Key, Link)>),
 }
 
 /// A node, decoded.
@@ -136,7 +142,7 @@ impl Node {
             Entries::Branch(entries) => {
                 for (slot, (key, child)) in room.chunks_exact_mut(BRANCH_ENTRY.size).zip(entries) {
                     BRANCH_KEY.put(slot, &key.to_le_bytes());
-                    BRANCH_CHILD.put_u64(slot, *child);
+                    BRANCH_CHILD.put_u64(slot, child.pack());
                 }
             }
         }
@@ -163,6 +169,18 @@ impl Node {
     }
 }
 
+impl Link {
+    /// What leads to `node`.
+    pub fn to(node: &Node) -> Link {
+        Link::new(node.address, node.generation)
+    }
+
+    /// Whether `node` is the one that it leads to.
+    pub fn leads_to(self, node: &Node) -> bool {
+        node.address == self.block() && Link::to(node) == self
+    }
+}
+
 fn decode_leaf(block: &[u8], count: usize) -> Result<Entries, BlockError> {
     let slots = slots(block, count, LEAF_ENTRY.size)?;
     Ok(Entries::Leaf(slots.map(|slot| (key(LEAF_KEY.bytes(slot)), value(LEAF_VALUE.bytes(slot)))).collect()))
@@ -170,7 +188,8 @@ fn decode_leaf(block: &[u8], count: usize) -> Result<Entries, BlockError> {
 
 fn decode_branch(block: &[u8], count: usize) -> Result<Entries, BlockError> {
     let slots = slots(block, count, BRANCH_ENTRY.size)?;
-    Ok(Entries::Branch(slots.map(|slot| (key(BRANCH_KEY.bytes(slot)), BRANCH_CHILD.u64(slot))).collect()))
+    let child = |slot: &[u8]| (key(BRANCH_KEY.bytes(slot)), Link::unpack(BRANCH_CHILD.u64(slot)));
+    Ok(Entries::Branch(slots.map(child).collect()))
 }
 
 /// The first `count` slots of `size` bytes, if they fit and nothing but zeros follows.
@@ -252,6 +271,28 @@ mod tests {
         }
     }
 
+    fn at(address: u64, generation: u64) -> Node {
+        Node { address, generation, ..leaf(1) }
+    }
+
+    #[test]
+    fn a_link_leads_to_the_node_of_its_block_and_generation_alone() {
+        let link = Link::to(&at(0x12_3456_789a, 0x0fed_cba9));
+        assert_eq!(link.pack(), 0xedcb_a912_3456_789a, "I1: golden");
+        assert_eq!((link.block(), Link::unpack(link.pack())), (0x12_3456_789a, link));
+        assert!(link.leads_to(&at(0x12_3456_789a, 0x0fed_cba9)));
+        assert!(!link.leads_to(&at(0x12_3456_789a, 0x0fed_cba8)));
+        assert!(!link.leads_to(&at(0x12_3456_789b, 0x0fed_cba9)));
+        assert!(link.leads_to(&at(0x12_3456_789a, 0x1fed_cba9 + (1 << 24))), "2^24 transactions later");
+        assert!(Link::NONE.is_none() && !link.is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "I2")]
+    fn a_block_that_does_not_fit_is_not_cut() {
+        Link::to(&at(Link::BLOCK_END, 1));
+    }
+
     proptest! {
         #[test]
         fn nodes_survive_the_round_trip(
@@ -260,7 +301,8 @@ mod tests {
             address: u64, generation: u64, level in 1..=LEVEL_MAX,
         ) {
             let leaf = Node { address, generation, store: 1, level: 0, entries: Entries::Leaf(keys.into_iter().collect()) };
-            let branch = Node { address, generation, store: 1, level, entries: Entries::Branch(children.into_iter().collect()) };
+            let children = children.into_iter().map(|(key, child)| (key, Link::unpack(child))).collect();
+            let branch = Node { address, generation, store: 1, level, entries: Entries::Branch(children) };
             prop_assert_eq!(Node::decode(&bytes(&leaf), address), Ok(leaf));
             prop_assert_eq!(Node::decode(&bytes(&branch), address), Ok(branch));
         }

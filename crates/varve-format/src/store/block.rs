@@ -18,7 +18,7 @@ const MAGIC_LOG: &[u8; 8] = b"VARVE\xffSL";
 const MAGIC_TABLE: &[u8; 8] = b"VARVE\xffST";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SL` for the log, `ST` for the table");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 3");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 4");
 const ENTRY_BYTES: Field = Field::new(12, 4, "entry_bytes", "bytes of all entries");
 const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "of the superblock that leads here");

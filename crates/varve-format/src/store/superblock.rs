@@ -13,6 +13,7 @@
 
 use super::{FIRST_ADDRESS, NUMBER_MAX, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
 use crate::layout::{Field, Layout};
+use crate::pdata::link::Link;
 use crate::pdata::space_page::{GROUP_BLOCKS, Place, pack_places, unpack_places};
 use uuid::Uuid;
 use varve_block::is_aligned;
@@ -27,7 +28,7 @@ pub const CHUNK_SIZE_MAX: u64 = 1 << 20;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffSS";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SS`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 3");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 4");
 const RESERVED_1: Field = Field::new(12, 4, "reserved_1", "zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "number of times that a superblock was written");
@@ -40,12 +41,12 @@ const LOG: Field = Field::new(80, 8, "log", "where the next record of the log wi
 const SEQUENCE: Field = Field::new(88, 8, "sequence", "the number of that record");
 const NEXT_SNAPSHOT: Field = Field::new(96, 8, "next_snapshot", "the id that no snapshot has had yet");
 const PRESERVED: Field =
-    Field::new(104, 8, "preserved", "number of the root's block of what was preserved; 0 for an empty map");
+    Field::new(104, 8, "preserved", "link to the root of the map of what was preserved; 0 for an empty map");
 const WRITTEN: Field = Field::new(
     112,
     8,
     "written",
-    "number of the root's block of what was written to snapshots; 0 for an empty map",
+    "link to the root of the map of what was written to snapshots; 0 for an empty map",
 );
 const NODES: Field = Field::new(120, 8, "nodes", "number of nodes of both maps");
 const FREE: Field = Field::new(128, 8, "free", "number of blocks that are not in use");
@@ -91,13 +92,13 @@ pub const FIRST_BLOCK: u64 = FIRST_ADDRESS / PART_SIZE;
 /// Bytes of the largest store: as many groups as a superblock has places for.
 pub const STORE_SIZE_MAX: u64 = (FIRST_BLOCK + PLACES.size as u64 * 4 * GROUP_BLOCKS) * PART_SIZE;
 
-/// The roots of the maps: numbers of blocks, 0 for an empty map.
+/// What leads to the roots of the maps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Roots {
     /// Of what was preserved for snapshots.
-    pub preserved: u64,
+    pub preserved: Link,
     /// Of what was written to snapshots.
-    pub written: u64,
+    pub written: Link,
 }
 
 /// What a superblock says. Addresses are bytes in the store.
@@ -154,7 +155,7 @@ impl Superblock {
             return Err(StoreFormatError::Invalid("B4: the table of snapshots"));
         }
         let blocks = self.store_size / PART_SIZE;
-        let root = |block: u64| block == 0 || (FIRST_BLOCK..blocks).contains(&block);
+        let root = |link: Link| link.is_none() || (FIRST_BLOCK..blocks).contains(&link.block());
         if !root(self.roots.preserved) || !root(self.roots.written) {
             return Err(StoreFormatError::Invalid("B4: the root of a map"));
         }
@@ -192,8 +193,8 @@ impl Superblock {
         LOG.put_u64(&mut block, self.log);
         SEQUENCE.put_u64(&mut block, self.sequence);
         NEXT_SNAPSHOT.put_u64(&mut block, self.next_snapshot);
-        PRESERVED.put_u64(&mut block, self.roots.preserved);
-        WRITTEN.put_u64(&mut block, self.roots.written);
+        PRESERVED.put_u64(&mut block, self.roots.preserved.pack());
+        WRITTEN.put_u64(&mut block, self.roots.written.pack());
         NODES.put_u64(&mut block, self.nodes);
         FREE.put_u64(&mut block, self.free_blocks);
         let places = pack_places(&self.places);
@@ -228,7 +229,10 @@ impl Superblock {
             log: LOG.u64(block),
             sequence: SEQUENCE.u64(block),
             next_snapshot: NEXT_SNAPSHOT.u64(block),
-            roots: Roots { preserved: PRESERVED.u64(block), written: WRITTEN.u64(block) },
+            roots: Roots {
+                preserved: Link::unpack(PRESERVED.u64(block)),
+                written: Link::unpack(WRITTEN.u64(block)),
+            },
             nodes: NODES.u64(block),
             free_blocks: FREE.u64(block),
             places: decode_places(PLACES.bytes(block), groups(STORE_SIZE.u64(block)))?,
@@ -269,7 +273,10 @@ mod tests {
             log: 0x2000,
             sequence: 9,
             next_snapshot: 17,
-            roots: Roots { preserved: 0x11, written: 0x12 },
+            roots: Roots {
+                preserved: Link::unpack(0x2100_0000_0011),
+                written: Link::unpack(0x2200_0000_0012),
+            },
             nodes: 5,
             free_blocks: 0x0203,
             places: vec![
@@ -290,7 +297,7 @@ mod tests {
     fn golden_bytes() {
         let mut expected = vec![0; SIZE];
         expected[..8].copy_from_slice(b"VARVE\xffSS");
-        expected[8] = 3;
+        expected[8] = 4;
         expected[17] = 0x10;
         expected[24] = 7;
         expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -302,12 +309,13 @@ mod tests {
         expected[88] = 9;
         expected[96] = 17;
         (expected[104], expected[112], expected[120]) = (0x11, 0x12, 5);
+        (expected[109], expected[117]) = (0x21, 0x22);
         expected[128..130].copy_from_slice(&[3, 2]);
         expected[136..139].copy_from_slice(&[0b1001, 1, 2]);
         expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
         assert!(sample().encode() == expected, "the layout has changed");
     }
-    const GOLDEN_CHECKSUM: [u8; 4] = [0x5d, 0x49, 0x26, 0xec];
+    const GOLDEN_CHECKSUM: [u8; 4] = [0x1b, 0x41, 0x70, 0x0c];
 
     #[test]
     fn every_single_bit_of_damage_is_refused() {
@@ -334,6 +342,7 @@ mod tests {
             (TABLE, 4096),
             (TABLE_BLOCKS, 0),
             (PRESERVED, 1),
+            (PRESERVED, 0x2100_0000_0000),
             (WRITTEN, 1 << 18),
             (NODES, 1 << 19),
             (FREE, 1 << 19),
@@ -378,7 +387,7 @@ mod tests {
                 table: if table < 2 { 0 } else { table * PART_SIZE },
                 table_blocks: if table < 2 { 0 } else { table },
                 log: (2 + log % (blocks - 2)) * PART_SIZE,
-                roots: Roots { preserved: 2 + log % (blocks - 2), written: 0 },
+                roots: Roots { preserved: Link::unpack(generation << 40 | (2 + log % (blocks - 2))), written: Link::NONE },
                 nodes: free % blocks,
                 free_blocks: free % blocks,
                 places: (0..groups(store_size)).map(place).collect(),

@@ -14,6 +14,7 @@
 
 use super::{POOL_VERSION, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
+use crate::pdata::link::Link;
 use crate::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, pack_places, unpack_places};
 use uuid::Uuid;
 
@@ -31,7 +32,7 @@ pub const NUMBER_MAX: u64 = 1 << 62;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTP";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `TP`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 2");
 const CHECKSUM: Field = Field::new(12, 4, "checksum", "CRC32C of the whole slot with this field zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "first block of 4 KiB of this slot");
 const NUMBER: Field = Field::new(24, 8, "number", "number of times that a superblock was written");
@@ -42,8 +43,10 @@ const LOG_BLOCKS: Field = Field::new(64, 8, "log_blocks", "blocks of the ring of
 const END_BLOCK: Field = Field::new(72, 8, "end_block", "number of the first block behind the pool");
 const GENERATION: Field = Field::new(80, 8, "generation", "transaction that the checkpoint ended");
 const FREE_BLOCKS: Field = Field::new(88, 8, "free_blocks", "blocks not in use");
-const SHARES: Field = Field::new(96, 8, "shares", "root of the map of shares; 0 for an empty one");
-const VOLUMES: Field = Field::new(104, 8, "volumes", "root of the map of volumes; 0 for an empty one");
+const SHARES: Field =
+    Field::new(96, 8, "shares", "link to the root of the map of shares; 0 for an empty one");
+const VOLUMES: Field =
+    Field::new(104, 8, "volumes", "link to the root of the map of volumes; 0 for an empty one");
 const HEAD: Field = Field::new(112, 8, "head", "where the next record lies, in blocks from the ring's start");
 const SEQUENCE: Field = Field::new(120, 8, "sequence", "the number of that record");
 const NEXT_VOLUME: Field = Field::new(128, 8, "next_volume", "the id that no volume has had yet");
@@ -106,9 +109,9 @@ pub struct Superblock {
     /// Blocks not in use.
     pub free_blocks: u64,
     /// Root of the map of shares.
-    pub shares: u64,
+    pub shares: Link,
     /// Root of the map of volumes.
-    pub volumes: u64,
+    pub volumes: Link,
     /// Where the next record of the log lies, counted from the ring's start.
     pub head: u64,
     /// The number of that record.
@@ -199,8 +202,8 @@ impl Superblock {
             (END_BLOCK, self.end_block),
             (GENERATION, self.generation),
             (FREE_BLOCKS, self.free_blocks),
-            (SHARES, self.shares),
-            (VOLUMES, self.volumes),
+            (SHARES, self.shares.pack()),
+            (VOLUMES, self.volumes.pack()),
             (HEAD, self.head),
             (SEQUENCE, self.sequence),
             (NEXT_VOLUME, self.next_volume),
@@ -236,8 +239,8 @@ impl Superblock {
             end_block: END_BLOCK.u64(slot),
             generation: GENERATION.u64(slot),
             free_blocks: FREE_BLOCKS.u64(slot),
-            shares: SHARES.u64(slot),
-            volumes: VOLUMES.u64(slot),
+            shares: Link::unpack(SHARES.u64(slot)),
+            volumes: Link::unpack(VOLUMES.u64(slot)),
             head: HEAD.u64(slot),
             sequence: SEQUENCE.u64(slot),
             next_volume: NEXT_VOLUME.u64(slot),
@@ -270,8 +273,8 @@ mod tests {
             end_block: 100_000,
             generation: 7,
             free_blocks: 8,
-            shares: 9,
-            volumes: 10,
+            shares: Link::unpack(0x0900_0000_0009),
+            volumes: Link::unpack(0x0a00_0000_000a),
             head: 11,
             sequence: 12,
             next_volume: 13,

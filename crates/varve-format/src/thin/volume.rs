@@ -7,9 +7,11 @@
 
 use super::{Origin, PoolFormatError, require};
 use crate::layout::{Field, Layout};
+use crate::pdata::link::Link;
 use crate::pdata::node::{Key, Value};
 
-const ROOT: Field = Field::new(0, 8, "root", "entry 0: root of the volume's map; 0 for an empty one");
+const ROOT: Field =
+    Field::new(0, 8, "root", "entry 0: link to the root of the volume's map; 0 for an empty one");
 const SINCE: Field = Field::new(8, 8, "since", "entry 0: generation of the newest node that others may hold");
 const BYTES: Field = Field::new(16, 8, "bytes", "entry 1: size");
 const MAPPED: Field = Field::new(24, 8, "mapped", "entry 1: number of parts that are mapped to data");
@@ -88,7 +90,7 @@ pub struct VolumeRows {
     /// Its id.
     pub volume: u64,
     /// Root of its map.
-    pub root: u64,
+    pub root: Link,
     /// Generation of the newest node that another volume may hold too.
     pub since: u64,
     /// Size.
@@ -113,7 +115,7 @@ impl VolumeRows {
         assert_eq!(self.origin.is_some(), self.flags.has(VolumeFlags::ORIGIN), "V1");
         let mut bytes = vec![0; ORIGIN.offset];
         for (field, number) in
-            [(ROOT, self.root), (SINCE, self.since), (BYTES, self.bytes), (MAPPED, self.mapped)]
+            [(ROOT, self.root.pack()), (SINCE, self.since), (BYTES, self.bytes), (MAPPED, self.mapped)]
         {
             field.put_u64(&mut bytes, number);
         }
@@ -154,7 +156,7 @@ impl VolumeRows {
         let origin = (unnamed == WITH_ORIGIN).then(|| Origin::decode(ORIGIN.bytes(fixed))).transpose()?;
         Ok(VolumeRows {
             volume,
-            root: ROOT.u64(fixed),
+            root: Link::unpack(ROOT.u64(fixed)),
             since: SINCE.u64(fixed),
             bytes: BYTES.u64(fixed),
             mapped: MAPPED.u64(fixed),
@@ -180,7 +182,7 @@ mod tests {
     fn volumes_survive_the_round_trip_and_gaps_are_refused() {
         let rows = VolumeRows {
             volume: 7,
-            root: 1,
+            root: Link::unpack(0x0201_0000_0000_0001),
             since: 2,
             bytes: 3 << 40,
             mapped: 4,
@@ -192,7 +194,7 @@ mod tests {
         };
         let entries = rows.encode();
         assert_eq!(entries.len(), 7);
-        assert_eq!(entries[0], (7 << 64, [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(entries[0], (7 << 64, [1, 0, 0, 0, 0, 0, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(entries[4].0, (7 << 64) + 16);
         assert_eq!(VolumeRows::decode(7, &entries), Ok(rows));
         for missing in 0..entries.len() {
@@ -208,7 +210,7 @@ mod tests {
         let origin = Origin { store: uuid::Uuid::from_u128(1), snapshot: 2, created: 3, bytes: 4096 };
         let rows = VolumeRows {
             volume: 7,
-            root: 0,
+            root: Link::NONE,
             since: 0,
             bytes: 8192,
             mapped: 0,

@@ -40,6 +40,31 @@ pub struct FaultPlan {
     /// Rot, lost and misdirected writes strike only sectors that hold neither zeros nor a pattern: metadata, which has
     /// checksums, and not the content of volumes, which has none.
     pub spares_content: bool,
+    /// Lost and misdirected writes strike only these blocks.
+    pub only: Option<Struck>,
+}
+
+/// Blocks of 4 KiB of one kind, of which one that is written again with the same version is spared: it takes the place of
+/// what is there already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Struck {
+    /// How they begin.
+    pub magic: [u8; 4],
+    /// Where the 8 bytes of their version lie.
+    pub version: usize,
+}
+
+impl Struck {
+    /// Whether `block` is of this kind.
+    pub(crate) fn is_one(&self, block: &[u8]) -> bool {
+        block.starts_with(&self.magic)
+    }
+
+    /// Whether `block` is of this kind, and what is there, `before`, is not the same version of it.
+    pub(crate) fn strikes(&self, block: &[u8], before: &[u8]) -> bool {
+        let version = |block: &[u8]| block[self.version..self.version + 8].to_vec();
+        self.is_one(block) && !(self.is_one(before) && version(block) == version(before))
+    }
 }
 
 impl FaultPlan {

@@ -17,7 +17,7 @@ mod flight;
 mod medium;
 mod request;
 
-pub use fault::{FaultBudget, FaultPlan};
+pub use fault::{FaultBudget, FaultPlan, Struck};
 
 use crate::SECTOR_SIZE;
 use crate::chance::{Chooser, CrashTally};

@@ -4,7 +4,7 @@
 //! them perhaps before its end, the rest at its end, and is acknowledged after that.
 
 use super::answer::Reply;
-use super::fault::{Damage, Verdict};
+use super::fault::{Damage, Struck, Verdict};
 use super::flight::{Done, Flight, Job};
 use super::medium::Content;
 use super::{State, flipped, sectors};
@@ -15,6 +15,10 @@ use crate::world::CrashKind;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_block::{Buffer, Durability, Extent, Io, IoError};
+
+/// Bytes of the blocks that [`Struck`] speaks of, and their sectors.
+const BLOCK: usize = 4096;
+const BLOCK_SECTORS: usize = BLOCK / SECTOR_SIZE;
 
 /// How much of a change happens.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -182,6 +186,9 @@ impl State {
         if !matches!(flight.verdict, Verdict::Lost | Verdict::Misdirected) {
             return Vec::new();
         }
+        if let Some(only) = self.faults.plan.only {
+            return self.lead_blocks_astray(flight, &Rc::clone(bytes), only, random);
+        }
         let range = sectors(flight.extent);
         let length = range.end - range.start;
         if self.faults.plan.spares_content && is_content(&bytes[..SECTOR_SIZE]) {
@@ -200,6 +207,45 @@ impl State {
             }
         }
         range.map(|sector| (sector, self.medium.newest(sector))).collect()
+    }
+
+    /// As [`State::go_astray`], of some blocks alone, each by itself; over another one of their kind, if it goes elsewhere.
+    fn lead_blocks_astray(
+        &mut self,
+        flight: &Flight,
+        bytes: &Rc<[u8]>,
+        only: Struck,
+        random: &mut Random,
+    ) -> Vec<(u64, Content)> {
+        let (range, mut hidden) = (sectors(flight.extent), Vec::new());
+        let firsts = range.clone().step_by(BLOCK_SECTORS);
+        for (start, (first, block)) in (0..).step_by(BLOCK).zip(firsts.zip(bytes.chunks_exact(BLOCK))) {
+            if !only.strikes(block, &self.sector_now(first)) {
+                continue;
+            }
+            let sectors = first..first + BLOCK_SECTORS as u64;
+            if flight.verdict == Verdict::Misdirected {
+                let places = (first.saturating_sub(256 * 8)..first + 256 * 8).step_by(BLOCK_SECTORS);
+                let others = places.filter(|other| !range.contains(other));
+                let others: Vec<u64> = others.filter(|other| only.is_one(&self.sector_now(*other))).collect();
+                if !others.is_empty() {
+                    let target = *random.pick(&others);
+                    for number in 0..BLOCK_SECTORS {
+                        let content =
+                            Content::Data { bytes: Rc::clone(bytes), start: start + number * SECTOR_SIZE };
+                        self.faults.damage(target + number as u64, Damage::Shows(content));
+                    }
+                }
+            }
+            hidden.extend(sectors.map(|sector| (sector, self.medium.newest(sector))));
+        }
+        hidden
+    }
+
+    fn sector_now(&self, sector: u64) -> [u8; SECTOR_SIZE] {
+        let mut bytes = [0; SECTOR_SIZE];
+        self.medium.newest(sector).copy_to(&mut bytes);
+        bytes
     }
 
     /// Whether silent faults leave `sector` alone as it is now.

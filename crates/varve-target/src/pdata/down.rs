@@ -5,16 +5,19 @@
 //!   an older version of a block, with a sound checksum. So every way down ends, and a key is found where it is changed.
 //! - D2. No node is younger than the one above it, no leaf is empty, and the keys of a branch lie in its range, but for the
 //!   first, which says nothing: so nodes that are cut, joined and linked anew stay in order.
+//! - D3. Only the node that a link names by its block and its generation is believed: where a write was lost, or went
+//!   elsewhere, an older node lies, and with a sound checksum ([`Pages::node`]).
 
 use super::pages::{Pages, Stop};
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Node};
 
 /// A node on the way down, and what it may be (D1).
 #[derive(Clone, Copy)]
 pub(crate) struct Down {
-    pub(crate) address: u64,
+    pub(crate) link: Link,
     /// Its level; a root may have any.
     level: Option<u32>,
     /// The transaction that made the node above it; a root is of this transaction or an older one.
@@ -27,15 +30,20 @@ pub(crate) struct Down {
 
 impl Down {
     /// The root of a tree.
-    pub(crate) fn root(address: u64) -> Self {
-        Down { address, level: None, youngest: None, low: 0, high: None }
+    pub(crate) fn root(link: Link) -> Self {
+        Down { link, level: None, youngest: None, low: 0, high: None }
+    }
+
+    /// Number of its block.
+    pub(crate) fn address(self) -> u64 {
+        self.link.block()
     }
 
     /// The child at `index` of `node`, which is this one, and has `children`.
-    pub(crate) fn to_child(self, node: &Node, children: &[(Key, u64)], index: usize) -> Self {
+    pub(crate) fn to_child(self, node: &Node, children: &[(Key, Link)], index: usize) -> Self {
         assert!(node.level > 0 && index < children.len(), "D1: a branch leads down");
         Down {
-            address: children[index].1,
+            link: children[index].1,
             level: Some(node.level - 1),
             youngest: Some(node.generation),
             low: if index == 0 { self.low } else { children[index].0 },
@@ -43,19 +51,19 @@ impl Down {
         }
     }
 
-    /// The node, if it is one that may be here (D1). Another one goes from memory, where somebody might take it for what
+    /// The node, if it is one that may be here (D1 to D3). Another one goes from memory, where somebody might take it for what
     /// the map leads to.
     pub(crate) fn node(self, pages: &mut Pages) -> Result<Rc<Node>, Stop> {
-        let node = pages.node(self.address)?;
+        let node = pages.node(self.link)?;
         let Some(objection) = self.objection(&node, pages.generation()) else { return Ok(node) };
-        pages.disbelieve(self.address);
-        Err(Stop::Damaged(self.address, BlockError::Invalid(objection)))
+        pages.disbelieve(self.address());
+        Err(Stop::Damaged(self.address(), BlockError::Invalid(objection)))
     }
 
-    /// The node, if it is in memory and one that may be here (D1).
+    /// The node, if it is in memory and one that may be here (D1 to D3).
     pub(super) fn node_in_memory(self, pages: &mut Pages) -> Option<Rc<Node>> {
         let generation = pages.generation();
-        pages.node(self.address).ok().filter(|node| self.objection(node, generation).is_none())
+        pages.node(self.link).ok().filter(|node| self.objection(node, generation).is_none())
     }
 
     /// Why `node` cannot be here (D1, D2), in a transaction of that generation.

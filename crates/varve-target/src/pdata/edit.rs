@@ -19,6 +19,7 @@ use super::tree::{Step, Tree, child_of, children, level_of};
 use std::ops::Range;
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
 
 /// Who else holds the nodes of a tree and what its entries stand for.
@@ -136,7 +137,7 @@ impl Tree {
     pub fn span(self, pages: &mut Pages, key: Key) -> Result<Span, Stop> {
         let mut down = Down::root(self.root);
         let mut leaf = None;
-        while down.address != 0 && leaf.is_none() {
+        while !down.link.is_none() && leaf.is_none() {
             let node = down.node(pages)?;
             match &node.entries {
                 Entries::Branch(children) => down = down.to_child(&node, children, child_of(children, key)),
@@ -181,13 +182,13 @@ impl Tree {
         }
         check_height(&path)?;
         let blocks = path.len() * 2 + splice.entries.len() / (LEAF_CAPACITY / 2) + 2;
-        pages.reserve_beside(blocks, Room::All, path.iter().map(|step| step.address))?; // X3
+        pages.reserve_beside(blocks, Room::All, path.iter().map(|step| step.link.block()))?; // X3
         let Some(leaf) = self.own(pages, sharing, &path, shared) else {
             assert!(splice.range.is_empty() && splice.keeps_order(&[]), "N2: keys rise");
             self.plant(pages, &splice.entries);
             return Ok(());
         };
-        let Entries::Leaf(entries) = &mut pages.change(leaf.address).entries else {
+        let Entries::Leaf(entries) = &mut pages.change(leaf.link.block()).entries else {
             unreachable!("N3: a path ends in a leaf")
         };
         assert!(splice.keeps_order(entries), "N2: keys rise");
@@ -195,17 +196,17 @@ impl Tree {
         let at_end = splice.range.end == entries.len();
         entries.splice(splice.range, splice.entries);
         if length == 0 {
-            pages.release(leaf.address);
+            pages.release(leaf.link.block());
             self.unlink(pages, key, path.len() - 1);
         } else if length > LEAF_CAPACITY {
-            self.overflow(pages, key, path.len() - 1, leaf.address, at_end);
+            self.overflow(pages, key, path.len() - 1, leaf.link, at_end);
         }
         Ok(())
     }
 
-    /// Cuts the leaf in `address`, which has become too long, into as many as it needs: full ones if it grew at its end.
-    fn overflow(&mut self, pages: &mut Pages, key: Key, depth: usize, address: u64, at_end: bool) {
-        let Entries::Leaf(entries) = &mut pages.change(address).entries else {
+    /// Cuts the leaf that `link` leads to, which has become too long, into as many as it needs: full ones if it grew at its end.
+    fn overflow(&mut self, pages: &mut Pages, key: Key, depth: usize, link: Link, at_end: bool) {
+        let Entries::Leaf(entries) = &mut pages.change(link.block()).entries else {
             unreachable!("N3: a path ends in a leaf")
         };
         let count = entries.len().div_ceil(LEAF_CAPACITY);
@@ -243,7 +244,7 @@ impl Tree {
         let depth = first_shared(pages, sharing, &path)?.min(leaf);
         let mut end = None;
         for step in &path[..depth] {
-            if let Entries::Branch(children) = &pages.node(step.address)?.entries {
+            if let Entries::Branch(children) = &pages.node(step.link)?.entries {
                 end = children.get(step.index + 1).map(|child| child.0).or(end);
             }
         }
@@ -259,8 +260,8 @@ impl Tree {
         depth: usize,
     ) -> Result<Gone, Stop> {
         let shared = first_shared(pages, sharing, path)?;
-        let dropped = pages.node(path[depth].address)?;
-        pages.reserve_beside(path.len() * 2, Room::All, path.iter().map(|step| step.address))?; // X3
+        let dropped = pages.node(path[depth].link)?;
+        pages.reserve_beside(path.len() * 2, Room::All, path.iter().map(|step| step.link.block()))?; // X3
         self.own(pages, sharing, &path[..depth], shared);
         let gone = if shared <= depth {
             sharing.let_go(dropped.address);
@@ -287,7 +288,7 @@ impl Tree {
         }
         assert!(leaves.len() <= BRANCH_CAPACITY, "one change is not that large");
         self.root = match leaves[..] {
-            [] => 0,
+            [] => Link::NONE,
             [(_, leaf)] => leaf,
             _ => pages.create(1, Entries::Branch(leaves)),
         };
@@ -304,30 +305,30 @@ impl Tree {
     ) -> Option<Step> {
         let mut parent: Option<Step> = None;
         for (depth, step) in path.iter().enumerate() {
-            let address = if depth >= shared {
-                copy_shared(pages, sharing, step.address)
+            let link = if depth >= shared {
+                copy_shared(pages, sharing, step.link)
             } else if step.generation == pages.generation() {
-                step.address
+                step.link
             } else {
-                pages.shadow(step.address)
+                pages.shadow(step.link)
             };
-            if address != step.address {
+            if link != step.link {
                 match parent {
-                    None => self.root = address,
-                    Some(parent) => children(pages, parent.address)[parent.index].1 = address,
+                    None => self.root = link,
+                    Some(parent) => children(pages, parent.link)[parent.index].1 = link,
                 }
             }
-            parent = Some(Step { address, ..*step });
+            parent = Some(Step { link, ..*step });
         }
         parent
     }
 
     /// Takes the child at `depth` on the way to `key`, which is gone, out of its parent, and parents that become empty.
     fn unlink(&mut self, pages: &mut Pages, key: Key, depth: usize) {
-        assert!(self.root != 0, "there was something");
+        assert!(!self.root.is_none(), "there was something");
         let parents = self.branches(pages, key, depth);
         for step in parents.into_iter().rev() {
-            let entries = children(pages, step.address);
+            let entries = children(pages, step.link);
             let (first_key, _) = entries.remove(step.index);
             if let Some(first) = entries.first_mut() {
                 if step.index == 0 {
@@ -335,13 +336,13 @@ impl Tree {
                 }
                 return self.lower_root(pages);
             }
-            pages.release(step.address);
+            pages.release(step.link.block());
         }
-        self.root = 0;
+        self.root = Link::NONE;
     }
 
     /// Enters `grown` behind the child at `depth` on the way to `key`.
-    fn grow(&mut self, pages: &mut Pages, key: Key, depth: usize, mut grown: Vec<(Key, u64)>) {
+    fn grow(&mut self, pages: &mut Pages, key: Key, depth: usize, mut grown: Vec<(Key, Link)>) {
         if grown.is_empty() {
             return;
         }
@@ -349,7 +350,7 @@ impl Tree {
             if grown.is_empty() {
                 return;
             }
-            let entries = children(pages, step.address);
+            let entries = children(pages, step.link);
             let at_end = step.index + 1 == entries.len();
             let next = grown[0].0;
             if let Some(first) = entries.first_mut().filter(|first| first.0 >= next) {
@@ -358,7 +359,7 @@ impl Tree {
             entries.splice(step.index + 1..step.index + 1, grown.drain(..));
             if entries.len() > BRANCH_CAPACITY {
                 let upper = entries.split_off(if at_end { BRANCH_CAPACITY } else { BRANCH_CAPACITY / 2 });
-                let (upper_key, level) = (upper[0].0, level_of(pages, step.address));
+                let (upper_key, level) = (upper[0].0, level_of(pages, step.link));
                 grown.push((upper_key, pages.create(level, Entries::Branch(upper))));
             }
         }
@@ -373,13 +374,13 @@ impl Tree {
     /// The first `depth` branches on the way to `key`, all of them owned and in memory.
     fn branches(self, pages: &mut Pages, key: Key, depth: usize) -> Vec<Step> {
         let mut steps = Vec::with_capacity(depth);
-        let mut address = self.root;
+        let mut link = self.root;
         for _ in 0..depth {
-            let node = pages.node(address).expect("T3: the path of a change is in memory");
+            let node = pages.node(link).expect("T3: the path of a change is in memory");
             let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
             let index = child_of(children, key);
-            steps.push(Step { address, index, generation: node.generation });
-            address = children[index].1;
+            steps.push(Step { link, index, generation: node.generation });
+            link = children[index].1;
         }
         steps
     }
@@ -391,7 +392,7 @@ impl Tree {
             if children.len() > 1 || node.generation != pages.generation() {
                 return;
             }
-            pages.release(self.root);
+            pages.release(self.root.block());
             self.root = children[0].1;
         }
     }
@@ -401,7 +402,7 @@ impl Tree {
 pub(super) fn check_height(path: &[Step]) -> Result<(), Stop> {
     match path.first() {
         Some(root) if path.len() > LEVEL_MAX as usize => {
-            Err(Stop::Damaged(root.address, BlockError::Invalid("N3: a tree is never that high")))
+            Err(Stop::Damaged(root.link.block(), BlockError::Invalid("N3: a tree is never that high")))
         }
         _ => Ok(()),
     }
@@ -410,7 +411,7 @@ pub(super) fn check_height(path: &[Step]) -> Result<(), Stop> {
 /// The index of the first node of `path` that others hold too; everything below it is shared with them.
 fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Step]) -> Result<usize, Stop> {
     for (depth, step) in path.iter().enumerate() {
-        if step.generation <= sharing.since() && sharing.others(pages, step.address)? > 0 {
+        if step.generation <= sharing.since() && sharing.others(pages, step.link.block())? > 0 {
             return Ok(depth);
         }
     }
@@ -418,13 +419,13 @@ fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Step]) -> Resu
 }
 
 /// X1: a copy of a node that others hold too.
-fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, address: u64) -> u64 {
+fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, link: Link) -> Link {
     assert!(sharing.since() > 0, "X1: nothing is shared before the first clone");
-    let node: Rc<Node> = pages.node(address).expect("T3: the path of a change is in memory");
+    let node: Rc<Node> = pages.node(link).expect("T3: the path of a change is in memory");
     match &node.entries {
-        Entries::Branch(children) => children.iter().for_each(|child| sharing.hold(child.1)),
+        Entries::Branch(children) => children.iter().for_each(|child| sharing.hold(child.1.block())),
         Entries::Leaf(entries) => entries.iter().for_each(|(key, value)| sharing.hold_entry(*key, value)),
     }
-    sharing.let_go(address);
+    sharing.let_go(link.block());
     pages.create(node.level, node.entries.clone())
 }

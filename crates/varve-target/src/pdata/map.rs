@@ -6,12 +6,16 @@ use super::space::{Space, fresh_blocks};
 use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, LockMode, RangeGuard, RangeLock};
+use varve_block::{
+    Arena, Buffer, Clock, Device, Durability, Extent, IoError, LockMode, RangeGuard, RangeLock,
+};
 use varve_format::pdata::node::Node;
 use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
+/// At most two to this power of pairs of generations are passed over when a map is opened.
+const SKIPPED_BITS: u32 = 19;
 /// Most nodes of a write-back.
 pub const WRITE_BACK_MAX: usize = 256;
 
@@ -86,6 +90,8 @@ pub struct MapOptions {
     pub store: u64,
     /// The committed transaction.
     pub generation: u64,
+    /// Generations that no transaction gets, an even number: a crash may have cut some short whose nodes lie on the disk (D3).
+    pub skipped: u64,
     /// Block where the first group of the space map begins; the blocks before it are the owner's.
     pub base_block: u64,
     /// Number of the first block behind the store.
@@ -104,12 +110,22 @@ pub struct MapOptions {
     pub policy: PolicyKind,
 }
 
+/// D3: how many generations to pass over when a map is opened to be changed: another number each time, and an even one,
+/// as superblocks may lie in turn by the generation.
+pub fn skipped_generations(clock: &Clock) -> u64 {
+    let mixed = (clock.now().0 ^ clock.date().0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let skipped = mixed >> (64 - SKIPPED_BITS) << 1;
+    assert!(skipped.is_multiple_of(2), "superblocks lie in turn");
+    skipped
+}
+
 impl MapOptions {
     /// Options for a fresh store of `end_block` blocks.
     pub fn fresh(store: u64, base_block: u64, end_block: u64) -> Self {
         Self {
             store,
             generation: 0,
+            skipped: 0,
             base_block,
             end_block,
             free_blocks: fresh_blocks(base_block, end_block),
@@ -257,14 +273,14 @@ impl Map {
 
     /// The page of a group that the last commit counts.
     async fn load_page(&self, group: u64) -> Result<Option<SpacePage>, MapError> {
-        let (address, committed, store) = {
+        let (address, frozen, store) = {
             let pages = self.pages.borrow();
-            (pages.page_address(group), pages.generation() - 1, pages.store())
+            (pages.page_address(group), pages.last_frozen(), pages.store())
         };
         let Some(address) = address else { return Ok(None) };
         let block = self.read(address).await?;
         let page = SpacePage::decode(&block, address).map_err(|error| damaged(address, error))?;
-        if page.store != store || page.group != group || page.generation > committed {
+        if page.store != store || page.group != group || page.generation > frozen {
             return Err(damaged(address, BlockError::Invalid("a page of another store, group or time")));
         }
         Ok(Some(page))

@@ -19,6 +19,8 @@
 //! - T6. Nodes are written by one at a time: a commit or a write-back. The owner sees to that.
 //! - T7. A block is read by one at a time, and only while it is not in memory. So nobody changes and writes it meanwhile,
 //!   and what is read is what the map leads to.
+//! - T8. A node is believed only if it is of the transaction that is named by what leads to it (D3 of `down.rs`). No two
+//!   nodes that lay in one block are of one transaction: T2, and [`skipped_generations`] after a crash.
 
 mod cache;
 mod cursor;
@@ -36,8 +38,9 @@ pub use cursor::Cursor;
 pub(crate) use down::Down;
 pub use edit::{Alone, Gone, Sharing, Span, Splice};
 pub(crate) use map::of_device;
-pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX};
+pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX, skipped_generations};
 pub use order::MetadataOrder;
+pub(crate) use pages::OF_ANOTHER_TIME;
 pub use pages::{Pages, Room, Stop, Wanted};
 pub use policy::PolicyKind;
 pub use space::{FREED_RUNS_MAX, InUse, Side};

@@ -8,12 +8,15 @@ mod budget;
 mod cooling;
 mod loose;
 
+pub(crate) use belief::OF_ANOTHER_TIME;
+
 use super::cache::{Cache, CacheUse};
 use super::map::MapOptions;
 use super::policy::PolicyKind;
 use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::pdata::space_page::{Place, SpacePage};
 
@@ -50,6 +53,8 @@ pub enum Room {
 pub struct Pages {
     store: u64,
     generation: u64,
+    /// The last transaction that was frozen: no page of the space map that counts is younger.
+    frozen: u64,
     cache: Cache,
     space: Space,
     /// Free blocks set aside for the change that is about to be made.
@@ -64,6 +69,8 @@ pub struct Pages {
     promised: u64,
     /// Nodes of all maps.
     nodes: u64,
+    /// Whether a node of any generation is believed, against D3.
+    trusts_generations: bool,
 }
 
 /// What a commit writes.
@@ -81,7 +88,8 @@ impl Pages {
     pub(super) fn new(options: &MapOptions, space: Space) -> Self {
         Self {
             store: options.store,
-            generation: options.generation + 1,
+            generation: options.generation + options.skipped + 1,
+            frozen: options.generation,
             cache: Cache::new(options.cache_bytes, options.policy),
             space,
             reserved: Vec::new(),
@@ -90,12 +98,18 @@ impl Pages {
             commit_blocks: 0,
             promised: 0,
             nodes: options.nodes,
+            trusts_generations: false,
         }
     }
 
     /// The transaction under way.
     pub fn generation(&self) -> u64 {
         self.generation
+    }
+
+    /// The last transaction that was frozen.
+    pub(super) fn last_frozen(&self) -> u64 {
+        self.frozen
     }
 
     /// First half of the store's id.
@@ -165,16 +179,6 @@ impl Pages {
     /// Number of the first block behind the store.
     pub fn end_block(&self) -> u64 {
         self.space.end()
-    }
-
-    /// The node in block `address`.
-    pub fn node(&mut self, address: u64) -> Result<Rc<Node>, Stop> {
-        self.cache.get(address).ok_or(Stop::Missing(Wanted::Node(address)))
-    }
-
-    /// The node in block `address` is not what a map leads to.
-    pub(super) fn disbelieve(&mut self, address: u64) {
-        self.cache.disbelieve(address);
     }
 
     /// Takes a run of at most `limit` blocks for data.
@@ -337,28 +341,25 @@ impl Pages {
         node.generation == self.generation
     }
 
-    /// A new node in a reserved block; its address.
-    pub(super) fn create(&mut self, level: u32, entries: Entries) -> u64 {
+    /// A new node in a reserved block; what leads to it.
+    pub(super) fn create(&mut self, level: u32, entries: Entries) -> Link {
         let address = self.reserved.pop().expect("G1: blocks were reserved for this change");
         self.nodes = self.nodes.saturating_add(1);
-        self.cache.admit_dirty(Node {
-            address,
-            generation: self.generation,
-            store: self.store,
-            level,
-            entries,
-        });
-        address
+        let node = Node { address, generation: self.generation, store: self.store, level, entries };
+        let link = Link::to(&node);
+        assert!(link.leads_to(&node), "T8");
+        self.cache.admit_dirty(node);
+        link
     }
 
-    /// The node in `address`, made in this transaction: itself, or a copy in a reserved block (T1).
-    pub(super) fn shadow(&mut self, address: u64) -> u64 {
-        let node = self.cache.get(address).expect("T3: the path of a change is in memory");
+    /// The node that `link` leads to, made in this transaction: itself, or a copy in a reserved block (T1).
+    pub(super) fn shadow(&mut self, link: Link) -> Link {
+        let node = self.node(link).expect("T3: the path of a change is in memory");
         if node.generation == self.generation {
-            return address;
+            return link;
         }
         let copy = self.create(node.level, node.entries.clone());
-        self.release(address);
+        self.release(link.block());
         copy
     }
 
@@ -410,7 +411,8 @@ impl Pages {
             self.space.untake((block, 1));
         }
         let generation = self.generation;
-        self.generation += 1;
+        assert!(self.frozen < generation, "T8: each transaction has its own");
+        (self.frozen, self.generation) = (generation, generation + 1);
         let images = self.space.freeze(generation);
         Frozen {
             generation,

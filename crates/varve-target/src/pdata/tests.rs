@@ -148,9 +148,9 @@ impl Store {
     fn used(&self) -> (u64, u64) {
         let mut count = 0;
         let mut stack = vec![self.tree.root];
-        while let Some(address) = stack.pop().filter(|address| *address != 0) {
+        while let Some(link) = stack.pop().filter(|link| !link.is_none()) {
             count += 1;
-            let node = block_on(self.map.run(|pages| pages.node(address))).expect("sound");
+            let node = block_on(self.map.run(|pages| pages.node(link))).expect("sound");
             if let varve_format::pdata::node::Entries::Branch(children) = &node.entries {
                 stack.extend(children.iter().map(|child| child.1));
             }
@@ -279,7 +279,7 @@ fn damage_is_named_by_block() {
     let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
     store.insert(1, value(1));
     store.commit();
-    let root = store.tree.root;
+    let root = store.tree.root.block();
     let garbage = store.arena.take_zeroed(4096).freeze();
     block_on(store.device.write(root * 4096, garbage, varve_block::Durability::Volatile)).expect("memory");
     store.reopen(PolicyKind::Sieve, 1 << 20);
@@ -447,26 +447,30 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
         // Where the first leaf is: the second one, the root, an older root that leads to the first leaf.
         let source = if stale == 0 { second } else { store.tree.root };
         let mut node = (*block_on(store.map.run(|pages| pages.node(source))).expect("sound")).clone();
-        node.address = first;
+        node.address = first.block();
         if stale == 2 {
             node.entries = varve_format::pdata::node::Entries::Branch(vec![(0, first)]);
         }
         let mut block = store.arena.take(4096);
         node.encode(&mut block);
-        let written = store.device.write(first * 4096, block.freeze(), varve_block::Durability::Volatile);
+        let written =
+            store.device.write(first.block() * 4096, block.freeze(), varve_block::Durability::Volatile);
         block_on(written).expect("memory");
         store.reopen(PolicyKind::Sieve, 0);
         let key = children[3].0 + 1;
         let found = block_on(store.map.run(|pages| store.tree.get(pages, key)));
-        assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == first), "{found:?}");
+        assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == first.block()), "{found:?}");
         let found = block_on(store.map.run(|pages| store.tree.leaf(pages, key)));
-        assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == first), "{found:?}");
+        assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == first.block()), "{found:?}");
         let mut tree = store.tree;
         let changed = block_on(store.map.run(|pages| {
             tree = store.tree;
             tree.patch(pages, &[key], &[], Room::Ordinary)
         }));
-        assert!(matches!(changed, Err(MapError::Damaged { block, .. }) if block == first), "{changed:?}");
+        assert!(
+            matches!(changed, Err(MapError::Damaged { block, .. }) if block == first.block()),
+            "{changed:?}"
+        );
     }
 }
 
@@ -477,16 +481,19 @@ fn a_node_that_belongs_elsewhere_is_no_neighbour() {
         let mut store = Store::new(PolicyKind::Sieve, 64 << 20);
         (0..2000u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
         store.commit();
-        let read = |store: &Store, address| {
-            (*block_on(store.map.run(|pages| pages.node(address))).expect("sound")).clone()
+        let read = |store: &Store, link| {
+            (*block_on(store.map.run(|pages| pages.node(link))).expect("sound")).clone()
         };
         let root = read(&store, store.tree.root);
         let varve_format::pdata::node::Entries::Branch(children) = &root.entries else {
             panic!("it has leaves")
         };
         let mut node = match stale {
-            0 => varve_format::pdata::node::Node { address: children[4].1, ..read(&store, children[9].1) },
-            1 => varve_format::pdata::node::Node { address: children[4].1, ..root.clone() },
+            0 => varve_format::pdata::node::Node {
+                address: children[4].1.block(),
+                ..read(&store, children[9].1)
+            },
+            1 => varve_format::pdata::node::Node { address: children[4].1.block(), ..root.clone() },
             _ => root.clone(),
         };
         if let (2, varve_format::pdata::node::Entries::Branch(twice)) = (stale, &mut node.entries) {

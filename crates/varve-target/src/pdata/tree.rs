@@ -16,6 +16,7 @@ use super::down::Down;
 use super::edit::check_height;
 use super::pages::{Pages, Room, Stop};
 use std::rc::Rc;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
 
 /// Most maps are not higher.
@@ -26,8 +27,8 @@ const PATCH_MAX: usize = 8;
 /// A map, named by its root. Copying it copies the name only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tree {
-    /// Block of the root node; 0 for an empty map.
-    pub root: u64,
+    /// Leads to the root node; nowhere for an empty map.
+    pub root: Link,
 }
 
 /// Part of a map: the entries of one leaf from some key on.
@@ -42,21 +43,21 @@ pub struct Leaf {
 /// A step from a branch to a child.
 #[derive(Clone, Copy)]
 pub(super) struct Step {
-    pub(super) address: u64,
+    pub(super) link: Link,
     pub(super) index: usize,
-    /// Of the node in `address`.
+    /// Of the node that `link` leads to.
     pub(super) generation: u64,
 }
 
 /// What a change below gives its parent to do.
 enum Grown {
     Same,
-    Split(Key, u64),
+    Split(Key, Link),
 }
 
 impl Tree {
     /// A map without entries; has no node.
-    pub const EMPTY: Tree = Tree { root: 0 };
+    pub const EMPTY: Tree = Tree { root: Link::NONE };
 
     /// The value of `key`.
     pub fn get(self, pages: &mut Pages, key: Key) -> Result<Option<Value>, Stop> {
@@ -65,7 +66,7 @@ impl Tree {
 
     /// The last entry at or before `key`.
     pub fn floor(self, pages: &mut Pages, key: Key) -> Result<Option<(Key, Value)>, Stop> {
-        if self.root == 0 { Ok(None) } else { floor_in(pages, Down::root(self.root), key) }
+        if self.root.is_none() { Ok(None) } else { floor_in(pages, Down::root(self.root), key) }
     }
 
     /// The first entry at or after `key`.
@@ -97,7 +98,7 @@ impl Tree {
         pages: &mut Pages,
         key: Key,
     ) -> Result<(Option<Rc<Node>>, Option<Key>), Stop> {
-        if self.root == 0 {
+        if self.root.is_none() {
             return Ok((None, None));
         }
         let mut down = Down::root(self.root);
@@ -112,7 +113,10 @@ impl Tree {
 
     /// The block of the leaf where `key` lies; that of the root if the way there is not in memory.
     pub fn leaf_block(self, pages: &mut Pages, key: Key) -> u64 {
-        self.leaf_of(pages, key).ok().and_then(|(leaf, _)| leaf).map_or(self.root, |leaf| leaf.address)
+        self.leaf_of(pages, key)
+            .ok()
+            .and_then(|(leaf, _)| leaf)
+            .map_or(self.root.block(), |leaf| leaf.address)
     }
 
     /// Sets the value of `key`; the value it had.
@@ -173,7 +177,7 @@ impl Tree {
         assert!(entries.first().is_none_or(|entry| entry.0 >= first), "N4: entries stay in their leaf");
         let path = self.path_now(pages, first);
         let leaf = self.shadow(pages, &path);
-        let Entries::Leaf(old) = &mut pages.change(leaf.address).entries else { unreachable!("N3") };
+        let Entries::Leaf(old) = &mut pages.change(leaf.link.block()).entries else { unreachable!("N3") };
         assert!(
             old[0].0 == first && old.len() >= entries.len(),
             "B1: the leaf is the one that was looked at"
@@ -190,7 +194,7 @@ impl Tree {
         removes: &[Key],
         puts: &[(Key, Value)],
     ) -> Result<(usize, Vec<u64>), Stop> {
-        if self.root == 0 {
+        if self.root.is_none() {
             assert!(removes.is_empty(), "nothing can be removed from an empty map");
             return Ok((1, Vec::new()));
         }
@@ -204,15 +208,15 @@ impl Tree {
                 blocks += path.len() - 1; // A neighbour on each level, to merge with.
             }
             for step in &path {
-                if seen.contains(&step.address) {
+                if seen.contains(&step.link.block()) {
                     continue;
                 }
-                seen.push(step.address);
-                let node = pages.node(step.address)?;
+                seen.push(step.link.block());
+                let node = pages.node(step.link)?;
                 blocks += usize::from(!pages.is_new(&node));
                 if node.len() + PATCH_MAX > capacity(&node) && !puts.is_empty() {
                     // A split, twice if the first was at the end, and a new root.
-                    blocks += 2 + usize::from(step.address == self.root);
+                    blocks += 2 + usize::from(step.link == self.root);
                 }
             }
         }
@@ -221,13 +225,13 @@ impl Tree {
 
     /// B1: inserts into nodes that are in memory, with blocks that were set aside.
     fn insert_now(&mut self, pages: &mut Pages, key: Key, value: Value) {
-        if self.root == 0 {
+        if self.root.is_none() {
             self.root = pages.create(0, Entries::Leaf(vec![(key, value)]));
             return;
         }
         let path = self.path_now(pages, key);
         let leaf = self.shadow(pages, &path);
-        let mut grown = insert_into_leaf(pages, leaf.address, key, value);
+        let mut grown = insert_into_leaf(pages, leaf.link.block(), key, value);
         for step in self.steps(pages, key, leaf.depth).into_iter().rev() {
             let Grown::Split(split_key, split) = grown else { break };
             grown = insert_child(pages, step, split_key, split);
@@ -243,7 +247,7 @@ impl Tree {
     fn remove_now(&mut self, pages: &mut Pages, key: Key) {
         let path = self.path_now(pages, key);
         let leaf = self.shadow(pages, &path);
-        let Entries::Leaf(entries) = &mut pages.change(leaf.address).entries else { unreachable!("N3") };
+        let Entries::Leaf(entries) = &mut pages.change(leaf.link.block()).entries else { unreachable!("N3") };
         let count = entries.len();
         entries.retain(|entry| entry.0 != key);
         assert_eq!(entries.len() + 1, count, "B1: what is removed is there");
@@ -257,19 +261,19 @@ impl Tree {
     /// The nodes from the root to the leaf where `key` lies or would lie.
     pub(super) fn path(self, pages: &mut Pages, key: Key) -> Result<Vec<Step>, Stop> {
         let mut path = Vec::with_capacity(LEVELS_USUAL);
-        if self.root == 0 {
+        if self.root.is_none() {
             return Ok(path);
         }
         let mut down = Down::root(self.root);
         loop {
-            let (node, address) = (down.node(pages)?, down.address);
+            let (node, link) = (down.node(pages)?, down.link);
             let generation = node.generation;
             let Entries::Branch(children) = &node.entries else {
-                path.push(Step { address, index: 0, generation });
+                path.push(Step { link, index: 0, generation });
                 return Ok(path);
             };
             let index = child_of(children, key);
-            path.push(Step { address, index, generation });
+            path.push(Step { link, index, generation });
             down = down.to_child(&node, children, index);
         }
     }
@@ -278,17 +282,17 @@ impl Tree {
     fn shadow(&mut self, pages: &mut Pages, path: &[Step]) -> Shadowed {
         let mut parent: Option<Step> = None;
         for step in path {
-            let address = pages.shadow(step.address);
-            if address != step.address {
+            let link = pages.shadow(step.link);
+            if link != step.link {
                 match parent {
-                    None => self.root = address,
-                    Some(parent) => children(pages, parent.address)[parent.index].1 = address,
+                    None => self.root = link,
+                    Some(parent) => children(pages, parent.link)[parent.index].1 = link,
                 }
             }
-            parent = Some(Step { address, ..*step });
+            parent = Some(Step { link, ..*step });
         }
         let leaf = parent.expect("a tree with a root has a path");
-        Shadowed { address: leaf.address, depth: path.len() - 1 }
+        Shadowed { link: leaf.link, depth: path.len() - 1 }
     }
 
     /// The `depth` branches on the way to `key`, all in memory.
@@ -301,7 +305,7 @@ impl Tree {
         let mut steps: Vec<(Down, usize)> = Vec::with_capacity(depth);
         let mut down = Down::root(self.root);
         for _ in 0..depth {
-            let node = pages.node(down.address).expect("B1: the paths of a change are in memory");
+            let node = pages.node(down.link).expect("B1: the paths of a change are in memory");
             let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
             let index = child_of(children, key);
             steps.push((down, index));
@@ -318,13 +322,13 @@ impl Tree {
             let Ok(node) = pages.node(self.root) else { return };
             let next = match &node.entries {
                 Entries::Branch(children) if children.len() == 1 => children[0].1,
-                Entries::Branch(children) if children.is_empty() => 0,
-                Entries::Leaf(entries) if entries.is_empty() => 0,
+                Entries::Branch(children) if children.is_empty() => Link::NONE,
+                Entries::Leaf(entries) if entries.is_empty() => Link::NONE,
                 _ => return,
             };
-            pages.release(self.root);
+            pages.release(self.root.block());
             self.root = next;
-            if next == 0 {
+            if next.is_none() {
                 return;
             }
         }
@@ -332,12 +336,12 @@ impl Tree {
 }
 
 struct Shadowed {
-    address: u64,
+    link: Link,
     depth: usize,
 }
 
 /// The child whose range `key` lies in: the last that begins at or before it.
-pub(super) fn child_of(children: &[(Key, u64)], key: Key) -> usize {
+pub(super) fn child_of(children: &[(Key, Link)], key: Key) -> usize {
     children.partition_point(|child| child.0 <= key).saturating_sub(1)
 }
 
@@ -383,8 +387,8 @@ fn insert_into_leaf(pages: &mut Pages, address: u64, key: Key, value: Value) -> 
     Grown::Split(split_key, pages.create(0, Entries::Leaf(upper)))
 }
 
-fn insert_child(pages: &mut Pages, step: Step, key: Key, child: u64) -> Grown {
-    let entries = children(pages, step.address);
+fn insert_child(pages: &mut Pages, step: Step, key: Key, child: Link) -> Grown {
+    let entries = children(pages, step.link);
     let at = step.index + 1;
     if entries[0].0 >= key {
         entries[0].0 = 0; // N4: where the first child begins is said above it
@@ -394,19 +398,19 @@ fn insert_child(pages: &mut Pages, step: Step, key: Key, child: u64) -> Grown {
         return Grown::Same;
     }
     let upper = entries.split_off(if at == BRANCH_CAPACITY { at } else { BRANCH_CAPACITY / 2 });
-    let (split_key, level) = (upper[0].0, level_of(pages, step.address));
+    let (split_key, level) = (upper[0].0, level_of(pages, step.link));
     Grown::Split(split_key, pages.create(level, Entries::Branch(upper)))
 }
 
-pub(super) fn children(pages: &mut Pages, address: u64) -> &mut Vec<(Key, u64)> {
-    match &mut pages.change(address).entries {
+pub(super) fn children(pages: &mut Pages, link: Link) -> &mut Vec<(Key, Link)> {
+    match &mut pages.change(link.block()).entries {
         Entries::Branch(children) => children,
         Entries::Leaf(_) => unreachable!("N3: a step leads from a branch"),
     }
 }
 
-pub(super) fn level_of(pages: &mut Pages, address: u64) -> u32 {
-    pages.node(address).expect("T3: the path of a change is in memory").level
+pub(super) fn level_of(pages: &mut Pages, link: Link) -> u32 {
+    pages.node(link).expect("T3: the path of a change is in memory").level
 }
 
 fn capacity(node: &Node) -> usize {

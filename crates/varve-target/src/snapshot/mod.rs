@@ -163,6 +163,8 @@ pub enum Sabotage {
     NameAnnounced,
     /// Freed space is used again although somebody may be reading it (breaks the second half of S5).
     ReuseWhileRead,
+    /// Nodes of any transaction are believed (breaks D3 of `pdata`).
+    TrustGenerations,
 }
 
 /// Why something about a store or its snapshots cannot be done.

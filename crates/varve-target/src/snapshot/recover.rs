@@ -72,6 +72,8 @@ pub(super) struct Reading {
     pub cache_bytes: u64,
     pub policy: PolicyKind,
     pub sabotage: Option<Sabotage>,
+    /// Generations that are passed over.
+    pub skipped: u64,
     /// Whether it may be written too.
     pub write_back: bool,
 }
@@ -79,7 +81,13 @@ pub(super) struct Reading {
 impl Reading {
     /// For those who only look.
     pub(super) fn only() -> Self {
-        Self { cache_bytes: 64 * MIB, policy: PolicyKind::default(), sabotage: None, write_back: false }
+        Self {
+            cache_bytes: 64 * MIB,
+            policy: PolicyKind::default(),
+            sabotage: None,
+            skipped: 0,
+            write_back: false,
+        }
     }
 }
 
@@ -138,7 +146,8 @@ impl SnapshotStore {
         check_fit(&origin, &store, options)?;
         store.flush().await?; // R1
         let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
-        let reading = Reading { cache_bytes, policy, sabotage, write_back: true };
+        let skipped = pdata::skipped_generations(&clock);
+        let reading = Reading { cache_bytes, policy, sabotage, skipped, write_back: true };
         let loaded = load(&store, &arena, reading).await?;
         loaded.contents.borrow().check_sizes(origin.shape().size)?;
         loaded.contents.borrow_mut().set_origin_size(origin.shape().size);
@@ -243,6 +252,7 @@ pub(super) async fn load_table(
     }
     let options = MapOptions {
         generation: superblock.generation,
+        skipped: reading.skipped,
         free_blocks: superblock.free_blocks,
         places: superblock.places.clone(),
         nodes: superblock.nodes,
@@ -255,6 +265,9 @@ pub(super) async fn load_table(
     blocks.grow(store.clone(), size / PART_SIZE);
     if reading.sabotage == Some(Sabotage::ReuseAtOnce) {
         blocks.pages().reuse_at_once();
+    }
+    if reading.sabotage == Some(Sabotage::TrustGenerations) {
+        blocks.pages().trust_generations();
     }
     if reading.sabotage == Some(Sabotage::ReuseWhileRead) {
         blocks.pages().reuse_while_read();

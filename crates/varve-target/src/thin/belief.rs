@@ -59,7 +59,7 @@ pub(super) fn objection(
     if rows.volume == 0 || rows.volume >= next {
         return Some("a volume has a number that none has had yet");
     }
-    if rows.root != 0 && !bounds.contain(rows.root, 1) {
+    if !rows.root.is_none() && !bounds.contain(rows.root.block(), 1) {
         return Some("the map of a volume begins where no node can lie");
     }
     if rows.since >= generation {
@@ -178,6 +178,7 @@ const fn one(rule: (bool, &'static str)) -> [(bool, &'static str); 4] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use varve_format::pdata::link::Link;
 
     #[test]
     fn a_map_begins_in_the_pool_if_anywhere() {
@@ -185,7 +186,7 @@ mod tests {
         let objection_to = |root: u64| {
             let rows = VolumeRows {
                 volume: 1,
-                root,
+                root: Link::unpack(root),
                 since: 0,
                 bytes: 1 << 20,
                 mapped: 0,

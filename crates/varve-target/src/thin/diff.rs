@@ -16,6 +16,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use varve_block::{Extent, joined};
 use varve_format::pdata::BlockError;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Node, Value};
 use varve_format::thin::{Mapping, Origin, PART_SIZE};
 
@@ -116,7 +117,7 @@ impl Pool {
     /// The root of a tree, if there is one.
     pub(super) fn top(&self, tree: Tree) -> Option<Below> {
         let generation = self.map.pages().generation();
-        (tree.root != 0).then(|| (Down::root(tree.root), generation))
+        (!tree.root.is_none()).then(|| (Down::root(tree.root), generation))
     }
 
     /// The nodes below one, or the runs in it, if it is one that may be there (E1).
@@ -131,7 +132,7 @@ impl Pool {
             }
             Entries::Leaf(entries) => {
                 found = self.runs_of(entries, down, node.generation).map_err(|why| MapError::Damaged {
-                    block: down.address,
+                    block: down.address(),
                     error: BlockError::Invalid(why),
                 })?;
             }
@@ -146,7 +147,7 @@ impl Pool {
             let node = down.node(pages)?;
             if node.generation > youngest {
                 let why = BlockError::Invalid("W1: a node that is younger than the one above it");
-                return Err(Stop::Damaged(down.address, why));
+                return Err(Stop::Damaged(down.address(), why));
             }
             Ok(node)
         };
@@ -183,10 +184,10 @@ impl Pool {
 /// Takes out what is on both sides.
 fn strike(sides: &mut [Side; 2]) {
     let [one, two] = sides;
-    let blocks = |side: &Side| side.nodes.iter().map(|(down, _)| down.address).collect::<BTreeSet<u64>>();
-    let both: BTreeSet<u64> = blocks(one).intersection(&blocks(two)).copied().collect();
-    one.nodes.retain(|(down, _)| !both.contains(&down.address));
-    two.nodes.retain(|(down, _)| !both.contains(&down.address));
+    let links = |side: &Side| side.nodes.iter().map(|(down, _)| down.link).collect::<BTreeSet<Link>>();
+    let both: BTreeSet<Link> = links(one).intersection(&links(two)).copied().collect();
+    one.nodes.retain(|(down, _)| !both.contains(&down.link));
+    two.nodes.retain(|(down, _)| !both.contains(&down.link));
 }
 
 /// The parts in which a hole in one volume may not show what a hole in the other does.

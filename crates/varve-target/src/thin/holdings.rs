@@ -70,7 +70,7 @@ impl Pool {
         let (mut ahead, mut alone) = (Vec::from_iter(self.top(volume.tree.get())), 0);
         let _ticket = self.tickets.take();
         while let Some(node) = ahead.pop() {
-            let block = node.0.address;
+            let block = node.0.address();
             if self.map.run(|pages| held.others(pages, block)).await? > 0 {
                 continue;
             }

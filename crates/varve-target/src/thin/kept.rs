@@ -10,6 +10,7 @@ use varve_block::{
     Access, Arena, BlockDevice, Buffer, Checked, Clock, Completion, Device, Durability, Extent, Io, IoError,
     Outcome, Shape,
 };
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Kept, PART_SIZE};
@@ -128,15 +129,16 @@ impl Pool {
     /// Every block that the last checkpoint leads to as a node, readable or not.
     pub(super) async fn nodes_below_roots(&self) -> BTreeSet<u64> {
         let (base, end) = (self.base_block(), self.end_block.get());
-        let mut ahead: Vec<u64> =
+        let mut ahead: Vec<Link> =
             self.volumes.borrow().values().map(|volume| volume.tree.get().root).collect();
         ahead.extend([self.shares.root().root, self.table.get().root]);
         let mut blocks = BTreeSet::new();
-        while let Some(block) = ahead.pop() {
+        while let Some(link) = ahead.pop() {
+            let block = link.block();
             if block < base || block >= end || !blocks.insert(block) {
                 continue;
             }
-            if let Ok(Entries::Branch(children)) = self.entries_of(block).await {
+            if let Ok(Entries::Branch(children)) = self.entries_of(link).await {
                 ahead.extend(children.iter().map(|child| child.1));
             }
         }

@@ -8,6 +8,7 @@ use super::{Pool, PoolError};
 use crate::pdata::{Pages, Tree};
 use std::rc::Rc;
 use varve_block::{Device, Extent, LockMode, is_aligned};
+use varve_format::pdata::link::Link;
 use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 use varve_format::{NAME_LENGTH_MAX as OWN_NAME_LENGTH_MAX, check_name};
 
@@ -367,13 +368,13 @@ impl Pool {
     }
 
     /// T7: one more volume holds what `source` holds now; the root.
-    pub(super) fn share(&self, pages: &mut Pages, source: &Volume) -> u64 {
+    pub(super) fn share(&self, pages: &mut Pages, source: &Volume) -> Link {
         source.since.set(pages.fence());
         source.dirty.set(true);
         let root = source.tree.get().root;
         assert!(source.since.get() < pages.generation(), "T7: what is made from now on is nobody else's");
-        if root != 0 {
-            self.shares.hold(root, 1);
+        if !root.is_none() {
+            self.shares.hold(root.block(), 1);
         }
         root
     }
@@ -439,7 +440,7 @@ pub(super) fn info(volume: &Volume) -> VolumeInfo {
 fn empty_rows(volume: u64, name: &str) -> VolumeRows {
     VolumeRows {
         volume,
-        root: 0,
+        root: Link::NONE,
         since: 0,
         bytes: 0,
         mapped: 0,

@@ -146,6 +146,8 @@ pub enum Sabotage {
     PassDownLate,
     /// What is zeroed over an origin shows that origin again (breaks T6).
     UnmapOverOrigin,
+    /// Nodes of any transaction are believed (breaks D3 of `pdata`).
+    TrustGenerations,
 }
 
 /// Why something about a pool or its volumes cannot be done.

@@ -69,7 +69,7 @@ impl Pool {
         while let Some(below) = ahead.pop() {
             let (down, _) = below;
             let Ok(node) = self.node_below(below).await else {
-                let block = down.address;
+                let block = down.address();
                 errors.push(format!("the map of volumes: node {block} cannot be read; volumes are lost"));
                 continue;
             };

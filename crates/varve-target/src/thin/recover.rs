@@ -16,12 +16,13 @@ use super::shares::Shares;
 use super::tickets::Tickets;
 use super::volume::Volume;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
-use crate::pdata::{Map, MapOptions, Pages, Tree};
+use crate::pdata::{Map, MapOptions, Pages, Tree, skipped_generations};
 use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use varve_block::{Arena, Buffer, Clock, Device, Durability, Extent, KIB, MIB, RangeLock};
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, Record, SLOT_BLOCKS_MAX,
@@ -88,8 +89,8 @@ impl Pool {
             generation: 0,
             free_blocks: MapOptions::fresh(0, base, end_block).free_blocks,
             nodes: 0,
-            shares: 0,
-            volumes: 0,
+            shares: Link::NONE,
+            volumes: Link::NONE,
             head: 0,
             sequence: 1,
             next_volume: 1,
@@ -146,6 +147,7 @@ impl Pool {
         let (base, end) = (superblock.base_block(), superblock.end_block);
         let map_options = MapOptions {
             generation: superblock.generation,
+            skipped: skipped_generations(&clock),
             free_blocks: superblock.free_blocks,
             places: superblock.places.clone(),
             nodes: superblock.nodes,
@@ -155,6 +157,9 @@ impl Pool {
             ..MapOptions::fresh(store, base, end)
         };
         let map = Map::open(device.clone(), arena.clone(), &map_options);
+        if options.sabotage == Some(super::Sabotage::TrustGenerations) {
+            map.pages().trust_generations();
+        }
         let ring = Ring {
             first: superblock.ring(),
             blocks: superblock.log_blocks,

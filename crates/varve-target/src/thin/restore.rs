@@ -26,6 +26,7 @@ use crate::pdata::{MapError, MapOptions, Pace, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device};
+use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Change, Mapping, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
 
@@ -285,7 +286,7 @@ impl Renewal {
         check_origin(line.origin, line.bytes)?;
         let mut rows = VolumeRows {
             volume: line.id,
-            root: 0,
+            root: Link::NONE,
             since: 0,
             bytes: line.bytes,
             mapped: 0,
@@ -470,8 +471,8 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
         generation: known.as_ref().map_or(0, |known| known.generation),
         free_blocks: 0,
         nodes: 0,
-        shares: 0,
-        volumes: 0,
+        shares: Link::NONE,
+        volumes: Link::NONE,
         head: 0,
         sequence: known.as_ref().map_or(1, |known| known.sequence),
         next_volume: head.next_volume,
@@ -493,7 +494,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
     if device.shape().size / PART_SIZE < superblock.end_block {
         return Err(PoolError::Misfit("the device is smaller than the pool was"));
     }
-    assert!(superblock.nodes == 0 && superblock.volumes == 0, "Y1: there is nothing yet");
+    assert!(superblock.nodes == 0 && superblock.volumes.is_none(), "Y1: there is nothing yet");
     superblock.free_blocks = MapOptions::fresh(0, superblock.base_block(), superblock.end_block).free_blocks;
     Ok(superblock)
 }

@@ -145,7 +145,7 @@ impl Volume {
             return Ok(());
         }
         let why = "more is mapped than the entries of the volume say";
-        Err(Stop::Damaged(self.tree.get().root, BlockError::Invalid(why)))
+        Err(Stop::Damaged(self.tree.get().root.block(), BlockError::Invalid(why)))
     }
 
     /// Counts parts that were mapped to data, and others that no longer are.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use varve_format::Layout;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{self, Entries, LEAF_ENTRY, Node};
 use varve_format::pdata::space_page;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, Place};
@@ -116,12 +117,12 @@ fn metadata(blocks: &dyn Blocks) -> Option<Vec<Found>> {
         }
     }
     let mut seen = BTreeSet::new();
-    nodes(blocks, newest.shares, Kind::Shares, &mut seen, &mut found);
-    let table = nodes(blocks, newest.volumes, Kind::Volumes, &mut seen, &mut found);
+    nodes(blocks, newest.shares.block(), Kind::Shares, &mut seen, &mut found);
+    let table = nodes(blocks, newest.volumes.block(), Kind::Volumes, &mut seen, &mut found);
     for (key, value) in table {
         if key << 64 == 0 {
-            let root = u64::from_le_bytes(value[..8].try_into().expect("8 bytes"));
-            nodes(blocks, root, Kind::Mappings, &mut seen, &mut found);
+            let root = Link::unpack(u64::from_le_bytes(value[..8].try_into().expect("8 bytes")));
+            nodes(blocks, root.block(), Kind::Mappings, &mut seen, &mut found);
         }
     }
     Some(found)
@@ -143,7 +144,7 @@ fn nodes(
         let Ok(node) = Node::decode(&blocks.read(block), block) else { continue };
         found.push(Found { block, blocks: 1, kind });
         match node.entries {
-            Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1)),
+            Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1.block())),
             Entries::Leaf(entries) => leaves.extend(entries),
         }
     }

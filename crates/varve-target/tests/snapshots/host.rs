@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{Device, Durability, Extent, IoError, KIB, Shown, Switch, ZeroOptions, widen, widen_shown};
 use varve_sim::{
     Client, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle,
-    SimDisk, World,
+    SimDisk, Struck, World,
 };
 use varve_target::Linear;
 use varve_target::pdata::PolicyKind;
@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Rollbacks(&'static Rollbacks),
     /// Requests that hang in a disk across checkpoints.
     Stalls(&'static Stalls),
+    /// Writes of nodes of the maps that are lost, or go over other nodes.
+    LostNodes,
     /// More snapshots than the store has room for.
     Crowded(&'static Refusals),
 }
@@ -142,12 +144,13 @@ impl Host {
         let mut random = world.random();
         let (origin_sizes, store_sizes): (&[u64], &[u64]) = match kind {
             Kind::Crowded(_) => (&[64 * KIB], &[160 * KIB, 192 * KIB]),
-            Kind::Stalls(_) => (&[64 * KIB, 128 * KIB], &[160 * KIB, 192 * KIB, 384 * KIB]),
+            Kind::Stalls(_) | Kind::LostNodes => (&[64 * KIB, 128 * KIB], &[160 * KIB, 192 * KIB, 384 * KIB]),
             _ => (&[64 * KIB, 128 * KIB, 256 * KIB], &[160 * KIB, 384 * KIB, 768 * KIB, 1536 * KIB]),
         };
         let (origin_size, store_size) = (*random.pick(origin_sizes), *random.pick(store_sizes));
         let options = StoreOptions {
-            log_records: random.between(1, if matches!(kind, Kind::Stalls(_)) { 4 } else { 30 }),
+            log_records: random
+                .between(1, if matches!(kind, Kind::Stalls(_) | Kind::LostNodes) { 4 } else { 30 }),
             metadata: *random.pick(&[
                 MetadataOrder::Logged,
                 MetadataOrder::Logged,
@@ -155,7 +158,7 @@ impl Host {
                 MetadataOrder::WriteThrough,
             ]),
             // Half of the histories have a cache that holds next to nothing: nodes are loaded and given up all the time.
-            cache_bytes: *random.pick(&[0, 64 << 20]),
+            cache_bytes: *random.pick(if matches!(kind, Kind::LostNodes) { &[0, 0] } else { &[0, 64 << 20] }),
             policy: *random.pick(&PolicyKind::ALL),
             restored_ranges: *random.pick(&[2, 1 << 14]),
             low_space_percent: 60,
@@ -177,7 +180,7 @@ impl Host {
         let block_size = if random.chance(3, 4) { 4096 } else { 512 };
         let disk = |size| SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(size) });
         let faulty = match kind {
-            Kind::Faulty => true,
+            Kind::Faulty | Kind::LostNodes => true,
             Kind::Stalls(_) => random.chance(1, 3),
             _ => false,
         };
@@ -185,7 +188,10 @@ impl Host {
             origin_disk: disk(ORIGIN_SIZE_MAX),
             store_disk: disk(STORE_SIZE_MAX),
             options,
-            faults: faulty.then(|| random_faults(&mut random)),
+            faults: match kind {
+                Kind::LostNodes => Some(LOSES_NODES),
+                _ => faulty.then(|| random_faults(&mut random)),
+            },
             fails_at_boot: random.chance(1, 3),
             rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
             stalls: if let Kind::Stalls(counts) = kind { Some(counts) } else { None },
@@ -284,6 +290,40 @@ impl Host {
         }
     }
 
+    /// Reads what a crash left on a disk that has lost nodes, before that is repaired: all of it is right, or an error; and
+    /// where a check says that nothing is wrong there is none.
+    pub(crate) async fn read_with_nodes_lost(&self) {
+        for disk in [&self.origin_disk, &self.store_disk] {
+            disk.set_faults(FaultPlan::default(), FaultBudget::unlimited());
+        }
+        let (arena, clock) = (self.world.arena(), self.world.clock());
+        let is_sound = check_store(&self.store_device(), &arena).await.is_ok();
+        let (origin, store) = (self.origin_device(), self.store_device());
+        let opened = SnapshotStore::open(origin, store, arena.clone(), clock, self.options).await;
+        assert!(opened.is_ok() || !is_sound, "what is sound can be opened: {:?}", opened.err());
+        let Ok(store) = opened else { return count(&REFUSED) };
+        let clients: Vec<Client> = {
+            let model = self.model.borrow();
+            let in_doubt = |name: &String| {
+                model.doubts.iter().any(|doubt| matches!(doubt, Doubt::Remove(doubtful) if doubtful == name))
+            };
+            let known = model.snapshots.iter().filter(|(name, _)| !in_doubt(name));
+            let client = |(_, known): (&String, &Known)| {
+                let device = store.snapshot(known.id).expect("known snapshots exist");
+                Client::new(widen(device, arena.clone()), arena.clone(), Rc::clone(&known.oracle))
+            };
+            known.map(client).collect()
+        };
+        for client in clients {
+            for (_, piece) in Extent::new(0, client.size()).pieces(16 * KIB) {
+                let read = client.read(piece).await;
+                let expected = read.is_ok() || !is_sound && read == Err(IoError::Corrupt);
+                assert!(expected, "it is right or damaged: {read:?}");
+                read.is_err().then(|| count(&REFUSED));
+            }
+        }
+    }
+
     /// Opens the store and settles what the last crash left in doubt. Nothing if a disk has failed meanwhile, which it may
     /// if so wished.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
@@ -323,8 +363,27 @@ impl Host {
 pub(crate) static BOOTS_FAILED: AtomicU64 = AtomicU64::new(0);
 pub(crate) static SHRUNK: AtomicU64 = AtomicU64::new(0);
 pub(crate) static GROWN: AtomicU64 = AtomicU64::new(0);
+/// Reads, and attempts to open a store, that met a node that was not written, over all histories.
+pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// Parts that a rollback had brought back and no comparison may name, over all histories.
 pub(crate) static UNCHANGED: AtomicU64 = AtomicU64::new(0);
+
+/// A disk that loses nodes or writes them over others. A node that is written again in its transaction is spared: what is
+/// lost then is not noticed (`docs/decisions/0051-lost-writes-of-nodes.md`).
+const LOSES_NODES: FaultPlan = FaultPlan {
+    lost: 250_000,
+    misdirected: 50_000,
+    only: Some(Struck { magic: *b"VNOD", version: 16 }),
+    latent: 0,
+    rot: 0,
+    write_error: 0,
+    no_space: 0,
+    flush_error: 0,
+    flush_loss: 0,
+    stall: 0,
+    vanish: 0,
+    spares_content: true,
+};
 
 /// What goes wrong in one history: a bit of everything, or much of one thing.
 fn random_faults(random: &mut Random) -> FaultPlan {

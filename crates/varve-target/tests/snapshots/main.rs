@@ -3,7 +3,7 @@
 mod host;
 mod stalls;
 
-use host::{BOOTS_FAILED, GROWN, Host, Kind, Refusals, Rollbacks, SHRUNK, UNCHANGED};
+use host::{BOOTS_FAILED, GROWN, Host, Kind, REFUSED, Refusals, Rollbacks, SHRUNK, UNCHANGED};
 use stalls::Stalls;
 use std::io::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ fn live(host: &Host, history: Kind, boots: (u64, u64)) {
         let kind = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match history {
             Kind::Plain | Kind::Faulty | Kind::Removals | Kind::Rollbacks(_) => &[30, 200, 900],
-            Kind::Stalls(_) | Kind::Crowded(_) => &[200, 900, 3000],
+            Kind::Stalls(_) | Kind::Crowded(_) | Kind::LostNodes => &[200, 900, 3000],
         });
         host.world().schedule(CrashAt::Event(random.between(1, spread)), kind);
         let mut choices = random.fork();
@@ -43,6 +43,11 @@ fn live(host: &Host, history: Kind, boots: (u64, u64)) {
             host.crashed(kind);
         } else {
             // The daemon ends without a word.
+            host.world().crash(CrashKind::Process);
+            host.crashed(CrashKind::Process);
+        }
+        if matches!(history, Kind::LostNodes) {
+            host.world().run(host.read_with_nodes_lost());
             host.world().crash(CrashKind::Process);
             host.crashed(CrashKind::Process);
         }
@@ -82,6 +87,15 @@ fn failing_disks_cost_requests_but_no_content() {
         "sim: {}: {failed} boots failed, the origin was shrunk {shrunk} times and grew {grown} times, so far",
         name.function
     );
+}
+
+#[test]
+fn a_node_that_was_not_written_is_an_error_and_never_other_content() {
+    run_seeds(test_name!("a_node_that_was_not_written_is_an_error_and_never_other_content"), 1500, |seed| {
+        history(seed, Kind::LostNodes, None);
+    });
+    let refused = REFUSED.load(Ordering::Relaxed);
+    let _ = writeln!(std::io::stderr(), "sim: {refused} reads and openings were refused, so far");
 }
 
 #[test]
@@ -157,6 +171,11 @@ fn a_snapshot_that_a_table_names_too_early_is_noticed() {
 fn space_used_again_under_a_request_that_hangs_is_noticed() {
     static COUNTS: Stalls = Stalls::new();
     noticed_after_many_crashes(Sabotage::ReuseWhileRead, Kind::Stalls(&COUNTS), 130, (8, 13));
+}
+
+#[test]
+fn nodes_of_another_transaction_that_are_believed_are_noticed() {
+    noticed_after_many_crashes(Sabotage::TrustGenerations, Kind::LostNodes, 120, (8, 13));
 }
 
 #[test]

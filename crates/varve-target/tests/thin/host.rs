@@ -12,7 +12,7 @@ use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
 use varve_sim::{
     Client, DiskOptions, FaultBudget, FaultPlan, Holder, Holds, Mix, Oracle, Random, SharedOracle, SimDisk,
-    World,
+    Struck, World,
 };
 use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
@@ -91,6 +91,8 @@ pub(crate) enum Kind {
     Clones,
     /// Reads that hang in the disk while blocks are freed and used again.
     Stalls,
+    /// Writes of nodes of the maps that are lost, or go over other nodes.
+    LostNodes,
 }
 
 pub(crate) struct Host {
@@ -118,13 +120,13 @@ impl Host {
         let world = World::new(seed);
         let mut random = world.random();
         let pool_size = *random.pick(match kind {
-            Kind::Stalls => &[1200 * KIB, 1300 * KIB, 1600 * KIB],
+            Kind::Stalls | Kind::LostNodes => &[1200 * KIB, 1300 * KIB, 1600 * KIB],
             Kind::Plain | Kind::Faulty | Kind::Clones => &[1200 * KIB, 2000 * KIB, 4000 * KIB, 8000 * KIB],
             Kind::Wide => &[8000 * KIB, 16_000 * KIB, 16_000 * KIB, 20_000 * KIB],
             Kind::Full => &[1100 * KIB, 1200 * KIB, 1300 * KIB, 1400 * KIB],
         });
         let options = PoolOptions {
-            cache_bytes: *random.pick(&[0, 1 << 20]),
+            cache_bytes: *random.pick(if kind == Kind::LostNodes { &[0, 0] } else { &[0, 1 << 20] }),
             commit_interval: Duration::from_millis(if kind == Kind::Clones {
                 1000
             } else {
@@ -152,7 +154,8 @@ impl Host {
         // Most disks have blocks that are larger than those of the clients.
         let block_size = if random.chance(3, 4) { 4096 } else { 512 };
         let disk = SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(POOL_SIZE_MAX) });
-        let is_faulty = kind == Kind::Faulty || kind == Kind::Stalls && random.chance(1, 4);
+        let is_faulty =
+            matches!(kind, Kind::Faulty | Kind::LostNodes) || kind == Kind::Stalls && random.chance(1, 4);
         let host = Host {
             disk,
             below,
@@ -160,7 +163,7 @@ impl Host {
             discards,
             kind,
             counts,
-            faults: is_faulty.then(|| random_faults(&mut random)),
+            faults: is_faulty.then(|| random_faults(kind, &mut random)),
             held: RefCell::default(),
             fails_at_boot: random.chance(1, 3),
             stall,
@@ -234,6 +237,48 @@ impl Host {
         assert!(report.is_sound(), "{report:#?}");
     }
 
+    /// Reads what a crash left on a disk that has lost nodes, before that is repaired: all of it is right, or an error; and
+    /// where a check says that nothing is wrong there is none.
+    pub(crate) async fn read_with_nodes_lost(&self) {
+        self.disk.set_faults(FaultPlan::default(), FaultBudget::unlimited());
+        let (device, arena, clock) = (self.device(), self.world.arena(), self.world.clock());
+        let report = check_pool(&device, &arena, &clock).await.expect("a superblock can always be read");
+        let opened = Pool::open(device, arena.clone(), clock, self.options).await;
+        assert!(opened.is_ok() || !report.is_sound(), "what is sound can be opened: {:?}", opened.err());
+        count_if(opened.is_err(), &self.counts.boots_failed);
+        let Ok(pool) = opened else { return };
+        self.attach_origin(&pool);
+        let listed: BTreeMap<u64, u64> =
+            pool.list().into_iter().map(|volume| (volume.id, volume.bytes)).collect();
+        let clients: Vec<Client> = {
+            let model = self.model.borrow();
+            let in_doubt = |name: &String| {
+                model.doubts.iter().any(|doubt| match doubt {
+                    Doubt::Create(..) => false,
+                    Doubt::Remove(doubtful) | Doubt::Resize(doubtful, _) | Doubt::RollBack(doubtful, _) => {
+                        doubtful == name
+                    }
+                })
+            };
+            let known = model.volumes.iter().filter(|(name, _)| !in_doubt(name));
+            let client = |(name, known): (&String, &Known)| {
+                let size = known.oracle.borrow().size();
+                assert_eq!(listed.get(&known.id), Some(&size), "{name} is there, and as large as it was");
+                let device = widen(pool.volume(known.id).expect("listed"), arena.clone());
+                Client::new(device, arena.clone(), Rc::clone(&known.oracle))
+            };
+            known.map(client).collect()
+        };
+        for client in clients {
+            for (_, piece) in Extent::new(0, client.size()).pieces(16 * KIB) {
+                let read = client.read(piece).await;
+                let expected = read.is_ok() || !report.is_sound() && read == Err(IoError::Corrupt);
+                assert!(expected, "it is right or damaged: {read:?}");
+                count_if(read.is_err(), &self.counts.refused);
+            }
+        }
+    }
+
     /// Opens the pool and settles what the last crash left in doubt. Nothing if the disk has failed meanwhile, which it may
     /// if so wished.
     pub(crate) async fn boot(&self, may_fail: bool) -> Option<Boot<'_>> {
@@ -265,8 +310,28 @@ impl Host {
     }
 }
 
+/// A disk that loses nodes or writes them over others. A node that is written again in its transaction is spared: what is
+/// lost then is not noticed (`docs/decisions/0051-lost-writes-of-nodes.md`).
+const LOSES_NODES: FaultPlan = FaultPlan {
+    lost: 100_000,
+    misdirected: 20_000,
+    only: Some(Struck { magic: *b"VNOD", version: 16 }),
+    latent: 0,
+    rot: 0,
+    write_error: 0,
+    no_space: 0,
+    flush_error: 0,
+    flush_loss: 0,
+    stall: 0,
+    vanish: 0,
+    spares_content: true,
+};
+
 /// What goes wrong in one history: a bit of everything, or much of one thing.
-fn random_faults(random: &mut Random) -> FaultPlan {
+fn random_faults(kind: Kind, random: &mut Random) -> FaultPlan {
+    if kind == Kind::LostNodes {
+        return LOSES_NODES;
+    }
     let loud = FaultPlan {
         latent: 2000,
         write_error: 4000,

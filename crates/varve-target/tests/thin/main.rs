@@ -18,7 +18,7 @@ fn live(host: &Host, kind: Kind, boots: (u64, u64)) {
     for _ in 0..random.between(boots.0, boots.1) {
         let crash = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
         let spread = *random.pick(match kind {
-            Kind::Wide => &[200, 900, 4000],
+            Kind::Wide | Kind::LostNodes => &[200, 900, 4000],
             Kind::Clones => &[60, 200, 400],
             _ => &[30, 200, 900],
         });
@@ -48,6 +48,11 @@ fn live(host: &Host, kind: Kind, boots: (u64, u64)) {
             host.world().crash(CrashKind::Process);
         }
         host.crashed();
+        if kind == Kind::LostNodes {
+            host.world().run(host.read_with_nodes_lost());
+            host.world().crash(CrashKind::Process);
+            host.crashed();
+        }
         host.world().run(async {
             host.check_offline().await;
             let boot = host.boot(false).await.expect("no faults");
@@ -73,6 +78,14 @@ fn failing_disks_cost_requests_but_no_content() {
     static COUNTS: Counts = Counts::new();
     let name = test_name!("failing_disks_cost_requests_but_no_content");
     run_seeds(name, 1500, |seed| history(seed, Kind::Faulty, None, &COUNTS));
+    COUNTS.say(name.function);
+}
+
+#[test]
+fn a_node_that_was_not_written_is_an_error_and_never_other_content() {
+    static COUNTS: Counts = Counts::new();
+    let name = test_name!("a_node_that_was_not_written_is_an_error_and_never_other_content");
+    run_seeds(name, 800, |seed| history(seed, Kind::LostNodes, None, &COUNTS));
     COUNTS.say(name.function);
 }
 
@@ -119,6 +132,11 @@ fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
     caught_share(&format!("{sabotage:?}"), histories, percent_min, |seed| {
         history(seed, kind, Some(sabotage), &COUNTS);
     });
+}
+
+#[test]
+fn nodes_of_another_transaction_that_are_believed_are_noticed() {
+    noticed(Sabotage::TrustGenerations, Kind::LostNodes, 200, 5);
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(crate) struct Counts {
     pub(crate) emptied: AtomicU64,
     /// Reads that hung in the disk.
     pub(crate) hung: AtomicU64,
+    /// Reads that met a node that was not written.
+    pub(crate) refused: AtomicU64,
     /// Boots in which a request was told that there is no space.
     pub(crate) full: AtomicU64,
 }
@@ -47,6 +49,7 @@ impl Counts {
             rolled_back: AtomicU64::new(0),
             emptied: AtomicU64::new(0),
             hung: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
             full: AtomicU64::new(0),
         }
     }
@@ -56,7 +59,8 @@ impl Counts {
         let now = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let line = format!(
             "sim: {test}: {} records, {} of several blocks, {} wraps of the ring; {} maps of several leaves; {} boots \
-             failed; in use {} shrunk, {} grown, {} rolled back, {} emptied; {} reads hung; {} boots without space",
+             failed; in use {} shrunk, {} grown, {} rolled back, {} emptied; {} reads hung; {} boots without space; {} \
+             reads refused",
             now(&self.records),
             now(&self.records_long),
             now(&self.wraps),
@@ -68,6 +72,7 @@ impl Counts {
             now(&self.emptied),
             now(&self.hung),
             now(&self.full),
+            now(&self.refused),
         );
         let _ = writeln!(std::io::stderr(), "{line}");
     }

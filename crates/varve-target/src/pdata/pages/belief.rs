@@ -3,10 +3,37 @@
 //! Checksums say that a block is what was written there once, not that it fits the others. What a contradiction could
 //! make impossible half way through a change is looked for before the change begins (T3).
 
-use super::{Entries, Node, Pages, Room, Stop};
+use super::{Entries, Link, Node, Pages, Room, Stop, Wanted};
+use std::rc::Rc;
 use varve_format::pdata::BlockError;
 
+/// Why a node is not the one that a link names (D3).
+pub(crate) const OF_ANOTHER_TIME: &str =
+    "D3: a node of another transaction than the one that leads to it names";
+
 impl Pages {
+    /// The node that `link` leads to. Another one in its block goes from memory (D3 of `down.rs`).
+    pub fn node(&mut self, link: Link) -> Result<Rc<Node>, Stop> {
+        let address = link.block();
+        let node = self.cache.get(address).ok_or(Stop::Missing(Wanted::Node(address)))?;
+        if link.leads_to(&node) || self.trusts_generations {
+            return Ok(node);
+        }
+        self.disbelieve(address);
+        Err(Stop::Damaged(address, BlockError::Invalid(OF_ANOTHER_TIME)))
+    }
+
+    /// The node in block `address` is not what a map leads to.
+    pub(in super::super) fn disbelieve(&mut self, address: u64) {
+        self.cache.disbelieve(address);
+    }
+
+    /// Believes nodes of any generation, against D3; for tests that prove that this is noticed.
+    #[doc(hidden)]
+    pub fn trust_generations(&mut self) {
+        self.trusts_generations = true;
+    }
+
     /// Whether a block of a map can lie there.
     pub(in super::super) fn is_inside(&self, block: u64) -> bool {
         self.space.is_inside(block)
@@ -25,7 +52,7 @@ impl Pages {
             return Some("T7: a node that another one lies over");
         }
         match &node.entries {
-            Entries::Branch(children) if children.iter().any(|child| !self.is_inside(child.1)) => {
+            Entries::Branch(children) if children.iter().any(|child| !self.is_inside(child.1.block())) => {
                 Some("N3: a branch that leads to where no node can lie")
             }
             _ => None,

@@ -1,18 +1,19 @@
 //! Nodes that have become too small: they are merged with a neighbour that is in memory, or share entries with it.
 //!
 //! Nothing is read for that (B1 of the parent), and nothing believed that only happens to be in memory: a neighbour is
-//! looked at as any other child is (D1 of `down.rs`), or what lies elsewhere would become part of the map.
+//! looked at as any other child is (D1 and D3 of `down.rs`), or what lies elsewhere would become part of the map.
 
 use super::super::down::Down;
 use super::super::pages::Pages;
 use super::{capacity, children};
 use std::rc::Rc;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Node};
 
 /// Merges the child at `index` of `branch`, if it is too small, with a neighbour that is in memory if both fit into one
 /// node; else shares their entries out. An empty child without a neighbour is taken out.
 pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
-    let parent = branch.address;
+    let parent = branch.link;
     let entries = children(pages, parent).clone();
     if index >= entries.len() {
         return;
@@ -32,27 +33,27 @@ pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
     let target = pages.shadow(entries[left].1);
     children(pages, parent)[left].1 = target;
     if joined_len(&joined) <= capacity(&left_node) * 3 / 4 {
-        pages.change(target).entries = joined;
-        pages.release(entries[right].1);
+        pages.change(target.block()).entries = joined;
+        pages.release(entries[right].1.block());
         children(pages, parent).remove(right);
         return;
     }
     let other = pages.shadow(entries[right].1);
     let (first, second, key) = halve(joined);
-    pages.change(target).entries = first;
-    pages.change(other).entries = second;
+    pages.change(target.block()).entries = first;
+    pages.change(other.block()).entries = second;
     children(pages, parent)[right] = (key, other);
 }
 
 /// The child at `index` of `branch` and a neighbour, the left one first, that may be changed without reading or taking a
-/// block, and is believed (D1 of `down.rs`).
+/// block, and is believed (D1 and D3 of `down.rs`).
 fn neighbours(
     pages: &mut Pages,
     branch: Down,
-    entries: &[(Key, u64)],
+    entries: &[(Key, Link)],
     index: usize,
 ) -> Option<(usize, usize)> {
-    let parent = pages.node(branch.address).expect("B1: the paths of a change are in memory");
+    let parent = pages.node(branch.link).expect("B1: the paths of a change are in memory");
     let pairs = [index.checked_sub(1).map(|left| (left, index)), Some((index, index + 1))];
     pairs.into_iter().flatten().filter(|(_, right)| *right < entries.len()).find(|(left, right)| {
         let other = if *left == index { *right } else { *left };
@@ -62,19 +63,19 @@ fn neighbours(
 }
 
 /// Takes the child at `index`, which is empty, out of its parent; the next one begins where it began (N4).
-fn unlink(pages: &mut Pages, parent: u64, index: usize) {
+fn unlink(pages: &mut Pages, parent: Link, index: usize) {
     let entries = children(pages, parent);
-    let (key, address) = entries.remove(index);
+    let (key, child) = entries.remove(index);
     if index == 0
         && let Some(first) = entries.first_mut()
     {
         first.0 = key;
     }
-    pages.release(address);
+    pages.release(child.block());
 }
 
-fn sibling(pages: &mut Pages, address: u64) -> Rc<Node> {
-    pages.node(address).expect("a neighbour was looked at before")
+fn sibling(pages: &mut Pages, link: Link) -> Rc<Node> {
+    pages.node(link).expect("a neighbour was looked at before")
 }
 
 /// The entries of two neighbours; the second one's first child begins where its parent says.

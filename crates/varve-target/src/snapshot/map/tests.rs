@@ -352,7 +352,7 @@ fn an_entry_that_contradicts_the_store_is_the_damage_of_its_leaf() {
         Ok(preserved.tree.leaf_block(pages, bad.key()))
     });
     let leaf = block_on(entered).expect("there is room");
-    assert_ne!(leaf, map.roots().preserved, "there are several leaves");
+    assert_ne!(leaf, map.roots().preserved.block(), "there are several leaves");
     let found = block_on(map.blocks.run(|pages| map.preserved.get().find(pages, 1..=1, 40_000, 40_001)));
     assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == leaf), "{found:?}");
 }

@@ -165,7 +165,7 @@ impl Map {
         mut visit: impl FnMut(Readable),
     ) -> Result<(), IoError> {
         let root = if written { self.written.get().tree.root } else { self.preserved.get().tree.root };
-        let mut stack = if root == 0 { Vec::new() } else { vec![Down::root(root)] };
+        let mut stack = if root.is_none() { Vec::new() } else { vec![Down::root(root)] };
         while let Some(down) = stack.pop() {
             let read = self.run(|pages| {
                 let node = down.node(pages)?;
@@ -222,11 +222,11 @@ impl Map {
     ) -> Result<Visited, IoError> {
         let mut visited = Visited::default();
         for root in [self.preserved.get().tree.root, self.written.get().tree.root] {
-            let mut stack = if root == 0 { Vec::new() } else { vec![Down::root(root)] };
+            let mut stack = if root.is_none() { Vec::new() } else { vec![Down::root(root)] };
             while let Some(down) = stack.pop() {
                 let node = self.run(|pages| down.node(pages)).await?;
                 visited.nodes += 1;
-                if !visit(Extent::new(down.address * PART_SIZE, PART_SIZE)) {
+                if !visit(Extent::new(down.address() * PART_SIZE, PART_SIZE)) {
                     return Ok(visited);
                 }
                 if let Entries::Branch(children) = &node.entries {

@@ -6,6 +6,7 @@ use super::{Checker, PoolDamage};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_block::{Extent, joined};
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, LEVEL_MAX};
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 
@@ -42,13 +43,16 @@ impl Checker<'_> {
         let mut concerned = self.broken.clone();
         for level in 0..=LEVEL_MAX {
             let on_level = self.nodes.iter().filter(|(_, known)| known.level == level && !known.is_alone);
-            let on_level: Vec<u64> = on_level.map(|(block, _)| *block).collect();
-            for block in on_level {
+            let on_level: Vec<Link> = on_level.map(|(_, known)| known.link).collect();
+            for link in on_level {
+                let block = link.block();
                 if concerned.contains(&block) || (level == 0 && self.doubtful.is_empty()) {
                     continue;
                 }
-                let is_concerned = match self.node(block).await?.1 {
-                    Entries::Branch(children) => children.iter().any(|child| concerned.contains(&child.1)),
+                let is_concerned = match self.node(link).await?.1 {
+                    Entries::Branch(children) => {
+                        children.iter().any(|child| concerned.contains(&child.1.block()))
+                    }
                     Entries::Leaf(entries) => {
                         let runs = entries.iter().filter_map(|entry| Mapping::decode(entry.0, &entry.1).ok());
                         runs.into_iter().any(|run| !self.doubts_of(run).is_empty())
@@ -70,7 +74,8 @@ impl Checker<'_> {
     ) -> Result<[Vec<Extent>; 2], PoolError> {
         let (mut lost, mut doubtful) = (Vec::new(), Vec::new());
         let mut ahead = vec![(volume.tree.get().root, 0, volume.parts())];
-        while let Some((block, first, end)) = ahead.pop() {
+        while let Some((link, first, end)) = ahead.pop() {
+            let block = link.block();
             if !leads_there.contains(&block) || first >= end {
                 continue;
             }
@@ -78,7 +83,7 @@ impl Checker<'_> {
                 lost.push(Extent::between(first * PART_SIZE, end * PART_SIZE));
                 continue;
             }
-            match self.node(block).await?.1 {
+            match self.node(link).await?.1 {
                 Entries::Branch(children) => {
                     let part = |key: u128| u64::try_from(key).unwrap_or(u64::MAX);
                     for (at, (key, child)) in children.iter().enumerate() {

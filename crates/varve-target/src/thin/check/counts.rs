@@ -9,6 +9,7 @@ use super::space::Marks;
 use crate::pdata::Room;
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::Mapping;
@@ -153,8 +154,9 @@ impl Checker<'_> {
 
     /// Adds everybody who leads to blocks of this range.
     async fn count_holders(&mut self, counts: &mut Counts) -> Result<(), PoolError> {
-        let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root);
-        let roots: Vec<u64> = volumes.chain([self.view.shares.root().root, self.view.table.root]).collect();
+        let volumes = self.view.volumes.iter().map(|volume| volume.tree.get().root.block());
+        let roots: Vec<u64> =
+            volumes.chain([self.view.shares.root().root, self.view.table.root].map(Link::block)).collect();
         for root in roots.into_iter().filter(|root| self.pool.is_inside(*root, 1)) {
             counts.add(root, 1);
         }
@@ -166,9 +168,10 @@ impl Checker<'_> {
             if self.broken.contains(&block) {
                 continue;
             }
-            match self.node(block).await?.1 {
+            match self.node(known.link).await?.1 {
                 Entries::Branch(children) => {
-                    for (_, child) in children.into_iter().filter(|child| self.pool.is_inside(child.1, 1)) {
+                    let below = children.into_iter().map(|child| child.1.block());
+                    for child in below.filter(|child| self.pool.is_inside(*child, 1)) {
                         counts.add(child, 1);
                     }
                 }

@@ -21,10 +21,11 @@ pub use online::CheckPace;
 use super::shares::Shares;
 use super::volume::Volume;
 use super::{Pool, PoolError};
-use crate::pdata::{MapError, Pages, Tree};
+use crate::pdata::{MapError, OF_ANOTHER_TIME, Pages, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Extent, IoError, LocalFuture};
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::thin::{Mapping, PART_SIZE, Superblock, VolumeFlags};
 use walk::Known;
@@ -130,8 +131,8 @@ impl Pool {
         Checker::new(self, view).run().await
     }
 
-    pub(super) async fn entries_of(&self, block: u64) -> Result<Entries, MapError> {
-        self.map.run(|pages: &mut Pages| Ok(pages.node(block)?.entries.clone())).await
+    pub(super) async fn entries_of(&self, link: Link) -> Result<Entries, MapError> {
+        self.map.run(|pages: &mut Pages| Ok(pages.node(link)?.entries.clone())).await
     }
 }
 
@@ -155,14 +156,15 @@ impl<'a> Checker<'a> {
             self.report.volumes += 1;
             self.report.names.insert(volume.id, volume.name.borrow().clone());
             let root = volume.tree.get().root;
-            if root != 0 {
+            if !root.is_none() {
                 let known = self.walk(root, false).await?;
                 self.compare_volume(volume, known);
             } else if volume.mapped.get() != 0 && !volume.has(VolumeFlags::REMOVING) {
                 self.report.error(format!("{}: something is mapped and there is no map", told(volume)));
             }
         }
-        for root in [self.view.shares.root().root, self.view.table.root].into_iter().filter(|root| *root != 0)
+        for root in
+            [self.view.shares.root().root, self.view.table.root].into_iter().filter(|root| !root.is_none())
         {
             self.walk(root, true).await?;
         }
@@ -220,11 +222,12 @@ impl<'a> Checker<'a> {
     async fn check_alone(&mut self, volume: &Volume) -> Result<(), PoolError> {
         let since = volume.since.get();
         let mut ahead = vec![volume.tree.get().root];
-        while let Some(block) = ahead.pop() {
-            if block == 0 || self.broken.contains(&block) {
+        while let Some(link) = ahead.pop() {
+            let block = link.block();
+            if link.is_none() || self.broken.contains(&block) {
                 continue;
             }
-            let (generation, entries) = self.node(block).await?;
+            let (generation, entries) = self.node(link).await?;
             if generation <= since {
                 continue;
             }
@@ -270,29 +273,29 @@ impl<'a> Checker<'a> {
     }
 
     /// Generation and entries of a node that is known to be readable.
-    async fn node(&mut self, block: u64) -> Result<(u64, Entries), PoolError> {
+    async fn node(&mut self, link: Link) -> Result<(u64, Entries), PoolError> {
         self.breathe().await?;
-        let node = self.read_node(block).await.map_err(|_| PoolError::Io(IoError::Corrupt))?;
+        let node = self.read_node(link).await.map_err(|_| PoolError::Io(IoError::Corrupt))?;
         Ok((node.generation, node.entries.clone()))
     }
 
     /// A node; else why it cannot be read. Of a commit that was written it is what lies on the disk, whatever is in memory.
-    async fn read_node(&self, block: u64) -> Result<Rc<Node>, String> {
+    async fn read_node(&self, link: Link) -> Result<Rc<Node>, String> {
         if self.view.is_space_of_now() {
-            return match self.pool.map.run(|pages: &mut Pages| pages.node(block)).await {
+            return match self.pool.map.run(|pages: &mut Pages| pages.node(link)).await {
                 Ok(node) => Ok(node),
                 Err(MapError::Damaged { error, .. }) => Err(error.to_string()),
                 Err(other) => Err(PoolError::from(other).to_string()),
             };
         }
-        let buffer = self.pool.arena.take(super::index(PART_SIZE));
+        let (block, buffer) = (link.block(), self.pool.arena.take(super::index(PART_SIZE)));
         let bytes = self.pool.device().read(block * PART_SIZE, buffer).await;
         let node = Node::decode(&bytes.map_err(|error| error.to_string())?, block);
         let node = node.map_err(|error| error.to_string())?;
-        if node.store == self.pool.store_id() {
-            Ok(Rc::new(node))
-        } else {
-            Err("is of another pool".to_owned())
+        match node.store == self.pool.store_id() {
+            true if link.leads_to(&node) => Ok(Rc::new(node)),
+            true => Err(OF_ANOTHER_TIME.to_owned()),
+            false => Err("is of another pool".to_owned()),
         }
     }
 

@@ -2,12 +2,16 @@
 
 use super::super::{PoolError, runs};
 use super::Checker;
+use crate::pdata::OF_ANOTHER_TIME;
+use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Value};
 use varve_format::thin::Share;
 
 /// What is known of a node and everything below it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Known {
+    /// What led to it.
+    pub(super) link: Link,
     pub(super) level: u32,
     /// Parts that are mapped to data.
     pub(super) mapped: u64,
@@ -21,8 +25,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    fn nothing(level: u32, is_alone: bool) -> Self {
-        Self { level, mapped: 0, first: u64::MAX, end: 0, is_whole: true, is_alone }
+    fn nothing(link: Link, level: u32, is_alone: bool) -> Self {
+        Self { link, level, mapped: 0, first: u64::MAX, end: 0, is_whole: true, is_alone }
     }
 }
 
@@ -43,7 +47,7 @@ struct Branch {
     block: u64,
     under: Under,
     generation: u64,
-    children: Vec<(Key, u64)>,
+    children: Vec<(Key, Link)>,
     next: usize,
     known: Known,
 }
@@ -55,20 +59,20 @@ enum Look {
 
 impl Branch {
     /// The next child, and what it must be.
-    fn next_child(&mut self) -> Option<(u64, Under)> {
-        let (key, block) = *self.children.get(self.next)?;
+    fn next_child(&mut self) -> Option<(Link, Under)> {
+        let (key, link) = *self.children.get(self.next)?;
         self.next += 1;
         // The first child takes what comes before its key too.
         let first = if self.next == 1 { self.under.first } else { key.max(self.under.first) };
         let end = self.children.get(self.next).map(|child| child.0).or(self.under.end);
         let under = Under { level: Some(self.known.level - 1), generation: self.generation, first, end };
-        Some((block, under))
+        Some((link, under))
     }
 }
 
 impl Checker<'_> {
     /// Visits a tree; what is known of its root.
-    pub(super) async fn walk(&mut self, root: u64, is_alone: bool) -> Result<Known, PoolError> {
+    pub(super) async fn walk(&mut self, root: Link, is_alone: bool) -> Result<Known, PoolError> {
         let generation = self.pool.map.pages().generation();
         let whole = Under { level: None, generation, first: 0, end: None };
         let mut branches = match self.look(root, is_alone, whole).await? {
@@ -77,12 +81,12 @@ impl Checker<'_> {
         };
         loop {
             let last = branches.last_mut().expect("the root ends the walk");
-            if let Some((block, under)) = last.next_child() {
-                match self.look(block, is_alone, under).await? {
+            if let Some((link, under)) = last.next_child() {
+                match self.look(link, is_alone, under).await? {
                     Look::Below(branch) => branches.push(branch),
                     Look::Ended(known) => {
                         let parent = branches.last_mut().expect("it leads here");
-                        self.absorb(parent, block, under, known);
+                        self.absorb(parent, link.block(), under, known);
                     }
                 }
                 continue;
@@ -113,31 +117,35 @@ impl Checker<'_> {
     }
 
     /// Looks at one node.
-    async fn look(&mut self, block: u64, is_alone: bool, under: Under) -> Result<Look, PoolError> {
+    async fn look(&mut self, link: Link, is_alone: bool, under: Under) -> Result<Look, PoolError> {
         self.breathe().await?;
+        let block = link.block();
         if let Some(known) = self.nodes.get(&block).copied() {
             if is_alone || known.is_alone {
                 self.report.error(format!("W3: block {block} is a node of two maps"));
             }
             if under.level.is_some_and(|level| level != known.level) && !self.broken.contains(&block) {
-                return Ok(Look::Ended(self.breaks(block, is_alone, "is on another level")));
+                return Ok(Look::Ended(self.breaks(link, is_alone, "is on another level")));
+            }
+            if known.link != link && !self.broken.contains(&block) {
+                return Ok(Look::Ended(self.breaks(link, is_alone, OF_ANOTHER_TIME)));
             }
             return Ok(Look::Ended(known));
         }
         if !self.pool.is_inside(block, 1) {
-            return Ok(Look::Ended(self.breaks(block, is_alone, "lies where none can lie")));
+            return Ok(Look::Ended(self.breaks(link, is_alone, "lies where none can lie")));
         }
-        let node = match self.read_node(block).await {
+        let node = match self.read_node(link).await {
             Ok(node) => node,
-            Err(why) => return Ok(Look::Ended(self.breaks(block, is_alone, &why))),
+            Err(why) => return Ok(Look::Ended(self.breaks(link, is_alone, &why))),
         };
         if under.level.is_some_and(|level| level != node.level) {
-            return Ok(Look::Ended(self.breaks(block, is_alone, "is on another level")));
+            return Ok(Look::Ended(self.breaks(link, is_alone, "is on another level")));
         }
         if node.generation > under.generation {
-            return Ok(Look::Ended(self.breaks(block, is_alone, "is younger than what leads to it (W1)")));
+            return Ok(Look::Ended(self.breaks(link, is_alone, "is younger than what leads to it (W1)")));
         }
-        let known = Known::nothing(node.level, is_alone);
+        let known = Known::nothing(link, node.level, is_alone);
         match &node.entries {
             Entries::Branch(children) => {
                 let (generation, children) = (node.generation, children.clone());
@@ -145,8 +153,8 @@ impl Checker<'_> {
             }
             Entries::Leaf(entries) => {
                 let known = match is_alone {
-                    true => self.look_at_share(block, entries, known),
-                    false => self.look_at_runs(block, node.generation, entries, known),
+                    true => self.look_at_share(link, entries, known),
+                    false => self.look_at_runs(link, node.generation, entries, known),
                 };
                 self.nodes.insert(block, known);
                 Ok(Look::Ended(known))
@@ -155,22 +163,23 @@ impl Checker<'_> {
     }
 
     /// A node that cannot be used.
-    fn breaks(&mut self, block: u64, is_alone: bool, why: &str) -> Known {
+    fn breaks(&mut self, link: Link, is_alone: bool, why: &str) -> Known {
+        let block = link.block();
         self.report.error(format!("node {block}: {why}"));
         self.broken.insert(block);
         self.are_counts_readable &= !is_alone;
-        let known = Known { is_whole: false, ..Known::nothing(0, is_alone) };
+        let known = Known { is_whole: false, ..Known::nothing(link, 0, is_alone) };
         *self.nodes.entry(block).or_insert(known)
     }
 
     /// The entries of a leaf of a volume's map.
-    fn look_at_runs(&mut self, block: u64, generation: u64, entries: &[(Key, Value)], known: Known) -> Known {
+    fn look_at_runs(&mut self, link: Link, generation: u64, entries: &[(Key, Value)], known: Known) -> Known {
         let runs = match runs::of_leaf(entries, generation) {
             Ok(runs) => runs,
-            Err(why) => return self.breaks(block, false, why),
+            Err(why) => return self.breaks(link, false, why),
         };
         if !self.pool.are_inside(&runs) {
-            return self.breaks(block, false, "maps parts to where no data can lie");
+            return self.breaks(link, false, "maps parts to where no data can lie");
         }
         let data = runs.iter().filter(|run| run.place != 0);
         self.report.runs += data.clone().count() as u64;
@@ -183,14 +192,14 @@ impl Checker<'_> {
     }
 
     /// The entries of a leaf of the map of shares, or of the map of volumes, whose keys are much larger.
-    fn look_at_share(&mut self, block: u64, entries: &[(Key, Value)], known: Known) -> Known {
+    fn look_at_share(&mut self, link: Link, entries: &[(Key, Value)], known: Known) -> Known {
         assert!(known.is_alone, "these maps are never cloned");
         let shares = entries.iter().filter(|entry| u64::try_from(entry.0).is_ok());
         let mut end = self.pool.base_block(); // The log and the superblocks are never shared.
         for (key, value) in shares {
             match Share::decode(*key, value) {
                 Ok(share) if share.first >= end => end = share.end(),
-                _ => return self.breaks(block, true, "counts what cannot be"),
+                _ => return self.breaks(link, true, "counts what cannot be"),
             }
         }
         known

@@ -1,0 +1,47 @@
+//! What leads to a node: the number of its block and the transaction that made it, in the 8 bytes of one field.
+//!
+//! A block is used again at the earliest one transaction later, so no other node that ever lay there has the generation
+//! that is named. Only its low 24 bits are: generations that are a multiple of 2^24 apart are taken for one another.
+//!
+//! Invariants:
+//! - I1. A link is made of a node, or read where one was written; 0 leads nowhere.
+//! - I2. A block that a link leads to has a number below [`Link::BLOCK_END`].
+
+const BLOCK_BITS: u32 = 40;
+
+/// Where a node lies and which transaction made it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Link(u64);
+
+impl Link {
+    /// Leads nowhere: the root of an empty map.
+    pub const NONE: Link = Link(0);
+    /// Numbers of blocks are smaller: a pool has less than 2^37 blocks, a store less than 2^30.
+    pub const BLOCK_END: u64 = 1 << BLOCK_BITS;
+
+    /// What leads to the node of that generation in `block`: [`Link::to`] makes it of a node.
+    pub(super) fn new(block: u64, generation: u64) -> Link {
+        assert!(block < Self::BLOCK_END, "I2: block {block}");
+        Link(generation << BLOCK_BITS | block)
+    }
+
+    /// The link in a field.
+    pub const fn unpack(field: u64) -> Link {
+        Link(field)
+    }
+
+    /// The field: the number of the block in the low 40 bits, the low 24 bits of the generation above them.
+    pub const fn pack(self) -> u64 {
+        self.0
+    }
+
+    /// The number of the block.
+    pub const fn block(self) -> u64 {
+        self.0 % Self::BLOCK_END
+    }
+
+    /// Whether it leads nowhere.
+    pub const fn is_none(self) -> bool {
+        self.0 == 0
+    }
+}
