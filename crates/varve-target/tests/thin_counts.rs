@@ -34,7 +34,8 @@ fn checked(change: impl FnOnce(&mut Vec<(Key, Value)>, u64)) -> PoolReport {
     let superblock = slots.into_iter().flatten().max_by_key(|found| found.number).expect("there is one");
     let is_alone = |block: &u64| peek(*block).iter().all(|byte| *byte == 7);
     let first = (0..SIZE / PART_SIZE).find(is_alone).expect("it was written");
-    let mut node = Node::decode(&peek(superblock.shares), superblock.shares).expect("something is shared");
+    let mut node = Node::decode(&peek(superblock.shares.block()), superblock.shares.block())
+        .expect("something is shared");
     let Entries::Leaf(rows) = &mut node.entries else { panic!("few are shared") };
     change(rows, first);
     let mut bytes = vec![0; 4096];
