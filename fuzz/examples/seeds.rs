@@ -184,7 +184,9 @@ fn pool() -> Vec<Vec<u8>> {
 
 fn ordered_map() -> Vec<Vec<u8>> {
     let leaf = node::Entries::Leaf((0..9).map(|key| (key * 3, [1; 16])).collect());
-    let branch = node::Entries::Branch((0..9).map(|key| (key * 100, Link::unpack(0x300_0000_0028 + key as u64))).collect());
+    let branch = node::Entries::Branch(
+        (0..9).map(|key| (key * 100, Link::unpack(0x300_0000_0028 + key as u64))).collect(),
+    );
     let node = |level, entries| {
         let node = node::Node { address: 40, generation: 3, store: 7, level, entries };
         let mut bytes = vec![0; 4096];
