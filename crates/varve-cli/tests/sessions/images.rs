@@ -208,9 +208,9 @@ fn a_read_only_volume_is_an_origin_and_stays_as_long_as_it_is_one() {
     assert!(refused.contains("varve snap create data/base@base --read-only"), "{refused}");
     world.ok("vg backup data text");
     let text = fs::read_to_string(world.path("text")).expect("a backup");
-    let kind = "layout = \"linear\"\n";
-    assert_eq!(text.matches(kind).count(), 1, "{text}");
-    fs::write(world.path("text"), text.replace(kind, &format!("{kind}read_only = true\n"))).expect("written");
+    let name = "name = \"base\"\n";
+    assert_eq!(text.matches(name).count(), 1, "{text}");
+    fs::write(world.path("text"), text.replace(name, &format!("{name}read_only = true\n"))).expect("written");
     world.ok("vg restore data text -y");
 
     world.ok("lv create data/t --pool p --origin data/base");
