@@ -29,7 +29,8 @@ pub struct Loss {
 pub enum LossKind {
     /// All of it, which is so many bytes.
     All(u64),
-    /// What lies outside the places that it is to have: it has so many bytes now, and then so many.
+    /// What lies outside the places that it is to have, or would be read in another order: it has so many bytes now, and
+    /// then so many.
     Places {
         /// Bytes now.
         now: u64,
@@ -52,7 +53,7 @@ pub fn losses(now: &Group, after: &Group) -> Vec<Loss> {
             lose(LossKind::All(now.bytes(entry.extents)));
             continue;
         };
-        if !begins_with(&then.segments, &entry.segments) {
+        if then.layout != entry.layout || !begins_with(&then.segments, &entry.segments) {
             lose(LossKind::Places { now: now.bytes(entry.extents), then: after.bytes(then.extents) });
         }
         let kept = |store: &Store| {
@@ -188,7 +189,7 @@ fn with_present(then: &LogicalVolume, now: &LogicalVolume) -> LogicalVolume {
     let mut kept = then.clone();
     kept.store.clone_from(&now.store);
     kept.independent_stores.clone_from(&now.independent_stores);
-    if begins_with(&now.segments, &then.segments) {
+    if now.layout == then.layout && begins_with(&now.segments, &then.segments) {
         kept.segments.clone_from(&now.segments);
         kept.extents = now.extents;
         kept.uncleared = now.uncleared;

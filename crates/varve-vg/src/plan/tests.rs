@@ -543,6 +543,18 @@ fn a_restore_keeps_what_volumes_have_gained_since_where_it_is_given_to_nobody_el
 }
 
 #[test]
+fn a_restore_that_lays_the_same_extents_out_otherwise_loses_what_they_hold() {
+    let now = made(&group(&[10, 10]), striped("fast", SizeArgument::bytes(4 * MIB4), 2, 65_536));
+    let mut backup = now.description().clone();
+    backup.logical_volumes[0].layout = model::Layout::Striped { stripe_size: 4096 };
+    let plan = restored(&now, &Group::new(backup).expect("sound"));
+    let (volume, name) = (now.lv("fast").expect("it is there").id, "fast".into());
+    let kind = LossKind::Places { now: 4 * MIB4, then: 4 * MIB4 };
+    assert_eq!(losses(&now, &plan.after), [Loss { volume, name, is_pool: false, kind }], "P4");
+    assert_eq!(losses(&now, &restored(&now, &now).after), []);
+}
+
+#[test]
 fn a_restore_keeps_present_stores_and_brings_back_none_that_was_given_back() {
     let id = |low: u128| Uuid::from_u128(low);
     let store = |low| Change::CreateStore {
