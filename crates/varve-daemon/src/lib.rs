@@ -17,6 +17,7 @@ mod places;
 mod server;
 mod shard;
 mod state;
+mod world;
 
 pub use config::{Config, IoMode, LogForm};
 pub use control::{Lost, refuse_lost, shown_plan};
@@ -41,7 +42,8 @@ pub fn run(config: &Config) -> Result<(), Failure> {
     let remembered = state::load(&config.state)?;
     let listener = places::listen(&config.socket, &locks)?;
     let shards = start_shards(config)?;
-    let handles = (0..shards.count()).map(|index| shards.handle(index)).collect();
+    let all = (0..shards.count()).map(|index| shards.handle(index));
+    let (handles, events) = world::real::begin(all, &config.state);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -49,7 +51,7 @@ pub fn run(config: &Config) -> Result<(), Failure> {
     let deadline = Cell::new(None);
     let result = runtime.block_on(async {
         let signals = server::Signals::new()?;
-        let control = ControlHandle::start(handles, shards.is_ring(), config, remembered).await?;
+        let control = ControlHandle::start(handles, events, shards.is_ring(), config, remembered).await?;
         let served = server::serve(config, &control, listener, signals, &deadline).await;
         served.and(control.stop().await)
     });

@@ -5,13 +5,12 @@ use super::exports::KnownExport;
 use super::find::Located;
 use super::groups::{Home, KnownGroup};
 use crate::failures;
-use crate::shard::ShardHandle;
 use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
+use crate::shard::{ShardContext, ShardHandle};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::ShardContext;
 use varve_vg::model::{LogicalVolume, Store};
 use varve_vg::names::VolumeName;
 use varve_vg::table::{Parts, Table, store_table, table};
@@ -100,7 +99,7 @@ impl Control {
         volume: Uuid,
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
-        let ended = shard.run(async move |_: ShardContext| family::deactivate(volume).await);
+        let ended = shard.run(async move |here: ShardContext| family::deactivate(&here, volume).await);
         let ended = ended.await.map_err(failures::gone);
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);
@@ -126,11 +125,11 @@ impl Control {
                 return Err(failure);
             }
             let (table, stores) = tables(&known.group, volume)?;
-            let (control, policy) = (self.shards[0].clone(), volume.store_policy.unwrap_or_default());
+            let policy = volume.store_policy.unwrap_or_default();
             let (is_pool, disks) = (volume.is_pool(), self.disk_files(known));
             let share = super::ration::first_share(known, volume.id);
             let name = format!("{}/{}", known.group.name(), volume.name);
-            Ok(Recipe { id: volume.id, name, is_pool, table, stores, policy, share, disks, control })
+            Ok(Recipe { id: volume.id, name, is_pool, table, stores, policy, share, disks })
         })?
     }
 

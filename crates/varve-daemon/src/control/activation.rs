@@ -5,12 +5,13 @@
 //!   cannot be committed the daemon remembers it.
 //! - U2. A volume that is taken into use again is so on the shard of its doors, which lead to it then.
 
+use super::Control;
 use super::change::joined;
 use super::exports::Open;
 use super::groups::Home;
 use super::volumes::volume_name;
-use super::{Control, current};
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::origins;
 use std::collections::BTreeSet;
 use uuid::Uuid;
@@ -19,7 +20,6 @@ use varve_api::{
     Pool as ShownPool, VolumeState,
 };
 use varve_block::IoError;
-use varve_os::ShardContext;
 use varve_vg::Change;
 use varve_vg::model::LogicalVolume;
 
@@ -28,15 +28,10 @@ const DEACTIVATED: &str = "deactivated";
 /// Most characters of a reason (T15 of the text).
 const REASON_MAX: usize = 500;
 
-/// Something in a volume or pool panicked; its shard has let go of it.
-pub(crate) async fn volume_failed(volume: Uuid, reason: &str) {
-    let Some(control) = current() else { return };
-    control.note_failed(volume, &one_line(reason)).await;
-}
-
 impl Control {
-    /// U1.
-    async fn note_failed(&self, volume: Uuid, reason: &str) {
+    /// U1: something in a volume or pool panicked; its shard has let go of it.
+    pub(super) async fn note_failed(&self, volume: Uuid, reason: &str) {
+        let reason = &one_line(reason);
         let subject = self.subject(volume);
         self.fault(format!("{subject} failed: {reason}"));
         self.warn(&subject, &format!("failed and is out of use: {reason}"));
@@ -51,8 +46,9 @@ impl Control {
         self.save_or_warn().await;
         let words = format!("{subject} failed");
         let (name, reason) = (entry.name, Some(reason.to_owned()));
+        let me = self.weak();
         self.context.spawner().spawn(async move {
-            let Some(control) = current() else { return };
+            let Some(control) = me.upgrade() else { return };
             let change = Change::SetInactive { volume: name, reason };
             match control.commits(group).await.make(group, change, &words).await {
                 Ok(()) => control.forget_out_of_use(volume).await,
@@ -271,7 +267,7 @@ impl Control {
             if ids.contains(&pool) {
                 continue;
             }
-            let above = home.run(async move |_: ShardContext| origins::above_all(pool)).await;
+            let above = home.run(async move |here: ShardContext| origins::above_all(&here, pool)).await;
             let above = above.map_err(failures::gone)?;
             if let Some(above) = above.iter().find(|above| below.contains(&above.origin.store)) {
                 let message = format!("{} lies over it", above.name);

@@ -1,7 +1,7 @@
 //! Where an export is reached: the texts of the command line, parsed.
 
 use crate::failures;
-use crate::shard::nbd::Place;
+use crate::world::Place;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use varve_api::{Code, Door, Failure};

@@ -10,13 +10,13 @@
 use super::Control;
 use super::groups::KnownGroup;
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::origins;
 use crate::shard::states::Target;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_os::ShardContext;
 use varve_target::thin::Origin;
 
 impl Control {
@@ -32,7 +32,7 @@ impl Control {
         let mut noted: BTreeSet<(Uuid, Target)> = BTreeSet::new();
         for (owner, home) in &owners {
             let owner = *owner;
-            let bases = home.run(async move |_: ShardContext| origins::bases(owner)).await;
+            let bases = home.run(async move |here: ShardContext| origins::bases(&here, owner)).await;
             noted.extend(bases.map_err(failures::gone)?.into_iter().map(|target| (owner, target)));
         }
         let places = self.with_group(group, |known| {
@@ -61,7 +61,8 @@ impl Control {
         is_base: bool,
     ) -> Result<(), Failure> {
         let Some((_, home)) = owners.iter().find(|(known, _)| *known == owner) else { return Ok(()) };
-        let noted = home.run(async move |_: ShardContext| origins::set_base(owner, target, is_base).await);
+        let noted =
+            home.run(async move |here: ShardContext| origins::set_base(&here, owner, target, is_base).await);
         noted.await.map_err(failures::gone)?
     }
 

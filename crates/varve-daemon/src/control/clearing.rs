@@ -8,9 +8,9 @@
 //! - V1. No byte of an extent is served before it was cleared since the volume has it, unless somebody asked for that.
 //! - V2. The mark is taken away after the zeros are durable.
 
+use super::Control;
 use super::activate::tables;
 use super::jobs::Started;
-use super::{Control, current};
 use crate::failures;
 use crate::jobs::Progress;
 use crate::shard::clear;
@@ -69,8 +69,9 @@ impl Control {
             }
             let subject = self.subject(volume);
             let job = self.register_job(self.next_job(), CLEAR, &subject, "bytes", &[volume], self.now());
+            let me = self.weak();
             self.context.spawner().spawn(async move {
-                if let Some(control) = current() {
+                if let Some(control) = me.upgrade() {
                     control.run_clearing(group, volume, job).await;
                 }
             });

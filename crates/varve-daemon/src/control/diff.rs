@@ -3,10 +3,9 @@
 use super::Control;
 use super::find::Located;
 use crate::failures;
-use crate::shard::{here, thin};
+use crate::shard::{ShardContext, thin};
 use varve_api::{ByteExtent, Code, Failure, SnapshotDiff};
 use varve_block::Extent;
-use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_vg::names::VolumeName;
 
@@ -54,8 +53,8 @@ impl Control {
             return Ok(Ok((Vec::new(), true))); // The volume and itself.
         };
         let volume = located.volume.id;
-        let compared = located.home.run(async move |_: ShardContext| {
-            let family = here().family(volume).ok_or(StoreError::NotFound)?;
+        let compared = located.home.run(async move |here: ShardContext| {
+            let family = here.family(volume).ok_or(StoreError::NotFound)?;
             family.diff(&one, other.as_deref()).await
         });
         compared.await.map_err(failures::gone)
@@ -72,7 +71,8 @@ impl Control {
             (number.expect("the caller found thin volumes"), name.snapshot.clone())
         };
         let (pool, first, second) = (one.pool(), state(one, from), state(other, to));
-        let compared = one.home.run(async move |_: ShardContext| thin::diff(pool, first, second).await);
+        let compared =
+            one.home.run(async move |here: ShardContext| thin::diff(&here, pool, first, second).await);
         compared.await.map_err(failures::gone)
     }
 }

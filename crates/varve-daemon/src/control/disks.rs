@@ -7,6 +7,7 @@
 use super::stalled::STALLED;
 use super::{Control, PROBE};
 use crate::failures;
+use crate::world::DiskRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -16,7 +17,7 @@ use varve_api::{
 };
 use varve_block::{Device, Moment, UnixTime, align_down};
 use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label};
-use varve_os::{CacheMode, DiskFile, DiskOptions};
+use varve_os::{CacheMode, DiskOptions};
 use varve_vg::Disk;
 use varve_vg::FreeDisk;
 use varve_vg::create::{DATA_OFFSET, NewLabel, create, examine, remove};
@@ -25,7 +26,7 @@ use varve_vg::size::{format_size, parse_size};
 
 /// A disk that is open and locked.
 pub(super) struct KnownDisk {
-    pub(super) file: Arc<DiskFile>,
+    pub(super) file: DiskRef,
     pub(super) cache: Cache,
     /// What it says of itself, if that can be believed.
     pub(super) label: Option<Label>,
@@ -36,7 +37,7 @@ pub(super) struct KnownDisk {
 /// A disk that may become a physical volume of a group.
 pub(super) struct Candidate {
     path: PathBuf,
-    file: Arc<DiskFile>,
+    file: DiskRef,
     cache: Cache,
     /// Its label, if it is a physical volume of no group already.
     label: Option<Label>,
@@ -271,26 +272,22 @@ impl Control {
     }
 
     /// Opens and locks a disk.
-    pub(super) async fn open_disk(
-        &self,
-        path: &Path,
-        options: DiskOptions,
-    ) -> Result<Arc<DiskFile>, Failure> {
+    pub(super) async fn open_disk(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, Failure> {
         let place = path.to_owned();
-        let opened = self.at_path(path, move || DiskFile::open(&place, options)).await?;
+        let opened = self.at_path(path, move |files| files.open(&place, options)).await?;
         opened.map_err(|error| failures::open(&error))
     }
 
     async fn remove_file(&self, path: &Path) {
         let place = path.to_owned();
-        let _ = self.at_path(path, move || std::fs::remove_file(place)).await;
+        let _ = self.at_path(path, move |files| files.remove(&place)).await;
     }
 
     /// What would be made, for `--size`.
     async fn plan_files(&self, paths: &[String], size: u64) -> Result<Plan, Failure> {
         for path in paths {
             let place = PathBuf::from(path);
-            if self.at_path(Path::new(path), move || place.exists()).await? {
+            if self.at_path(Path::new(path), move |files| files.exists(&place)).await? {
                 let message = format!("{path}: the file exists already");
                 return Err(
                     Failure::new(Code::DiskExists, message).help("leave --size out to use the file as it is")
@@ -359,7 +356,7 @@ impl Control {
 
     /// Reads all labels again, after a change that wrote some.
     pub(super) async fn refresh_labels(&self) {
-        let files: Vec<(PathBuf, Arc<DiskFile>)> = {
+        let files: Vec<(PathBuf, DiskRef)> = {
             let disks = self.disks.borrow();
             disks.iter().map(|(path, known)| (path.clone(), Arc::clone(&known.file))).collect()
         };

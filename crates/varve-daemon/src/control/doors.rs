@@ -8,9 +8,10 @@ use super::exports::{KnownExport, Open};
 use super::find::Located;
 use crate::failures;
 use crate::shard::ShardHandle;
-use crate::shard::nbd::{NbdSocket, Place, Target};
-use crate::shard::{family, here};
+use crate::shard::nbd::{NbdSocket, Target};
+use crate::shard::{ShardContext, family};
 use crate::state::RememberedExport;
+use crate::world::{Files, Place};
 use futures_util::future::{Either, join_all, select};
 use std::path::Path;
 use std::pin::pin;
@@ -18,9 +19,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Arena, Moment, Portal, UnixTime};
-use varve_export::fuse::{Audience, FuseDoor, FuseError, FuseOptions, check_file};
-use varve_os::ShardContext;
+use varve_block::{Moment, Portal, UnixTime};
+use varve_export::fuse::FuseOptions;
 use varve_vg::names::VolumeName;
 
 /// How long requests of an export that ends may wait for space.
@@ -46,12 +46,12 @@ impl Control {
         match self.take_open(id) {
             Some(Open::Fuse(mut door)) => {
                 let place = door.path().to_owned();
-                let _ = self.at_mount(&place, move || door.detach()).await;
+                let _ = self.at_mount(&place, move |_| door.detach()).await;
             }
             Some(Open::Nbd(shard)) => {
                 let Some(address) = self.address_of(id) else { return };
-                let closed = shard.run(async move |_: ShardContext| {
-                    let socket = here().sockets.borrow_mut().remove(&address);
+                let closed = shard.run(async move |here: ShardContext| {
+                    let socket = here.state().sockets.borrow_mut().remove(&address);
                     if let Some(socket) = socket {
                         socket.close().await;
                     }
@@ -75,7 +75,7 @@ impl Control {
 
     pub(super) async fn check_fuse(&self, path: &Path) -> Result<(), Failure> {
         let place = path.to_owned();
-        let checked = self.at_path(path, move || check_file(&place).map(|_| ())).await?;
+        let checked = self.at_path(path, move |files| files.check_mount(&place)).await?;
         checked.map_err(|error| failures::fuse(&error))
     }
 
@@ -117,13 +117,12 @@ impl Control {
             self.warn(&own_name, &open);
         }
         let added = shard.run(async move |context: ShardContext| {
-            let here = here();
-            let socket = match here.socket(&address) {
+            let socket = match context.state().socket(&address) {
                 Some(socket) => socket,
                 None => {
                     let opened = NbdSocket::open(&context, &place, resources);
                     let socket = opened.map_err(|error| failures::listen(&address, &error))?;
-                    here.sockets.borrow_mut().insert(address, Rc::clone(&socket));
+                    context.state().sockets.borrow_mut().insert(address, Rc::clone(&socket));
                     socket
                 }
             };
@@ -161,9 +160,10 @@ impl Control {
             ..FuseOptions::default()
         };
         let place = path.clone();
-        let opened = self.at_mount(&place, move || mount(&portal, &arena, &path, &options)).await?;
+        let opened =
+            self.at_mount(&place, move |files| files.mount(&portal, &arena, &path, &options)).await?;
         let door = opened.map_err(|error| failures::fuse(&error))?;
-        Ok(Open::Fuse(Box::new(door)))
+        Ok(Open::Fuse(door))
     }
 
     /// Mounts or unmounts at `path`, on a thread that nothing else waits for: what lies at the path may not answer. A door
@@ -171,11 +171,11 @@ impl Control {
     async fn at_mount<T: Send + 'static>(
         &self,
         path: &Path,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(&dyn Files) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let deadline = self.context.clock().now().after(MOUNT_MAX);
-        match self.until(deadline, self.context.blocking_at(path, work)).await {
-            Some(done) => done.map_err(failures::gone),
+        match self.until(deadline, self.context.files_at(path, work)).await {
+            Some(done) => done,
             None => Err(Failure::new(Code::DoorFailed, format!("{}: it does not answer", path.display()))
                 .help("look at the file system of that path: it hangs; then try again")),
         }
@@ -190,7 +190,7 @@ impl Control {
     ) -> Result<Portal, Failure> {
         let volume = located.volume.id;
         let portal = located.home.run(async move |context: ShardContext| {
-            let device = family::device(volume, snapshot.as_deref())?;
+            let device = family::device(&context, volume, snapshot.as_deref())?;
             let device = if read_only { varve_block::read_only(device) } else { device };
             Some(context.portal(&device))
         });
@@ -218,8 +218,8 @@ impl Control {
         let Some((volume, home)) = volume.and_then(|volume| Some((volume, self.home_of(volume)?))) else {
             return;
         };
-        let told = home.run(async move |_: ShardContext| {
-            if let Some(family) = here().family(volume) {
+        let told = home.run(async move |here: ShardContext| {
+            if let Some(family) = here.family(volume) {
                 family.let_writes_fail(fail);
             }
         });
@@ -230,7 +230,7 @@ impl Control {
         match self.take_open(id) {
             Some(Open::Fuse(mut door)) => {
                 let place = door.path().to_owned();
-                match self.at_mount(&place, move || (door.close(), door)).await {
+                match self.at_mount(&place, move |_| (door.close(), door)).await {
                     Ok((Ok(()), _)) => {}
                     Ok((Err(error), door)) => {
                         self.put_door(id, Open::Fuse(door));
@@ -253,11 +253,11 @@ impl Control {
         let (Some(address), Some(name)) = (self.address_of(id), self.name_of_export(id)) else {
             return Ok(());
         };
-        let closed = shard.run(async move |_: ShardContext| {
-            let Some(socket) = here().socket(&address) else { return };
+        let closed = shard.run(async move |here: ShardContext| {
+            let Some(socket) = here.state().socket(&address) else { return };
             // X2
             if !socket.remove(&name).await {
-                here().sockets.borrow_mut().remove(&address);
+                here.state().sockets.borrow_mut().remove(&address);
                 socket.close().await;
             }
         });
@@ -281,23 +281,5 @@ impl Control {
 
     fn name_of_export(&self, id: &str) -> Option<String> {
         self.exports.borrow().get(id).map(|export| export.name.to_string())
-    }
-}
-
-/// Mounts; where nobody but the owner may be let in, for the owner alone.
-fn mount(portal: &Portal, arena: &Arena, path: &Path, options: &FuseOptions) -> Result<FuseDoor, FuseError> {
-    // Root sees every mount of its own; others need root to be let in for losetup.
-    let wanted = if rustix::process::geteuid().is_root() { Audience::Owner } else { Audience::OwnerAndRoot };
-    let opened = FuseDoor::open(
-        portal.clone(),
-        arena.clone(),
-        path,
-        &FuseOptions { audience: wanted, ..options.clone() },
-    );
-    match opened {
-        Err(FuseError::Failed { .. }) if wanted != Audience::Owner => {
-            FuseDoor::open(portal.clone(), arena.clone(), path, options)
-        }
-        result => result,
     }
 }

@@ -4,13 +4,13 @@
 //! - X1. An export that was made is remembered before its command returns, and comes back when its volume does.
 //! - X3. An export that was removed is forgotten before its door is closed, and does not come back.
 
+use super::Control;
 use super::address::Address;
-use super::{Control, current};
 use crate::failures;
-use crate::shard::here;
-use crate::shard::nbd::Place;
+use crate::shard::ShardContext;
 use crate::shard::{NoAnswer, ShardHandle};
 use crate::state::RememberedExport;
+use crate::world::{FileDoor, Place};
 use futures_channel::oneshot;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,8 +19,6 @@ use varve_api::{
     Changed, Code, Door, Export, ExportCreate, ExportRemove, ExportState, Failure, Plan, Traffic,
 };
 use varve_block::Moment;
-use varve_export::fuse::FuseDoor;
-use varve_os::ShardContext;
 use varve_vg::names::VolumeName;
 
 /// How long a command waits for requests of an export that it removes. They are waited for on.
@@ -41,7 +39,7 @@ pub(super) enum Open {
     /// A name behind a socket of a shard.
     Nbd(ShardHandle),
     /// A file.
-    Fuse(Box<FuseDoor>),
+    Fuse(Box<dyn FileDoor>),
     /// Not at all, for this reason.
     Down(Failure),
     /// Being opened or closed.
@@ -69,7 +67,7 @@ impl Control {
             .door
             .ok_or_else(|| Failure::new(Code::Usage, "no door was chosen").help("--nbd or --fuse"))?;
         let text = request.address.clone();
-        let parsed = self.at_path(Path::new(&request.address), move || Address::parse(door, &text)).await;
+        let parsed = self.at_path(Path::new(&request.address), move |_| Address::parse(door, &text)).await;
         let address = parsed??;
         let located = self.find_volume(&name)?;
         self.check_snapshot(&located, &name).await?;
@@ -128,8 +126,9 @@ impl Control {
         self.stop_remembering(&id).await?;
         let volume = export.volume.clone();
         let (sender, closed) = oneshot::channel();
+        let me = self.weak();
         self.context.spawner().spawn(async move {
-            let Some(control) = current() else { return };
+            let Some(control) = me.upgrade() else { return };
             let _ = sender.send(control.finish_removal(&id, &volume).await);
         });
         drop(turn); // Q2 of `turns.rs`
@@ -208,7 +207,8 @@ impl Control {
         };
         let name = self.present_name(remembered.volume, name);
         let (door, text) = (remembered.door, remembered.address.clone());
-        let parsed = self.context.blocking_at(text.clone(), move || Address::parse(door, &text)).await;
+        let parsed =
+            self.context.files_at(Path::new(&remembered.address), move |_| Address::parse(door, &text)).await;
         let opened = match (parsed, self.find_volume(&name)) {
             // Another volume may have its name now.
             (Ok(_), Ok(located)) if located.volume.id != remembered.volume => Err(Failure::new(
@@ -224,7 +224,7 @@ impl Control {
                 Err(failure) => Err(failure),
             },
             (Ok(Err(failure)), _) | (_, Err(failure)) => Err(failure),
-            (Err(error), _) => Err(failures::gone(error)),
+            (Err(failure), _) => Err(failure),
         };
         let open = opened.unwrap_or_else(|failure| {
             tracing::warn!(export = remembered.id, volume = %name, %failure, "an export did not come back");
@@ -255,8 +255,8 @@ impl Control {
         for id in affected {
             let Some((old, new, shard, address)) = self.rename_known(&id, to) else { continue };
             if let Some(shard) = shard {
-                let renamed = shard.run(async move |_: ShardContext| {
-                    if let Some(socket) = here().socket(&address) {
+                let renamed = shard.run(async move |here: ShardContext| {
+                    if let Some(socket) = here.state().socket(&address) {
                         socket.rename(&old, &new);
                     }
                 });
@@ -299,7 +299,7 @@ impl Control {
         let (Address::Nbd(Place::Unix(path)) | Address::Fuse(path)) = address else { return Ok(()) };
         let Some(folder) = path.parent().map(Path::to_owned) else { return Ok(()) };
         let asked = folder.clone();
-        if self.at_path(&folder, move || asked.is_dir()).await? {
+        if self.at_path(&folder, move |files| files.is_folder(&asked)).await? {
             return Ok(());
         }
         let message = format!("{}: there is no folder {}", path.display(), folder.display());
@@ -377,8 +377,8 @@ impl Control {
         };
         if let Some(shard) = shard {
             let (address, name) = (export.address.clone(), export.volume.clone());
-            let counters = shard.run(async move |_: ShardContext| {
-                here().socket(&address).and_then(|socket| socket.counters(&name))
+            let counters = shard.run(async move |here: ShardContext| {
+                here.state().socket(&address).and_then(|socket| socket.counters(&name))
             });
             if let Ok(Some((connections, traffic))) = counters.await {
                 (export.connections, export.traffic) = (connections, traffic);
@@ -400,7 +400,7 @@ fn shown(known: &KnownExport) -> Export {
         Open::Moving => (ExportState::Down, Some("it is being opened or closed".to_owned())),
     };
     let traffic = match &known.open {
-        Open::Fuse(door) => file_traffic(door),
+        Open::Fuse(door) => file_traffic(&**door),
         _ => Traffic::default(),
     };
     Export {
@@ -418,7 +418,7 @@ fn shown(known: &KnownExport) -> Export {
     }
 }
 
-fn file_traffic(door: &FuseDoor) -> Traffic {
+fn file_traffic(door: &dyn FileDoor) -> Traffic {
     let counters = door.counters();
     Traffic {
         reads: counters.reads,

@@ -3,12 +3,11 @@
 use super::Control;
 use super::groups::KnownGroup;
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
-use crate::shard::here;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::ShardContext;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 
@@ -202,8 +201,8 @@ impl Control {
     pub(super) async fn check_snapshot(&self, located: &Located, name: &VolumeName) -> Result<(), Failure> {
         let Some(snapshot) = name.snapshot.clone() else { return Ok(()) };
         let volume = located.volume.id;
-        let found = located.home.run(async move |_: ShardContext| {
-            here().family(volume).is_some_and(|family| family.has_snapshot(&snapshot))
+        let found = located.home.run(async move |here: ShardContext| {
+            here.family(volume).is_some_and(|family| family.has_snapshot(&snapshot))
         });
         if found.await.map_err(failures::gone)? {
             return Ok(());

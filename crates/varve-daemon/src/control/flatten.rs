@@ -6,16 +6,16 @@
 //! - F2. One that cannot go on because the pool or the origin is not there ends for now, but is remembered until it is
 //!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
+use super::Control;
 use super::jobs::{SHORT, Started};
-use super::{Control, current};
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::origins::{self, Gone};
 use crate::state::{RememberedJob, RememberedTarget};
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Flatten, Job, JobState, Plan};
-use varve_os::ShardContext;
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 
@@ -36,9 +36,9 @@ impl Control {
         let thin = located.thin.clone().ok_or_else(over_nothing)?;
         self.check_snapshot(&located, &name).await?;
         let (pool, volume, snapshot) = (thin.pool, thin.number, name.snapshot.clone());
-        let asked = located
-            .home
-            .run(async move |_: ShardContext| origins::lies_over(pool, volume, snapshot.as_deref()));
+        let asked = located.home.run(async move |here: ShardContext| {
+            origins::lies_over(&here, pool, volume, snapshot.as_deref())
+        });
         let (number, origin) = asked.await.map_err(failures::gone)??;
         let origin = origin.ok_or_else(over_nothing)?;
         if request.dry_run {
@@ -66,13 +66,14 @@ impl Control {
         started: &Started,
     ) {
         let (id, progress) = (started.id, Arc::clone(&started.progress));
+        let me = self.weak();
         self.context.spawner().spawn(async move {
             let work = home.run(async move |context: ShardContext| {
                 origins::flatten(&context, pool, number, &progress).await
             });
             let result = work.await.map_err(failures::gone).and_then(|done| done);
             // A daemon that stops leaves the job to the next one (F1).
-            let Some(control) = current() else { return };
+            let Some(control) = me.upgrade() else { return };
             if result.is_ok() {
                 control.event(&subject, "lies over nothing any more");
                 control.look_again(pool).await;
@@ -100,7 +101,9 @@ impl Control {
             let Some(target) = job.targets.first().copied() else { continue };
             let Some(home) = self.home_of(target.store) else { continue };
             let asked = home
-                .run(async move |_: ShardContext| origins::may_be_flattened(target.store, target.number))
+                .run(async move |here: ShardContext| {
+                    origins::may_be_flattened(&here, target.store, target.number)
+                })
                 .await;
             match asked {
                 Ok(Ok(true)) => {

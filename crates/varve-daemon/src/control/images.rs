@@ -23,7 +23,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, VolumeCreate};
 use varve_format::find_image_format;
 use varve_format::thin::PART_SIZE;
-use varve_os::{DiskFile, DiskOptions, OpenError};
+use varve_os::DiskOptions;
 use varve_target::thin::Origin;
 use varve_vg::Change;
 use varve_vg::model::Image as Entry;
@@ -155,10 +155,11 @@ impl Control {
         self.event(path, &format!("opened as an image of group {name}")); // M4
         let options = DiskOptions { read_only: true, ..options(self.cache) };
         let place = PathBuf::from(path);
-        let opened = self.at_path(Path::new(path), move || open(&place, options)).await?;
+        let opened = self.at_path(Path::new(path), move |files| files.open_image(&place, options)).await?;
         let opened = opened.map_err(|error| failures::open(&error))?;
-        let (image, modified_ns) = opened;
-        let entry = Entry { id, path: path.to_owned(), bytes: image.file.length(), modified_ns };
+        let entry =
+            Entry { id, path: path.to_owned(), bytes: opened.disk.length(), modified_ns: opened.modified_ns };
+        let image = Image { file: opened.disk, tail: opened.tail };
         Ok((image, entry))
     }
 
@@ -258,14 +259,6 @@ impl Control {
         }
         Ok(())
     }
-}
-
-/// Opens a file that is read and never written.
-fn open(path: &Path, options: DiskOptions) -> Result<(Image, Option<u64>), OpenError> {
-    let file = DiskFile::open(path, options)?;
-    file.keep_unwritten()?;
-    let (tail, modified_ns) = (file.tail()?.into(), file.modified_ns()?);
-    Ok((Image { file, tail }, modified_ns))
 }
 
 /// M2.

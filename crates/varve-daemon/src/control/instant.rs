@@ -9,7 +9,7 @@
 use super::Control;
 use super::snapshots::Batch;
 use crate::failures;
-use crate::shard::here;
+use crate::shard::ShardContext;
 use crate::shard::open_store::OpenStore;
 use crate::shard::states::new_snapshot;
 use crate::shard::turns::{Turns, turns};
@@ -17,7 +17,6 @@ use futures_util::future::join_all;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::ShardContext;
 use varve_target::snapshot::{Pending, StoreError};
 
 /// How often a set of snapshots is tried again after a store has grown.
@@ -65,12 +64,12 @@ impl Control {
             let (volume, names, stores) =
                 (batch.located.volume.id, batch.names.clone(), batch.stores.clone());
             let of = batch.of.clone();
-            outcomes.push(batch.located.home.run(async move |_: ShardContext| {
-                if let Some(thin) = here().family(volume).filter(|family| family.is_thin()) {
+            outcomes.push(batch.located.home.run(async move |here: ShardContext| {
+                if let Some(thin) = here.family(volume).filter(|family| family.is_thin()) {
                     let made = thin.make_thin_snapshots(&names, of.as_deref(), read_only, turns);
                     return made.await.map_err(|error| (error, 0));
                 }
-                make_of_one(volume, &names, &stores, read_only, turns).await
+                make_of_one(&here, volume, &names, &stores, read_only, turns).await
             }));
         }
         caller.call().await;
@@ -83,7 +82,7 @@ impl Control {
     async fn flush_all(&self, batches: &[Batch]) -> Result<(), Failure> {
         let flushes = batches.iter().map(|batch| {
             let volume = batch.located.volume.id;
-            batch.located.home.run(async move |_: ShardContext| match here().family(volume) {
+            batch.located.home.run(async move |here: ShardContext| match here.family(volume) {
                 Some(family) => family.flush().await.map_err(|error| failures::io("the flush", error)),
                 None => Ok(()),
             })
@@ -94,8 +93,8 @@ impl Control {
     /// Removes what was made of a set that cannot be made as a whole.
     async fn take_back(&self, batch: &Batch) {
         let (volume, names) = (batch.located.volume.id, batch.names.clone());
-        let removed = batch.located.home.run(async move |_: ShardContext| {
-            let Some(family) = here().family(volume) else { return };
+        let removed = batch.located.home.run(async move |here: ShardContext| {
+            let Some(family) = here.family(volume) else { return };
             let made = family.snapshots().into_iter().filter(|facts| names.contains(&facts.name));
             for facts in made {
                 let _ = family.remove_snapshot(facts.target).await;
@@ -106,9 +105,9 @@ impl Control {
 
     async fn grow(&self, batch: &Batch, seen: u64) -> Result<(), Failure> {
         let (volume, independent) = (batch.located.volume.id, !batch.stores.is_empty());
-        let grown = batch.located.home.run(async move |_: ShardContext| {
+        let grown = batch.located.home.run(async move |here: ShardContext| {
             // The store of an independent snapshot is new: if it has no room, growing it does not help.
-            let family = here().family(volume).filter(|_| !independent);
+            let family = here.family(volume).filter(|_| !independent);
             match family.and_then(|family| family.dependent()) {
                 Some(open) => open.grow(seen).await,
                 None => false,
@@ -142,6 +141,7 @@ fn cause(outcomes: &[Result<(), (StoreError, u64)>]) -> Option<(usize, StoreErro
 /// Claims one volume, freezes it when all volumes are claimed, and makes its snapshots when all are frozen. Snapshot N goes to store N of
 /// `stores`, or all go to the store of the dependent ones if none is named.
 async fn make_of_one(
+    here: &ShardContext,
     volume: Uuid,
     names: &[String],
     stores: &[Uuid],
@@ -149,7 +149,7 @@ async fn make_of_one(
     mut turns: Turns,
 ) -> Result<(), (StoreError, u64)> {
     let missing = || (StoreError::NotFound, 0);
-    let family = here().family(volume).ok_or_else(missing)?;
+    let family = here.family(volume).ok_or_else(missing)?;
     let opened: Option<Vec<Rc<OpenStore>>> = match stores {
         [] => family.dependent().map(|open| vec![open]),
         _ => stores.iter().map(|store| family.open(*store)).collect(),

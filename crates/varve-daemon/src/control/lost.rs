@@ -6,10 +6,10 @@ use super::Control;
 use super::change::{Commits, shown};
 use super::groups::{KnownGroup, few};
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::origins::{self, Above};
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupReduce};
-use varve_os::ShardContext;
 use varve_vg::{Change, Group};
 
 impl Control {
@@ -67,7 +67,7 @@ impl Control {
         let mut above = Vec::new();
         for (pool, home) in self.with_group(group, KnownGroup::pools_in_use)? {
             if has(&planned.after, pool) {
-                let all = home.run(async move |_: ShardContext| origins::above_all(pool)).await;
+                let all = home.run(async move |here: ShardContext| origins::above_all(&here, pool)).await;
                 above.extend(all.map_err(failures::gone)?);
             }
         }

@@ -1,7 +1,7 @@
 //! The control: what is known of disks, groups, volumes, exports and jobs, and the changes to it, one at a time a group.
 //!
-//! It lives on the first shard. HTTP reaches it through a [`ControlHandle`]; volumes on other shards are reached by
-//! sending futures there.
+//! It lives on the first shard. HTTP reaches it through a [`ControlHandle`]; it sends work to the volumes on their shards, and
+//! hears of them by events.
 //!
 //! Invariants:
 //! - C1. Changes hold the lock of what they change (`turns.rs`) from their first look at what is known to the end, so each
@@ -22,6 +22,7 @@ mod exports;
 mod find;
 mod flatten;
 mod groups;
+mod handle;
 mod images;
 mod instant;
 mod jobs;
@@ -54,46 +55,39 @@ mod thin;
 mod turns;
 mod volumes;
 
-pub(crate) use activation::volume_failed;
 pub use change::shown as shown_plan;
+pub(crate) use handle::ControlHandle;
 pub use restore::{Lost, refuse_lost};
-pub(crate) use store::{extend_store, snapshot_dropped, tell};
 
-use crate::config::Config;
 use crate::events::Events;
 use crate::failures;
 use crate::jobs::Jobs;
 use crate::metrics::Figures;
-use crate::shard::ShardHandle;
 use crate::shard::nbd::DoorResources;
-use crate::state::{self, Remembered};
+use crate::shard::{ShardContext, ShardHandle};
+use crate::state::Remembered;
 use disks::KnownDisk;
 use exports::KnownExport;
 use futures_channel::oneshot;
-use futures_util::future::{FutureExt, join_all, select_all};
 use futures_util::lock::Mutex;
 use groups::KnownGroup;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::rc::Rc;
+use std::rc::Weak;
 use std::time::Duration;
 use turns::Turns;
 use uuid::Uuid;
-use varve_api::{Cache, Code, DaemonStatus, Failure, GroupState, PhysicalVolumeState, VolumeState};
-use varve_os::ShardContext;
+use varve_api::{Cache, DaemonStatus, Failure, GroupState, PhysicalVolumeState, VolumeState};
 use varve_vg::RefusedGroup;
 
 /// How long a disk may take for a small read before it counts as silent.
 const PROBE: Duration = Duration::from_secs(1);
 
-thread_local! {
-    static CONTROL: RefCell<Option<Rc<Control>>> = const { RefCell::new(None) };
-}
-
 /// All that the daemon knows. Stays on the first shard.
 pub(crate) struct Control {
+    /// Itself, for tasks that outlive the command that began them.
+    me: Weak<Control>,
     context: ShardContext,
     shards: Vec<ShardHandle>,
     is_ring: bool,
@@ -105,6 +99,8 @@ pub(crate) struct Control {
     stalled: RefCell<BTreeSet<PathBuf>>,
     /// Dropped, it ends the watch over the disks.
     watching: RefCell<Option<oneshot::Sender<()>>>,
+    /// Dropped, it ends the control: nothing reaches it any more.
+    serving: RefCell<Option<oneshot::Sender<()>>>,
     turns: Turns,
     /// How long a stop may take.
     stop_max: Duration,
@@ -127,123 +123,12 @@ pub(crate) struct Control {
     remembered: RefCell<Remembered>,
 }
 
-/// Reaches the control from any thread.
-#[derive(Clone)]
-pub(crate) struct ControlHandle {
-    shards: Vec<ShardHandle>,
-}
-
-impl ControlHandle {
-    /// Makes the control on the first of `shards`: finds disks, activates volumes, brings exports back.
-    pub(crate) async fn start(
-        shards: Vec<varve_os::ShardHandle>,
-        is_ring: bool,
-        config: &Config,
-        remembered: Remembered,
-    ) -> Result<Self, Failure> {
-        let shards: Vec<ShardHandle> = shards.into_iter().map(ShardHandle::from).collect();
-        let handle = Self { shards: shards.clone() };
-        let (state_dir, cache, stop_max) = (config.state.clone(), config.cache, config.stop_timeout);
-        let (first, doors) = (shards[0].clone(), DoorResources::new(config));
-        let started = first.run(async move |context: ShardContext| {
-            let control = Rc::new(Control {
-                context,
-                shards,
-                is_ring,
-                state_dir,
-                cache,
-                started: Cell::new(0),
-                stopping: Cell::new(false),
-                stalled: RefCell::default(),
-                watching: RefCell::default(),
-                turns: Turns::default(),
-                stop_max,
-                faults: RefCell::default(),
-                saving: Mutex::new(()),
-                disks: RefCell::default(),
-                unopened: RefCell::default(),
-                groups: RefCell::default(),
-                refused: RefCell::default(),
-                exports: RefCell::default(),
-                doors,
-                jobs: Jobs::default(),
-                busy: RefCell::default(),
-                events: Events::default(),
-                remembered: RefCell::new(remembered),
-            });
-            CONTROL.with(|place| place.replace(Some(Rc::clone(&control))));
-            control.start().await
-        });
-        started.await.map_err(failures::gone)??;
-        Ok(handle)
-    }
-
-    /// Runs `work` beside the control and answers with its result.
-    pub(crate) async fn call<T, W>(&self, work: W) -> Result<T, Failure>
-    where
-        T: Send + 'static,
-        W: AsyncFnOnce(Rc<Control>) -> Result<T, Failure> + Send + 'static,
-    {
-        let answer = self.shards[0].run(async move |_: ShardContext| match current() {
-            Some(control) => {
-                let worked = AssertUnwindSafe(work(Rc::clone(&control))).catch_unwind().await;
-                worked.unwrap_or_else(|payload| Err(control.panicked(&*payload)))
-            }
-            None => Err(Failure::new(Code::Stopping, "the daemon is stopping")),
-        });
-        answer.await.map_err(failures::gone)?
-    }
-
-    /// Completes when a shard has broken down.
-    pub(crate) async fn broken(&self) {
-        let watch = |shard: &ShardHandle| {
-            Box::pin(shard.run(async |_: ShardContext| std::future::pending::<()>().await))
-        };
-        let _ = select_all(self.shards.iter().map(watch)).await;
-    }
-
-    /// Closes every export, makes every volume durable, lets go of every disk. An error tells what went wrong in the
-    /// daemon's life, or could not be made durable. Nothing happens if it has stopped already.
-    pub(crate) async fn stop(&self) -> Result<(), Failure> {
-        let stopped = self.shards[0].run(async move |_: ShardContext| {
-            let Some(control) = current() else { return Vec::new() };
-            control.stop().await;
-            control.watching.take();
-            CONTROL.with(RefCell::take);
-            control.faults.take()
-        });
-        let faults = stopped.await.map_err(|_| {
-            Failure::new(Code::Failed, "the control has ended: what was in use may not be durable")
-        })?;
-        let Some(first) = faults.first() else { return Ok(()) };
-        let more = if faults.len() > 1 { format!(", and {} more", faults.len() - 1) } else { String::new() };
-        Err(Failure::new(Code::Failed, format!("not all went well: {first}{more}"))
-            .help("the daemon's log has all of it"))
-    }
-
-    /// Whether every shard answers within `patience`; else which one does not.
-    pub(crate) async fn answers(&self, patience: Duration) -> Result<(), Failure> {
-        let ask = |shard: &ShardHandle| {
-            let (index, answer) = (shard.index(), shard.run(async |_: ShardContext| ()));
-            async move { (index, tokio::time::timeout(patience, answer).await) }
-        };
-        for (index, answer) in join_all(self.shards.iter().map(ask)).await {
-            match answer {
-                Ok(Ok(())) => {}
-                Ok(Err(_)) => return Err(Failure::new(Code::Failed, format!("shard {index} has ended"))),
-                Err(_) => return Err(Failure::new(Code::Failed, format!("shard {index} does not answer"))),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The control, on its shard, while the daemon runs.
-fn current() -> Option<Rc<Control>> {
-    CONTROL.with(|place| place.borrow().clone())
-}
-
 impl Control {
+    /// Itself, for a task that may outlive it.
+    fn weak(&self) -> Weak<Self> {
+        Weak::clone(&self.me)
+    }
+
     /// Jobs that run or ended lately.
     pub(crate) fn jobs(&self) -> &Jobs {
         &self.jobs
@@ -325,10 +210,8 @@ impl Control {
     /// Makes what is remembered durable.
     async fn save(&self) -> Result<(), Failure> {
         let _alone = self.saving.lock().await;
-        let (directory, remembered) = (self.state_dir.clone(), self.remembered.borrow().clone());
-        let place = directory.clone();
-        let saved = self.context.blocking_at(place, move || state::save(&directory, &remembered)).await;
-        saved.map_err(failures::gone)?
+        let remembered = self.remembered.borrow().clone();
+        self.context.files_at(&self.state_dir, move |files| files.save(&remembered)).await?
     }
 
     /// Like [`Control::save`], where a failure must not undo what was done: it is told in the log.
@@ -341,8 +224,9 @@ impl Control {
     /// Makes what is remembered durable while others go on; completes when it is.
     fn save_soon(&self) -> oneshot::Receiver<()> {
         let (sender, saved) = oneshot::channel();
-        self.context.spawner().spawn(async {
-            if let Some(control) = current() {
+        let me = self.weak();
+        self.context.spawner().spawn(async move {
+            if let Some(control) = me.upgrade() {
                 control.save_or_warn().await;
                 let _ = sender.send(());
             }

@@ -12,13 +12,13 @@ use super::find::Located;
 use super::groups::KnownGroup;
 use super::snapshots::snapshot_name;
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::origins::{self, Below, Place};
 use crate::shard::states::Target;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::ShardContext;
 use varve_target::thin::Origin;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
@@ -170,8 +170,10 @@ impl Control {
         let (owner, target) =
             (base.place.owner, Target { store: base.origin.store, number: base.origin.snapshot });
         self.expect_base(base.group, target);
-        let noted =
-            base.place.home.run(async move |_: ShardContext| origins::set_base(owner, target, true).await);
+        let noted = base
+            .place
+            .home
+            .run(async move |here: ShardContext| origins::set_base(&here, owner, target, true).await);
         noted.await.map_err(failures::gone)??;
         self.event(&base.name.to_string(), "kept, because a volume is made over it");
         Ok(())
@@ -202,7 +204,7 @@ impl Control {
         })?;
         let mut wanted = Vec::new();
         for (pool, home) in pools {
-            let over = home.run(async move |_: ShardContext| origins::over(pool).await).await;
+            let over = home.run(async move |here: ShardContext| origins::over(&here, pool).await).await;
             wanted.extend(over.map_err(failures::gone)??);
         }
         self.settle_bases(group, &wanted, are_all_here).await?;
@@ -217,7 +219,7 @@ impl Control {
             let (mut attached, mut adrift) = (false, Vec::new());
             for (pool, home) in &pools {
                 let id = *pool;
-                let missing = home.run(async move |_: ShardContext| origins::missing(id)).await;
+                let missing = home.run(async move |here: ShardContext| origins::missing(&here, id)).await;
                 for origin in missing.unwrap_or_default() {
                     match self.attach(group, id, home, origin).await {
                         Ok(()) => attached = true,
@@ -253,10 +255,8 @@ impl Control {
                 known.place_of(&origin).ok_or_else(|| known.unreachable(&origin))
             })??),
         };
-        let control = self.shards[0].clone();
-        let attached = home.run(async move |context: ShardContext| {
-            origins::attach(&context, pool, origin, below, &control).await
-        });
+        let attached =
+            home.run(async move |context: ShardContext| origins::attach(&context, pool, origin, below).await);
         attached.await.map_err(failures::gone)?
     }
 
@@ -272,7 +272,7 @@ impl Control {
         }
         let group_name = name.split('/').next().unwrap_or_default();
         for (pool, home) in pools {
-            let above = home.run(async move |_: ShardContext| origins::above(pool, target).await);
+            let above = home.run(async move |here: ShardContext| origins::above(&here, pool, target).await);
             let above = above.await.map_err(failures::gone)??;
             if let Some(first) = above.first() {
                 let all: Vec<String> = above.iter().map(|own| format!("{group_name}/{own}")).collect();
@@ -297,7 +297,8 @@ impl Control {
         let unknown = format!("snapshot {} of {}", origin.snapshot, origin.store);
         let Ok(Some(place)) = self.with_group(group, |known| known.place_of(&origin)) else { return unknown };
         let owner = place.owner;
-        let named = place.home.run(async move |_: ShardContext| origins::name(owner, &origin)).await;
+        let named =
+            place.home.run(async move |here: ShardContext| origins::name(&here, owner, &origin)).await;
         let (Ok(Some(own)), Some((group, volume))) = (named, self.name_of(owner)) else { return unknown };
         if own.contains('@') { format!("{group}/{own}") } else { format!("{group}/{volume}@{own}") }
     }

@@ -6,12 +6,12 @@
 use super::Control;
 use super::snapshots::Batch;
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::thin;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::MIB;
-use varve_os::ShardContext;
 use varve_vg::model::OverCommit;
 use varve_vg::size::format_size;
 
@@ -28,7 +28,7 @@ impl Control {
         let Some(name) = name else { return Ok(()) };
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         let home = self.home_of(pool).ok_or_else(missing)?;
-        let asked = home.run(async move |_: ShardContext| thin::promises(pool)).await;
+        let asked = home.run(async move |here: ShardContext| thin::promises(&here, pool)).await;
         let (most, promised) = asked.map_err(failures::gone)??;
         match excess(most, promised, more) {
             None => Ok(()),

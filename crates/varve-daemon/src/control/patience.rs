@@ -3,7 +3,7 @@
 //! Invariant L1: at most [`CALLS_MAX`] such calls are under way, and each is answered after [`CALL_MAX`] at the latest.
 
 use super::Control;
-use futures_channel::oneshot;
+use crate::world::Files;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -38,20 +38,19 @@ impl Control {
     pub(super) async fn at_path<T: Send + 'static>(
         &self,
         path: &Path,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(&dyn Files) -> T + Send + 'static,
     ) -> Result<T, Failure> {
         let silent = |why: &str| {
             Failure::new(Code::DiskUnusable, format!("{}: {why}", path.display()))
                 .help("look at the mount or device: it hangs; then varve pv scan")
         };
         let call = UnderWay::begin().ok_or_else(|| silent("too many calls hang already"))?;
-        let (sender, answer) = oneshot::channel();
-        let begun = std::thread::Builder::new().name("varve-path".to_owned()).spawn(move || {
-            let done = work();
+        let begun = self.context.files_alone(move |files| {
+            let done = work(files);
             drop(call);
-            let _ = sender.send(done);
+            done
         });
-        begun.map_err(|error| silent(&error.to_string()))?;
+        let answer = begun.map_err(|error| silent(&error.to_string()))?;
         let deadline = self.context.clock().now().after(CALL_MAX);
         match self.until(deadline, answer).await {
             Some(Ok(done)) => Ok(done),

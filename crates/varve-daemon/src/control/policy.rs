@@ -5,13 +5,12 @@ use super::change::shown;
 use super::find::Located;
 use super::volumes::volume_name;
 use crate::failures;
-use crate::shard::here;
+use crate::shard::ShardContext;
 use varve_api::{
     AutoExtend, Changed, Code, Discards as ShownDiscards, Failure, LogicalVolume as ShownVolume,
     OverCommit as ShownOverCommit, Plan, PolicyWords, SnapshotPolicy, VolumeChange,
     WhenFull as ShownWhenFull,
 };
-use varve_os::ShardContext;
 use varve_vg::Change;
 use varve_vg::model::{Discards, OverCommit, StorePolicy, WhenFull};
 
@@ -98,11 +97,11 @@ impl Control {
         }
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
-        let told = located.home.run(async move |_: ShardContext| {
-            if let Some(family) = here().family(id) {
+        let told = located.home.run(async move |here: ShardContext| {
+            if let Some(family) = here.family(id) {
                 family.set_policy(policy);
             }
-            if let Some(pool) = here().pool(id) {
+            if let Some(pool) = here.pool(id) {
                 pool.set_policy(policy);
             }
         });

@@ -2,13 +2,13 @@
 //!
 //! Invariant C1: a check changes nothing; so a restart forgets it.
 
+use super::Control;
 use super::jobs::SHORT;
-use super::{Control, current};
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::pool_check;
 use std::sync::Arc;
 use varve_api::{Code, Failure, Job};
-use varve_os::ShardContext;
 use varve_target::thin::PoolReport;
 
 /// The kind of a job that checks a pool.
@@ -25,12 +25,13 @@ impl Control {
         // C1: it is not remembered.
         let started = self.register_job(id, CHECK, &subject, "nodes", &[], self.now());
         let progress = Arc::clone(&started.progress);
+        let me = self.weak();
         self.context.spawner().spawn(async move {
             let work = located
                 .home
                 .run(async move |context: ShardContext| pool_check::check(&context, pool, &progress).await);
             let checked = work.await.map_err(failures::gone).and_then(|done| done);
-            let Some(control) = current() else { return };
+            let Some(control) = me.upgrade() else { return };
             let result = checked.and_then(|report| control.tell_check(&subject, &report));
             control.finish_job(id, result).await;
         });

@@ -13,14 +13,13 @@ use super::snapshots::unit_size;
 use super::volumes::{shown_segments, volume_name};
 use crate::failures;
 use crate::shard::open_pool::PoolFacts;
-use crate::shard::{here, thin};
+use crate::shard::{ShardContext, thin};
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Rename,
     Resize,
 };
 use varve_block::KIB;
-use varve_os::ShardContext;
 use varve_vg::Change;
 use varve_vg::model::{Role, StorePolicy};
 use varve_vg::names::VolumeName;
@@ -115,7 +114,8 @@ impl Control {
     /// The most bytes that a pool can have; no bound if there is no such pool.
     pub(super) async fn pool_size_max(&self, pool: Uuid) -> Result<u64, Failure> {
         let Some(home) = self.home_of(pool) else { return Ok(u64::MAX) };
-        let asked = home.run(async move |_: ShardContext| here().pool(pool).map(|open| open.pool.size_max()));
+        let asked =
+            home.run(async move |here: ShardContext| here.pool(pool).map(|open| open.pool.size_max()));
         Ok(asked.await.map_err(failures::gone)?.unwrap_or(u64::MAX))
     }
 

@@ -9,6 +9,7 @@
 use super::Control;
 use super::change::shown as shown_plan;
 use super::groups::KnownGroup;
+use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::metadata::{self, SHARE_MIN, Share};
 use futures_util::future::join_all;
@@ -19,7 +20,6 @@ use varve_api::{
     MetadataMemory, MetadataOrder as ShownOrder, MetadataWords,
 };
 use varve_block::GIB;
-use varve_os::ShardContext;
 use varve_target::pdata::{MetadataOrder as Order, PolicyKind};
 use varve_vg::Change;
 use varve_vg::model::{CachePolicy, Metadata, MetadataOrder};
@@ -89,15 +89,16 @@ impl Control {
         let told = self.by_shard(group).into_iter().map(async |(shard, volumes)| {
             let shares = volumes.into_iter().filter_map(|id| Some((id, *rations.get(&id)?))).collect();
             // A shard that is gone has nobody to give a share to.
-            let _ = shard.run(async move |_: ShardContext| metadata::give(shares).await).await;
+            let _ = shard.run(async move |here: ShardContext| metadata::give(&here, shares).await).await;
         });
         join_all(told).await;
     }
 
     /// The same, without waiting for it.
     pub(super) fn ration_soon(&self, group: Uuid) {
+        let me = self.weak();
         self.context.spawner().spawn(async move {
-            if let Some(control) = super::current() {
+            if let Some(control) = me.upgrade() {
                 control.ration(group).await;
             }
         });
@@ -108,7 +109,7 @@ impl Control {
         let Some(declared) = &mut shown.metadata else { return };
         let Ok(group) = Uuid::parse_str(&shown.id) else { return };
         let asked = self.by_shard(group).into_iter().map(async |(shard, volumes)| {
-            let figures = shard.run(async move |_: ShardContext| metadata::figures(&volumes)).await;
+            let figures = shard.run(async move |here: ShardContext| metadata::figures(&here, &volumes)).await;
             figures.unwrap_or_default()
         });
         let all = join_all(asked).await.into_iter().fold(MetadataMemory::default(), metadata::sum);

@@ -12,6 +12,7 @@ use super::activate::tables;
 use super::exports::{KnownExport, Open};
 use super::groups::KnownGroup;
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::family::Disks;
 use crate::shard::reconcile::{self, Standing, Wanted};
 use crate::shard::{NoAnswer, ShardHandle};
@@ -20,7 +21,6 @@ use std::path::Path;
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::ShardContext;
 use varve_vg::Group;
 use varve_vg::model::LogicalVolume;
 
@@ -76,7 +76,8 @@ impl Control {
         for served in out {
             self.take_out_of_use(group, served.id);
             let id = served.id;
-            let retired = served.home.run(async move |_: ShardContext| reconcile::retire(id).await).await;
+            let retired =
+                served.home.run(async move |here: ShardContext| reconcile::retire(&here, id).await).await;
             if retired == Err(NoAnswer::Failed) {
                 self.expect_failure(id);
                 is_quiet &= self.await_abandoned(group).await.is_ok(); // E2
@@ -113,8 +114,8 @@ impl Control {
         for shard in &self.shards {
             let own = served.iter().filter(|served| served.home.index() == shard.index());
             let own: Vec<_> = own.map(|served| (served.id, served.versions.clone())).collect();
-            let fenced = shard.run(async move |_: ShardContext| {
-                let fence = |(id, versions): (Uuid, Vec<_>)| (id, reconcile::fence(id, &versions));
+            let fenced = shard.run(async move |here: ShardContext| {
+                let fence = |(id, versions): (Uuid, Vec<_>)| (id, reconcile::fence(&here, id, &versions));
                 own.into_iter().map(fence).collect::<Vec<_>>()
             });
             standings.extend(fenced.await.unwrap_or_default());
@@ -205,7 +206,8 @@ impl Control {
     async fn grow_served(&self, group: Uuid, served: Served) {
         let (id, wanted) = (served.id, served.versions.into_iter().flatten().next());
         let Some(wanted) = wanted else { return };
-        let grown = served.home.run(async move |_: ShardContext| reconcile::grow(id, &wanted).await);
+        let grown =
+            served.home.run(async move |here: ShardContext| reconcile::grow(&here, id, &wanted).await);
         let grown = grown.await.map_err(failures::gone).flatten();
         if let Err(failure) = grown {
             tracing::error!(volume = self.subject(id), %failure, "a volume does not grow");

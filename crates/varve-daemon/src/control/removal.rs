@@ -7,15 +7,15 @@
 //! - J3. A job ends well only when all of its snapshots have gone, or their whole volume: never because a volume could
 //!   not be asked, or because what they leave behind cannot be given back.
 
+use super::Control;
 use super::find::Located;
 use super::groups::KnownGroup;
 use super::jobs::Started;
 use super::snapshots::{Batch, snapshot_name};
-use super::{Control, current};
 use crate::failures;
 use crate::jobs::Progress as JobProgress;
+use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
-use crate::shard::here;
 use crate::shard::states::{SnapshotFacts, Target};
 use crate::state::{RememberedJob, RememberedTarget};
 use futures_util::future::select;
@@ -24,7 +24,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, Plan, SnapshotRemove};
-use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_vg::names::{SnapshotRange, VolumeName};
 use varve_vg::size::format_size;
@@ -103,7 +102,7 @@ impl Control {
         for (batch, snapshots) in batches.iter().zip(removable) {
             let (volume, home) = (batch.located.volume.id, &batch.located.home);
             let targets: Vec<Target> = snapshots.iter().map(|facts| facts.target).collect();
-            let frees = home.run(async move |_: ShardContext| match here().family(volume) {
+            let frees = home.run(async move |here: ShardContext| match here.family(volume) {
                 Some(family) => family.removals_free(&targets).await,
                 None => Err(StoreError::NotFound),
             });
@@ -208,7 +207,7 @@ impl Control {
                     return Err(Failure::new(Code::JobCancelled, "cancelled before all removals had begun"));
                 }
                 let volume = *volume;
-                let removed = home.run(async move |_: ShardContext| match here().family(volume) {
+                let removed = home.run(async move |here: ShardContext| match here.family(volume) {
                     Some(family) => Some(family.remove_snapshot(target).await),
                     None => None,
                 });
@@ -246,8 +245,9 @@ impl Control {
 
     /// Removes what is `going`; what was `left` out is said in the end.
     fn spawn_removal(&self, going: Vec<Going>, left: Option<Failure>, started: Started) {
+        let me = self.weak();
         self.context.spawner().spawn(async move {
-            let Some(control) = current() else { return };
+            let Some(control) = me.upgrade() else { return };
             let result = control.remove_all(going, &started.progress).await;
             let result = result.and(left.map_or(Ok(()), Err));
             if result.is_err() && control.stopping.get() {
@@ -266,8 +266,8 @@ impl Control {
         let mut before = 0;
         for part in &going {
             let (volume, targets, progress) = (part.volume, part.targets.clone(), Arc::clone(progress));
-            let followed = part.home.run(async move |_: ShardContext| {
-                let family = here().family(volume)?;
+            let followed = part.home.run(async move |here: ShardContext| {
+                let family = here.family(volume)?;
                 // In a store that is given back nothing has to be sorted out.
                 let empty = family.empty_stores();
                 let kept: Vec<_> =
@@ -332,8 +332,8 @@ impl Control {
         for name in self.all_volumes() {
             let Ok(Located { volume, home, .. }) = self.find_volume(&name) else { continue };
             let volume = volume.id;
-            let asked = home.run(async move |_: ShardContext| {
-                here().family(volume).map(|family| (family.leaving(), !family.empty_stores().is_empty()))
+            let asked = home.run(async move |here: ShardContext| {
+                here.family(volume).map(|family| (family.leaving(), !family.empty_stores().is_empty()))
             });
             let Ok(Some((leaving, is_empty))) = asked.await else { continue };
             let is_known = |target: Target| {

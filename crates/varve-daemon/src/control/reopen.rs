@@ -7,12 +7,13 @@
 use super::disks::KnownDisk;
 use super::{Control, PROBE};
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::reopen;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::{DiskState, ShardContext};
+use varve_os::DiskState;
 use varve_vg::size::format_size;
 
 impl Control {
@@ -44,7 +45,7 @@ impl Control {
             return;
         }
         for shard in &self.shards {
-            let _ = shard.run(async move |_: ShardContext| reopen::resume_all()).await;
+            let _ = shard.run(async move |here: ShardContext| reopen::resume_all(&here)).await;
         }
         for group in groups {
             self.lead_files(*group).await;
@@ -79,7 +80,7 @@ impl Control {
 
     async fn has_failing(&self, group: Uuid) -> bool {
         for (volume, home) in self.homes_in_use(group) {
-            let asked = home.run(async move |_: ShardContext| reopen::is_failing(volume));
+            let asked = home.run(async move |here: ShardContext| reopen::is_failing(&here, volume));
             let deadline = self.context.clock().now().after(PROBE);
             if self.until(deadline, asked).await == Some(Ok(true)) {
                 return true;
@@ -99,7 +100,7 @@ impl Control {
     /// Z4.
     pub(super) async fn set_group_aside(&self, group: Uuid) {
         for (volume, home) in self.homes_in_use(group) {
-            let closed = home.run(async move |_: ShardContext| reopen::set_aside(volume).await);
+            let closed = home.run(async move |here: ShardContext| reopen::set_aside(&here, volume).await);
             if let Ok(Err(failure)) = closed.await {
                 tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
             }

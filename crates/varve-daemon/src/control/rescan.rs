@@ -83,7 +83,7 @@ impl Control {
         let mut vanished = Vec::new();
         for path in duplicates {
             let place = path.clone();
-            if self.at_path(&path, move || place.exists()).await == Ok(false) {
+            if self.at_path(&path, move |files| files.exists(&place)).await == Ok(false) {
                 vanished.push(path);
             }
         }

@@ -7,14 +7,14 @@
 //! - J2. A rollback that was begun is finished even if nothing is remembered of it: its store knows.
 //! - J3. An error does not end the job of a rollback that was begun: it rests, says so, and tries again.
 
+use super::Control;
 use super::find::Located;
 use super::jobs::{SHORT, Started};
 use super::snapshots::snapshot_name;
-use super::{Control, current};
 use crate::failures;
 use crate::fault;
 use crate::jobs::Progress as JobProgress;
-use crate::shard::here;
+use crate::shard::ShardContext;
 use crate::shard::states::{RollbackPoint, Target};
 use crate::state::{RememberedJob, RememberedRollback, RememberedTarget};
 use futures_util::future::{Either, select};
@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Job, JobState, Plan, SnapshotRollback};
-use varve_os::ShardContext;
 use varve_target::snapshot::Progress;
 use varve_vg::names::VolumeName;
 
@@ -83,7 +82,8 @@ impl Control {
     async fn lost_beyond(&self, located: &Located, name: &VolumeName) -> Result<Option<String>, Failure> {
         let (origin, kept) = (name.origin(), self.rollback_point(located, name).await?.bytes);
         let volume = located.volume.id;
-        let size = located.home.run(async move |_: ShardContext| here().family(volume).map(|one| one.size()));
+        let size =
+            located.home.run(async move |here: ShardContext| here.family(volume).map(|one| one.size()));
         let size = size.await.map_err(failures::gone)?.ok_or_else(inactive)?;
         let lost = size.saturating_sub(kept);
         let step = format!(
@@ -96,7 +96,7 @@ impl Control {
     /// The snapshot for good, and what tells whether the rollback to it has happened.
     async fn rollback_point(&self, located: &Located, name: &VolumeName) -> Result<RollbackPoint, Failure> {
         let (volume, snapshot) = (located.volume.id, name.snapshot.clone().unwrap_or_default());
-        let point = located.home.run(async move |_: ShardContext| match here().family(volume) {
+        let point = located.home.run(async move |here: ShardContext| match here.family(volume) {
             Some(family) => {
                 family.rollback_point(&snapshot).map_err(|error| failures::store("the rollback", &error))
             }
@@ -110,16 +110,17 @@ impl Control {
         let (home, volume, id) = (located.home.clone(), located.volume.id, started.id);
         let (group, pool) = (located.group, located.thin.as_ref().map(|thin| thin.pool));
         let progress = Arc::clone(&started.progress);
+        let me = self.weak();
         self.context.spawner().spawn(async move {
             let (mut rollback, mut rest) = (rollback.filter(|rollback| !rollback.begun), REST[0]);
             loop {
                 let progress = Arc::clone(&progress);
                 let work = home.run(async move |context: ShardContext| match rollback {
-                    Some(rollback) => begin(volume, rollback, &progress).await,
+                    Some(rollback) => begin(&context, volume, rollback, &progress).await,
                     None => finish(&context, volume, &progress).await,
                 });
                 let result = work.await.map_err(failures::gone).and_then(|done| done);
-                let Some(control) = current() else { return };
+                let Some(control) = me.upgrade() else { return };
                 match result {
                     Ok(()) if rollback.is_some() => {
                         fault::die_at("rollback-begun");
@@ -157,8 +158,8 @@ impl Control {
             return false;
         }
         let Some(home) = self.home_of(volume) else { return false };
-        let asked = home.run(async move |_: ShardContext| {
-            here().family(volume).is_some_and(|family| family.is_rolling_back())
+        let asked = home.run(async move |here: ShardContext| {
+            here.family(volume).is_some_and(|family| family.is_rolling_back())
         });
         asked.await.unwrap_or(false)
     }
@@ -220,8 +221,9 @@ impl Control {
     pub(super) fn fail_later(&self, id: u64, subject: &str) {
         let result =
             Err(Failure::new(Code::JobFailed, format!("{subject} cannot be used")).help("varve lv list"));
+        let me = self.weak();
         self.context.spawner().spawn(async move {
-            if let Some(control) = current() {
+            if let Some(control) = me.upgrade() {
                 control.finish_job(id, result).await;
             }
         });
@@ -245,8 +247,13 @@ fn inactive() -> Failure {
 }
 
 /// Makes a volume show what the snapshot shows, on the volume's shard, unless it does since the rollback was remembered.
-async fn begin(volume: Uuid, rollback: RememberedRollback, progress: &JobProgress) -> Result<(), Failure> {
-    let family = here().family(volume).ok_or_else(inactive)?;
+async fn begin(
+    context: &ShardContext,
+    volume: Uuid,
+    rollback: RememberedRollback,
+    progress: &JobProgress,
+) -> Result<(), Failure> {
+    let family = context.family(volume).ok_or_else(inactive)?;
     let RememberedTarget { store, number, size, .. } = rollback.target;
     let point = RollbackPoint { target: Target { store, number }, bytes: size, mark: rollback.mark };
     family.begin_rollback(point).await?;
@@ -258,7 +265,7 @@ async fn begin(volume: Uuid, rollback: RememberedRollback, progress: &JobProgres
 
 /// Finishes the rollback of a volume on its shard, if one is under way, and tells how far it is.
 async fn finish(context: &ShardContext, volume: Uuid, progress: &JobProgress) -> Result<(), Failure> {
-    let family = here().family(volume).ok_or_else(inactive)?;
+    let family = context.family(volume).ok_or_else(inactive)?;
     let counted = Progress::default();
     let clock = context.clock();
     let mut work = Box::pin(family.finish_rollback(&counted));

@@ -15,10 +15,9 @@ use super::Control;
 use super::snapshots::Batch;
 use crate::failures;
 use crate::fault;
-use crate::shard::here;
+use crate::shard::ShardContext;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_vg::Change;
 use varve_vg::model::{SetMember, SnapshotSet};
@@ -159,9 +158,9 @@ impl Control {
             };
         };
         let wanted = member.clone();
-        let removed = home.run(async move |_: ShardContext| {
+        let removed = home.run(async move |here: ShardContext| {
             let SetMember { volume, store, after, names } = wanted;
-            let family = here().family(volume).ok_or(None)?;
+            let family = here.family(volume).ok_or(None)?;
             let mut gone = Vec::new();
             for facts in family.snapshots() {
                 let is_meant = facts.target.store == store && facts.target.number > after;

@@ -4,7 +4,7 @@ use super::Control;
 use super::change::{joined, shown};
 use super::find::Located;
 use crate::failures;
-use crate::shard::here;
+use crate::shard::ShardContext;
 use crate::shard::states::SnapshotFacts;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -12,7 +12,6 @@ use varve_api::{
     Changed, Code, Failure, Plan, Snapshot, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotState,
 };
 use varve_block::{KIB, MIB};
-use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_vg::names::VolumeName;
 use varve_vg::size::parse_size;
@@ -196,8 +195,8 @@ impl Control {
         let mut shown = Vec::new();
         for batch in &batches {
             let (volume, names) = (batch.located.volume.id, batch.names.clone());
-            let done = batch.located.home.run(async move |_: ShardContext| {
-                let family = here().family(volume).ok_or(StoreError::NotFound)?;
+            let done = batch.located.home.run(async move |here: ShardContext| {
+                let family = here.family(volume).ok_or(StoreError::NotFound)?;
                 for name in names {
                     family.hold_snapshot(&name, held).await?;
                 }
@@ -288,8 +287,8 @@ impl Control {
     /// What the volume's stores say of its snapshots, the oldest first. How much they use is not counted.
     pub(super) async fn facts(&self, located: &Located) -> Vec<SnapshotFacts> {
         let volume = located.volume.id;
-        let facts = located.home.run(async move |_: ShardContext| {
-            here().family(volume).map(|family| family.snapshots()).unwrap_or_default()
+        let facts = located.home.run(async move |here: ShardContext| {
+            here.family(volume).map(|family| family.snapshots()).unwrap_or_default()
         });
         facts.await.unwrap_or_default()
     }
@@ -297,15 +296,15 @@ impl Control {
     /// The same, of the snapshots with these names alone.
     pub(super) async fn facts_called(&self, located: &Located, names: &[String]) -> Vec<SnapshotFacts> {
         let (volume, names) = (located.volume.id, names.to_vec());
-        let facts = located.home.run(async move |_: ShardContext| {
-            here().family(volume).map(|family| family.snapshots_called(&names)).unwrap_or_default()
+        let facts = located.home.run(async move |here: ShardContext| {
+            here.family(volume).map(|family| family.snapshots_called(&names)).unwrap_or_default()
         });
         facts.await.unwrap_or_default()
     }
 
     pub(super) async fn shown_snapshots(&self, volume: &VolumeName, located: &Located) -> Vec<Snapshot> {
         let id = located.volume.id;
-        let counted = located.home.run(async move |_: ShardContext| match here().family(id) {
+        let counted = located.home.run(async move |here: ShardContext| match here.family(id) {
             Some(family) => family.snapshots_counted().await,
             None => Vec::new(),
         });

@@ -1,7 +1,7 @@
 //! Disks that do not answer: shown as such while it lasts, with an event when it begins and one when it ends.
 
+use super::Control;
 use super::disks::KnownDisk;
-use super::{Control, current};
 use futures_channel::oneshot;
 use futures_util::future::select;
 use std::time::Duration;
@@ -26,10 +26,11 @@ impl Control {
     pub(super) fn watch_disks(&self) -> oneshot::Sender<()> {
         let (sender, mut stopped) = oneshot::channel();
         let clock = self.context.clock();
+        let me = self.weak();
         self.context.spawner().spawn(async move {
             loop {
                 select(&mut stopped, clock.sleep(LOOK)).await;
-                match (stopped.try_recv(), current()) {
+                match (stopped.try_recv(), me.upgrade()) {
                     (Ok(None), Some(control)) => control.tell_of_stalled_disks(),
                     _ => return,
                 }

@@ -7,14 +7,13 @@
 //! - Z5. All stages together take no longer than the stop may.
 
 use super::{Control, PROBE};
-use crate::shard::{NoAnswer, ShardHandle, family, here};
+use crate::shard::{NoAnswer, ShardContext, ShardHandle, family};
 use futures_util::future::{Either, join_all, select};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_block::Moment;
-use varve_os::ShardContext;
 
 /// Until when the stages of a stop may take, the earlier ones included: what one leaves the next ones have. The last twelfth is
 /// that of the shards.
@@ -59,9 +58,9 @@ impl Control {
     /// Z1.
     async fn fail_waiting(&self, deadline: Moment) {
         let told = self.shards.iter().map(|shard| {
-            shard.run(async move |_: ShardContext| {
-                here().pools.borrow().values().for_each(|pool| pool.let_writes_fail(true));
-                here().families.borrow().values().for_each(|family| family.let_writes_fail(true));
+            shard.run(async move |here: ShardContext| {
+                here.state().pools.borrow().values().for_each(|pool| pool.let_writes_fail(true));
+                here.state().families.borrow().values().for_each(|family| family.let_writes_fail(true));
             })
         });
         let _ = self.until(deadline, join_all(told)).await;
@@ -76,7 +75,7 @@ impl Control {
             used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
         };
         join_all(homes.into_iter().map(async |(volume, shard)| {
-            let closed = shard.run(async move |_: ShardContext| family::deactivate(volume).await);
+            let closed = shard.run(async move |here: ShardContext| family::deactivate(&here, volume).await);
             let trouble = match self.until(deadline, closed).await {
                 Some(Ok(Ok(()))) => return,
                 Some(Ok(Err(failure))) => failure.message,

@@ -7,18 +7,17 @@
 //! Invariant P1: while writes of a volume wait for space nobody waits for them with the turn for changes in hand: what
 //! gives them space is such a change.
 
+use super::Control;
 use super::activate::tables;
 use super::change::{Commits, shown};
 use super::find::Located;
-use super::{Control, current};
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::family::{self, StoreRecipe};
-use crate::shard::here;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume};
 use varve_block::MIB;
-use varve_os::ShardContext;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size, share};
@@ -29,55 +28,33 @@ const STEP_MIN: u64 = 64 * MIB;
 /// How long to wait before asking again whether writes still wait for space.
 const PAUSED: Duration = Duration::from_millis(500);
 
-/// Extends a snapshot store of a volume; or, if both are one, a pool. Asked for by the volume's shard.
-pub(crate) async fn extend_store(volume: Uuid, store: Uuid) -> Result<(), Failure> {
-    match current() {
-        Some(control) => control.extend_store(volume, store).await,
-        None => Err(Failure::new(Code::Stopping, "the daemon is stopping")),
-    }
-}
-
-/// A store of a volume has let a snapshot go, for want of space.
-pub(crate) async fn snapshot_dropped(volume: Uuid, store: Uuid, snapshot: &str) {
-    let Some(control) = current() else { return };
-    let subject = control.subject(volume);
-    let policy = "its store was full, and the volume's policy is drop-oldest";
-    control.warn(&format!("{subject}@{snapshot}"), &format!("dropped to make room: {policy}"));
-    let is_empty = control.home_of(volume).map(|home| {
-        home.run(async move |_: ShardContext| {
-            here().family(volume).is_some_and(|family| family.empty_stores().contains(&store))
-        })
-    });
-    if let Some(is_empty) = is_empty
-        && is_empty.await == Ok(true)
-    {
-        control.context.spawner().spawn(async move {
-            if let Some(control) = current()
-                && let Err(failure) = control.drop_empty_stores(volume).await
-            {
-                tracing::warn!(%volume, %failure, "an empty snapshot store could not be given back");
-            }
-        });
-    }
-}
-
-/// Something happened to a volume's store that somebody should look at.
-pub(crate) fn tell(volume: Uuid, message: &str) {
-    if let Some(control) = current() {
-        control.warn(&control.subject(volume), message);
-    }
-}
-
 impl Control {
     /// `VG/LV` of a volume.
     pub(super) fn subject(&self, volume: Uuid) -> String {
         self.name_of(volume).map_or_else(|| volume.to_string(), |(group, name)| format!("{group}/{name}"))
     }
 
+    /// A store of a volume has let a snapshot go, for want of space.
+    pub(super) async fn snapshot_dropped(&self, volume: Uuid, store: Uuid, snapshot: &str) {
+        let subject = self.subject(volume);
+        let policy = "its store was full, and the volume's policy is drop-oldest";
+        self.warn(&format!("{subject}@{snapshot}"), &format!("dropped to make room: {policy}"));
+        let Some(home) = self.home_of(volume) else { return };
+        let is_empty = home.run(async move |here: ShardContext| {
+            here.family(volume).is_some_and(|family| family.empty_stores().contains(&store))
+        });
+        if is_empty.await == Ok(true)
+            && let Err(failure) = self.drop_empty_stores(volume).await
+        {
+            tracing::warn!(%volume, %failure, "an empty snapshot store could not be given back");
+        }
+    }
+
     async fn is_paused(&self, volume: Uuid) -> bool {
         let Some(home) = self.home_of(volume) else { return false };
-        let asked = home
-            .run(async move |_: ShardContext| here().family(volume).is_some_and(|family| family.is_paused()));
+        let asked = home.run(async move |here: ShardContext| {
+            here.family(volume).is_some_and(|family| family.is_paused())
+        });
         asked.await.unwrap_or(false)
     }
 
@@ -103,8 +80,8 @@ impl Control {
         found.ok_or_else(|| Failure::new(Code::VolumeNotFound, "the volume is gone"))
     }
 
-    /// By as much as the volume's policy says.
-    async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
+    /// Extends a snapshot store of a volume, or, if both are one, a pool, by as much as the volume's policy says.
+    pub(super) async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
         let most = self.pool_size_max(store).await?;
         let (group, _) = self.entry_of(volume)?;
         let commits = self.commits(group).await;
@@ -189,11 +166,11 @@ impl Control {
         let (group, entry) = self.entry_of(volume)?;
         let recipe = self.recipe(group, &entry)?;
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
-        let grown = self.home_of(volume).ok_or_else(missing)?.run(async move |_: ShardContext| {
-            if let Some(pool) = here().pool(volume) {
+        let grown = self.home_of(volume).ok_or_else(missing)?.run(async move |here: ShardContext| {
+            if let Some(pool) = here.pool(volume) {
                 return pool.grown(&recipe.table, &recipe.disks);
             }
-            match (here().family(volume), recipe.stores.iter().find(|known| known.id == store)) {
+            match (here.family(volume), recipe.stores.iter().find(|known| known.id == store)) {
                 (Some(family), Some(known)) => family.grow_store(store, &known.table, &recipe.disks),
                 _ => Ok(()),
             }
@@ -208,11 +185,11 @@ impl Control {
             homes.map(|(volume, home)| (*volume, home.shard.clone())).collect::<Vec<_>>()
         });
         for (volume, home) in homes.into_iter().flatten() {
-            let told = home.run(async move |_: ShardContext| {
-                if let Some(family) = here().family(volume) {
+            let told = home.run(async move |here: ShardContext| {
+                if let Some(family) = here.family(volume) {
                     family.group_has_space();
                 }
-                if let Some(pool) = here().pool(volume) {
+                if let Some(pool) = here.pool(volume) {
                     pool.group_has_space();
                 }
             });
@@ -255,8 +232,8 @@ impl Control {
     /// Stores side by side do not know what a rollback in one of them has left to copy.
     async fn refuse_while_rolling_back(&self, located: &Located) -> Result<(), Failure> {
         let id = located.volume.id;
-        let asked = located.home.run(async move |_: ShardContext| {
-            here().family(id).is_some_and(|family| family.is_rolling_back())
+        let asked = located.home.run(async move |here: ShardContext| {
+            here.family(id).is_some_and(|family| family.is_rolling_back())
         });
         match asked.await.map_err(failures::gone)? {
             true => Err(failures::store("another store", &varve_target::snapshot::StoreError::Busy)),
@@ -284,7 +261,7 @@ impl Control {
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
         let id = located.volume.id;
-        let added = located.home.run(async move |_: ShardContext| match here().family(id) {
+        let added = located.home.run(async move |here: ShardContext| match here.family(id) {
             Some(family) => family.add_store(&recipe, &disks).await,
             None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active")),
         });
@@ -318,8 +295,8 @@ impl Control {
         is_meant: impl Fn(&Uuid) -> bool,
     ) -> Result<(), Failure> {
         let Some(home) = self.home_of(volume) else { return Ok(()) };
-        let empty = home.run(async move |_: ShardContext| {
-            here().family(volume).map(|family| family.empty_stores()).unwrap_or_default()
+        let empty = home.run(async move |here: ShardContext| {
+            here.family(volume).map(|family| family.empty_stores()).unwrap_or_default()
         });
         for store in empty.await.map_err(failures::gone)?.into_iter().filter(is_meant) {
             let (group, _) = self.entry_of(volume)?;
@@ -332,8 +309,8 @@ impl Control {
     async fn drop_store(&self, group: Uuid, volume: Uuid, store: Uuid) -> Result<(), Failure> {
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let removed =
-            self.home_of(volume).ok_or_else(missing)?.run(async move |_: ShardContext| {
-                match here().family(volume) {
+            self.home_of(volume).ok_or_else(missing)?.run(async move |here: ShardContext| {
+                match here.family(volume) {
                     Some(family) => family.remove_store(store).await,
                     None => Ok(()),
                 }

@@ -2,15 +2,19 @@
 
 use super::ration::first_share;
 use super::*;
+use crate::config::Config;
 use crate::config::{IoMode, LogForm};
 use crate::jobs::Progress;
+use crate::shard::ShardContext;
 use crate::shard::metadata::{self, Share};
-use crate::shard::{family, here, pool_check};
+use crate::shard::{family, pool_check};
 use futures_util::future::{join, join_all};
 use std::cell::Cell;
+use std::rc::Rc;
 use varve_api::{
-    Changed, GroupCreate, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan, PolicyWords, PoolChange,
-    PoolCreate, Remove, SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate, VolumeState, WhenFull,
+    Changed, Code, GroupCreate, OverCommit, PhysicalVolumeCreate, PhysicalVolumeScan, PolicyWords,
+    PoolChange, PoolCreate, Remove, SnapshotCreate, SnapshotMode, SnapshotRollback, VolumeCreate,
+    VolumeState, WhenFull,
 };
 use varve_block::{Durability, IoError, KIB, MIB};
 use varve_os::{Shards, ShardsConfig};
@@ -51,17 +55,21 @@ where
     let path = |number: usize| place(&format!("disk{number}")).display().to_string();
     let (disks, size): (Vec<String>, _) = ((0..count).map(path).collect(), size.to_owned());
     let shards = Shards::start(&ShardsConfig { count: 2, ..ShardsConfig::default() }).expect("shards");
-    let handles: Vec<_> = (0..shards.count()).map(|index| shards.handle(index)).collect();
+    let all: Vec<_> = (0..shards.count()).map(|index| shards.handle(index)).collect();
+    let (handles, events) = crate::world::real::begin(all, &config.state);
     let is_ring = shards.is_ring();
-    let done = shards.handle(0).run_and_wait(move |_: ShardContext| async move {
-        let started = ControlHandle::start(handles, is_ring, &config, Remembered::default()).await;
+    let done = shards.handle(0).run_and_wait(move |_| async move {
+        let started = ControlHandle::start(handles, events, is_ring, &config, Remembered::default()).await;
         let handle = started.expect("it starts");
-        let control = current().expect("it runs");
-        let label = PhysicalVolumeCreate { paths: disks.clone(), size: Some(size), ..Default::default() };
-        control.create_disks(label).await.expect("a disk");
-        let group = GroupCreate { name: "data".into(), paths: disks.clone(), ..Default::default() };
-        control.create_group(group).await.expect("a group");
-        work(control, disks).await;
+        let worked = handle.call(async move |control| {
+            let label = PhysicalVolumeCreate { paths: disks.clone(), size: Some(size), ..Default::default() };
+            control.create_disks(label).await.expect("a disk");
+            let group = GroupCreate { name: "data".into(), paths: disks.clone(), ..Default::default() };
+            control.create_group(group).await.expect("a group");
+            work(control, disks).await;
+            Ok(())
+        });
+        worked.await.expect("no check failed");
         assert_eq!(handle.stop().await, Ok(()));
     });
     done.expect("no shard broke down");
@@ -83,7 +91,7 @@ async fn write_block(control: &Control, volume: &str, at: u64, byte: u8) -> Resu
     let located = control.find_any_volume(&name(volume)).expect("it is there");
     let id = located.volume.id;
     let written = located.home.run(async move |context: ShardContext| {
-        let device = family::device(id, None).ok_or(IoError::Gone)?;
+        let device = family::device(&context, id, None).ok_or(IoError::Gone)?;
         let data = context.arena().copy(&[byte; 4096]);
         device.write(at, data, Durability::Durable).await.map(drop)
     });
@@ -95,7 +103,7 @@ async fn content(control: &Control, volume: &str) -> Vec<u8> {
     let located = control.find_volume(&name(volume)).expect("it is there");
     let id = located.volume.id;
     let read = located.home.run(async move |context: ShardContext| {
-        let device = family::device(id, None).expect("it is served");
+        let device = family::device(&context, id, None).expect("it is served");
         let mut bytes = Vec::new();
         for (_, piece) in device.shape().extent().pieces(MIB) {
             let length = usize::try_from(piece.length).expect("at most a MiB");
@@ -153,7 +161,7 @@ fn a_volume_whose_last_flush_fails_is_served_again() {
         make_volume(&control, "data/a", None, None).await;
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let id = located.volume.id;
-        let broken = located.home.run(async move |_: ShardContext| match here().family(id) {
+        let broken = located.home.run(async move |context: ShardContext| match context.family(id) {
             Some(family) => family.fail().await,
             None => panic!("it is active"),
         });
@@ -161,10 +169,11 @@ fn a_volume_whose_last_flush_fails_is_served_again() {
         let refused = control.remove_volume("data/a", Remove::default()).await;
         assert_eq!(refused.map_err(|failure| failure.code), Err(Code::MediumFailed));
         let located = control.find_volume(&name("data/a")).expect("it can be used");
-        let device = located.home.run(async move |_: ShardContext| match family::device(id, None) {
-            Some(device) => device.flush().await.is_ok(),
-            None => false,
-        });
+        let device =
+            located.home.run(async move |here: ShardContext| match family::device(&here, id, None) {
+                Some(device) => device.flush().await.is_ok(),
+                None => false,
+            });
         assert_eq!(device.await, Ok(true), "it is what the control says that it is");
         let shown = control.show_volume("data/a").await.expect("it is there");
         assert_eq!(shown.state, VolumeState::Active);
@@ -207,17 +216,17 @@ fn of_two_divisions_that_overlap_the_later_one_counts_for_every_store() {
         let id = located.volume.id;
         let stores: Vec<Uuid> = located.volume.stores().map(|store| store.id).collect();
         let given = located.home.run(async move |context: ShardContext| {
-            let device = family::device(id, None).expect("it is active");
+            let device = family::device(&context, id, None).expect("it is active");
             let data = context.arena().take_zeroed(4096).freeze();
             let writes = (0..2000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
             assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
-            let usage = |store: &Uuid| here().family(id)?.open(*store).map(|open| open.store.cache_use());
+            let usage = |store: &Uuid| context.family(id)?.open(*store).map(|open| open.store.cache_use());
             assert!(usage(&stores[0]).is_some_and(|usage| usage.dirty > 8), "more than may be");
             let share = |cache_bytes| vec![(id, Share { cache_bytes, ..Share::default() })];
             // The first one has to write nodes before it is done with the first store.
-            join(metadata::give(share(4096)), metadata::give(share(8 * MIB))).await;
+            join(metadata::give(&context, share(4096)), metadata::give(&context, share(8 * MIB))).await;
             let budget =
-                |store: &Uuid| here().family(id)?.open(*store).map(|open| open.store.cache_use().budget);
+                |store: &Uuid| context.family(id)?.open(*store).map(|open| open.store.cache_use().budget);
             stores.iter().map(budget).collect::<Vec<_>>()
         });
         let given = given.await.expect("a shard");
@@ -270,7 +279,7 @@ fn the_check_of_a_pool_ends_when_that_is_let_go_of_though_it_is_opened_again() {
         let ends = located.home.run(async move |context: ShardContext| {
             let (progress, id) = (Progress::default(), recipe.id);
             let again = async {
-                family::deactivate(id).await?;
+                family::deactivate(&context, id).await?;
                 family::activate(&context, &recipe).await
             };
             let (checked, again) = join(pool_check::check(&context, id, &progress), again).await;
@@ -294,11 +303,11 @@ fn a_store_that_was_given_back_is_written_no_more() {
         let store = located.volume.stores().next().expect("it has a store").id;
         control.ration(located.group).await;
         let order = located.home.run(async move |context: ShardContext| {
-            let device = family::device(id, None).expect("it is active");
+            let device = family::device(&context, id, None).expect("it is active");
             let data = context.arena().take_zeroed(4096).freeze();
             let writes = (0..12000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
             assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
-            let family = here().family(id).expect("it is active");
+            let family = context.family(id).expect("it is active");
             let open = family.open(store).expect("it has a store");
             let one = open.store.list().remove(0).id;
             open.store.begin_removal(one).await.expect("it is there");
@@ -309,7 +318,7 @@ fn a_store_that_was_given_back_is_written_no_more() {
                 family.remove_store(store).await.expect("it is empty");
                 at_removal.set(dirty());
             };
-            join(metadata::give(share), removal).await;
+            join(metadata::give(&context, share), removal).await;
             (before, at_removal.get(), dirty())
         });
         let (before, at_removal, after) = order.await.expect("a shard");
@@ -368,7 +377,7 @@ fn a_volume_whose_removal_reached_some_disks_is_out_of_use_and_goes_with_a_scan(
         scan(&control).await;
         let shown = control.show_volume("data/v").await.map_err(|failure| failure.code);
         assert_eq!(shown.map(|shown| shown.size), Err(Code::VolumeNotFound), "the newer version counts");
-        let is_served = home.run(async move |_: ShardContext| family::device(id, None).is_some());
+        let is_served = home.run(async move |here: ShardContext| family::device(&here, id, None).is_some());
         assert_eq!(is_served.await, Ok(false));
     });
 }
@@ -383,7 +392,7 @@ fn who_holds_a_device_of_a_volume_that_went_out_of_use_reaches_it_again_and_no_b
         let (answer, mut answers) = futures_channel::mpsc::unbounded();
         let holder = home.run(async move |context: ShardContext| {
             use futures_util::StreamExt;
-            let (device, mut kept) = (family::device(id, None).expect("it is served"), kept);
+            let (device, mut kept) = (family::device(&context, id, None).expect("it is served"), kept);
             while let Some(at) = kept.next().await {
                 let written = device.write(at, context.arena().copy(&[9; 4096]), Durability::Durable).await;
                 let _ = answer.unbounded_send(written.map(drop));
@@ -487,7 +496,7 @@ fn requests_wait_while_their_volume_is_opened_anew() {
             let located = control.find_volume(&name(volume)).expect("it is there");
             let id = located.volume.id;
             let door = located.home.run(async move |context: ShardContext| {
-                let device = family::device(id, None)?;
+                let device = family::device(&context, id, None)?;
                 Some(context.portal(&device))
             });
             let door = door.await.expect("a shard").expect("it is active");

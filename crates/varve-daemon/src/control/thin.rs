@@ -9,14 +9,13 @@ use super::groups::KnownGroup;
 use super::volumes::volume_name;
 use crate::failures;
 use crate::shard::thin::{self, ThinVolume};
-use crate::shard::{here, open_pool::PoolFacts};
+use crate::shard::{ShardContext, open_pool::PoolFacts};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, Remove, Resize,
     VolumeCreate,
 };
-use varve_os::ShardContext;
 use varve_vg::model::{Layout, LogicalVolume, Role};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size};
@@ -64,7 +63,7 @@ impl Control {
     pub(super) async fn look_at_pool(&self, group: Uuid, pool: Uuid) -> Result<PoolFacts, Failure> {
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         let home = self.home_of(pool).ok_or_else(missing)?;
-        let looked = home.run(async move |_: ShardContext| thin::look(pool));
+        let looked = home.run(async move |here: ShardContext| thin::look(&here, pool));
         let (facts, volumes) = looked.await.map_err(failures::gone)??;
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.thin.insert(pool, volumes);
@@ -95,7 +94,8 @@ impl Control {
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         let home = self.home_of(volume.pool).ok_or_else(missing)?;
         let (pool, number, name) = (volume.pool, volume.number, name.to_owned());
-        let renamed = home.run(async move |_: ShardContext| thin::rename(pool, number, &name).await);
+        let renamed =
+            home.run(async move |here: ShardContext| thin::rename(&here, pool, number, &name).await);
         renamed.await.map_err(failures::gone)??;
         self.look_at_pool(group, pool).await.map(drop)
     }
@@ -210,7 +210,7 @@ impl Control {
         }
         let id = located.volume.id;
         self.refuse_if_pool_waits(name, located).await?;
-        let resized = located.home.run(async move |_: ShardContext| match here().family(id) {
+        let resized = located.home.run(async move |here: ShardContext| match here.family(id) {
             Some(family) => family.resize_thin(bytes).await,
             None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active")),
         });
@@ -230,7 +230,7 @@ impl Control {
         let pool = located.pool();
         let paused = located
             .home
-            .run(async move |_: ShardContext| here().pool(pool).is_some_and(|open| open.pool.is_paused()));
+            .run(async move |here: ShardContext| here.pool(pool).is_some_and(|open| open.pool.is_paused()));
         if !paused.await.map_err(failures::gone)? {
             return Ok(());
         }
@@ -269,7 +269,7 @@ impl Control {
     ) -> Result<Changed<Empty>, Failure> {
         let (id, thin) = (located.volume.id, located.thin.clone().expect("the caller found a thin volume"));
         if request.dry_run {
-            let facts = located.home.run(async move |_: ShardContext| match here().family(id) {
+            let facts = located.home.run(async move |here: ShardContext| match here.family(id) {
                 Some(family) => family.facts().await.thin,
                 None => None,
             });
@@ -280,8 +280,9 @@ impl Control {
             ];
             return Ok(Changed::Planned(Plan { bytes_freed: exclusive, ..Plan::of_steps(steps) }));
         }
-        let removed =
-            located.home.run(async move |_: ShardContext| thin::remove(thin.pool, thin.number).await);
+        let removed = located
+            .home
+            .run(async move |here: ShardContext| thin::remove(&here, thin.pool, thin.number).await);
         let (pool, number) = (thin.pool, thin.number);
         removed.await.map_err(failures::gone)??;
         if self.forget_flattening(|target| (target.store, target.number) == (pool, number)) {

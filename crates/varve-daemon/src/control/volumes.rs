@@ -10,8 +10,8 @@ use super::layout::layout;
 use super::policy::{changed, shown_policy};
 use super::{Control, PROBE};
 use crate::failures;
+use crate::shard::ShardContext;
 use crate::shard::family::FamilyFacts;
-use crate::shard::here;
 use futures_util::future::join_all;
 use uuid::Uuid;
 use varve_api::{
@@ -19,7 +19,6 @@ use varve_api::{
     Resize, Segment, SnapshotStore, ThinUse, VolumeCreate,
 };
 use varve_block::IoError;
-use varve_os::ShardContext;
 use varve_vg::model::{self, LogicalVolume, Role, Store, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{SizeArgument, parse_size};
@@ -284,8 +283,8 @@ impl Control {
         code: Code,
     ) -> Result<(), Failure> {
         let volume = located.volume.id;
-        let names = located.home.run(async move |_: ShardContext| {
-            let facts = here().family(volume).map(|family| family.snapshots()).unwrap_or_default();
+        let names = located.home.run(async move |here: ShardContext| {
+            let facts = here.family(volume).map(|family| family.snapshots()).unwrap_or_default();
             facts.into_iter().map(|snapshot| snapshot.name).collect::<Vec<String>>()
         });
         let names = names.await.map_err(failures::gone)?;
@@ -307,7 +306,7 @@ impl Control {
     /// A volume as it is shown.
     async fn shown_volume(&self, located: &Located) -> ShownVolume {
         let volume = located.volume.id;
-        let facts = located.home.run(async move |_: ShardContext| match here().family(volume) {
+        let facts = located.home.run(async move |here: ShardContext| match here.family(volume) {
             Some(family) => family.facts().await,
             None => FamilyFacts::default(),
         });

@@ -5,6 +5,7 @@
 //! - Y4. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
 //!   Only who waits for something to happen is given up.
 
+use super::ShardContext;
 use super::crowd::{Crowd, Guest};
 use super::health::Health;
 use futures_util::future::{AbortHandle, abortable, select};
@@ -15,7 +16,6 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use varve_block::{Clock, IoError};
-use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 
 /// The least rest after a dose.
@@ -192,17 +192,7 @@ impl Background {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use varve_os::{Shards, ShardsConfig};
-
-    fn on_a_shard<T: Send + 'static, W: Future<Output = T> + 'static>(
-        work: impl FnOnce(ShardContext) -> W + Send + 'static,
-    ) -> T {
-        let config = ShardsConfig { count: 1, ..ShardsConfig::default() };
-        let shards = Shards::start(&config).expect("a shard");
-        let outcome = shards.handle(0).run_and_wait(work).expect("it runs");
-        shards.stop();
-        outcome
-    }
+    use crate::shard::testing::on_a_shard;
 
     #[test]
     fn who_is_in_the_middle_of_a_step_is_waited_for_and_who_rests_is_not() {

@@ -14,8 +14,8 @@
 //!
 //! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
 
+use super::ShardContext;
 use super::health::Health;
-use super::here;
 use super::metadata::Share;
 use super::open_store::{OpenStore, StoreFacts};
 use super::reconcile::{Gate, Lies};
@@ -24,17 +24,15 @@ use super::thin::{self, Thin, ThinFacts};
 use super::traffic::{Counters, counted};
 use crate::failures;
 use crate::fault;
-use crate::shard::ShardHandle;
+use crate::world::DiskRef;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
-use varve_os::{DiskFile, ShardContext};
 use varve_target::ErrorTarget;
 use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
 use varve_target::thin::PoolError;
@@ -47,7 +45,7 @@ use varve_vg::table::Table;
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The disks of a group, by the names that its tables use.
-pub(crate) type Disks = BTreeMap<PvName, Arc<DiskFile>>;
+pub(crate) type Disks = BTreeMap<PvName, DiskRef>;
 
 /// All that a volume is made of; goes from the control to the volume's shard.
 #[derive(Clone)]
@@ -68,8 +66,6 @@ pub(crate) struct Recipe {
     pub(crate) share: Share,
     /// The group's disks.
     pub(crate) disks: Disks,
-    /// Where the control lives.
-    pub(crate) control: ShardHandle,
 }
 
 /// A snapshot store of a volume.
@@ -89,7 +85,6 @@ pub(crate) struct Family {
     pub(crate) context: ShardContext,
     health: Health,
     counters: Counters,
-    control: ShardHandle,
     policy: Cell<StorePolicy>,
     pub(super) share: Cell<Share>,
     pub(super) top: Switch,
@@ -121,7 +116,7 @@ pub(crate) struct FamilyFacts {
 /// Takes a volume into use on this shard.
 pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Health) -> Result<(), Failure> {
     fault::panic_at(&recipe.name, "open");
-    super::reconcile::retire(recipe.id).await; // What is there cannot be used.
+    super::reconcile::retire(context, recipe.id).await; // What is there cannot be used.
     if recipe.is_pool {
         return thin::activate(context, recipe, health).await;
     }
@@ -130,13 +125,12 @@ pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Healt
     let base = fault::with_injected_bug(base, &recipe.name);
     let family = Rc::new(Family {
         id: recipe.id,
-        context: context.clone(),
+        context: context.apart(),
         health: health.clone(),
         counters: Counters::default(),
-        control: recipe.control.clone(),
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
-        top: here().top(recipe.id, &base),
+        top: context.state().top(recipe.id, &base),
         shown: Shown::default(),
         gate,
         lies: RefCell::new(Some(Lies::at(&recipe.table, &recipe.disks))),
@@ -152,18 +146,18 @@ pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Healt
         }
     }
     family.turn_top().await?;
-    let replaced = here().families.borrow_mut().insert(recipe.id, family);
+    let replaced = context.state().families.borrow_mut().insert(recipe.id, family);
     assert!(replaced.is_none(), "a volume is activated once");
     Ok(())
 }
 
 /// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
-pub(super) async fn close(volume: Uuid) -> Result<(), Failure> {
-    let pool = here().pools.borrow_mut().remove(&volume);
+pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
+    let pool = context.state().pools.borrow_mut().remove(&volume);
     if let Some(pool) = pool {
-        return thin::deactivate(&pool).await;
+        return thin::deactivate(context, &pool).await;
     }
-    let family = here().families.borrow_mut().remove(&volume);
+    let family = context.state().families.borrow_mut().remove(&volume);
     match family {
         Some(family) => {
             let flushed = family.flush().await;
@@ -182,8 +176,8 @@ pub(crate) fn device_of(context: &ShardContext, table: &Table, disks: &Disks) ->
 }
 
 /// A device onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
-pub(crate) fn device(volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
-    let family = here().family(volume)?;
+pub(crate) fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
+    let family = context.family(volume)?;
     match snapshot {
         None => Some(family.top.device()),
         Some(name) => family.view(name).ok(),
@@ -207,22 +201,15 @@ pub(crate) async fn format_store(
 
 impl Family {
     /// A thin volume, served through `base`.
-    pub(super) fn thin(
-        id: Uuid,
-        thin: Thin,
-        base: Device,
-        context: &ShardContext,
-        control: &ShardHandle,
-    ) -> Rc<Self> {
+    pub(super) fn thin(id: Uuid, thin: Thin, base: Device, context: &ShardContext) -> Rc<Self> {
         Rc::new(Self {
             id,
-            context: context.clone(),
+            context: context.apart(),
             health: thin.open.health.clone(),
             counters: Counters::default(),
-            control: control.clone(),
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
-            top: here().top(id, &base),
+            top: context.state().top(id, &base),
             shown: Shown::default(),
             gate: Gate::default(),
             lies: RefCell::default(),
@@ -337,10 +324,9 @@ impl Family {
             share.give(&store).await;
             given = Some(share);
         }
-        let owner = (self.id, self.control.clone());
         let lies = Lies::at(&recipe.table, disks);
         let what = (recipe.id, recipe.kind, lies);
-        let open = OpenStore::new(what, store, owner, self, self.policy.get());
+        let open = OpenStore::new(what, store, self, self.policy.get());
         let mut stores = self.stores.borrow_mut();
         match recipe.kind {
             StoreKind::Dependent => stores.insert(0, open),

@@ -5,16 +5,16 @@
 //! - Y1. At most one request for growth of a vessel is under way; who comes meanwhile shares its result.
 //! - Y2. What is declared for a full vessel is done only when it cannot grow; until then changes wait.
 
+use super::ShardContext;
 use super::bell::Bell;
-use crate::control;
-use crate::shard::ShardHandle;
+use super::events::VolumeEvent;
+use futures_channel::oneshot;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::lock::Mutex;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_os::ShardContext;
 use varve_vg::model::{StorePolicy, WhenFull};
 use varve_vg::size::format_size;
 
@@ -64,7 +64,6 @@ pub(super) struct Growth<V> {
     /// What is to grow: a store of the volume, or itself.
     store: Uuid,
     context: ShardContext,
-    control: ShardHandle,
     policy: Cell<StorePolicy>,
     growing: Mutex<()>,
     /// Changes without space fail at once from now on, whatever is declared: an export ends, or the daemon.
@@ -84,7 +83,6 @@ impl<V: Vessel> Growth<V> {
         vessel: Rc<V>,
         volume: Uuid,
         store: Uuid,
-        control: ShardHandle,
         context: &ShardContext,
         policy: StorePolicy,
     ) -> Rc<Self> {
@@ -92,8 +90,7 @@ impl<V: Vessel> Growth<V> {
             vessel,
             volume,
             store,
-            context: context.clone(),
-            control,
+            context: context.apart(),
             policy: Cell::new(policy),
             growing: Mutex::new(()),
             is_ending: Cell::new(false),
@@ -156,8 +153,9 @@ impl<V: Vessel> Growth<V> {
             return true; // Y1: somebody else has asked
         }
         let (volume, store) = (self.volume, self.store);
-        let asked = self.control.run(async move |_: ShardContext| control::extend_store(volume, store).await);
-        let grown = match asked.await {
+        let (answer, answered) = oneshot::channel();
+        self.context.tell(VolumeEvent::NeedsSpace { volume, store, answer });
+        let grown = match answered.await {
             Ok(Ok(())) => self.vessel.size() > seen,
             Ok(Err(failure)) => {
                 if !self.is_stuck.get() {
@@ -183,10 +181,10 @@ impl<V: Vessel> Growth<V> {
                 clock.sleep(TURN).await;
                 continue;
             }
-            told = self.tell_level(size, percent, told).await;
+            told = self.tell_level(size, percent, told);
             if self.vessel.is_paused() && !self.pause_told.replace(true) {
                 let changes = self.vessel.words().changes;
-                self.tell(format!("{changes} wait for space, {}", self.obstacle())).await;
+                self.tell(format!("{changes} wait for space, {}", self.obstacle()));
             }
             let next = LEVELS.into_iter().chain(policy.extend_at_percent).filter(|level| *level > percent);
             let filled = self.vessel.filled(next.min().unwrap_or(u64::MAX));
@@ -201,7 +199,7 @@ impl<V: Vessel> Growth<V> {
     }
 
     /// Tells of a level that was reached and cannot be left by growing; which one was told last.
-    async fn tell_level(&self, size: u64, percent: u64, told: u64) -> u64 {
+    fn tell_level(&self, size: u64, percent: u64, told: u64) -> u64 {
         /// A level counts as left when so much less is taken.
         const MARGIN: u64 = 3;
         let reached = LEVELS.into_iter().filter(|level| *level <= percent).max().unwrap_or(0);
@@ -209,7 +207,7 @@ impl<V: Vessel> Growth<V> {
             return if percent + MARGIN < told { reached } else { told };
         }
         let (vessel, obstacle) = (self.vessel.words().vessel, self.obstacle());
-        self.tell(format!("{percent} % of {vessel} of {} are taken, {obstacle}", format_size(size))).await;
+        self.tell(format!("{percent} % of {vessel} of {} are taken, {obstacle}", format_size(size)));
         reached
     }
 
@@ -230,27 +228,25 @@ impl<V: Vessel> Growth<V> {
     }
 
     /// No change waits any more.
-    pub(super) async fn resumed(&self) {
+    pub(super) fn resumed(&self) {
         self.timeout_told.set(false);
         if self.pause_told.take() {
-            self.tell("writes that waited for space go on".to_owned()).await;
+            self.tell("writes that waited for space go on".to_owned());
         }
     }
 
     /// A change waited in vain.
-    pub(super) async fn waited_in_vain(&self) {
+    pub(super) fn waited_in_vain(&self) {
         self.timed_out.set(self.timed_out.get() + 1);
         if self.timeout_told.replace(true) {
             return; // many fail together
         }
         let changes = self.vessel.words().changes;
-        self.tell(format!("{changes} waited in vain and failed")).await;
+        self.tell(format!("{changes} waited in vain and failed"));
     }
 
     /// Tells people something about the volume.
-    pub(super) async fn tell(&self, message: String) {
-        let volume = self.volume;
-        let told = self.control.run(async move |_: ShardContext| control::tell(volume, &message));
-        let _ = told.await;
+    pub(super) fn tell(&self, message: String) {
+        self.context.tell(VolumeEvent::Warning { volume: self.volume, message });
     }
 }

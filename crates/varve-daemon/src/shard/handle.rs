@@ -3,13 +3,14 @@
 //! Invariant K1: work that panicked without having used a volume ends the shard, and with it the daemon: what it left half
 //! changed belongs to all volumes of the shard.
 
-use super::health::{Health, Seat, drop_quietly};
-use std::cell::RefCell;
+use super::context::{ShardContext, Used};
+use super::health::drop_quietly;
+use futures_channel::{mpsc, oneshot};
+use futures_util::StreamExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use varve_block::LocalFuture;
-use varve_os::{ShardContext, ShardGone};
 
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,26 +21,38 @@ pub(crate) enum NoAnswer {
     Failed,
 }
 
-impl From<ShardGone> for NoAnswer {
-    fn from(_: ShardGone) -> Self {
-        Self::Gone
-    }
-}
+/// Work for a shard.
+type Call = Box<dyn FnOnce(&ShardContext) -> LocalFuture<'static, ()> + Send>;
 
 /// Reaches one shard from any thread.
 #[derive(Clone)]
-pub(crate) struct ShardHandle(varve_os::ShardHandle);
+pub(crate) struct ShardHandle {
+    index: usize,
+    calls: mpsc::UnboundedSender<Call>,
+}
 
-impl From<varve_os::ShardHandle> for ShardHandle {
-    fn from(handle: varve_os::ShardHandle) -> Self {
-        Self(handle)
+/// What a shard has been sent.
+pub(crate) struct Inbox(mpsc::UnboundedReceiver<Call>);
+
+/// The handle of shard `index`, and what is sent through it.
+pub(crate) fn shard_channel(index: usize) -> (ShardHandle, Inbox) {
+    let (calls, inbox) = mpsc::unbounded();
+    (ShardHandle { index, calls }, Inbox(inbox))
+}
+
+impl Inbox {
+    /// Starts each piece of work as a task of its own, as long as the shard lives.
+    pub(crate) async fn serve(mut self, shard: ShardContext) {
+        while let Some(call) = self.0.next().await {
+            shard.spawner().spawn(call(&shard));
+        }
     }
 }
 
 impl ShardHandle {
     /// The shard's number, from zero.
     pub(crate) fn index(&self) -> usize {
-        self.0.index()
+        self.index
     }
 
     /// Starts `work` on the shard as a task and answers with its result. The task starts even if the future is
@@ -53,44 +66,28 @@ impl ShardHandle {
         F: Future<Output = T> + 'static,
         T: Send + 'static,
     {
-        let answer = self.0.run(move |context: ShardContext| Work {
-            future: Some(Box::pin(async move { work(context).await })),
-            used: Vec::new(),
+        let (sender, answer) = oneshot::channel();
+        let call: Call = Box::new(move |shard: &ShardContext| {
+            let used = Used::default();
+            let shard = shard.for_work(&used);
+            let work = Work { future: Some(Box::pin(async move { work(shard).await })), used };
+            Box::pin(async move {
+                let _ = sender.send(work.await);
+            })
         });
-        async move { answer.await?.ok_or(NoAnswer::Failed) }
+        let _ = self.calls.unbounded_send(call);
+        async move { answer.await.map_err(|_| NoAnswer::Gone)?.ok_or(NoAnswer::Failed) }
     }
-}
-
-thread_local! {
-    /// The volumes that the work now polled has used, if one is polled.
-    static USED: RefCell<Option<Vec<Seat>>> = const { RefCell::new(None) };
-}
-
-/// The work that is polled now uses a volume.
-pub(super) fn using(health: &Health) {
-    USED.with_borrow_mut(|used| {
-        if let Some(used) = used
-            && !used.iter().any(|seat| seat.health().is(health))
-        {
-            used.push(Seat::of(health));
-        }
-    });
-}
-
-/// The work that is polled now is done with the volumes that it has used; others come.
-pub(super) fn done_with_all() {
-    let used = USED.with_borrow_mut(|used| used.as_mut().map(std::mem::take));
-    drop(used);
 }
 
 struct Work<T> {
     future: Option<LocalFuture<'static, T>>,
-    used: Vec<Seat>,
+    used: Used,
 }
 
 impl<T> Work<T> {
     fn has_failed(&self) -> bool {
-        self.used.iter().any(|seat| seat.health().is_failed())
+        self.used.0.borrow().iter().any(|seat| seat.health().is_failed())
     }
 
     fn give_up(&mut self) -> Poll<Option<T>> {
@@ -108,19 +105,17 @@ impl<T> Future for Work<T> {
             return this.give_up();
         }
         let Some(future) = this.future.as_mut() else { return Poll::Ready(None) };
-        let outer = USED.replace(Some(std::mem::take(&mut this.used)));
-        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context)));
-        this.used = USED.replace(outer).unwrap_or_default();
-        match polled {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Ready(answer)) => Poll::Ready(Some(answer)),
             Ok(Poll::Pending) if this.has_failed() => this.give_up(),
             Ok(Poll::Pending) => {
-                this.used.iter_mut().for_each(|seat| seat.wait(context));
+                this.used.0.borrow_mut().iter_mut().for_each(|seat| seat.wait(context));
                 Poll::Pending
             }
-            Err(payload) if this.used.is_empty() => resume_unwind(payload), // K1
+            Err(payload) if this.used.0.borrow().is_empty() => resume_unwind(payload), // K1
             Err(payload) => {
-                this.used.iter().for_each(|seat| seat.health().fail(&*payload));
+                let used: Vec<_> = this.used.0.borrow().iter().map(|seat| seat.health().clone()).collect();
+                used.iter().for_each(|health| health.fail(&*payload));
                 this.give_up()
             }
         }
@@ -130,37 +125,28 @@ impl<T> Future for Work<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::health::Health;
+    use crate::shard::testing::{shard, wait};
     use std::cell::Cell;
     use std::rc::Rc;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use varve_os::{Shards, ShardsConfig};
-
-    fn shard() -> (Shards, ShardHandle) {
-        let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() }).expect("a shard");
-        let handle = ShardHandle::from(shards.handle(0));
-        (shards, handle)
-    }
-
-    fn wait<T>(answer: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(answer)
-    }
 
     #[test]
     fn work_that_panics_fails_the_volumes_that_it_used_and_the_shard_goes_on() {
         let (shards, handle) = shard();
         let failed = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&failed);
-        let broken = handle.run(async move |_: ShardContext| {
+        let broken = handle.run(async move |shard: ShardContext| {
             let health = |count: Arc<AtomicUsize>| {
                 Health::new(move |_| {
                     count.fetch_add(1, Ordering::Relaxed);
                 })
             };
             let (before, now) = (health(Arc::clone(&count)), health(count));
-            using(&before);
-            done_with_all();
-            using(&now);
+            shard.using(&before);
+            shard.done_with_all();
+            shard.using(&now);
             if now.reason().is_empty() {
                 panic!("a bug");
             }
@@ -178,15 +164,15 @@ mod tests {
             let health = Health::new(|_| {});
             let (seen, mark) = (Rc::new(Cell::new(false)), health.clone());
             let flag = Rc::clone(&seen);
+            let shard = context.clone();
             context.spawner().spawn(async move {
-                Work {
-                    future: Some(Box::pin(async move {
-                        using(&mark);
-                        std::future::pending::<()>().await;
-                    })),
-                    used: Vec::new(),
-                }
-                .await;
+                let used = Used::default();
+                let shard = shard.for_work(&used);
+                let waits = async move {
+                    shard.using(&mark);
+                    std::future::pending::<()>().await;
+                };
+                Work { future: Some(Box::pin(waits)), used }.await;
                 flag.set(true);
             });
             let clock = context.clock();

@@ -1,8 +1,7 @@
 //! How stores and pools of this shard keep their metadata: each has a share of its group's budget.
 
+use super::ShardContext;
 use super::family::Family;
-use super::handle::done_with_all;
-use super::here;
 use super::open_pool::OpenPool;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -68,25 +67,25 @@ pub(crate) fn sum(one: MetadataMemory, other: MetadataMemory) -> MetadataMemory 
 
 /// Lets the stores of these volumes, and these pools, have other shares from now on. Completes when what is too much has
 /// gone; of a pool, with its next commit.
-pub(crate) async fn give(shares: Vec<(Uuid, Share)>) {
+pub(crate) async fn give(context: &ShardContext, shares: Vec<(Uuid, Share)>) {
     for (volume, share) in shares {
-        if let Some(pool) = here().pool(volume) {
+        if let Some(pool) = context.pool(volume) {
             pool.pool.set_metadata_order(share.order);
             pool.pool.set_cache(share.cache_bytes, share.policy);
         }
-        if let Some(family) = here().family(volume) {
+        if let Some(family) = context.family(volume) {
             family.set_share(share).await;
         }
-        done_with_all();
+        context.done_with_all();
     }
 }
 
 /// What the stores of these volumes, and these pools, keep in memory.
-pub(crate) fn figures(volumes: &[Uuid]) -> MetadataMemory {
+pub(crate) fn figures(context: &ShardContext, volumes: &[Uuid]) -> MetadataMemory {
     let one = |volume: &Uuid| {
-        let pool = here().pool(*volume).map(|pool: Rc<OpenPool>| memory(pool.pool.cache_use()));
-        let of_family = here().family(*volume).map(|family| family.memory());
-        done_with_all();
+        let pool = context.pool(*volume).map(|pool: Rc<OpenPool>| memory(pool.pool.cache_use()));
+        let of_family = context.family(*volume).map(|family| family.memory());
+        context.done_with_all();
         sum(pool.unwrap_or_default(), of_family.unwrap_or_default())
     };
     volumes.iter().map(one).fold(MetadataMemory::default(), sum)

@@ -5,14 +5,13 @@
 //! - N2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
 use super::crowd::Crowd;
-use super::{family, here};
+use super::{ShardContext, family};
 use crate::config::Config;
 use crate::shard::ShardHandle;
+use crate::world::{Listener, Place};
 use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -21,19 +20,6 @@ use varve_block::{Device, LocalFuture};
 use varve_export::nbd::{
     Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
 };
-use varve_os::{Listener, ShardContext};
-
-/// Who may connect to a Unix socket.
-const SOCKET_MODE: u32 = 0o600;
-
-/// Where a socket listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// At a file.
-    Unix(PathBuf),
-    /// At a TCP address.
-    Tcp(SocketAddr),
-}
 
 /// What the clients of all doors of the daemon share.
 #[derive(Clone)]
@@ -96,17 +82,14 @@ impl NbdSocket {
         place: &Place,
         resources: DoorResources,
     ) -> std::io::Result<Rc<Self>> {
-        let listener = match place {
-            Place::Unix(path) => context.listen_unix(path, SOCKET_MODE)?,
-            Place::Tcp(address) => context.listen_tcp(*address)?,
-        };
+        let (listener, context) = (context.listen(place)?, &context.apart());
         let exports = Rc::new(Exports { context: context.clone(), entries: RefCell::default() });
         let door = Door {
             catalog: Rc::clone(&exports) as Rc<dyn Catalog>,
             limits: resources.limits,
             budget: resources.budget,
             admission: resources.admission,
-            activity: here().activity.clone(),
+            activity: context.state().activity.clone(),
             arena: context.arena(),
             clock: context.clock(),
             shutdown: Shutdown::new(),
@@ -176,14 +159,14 @@ async fn wait_for_connections(context: &ShardContext, counters: &Rc<Counters>) {
 }
 
 /// Takes connections in until the door is shut.
-async fn accept(context: ShardContext, listener: Listener, door: Door, crowd: Crowd) {
+async fn accept(context: ShardContext, listener: Box<dyn Listener>, door: Door, crowd: Crowd) {
     let _guest = crowd.enter();
     loop {
-        let next = select(Box::pin(listener.accept()), Box::pin(door.shutdown.wait()));
+        let next = select(listener.accept(), Box::pin(door.shutdown.wait()));
         match next.await {
             Either::Right(_) => return,
-            Either::Left((Ok(descriptor), _)) => {
-                let (stream, door, guest) = (context.adopt(descriptor), door.clone(), crowd.enter());
+            Either::Left((Ok(stream), _)) => {
+                let (door, guest) = (door.clone(), crowd.enter());
                 context.spawner().spawn(async move {
                     let peer = stream.peer();
                     match door.serve(stream).await {
@@ -254,11 +237,11 @@ impl Catalog for Exports {
 /// A device for this shard onto a volume that lives on this one or another.
 async fn reach(context: &ShardContext, target: &Target) -> Option<Device> {
     if target.home.index() == context.index() {
-        return family::device(target.volume, target.snapshot.as_deref());
+        return family::device(context, target.volume, target.snapshot.as_deref());
     }
     let (volume, snapshot) = (target.volume, target.snapshot.clone());
     let portal = target.home.run(async move |there: ShardContext| {
-        family::device(volume, snapshot.as_deref()).map(|device| there.portal(&device))
+        family::device(&there, volume, snapshot.as_deref()).map(|device| there.portal(&device))
     });
     let portal = portal.await.ok().flatten()?;
     Some(context.import(&portal))

@@ -3,6 +3,7 @@
 //!
 //! How a pool grows is in `growth.rs`, how doses are taken in `background.rs`.
 
+use super::ShardContext;
 use super::background::{Background, Dose};
 use super::crowd::Guest;
 use super::family::{Disks, Recipe, device_of};
@@ -18,7 +19,6 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::IoError;
-use varve_os::ShardContext;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
@@ -79,7 +79,7 @@ impl OpenPool {
     ) -> Rc<Self> {
         let (id, policy) = (recipe.id, recipe.policy);
         pool.set_discards(discards(policy));
-        let growth = Growth::new(Rc::clone(&pool), id, id, recipe.control.clone(), context, policy);
+        let growth = Growth::new(Rc::clone(&pool), id, id, context, policy);
         let open = Rc::new(Self {
             id,
             name: recipe.name.clone(),
@@ -88,7 +88,7 @@ impl OpenPool {
             lies: RefCell::new(place.1),
             health: health.clone(),
             growth,
-            context: context.clone(),
+            context: context.apart(),
             background: Background::new(context, health),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
@@ -178,7 +178,7 @@ impl OpenPool {
     async fn commit_if_due(&self) -> Option<Duration> {
         let Err(error) = self.pool.commit_if_due().await else { return Some(self.pool.commit_interval()) };
         let remedy = "it takes no changes until varve pv scan opens it anew, on disks that work";
-        self.growth.tell(format!("a commit failed ({error}): {remedy}")).await;
+        self.growth.tell(format!("a commit failed ({error}): {remedy}"));
         None
     }
 
@@ -187,8 +187,8 @@ impl OpenPool {
         loop {
             match self.pool.next_event().await {
                 PoolEvent::Paused => self.growth.paused(),
-                PoolEvent::Resumed => self.growth.resumed().await,
-                PoolEvent::TimedOut => self.growth.waited_in_vain().await,
+                PoolEvent::Resumed => self.growth.resumed(),
+                PoolEvent::TimedOut => self.growth.waited_in_vain(),
             }
         }
     }

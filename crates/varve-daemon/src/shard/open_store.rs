@@ -3,19 +3,18 @@
 //!
 //! How a store grows is in `growth.rs`, how doses are taken in `background.rs`.
 
+use super::ShardContext;
 use super::background::{Background, Dose};
 use super::crowd::Guest;
+use super::events::VolumeEvent;
 use super::family::Family;
 use super::growth::{Growth, Vessel, Words};
 use super::reconcile::Lies;
-use crate::control;
-use crate::shard::ShardHandle;
 use futures_util::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
-use varve_os::ShardContext;
 use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, Usage};
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
@@ -33,7 +32,7 @@ pub(crate) struct OpenStore {
     /// Where it lies.
     pub(super) lies: RefCell<Lies>,
     volume: Uuid,
-    control: ShardHandle,
+    context: ShardContext,
     growth: Rc<Growth<SnapshotStore>>,
     background: Background,
     dropped: Cell<u64>,
@@ -56,20 +55,18 @@ impl OpenStore {
     pub(super) fn new(
         what: (Uuid, StoreKind, Lies),
         store: Rc<SnapshotStore>,
-        owner: (Uuid, ShardHandle),
         family: &Family,
         policy: StorePolicy,
     ) -> Rc<Self> {
-        let ((id, kind, lies), (volume, control)) = (what, owner);
-        let context = &family.context;
-        let growth = Growth::new(Rc::clone(&store), volume, id, control.clone(), context, policy);
+        let ((id, kind, lies), volume, context) = (what, family.id(), &family.context);
+        let growth = Growth::new(Rc::clone(&store), volume, id, context, policy);
         let open = Rc::new(Self {
             id,
             kind,
             store,
             lies: RefCell::new(lies),
             volume,
-            control,
+            context: context.clone(),
             growth,
             background: Background::new(context, family.health()),
             dropped: Cell::new(0),
@@ -136,16 +133,13 @@ impl OpenStore {
         loop {
             match self.store.next_event().await {
                 StoreEvent::Paused => self.growth.paused(),
-                StoreEvent::Resumed => self.growth.resumed().await,
-                StoreEvent::TimedOut => self.growth.waited_in_vain().await,
+                StoreEvent::Resumed => self.growth.resumed(),
+                StoreEvent::TimedOut => self.growth.waited_in_vain(),
                 StoreEvent::Dropped(snapshot) => {
                     self.dropped.set(self.dropped.get() + 1);
                     self.sweep_on();
-                    let (volume, store) = (self.volume, self.id);
-                    let dropped = self.control.run(async move |_: ShardContext| {
-                        control::snapshot_dropped(volume, store, &snapshot.name).await;
-                    });
-                    let _ = dropped.await;
+                    let (volume, store, snapshot) = (self.volume, self.id, snapshot.name);
+                    self.context.tell(VolumeEvent::SnapshotDropped { volume, store, snapshot });
                 }
             }
         }

@@ -8,10 +8,11 @@ use super::background::rest_after;
 use super::open_pool::OpenPool;
 use super::states::Target;
 use super::traffic::{Counters, counted};
-use super::{here, thin};
+use super::{ShardContext, thin};
 use crate::failures;
 use crate::jobs::Progress;
 use crate::shard::ShardHandle;
+use crate::world::DiskRef;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +20,6 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Access, Device, read_only, widen};
 use varve_format::thin::PART_SIZE;
-use varve_os::{DiskFile, ShardContext};
 use varve_target::Padded;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
@@ -44,7 +44,7 @@ pub(crate) struct Place {
 #[derive(Clone)]
 pub(crate) struct Image {
     /// The file.
-    pub(crate) file: Arc<DiskFile>,
+    pub(crate) file: DiskRef,
     /// What lies behind its last whole sector.
     pub(crate) tail: Arc<[u8]>,
 }
@@ -67,14 +67,18 @@ pub(crate) enum Below {
 }
 
 /// What volumes of a pool lie over that cannot be used yet.
-pub(crate) fn missing(pool: Uuid) -> Vec<Origin> {
-    here().pool(pool).map(|open| open.pool.missing_origins()).unwrap_or_default()
+pub(crate) fn missing(context: &ShardContext, pool: Uuid) -> Vec<Origin> {
+    context.pool(pool).map(|open| open.pool.missing_origins()).unwrap_or_default()
 }
 
 /// What lies over a snapshot: `LV` or `LV@SNAP` each. Whoever has let go of it in memory only would need it again after a
 /// crash: that is made durable first.
-pub(crate) async fn above(pool: Uuid, target: Target) -> Result<Vec<String>, Failure> {
-    let open = thin::pool(pool)?;
+pub(crate) async fn above(
+    context: &ShardContext,
+    pool: Uuid,
+    target: Target,
+) -> Result<Vec<String>, Failure> {
+    let open = thin::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     let list = open.pool.list();
     let lies_over = |volume: &&VolumeInfo| {
@@ -97,8 +101,8 @@ pub(crate) struct Above {
 }
 
 /// Everything in a pool that lies over anything.
-pub(crate) fn above_all(pool: Uuid) -> Vec<Above> {
-    let Some(open) = here().pool(pool) else { return Vec::new() };
+pub(crate) fn above_all(context: &ShardContext, pool: Uuid) -> Vec<Above> {
+    let Some(open) = context.pool(pool) else { return Vec::new() };
     let list = open.pool.list();
     let above = |volume: &VolumeInfo| {
         let origin = volume.origin.filter(|_| !volume.flags.has(VolumeFlags::REMOVING))?;
@@ -115,16 +119,16 @@ fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
 }
 
 /// What anything in a pool lies over, or would after a crash.
-pub(crate) async fn over(pool: Uuid) -> Result<Vec<Origin>, Failure> {
-    let open = thin::pool(pool)?;
+pub(crate) async fn over(context: &ShardContext, pool: Uuid) -> Result<Vec<Origin>, Failure> {
+    let open = thin::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     Ok(open.pool.origins())
 }
 
 /// Snapshots of a volume, or in a pool, that others are said to lie over.
-pub(crate) fn bases(owner: Uuid) -> Vec<Target> {
-    let Some(open) = here().pool(owner) else {
-        return here().family(owner).map(|family| family.bases()).unwrap_or_default();
+pub(crate) fn bases(context: &ShardContext, owner: Uuid) -> Vec<Target> {
+    let Some(open) = context.pool(owner) else {
+        return context.family(owner).map(|family| family.bases()).unwrap_or_default();
     };
     let list = open.pool.list().into_iter();
     let noted = list.filter(|volume| volume.flags.has(VolumeFlags::BASE));
@@ -132,12 +136,17 @@ pub(crate) fn bases(owner: Uuid) -> Vec<Target> {
 }
 
 /// Notes whether others lie over a snapshot of a volume, or in a pool.
-pub(crate) async fn set_base(owner: Uuid, target: Target, is_base: bool) -> Result<(), Failure> {
-    if let Some(open) = here().pool(owner) {
+pub(crate) async fn set_base(
+    context: &ShardContext,
+    owner: Uuid,
+    target: Target,
+    is_base: bool,
+) -> Result<(), Failure> {
+    if let Some(open) = context.pool(owner) {
         let noted = open.pool.set_base(target.number, is_base).await;
         return noted.map_err(|error| failures::pool("its origin", &error));
     }
-    let noted = match here().family(owner) {
+    let noted = match context.family(owner) {
         Some(family) => family.set_base(target, is_base).await,
         None => Err(StoreError::NotFound),
     };
@@ -145,14 +154,14 @@ pub(crate) async fn set_base(owner: Uuid, target: Target, is_base: bool) -> Resu
 }
 
 /// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.
-pub(crate) fn name(owner: Uuid, origin: &Origin) -> Option<String> {
-    if let Some(open) = here().pool(origin.store) {
+pub(crate) fn name(context: &ShardContext, owner: Uuid, origin: &Origin) -> Option<String> {
+    if let Some(open) = context.pool(origin.store) {
         let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin))?;
         let number = volume.name.split_once('@').and_then(|(number, _)| number.parse().ok());
         let family: Vec<VolumeInfo> = number.and_then(|number| open.pool.info(number)).into_iter().collect();
         return Some(own_name(&volume, &family));
     }
-    let descriptor = here().family(owner)?.open(origin.store)?.store.descriptor(origin.snapshot).ok()?;
+    let descriptor = context.family(owner)?.open(origin.store)?.store.descriptor(origin.snapshot).ok()?;
     Some(descriptor.name)
 }
 
@@ -168,7 +177,7 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         let message = "the snapshot or read-only volume that it lies over is not there";
         Failure::new(Code::VolumeUnusable, message).help("varve snap list")
     };
-    if let Some(open) = here().pool(origin.store) {
+    if let Some(open) = context.pool(origin.store) {
         let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin));
         let volume = volume.ok_or_else(lost)?;
         let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
@@ -179,11 +188,11 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         )));
     }
     if origin.store == owner {
-        let volume = super::family::device(owner, None).ok_or_else(lost)?;
+        let volume = super::family::device(context, owner, None).ok_or_else(lost)?;
         let is_whole = volume.shape().access == Access::ReadOnly && volume.shape().size >= origin.bytes;
         return if is_whole { Ok(volume) } else { Err(lost()) }; // A1
     }
-    let family = here().family(owner).ok_or_else(lost)?;
+    let family = context.family(owner).ok_or_else(lost)?;
     let open = family.open(origin.store).ok_or_else(lost)?;
     let descriptor = open.store.descriptor(origin.snapshot).map_err(|_| lost())?;
     if descriptor.created.0 != origin.created || !descriptor.read_only {
@@ -216,10 +225,9 @@ pub(crate) async fn attach(
     pool: Uuid,
     origin: Origin,
     below: Below,
-    control: &ShardHandle,
 ) -> Result<(), Failure> {
     let device = reach(context, &below, &origin).await?;
-    attach_device(context, pool, origin, &device, control).await
+    attach_device(context, pool, origin, &device).await
 }
 
 /// The same where the origin was reached already.
@@ -228,23 +236,23 @@ pub(super) async fn attach_device(
     pool: Uuid,
     origin: Origin,
     device: &Device,
-    control: &ShardHandle,
 ) -> Result<(), Failure> {
-    let open = thin::pool(pool)?;
+    let open = thin::pool(context, pool)?;
     open.pool.attach_origin(&origin, device).map_err(|error| failures::pool("its origin", &error))?;
     for volume in open.pool.list().iter().filter(|volume| thin::is_volume(volume)) {
-        thin::serve(&open, control, context, volume.id).await?;
+        thin::serve(&open, context, volume.id).await?;
     }
     Ok(())
 }
 
 /// The number of a volume of a pool, or of a snapshot of it, and what that lies over.
 pub(crate) fn lies_over(
+    context: &ShardContext,
     pool: Uuid,
     number: u64,
     snapshot: Option<&str>,
 ) -> Result<(u64, Option<Origin>), Failure> {
-    let open = thin::pool(pool)?;
+    let open = thin::pool(context, pool)?;
     let found = match snapshot {
         Some(snapshot) => open.pool.named(&format!("{number}@{snapshot}")),
         None => open.pool.info(number),
@@ -257,8 +265,8 @@ pub(crate) fn lies_over(
 pub(crate) struct Gone;
 
 /// Whether what a volume of a pool shows of its origin can be copied now.
-pub(crate) fn may_be_flattened(pool: Uuid, number: u64) -> Result<bool, Gone> {
-    let Some(open) = here().pool(pool) else { return Ok(false) };
+pub(crate) fn may_be_flattened(context: &ShardContext, pool: Uuid, number: u64) -> Result<bool, Gone> {
+    let Some(open) = context.pool(pool) else { return Ok(false) };
     match open.pool.volume(number) {
         Ok(_) => Ok(true),
         Err(PoolError::NotFound) => Err(Gone),
@@ -278,7 +286,7 @@ pub(crate) async fn flatten(
         if progress.is_cancelled() {
             return Err(Failure::new(Code::JobCancelled, "cancelled; what was copied stays"));
         }
-        let open: Rc<OpenPool> = thin::pool(pool)?;
+        let open: Rc<OpenPool> = thin::pool(context, pool)?;
         let begun = clock.now();
         let flattened = open.pool.flatten_some(number).await;
         if flattened == Err(PoolError::NoSpace) && rests > 0 {

@@ -1,7 +1,7 @@
 //! A pool that is checked while it serves: in doses, with rests between them.
 
+use super::ShardContext;
 use super::background::{REST_FACTOR, rest_after};
-use super::here;
 use super::thin::pool;
 use crate::failures;
 use crate::jobs::Progress;
@@ -11,7 +11,6 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{IoError, LocalFuture};
-use varve_os::ShardContext;
 use varve_target::thin::{PoolError, PoolReport};
 
 /// Nodes, or groups of blocks, that a check looks at between two rests, and for how long it does.
@@ -23,12 +22,12 @@ pub(crate) async fn check(
     id: Uuid,
     progress: &Progress,
 ) -> Result<PoolReport, Failure> {
-    let open = pool(id)?;
+    let open = pool(context, id)?;
     let _guest = open.enter(); // It makes checkpoints: not beside another one who has opened the pool again.
     let begun = Cell::new(context.clock().now());
     let (clock, begun) = (context.clock(), &begun);
     // It may have been closed and opened again: what is opened then is another one.
-    let is_served = || here().pool(id).is_some_and(|now| Rc::ptr_eq(&now, &open));
+    let is_served = || context.pool(id).is_some_and(|now| Rc::ptr_eq(&now, &open));
     let pace = |done: u64, total: u64| -> LocalFuture<'_, Result<(), PoolError>> {
         let clock = clock.clone();
         Box::pin(async move {

@@ -5,11 +5,11 @@
 //!   nothing of it reaches a disk any more, whoever asks.
 //! - Q2. A gate that was closed stays closed: a volume that is used again is opened anew, behind another gate.
 
+use super::ShardContext;
 use super::family::{Disks, Family, StoreRecipe};
-use super::handle::{done_with_all, using};
 use super::health::Health;
-use super::here;
 use crate::fault;
+use crate::world::{DiskRef, is_same_disk};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -85,9 +85,7 @@ impl Lies {
 
     /// How `table`, on `disks`, differs from it.
     fn compared(&self, table: &Table, disks: &Disks) -> Standing {
-        let is_same = |(name, file)| {
-            disks.get(name).is_some_and(|now: &Arc<varve_os::DiskFile>| Arc::ptr_eq(now, file))
-        };
+        let is_same = |(name, file)| disks.get(name).is_some_and(|now: &DiskRef| is_same_disk(now, file));
         if !table.begins_with(&self.table) || !self.disks.iter().all(is_same) {
             return Standing::Fenced;
         }
@@ -119,7 +117,7 @@ pub(crate) struct Wanted {
 
 /// Compares what is served of a volume or pool with all that may count; `None` among these is a version that has no such
 /// volume, or has it on missing disks. If it differs from one of them its gate is closed. Waits for nothing.
-pub(crate) fn fence(volume: Uuid, versions: &[Option<Wanted>]) -> Standing {
+pub(crate) fn fence(context: &ShardContext, volume: Uuid, versions: &[Option<Wanted>]) -> Standing {
     let standing = |health: &Health, compared: &dyn Fn(&Wanted) -> Standing| {
         let each = versions.iter().map(|wanted| wanted.as_ref().map_or(Standing::Fenced, compared));
         health.guard(|| {
@@ -127,15 +125,15 @@ pub(crate) fn fence(volume: Uuid, versions: &[Option<Wanted>]) -> Standing {
             each.max().unwrap_or(Standing::Fenced)
         })
     };
-    let (standing, gate) = if let Some(open) = here().pool(volume) {
+    let (standing, gate) = if let Some(open) = context.pool(volume) {
         let compared = |wanted: &Wanted| open.lies.borrow().compared(&wanted.table, &wanted.disks);
         (standing(&open.health, &compared), open.gate.clone())
-    } else if let Some(family) = here().family(volume) {
+    } else if let Some(family) = context.family(volume) {
         (standing(family.health(), &|wanted| family.compared(wanted)), family.gate.clone())
     } else {
         return Standing::Same;
     };
-    done_with_all(); // Others are compared by the same work.
+    context.done_with_all(); // Others are compared by the same work.
     let Ok(standing) = standing else {
         gate.close();
         return Standing::Same; // It has failed: nothing is served of it any more.
@@ -150,11 +148,15 @@ pub(crate) fn fence(volume: Uuid, versions: &[Option<Wanted>]) -> Standing {
 }
 
 /// Lets what is served of a volume or pool be as large as its group says, which is more than before.
-pub(crate) async fn grow(volume: Uuid, wanted: &Wanted) -> Result<(), varve_api::Failure> {
-    if let Some(open) = here().pool(volume) {
+pub(crate) async fn grow(
+    context: &ShardContext,
+    volume: Uuid,
+    wanted: &Wanted,
+) -> Result<(), varve_api::Failure> {
+    if let Some(open) = context.pool(volume) {
         return open.grown(&wanted.table, &wanted.disks);
     }
-    let Some(family) = here().family(volume) else { return Ok(()) };
+    let Some(family) = context.family(volume) else { return Ok(()) };
     family.resize(&wanted.table, &wanted.disks).await?;
     for store in &wanted.stores {
         family.grow_store(store.id, &store.table, &wanted.disks)?;
@@ -164,16 +166,16 @@ pub(crate) async fn grow(volume: Uuid, wanted: &Wanted) -> Result<(), varve_api:
 
 /// Takes a volume or pool out of use whose gate is closed, or that is not to be written any more: requests under way end
 /// first, later ones are answered `Gone`, until the volume is used again. Nothing happens if it is not in use.
-pub(crate) async fn retire(volume: Uuid) {
-    let pool = here().pools.borrow_mut().remove(&volume);
-    let families = here().take_families(volume);
+pub(crate) async fn retire(context: &ShardContext, volume: Uuid) {
+    let pool = context.state().pools.borrow_mut().remove(&volume);
+    let families = context.state().take_families(volume);
     if let Some(open) = &pool {
-        using(&open.health); // K1 of `handle.rs`: a panic is this pool's.
+        context.using(&open.health); // K1 of `handle.rs`: a panic is this pool's.
         open.gate.close();
         open.pool.set_when_full(WhenFull::Error);
     }
     for family in families {
-        using(family.health());
+        context.using(family.health());
         fault::panic_at(&volume.to_string(), "retire");
         family.gate.close();
         family.shut().await;

@@ -1,22 +1,22 @@
 //! Volumes and pools that are opened anew: their doors wait, led to errors, until they lead to something again.
 
+use super::ShardContext;
 use super::family::{self, Family};
-use super::here;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Device, IoError, Suspended};
 
 /// Whether a volume or pool takes no changes since one failed.
-pub(crate) fn is_failing(volume: Uuid) -> bool {
-    match here().pool(volume) {
+pub(crate) fn is_failing(context: &ShardContext, volume: Uuid) -> bool {
+    match context.pool(volume) {
         Some(open) => open.failure().is_some(),
-        None => here().family(volume).is_some_and(|family| family.failure().is_some()),
+        None => context.family(volume).is_some_and(|family| family.failure().is_some()),
     }
 }
 
 /// Lets go of a volume, or of a pool with its volumes, while the requests of its doors wait.
-pub(crate) async fn set_aside(volume: Uuid) -> Result<(), Failure> {
-    let families = here().take_families(volume);
+pub(crate) async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
+    let families = context.state().take_families(volume);
     let mut held: Vec<(Uuid, Suspended)> = Vec::with_capacity(families.len());
     for family in &families {
         held.push((family.id(), family.top().suspend().await));
@@ -32,13 +32,13 @@ pub(crate) async fn set_aside(volume: Uuid) -> Result<(), Failure> {
     for family in families {
         family.close().await;
     }
-    here().held.borrow_mut().extend(held);
-    family::close(volume).await // A pool, without its volumes.
+    context.state().held.borrow_mut().extend(held);
+    family::close(context, volume).await // A pool, without its volumes.
 }
 
 /// Lets all requests that waited go on.
-pub(crate) fn resume_all() {
-    let held = here().held.take();
+pub(crate) fn resume_all(context: &ShardContext) {
+    let held = context.state().held.take();
     drop(held);
 }
 

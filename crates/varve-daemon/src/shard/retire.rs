@@ -1,9 +1,9 @@
 //! A volume or pool in which something panicked: no longer known on its shard, its doors led to errors, its control told.
 
+use super::ShardContext;
+use super::events::VolumeEvent;
 use super::family::{self, Recipe};
 use super::health::{Health, drop_quietly};
-use super::{ShardHandle, here};
-use crate::control;
 use crate::failures;
 use futures_util::future::join_all;
 use std::future::poll_fn;
@@ -11,45 +11,40 @@ use std::task::Poll;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::IoError;
-use varve_os::ShardContext;
 
 /// The state of a volume or pool that is taken into use.
-pub(super) fn health_of(context: &ShardContext, control: &ShardHandle, subject: Uuid) -> Health {
-    let (shard, control) = (context.clone(), control.clone());
+pub(super) fn health_of(context: &ShardContext, subject: Uuid) -> Health {
+    let context = context.apart();
     Health::new(move |reason| {
-        shard.spawner().spawn(async move {
-            retire(subject).await;
-            let told =
-                control.run(async move |_: ShardContext| control::volume_failed(subject, &reason).await);
-            let _ = told.await;
+        context.clone().spawner().spawn(async move {
+            retire(&context, subject).await;
+            context.tell(VolumeEvent::Failed { volume: subject, reason });
         });
     })
 }
 
 /// Takes a volume or pool into use on this shard. A panic meanwhile is an error, and takes it out of use.
 pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
-    let health = health_of(context, &recipe.control, recipe.id);
+    let health = health_of(context, recipe.id);
     let opened = health.contain(Box::pin(family::open(context, recipe, &health))).await;
     opened.unwrap_or_else(|_| Err(failures::failed(&recipe.name, recipe.is_pool, &health.reason())))
 }
 
 /// Lets go of a volume or pool; everything that was acknowledged is durable afterwards. A panic meanwhile is an error.
-pub(crate) async fn deactivate(volume: Uuid) -> Result<(), Failure> {
+pub(crate) async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
     let health = {
-        let here = here();
-        let family = here.families.borrow().get(&volume).map(|family| family.health().clone());
-        family.or_else(|| here.pools.borrow().get(&volume).map(|pool| pool.health.clone()))
+        let family = context.state().families.borrow().get(&volume).map(|family| family.health().clone());
+        family.or_else(|| context.state().pools.borrow().get(&volume).map(|pool| pool.health.clone()))
     };
     let members: Vec<Uuid> = {
-        let here = here();
-        let families = here.families.borrow();
+        let families = context.state().families.borrow();
         families.values().filter(|family| family.pool() == Some(volume)).map(|family| family.id()).collect()
     };
     let ended = match &health {
-        Some(health) => health.contain(Box::pin(family::close(volume))).await,
+        Some(health) => health.contain(Box::pin(family::close(context, volume))).await,
         None => Ok(Ok(())),
     };
-    here().tops.borrow_mut().retain(|id, _| *id != volume && !members.contains(id));
+    context.state().tops.borrow_mut().retain(|id, _| *id != volume && !members.contains(id));
     if let Ok(ended) = ended {
         return ended;
     }
@@ -73,9 +68,9 @@ async fn let_others_run() {
 
 /// Forgets a failed volume, or a pool with its volumes, when every request to it has ended with an error. Their doors
 /// get errors from then on.
-async fn retire(subject: Uuid) {
-    let families = here().take_families(subject);
-    let pool = here().pools.borrow_mut().remove(&subject);
+async fn retire(context: &ShardContext, subject: Uuid) {
+    let families = context.state().take_families(subject);
+    let pool = context.state().pools.borrow_mut().remove(&subject);
     join_all(families.iter().map(async |family| {
         let suspended = family.top().suspend().await;
         let broken = family.top().current();

@@ -7,9 +7,9 @@
 //! - N3. Every volume of a pool in use has a family, even if what it lies over is not there: it is adrift then. Its pool
 //!   tells what there is of it all the same, and removes it and its snapshots; requests to it fail.
 
+use super::ShardContext;
 use super::family::{Family, Recipe, device_of};
 use super::health::Health;
-use super::here;
 use super::open_pool::{OpenPool, PoolFacts};
 use super::origins::{self, Below};
 use super::reconcile::{Gate, Lies};
@@ -17,13 +17,11 @@ use super::states::{SnapshotFacts, Target};
 use super::turns::Turns;
 use crate::failures;
 use crate::fault;
-use crate::shard::ShardHandle;
 use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, IoError};
-use varve_os::ShardContext;
 use varve_target::ErrorTarget;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, VolumeFlags, VolumeInfo};
@@ -100,21 +98,16 @@ pub(super) async fn activate(
     }
     let place = (gate, Lies::at(&recipe.table, &recipe.disks));
     let open = OpenPool::new(recipe, pool, place, context, health);
-    here().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
+    context.state().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
     // Some are adrift until what they lie over is there (N3).
     for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
-        enter(&open, &recipe.control, context, volume.id).await?;
+        enter(&open, context, volume.id).await?;
     }
     Ok(())
 }
 
 /// Serves one volume of a pool from now on, or knows it at least (N3).
-async fn enter(
-    open: &Rc<OpenPool>,
-    control: &ShardHandle,
-    context: &ShardContext,
-    number: u64,
-) -> Result<(), Failure> {
+async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
     let (base, is_adrift) = match open.pool.volume(number) {
         Ok(base) => (base, false),
         Err(PoolError::OriginMissing) => (nowhere(), true),
@@ -122,9 +115,9 @@ async fn enter(
     };
     let base = fault::with_injected_bug(base, &open.full_name(number));
     let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
-    let family = Family::thin(volume_id(open.id, number), thin, base, context, control);
+    let family = Family::thin(volume_id(open.id, number), thin, base, context);
     family.turn_top().await?;
-    let replaced = here().families.borrow_mut().insert(volume_id(open.id, number), family);
+    let replaced = context.state().families.borrow_mut().insert(volume_id(open.id, number), family);
     assert!(replaced.is_none(), "N2: a volume is served once");
     Ok(())
 }
@@ -135,14 +128,9 @@ fn nowhere() -> Device {
 }
 
 /// Serves a volume of a pool if it can be used now: one that is new, or was adrift (N3).
-pub(super) async fn serve(
-    open: &Rc<OpenPool>,
-    control: &ShardHandle,
-    context: &ShardContext,
-    number: u64,
-) -> Result<(), Failure> {
-    let Some(family) = here().family(volume_id(open.id, number)) else {
-        return enter(open, control, context, number).await;
+pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
+    let Some(family) = context.family(volume_id(open.id, number)) else {
+        return enter(open, context, number).await;
     };
     match (open.pool.volume(number), &family.thin) {
         (Ok(base), Some(thin)) if thin.is_adrift.get() => {
@@ -155,9 +143,9 @@ pub(super) async fn serve(
 }
 
 /// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
-pub(super) async fn deactivate(open: &Rc<OpenPool>) -> Result<(), Failure> {
+pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> Result<(), Failure> {
     let mut outcome = Ok(());
-    for family in here().take_families(open.id) {
+    for family in context.state().take_families(open.id) {
         let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
         outcome = outcome.and(flushed);
     }
@@ -177,14 +165,14 @@ pub(super) fn is_volume(volume: &VolumeInfo) -> bool {
 }
 
 /// A pool on this shard.
-pub(super) fn pool(id: Uuid) -> Result<Rc<OpenPool>, Failure> {
-    let found = here().pool(id);
+pub(super) fn pool(context: &ShardContext, id: Uuid) -> Result<Rc<OpenPool>, Failure> {
+    let found = context.pool(id);
     found.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the pool is not active").help("varve pool list"))
 }
 
 /// What a pool is like now, and its volumes.
-pub(crate) fn look(id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
-    let open = pool(id)?;
+pub(crate) fn look(context: &ShardContext, id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
+    let open = pool(context, id)?;
     let volumes = open.pool.list().into_iter().filter(is_volume).map(|volume| ThinVolume {
         id: volume_id(id, volume.id),
         pool: id,
@@ -193,14 +181,14 @@ pub(crate) fn look(id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
         bytes: volume.bytes,
         created: volume.created,
         origin: volume.origin,
-        is_served: here().family(volume_id(id, volume.id)).is_some_and(|family| !family.is_adrift()),
+        is_served: context.family(volume_id(id, volume.id)).is_some_and(|family| !family.is_adrift()),
     });
     Ok((open.facts(), volumes.collect()))
 }
 
 /// How many bytes a pool can promise, and how many it has promised.
-pub(crate) fn promises(id: Uuid) -> Result<(u64, u64), Failure> {
-    let facts = pool(id)?.facts();
+pub(crate) fn promises(context: &ShardContext, id: Uuid) -> Result<(u64, u64), Failure> {
+    let facts = pool(context, id)?.facts();
     Ok((facts.promise_max, facts.virtual_bytes))
 }
 
@@ -212,7 +200,7 @@ pub(crate) async fn create(
     bytes: u64,
     over: Option<(Origin, Below)>,
 ) -> Result<(), Failure> {
-    let open = pool(recipe.id)?;
+    let open = pool(context, recipe.id)?;
     let over = match over {
         // Before there is a volume that needs it.
         Some((origin, below)) => Some((origin, origins::reach(context, &below, &origin).await?)),
@@ -221,21 +209,19 @@ pub(crate) async fn create(
     let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
     let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
     match over {
-        Some((origin, device)) => {
-            origins::attach_device(context, recipe.id, origin, &device, &recipe.control).await
-        }
-        None => enter(&open, &recipe.control, context, number).await,
+        Some((origin, device)) => origins::attach_device(context, recipe.id, origin, &device).await,
+        None => enter(&open, context, number).await,
     }
 }
 
 /// Gives a volume of a pool another name.
-pub(crate) async fn rename(id: Uuid, number: u64, name: &str) -> Result<(), Failure> {
-    pool(id)?.pool.rename(number, name).await.map_err(|error| failures::pool(name, &error))
+pub(crate) async fn rename(context: &ShardContext, id: Uuid, number: u64, name: &str) -> Result<(), Failure> {
+    pool(context, id)?.pool.rename(number, name).await.map_err(|error| failures::pool(name, &error))
 }
 
 /// Removes a volume of a pool, as far as anybody can see; its space comes back bit by bit.
-pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
-    let open = pool(id)?;
+pub(crate) async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(), Failure> {
+    let open = pool(context, id)?;
     let prefix = format!("{number}@");
     if !open.pool.named_like(&prefix).is_empty() {
         return Err(
@@ -244,8 +230,8 @@ pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
     }
     open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
     // Only now: a volume that is still there is served.
-    here().families.borrow_mut().remove(&volume_id(id, number));
-    here().tops.borrow_mut().remove(&volume_id(id, number));
+    context.state().families.borrow_mut().remove(&volume_id(id, number));
+    context.state().tops.borrow_mut().remove(&volume_id(id, number));
     open.sweep();
     Ok(())
 }
@@ -254,8 +240,13 @@ pub(crate) async fn remove(id: Uuid, number: u64) -> Result<(), Failure> {
 pub(crate) type State = (u64, Option<String>);
 
 /// In which extents two volumes or snapshots of a pool differ, and whether none of them is there without need.
-pub(crate) async fn diff(id: Uuid, one: State, two: State) -> Result<(Vec<Extent>, bool), StoreError> {
-    let open = pool(id).map_err(|_| StoreError::NotFound)?;
+pub(crate) async fn diff(
+    context: &ShardContext,
+    id: Uuid,
+    one: State,
+    two: State,
+) -> Result<(Vec<Extent>, bool), StoreError> {
+    let open = pool(context, id).map_err(|_| StoreError::NotFound)?;
     let find = |(number, snapshot): State| match snapshot {
         None => Ok(number),
         Some(own) => {

@@ -1,6 +1,7 @@
 //! Writes smaller than a block beside a rollback that begins, through all layers that a volume has in the daemon.
 
 use super::*;
+use crate::shard::ShardContext;
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::time::Duration;
@@ -21,17 +22,17 @@ fn a_rollback_begins_before_or_after_a_write_smaller_than_a_block_not_within() {
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let (id, home) = (located.volume.id, located.home);
         let first = home.run(async move |context: ShardContext| {
-            write(&context, &family::device(id, None).expect("it is active"), 0xaa).await;
+            write(&context, &family::device(&context, id, None).expect("it is active"), 0xaa).await;
         });
         first.await.expect("a shard");
         make_snapshot(&control, "data/a@one").await;
         let order = home.run(async move |context: ShardContext| {
-            let device = family::device(id, None).expect("it is active");
+            let device = family::device(&context, id, None).expect("it is active");
             write(&context, &device, 0xbb).await;
             // Its block is read from the disk; the task goes on with it only when it is polled again.
             let mut ragged = device.write(0, context.arena().copy(&[0x11; 100]), Durability::Volatile);
             assert!(futures_util::poll!(&mut ragged).is_pending());
-            let family = here().family(id).expect("it is active");
+            let family = context.family(id).expect("it is active");
             let point = family.rollback_point("one").expect("it is there");
             let rollback = pin!(family.begin_rollback(point));
             match select(rollback, pin!(context.clock().sleep(LOOK))).await {

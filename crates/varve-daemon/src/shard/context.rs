@@ -1,0 +1,165 @@
+//! What code on a shard is given: its world, the volumes that live there, and the way up to the control.
+//!
+//! Invariant H1: what is on a shard is made, used and dropped on its thread.
+
+use super::events::{EventSender, VolumeEvent};
+use super::family::Family;
+use super::health::{Health, Seat};
+use super::open_pool::OpenPool;
+use super::state::ShardState;
+use crate::failures;
+use crate::world::{DiskRef, Files, Listener, Place, World};
+use futures_channel::oneshot;
+use std::cell::RefCell;
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::{Arena, Clock, Device, Portal, Spawner};
+
+/// Volumes that some work has used: a panic in it is theirs.
+#[derive(Clone, Default)]
+pub(super) struct Used(pub(super) Rc<RefCell<Vec<Seat>>>);
+
+/// What code on a shard is given. Cloning shares it.
+#[derive(Clone)]
+pub(crate) struct ShardContext {
+    world: Rc<dyn World>,
+    state: Rc<ShardState>,
+    events: EventSender,
+    /// None for what outlives the work that began it.
+    used: Option<Used>,
+}
+
+impl ShardContext {
+    /// An empty shard.
+    pub(crate) fn new(world: Rc<dyn World>, events: EventSender) -> Self {
+        Self { world, state: Rc::default(), events, used: None }
+    }
+
+    /// The same shard for work whose panics belong to the volumes that it uses.
+    pub(super) fn for_work(&self, used: &Used) -> Self {
+        Self { used: Some(used.clone()), ..self.clone() }
+    }
+
+    /// The same shard for what outlives the work that began it.
+    pub(crate) fn apart(&self) -> Self {
+        Self { used: None, ..self.clone() }
+    }
+
+    /// What lives here.
+    pub(crate) fn state(&self) -> &ShardState {
+        &self.state
+    }
+
+    /// The volume, if it is active on this shard.
+    pub(crate) fn family(&self, volume: Uuid) -> Option<Rc<Family>> {
+        let family = self.state.families.borrow().get(&volume).cloned();
+        family.filter(|family| self.is_usable(family.health()))
+    }
+
+    /// The pool, if it is active on this shard.
+    pub(crate) fn pool(&self, pool: Uuid) -> Option<Rc<OpenPool>> {
+        let pool = self.state.pools.borrow().get(&pool).cloned();
+        pool.filter(|open| self.is_usable(&open.health))
+    }
+
+    /// Whether a volume has not failed. If the work panics from now on, that takes the volume out of use.
+    fn is_usable(&self, health: &Health) -> bool {
+        self.using(health);
+        !health.is_failed()
+    }
+
+    /// The work uses a volume.
+    pub(super) fn using(&self, health: &Health) {
+        let Some(used) = &self.used else { return };
+        let mut used = used.0.borrow_mut();
+        if !used.iter().any(|seat| seat.health().is(health)) {
+            used.push(Seat::of(health));
+        }
+    }
+
+    /// The work is done with the volumes that it has used; others come.
+    pub(super) fn done_with_all(&self) {
+        let used = self.used.as_ref().map(|used| used.0.take());
+        drop(used);
+    }
+
+    /// Tells the control.
+    pub(super) fn tell(&self, event: VolumeEvent) {
+        self.events.send(event);
+    }
+
+    /// The number of this shard, from zero.
+    pub(crate) fn index(&self) -> usize {
+        self.world.index()
+    }
+
+    /// Time.
+    pub(crate) fn clock(&self) -> Clock {
+        self.world.clock()
+    }
+
+    /// The right to start tasks on this shard.
+    pub(crate) fn spawner(&self) -> Spawner {
+        self.world.spawner()
+    }
+
+    /// Memory for requests; one arena for all shards.
+    pub(crate) fn arena(&self) -> Arena {
+        self.world.arena()
+    }
+
+    /// A device on `disk`, with the shape that it has now.
+    pub(crate) fn disk(&self, disk: &DiskRef) -> Device {
+        self.world.device(disk)
+    }
+
+    /// The way from any thread to a device of this shard.
+    pub(crate) fn portal(&self, device: &Device) -> Portal {
+        self.world.portal(device)
+    }
+
+    /// A device that lives on another shard.
+    pub(crate) fn import(&self, portal: &Portal) -> Device {
+        self.world.import(portal)
+    }
+
+    /// Listens at `place`.
+    pub(crate) fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
+        self.world.listen(place)
+    }
+
+    /// Whether nothing new is taken in any more, because the program is about to end.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.world.is_draining()
+    }
+
+    /// Does `work` on the files of the host where only what is done at `path` waits for it.
+    pub(crate) async fn files_at<T: Send + 'static>(
+        &self,
+        path: &Path,
+        work: impl FnOnce(&dyn Files) -> T + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (sender, answer) = oneshot::channel();
+        let work = move |files: &dyn Files| {
+            let _ = sender.send(work(files));
+        };
+        self.world.work_at(path, Box::new(work));
+        answer.await.map_err(|_| failures::gone(super::NoAnswer::Gone))
+    }
+
+    /// Does `work` on the files of the host on a thread of its own. Its answer may never come.
+    pub(crate) fn files_alone<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn Files) -> T + Send + 'static,
+    ) -> io::Result<oneshot::Receiver<T>> {
+        let (sender, answer) = oneshot::channel();
+        let work = move |files: &dyn Files| {
+            let _ = sender.send(work(files));
+        };
+        self.world.work_alone(Box::new(work))?;
+        Ok(answer)
+    }
+}

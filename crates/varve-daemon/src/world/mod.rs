@@ -1,0 +1,147 @@
+//! What the control and the shards need of the host that they run on: a real one, or a simulated one.
+//!
+//! Nothing above this module knows in which of them it lives.
+//!
+//! Invariant W1: what may wait for a file system is done on a thread that no shard waits for; the answer comes back as a
+//! future.
+
+mod own_exports;
+pub(crate) mod real;
+
+use crate::state::Remembered;
+use std::any::Any;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use varve_api::Failure;
+use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
+use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
+use varve_os::{DiskOptions, DiskState, OpenError};
+
+/// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
+pub(crate) trait OpenDisk: Send + Sync {
+    /// Where it is.
+    fn path(&self) -> &Path;
+    /// The shape of a device on it.
+    fn shape(&self) -> Shape;
+    /// Bytes, in whole sectors.
+    fn size(&self) -> u64;
+    /// Bytes, all of them.
+    fn length(&self) -> u64;
+    /// Whether it can be used still.
+    fn state(&self) -> DiskState;
+    /// For how long none of its requests has been answered.
+    fn silence(&self) -> Duration;
+    /// Whether requests are under way of which nobody awaits the answer any more.
+    fn has_abandoned(&self) -> bool;
+    /// Itself, for the world that opened it.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+/// A disk that is open.
+pub(crate) type DiskRef = Arc<dyn OpenDisk>;
+
+/// Whether both are one opening of a disk.
+pub(crate) fn is_same_disk(one: &DiskRef, other: &DiskRef) -> bool {
+    std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(other))
+}
+
+/// An image that is open, and that nobody else is to write.
+pub(crate) struct OpenImage {
+    /// The image.
+    pub(crate) disk: DiskRef,
+    /// What lies behind its last whole sector.
+    pub(crate) tail: Arc<[u8]>,
+    /// When it was last written, in nanoseconds since 1970, as far as its file system says.
+    pub(crate) modified_ns: Option<u64>,
+}
+
+/// Where a socket listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// At a file.
+    Unix(PathBuf),
+    /// At a TCP address.
+    Tcp(SocketAddr),
+}
+
+/// The files of the host. Its calls may wait for ever (W1).
+pub(crate) trait Files: Send + Sync {
+    /// Opens and locks a disk.
+    fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
+    /// Opens an image that is not to be written.
+    fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Whether there is anything at `path`.
+    fn exists(&self, path: &Path) -> bool;
+    /// Whether there is a folder at `path`.
+    fn is_folder(&self, path: &Path) -> bool;
+    /// The one of the exported files `own` on which `path` lies, if it does.
+    fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf>;
+    /// Makes what is remembered durable.
+    fn save(&self, remembered: &Remembered) -> Result<(), Failure>;
+    /// Whether a device can be mounted at `path`.
+    fn check_mount(&self, path: &Path) -> Result<(), FuseError>;
+    /// Mounts a device as a file at `path`.
+    fn mount(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        options: &FuseOptions,
+    ) -> Result<Box<dyn FileDoor>, FuseError>;
+}
+
+/// A device that is mounted as a file.
+pub(crate) trait FileDoor: Send {
+    /// Where.
+    fn path(&self) -> &Path;
+    /// Leads it to a device of another size.
+    fn replace(&self, portal: Portal);
+    /// Whether it is mounted still.
+    fn is_serving(&self) -> bool;
+    /// What was done through it.
+    fn counters(&self) -> FuseCounters;
+    /// Unmounts it, whoever has it open.
+    fn detach(&mut self);
+    /// Unmounts it, unless somebody has it open.
+    fn close(&mut self) -> Result<(), FuseError>;
+}
+
+/// Takes connections in.
+pub(crate) trait Listener {
+    /// The next connection.
+    fn accept(&self) -> LocalFuture<'_, io::Result<Stream>>;
+}
+
+/// Work on files, for a thread that may wait.
+pub(crate) type FileWork = Box<dyn FnOnce(&dyn Files) + Send>;
+
+/// The host, as one shard sees it.
+pub(crate) trait World {
+    /// The number of the shard, from zero.
+    fn index(&self) -> usize;
+    /// Time.
+    fn clock(&self) -> Clock;
+    /// The right to start tasks on the shard.
+    fn spawner(&self) -> Spawner;
+    /// Memory for requests.
+    fn arena(&self) -> Arena;
+    /// A device on a disk that this world opened, with the shape that the disk has now.
+    fn device(&self, disk: &DiskRef) -> Device;
+    /// The way from any thread to a device of this shard.
+    fn portal(&self, device: &Device) -> Portal;
+    /// A device that lives on another shard.
+    fn import(&self, portal: &Portal) -> Device;
+    /// Listens at `place`.
+    fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>>;
+    /// Whether nothing new is taken in any more, because the program is about to end.
+    fn is_draining(&self) -> bool;
+    /// Does `work` where only what is done at `path` waits for it (W1). If it is dropped undone the program ends.
+    fn work_at(&self, path: &Path, work: FileWork);
+    /// Does `work` on a thread of its own (W1).
+    fn work_alone(&self, work: FileWork) -> io::Result<()>;
+}

@@ -1,0 +1,234 @@
+//! The real host: its files, its sockets, and the shards of `varve-os`.
+
+use super::own_exports::find_own;
+use super::{DiskRef, FileDoor, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World};
+use crate::shard::events::{EventReceiver, event_channel};
+use crate::shard::{self, ShardHandle, shard_channel};
+use crate::state::{self, Remembered};
+use std::any::Any;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use varve_api::Failure;
+use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
+use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
+use varve_os::{DiskFile, DiskOptions, DiskState, OpenError, ShardContext};
+
+/// Who may connect to a Unix socket.
+const SOCKET_MODE: u32 = 0o600;
+
+impl OpenDisk for DiskFile {
+    fn path(&self) -> &Path {
+        DiskFile::path(self)
+    }
+
+    fn shape(&self) -> Shape {
+        DiskFile::shape(self)
+    }
+
+    fn size(&self) -> u64 {
+        DiskFile::size(self)
+    }
+
+    fn length(&self) -> u64 {
+        DiskFile::length(self)
+    }
+
+    fn state(&self) -> DiskState {
+        DiskFile::state(self)
+    }
+
+    fn silence(&self) -> Duration {
+        DiskFile::silence(self)
+    }
+
+    fn has_abandoned(&self) -> bool {
+        DiskFile::has_abandoned(self)
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// The files of this host.
+struct RealFiles {
+    /// Where what is remembered is kept.
+    state_dir: PathBuf,
+}
+
+impl Files for RealFiles {
+    fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        let file: DiskRef = DiskFile::open(path, options)?;
+        Ok(file)
+    }
+
+    fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError> {
+        let file = DiskFile::open(path, options)?;
+        file.keep_unwritten()?;
+        let (tail, modified_ns) = (file.tail()?.into(), file.modified_ns()?);
+        Ok(OpenImage { disk: file, tail, modified_ns })
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        path.exists()
+    }
+
+    fn is_folder(&self, path: &Path) -> bool {
+        path.is_dir()
+    }
+
+    fn own_export_below(&self, path: &Path, own: &[PathBuf]) -> Option<PathBuf> {
+        find_own(path, own)
+    }
+
+    fn save(&self, remembered: &Remembered) -> Result<(), Failure> {
+        state::save(&self.state_dir, remembered)
+    }
+
+    fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
+        check_file(path).map(drop)
+    }
+
+    /// Where nobody but the owner may be let in, for the owner alone.
+    fn mount(
+        &self,
+        portal: &Portal,
+        arena: &Arena,
+        path: &Path,
+        options: &FuseOptions,
+    ) -> Result<Box<dyn FileDoor>, FuseError> {
+        let open = |options: &FuseOptions| FuseDoor::open(portal.clone(), arena.clone(), path, options);
+        // Root sees every mount of its own; others need root to be let in for losetup.
+        let wanted =
+            if rustix::process::geteuid().is_root() { Audience::Owner } else { Audience::OwnerAndRoot };
+        let door = match open(&FuseOptions { audience: wanted, ..options.clone() }) {
+            Err(FuseError::Failed { .. }) if wanted != Audience::Owner => open(options),
+            result => result,
+        };
+        Ok(Box::new(door?))
+    }
+}
+
+impl FileDoor for FuseDoor {
+    fn path(&self) -> &Path {
+        FuseDoor::path(self)
+    }
+
+    fn replace(&self, portal: Portal) {
+        FuseDoor::replace(self, portal);
+    }
+
+    fn is_serving(&self) -> bool {
+        FuseDoor::is_serving(self)
+    }
+
+    fn counters(&self) -> FuseCounters {
+        FuseDoor::counters(self)
+    }
+
+    fn detach(&mut self) {
+        FuseDoor::detach(self);
+    }
+
+    fn close(&mut self) -> Result<(), FuseError> {
+        FuseDoor::close(self)
+    }
+}
+
+struct RealListener {
+    context: ShardContext,
+    listener: varve_os::Listener,
+}
+
+impl Listener for RealListener {
+    fn accept(&self) -> LocalFuture<'_, io::Result<Stream>> {
+        Box::pin(async { self.listener.accept().await.map(|descriptor| self.context.adopt(descriptor)) })
+    }
+}
+
+/// One shard of this host.
+struct RealWorld {
+    context: ShardContext,
+    files: Arc<RealFiles>,
+}
+
+/// Lets shards of `varve-os` take work; the handles through which they get it, and what their volumes tell.
+pub(crate) fn begin(
+    shards: impl IntoIterator<Item = varve_os::ShardHandle>,
+    state_dir: &Path,
+) -> (Vec<ShardHandle>, EventReceiver) {
+    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned() });
+    let (sender, events) = event_channel();
+    let begin = |shard: varve_os::ShardHandle| {
+        let (handle, inbox) = shard_channel(shard.index());
+        let (files, sender) = (Arc::clone(&files), sender.clone());
+        drop(shard.run(move |context: ShardContext| {
+            let world = RealWorld { context, files };
+            inbox.serve(shard::ShardContext::new(Rc::new(world), sender))
+        }));
+        handle
+    };
+    (shards.into_iter().map(begin).collect(), events)
+}
+
+impl World for RealWorld {
+    fn index(&self) -> usize {
+        self.context.index()
+    }
+
+    fn clock(&self) -> Clock {
+        self.context.clock()
+    }
+
+    fn spawner(&self) -> Spawner {
+        self.context.spawner()
+    }
+
+    fn arena(&self) -> Arena {
+        self.context.arena()
+    }
+
+    fn device(&self, disk: &DiskRef) -> Device {
+        let file = Arc::clone(disk).into_any().downcast::<DiskFile>();
+        self.context.disk(&file.expect("every disk of this world is a file"))
+    }
+
+    fn portal(&self, device: &Device) -> Portal {
+        self.context.portal(device)
+    }
+
+    fn import(&self, portal: &Portal) -> Device {
+        self.context.import(portal)
+    }
+
+    fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
+        let listener = match place {
+            Place::Unix(path) => self.context.listen_unix(path, SOCKET_MODE)?,
+            Place::Tcp(address) => self.context.listen_tcp(*address)?,
+        };
+        Ok(Box::new(RealListener { context: self.context.clone(), listener }))
+    }
+
+    fn is_draining(&self) -> bool {
+        self.context.is_draining()
+    }
+
+    fn work_at(&self, path: &Path, work: FileWork) {
+        let (context, path, files) = (self.context.clone(), path.to_owned(), Arc::clone(&self.files));
+        self.context.spawner().spawn(async move {
+            let _ = context.blocking_at(path, move || work(&*files)).await;
+        });
+    }
+
+    fn work_alone(&self, work: FileWork) -> io::Result<()> {
+        let files = Arc::clone(&self.files);
+        std::thread::Builder::new().name("varve-path".to_owned()).spawn(move || work(&*files)).map(drop)
+    }
+}
