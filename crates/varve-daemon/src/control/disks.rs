@@ -46,14 +46,14 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// The disk, for a plan.
-    pub(super) fn as_new_disk(&self) -> NewDisk {
+    /// The disk, for a plan; with the identity `new_id` if it has none yet.
+    pub(super) fn as_new_disk(&self, new_id: Uuid) -> NewDisk {
         let path = self.path.display().to_string();
         match self.label {
             Some(Label { pv: id, size, data_offset, .. }) => NewDisk { id, size, data_offset, path },
             None => {
                 let size = align_down(self.file.shape().size, BLOCK_SIZE);
-                NewDisk { id: Uuid::new_v4(), size, data_offset: DATA_OFFSET, path }
+                NewDisk { id: new_id, size, data_offset: DATA_OFFSET, path }
             }
         }
     }

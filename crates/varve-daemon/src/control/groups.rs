@@ -146,7 +146,8 @@ impl Control {
         let _claims = self.claim_all(&request.paths)?;
         let candidates = self.candidates(&request.paths, search).await?;
         let words = format!("vg create {name}");
-        let new_disks: Vec<_> = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
+        let new_disks: Vec<_> =
+            candidates.iter().map(|candidate| candidate.as_new_disk(self.new_id())).collect();
         let id = self.new_id();
         let planned = plan_group(&name, id, extent_size, &new_disks, &self.stamp(&words));
         let planned = planned.and_then(|planned| planned.with_metadata(metadata));
@@ -183,7 +184,7 @@ impl Control {
         let _claims = self.claim_all(&request.paths)?;
         let candidates = self.candidates(&request.paths, search(request.cache, request.overwrite)).await?;
         let words = format!("vg extend {name} {}", request.paths.join(" "));
-        let disks = candidates.iter().map(super::disks::Candidate::as_new_disk).collect();
+        let disks = candidates.iter().map(|candidate| candidate.as_new_disk(self.new_id())).collect();
         let commits = self.commits(id).await;
         let planned = commits.plan(id, Change::AddDisks { disks }, &words)?;
         if request.dry_run {

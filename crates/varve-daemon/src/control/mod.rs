@@ -43,6 +43,8 @@ mod rescan;
 mod restore;
 mod rollback;
 mod sets;
+#[cfg(test)]
+mod simulation;
 mod snapshots;
 mod stale;
 mod stalled;
@@ -246,6 +248,6 @@ impl Control {
 
     /// A new identity.
     fn new_id(&self) -> Uuid {
-        Uuid::new_v4()
+        self.context.new_id()
     }
 }

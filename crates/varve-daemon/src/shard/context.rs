@@ -111,6 +111,11 @@ impl ShardContext {
         self.world.arena()
     }
 
+    /// A new identity.
+    pub(crate) fn new_id(&self) -> Uuid {
+        self.world.new_id()
+    }
+
     /// A device on `disk`, with the shape that it has now.
     pub(crate) fn disk(&self, disk: &DiskRef) -> Device {
         self.world.device(disk)

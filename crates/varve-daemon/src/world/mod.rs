@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
@@ -130,6 +131,8 @@ pub(crate) trait World {
     fn spawner(&self) -> Spawner;
     /// Memory for requests.
     fn arena(&self) -> Arena;
+    /// A new identity.
+    fn new_id(&self) -> Uuid;
     /// A device on a disk that this world opened, with the shape that the disk has now.
     fn device(&self, disk: &DiskRef) -> Device;
     /// The way from any thread to a device of this shard.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
+use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
@@ -193,6 +194,10 @@ impl World for RealWorld {
 
     fn arena(&self) -> Arena {
         self.context.arena()
+    }
+
+    fn new_id(&self) -> Uuid {
+        Uuid::new_v4()
     }
 
     fn device(&self, disk: &DiskRef) -> Device {

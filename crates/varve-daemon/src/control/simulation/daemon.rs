@@ -1,0 +1,147 @@
+//! One life of a daemon on a simulated host: begun, looked at, used, ended.
+
+use super::host::{Host, Imported};
+use super::model::{Lists, Model};
+use crate::config::{Config, IoMode, LogForm};
+use crate::control::ControlHandle;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_api::{Cache, Failure, JobState};
+use varve_block::{Device, Extent, IoError};
+use varve_vg::names::VolumeName;
+
+/// How long jobs may take once nothing goes wrong any more, in the time of the world.
+const IDLE_MAX: Duration = Duration::from_secs(600);
+/// How often they are looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A daemon that runs.
+pub(super) struct Daemon {
+    pub(super) handle: ControlHandle,
+    host: Rc<Host>,
+}
+
+fn config() -> Config {
+    Config {
+        state: PathBuf::from("/state"),
+        socket: PathBuf::from("/socket"),
+        http: None,
+        shards: None,
+        io: IoMode::Auto,
+        cache: Cache::Direct,
+        memory: 64 << 20,
+        connections: 256,
+        client_timeout: Duration::from_secs(30),
+        stop_timeout: Duration::from_secs(30),
+        log: LogForm::Text,
+        log_filter: None,
+    }
+}
+
+impl Daemon {
+    /// Begins with what the host's files hold.
+    pub(super) async fn start(host: &Rc<Host>) -> Self {
+        let (shards, events) = host.begin_shards();
+        let remembered = host.files.remembered();
+        let started = ControlHandle::start(shards, events, false, &config(), remembered).await;
+        Self { handle: started.expect("a daemon can always start"), host: Rc::clone(host) }
+    }
+
+    /// What it shows.
+    pub(super) async fn lists(&self) -> Result<Lists, Failure> {
+        let lists = self.handle.call(async |control| {
+            let mut lists = Lists::default();
+            for group in control.list_groups() {
+                assert!(group.reason.is_none(), "{} is sound: {:?}", group.name, group.reason);
+                let paths = group.physical_volumes.iter().filter_map(|disk| disk.path.clone()).collect();
+                lists.groups.insert(group.name, paths);
+            }
+            for volume in control.list_volumes(None).await? {
+                lists.volumes.insert(volume.name, (volume.size, volume.layout, volume.state));
+            }
+            for pool in control.list_pools(None).await? {
+                lists.pools.insert(pool.name, pool.state);
+            }
+            for snapshot in control.list_snapshots(None).await? {
+                lists.snapshots.insert(snapshot.name, (snapshot.size, snapshot.read_only, snapshot.held));
+            }
+            for export in control.list_exports().await? {
+                assert!(
+                    export.reason.is_none(),
+                    "the export of {} is served: {:?}",
+                    export.volume,
+                    export.reason
+                );
+                lists.exports.insert(export.address, export.volume);
+            }
+            Ok(lists)
+        });
+        lists.await
+    }
+
+    /// Waits until no job runs any more; then everything is well.
+    pub(super) async fn idle(&self) {
+        let clock = self.host.world.clock();
+        let limit = clock.now().after(IDLE_MAX);
+        loop {
+            let jobs = self.handle.call(async |control| Ok(control.jobs().list())).await.expect("it runs");
+            let running: Vec<_> = jobs.iter().filter(|job| job.state == JobState::Running).collect();
+            if running.is_empty() {
+                break;
+            }
+            assert!(clock.now() < limit, "jobs end: {running:?}");
+            clock.sleep(LOOK).await;
+        }
+        let status = self.handle.call(async |control| control.status_with_problems().await).await;
+        let problems = status.expect("it runs").problems;
+        assert!(problems.is_empty(), "everything is well: {problems:?}");
+    }
+
+    /// Waits for the end of a job.
+    pub(super) async fn wait_for_job(&self, id: String) -> Result<(), Failure> {
+        let ended =
+            self.handle.call(async move |control| control.jobs().ended(&id).map(|ended| (ended, id))).await?;
+        let (ended, id) = ended;
+        let _ = ended.await;
+        let job = self.handle.call(async move |control| control.jobs().show(&id)).await?;
+        job.error.map_or(Ok(()), Err)
+    }
+
+    /// A volume, `VG/LV`, or a snapshot, `VG/LV@SNAP`, as its doors see it.
+    pub(super) async fn device(&self, name: &str) -> Device {
+        let name: VolumeName = name.parse().expect("a name");
+        let portal = self.handle.call(async move |control| {
+            let located = control.find_volume(&name)?;
+            control.portal(&located, name.snapshot, false).await
+        });
+        Device::new(Imported { portal: portal.await.expect("it is there") })
+    }
+
+    /// All bytes of all volumes and snapshots of a model.
+    pub(super) async fn contents(&self, model: &Model) -> BTreeMap<String, Vec<u8>> {
+        let mut contents = BTreeMap::new();
+        for name in model.contents().into_keys() {
+            let device = self.device(&name).await;
+            let bytes = self.read_all(&device).await;
+            contents
+                .insert(name.clone(), bytes.unwrap_or_else(|error| panic!("{name} can be read: {error}")));
+        }
+        contents
+    }
+
+    async fn read_all(&self, device: &Device) -> Result<Vec<u8>, IoError> {
+        let mut bytes = Vec::new();
+        for (_, piece) in Extent::new(0, device.shape().size).pieces(64 << 10) {
+            let length = usize::try_from(piece.length).expect("a piece is small");
+            bytes.extend_from_slice(&device.read(piece.offset, self.host.world.arena().take(length)).await?);
+        }
+        Ok(bytes)
+    }
+
+    /// Ends in order.
+    pub(super) async fn stop(self) {
+        self.handle.stop().await.expect("nothing has gone wrong");
+    }
+}

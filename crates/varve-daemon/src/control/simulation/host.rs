@@ -1,0 +1,464 @@
+//! A simulated host: files that are disks, sockets, and shards, all in one simulated world.
+//!
+//! What is on the disks and in the state directory outlives a crash; whatever else there is does not.
+
+use crate::shard::events::{EventReceiver, event_channel};
+use crate::shard::{ShardContext, ShardHandle, shard_channel};
+use crate::state::Remembered;
+use crate::world::{DiskRef, FileDoor, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World};
+use futures_channel::{mpsc, oneshot};
+use futures_util::StreamExt;
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::{
+    Arena, BlockDevice, Checked, Clock, Completion, Device, Done, Durability, Extent, Io, IoError,
+    LocalFuture, Outcome, Portal, Shape, Spawner, StatusFuture, StatusRun, Stream, Submit,
+};
+use varve_export::fuse::{FuseError, FuseOptions};
+use varve_os::{DiskOptions, DiskState, OpenError};
+use varve_sim::{DiskOptions as SimOptions, Random, SimDisk};
+
+/// The shards of a daemon.
+const SHARDS: usize = 2;
+
+/// A file that is a disk.
+#[derive(Clone, Copy)]
+struct Entry {
+    disk: u64,
+    size: u64,
+    /// Whether it cannot be opened now.
+    is_gone: bool,
+}
+
+#[derive(Default)]
+struct Table {
+    entries: BTreeMap<PathBuf, Entry>,
+    last_disk: u64,
+    locked: BTreeSet<u64>,
+    remembered: Remembered,
+}
+
+/// The files of the host.
+#[derive(Default)]
+pub(super) struct SimFiles(Mutex<Table>);
+
+impl SimFiles {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// What the state directory holds.
+    pub(super) fn remembered(&self) -> Remembered {
+        self.table().remembered.clone()
+    }
+
+    /// The state directory is lost.
+    pub(super) fn lose_state(&self) {
+        self.table().remembered = Remembered::default();
+    }
+
+    /// Paths of all disks.
+    pub(super) fn disks(&self) -> Vec<String> {
+        self.table().entries.keys().map(|path| path.display().to_string()).collect()
+    }
+}
+
+/// A disk that is open and locked.
+struct SimOpenDisk {
+    files: Arc<SimFiles>,
+    path: PathBuf,
+    entry: Entry,
+    has_lost_writes: AtomicBool,
+}
+
+impl Drop for SimOpenDisk {
+    fn drop(&mut self) {
+        self.files.table().locked.remove(&self.entry.disk);
+    }
+}
+
+impl OpenDisk for SimOpenDisk {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn shape(&self) -> Shape {
+        Shape::new(self.entry.size, 512)
+    }
+
+    fn size(&self) -> u64 {
+        self.entry.size
+    }
+
+    fn length(&self) -> u64 {
+        self.entry.size
+    }
+
+    fn state(&self) -> DiskState {
+        if self.has_lost_writes.load(Ordering::Relaxed) { DiskState::WritesLost } else { DiskState::InUse }
+    }
+
+    fn silence(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn has_abandoned(&self) -> bool {
+        false
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// The files as the world's work sees them.
+struct SimFilesRef(Arc<SimFiles>);
+
+impl Files for SimFilesRef {
+    fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        let mut table = self.0.table();
+        match (options.create_size, table.entries.get(path)) {
+            (Some(_), Some(_)) => return Err(OpenError::Exists(path.to_owned())),
+            (Some(size), None) => {
+                table.last_disk += 1;
+                let entry = Entry { disk: table.last_disk, size, is_gone: false };
+                table.entries.insert(path.to_owned(), entry);
+            }
+            (None, _) => {}
+        }
+        let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
+        let entry = entry.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
+        if !table.locked.insert(entry.disk) {
+            return Err(OpenError::InUse(path.to_owned()));
+        }
+        let (files, path) = (Arc::clone(&self.0), path.to_owned());
+        Ok(Arc::new(SimOpenDisk { files, path, entry, has_lost_writes: AtomicBool::new(false) }))
+    }
+
+    fn open_image(&self, path: &Path, _: DiskOptions) -> Result<OpenImage, OpenError> {
+        Err(OpenError::NotFound(path.to_owned()))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.table().entries.remove(path).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn exists(&self, path: &Path) -> bool {
+        self.0.table().entries.get(path).is_some_and(|entry| !entry.is_gone)
+    }
+
+    fn is_folder(&self, _: &Path) -> bool {
+        true
+    }
+
+    fn own_export_below(&self, _: &Path, _: &[PathBuf]) -> Option<PathBuf> {
+        None
+    }
+
+    fn save(&self, remembered: &Remembered) -> Result<(), Failure> {
+        self.0.table().remembered = remembered.clone();
+        Ok(())
+    }
+
+    fn check_mount(&self, path: &Path) -> Result<(), FuseError> {
+        Err(FuseError::NotAFile(path.to_owned()))
+    }
+
+    fn mount(
+        &self,
+        _: &Portal,
+        _: &Arena,
+        path: &Path,
+        _: &FuseOptions,
+    ) -> Result<Box<dyn FileDoor>, FuseError> {
+        Err(FuseError::NotAFile(path.to_owned()))
+    }
+}
+
+/// Listening sockets, by the texts of their places; each with the connections that wait.
+type Sockets = RefCell<BTreeMap<String, mpsc::UnboundedSender<Stream>>>;
+
+/// The host. It outlives crashes.
+pub(super) struct Host {
+    pub(super) world: varve_sim::World,
+    pub(super) files: Arc<SimFiles>,
+    disks: RefCell<BTreeMap<u64, SimDisk>>,
+    sockets: Sockets,
+    random: RefCell<Random>,
+    block_size: u32,
+}
+
+impl Host {
+    /// A host without disks in the world of `seed`.
+    pub(super) fn new(seed: u64) -> Rc<Self> {
+        let world = varve_sim::World::new(seed);
+        let mut random = world.random();
+        let block_size = *random.pick(&[512, 4096]);
+        Rc::new(Self {
+            files: Arc::default(),
+            disks: RefCell::default(),
+            sockets: RefCell::default(),
+            random: RefCell::new(random),
+            block_size,
+            world,
+        })
+    }
+
+    fn disk(&self, entry: Entry) -> SimDisk {
+        let new =
+            || SimDisk::with(SimOptions { block_size: self.block_size, ..SimOptions::sized(entry.size) });
+        self.disks.borrow_mut().entry(entry.disk).or_insert_with(new).clone()
+    }
+
+    /// The disk at `path`.
+    pub(super) fn disk_at(&self, path: &str) -> SimDisk {
+        let entry = self.files.table().entries[Path::new(path)];
+        self.disk(entry)
+    }
+
+    /// A disk goes away, or comes back.
+    pub(super) fn set_gone(&self, path: &str, is_gone: bool) {
+        let disk = self.disk_at(path);
+        if let Some(entry) = self.files.table().entries.get_mut(Path::new(path)) {
+            entry.is_gone = is_gone;
+        }
+        if is_gone { disk.vanish() } else { disk.reappear() }
+    }
+
+    /// A daemon's shards, and what their volumes tell.
+    pub(super) fn begin_shards(self: &Rc<Self>) -> (Vec<ShardHandle>, EventReceiver) {
+        self.sockets.borrow_mut().clear();
+        let (sender, events) = event_channel();
+        let begin = |index| {
+            let (handle, inbox) = shard_channel(index);
+            let world = SimShard { index, host: Rc::clone(self) };
+            let shard = ShardContext::new(Rc::new(world), sender.clone());
+            self.world.spawner().spawn(inbox.serve(shard));
+            handle
+        };
+        ((0..SHARDS).map(begin).collect(), events)
+    }
+
+    /// A connection to the socket at `place`, if one listens there.
+    pub(super) fn connect(&self, place: &str) -> Option<Stream> {
+        let (one, other) = varve_sim::stream_pair(&self.world);
+        self.sockets.borrow().get(place)?.unbounded_send(one).ok()?;
+        Some(other)
+    }
+
+    /// Lets some time pass, as a call of the system does.
+    async fn delay(&self) {
+        let micros = self.random.borrow_mut().below(300);
+        self.world.clock().sleep(Duration::from_micros(micros)).await;
+    }
+}
+
+/// One shard of the host.
+pub(super) struct SimShard {
+    pub(super) index: usize,
+    pub(super) host: Rc<Host>,
+}
+
+impl SimShard {
+    fn work(&self, work: FileWork) {
+        let host = Rc::clone(&self.host);
+        self.spawner().spawn(async move {
+            host.delay().await;
+            work(&SimFilesRef(Arc::clone(&host.files)));
+        });
+    }
+}
+
+impl World for SimShard {
+    fn index(&self) -> usize {
+        self.index
+    }
+
+    fn clock(&self) -> Clock {
+        self.host.world.clock()
+    }
+
+    fn spawner(&self) -> Spawner {
+        self.host.world.spawner()
+    }
+
+    fn arena(&self) -> Arena {
+        self.host.world.arena()
+    }
+
+    fn new_id(&self) -> Uuid {
+        let mut random = self.host.random.borrow_mut();
+        Uuid::from_u64_pair(random.below(u64::MAX), random.below(u64::MAX))
+    }
+
+    fn device(&self, disk: &DiskRef) -> Device {
+        let file = Arc::clone(disk).into_any().downcast::<SimOpenDisk>().expect("a disk of this world");
+        let device = self.host.disk(file.entry).device(&self.host.world);
+        Device::new(Watched { device, file })
+    }
+
+    fn portal(&self, device: &Device) -> Portal {
+        let (requests, mut asked) = mpsc::unbounded();
+        let (device, shape, spawner) = (device.clone(), device.shape(), self.spawner());
+        self.spawner().spawn(async move {
+            while let Some(request) = asked.next().await {
+                spawner.spawn(answer(device.clone(), request));
+            }
+        });
+        Portal::new(shape, Arc::new(Remote { requests }))
+    }
+
+    fn import(&self, portal: &Portal) -> Device {
+        Device::new(Imported { portal: portal.clone() })
+    }
+
+    fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
+        let place = match place {
+            Place::Unix(path) => path.display().to_string(),
+            Place::Tcp(address) => address.to_string(),
+        };
+        let mut sockets = self.host.sockets.borrow_mut();
+        if sockets.get(&place).is_some_and(|socket| !socket.is_closed()) {
+            return Err(io::ErrorKind::AddrInUse.into());
+        }
+        let (sender, connections) = mpsc::unbounded();
+        sockets.insert(place, sender);
+        Ok(Box::new(SimListener { connections: RefCell::new(connections) }))
+    }
+
+    fn is_draining(&self) -> bool {
+        false
+    }
+
+    fn work_at(&self, _: &Path, work: FileWork) {
+        self.work(work);
+    }
+
+    fn work_alone(&self, work: FileWork) -> io::Result<()> {
+        self.work(work);
+        Ok(())
+    }
+}
+
+struct SimListener {
+    connections: RefCell<mpsc::UnboundedReceiver<Stream>>,
+}
+
+impl Listener for SimListener {
+    fn accept(&self) -> LocalFuture<'_, io::Result<Stream>> {
+        Box::pin(std::future::poll_fn(|context| {
+            self.connections
+                .borrow_mut()
+                .poll_next_unpin(context)
+                .map(|next| next.ok_or_else(|| io::ErrorKind::NotConnected.into()))
+        }))
+    }
+}
+
+/// A disk that is out of use once it has lost writes that others count on, as a file of the real host is.
+struct Watched {
+    device: Device,
+    file: Arc<SimOpenDisk>,
+}
+
+impl BlockDevice for Watched {
+    fn shape(&self) -> Shape {
+        self.device.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let io = io.into_io();
+        let is_counted_on = matches!(io, Io::Flush | Io::Write { durability: Durability::Durable, .. });
+        if matches!(io, Io::Read { .. }) {
+            return self.device.submit(io);
+        }
+        if self.file.has_lost_writes.load(Ordering::Relaxed) {
+            return Completion::failed(IoError::Medium);
+        }
+        let completion = self.device.submit(io);
+        Completion::pending(async move {
+            let outcome = completion.await;
+            if is_counted_on && outcome.is_err() {
+                self.file.has_lost_writes.store(true, Ordering::Relaxed);
+            }
+            outcome
+        })
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.device.status(extent)
+    }
+}
+
+enum Request {
+    Io(Io, Done<Outcome>),
+    Status(Extent, Done<Result<Vec<StatusRun>, IoError>>),
+}
+
+async fn answer(device: Device, request: Request) {
+    match request {
+        Request::Io(io, done) => done(device.submit(io).await),
+        Request::Status(extent, done) => done(device.status(extent).await),
+    }
+}
+
+struct Remote {
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+impl Remote {
+    fn send(&self, request: Request) {
+        if let Err(unsent) = self.requests.unbounded_send(request) {
+            match unsent.into_inner() {
+                Request::Io(_, done) => done(Err(IoError::Gone)),
+                Request::Status(_, done) => done(Err(IoError::Gone)),
+            }
+        }
+    }
+}
+
+impl Submit for Remote {
+    fn submit(&self, io: Io, done: Done<Outcome>) {
+        self.send(Request::Io(io, done));
+    }
+
+    fn status(&self, extent: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
+        self.send(Request::Status(extent, done));
+    }
+}
+
+/// A device of another shard.
+pub(super) struct Imported {
+    pub(super) portal: Portal,
+}
+
+impl BlockDevice for Imported {
+    fn shape(&self) -> Shape {
+        self.portal.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        let (sender, answer) = oneshot::channel();
+        self.portal.submit(io.into_io(), move |outcome| {
+            let _ = sender.send(outcome);
+        });
+        Completion::pending(async { answer.await.unwrap_or(Err(IoError::Gone)) })
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        let (sender, answer) = oneshot::channel();
+        self.portal.status(extent, move |runs| {
+            let _ = sender.send(runs);
+        });
+        Box::pin(async { answer.await.unwrap_or(Err(IoError::Gone)) })
+    }
+}

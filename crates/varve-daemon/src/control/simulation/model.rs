@@ -1,0 +1,133 @@
+//! What a daemon is to show: groups, volumes with their contents, snapshots, exports. Plain data beside it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use varve_api::{Layout, VolumeState};
+use varve_sim::{Oracle, SharedOracle};
+
+/// A snapshot.
+#[derive(Clone)]
+pub(super) struct Snapshot {
+    pub(super) oracle: SharedOracle,
+    pub(super) read_only: bool,
+    pub(super) held: bool,
+}
+
+/// A volume.
+#[derive(Clone)]
+pub(super) struct Volume {
+    pub(super) oracle: SharedOracle,
+    pub(super) layout: Layout,
+    /// `VG/POOL`, if it is thin.
+    pub(super) pool: Option<String>,
+    pub(super) snapshots: BTreeMap<String, Snapshot>,
+}
+
+/// All that there is. A copy shares the contents that a change leaves as they are.
+#[derive(Clone, Default)]
+pub(super) struct Model {
+    /// Groups and their disks.
+    pub(super) groups: BTreeMap<String, BTreeSet<String>>,
+    /// Volumes, `VG/LV`.
+    pub(super) volumes: BTreeMap<String, Volume>,
+    /// Pools, `VG/POOL`.
+    pub(super) pools: BTreeSet<String>,
+    /// Exports: what they serve, by their addresses.
+    pub(super) exports: BTreeMap<String, String>,
+    /// Numbers of volumes that were used.
+    pub(super) last_number: u16,
+}
+
+/// What lists show, as far as a model says it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Lists {
+    pub(super) groups: BTreeMap<String, BTreeSet<String>>,
+    pub(super) volumes: BTreeMap<String, (u64, Layout, VolumeState)>,
+    pub(super) pools: BTreeMap<String, VolumeState>,
+    /// Size, whether it is read-only, whether it is held.
+    pub(super) snapshots: BTreeMap<String, (u64, bool, bool)>,
+    pub(super) exports: BTreeMap<String, String>,
+}
+
+impl Model {
+    /// What lists are to show.
+    pub(super) fn lists(&self) -> Lists {
+        let mut lists =
+            Lists { groups: self.groups.clone(), exports: self.exports.clone(), ..Lists::default() };
+        lists.pools = self.pools.iter().map(|name| (name.clone(), VolumeState::Active)).collect();
+        for (name, volume) in &self.volumes {
+            let size = volume.oracle.borrow().size();
+            lists.volumes.insert(name.clone(), (size, volume.layout, VolumeState::Active));
+            for (own, snapshot) in &volume.snapshots {
+                let shown = (snapshot.oracle.borrow().size(), snapshot.read_only, snapshot.held);
+                lists.snapshots.insert(format!("{name}@{own}"), shown);
+            }
+        }
+        lists
+    }
+
+    /// Every volume and snapshot with its content.
+    pub(super) fn contents(&self) -> BTreeMap<String, SharedOracle> {
+        let mut contents = BTreeMap::new();
+        for (name, volume) in &self.volumes {
+            contents.insert(name.clone(), Rc::clone(&volume.oracle));
+            for (own, snapshot) in &volume.snapshots {
+                contents.insert(format!("{name}@{own}"), Rc::clone(&snapshot.oracle));
+            }
+        }
+        contents
+    }
+
+    /// A number that no volume has had.
+    pub(super) fn next_number(&mut self) -> u16 {
+        self.last_number += 1;
+        self.last_number
+    }
+
+    /// Adds a volume of zeros.
+    pub(super) fn add(&mut self, name: &str, size: u64, layout: Layout, pool: Option<String>) {
+        let oracle = Rc::new(RefCell::new(Oracle::new(self.next_number(), size)));
+        let volume = Volume { oracle, layout, pool, snapshots: BTreeMap::new() };
+        self.volumes.insert(name.to_owned(), volume);
+    }
+
+    /// Adds a snapshot of a volume as it is now.
+    pub(super) fn add_snapshot(&mut self, name: &str, own: &str, read_only: bool) {
+        let number = self.next_number();
+        let volume = self.volumes.get_mut(name).expect("a verb names what there is");
+        let oracle = volume.oracle.borrow().snapshot(number);
+        let snapshot = Snapshot { oracle: Rc::new(RefCell::new(oracle)), read_only, held: false };
+        volume.snapshots.insert(own.to_owned(), snapshot);
+    }
+
+    /// Changes the content of a volume; copies of the model keep the old one.
+    pub(super) fn change(&mut self, name: &str, change: impl FnOnce(&mut Oracle, &Volume)) {
+        let volume = self.volumes.get_mut(name).expect("a verb names what there is");
+        let mut oracle = volume.oracle.borrow().fork();
+        change(&mut oracle, volume);
+        volume.oracle = Rc::new(RefCell::new(oracle));
+    }
+}
+
+/// Everything that was acknowledged is durable: the daemon has stopped.
+pub(super) fn stopped(models: &[Model]) {
+    for oracle in unique(models) {
+        let mut oracle = oracle.borrow_mut();
+        let flush = oracle.flush_started();
+        oracle.flush_finished(flush);
+    }
+}
+
+/// A crash has come.
+pub(super) fn crashed(models: &[Model]) {
+    unique(models).iter().for_each(|oracle| oracle.borrow_mut().crashed());
+}
+
+/// Each content once, though models share it.
+fn unique(models: &[Model]) -> Vec<SharedOracle> {
+    let mut all: Vec<SharedOracle> = models.iter().flat_map(|model| model.contents().into_values()).collect();
+    all.sort_by_key(|oracle| Rc::as_ptr(oracle).addr());
+    all.dedup_by(|one, other| Rc::ptr_eq(one, other));
+    all
+}

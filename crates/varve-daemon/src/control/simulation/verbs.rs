@@ -1,0 +1,435 @@
+//! Commands as data: which one comes next, what it changes in the model, and how it is given to the daemon.
+
+use super::daemon::Daemon;
+use super::model::Model;
+use varve_api::{
+    ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, Layout, PhysicalVolumeScan, PoolCreate,
+    Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback,
+    VolumeCreate,
+};
+use varve_block::{KIB, MIB};
+use varve_sim::Random;
+
+/// Bytes of a disk; a snapshot store takes 64 MiB of a group.
+const DISK_SIZE: u64 = 160 * MIB;
+const EXTENT_SIZE: u64 = 64 * KIB;
+const VOLUMES_MAX: usize = 5;
+const SNAPSHOTS_MAX: usize = 4;
+
+/// A command.
+#[derive(Clone, Debug)]
+pub(super) enum Verb {
+    CreateGroup { name: String, disks: Vec<String> },
+    ExtendGroup { name: String, disk: String },
+    RenameGroup { name: String, to: String },
+    CreatePool { name: String, size: u64, block_size: u64 },
+    RemovePool { name: String },
+    CreateVolume { name: String, size: u64, stripes: u32 },
+    CreateThin { name: String, size: u64, pool: String },
+    Resize { name: String, size: u64, grows: bool },
+    RenameVolume { name: String, to: String },
+    RemoveVolume { name: String },
+    Snapshot { names: Vec<(String, String)>, read_only: bool, independent: bool },
+    RemoveSnapshots { volume: String, names: Vec<String> },
+    Hold { volume: String, name: String, held: bool },
+    RollBack { volume: String, name: String },
+    Export { target: String, address: String },
+    RemoveExport { address: String },
+    Scan,
+    Status,
+}
+
+/// A name that is not in use among those that begin with `prefix`.
+fn new_name(prefix: &str, is_used: impl Fn(&str) -> bool, random: &mut Random) -> String {
+    loop {
+        let name = format!("{prefix}{}", random.below(100));
+        if !is_used(&name) {
+            return name;
+        }
+    }
+}
+
+fn pick<'a, T>(items: impl Iterator<Item = T> + 'a, random: &mut Random) -> Option<T> {
+    let mut items: Vec<T> = items.collect();
+    if items.is_empty() { None } else { Some(items.swap_remove(random.index(items.len()))) }
+}
+
+impl Verb {
+    /// A command that the model allows.
+    pub(super) fn pick(model: &Model, random: &mut Random) -> Verb {
+        loop {
+            let verb = match random.below(24) {
+                _ if model.groups.is_empty() => Self::new_group(model, random),
+                0 => Self::new_group(model, random),
+                1 => Self::of_group(model, random),
+                2..=4 if model.volumes.len() < VOLUMES_MAX => Self::new_volume(model, random),
+                5 | 6 => Self::of_pool(model, random),
+                7..=9 => Self::of_volume(model, random),
+                10..=13 => Self::new_snapshots(model, random),
+                14..=18 => Self::of_snapshot(model, random),
+                19..=21 => Self::of_exports(model, random),
+                22 => Some(Verb::Scan),
+                _ => Some(Verb::Status),
+            };
+            if let Some(verb) = verb {
+                return verb;
+            }
+        }
+    }
+
+    fn new_group(model: &Model, random: &mut Random) -> Option<Verb> {
+        if model.groups.len() >= 2 {
+            return None;
+        }
+        let name = new_name("g", |name| model.groups.contains_key(name), random);
+        let first = random.below(1 << 40);
+        let disks =
+            (0..random.between(1, 4)).map(|number| format!("/disks/{name}-{first}-{number}")).collect();
+        Some(Verb::CreateGroup { name, disks })
+    }
+
+    fn of_group(model: &Model, random: &mut Random) -> Option<Verb> {
+        let name = pick(model.groups.keys(), random)?.clone();
+        if random.chance(1, 2) {
+            let to = new_name("g", |name| model.groups.contains_key(name), random);
+            return Some(Verb::RenameGroup { name, to });
+        }
+        let disk = format!("/disks/{name}-{}", random.below(1 << 40));
+        (model.groups[&name].len() < 4).then_some(Verb::ExtendGroup { name, disk })
+    }
+
+    fn new_volume(model: &Model, random: &mut Random) -> Option<Verb> {
+        let group = pick(model.groups.keys(), random)?;
+        let is_used = |name: &str| {
+            let full = format!("{group}/{name}");
+            model.volumes.contains_key(&full) || model.pools.contains(&full)
+        };
+        let name = format!("{group}/{}", new_name("v", is_used, random));
+        let pools = model.pools.iter().filter(|pool| pool.starts_with(&format!("{group}/")));
+        let pool = pick(pools, random).filter(|_| random.chance(2, 3));
+        Some(match pool {
+            Some(pool) => {
+                let size = random.between(1, 65) * 4 * KIB;
+                Verb::CreateThin { name, size, pool: pool.clone() }
+            }
+            None => {
+                let stripes_max = u64::try_from(model.groups[group].len()).unwrap_or(1);
+                let stripes = u32::try_from(random.between(1, stripes_max + 1)).unwrap_or(1);
+                let size = random.between(1, 4) * EXTENT_SIZE * u64::from(stripes);
+                Verb::CreateVolume { name, size, stripes }
+            }
+        })
+    }
+
+    fn of_pool(model: &Model, random: &mut Random) -> Option<Verb> {
+        let free = model
+            .pools
+            .iter()
+            .filter(|pool| !model.volumes.values().any(|volume| volume.pool.as_ref() == Some(pool)));
+        if let Some(pool) = pick(free, random).filter(|_| random.chance(1, 4)) {
+            return Some(Verb::RemovePool { name: pool.clone() });
+        }
+        if model.pools.len() >= 2 {
+            return None;
+        }
+        let group = pick(model.groups.keys(), random)?;
+        let is_used = |name: &str| model.pools.contains(&format!("{group}/{name}"));
+        let name = format!("{group}/{}", new_name("p", is_used, random));
+        let (size, block_size) = (random.between(2, 9) * MIB, *random.pick(&[4 * KIB, 16 * KIB, 64 * KIB]));
+        Some(Verb::CreatePool { name, size, block_size })
+    }
+
+    fn of_volume(model: &Model, random: &mut Random) -> Option<Verb> {
+        let (name, volume) = pick(model.volumes.iter(), random)?;
+        let name = name.clone();
+        match random.below(3) {
+            0 => {
+                let (group, _) = name.split_once('/')?;
+                let is_used = |own: &str| model.volumes.contains_key(&format!("{group}/{own}"));
+                let to = new_name("v", is_used, random);
+                Some(Verb::RenameVolume { name, to })
+            }
+            1 if volume.layout == Layout::Linear => {
+                let size = volume.oracle.borrow().size();
+                let step = if volume.pool.is_some() { 4 * KIB } else { EXTENT_SIZE };
+                let step = random.between(1, 4) * step;
+                let grows = size <= step || random.chance(2, 3) || !volume.snapshots.is_empty();
+                Some(Verb::Resize { name, size: if grows { size + step } else { size - step }, grows })
+            }
+            2 if volume.snapshots.is_empty() && !model.exports.values().any(|target| *target == name) => {
+                Some(Verb::RemoveVolume { name })
+            }
+            _ => None,
+        }
+    }
+
+    fn new_snapshots(model: &Model, random: &mut Random) -> Option<Verb> {
+        let group = pick(model.groups.keys(), random)?;
+        let prefix = format!("{group}/");
+        let few = |volume: &super::model::Volume| volume.snapshots.len() < SNAPSHOTS_MAX;
+        let volumes = model.volumes.iter().filter(|(name, volume)| name.starts_with(&prefix) && few(volume));
+        let volumes: Vec<_> = volumes.collect();
+        let independent = random.chance(1, 4) && volumes.iter().all(|(_, volume)| volume.pool.is_none());
+        let mut names = Vec::new();
+        for (name, volume) in volumes {
+            if names.is_empty() || random.chance(1, 3) {
+                let own = new_name("s", |own| volume.snapshots.contains_key(own), random);
+                names.push((name.clone(), own));
+            }
+        }
+        (!names.is_empty()).then(|| Verb::Snapshot { names, read_only: random.chance(1, 2), independent })
+    }
+
+    fn of_snapshot(model: &Model, random: &mut Random) -> Option<Verb> {
+        let with = model.volumes.iter().filter(|(_, volume)| !volume.snapshots.is_empty());
+        let (name, volume) = pick(with, random)?;
+        let (own, snapshot) = pick(volume.snapshots.iter(), random)?;
+        let (name, own) = (name.clone(), own.clone());
+        let is_exported = |name: &str| model.exports.values().any(|target| target == name);
+        match random.below(5) {
+            0 => Some(Verb::Hold { volume: name, name: own, held: !snapshot.held }),
+            1 => Some(Verb::RollBack { volume: name, name: own }),
+            _ => {
+                let free = |(own, snapshot): &(&String, &super::model::Snapshot)| {
+                    !snapshot.held && !is_exported(&format!("{name}@{own}"))
+                };
+                let names: Vec<String> =
+                    volume.snapshots.iter().filter(free).map(|(own, _)| own.clone()).collect();
+                let count = random.between(1, 4).min(names.len() as u64) as usize;
+                (count > 0)
+                    .then(|| Verb::RemoveSnapshots { volume: name.clone(), names: names[..count].to_vec() })
+            }
+        }
+    }
+
+    fn of_exports(model: &Model, random: &mut Random) -> Option<Verb> {
+        if let Some(address) = pick(model.exports.keys(), random).filter(|_| random.chance(1, 2)) {
+            return Some(Verb::RemoveExport { address: address.clone() });
+        }
+        let target = pick(model.contents().into_keys(), random)?;
+        let address = format!("unix:/sockets/{}", random.below(1 << 40));
+        (model.exports.len() < 3).then_some(Verb::Export { target, address })
+    }
+
+    /// The model after it.
+    pub(super) fn apply(&self, before: &Model) -> Model {
+        let mut after = before.clone();
+        match self.clone() {
+            Verb::CreateGroup { name, disks } => {
+                after.groups.insert(name, disks.into_iter().collect());
+            }
+            Verb::ExtendGroup { name, disk } => {
+                after.groups.entry(name).or_default().insert(disk);
+            }
+            Verb::RenameGroup { name, to } => after.rename(&format!("{name}/"), &format!("{to}/")),
+            Verb::CreatePool { name, .. } => {
+                after.pools.insert(name);
+            }
+            Verb::RemovePool { name } => {
+                after.pools.remove(&name);
+            }
+            Verb::CreateVolume { name, size, stripes } => {
+                let layout = if stripes > 1 { Layout::Striped } else { Layout::Linear };
+                after.add(&name, size, layout, None);
+            }
+            Verb::CreateThin { name, size, pool } => after.add(&name, size, Layout::Linear, Some(pool)),
+            Verb::Resize { name, size, grows } => {
+                after.change(&name, |oracle, _| if grows { oracle.grow(size) } else { oracle.cut(size) });
+            }
+            Verb::RenameVolume { name, to } => {
+                let group = name.split('/').next().unwrap_or_default();
+                after.rename(&name, &format!("{group}/{to}"));
+            }
+            Verb::RemoveVolume { name } => {
+                after.volumes.remove(&name);
+            }
+            Verb::Snapshot { names, read_only, .. } => {
+                names.iter().for_each(|(volume, own)| after.add_snapshot(volume, own, read_only));
+            }
+            Verb::RemoveSnapshots { volume, names } => {
+                let volume = after.volumes.get_mut(&volume).expect("it is there");
+                volume.snapshots.retain(|own, _| !names.contains(own));
+            }
+            Verb::Hold { volume, name, held } => {
+                let volume = after.volumes.get_mut(&volume).expect("it is there");
+                volume.snapshots.get_mut(&name).expect("it is there").held = held;
+            }
+            Verb::RollBack { volume, name } => after.change(&volume, |oracle, volume| {
+                let size = oracle.size();
+                let mut becomes = volume.snapshots[&name].oracle.borrow().fork();
+                becomes.cut(size.min(becomes.size()));
+                becomes.grow(size);
+                oracle.restore(&becomes);
+            }),
+            Verb::Export { target, address } => {
+                after.exports.insert(address, target);
+            }
+            Verb::RemoveExport { address } => {
+                after.exports.remove(&address);
+            }
+            Verb::Scan | Verb::Status => {}
+        }
+        after
+    }
+
+    /// Gives the command, and waits for the job that it starts.
+    pub(super) async fn issue(self, daemon: &Daemon) -> Result<(), Failure> {
+        let handle = &daemon.handle;
+        let job = handle
+            .call(async move |control| {
+                Ok(match self {
+                    Verb::CreateGroup { name, disks: paths } => {
+                        for path in &paths {
+                            control.create_disks(new_disk(path)).await?;
+                        }
+                        let extent_size = Some(EXTENT_SIZE.to_string());
+                        control
+                            .create_group(GroupCreate { name, paths, extent_size, ..Default::default() })
+                            .await?;
+                        None
+                    }
+                    Verb::ExtendGroup { name, disk } => {
+                        control.create_disks(new_disk(&disk)).await?;
+                        control
+                            .extend_group(&name, GroupExtend { paths: vec![disk], ..Default::default() })
+                            .await?;
+                        None
+                    }
+                    Verb::RenameGroup { name, to } => {
+                        control.rename_group(&name, Rename { to, ..Default::default() }).await?;
+                        None
+                    }
+                    Verb::CreatePool { name, size, block_size } => {
+                        let (size, block_size) = (size.to_string(), Some(block_size.to_string()));
+                        control
+                            .create_pool(PoolCreate { name, size, block_size, ..Default::default() })
+                            .await?;
+                        None
+                    }
+                    Verb::RemovePool { name } => {
+                        control.remove_pool(&name, Remove::default()).await?;
+                        None
+                    }
+                    Verb::CreateVolume { name, size, stripes } => {
+                        let layout = (stripes > 1).then_some(Layout::Striped);
+                        let (size, stripes) = (size.to_string(), (stripes > 1).then_some(stripes));
+                        let request = VolumeCreate { name, size, layout, stripes, ..Default::default() };
+                        control.create_volume(request).await?;
+                        None
+                    }
+                    Verb::CreateThin { name, size, pool } => {
+                        let (size, pool) = (size.to_string(), Some(pool));
+                        control
+                            .create_volume(VolumeCreate { name, size, pool, ..Default::default() })
+                            .await?;
+                        None
+                    }
+                    Verb::Resize { name, size, grows } => {
+                        let request = Resize { size: size.to_string(), ..Default::default() };
+                        match grows {
+                            true => control.extend_volume(&name, request).await?,
+                            false => control.reduce_volume(&name, request).await?,
+                        };
+                        None
+                    }
+                    Verb::RenameVolume { name, to } => {
+                        control.rename_volume(&name, Rename { to, ..Default::default() }).await?;
+                        None
+                    }
+                    Verb::RemoveVolume { name } => {
+                        control.remove_volume(&name, Remove::default()).await?;
+                        None
+                    }
+                    Verb::Snapshot { names, read_only, independent } => {
+                        let names = names.iter().map(|(volume, own)| format!("{volume}@{own}")).collect();
+                        let mode = independent.then_some(SnapshotMode::Independent);
+                        let request = SnapshotCreate { names, read_only, mode, ..Default::default() };
+                        control.create_snapshots(request).await?;
+                        None
+                    }
+                    Verb::RemoveSnapshots { volume, names } => {
+                        let names = names.iter().map(|own| format!("{volume}@{own}")).collect();
+                        let removed =
+                            control.remove_snapshots(SnapshotRemove { names, ..Default::default() });
+                        done(removed.await?)
+                    }
+                    Verb::Hold { volume, name, held } => {
+                        let names = vec![format!("{volume}@{name}")];
+                        control.hold_snapshots(SnapshotHold { names, ..Default::default() }, held).await?;
+                        None
+                    }
+                    Verb::RollBack { volume, name } => {
+                        let name = format!("{volume}@{name}");
+                        done(
+                            control
+                                .rollback_snapshot(SnapshotRollback { name, ..Default::default() })
+                                .await?,
+                        )
+                    }
+                    Verb::Export { target: volume, address } => {
+                        let door = Some(varve_api::Door::Nbd);
+                        control
+                            .create_export(ExportCreate { volume, address, door, ..Default::default() })
+                            .await?;
+                        None
+                    }
+                    Verb::RemoveExport { address } => {
+                        control.remove_export(&address, ExportRemove::default()).await?;
+                        None
+                    }
+                    Verb::Scan => {
+                        control.scan_disks(PhysicalVolumeScan::default()).await?;
+                        None
+                    }
+                    Verb::Status => {
+                        control.status_with_problems().await?;
+                        None
+                    }
+                })
+            })
+            .await?;
+        match job {
+            Some(id) => daemon.wait_for_job(id).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn new_disk(path: &str) -> varve_api::PhysicalVolumeCreate {
+    let (paths, size) = (vec![path.to_owned()], Some(DISK_SIZE.to_string()));
+    varve_api::PhysicalVolumeCreate { paths, size, ..Default::default() }
+}
+
+/// The number of a job that was started.
+fn done(changed: varve_api::Changed<varve_api::Job>) -> Option<String> {
+    match changed {
+        varve_api::Changed::Done(job) => Some(job.id),
+        varve_api::Changed::Planned(_) => None,
+    }
+}
+
+impl Model {
+    /// Everything whose name is `from`, or begins with it if it ends with a slash, is called otherwise.
+    fn rename(&mut self, from: &str, to: &str) {
+        let is_group = from.ends_with('/');
+        let renamed = |name: &String| match name.strip_prefix(from) {
+            Some(rest) if is_group || rest.is_empty() || rest.starts_with('@') => format!("{to}{rest}"),
+            _ => name.clone(),
+        };
+        self.volumes = std::mem::take(&mut self.volumes)
+            .into_iter()
+            .map(|(name, volume)| {
+                let pool = volume.pool.as_ref().map(renamed);
+                (renamed(&name), super::model::Volume { pool, ..volume })
+            })
+            .collect();
+        self.pools = self.pools.iter().map(renamed).collect();
+        self.exports =
+            self.exports.iter().map(|(address, target)| (address.clone(), renamed(target))).collect();
+        if is_group {
+            let trimmed = |name: &str| name.trim_end_matches('/').to_owned();
+            let disks = self.groups.remove(&trimmed(from)).unwrap_or_default();
+            self.groups.insert(trimmed(to), disks);
+        }
+    }
+}
