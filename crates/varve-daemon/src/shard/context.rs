@@ -1,6 +1,8 @@
 //! What code on a shard is given: its world, the volumes that live there, and the way up to the control.
 //!
-//! Invariant H1: what is on a shard is made, used and dropped on its thread.
+//! Invariants:
+//! - H1. What is on a shard is made, used and dropped on its thread.
+//! - H2. A shard's loop alone owns what lives there: it goes with the loop, whoever has a context still.
 
 use super::events::{EventSender, VolumeEvent};
 use super::family::Family;
@@ -13,7 +15,7 @@ use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::io;
 use std::path::Path;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, Portal, Spawner};
@@ -26,16 +28,17 @@ pub(super) struct Used(pub(super) Rc<RefCell<Vec<Seat>>>);
 #[derive(Clone)]
 pub(crate) struct ShardContext {
     world: Rc<dyn World>,
-    state: Rc<ShardState>,
+    /// H2.
+    state: Weak<ShardState>,
     events: EventSender,
     /// None for what outlives the work that began it.
     used: Option<Used>,
 }
 
 impl ShardContext {
-    /// An empty shard.
-    pub(crate) fn new(world: Rc<dyn World>, events: EventSender) -> Self {
-        Self { world, state: Rc::default(), events, used: None }
+    /// The context of a shard that owns `state`.
+    pub(super) fn new(world: Rc<dyn World>, events: EventSender, state: &Rc<ShardState>) -> Self {
+        Self { world, state: Rc::downgrade(state), events, used: None }
     }
 
     /// The same shard for work whose panics belong to the volumes that it uses.
@@ -49,19 +52,19 @@ impl ShardContext {
     }
 
     /// What lives here.
-    pub(crate) fn state(&self) -> &ShardState {
-        &self.state
+    pub(crate) fn state(&self) -> Rc<ShardState> {
+        self.state.upgrade().expect("H2: nothing runs on a shard whose loop has ended")
     }
 
     /// The volume, if it is active on this shard.
     pub(crate) fn family(&self, volume: Uuid) -> Option<Rc<Family>> {
-        let family = self.state.families.borrow().get(&volume).cloned();
+        let family = self.state().families.borrow().get(&volume).cloned();
         family.filter(|family| self.is_usable(family.health()))
     }
 
     /// The pool, if it is active on this shard.
     pub(crate) fn pool(&self, pool: Uuid) -> Option<Rc<OpenPool>> {
-        let pool = self.state.pools.borrow().get(&pool).cloned();
+        let pool = self.state().pools.borrow().get(&pool).cloned();
         pool.filter(|open| self.is_usable(&open.health))
     }
 

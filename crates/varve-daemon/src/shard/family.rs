@@ -16,6 +16,7 @@
 
 use super::ShardContext;
 use super::health::Health;
+use super::losses::Losses;
 use super::metadata::Share;
 use super::open_store::{OpenStore, StoreFacts};
 use super::reconcile::{Gate, Lies};
@@ -88,6 +89,7 @@ pub(crate) struct Family {
     policy: Cell<StorePolicy>,
     pub(super) share: Cell<Share>,
     pub(super) top: Switch,
+    losses: Losses,
     /// Held alone while a rollback begins (F4).
     pub(super) shown: Shown,
     /// Below its stores and its base, unless it is a thin volume.
@@ -123,6 +125,7 @@ pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Healt
     let gate = Gate::default();
     let base = gate.guard(device_of(context, &recipe.table, &recipe.disks)?);
     let base = fault::with_injected_bug(base, &recipe.name);
+    let top = context.state().top(recipe.id, &base);
     let family = Rc::new(Family {
         id: recipe.id,
         context: context.apart(),
@@ -130,7 +133,8 @@ pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Healt
         counters: Counters::default(),
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
-        top: context.state().top(recipe.id, &base),
+        top: top.switch,
+        losses: top.losses,
         shown: Shown::default(),
         gate,
         lies: RefCell::new(Some(Lies::at(&recipe.table, &recipe.disks))),
@@ -175,11 +179,11 @@ pub(crate) fn device_of(context: &ShardContext, table: &Table, disks: &Disks) ->
     build(table, &devices).map_err(|error| failures::io("the volume's disks", error))
 }
 
-/// A device onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
+/// A device for one door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
 pub(crate) fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
     let family = context.family(volume)?;
     match snapshot {
-        None => Some(family.top.device()),
+        None => Some(family.losses.door(family.top.device())),
         Some(name) => family.view(name).ok(),
     }
 }
@@ -202,6 +206,7 @@ pub(crate) async fn format_store(
 impl Family {
     /// A thin volume, served through `base`.
     pub(super) fn thin(id: Uuid, thin: Thin, base: Device, context: &ShardContext) -> Rc<Self> {
+        let top = context.state().top(id, &base);
         Rc::new(Self {
             id,
             context: context.apart(),
@@ -209,7 +214,8 @@ impl Family {
             counters: Counters::default(),
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
-            top: context.state().top(id, &base),
+            top: top.switch,
+            losses: top.losses,
             shown: Shown::default(),
             gate: Gate::default(),
             lies: RefCell::default(),
@@ -294,6 +300,11 @@ impl Family {
     pub(super) async fn lead_to(&self, base: Device) -> Result<(), Failure> {
         self.base.replace(base);
         self.turn_top().await
+    }
+
+    /// Writes that were not flushed may be lost (L1 of `losses.rs`).
+    pub(super) fn note_loss(&self) {
+        self.losses.add();
     }
 
     /// Doors get `error` from now on, in the size that they see.

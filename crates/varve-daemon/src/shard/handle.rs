@@ -4,11 +4,14 @@
 //! changed belongs to all volumes of the shard.
 
 use super::context::{ShardContext, Used};
+use super::events::EventSender;
 use super::health::drop_quietly;
+use crate::world::World;
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 use varve_block::LocalFuture;
 
@@ -41,8 +44,10 @@ pub(crate) fn shard_channel(index: usize) -> (ShardHandle, Inbox) {
 }
 
 impl Inbox {
-    /// Starts each piece of work as a task of its own, as long as the shard lives.
-    pub(crate) async fn serve(mut self, shard: ShardContext) {
+    /// The loop of a shard in `world`: starts each piece of work as a task of its own. It ends with the shard.
+    pub(crate) async fn serve(mut self, world: Rc<dyn World>, events: EventSender) {
+        let state = Rc::default();
+        let shard = ShardContext::new(world, events, &state);
         while let Some(call) = self.0.next().await {
             shard.spawner().spawn(call(&shard));
         }

@@ -12,6 +12,7 @@ pub(crate) mod family;
 pub(crate) mod growth;
 mod handle;
 pub(crate) mod health;
+mod losses;
 pub(crate) mod metadata;
 pub(crate) mod nbd;
 pub(crate) mod open_pool;

@@ -211,6 +211,7 @@ impl Family {
         }
         let suspended = self.top.suspend().await;
         self.lead_to_error(&suspended, IoError::Gone);
+        self.note_loss();
         self.close().await;
     }
 }

@@ -22,9 +22,11 @@ pub(crate) async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<()
         held.push((family.id(), family.top().suspend().await));
     }
     // The last flush goes past the doors.
-    let flushed: Vec<Device> = families.iter().map(|family| family.top().current()).collect();
-    for device in flushed {
-        let _ = device.flush().await;
+    for family in &families {
+        let last: Device = family.top().current();
+        if last.flush().await.is_err() {
+            family.note_loss();
+        }
     }
     for ((_, suspended), family) in held.iter().zip(&families) {
         family.lead_to_error(suspended, IoError::Medium);

@@ -37,7 +37,8 @@ pub(crate) async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(
         family.or_else(|| context.state().pools.borrow().get(&volume).map(|pool| pool.health.clone()))
     };
     let members: Vec<Uuid> = {
-        let families = context.state().families.borrow();
+        let state = context.state();
+        let families = state.families.borrow();
         families.values().filter(|family| family.pool() == Some(volume)).map(|family| family.id()).collect()
     };
     let ended = match &health {
@@ -75,6 +76,7 @@ async fn retire(context: &ShardContext, subject: Uuid) {
         let suspended = family.top().suspend().await;
         let broken = family.top().current();
         family.lead_to_error(&suspended, IoError::Medium);
+        family.note_loss();
         drop_quietly(broken);
     }))
     .await;

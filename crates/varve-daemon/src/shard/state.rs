@@ -1,6 +1,7 @@
 //! The things of one shard: volumes and pools in use, where their doors lead, and listening sockets.
 
 use super::family::Family;
+use super::losses::Losses;
 use super::nbd::NbdSocket;
 use super::open_pool::OpenPool;
 use std::cell::RefCell;
@@ -10,6 +11,15 @@ use uuid::Uuid;
 use varve_block::{Device, Suspended, Switch};
 use varve_export::nbd::Activity;
 
+/// Where the doors of a volume lead.
+#[derive(Clone)]
+pub(crate) struct Top {
+    /// To whatever serves it.
+    pub(super) switch: Switch,
+    /// What they are to hear of.
+    pub(super) losses: Losses,
+}
+
 /// The things of one shard.
 #[derive(Default)]
 pub(crate) struct ShardState {
@@ -18,7 +28,7 @@ pub(crate) struct ShardState {
     /// Thin pools, by identity.
     pub(crate) pools: RefCell<BTreeMap<Uuid, Rc<OpenPool>>>,
     /// Where doors of volumes lead: kept while a volume is out of use, so that they lead to it when it is in use again.
-    pub(crate) tops: RefCell<BTreeMap<Uuid, Switch>>,
+    pub(crate) tops: RefCell<BTreeMap<Uuid, Top>>,
     /// Doors whose requests wait until their volumes are opened anew.
     pub(crate) held: RefCell<Vec<(Uuid, Suspended)>>,
     /// Listening NBD sockets, by address.
@@ -35,9 +45,10 @@ impl ShardState {
         families.extract_if(.., |_, family| is_of(family)).map(|(_, family)| family).collect()
     }
 
-    /// The switch of a volume, which leads to `base` if it is new.
-    pub(crate) fn top(&self, volume: Uuid, base: &Device) -> Switch {
-        self.tops.borrow_mut().entry(volume).or_insert_with(|| Switch::new(base.clone())).clone()
+    /// Where the doors of a volume lead: to `base` if it is new.
+    pub(super) fn top(&self, volume: Uuid, base: &Device) -> Top {
+        let new = || Top { switch: Switch::new(base.clone()), losses: Losses::default() };
+        self.tops.borrow_mut().entry(volume).or_insert_with(new).clone()
     }
 
     /// The socket that listens at `address`, if it is one of this shard.

@@ -3,7 +3,7 @@
 use super::own_exports::find_own;
 use super::{DiskRef, FileDoor, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World};
 use crate::shard::events::{EventReceiver, event_channel};
-use crate::shard::{self, ShardHandle, shard_channel};
+use crate::shard::{ShardHandle, shard_channel};
 use crate::state::{self, Remembered};
 use std::any::Any;
 use std::io;
@@ -172,7 +172,7 @@ pub(crate) fn begin(
         let (files, sender) = (Arc::clone(&files), sender.clone());
         drop(shard.run(move |context: ShardContext| {
             let world = RealWorld { context, files };
-            inbox.serve(shard::ShardContext::new(Rc::new(world), sender))
+            inbox.serve(Rc::new(world), sender)
         }));
         handle
     };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_api::{Cache, Failure, JobState};
+use varve_api::{Cache, Failure, GroupExtend, JobState, PhysicalVolumeScan, PhysicalVolumeState};
 use varve_block::{Device, Extent, IoError};
 use varve_vg::names::VolumeName;
 
@@ -54,9 +54,8 @@ impl Daemon {
         let lists = self.handle.call(async |control| {
             let mut lists = Lists::default();
             for group in control.list_groups() {
-                assert!(group.reason.is_none(), "{} is sound: {:?}", group.name, group.reason);
                 let paths = group.physical_volumes.iter().filter_map(|disk| disk.path.clone()).collect();
-                lists.groups.insert(group.name, paths);
+                lists.groups.insert(group.name, (paths, group.state));
             }
             for volume in control.list_volumes(None).await? {
                 lists.volumes.insert(volume.name, (volume.size, volume.layout, volume.state));
@@ -68,13 +67,7 @@ impl Daemon {
                 lists.snapshots.insert(snapshot.name, (snapshot.size, snapshot.read_only, snapshot.held));
             }
             for export in control.list_exports().await? {
-                assert!(
-                    export.reason.is_none(),
-                    "the export of {} is served: {:?}",
-                    export.volume,
-                    export.reason
-                );
-                lists.exports.insert(export.address, export.volume);
+                lists.exports.insert(export.address, (export.volume, export.state));
             }
             Ok(lists)
         });
@@ -109,21 +102,38 @@ impl Daemon {
         job.error.map_or(Ok(()), Err)
     }
 
+    /// Has disks looked at again: those that are named, or all that are remembered.
+    pub(super) async fn scan(&self, paths: Vec<String>) -> Result<(), Failure> {
+        let scan = PhysicalVolumeScan { paths, ..PhysicalVolumeScan::default() };
+        self.handle.call(async move |control| control.scan_disks(scan).await.map(drop)).await
+    }
+
+    /// Has groups count again on disks that were away while the groups changed.
+    pub(super) async fn take_back_stale_disks(&self) {
+        let disks = self.handle.call(async |control| Ok(control.list_disks())).await.expect("it runs");
+        for disk in disks.into_iter().filter(|disk| disk.state == PhysicalVolumeState::Stale) {
+            let (Some(group), Some(path)) = (disk.group, disk.path) else { continue };
+            let request = GroupExtend { paths: vec![path], ..GroupExtend::default() };
+            let taken = self.handle.call(async move |control| control.extend_group(&group, request).await);
+            super::log(format_args!("vg extend with a stale disk: {:?}", taken.await.map(drop)));
+        }
+    }
+
     /// A volume, `VG/LV`, or a snapshot, `VG/LV@SNAP`, as its doors see it.
-    pub(super) async fn device(&self, name: &str) -> Device {
+    pub(super) async fn device(&self, name: &str) -> Result<Device, Failure> {
         let name: VolumeName = name.parse().expect("a name");
         let portal = self.handle.call(async move |control| {
             let located = control.find_volume(&name)?;
             control.portal(&located, name.snapshot, false).await
         });
-        Device::new(Imported { portal: portal.await.expect("it is there") })
+        Ok(Device::new(Imported { portal: portal.await? }))
     }
 
     /// All bytes of all volumes and snapshots of a model.
     pub(super) async fn contents(&self, model: &Model) -> BTreeMap<String, Vec<u8>> {
         let mut contents = BTreeMap::new();
         for name in model.contents().into_keys() {
-            let device = self.device(&name).await;
+            let device = self.device(&name).await.expect("it is served");
             let bytes = self.read_all(&device).await;
             contents
                 .insert(name.clone(), bytes.unwrap_or_else(|error| panic!("{name} can be read: {error}")));

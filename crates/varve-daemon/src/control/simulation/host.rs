@@ -3,7 +3,7 @@
 //! What is on the disks and in the state directory outlives a crash; whatever else there is does not.
 
 use crate::shard::events::{EventReceiver, event_channel};
-use crate::shard::{ShardContext, ShardHandle, shard_channel};
+use crate::shard::{ShardHandle, shard_channel};
 use crate::state::Remembered;
 use crate::world::{DiskRef, FileDoor, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World};
 use futures_channel::{mpsc, oneshot};
@@ -25,7 +25,7 @@ use varve_block::{
 };
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_os::{DiskOptions, DiskState, OpenError};
-use varve_sim::{DiskOptions as SimOptions, Random, SimDisk};
+use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Random, SimDisk};
 
 /// The shards of a daemon.
 const SHARDS: usize = 2;
@@ -66,9 +66,11 @@ impl SimFiles {
         self.table().remembered = Remembered::default();
     }
 
-    /// Paths of all disks.
+    /// Paths of all disks that are there.
     pub(super) fn disks(&self) -> Vec<String> {
-        self.table().entries.keys().map(|path| path.display().to_string()).collect()
+        let table = self.table();
+        let there = table.entries.iter().filter(|(_, entry)| !entry.is_gone);
+        there.map(|(path, _)| path.display().to_string()).collect()
     }
 }
 
@@ -225,6 +227,11 @@ impl Host {
         self.disk(entry)
     }
 
+    /// Lets requests to a disk fail by `plan`.
+    pub(super) fn set_faults(&self, path: &str, plan: FaultPlan) {
+        self.disk_at(path).set_faults(plan, FaultBudget::unlimited());
+    }
+
     /// A disk goes away, or comes back.
     pub(super) fn set_gone(&self, path: &str, is_gone: bool) {
         let disk = self.disk_at(path);
@@ -241,8 +248,7 @@ impl Host {
         let begin = |index| {
             let (handle, inbox) = shard_channel(index);
             let world = SimShard { index, host: Rc::clone(self) };
-            let shard = ShardContext::new(Rc::new(world), sender.clone());
-            self.world.spawner().spawn(inbox.serve(shard));
+            self.world.spawner().spawn(inbox.serve(Rc::new(world), sender.clone()));
             handle
         };
         ((0..SHARDS).map(begin).collect(), events)

@@ -1,13 +1,18 @@
-//! Histories of a whole daemon below HTTP on a simulated host: random commands and requests, with crashes at any step.
+//! Histories of a whole daemon below HTTP on a simulated host: random commands and requests, with crashes at any step, disks
+//! that go away, come back as they were, fail or answer late, and state directories that are lost.
 //!
 //! Invariants:
 //! - M1. After a crash the lists show the model as it was before the command that was under way, or as it is after it.
-//! - M2. Every volume and snapshot reads what the model says.
+//! - M2. Every volume and snapshot reads what the model says: what was flushed is there, also if the disk has failed and was
+//!   opened anew between a write and the flush of the same client.
 //! - M3. Once nothing goes wrong any more, all jobs end, and everything is well.
+//! - M4. A command that is refused has changed nothing.
+//! - M5. A disk that fails harms its own group only; once it is sound again `pv scan` brings everything back.
 
 mod daemon;
 mod host;
 mod model;
+mod trouble;
 mod verbs;
 
 use daemon::Daemon;
@@ -16,71 +21,122 @@ use model::{Lists, Model};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use trouble::Trouble;
 use varve_api::{Code, Failure};
 use varve_block::IoError;
 use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, run_seeds, test_name};
 use verbs::Verb;
 
 /// Lives of the daemon in a history; the last one is not cut short.
-const LIVES: usize = 4;
+const LIVES: usize = 6;
 /// Commands and batches of requests in a life, at most.
-const STEPS_MAX: u64 = 14;
+const STEPS_MAX: u64 = 40;
 
-/// Errors that a command may end with though nothing went wrong: there is not always room.
-const NO_ROOM: [Code; 6] = [
+/// Errors that a command may end with though nothing went wrong: there is not always room, and some things exclude others.
+const REFUSALS: [Code; 8] = [
     Code::NoSpaceInGroup,
     Code::SnapshotsFull,
     Code::NoSpaceForSnapshots,
     Code::PoolFull,
     Code::VolumeBusy,
     Code::SnapshotMergesNow,
+    Code::VolumeExported,
+    Code::RollbackBesideIndependent,
 ];
 
-struct History {
+/// What happened over all histories.
+#[derive(Default)]
+struct Counts {
+    commands: AtomicU64,
+    refused: AtomicU64,
+    requests: AtomicU64,
+    crashes: AtomicU64,
+    in_commands: AtomicU64,
+    troubles: AtomicU64,
+    lost_states: AtomicU64,
+}
+
+/// Tells what happens if `VARVE_SIM_LOG` is set: for a seed that is repeated.
+fn log(words: std::fmt::Arguments<'_>) {
+    if std::env::var_os("VARVE_SIM_LOG").is_some() {
+        eprintln!("{words}");
+    }
+}
+
+fn count(number: &AtomicU64) {
+    number.fetch_add(1, Ordering::Relaxed);
+}
+
+struct History<'a> {
     host: Rc<Host>,
     random: RefCell<Random>,
     /// What there may be: one model, or what a command that was cut short was to lead from and to.
     models: RefCell<Vec<Model>>,
+    trouble: RefCell<Option<Trouble>>,
+    /// Clients that stay connected to volumes, while these keep their names and sizes.
+    clients: RefCell<BTreeMap<String, Client>>,
+    counts: &'a Counts,
 }
 
-impl History {
-    fn new(seed: u64) -> Self {
+impl<'a> History<'a> {
+    fn new(seed: u64, counts: &'a Counts) -> Self {
         let host = Host::new(seed);
         let random = RefCell::new(host.world.random());
-        Self { host, random, models: RefCell::new(vec![Model::default()]) }
+        let (models, trouble) = (RefCell::new(vec![Model::default()]), RefCell::default());
+        Self { host, random, models, trouble, clients: RefCell::default(), counts }
     }
 
     fn run(&self) {
         for life in 1..=LIVES {
             let is_last = life == LIVES;
-            let (at, kind) = {
-                let mut random = self.random.borrow_mut();
-                let events_max = *random.pick(&[30, 300, 3000]);
-                let kind = *random.pick(&[CrashKind::Power, CrashKind::Power, CrashKind::Process]);
-                (CrashAt::Event(random.between(1, events_max)), kind)
-            };
-            if !is_last {
+            let kind =
+                *self.random.borrow_mut().pick(&[CrashKind::Power, CrashKind::Power, CrashKind::Process]);
+            if life > 1 && !is_last {
+                let events_max = *self.random.borrow_mut().pick(&[30, 300, 3000]);
+                let at = CrashAt::Event(self.random.borrow_mut().between(1, events_max));
                 self.host.world.schedule(at, kind);
             }
             let ran = self.host.world.run_until_crash(self.live(is_last));
-            if !ran.crashed() {
+            log(format_args!("life {life} ends: {ran:?}, {kind:?}"));
+            if ran.crashed() {
+                count(&self.counts.crashes);
+            } else {
                 self.host.world.crash(kind);
             }
+            if self.models.borrow().len() > 1 {
+                count(&self.counts.in_commands);
+            }
+            self.clients.borrow_mut().clear();
             model::crashed(&self.models.borrow());
+            self.after_crash();
         }
     }
 
     /// One life of a daemon.
     async fn live(&self, is_last: bool) {
         let daemon = Daemon::start(&self.host).await;
+        self.find_disks(&daemon).await;
+        if self.trouble.borrow().is_some() {
+            self.work_in_trouble(&daemon).await;
+        }
         daemon.idle().await; // M3
         self.settle(&daemon).await;
         let steps = self.random.borrow_mut().below(STEPS_MAX);
         for _ in 0..steps {
-            if self.random.borrow_mut().chance(1, 2) {
-                self.command(&daemon).await
-            } else {
-                self.requests(&daemon).await
+            let step = self.random.borrow_mut().below(24);
+            match step {
+                0 => self.begin_trouble(),
+                1..=12 => {
+                    let model = self.models.borrow()[0].clone();
+                    self.command(&daemon, &model).await;
+                }
+                _ => self.requests(&daemon).await,
+            }
+            if self.trouble.borrow().is_some() {
+                self.work_in_trouble(&daemon).await;
+                daemon.idle().await;
+                self.settle(&daemon).await;
             }
         }
         if is_last || self.random.borrow_mut().chance(1, 4) {
@@ -115,24 +171,38 @@ impl History {
         self.models.replace(models);
     }
 
-    /// Gives a command; the model follows.
-    async fn command(&self, daemon: &Daemon) {
+    /// Gives a command that `part` of the model allows; the model follows.
+    async fn command(&self, daemon: &Daemon, part: &Model) {
         let before = self.models.borrow()[0].clone();
-        let verb = Verb::pick(&before, &mut self.random.borrow_mut());
+        let verb = Verb::pick(part, &mut self.random.borrow_mut());
+        if verb.makes_what_is_in(&before) {
+            return;
+        }
+        self.disconnect(part).await;
         let after = verb.apply(&before);
         self.models.replace(vec![before.clone(), after.clone()]);
         let outcome: Result<(), Failure> = verb.clone().issue(daemon).await;
+        log(format_args!("{verb:?}: {outcome:?}"));
+        count(&self.counts.commands);
         self.models.replace(vec![match outcome {
             Ok(()) => after,
-            Err(failure) if NO_ROOM.contains(&failure.code) => before,
+            Err(failure) if REFUSALS.contains(&failure.code) => {
+                count(&self.counts.refused);
+                before
+            }
             Err(failure) => panic!("{verb:?} fails: {failure:?}"),
         }]);
-        let (shown, model) = (daemon.lists().await.expect("it runs"), self.models.borrow()[0].lists());
-        assert_eq!(shown, model, "M1, after {verb:?}");
+        if self.trouble.borrow().is_none() {
+            let (shown, model) = (daemon.lists().await.expect("it runs"), self.models.borrow()[0].lists());
+            assert_eq!(shown, model, "M1, M4, after {verb:?}");
+        }
     }
 
     /// Lets a client use a volume or snapshot.
     async fn requests(&self, daemon: &Daemon) {
+        if self.models.borrow().len() > 1 {
+            return; // It is not known yet what there is.
+        }
         let model = self.models.borrow()[0].clone();
         let writable = |name: &String| match name.split_once('@') {
             Some((volume, own)) => !model.volumes[volume].snapshots[own].read_only,
@@ -143,13 +213,51 @@ impl History {
             return;
         }
         let name = self.random.borrow_mut().pick(&names).clone();
-        let device = daemon.device(&name).await;
-        let client = Client::new(device, self.host.world.arena(), Rc::clone(&model.contents()[&name]));
+        let is_hurt = self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.hurts(&name));
+        let Some(client) = self.connect(daemon, &model, &name, is_hurt).await else { return };
         let mut random = self.random.borrow_mut().fork();
-        let count = random.between(1, 30);
-        match client.exercise(&Mix::default(), count, &mut random).await {
+        let number = random.between(1, 30);
+        count(&self.counts.requests);
+        let used = client.exercise(&Mix::default(), number, &mut random).await;
+        log(format_args!("{number} requests to {name}: {used:?}"));
+        match used {
             Ok(()) | Err(IoError::NoSpace) => {}
+            Err(_) if is_hurt => {}
             Err(error) => panic!("{name} can be used: {error}"),
+        }
+        if name.contains('@') {
+            let _ = client.flush().await;
+        } else {
+            self.clients.borrow_mut().insert(name, client);
+        }
+    }
+
+    /// A client of a volume or snapshot, if it is served; the one that is connected already, if one is.
+    async fn connect(&self, daemon: &Daemon, model: &Model, name: &str, is_hurt: bool) -> Option<Client> {
+        let connected = self.clients.borrow().get(name).cloned();
+        if connected.is_some() {
+            return connected;
+        }
+        let device = match daemon.device(name).await {
+            Ok(device) => device,
+            Err(_) if is_hurt => return None,
+            Err(failure) => panic!("{name} can be used: {failure:?}"),
+        };
+        let oracle = Rc::clone(&model.contents()[name]);
+        if device.shape().size != oracle.borrow().size() {
+            assert!(is_hurt, "{name} has its size");
+            return None;
+        }
+        Some(Client::new(device, self.host.world.arena(), oracle))
+    }
+
+    /// Clients of volumes of `part` of the model make everything durable, and go.
+    async fn disconnect(&self, part: &Model) {
+        for name in part.volumes.keys() {
+            let client = self.clients.borrow_mut().remove(name);
+            if let Some(client) = client {
+                let _ = client.flush().await;
+            }
         }
     }
 }
@@ -165,5 +273,25 @@ fn compare(model: &Model, contents: &BTreeMap<String, Vec<u8>>) -> Result<(), St
 
 #[test]
 fn histories_of_a_daemon_with_crashes() {
-    run_seeds(test_name!("histories_of_a_daemon_with_crashes"), 100, |seed| History::new(seed).run());
+    if std::env::var_os("VARVE_SIM_LOG").is_some() {
+        let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().try_init();
+    }
+    let counts = Counts::default();
+    run_seeds(test_name!("histories_of_a_daemon_with_crashes"), 100, |seed| {
+        History::new(seed, &counts).run()
+    });
+    let [commands, refused, requests, crashes, in_commands, troubles, states] = [
+        &counts.commands,
+        &counts.refused,
+        &counts.requests,
+        &counts.crashes,
+        &counts.in_commands,
+        &counts.troubles,
+        &counts.lost_states,
+    ]
+    .map(|number| number.load(Ordering::Relaxed));
+    eprintln!(
+        "sim: daemon: {commands} commands ({refused} refused), {requests} batches of requests, {crashes} crashes \
+         ({in_commands} in commands), {troubles} disks in trouble, {states} lost state directories"
+    );
 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use varve_api::{Layout, VolumeState};
+use varve_api::{ExportState, GroupState, Layout, VolumeState};
 use varve_sim::{Oracle, SharedOracle};
 
 /// A snapshot.
@@ -42,19 +42,25 @@ pub(super) struct Model {
 /// What lists show, as far as a model says it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Lists {
-    pub(super) groups: BTreeMap<String, BTreeSet<String>>,
+    /// Disks, and the state.
+    pub(super) groups: BTreeMap<String, (BTreeSet<String>, GroupState)>,
     pub(super) volumes: BTreeMap<String, (u64, Layout, VolumeState)>,
     pub(super) pools: BTreeMap<String, VolumeState>,
     /// Size, whether it is read-only, whether it is held.
     pub(super) snapshots: BTreeMap<String, (u64, bool, bool)>,
-    pub(super) exports: BTreeMap<String, String>,
+    /// What they serve, and the state.
+    pub(super) exports: BTreeMap<String, (String, ExportState)>,
 }
 
 impl Model {
     /// What lists are to show.
     pub(super) fn lists(&self) -> Lists {
-        let mut lists =
-            Lists { groups: self.groups.clone(), exports: self.exports.clone(), ..Lists::default() };
+        let mut lists = Lists::default();
+        let groups = self.groups.iter().map(|(name, disks)| (name.clone(), (disks.clone(), GroupState::Ok)));
+        lists.groups = groups.collect();
+        let serving =
+            |(address, target): (&String, &String)| (address.clone(), (target.clone(), ExportState::Serving));
+        lists.exports = self.exports.iter().map(serving).collect();
         lists.pools = self.pools.iter().map(|name| (name.clone(), VolumeState::Active)).collect();
         for (name, volume) in &self.volumes {
             let size = volume.oracle.borrow().size();
@@ -77,6 +83,17 @@ impl Model {
             }
         }
         contents
+    }
+
+    /// What of it is in the group, or what is not.
+    pub(super) fn part(&self, group: &str, is_in: bool) -> Model {
+        let wanted = |name: &str| (name.split('/').next() == Some(group)) == is_in;
+        let mut part = self.clone();
+        part.groups.retain(|name, _| wanted(name));
+        part.volumes.retain(|name, _| wanted(name));
+        part.pools.retain(|name| wanted(name));
+        part.exports.retain(|_, target| wanted(target));
+        part
     }
 
     /// A number that no volume has had.

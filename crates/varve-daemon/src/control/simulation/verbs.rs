@@ -149,7 +149,7 @@ impl Verb {
                 let to = new_name("v", is_used, random);
                 Some(Verb::RenameVolume { name, to })
             }
-            1 if volume.layout == Layout::Linear => {
+            1 if volume.layout != Layout::Striped => {
                 let size = volume.oracle.borrow().size();
                 let step = if volume.pool.is_some() { 4 * KIB } else { EXTENT_SIZE };
                 let step = random.between(1, 4) * step;
@@ -211,6 +211,16 @@ impl Verb {
         (model.exports.len() < 3).then_some(Verb::Export { target, address })
     }
 
+    /// Whether it is to make what there is already.
+    pub(super) fn makes_what_is_in(&self, model: &Model) -> bool {
+        match self {
+            Verb::CreateGroup { name, .. } | Verb::RenameGroup { to: name, .. } => {
+                model.groups.contains_key(name) || model.groups.len() > 2
+            }
+            _ => false,
+        }
+    }
+
     /// The model after it.
     pub(super) fn apply(&self, before: &Model) -> Model {
         let mut after = before.clone();
@@ -232,7 +242,7 @@ impl Verb {
                 let layout = if stripes > 1 { Layout::Striped } else { Layout::Linear };
                 after.add(&name, size, layout, None);
             }
-            Verb::CreateThin { name, size, pool } => after.add(&name, size, Layout::Linear, Some(pool)),
+            Verb::CreateThin { name, size, pool } => after.add(&name, size, Layout::Thin, Some(pool)),
             Verb::Resize { name, size, grows } => {
                 after.change(&name, |oracle, _| if grows { oracle.grow(size) } else { oracle.cut(size) });
             }

@@ -1,0 +1,148 @@
+//! What goes wrong with the disk of one group for a while, and what a daemon does meanwhile and afterwards.
+
+use super::daemon::Daemon;
+use super::{History, count, model};
+use std::time::Duration;
+use varve_sim::FaultPlan;
+
+/// How long it may take until everything is back, in the time of the world.
+const BACK_MAX: Duration = Duration::from_secs(120);
+/// How often disks are looked at until then.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What is wrong.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// It is not there.
+    Gone,
+    /// Requests fail now and then.
+    Fails,
+    /// Requests take 30 s now and then.
+    Stalls,
+}
+
+/// A disk with which something is wrong.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    group: String,
+    path: String,
+    kind: Kind,
+}
+
+impl Trouble {
+    /// Whether a volume or snapshot is in the group of the disk.
+    pub(super) fn hurts(&self, name: &str) -> bool {
+        name.split('/').next() == Some(self.group.as_str())
+    }
+
+    fn plan(&self) -> FaultPlan {
+        match self.kind {
+            Kind::Gone => FaultPlan::default(),
+            Kind::Fails => FaultPlan { write_error: 100_000, flush_error: 100_000, ..FaultPlan::default() },
+            Kind::Stalls => FaultPlan { stall: 50_000, ..FaultPlan::default() },
+        }
+    }
+}
+
+impl History<'_> {
+    /// Something goes wrong with a disk, if there is one.
+    pub(super) fn begin_trouble(&self) {
+        let mut random = self.random.borrow_mut();
+        let groups: Vec<_> = self.models.borrow()[0].groups.clone().into_iter().collect();
+        if groups.is_empty() {
+            return;
+        }
+        let (group, disks) = random.pick(&groups).clone();
+        let path = random.pick(&disks.into_iter().collect::<Vec<_>>()).clone();
+        let kind = *random.pick(&[Kind::Gone, Kind::Fails, Kind::Stalls]);
+        let trouble = Trouble { group, path, kind };
+        match kind {
+            Kind::Gone => self.host.set_gone(&trouble.path, true),
+            Kind::Fails | Kind::Stalls => self.host.set_faults(&trouble.path, trouble.plan()),
+        }
+        count(&self.counts.troubles);
+        super::log(format_args!("{trouble:?}"));
+        self.trouble.replace(Some(trouble));
+    }
+
+    /// Lets clients and people go on while a disk is in trouble, then mends it (M5).
+    pub(super) async fn work_in_trouble(&self, daemon: &Daemon) {
+        let steps = self.random.borrow_mut().below(10);
+        for _ in 0..steps {
+            let Some(trouble) = self.trouble.borrow().clone() else { return };
+            let step = self.random.borrow_mut().below(8);
+            match step {
+                0 => drop(daemon.scan(Vec::new()).await),
+                1 => drop(daemon.lists().await),
+                2..=4 => {
+                    let others = self.models.borrow()[0].part(&trouble.group, false);
+                    if self.models.borrow().len() == 1 {
+                        self.command(daemon, &others).await;
+                    }
+                }
+                _ => self.requests(daemon).await,
+            }
+        }
+        self.mend();
+        self.bring_back(daemon).await;
+    }
+
+    /// The disk is sound again.
+    fn mend(&self) {
+        if let Some(trouble) = self.trouble.take() {
+            self.host.set_faults(&trouble.path, FaultPlan::default());
+            self.host.set_gone(&trouble.path, false);
+        }
+    }
+
+    /// M5.
+    async fn bring_back(&self, daemon: &Daemon) {
+        let clock = self.host.world.clock();
+        let limit = clock.now().after(BACK_MAX);
+        loop {
+            let scanned = daemon.scan(Vec::new()).await;
+            let shown = daemon.lists().await;
+            let is_back =
+                |shown: &model::Lists| self.models.borrow().iter().any(|model| model.lists() == *shown);
+            super::log(format_args!("pv scan: {scanned:?}"));
+            if shown.as_ref().is_ok_and(is_back) {
+                break;
+            }
+            let wanted: Vec<_> = self.models.borrow().iter().map(model::Model::lists).collect();
+            assert!(clock.now() < limit, "M5: pv scan: {scanned:?}; it shows {shown:#?}, not {wanted:#?}");
+            daemon.take_back_stale_disks().await;
+            clock.sleep(LOOK).await;
+        }
+        // Clients that stayed connected hear of what may be lost, once.
+        let clients: Vec<_> = self.clients.borrow().values().cloned().collect();
+        for client in clients {
+            let _ = client.flush().await;
+            client.flush().await.expect("M5");
+        }
+    }
+
+    /// A crash is over. A disk that is gone may still be; the state directory may be lost.
+    pub(super) fn after_crash(&self) {
+        let stays = self.random.borrow_mut().chance(1, 2);
+        if !self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.kind == Kind::Gone && stays) {
+            self.mend();
+        }
+        if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, 8) {
+            self.host.files.lose_state();
+            self.models.borrow_mut().iter_mut().for_each(|model| model.exports.clear());
+            count(&self.counts.lost_states);
+        }
+    }
+
+    /// A daemon that has lost its state directory is shown its disks.
+    pub(super) async fn find_disks(&self, daemon: &Daemon) {
+        let known = self.host.files.remembered().disks.len();
+        if known < self.host.files.disks().len() {
+            // A file that was to become a disk when the crash came has no label.
+            for path in self.host.files.disks() {
+                let scanned = daemon.scan(vec![path]).await;
+                super::log(format_args!("pv scan: {scanned:?}"));
+            }
+        }
+    }
+}
