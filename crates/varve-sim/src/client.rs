@@ -178,20 +178,24 @@ impl Client {
         }
     }
 
-    /// `count` random requests by `mix`, several at a time. Stops at the first error.
+    /// `count` random requests by `mix`, several at a time. None is sent after an error; those under way are answered.
     pub async fn exercise(&self, mix: &Mix, count: u64, random: &mut Random) -> Result<(), IoError> {
         let mut under_way = FuturesUnordered::new();
+        let mut outcome = Ok(());
         for _ in 0..count {
             let mut choices = random.fork();
             under_way.push(async move { self.step(mix, &mut choices).await });
             if under_way.len() == mix.depth.max(1) {
-                under_way.next().await.unwrap_or(Ok(()))?;
+                outcome = under_way.next().await.unwrap_or(Ok(()));
+            }
+            if outcome.is_err() {
+                break;
             }
         }
         while let Some(result) = under_way.next().await {
-            result?;
+            outcome = outcome.and(result);
         }
-        Ok(())
+        outcome
     }
 
     fn finish(&self, token: WriteToken, durability: Durability, outcome: Outcome) -> Result<(), IoError> {
