@@ -3,6 +3,7 @@
 use super::daemon::Daemon;
 use super::{History, count, model};
 use std::time::Duration;
+use varve_api::Code;
 use varve_sim::FaultPlan;
 
 /// How long it may take until everything is back, in the time of the world.
@@ -138,10 +139,11 @@ impl History<'_> {
     pub(super) async fn find_disks(&self, daemon: &Daemon) {
         let known = self.host.files.remembered().disks.len();
         if known < self.host.files.disks().len() {
+            let mut paths = self.host.files.disks();
             // A file that was to become a disk when the crash came has no label.
-            for path in self.host.files.disks() {
-                let scanned = daemon.scan(vec![path]).await;
-                super::log(format_args!("pv scan: {scanned:?}"));
+            while let Err(failure) = daemon.scan(paths.clone()).await {
+                assert_eq!(failure.code, Code::NotPhysicalVolume, "{failure:?}");
+                paths.retain(|path| !failure.message.starts_with(&format!("{path} ")));
             }
         }
     }
