@@ -31,6 +31,19 @@ pub(crate) fn with_shards(count: usize, test: impl Fn(&Shards)) {
     }
 }
 
+/// Ends this poll, to be polled again at once.
+pub(crate) async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
+}
+
 /// Where a disk is put, and how it is used.
 type Place = (PathBuf, CacheMode);
 
@@ -320,15 +333,7 @@ async fn most_in_a_turn(context: &ShardContext, portal: &varve_block::Portal, se
     }
     let (mut before, mut most) = (0, 0);
     while before < sent {
-        let mut yielded = false;
-        std::future::poll_fn(|context| {
-            if std::mem::replace(&mut yielded, true) {
-                return std::task::Poll::Ready(());
-            }
-            context.waker().wake_by_ref();
-            std::task::Poll::Pending
-        })
-        .await;
+        yield_now().await;
         let now = answered.load(std::sync::atomic::Ordering::Relaxed);
         most = most.max(now - before);
         before = now;

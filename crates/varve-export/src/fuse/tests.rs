@@ -3,12 +3,13 @@
 mod memory;
 
 use super::*;
+use crate::budget::Budget;
 use memory::Memory;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
-use varve_block::{GIB, IoError, KIB};
+use varve_block::{GIB, IoError, KIB, MIB};
 
 /// A volume, its door, and a directory that is gone when they are.
 struct Stage {

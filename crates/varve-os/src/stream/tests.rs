@@ -1,6 +1,6 @@
 //! Tests of connections.
 
-use crate::tests::with_shards;
+use crate::tests::{with_shards, yield_now};
 use crate::{ShardContext, socket_pair};
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
@@ -204,19 +204,6 @@ fn a_stale_socket_file_is_replaced_and_a_plain_file_is_not() {
         });
         assert_eq!(done, Ok(()));
     });
-}
-
-/// Ends this poll, to be polled again at once.
-async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }
 
 #[test]

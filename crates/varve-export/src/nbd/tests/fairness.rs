@@ -179,6 +179,20 @@ fn a_long_request_fails_with_its_first_piece_that_fails_and_all_of_them_end() {
 }
 
 #[test]
+fn a_long_durable_change_fails_if_the_flush_behind_its_pieces_fails() {
+    let scene = Scene::new();
+    scene.device.failing_flush.set(Some(IoError::Medium));
+    scene.orderly(Wish::new(""), async |mut client| {
+        let data = vec![7; SIZE as usize];
+        for (flags, error) in [(0, None), (command_flag::FUA, Some(ErrorCode::Io))] {
+            assert_eq!(client.ask(Command::Write, flags, 0, SIZE, &data).await.error, error);
+            assert_eq!(client.ask(Command::Trim, flags, 0, SIZE, &[]).await.error, error);
+        }
+        client.disconnect().await;
+    });
+}
+
+#[test]
 fn a_long_request_is_cut_finer_while_another_export_is_active() {
     let activity = Activity::default();
     let pace = Pace { activity: &activity, export: 1 };
