@@ -16,16 +16,15 @@ use crate::helpers::Place;
 use crate::lane::{self, Lane};
 use crate::operation::{DiskAction, DiskOperation, Operation};
 use crate::reactor::OperationFuture;
-use crate::shard::{Core, ShardContext};
+use crate::shard::ShardContext;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use varve_block::{
-    Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Durability, Extent, Io, IoError, Outcome,
-    Shape, StatusFuture, StatusRun, ZeroOptions,
+    Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
+    Outcome, Shape, StatusFuture, StatusRun, ZeroOptions,
 };
 
 /// Zeros are written in pieces of this many bytes where the kernel cannot do it better.
@@ -33,15 +32,8 @@ const ZEROS: u64 = 1 << 20;
 /// Largest change of allocation in memory that is done on the shard's own thread, in bytes.
 const INLINE_ALLOCATE_MAX: u64 = 1 << 20;
 
-/// How long one change of allocation is to take.
-const ALLOCATION_TIME: Duration = Duration::from_millis(4);
-/// Fewest bytes of such a change, where more are to be changed.
-const ALLOCATION_MIN: u64 = 1 << 20;
-/// Most bytes of such a change; the first ones are as long.
-pub(crate) const ALLOCATION_MAX: u64 = 1 << 30;
-
 /// The device.
-pub(crate) struct Disk {
+struct Disk {
     context: ShardContext,
     file: Arc<DiskFile>,
     lane: Rc<Lane>,
@@ -49,18 +41,13 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn new(core: &Rc<Core>, file: &Arc<DiskFile>) -> Self {
+    fn new(context: &ShardContext, file: &Arc<DiskFile>) -> Self {
         let most = match file.cache_mode() {
             CacheMode::Direct => lane::DIRECT_MAX,
             CacheMode::Buffered => lane::BUFFERED_MAX,
         };
-        let lane = core.lane(file, || Lane::new(most, &file.answers.abandoned));
-        Self {
-            context: ShardContext { core: Rc::clone(core) },
-            shape: file.shape(),
-            file: Arc::clone(file),
-            lane,
-        }
+        let lane = context.core.lane(file, || Lane::new(most, &file.answers.abandoned));
+        Self { context: context.clone(), shape: file.shape(), file: Arc::clone(file), lane }
     }
 
     fn start(&self, action: DiskAction) -> OperationFuture {
@@ -265,14 +252,13 @@ impl Disk {
     async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<bool, IoError> {
         let mut at = extent.offset;
         while at < extent.end() {
-            let piece = self.file.allocation_piece.load(Ordering::Relaxed);
+            let piece = self.file.allocation_pace.piece();
             let length = piece.min(extent.end() - at);
             let start = clock::now();
             if !self.allocate_piece(mode, Extent::new(at, length)).await? {
                 return Ok(false);
             }
-            let next = next_allocation(piece, length, clock::now().since(start));
-            self.file.allocation_piece.store(next, Ordering::Relaxed);
+            self.file.allocation_pace.learn(piece, length, clock::now().since(start));
             at += length;
         }
         Ok(true)
@@ -388,15 +374,11 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Most bytes of the next change of allocation, after `length` of at most `piece` bytes took so long.
-fn next_allocation(piece: u64, length: u64, took: Duration) -> u64 {
-    let next = match took {
-        took if took > 4 * ALLOCATION_TIME => piece.min(length / 4),
-        took if took > ALLOCATION_TIME => piece.min(length / 2),
-        took if took < ALLOCATION_TIME / 4 && length == piece => piece.saturating_mul(2),
-        _ => piece,
-    };
-    next.next_power_of_two().clamp(ALLOCATION_MIN, ALLOCATION_MAX)
+impl ShardContext {
+    /// A device on `file`, with the shape that the file has now.
+    pub fn disk(&self, file: &Arc<DiskFile>) -> Device {
+        Device::new(Disk::new(self, file))
+    }
 }
 
 /// Polls once, so that the first step is on its way (K1). The steps after it need the future to be polled on.
@@ -411,30 +393,4 @@ fn started<'a>(future: impl Future<Output = Outcome> + 'a) -> Completion<'a> {
 
 fn index(length: u64) -> usize {
     usize::try_from(length).expect("a request in memory is shorter than the address space")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_of_allocation_get_shorter_while_they_take_long_and_longer_again() {
-        let mut piece = ALLOCATION_MAX;
-        for _ in 0..10 {
-            piece = next_allocation(piece, piece, Duration::from_secs(1));
-        }
-        assert_eq!(piece, ALLOCATION_MIN);
-        let eight = 8 * ALLOCATION_MIN;
-        assert_eq!(next_allocation(eight, eight, Duration::from_millis(5)), eight / 2);
-        assert_eq!(next_allocation(eight, eight, Duration::from_millis(2)), eight);
-        assert_eq!(
-            next_allocation(eight, 4096, Duration::ZERO),
-            eight,
-            "a short one says nothing of long ones"
-        );
-        for _ in 0..10 {
-            piece = next_allocation(piece, piece, Duration::ZERO);
-        }
-        assert_eq!(piece, ALLOCATION_MAX);
-    }
 }

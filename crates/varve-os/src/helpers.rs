@@ -9,7 +9,7 @@
 //! - H2. A queue is in [`State::ready`] once if one of its jobs may run, else not.
 
 use crate::disk_file::DiskFile;
-use crate::executor::{Letter, Mailbox};
+use crate::mailbox::Mailbox;
 use crate::operation::{Answer, DiskOperation};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(crate) struct Finished {
 /// Work for a helper.
 pub(crate) enum Job {
     /// Carry out `operation` and send it to `home`.
-    Disk { key: usize, operation: DiskOperation, home: Arc<Mailbox> },
+    Disk { key: usize, operation: DiskOperation, home: Arc<Mailbox<Finished>> },
     /// Anything else; sends its own answer.
     Call(Box<dyn FnOnce() + Send>),
 }
@@ -146,8 +146,8 @@ impl Helpers {
                 Job::Call(call) => call(),
                 Job::Disk { key, mut operation, home } => {
                     let answer = operation.execute();
-                    // A shard waits for all its operations before it closes its inbox.
-                    let _ = home.send(Letter::Finished(Finished { key, operation, answer }));
+                    // A shard waits for all its operations before it closes its mailbox.
+                    let _ = home.send(Finished { key, operation, answer });
                 }
             }
             let mut state = self.state();

@@ -29,8 +29,8 @@ use varve_block::Arena;
 const ENTRIES: u32 = 256;
 /// Entries of the completion queue; what does not fit waits in the kernel.
 const COMPLETIONS: u32 = 4096;
-/// Marks completions of the bell.
-const BELL: u64 = u64::MAX;
+/// Marks completions of the descriptor that wakes the shard.
+const NOTIFY: u64 = u64::MAX;
 /// Marks completions of cancellations.
 const CANCEL: u64 = u64::MAX - 1;
 /// Tells a receive that nothing is there yet, so that it waits without trying (`IORING_RECVSEND_POLL_FIRST`).
@@ -54,7 +54,7 @@ pub(crate) struct Ring {
     backlog: VecDeque<squeue::Entry>,
     /// Address range that is registered as buffer 0.
     region: Option<(usize, usize)>,
-    bell: RawFd,
+    notify: RawFd,
     linger: Linger,
     /// Answers that a test gives in place of the kernel's.
     #[cfg(test)]
@@ -64,8 +64,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of this thread, that also listens to `bell`.
-    pub(crate) fn new(arena: &Arena, bell: RawFd) -> io::Result<Self> {
+    /// A ring of this thread, that also listens to the descriptor `notify`.
+    pub(crate) fn new(arena: &Arena, notify: RawFd) -> io::Result<Self> {
         let ring = build()?;
         require(&ring)?;
         // A disk that does not answer keeps as many workers as its lane has operations (D1 of `lane.rs`); the kernel's own
@@ -76,7 +76,7 @@ impl Ring {
             ring,
             backlog: VecDeque::new(),
             region,
-            bell,
+            notify,
             linger: Linger::default(),
             #[cfg(test)]
             injected: std::collections::HashMap::new(),
@@ -154,7 +154,7 @@ impl Ring {
         let mut silent = false;
         for completion in self.ring.completion() {
             match completion.user_data() {
-                BELL => silent |= !io_uring::cqueue::more(completion.flags()),
+                NOTIFY => silent |= !io_uring::cqueue::more(completion.flags()),
                 CANCEL => {}
                 #[cfg(test)]
                 key if self.injected.contains_key(&key) => {
@@ -175,8 +175,8 @@ impl Ring {
     }
 
     fn listen(&mut self) {
-        let poll = opcode::PollAdd::new(Fd(self.bell), libc::POLLIN as u32).multi(true);
-        self.push(poll.build().user_data(BELL));
+        let poll = opcode::PollAdd::new(Fd(self.notify), libc::POLLIN as u32).multi(true);
+        self.push(poll.build().user_data(NOTIFY));
     }
 
     fn push(&mut self, entry: squeue::Entry) {

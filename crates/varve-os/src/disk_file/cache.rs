@@ -3,7 +3,7 @@
 //! Invariant N1: what is read through a new handle is on the disk. A page of which the writing failed stays in memory,
 //! marked clean, and shows what the disk does not hold; so all pages are dropped before a buffered disk is used.
 
-use super::DiskKind;
+use super::options::DiskKind;
 use crate::sys;
 use rustix::fs::Advice;
 use rustix::io::Errno;
