@@ -71,7 +71,7 @@ impl RingContent {
             match SlotHeader::decode(block, address) {
                 Err(SlotError::Absent) => continue,
                 Ok(header) if header.vg != vg || header.pv != pv => continue,
-                Ok(header) => content.take(&bytes[start..], address, &header),
+                Ok(header) => content.take(&bytes[start..], address, &header, ring.length / 3),
                 Err(error) => content.damaged.push(Damaged { address, sequence: None, error }),
             }
         }
@@ -85,8 +85,12 @@ impl RingContent {
         self.slots.last()
     }
 
-    fn take(&mut self, bytes: &[u8], address: u64, header: &SlotHeader) {
+    fn take(&mut self, bytes: &[u8], address: u64, header: &SlotHeader, length_max: u64) {
         match Slot::decode(bytes, address) {
+            Ok(slot) if slot_length(slot.text.len()) > length_max => {
+                let error = SlotError::Invalid("R2: it takes more than a third of its ring");
+                self.damaged.push(Damaged { address, sequence: Some(slot.sequence), error });
+            }
             Ok(slot) => {
                 let extent = Extent::new(address, slot_length(slot.text.len()));
                 self.slots.push(Placed { extent, version: header.version, slot });
@@ -138,6 +142,16 @@ mod tests {
         let text = usize::try_from(text_length_max(RING.length)).expect("small");
         assert_eq!(slot_length(text), RING.length / 3);
         assert_eq!(slot_length(text + 1), RING.length / 3 + BLOCK_SIZE);
+    }
+
+    #[test]
+    fn a_whole_slot_that_is_too_long_for_its_ring_is_damaged() {
+        let mut bytes = vec![0; RING.length as usize];
+        let text = usize::try_from(text_length_max(RING.length)).expect("small") + 1;
+        write(&mut bytes, Extent::new(RING.offset, RING.length / 3 + BLOCK_SIZE), &slot(3, text));
+        let content = RingContent::find(&bytes, RING, Uuid::from_u128(1), Uuid::from_u128(2));
+        assert!(content.slots.is_empty(), "R2");
+        assert_eq!(content.damaged.iter().map(|damaged| damaged.sequence).collect::<Vec<_>>(), [Some(3)]);
     }
 
     #[test]

@@ -26,7 +26,16 @@ pub struct Shortage {
 impl FreeMap {
     /// What is free in `group`, on disks that are not missing.
     pub fn of(group: &Group) -> Self {
-        Self { runs: group.free_areas() }
+        let free = Self { runs: group.free_areas() };
+        free.assert_consistent();
+        free
+    }
+
+    /// A1.
+    fn assert_consistent(&self) {
+        let apart = |pair: &[Area]| pair[0].pv < pair[1].pv || pair[0].end() < pair[1].start;
+        assert!(self.runs.windows(2).all(apart), "A1: {:?}", self.runs);
+        assert!(self.runs.iter().all(|run| run.count > 0), "A1: {:?}", self.runs);
     }
 
     /// Number of free extents.
@@ -44,12 +53,22 @@ impl FreeMap {
     /// few fragments.
     pub fn take_linear(&mut self, count: u64, last: Option<Area>) -> Result<Vec<Area>, Shortage> {
         assert!(count > 0, "a volume grows by at least one extent");
-        if self.total() < count {
+        let before = self.total();
+        if before < count {
             return Err(self.shortage());
         }
+        let taken = self.take_runs(count, last);
+        assert_eq!(taken.iter().map(|area| area.count).sum::<u64>(), count, "A2");
+        assert_eq!(self.total() + count, before, "A2");
+        self.assert_consistent();
+        Ok(taken)
+    }
+
+    /// The areas of [`FreeMap::take_linear`]; there are as many free extents.
+    fn take_runs(&mut self, count: u64, last: Option<Area>) -> Vec<Area> {
         let behind = last.and_then(|last| self.behind(last));
         if let Some(run) = behind.filter(|run| run.count >= count).or_else(|| self.best_fit(count, None)) {
-            return Ok(vec![self.take_front(run, count)]);
+            return vec![self.take_front(run, count)];
         }
         let mut taken: Vec<Area> = behind.map(|run| self.take_front(run, run.count)).into_iter().collect();
         let mut rest = count - taken.iter().map(|area| area.count).sum::<u64>();
@@ -60,7 +79,7 @@ impl FreeMap {
             rest -= area.count;
             taken.push(area);
         }
-        Ok(taken)
+        taken
     }
 
     /// Takes `count` extents on each of `stripes` different disks: right behind `last`, the areas of the volume's last
@@ -79,12 +98,14 @@ impl FreeMap {
             return Err(self.shortage());
         }
         let mut segments = Vec::new();
-        let mut rest = count;
+        let (before, mut rest) = (self.total(), count);
         while rest > 0 {
             let segment = self.take_rows(rest, stripes);
             rest -= segment.areas[0].count;
             segments.push(segment);
         }
+        assert_eq!(self.total() + count * stripes as u64, before, "A2");
+        self.assert_consistent();
         Ok(segments)
     }
 
@@ -200,6 +221,8 @@ fn follows(last: &Segment, next: &Segment) -> bool {
 /// Cuts `count` extents off the end of `segments`; striped ones lose whole rows. `count` is less than they have, and
 /// a multiple of the areas of every segment that is cut.
 pub fn cut(segments: &mut Vec<Segment>, count: u64) {
+    let before: u64 = segments.iter().map(Segment::extents).sum();
+    assert!(count < before, "A2: {count} of {before} extents are cut");
     let mut rest = count;
     while rest > 0 {
         let last = segments.last_mut().expect("less is cut than there is");
@@ -213,6 +236,7 @@ pub fn cut(segments: &mut Vec<Segment>, count: u64) {
         last.areas.iter_mut().for_each(|area| area.count -= rest / stripes);
         rest = 0;
     }
+    assert_eq!(segments.iter().map(Segment::extents).sum::<u64>() + count, before, "A2");
 }
 
 #[cfg(test)]

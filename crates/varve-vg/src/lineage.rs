@@ -110,13 +110,17 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn of(witnesses: &'a [Witness]) -> Self {
         let placed = witnesses.iter().flat_map(|witness| &witness.ring.slots);
-        let slots = placed.map(|placed| (placed.version, &placed.slot)).collect();
+        let slots: HashMap<Uuid, &Slot> = placed.map(|placed| (placed.version, &placed.slot)).collect();
         let mut heads: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
         for witness in witnesses {
             if let Some(newest) = witness.ring.newest() {
                 heads.entry(newest.version).or_default().push(witness.pv);
             }
         }
+        assert!(
+            heads.keys().all(|head| slots.contains_key(head)),
+            "R1: a head is a version that a disk holds"
+        );
         Tree { witnesses, slots, heads }
     }
 

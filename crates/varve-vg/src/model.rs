@@ -41,6 +41,13 @@ impl Group {
         Ok(Self { description: Description::decode(text)? })
     }
 
+    /// The same group as version `sequence`, from 1 on.
+    pub(crate) fn numbered(&self, sequence: u64) -> Self {
+        let mut description = self.description.clone();
+        description.group.sequence = sequence;
+        Self::new(description).expect("G1: a number from 1 on breaks no rule")
+    }
+
     /// The text that describes the group; also what a backup holds.
     pub fn text(&self) -> String {
         self.description.encode()

@@ -11,6 +11,7 @@
 //! - O1. Nothing is written before [`OpenGroup::settle`], and no change made.
 //! - O2. After a failure in the middle of a commit nobody knows which version will win: the group refuses further
 //!   changes until its disks are scanned again.
+//! - O3. A disk is used once, belongs to the group unless it is leaving, and the group is what the version that counts says.
 
 mod messages;
 
@@ -81,7 +82,22 @@ impl OpenGroup {
             let path = open.group.pv_by_id(pv).map_or_else(String::new, |pv| pv.path.clone());
             open.notes.push(Note::Missing { pv, path });
         }
+        open.assert_consistent();
         open
+    }
+
+    /// O2, O3.
+    fn assert_consistent(&self) {
+        let said = (self.group.id(), self.group.entry().sequence);
+        assert_eq!(said, (self.slot.vg, self.slot.sequence), "O3");
+        let mut used: Vec<Uuid> = self.members.iter().chain(&self.stale).map(|member| member.pv).collect();
+        used.sort_unstable();
+        assert!(used.windows(2).all(|pair| pair[0] != pair[1]), "O3: a disk is used twice");
+        let is_foreign = |member: &Member| {
+            member.standing != Standing::Removed && self.group.pv_by_id(member.pv).is_none()
+        };
+        assert!(!self.members.iter().any(is_foreign), "O3: a disk of another group is used");
+        assert!(self.undecided.is_none() || self.state == State::Broken, "O2");
     }
 
     fn admit(&mut self, witness: &Witness, reading: Reading, standing: Standing) {
@@ -219,6 +235,8 @@ impl OpenGroup {
             let paths = missing.iter().map(path).collect();
             return Err(CommitError::Incomplete { group: self.group.name().into(), paths });
         }
+        // The disks' labels say how long their rings are, and a ring may be shorter than when the version was made.
+        self.check_length(&self.group, self.slot.text.len(), &[])?;
         self.bring_forward().await?;
         self.mend_labels().await?;
         self.state = State::Settled;
@@ -235,6 +253,7 @@ impl OpenGroup {
             self.record(Vec::new(), superseded, stamp).await?;
         }
         assert!(self.members.iter().all(|member| member.standing == Standing::Current), "V1");
+        self.assert_consistent();
         Ok(())
     }
 
@@ -298,6 +317,7 @@ impl OpenGroup {
         assert!(!self.group.counts_on(pv), "V2: it was recorded as missing when the group was settled");
         let member = self.stale.swap_remove(index);
         self.members.push(member);
+        self.assert_consistent();
         self.record(Vec::new(), vec![pv], stamp).await
     }
 
@@ -335,7 +355,7 @@ impl OpenGroup {
         let numbers = self.members.iter().map(|member| member.sequence_max);
         let sequence = numbers.max().unwrap_or(0).max(self.slot.sequence) + 1; // V3
         assert_eq!(self.state, State::Settled, "O1");
-        let next = numbered(&next, sequence);
+        let next = next.numbered(sequence);
         let slot = self.slot.followed_by(sequence, next.text());
         self.commit(next, slot, joining).await
     }
@@ -355,6 +375,7 @@ impl OpenGroup {
         );
         assert!(counted.count() > 0, "V1: somebody holds it");
         self.members.retain(|member| member.standing != Standing::Removed);
+        self.assert_consistent();
         Ok(())
     }
 
@@ -474,11 +495,4 @@ impl Member {
     fn failed(&self, error: IoError) -> (String, IoError) {
         (self.disk.path.clone(), error)
     }
-}
-
-/// `group` with another number.
-fn numbered(group: &Group, sequence: u64) -> Group {
-    let mut description = group.description().clone();
-    description.group.sequence = sequence;
-    Group::new(description).expect("G1: a number from 1 on breaks no rule")
 }

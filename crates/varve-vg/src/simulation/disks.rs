@@ -10,13 +10,13 @@ use crate::relabel::{RelabelError, find_label, write_found};
 use crate::size::SizeArgument;
 use crate::table::{Parts, table};
 use crate::{
-    Absent, ActiveVolume, CommitError, Disk, DiskProblem, GroupProblem, Note, OpenGroup, ReadProblem, Survey,
-    scan,
+    Absent, ActiveVolume, CommitError, Disk, DiskProblem, FreeDisk, GroupProblem, Note, OpenGroup,
+    ReadProblem, Survey, scan,
 };
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_block::{Access, Durability, Extent, UnixTime};
-use varve_format::{Label, LabelError, Slot};
+use varve_format::{BLOCK_SIZE, Label, LabelError, RING_BLOCKS_MIN, Slot, text_length_max};
 use varve_sim::{DiskOptions, SimDisk, World};
 
 const NEW: NewLabel = NewLabel { id: Uuid::from_u128(0x1000), created: UnixTime(1), overwrite: false };
@@ -150,6 +150,38 @@ fn a_damaged_copy_of_the_label_is_written_again_and_two_are_an_error() {
     lab.disks[0].poke(4096 + 512, &[1; 512]);
     let problem = ReadProblem::Label(LabelError::Checksum);
     assert_eq!(lab.survey([0]).problems, [DiskProblem::Read { path: "/dev/sd0".into(), problem }]);
+}
+
+#[test]
+fn a_version_too_long_for_the_ring_of_a_disk_that_lags_behind_is_an_error() {
+    let long = Extent::new(64 << 10, 4 * RING_BLOCKS_MIN * BLOCK_SIZE);
+    let size = long.end() + EXTENTS * EXTENT;
+    let lab = Lab { world: World::new(7), disks: (0..2).map(|_| SimDisk::new(size)).collect() };
+    let arena = lab.world.arena();
+    let label = |number: usize, generation, vg, ring| Label {
+        generation,
+        pv: pv_id(number),
+        vg,
+        size,
+        ring,
+        data_offset: long.end(),
+        created: UnixTime(1),
+    };
+    let free: Vec<FreeDisk> = (0..2)
+        .map(|number| FreeDisk { disk: lab.disk(number), label: label(number, 1, None, long) })
+        .collect();
+    let made = OpenGroup::create(group_plan(&free), free, arena.clone());
+    let mut open = lab.world.run(made).expect("no faults");
+    let before = lab.disks[1].image();
+    let change = "x".repeat(text_length_max(RING.length) as usize);
+    let renamed = plan(open.group(), Change::RenameGroup { to: "long".into() }, &stamp(&change));
+    lab.world.run(open.apply(renamed.expect("possible"), Vec::new())).expect("no faults");
+    lab.disks[1].restore(&before);
+    let shorter = label(1, 9, Some(open.group().id()), RING);
+    lab.world.run(write_label(&lab.disk(1).device, &shorter, &arena)).expect("no faults");
+    let mut open = lab.only_group([0, 1]);
+    let refused = lab.settle(&mut open, Absent::Refuse);
+    assert!(matches!(refused, Err(CommitError::TextTooLong { .. })), "{refused:?}");
 }
 
 #[test]
