@@ -5,13 +5,13 @@
 //! callback: no thread waits for a disk.
 //!
 //! Invariants:
-//! - F1. A request is answered exactly once, also when the shard is gone.
-//! - F2. At most `bytes_in_flight_max` bytes of data are on their way; beyond that no request is taken from the
+//! - FUSE1. A request is answered exactly once, also when the shard is gone.
+//! - FUSE2. At most `bytes_in_flight_max` bytes of data are on their way; beyond that no request is taken from the
 //!   kernel until one is done. They come from the budget that all doors share, and so do the buffers into which the
 //!   door's threads receive for as long as it is open.
-//! - F3. A hole that was punched reads as zeros, whatever the device below promises for discarded blocks.
-//! - F4. A file that holds data is never hidden under a mount.
-//! - F5. Once the door is closed or detached, no request reaches the volume.
+//! - FUSE3. A hole that was punched reads as zeros, whatever the device below promises for discarded blocks.
+//! - FUSE4. A file that holds data is never hidden under a mount.
+//! - FUSE5. Once the door is closed or detached, no request reaches the volume.
 
 mod budget;
 mod counters;

@@ -7,14 +7,14 @@
 //! wake-up makes one send.
 //!
 //! Invariants:
-//! - E1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
+//! - NBD1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
 //!   client does.
-//! - E2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: bytes
+//! - NBD2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: bytes
 //!   are had before a buffer is taken, and until then the socket is not read. Who waits for bytes gets them in turn,
 //!   and a client that has begun a message and does not go on is left ([`Limits::progress`]), so none starves.
-//! - E3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
-//! - E4. No request reaches the device that is outside of it or was not offered.
-//! - E5. One poll of a connection does a bounded amount of work, and ends so that other tasks have their turn.
+//! - NBD3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
+//! - NBD4. No request reaches the device that is outside of it or was not offered.
+//! - NBD5. One poll of a connection does a bounded amount of work, and ends so that other tasks have their turn.
 
 mod activity;
 mod catalog;

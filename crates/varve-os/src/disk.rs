@@ -1,11 +1,11 @@
 //! A disk as a device of one shard.
 //!
 //! Invariants:
-//! - K1. A request is on its way when `submit` returns, even if its future is never polled; and it runs to its end
+//! - DISK1. A request is on its way when `submit` returns, even if its future is never polled; and it runs to its end
 //!   if the future is dropped.
-//! - K2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
-//! - K3. A disk that is out of use (F2 of `disk_file.rs`, O1 of `disk_file/state.rs`) is neither written nor flushed.
-//! - K4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
+//! - DISK2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
+//! - DISK3. A disk that is out of use (DISKFILE2 of `disk_file.rs`, HEALTH1 of `disk_file/state.rs`) is neither written nor flushed.
+//! - DISK4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
 //!   lack of space is told as such, and what fails afterwards takes the disk out of use.
 
 use crate::attempt::{self, Attempt, error_of};
@@ -65,7 +65,7 @@ impl Disk {
         error_of(errno)
     }
 
-    /// K2.
+    /// DISK2.
     fn is_aligned(&self, memory: &[u8]) -> bool {
         self.file.cache_mode() == CacheMode::Buffered
             || memory.as_ptr().addr().is_multiple_of(self.file.memory_alignment)
@@ -124,7 +124,7 @@ impl Disk {
         }
     }
 
-    /// Takes the disk out of use if it has become shorter, before a write can make it longer again (O2).
+    /// Takes the disk out of use if it has become shorter, before a write can make it longer again (HEALTH2).
     async fn check_end(&self) {
         if !self.file.remote {
             let _ = self.file.check_length();
@@ -136,10 +136,10 @@ impl Disk {
 
     fn write(&self, offset: u64, mut data: Bytes, durability: Durability) -> Completion<'_> {
         if let Err(error) = self.file.admit_change(offset + data.len() as u64) {
-            return Completion::failed(error); // K3
+            return Completion::failed(error); // DISK3
         }
         let durable = durability == Durability::Durable && !self.file.in_memory;
-        let is_staged = durable && self.file.cache_mode() == CacheMode::Buffered; // K4
+        let is_staged = durable && self.file.cache_mode() == CacheMode::Buffered; // DISK4
         let done = match durable && !is_staged {
             true => 0,
             false => match attempt::try_write(&self.file, offset, &data) {
@@ -161,7 +161,7 @@ impl Disk {
         Completion::pending(self.finish_write(first, is_staged && !is_in_cache))
     }
 
-    /// Carries a write to its end, and then, if it only `is_staged` (K4), makes it durable.
+    /// Carries a write to its end, and then, if it only `is_staged` (DISK4), makes it durable.
     async fn finish_write(&self, mut under_way: OperationFuture, mut is_staged: bool) -> Outcome {
         loop {
             let (offset, data, mut done, durable, answer) = match under_way.await {
@@ -186,7 +186,7 @@ impl Disk {
                 self.start(DiskAction::Write { offset, data, done, durable })
             } else if is_staged {
                 is_staged = false;
-                self.file.refuse_out_of_use()?; // K3
+                self.file.refuse_out_of_use()?; // DISK3
                 self.start(DiskAction::Write { offset, data, done: 0, durable: true })
             } else {
                 if durable {
@@ -198,7 +198,7 @@ impl Disk {
     }
 
     /// Waits until it is known whether another operation beside this one was told of pages of this one that were lost
-    /// (Y1 of `syncs.rs`).
+    /// (SYNC1 of `syncs.rs`).
     async fn await_report(&self) -> Result<(), IoError> {
         if let Some(others) = self.file.syncs.others() {
             let _ = others.await;
@@ -208,7 +208,7 @@ impl Disk {
 
     fn flush(&self) -> Completion<'_> {
         if let Err(error) = self.file.refuse_out_of_use().and_then(|()| self.file.check_length()) {
-            return Completion::failed(error); // K3, O2
+            return Completion::failed(error); // DISK3, HEALTH2
         }
         if self.file.in_memory {
             return Completion::done();
@@ -235,7 +235,7 @@ impl Disk {
         while let (_, Err(Errno::INTR | Errno::AGAIN)) = under_way.await {
             under_way = self.start(DiskAction::Flush);
         }
-        // A failure has taken the disk out of use by now (F2), and that is what all are answered.
+        // A failure has taken the disk out of use by now (DISKFILE2), and that is what all are answered.
         let _ = self.await_report().await;
         if self.file.remote {
             self.check_end().await;
@@ -301,7 +301,7 @@ impl Disk {
     }
 
     async fn zero(&self, extent: Extent, options: ZeroOptions) -> Outcome {
-        self.file.admit_change(extent.end())?; // K3
+        self.file.admit_change(extent.end())?; // DISK3
         if !self.zero_allocation(extent, options).await? {
             if options.fast {
                 return Err(IoError::Unsupported);
@@ -324,7 +324,7 @@ impl Disk {
     }
 
     async fn discard(&self, extent: Extent) -> Outcome {
-        self.file.admit_change(extent.end())?; // K3
+        self.file.admit_change(extent.end())?; // DISK3
         match self.file.kind() {
             DiskKind::File => {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -381,7 +381,7 @@ impl ShardContext {
     }
 }
 
-/// Polls once, so that the first step is on its way (K1). The steps after it need the future to be polled on.
+/// Polls once, so that the first step is on its way (DISK1). The steps after it need the future to be polled on.
 fn started<'a>(future: impl Future<Output = Outcome> + 'a) -> Completion<'a> {
     let mut future = Box::pin(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -1,8 +1,8 @@
 //! A regular file or block device, opened so that nobody else uses it as a disk, with what it can do.
 //!
 //! Invariants:
-//! - F1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well.
-//! - F2. A disk of which a flush or a durable write failed once is poisoned: it is never written or flushed again through
+//! - DISKFILE1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well.
+//! - DISKFILE2. A disk of which a flush or a durable write failed once is poisoned: it is never written or flushed again through
 //!   this handle, because the kernel reports a lost write once only, and a later flush would say that all is well.
 
 mod allocation;
@@ -344,7 +344,7 @@ fn open_file(path: &Path, kind: DiskKind, options: DiskOptions) -> Result<(File,
     Ok((file, CacheMode::Buffered))
 }
 
-/// F1: writers exclude everybody, readers exclude writers, those who only look take nothing.
+/// DISKFILE1: writers exclude everybody, readers exclude writers, those who only look take nothing.
 fn lock(file: &File, options: DiskOptions) -> Result<(), Errno> {
     if options.unlocked {
         return Ok(());

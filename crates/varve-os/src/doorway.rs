@@ -1,6 +1,6 @@
 //! The devices that a shard has opened to others, and the requests that have come to them: begun a few at a time.
 //!
-//! Invariant P1: in one turn of the shard at most [`VISITS_MAX`] such requests are begun, of at most [`VISIT_BYTES`] and one
+//! Invariant DOORWAY1: in one turn of the shard at most [`VISITS_MAX`] such requests are begun, of at most [`VISIT_BYTES`] and one
 //! request more; devices take turns. So a flood from another thread (a FUSE door's) leaves their turns to other tasks.
 
 use crate::executor::Queue;
@@ -42,7 +42,7 @@ impl Doorway {
         !self.visits.borrow().is_empty()
     }
 
-    /// Begins the next requests (P1).
+    /// Begins the next requests (DOORWAY1).
     pub(crate) fn begin_visits(&self, queue: &Rc<Queue>) {
         let mut bytes_left = VISIT_BYTES;
         for _ in 0..VISITS_MAX {

@@ -1,8 +1,8 @@
 //! Tasks of one thread: a local queue of what is ready, and a mailbox for wakes from other threads.
 //!
 //! Invariants:
-//! - E1. A task is polled and dropped on its shard's thread only.
-//! - E4. A task that is woken while it runs has ended its turn: it is polled again after the kernel was entered, behind
+//! - TASK1. A task is polled and dropped on its shard's thread only.
+//! - TASK2. A task that is woken while it runs has ended its turn: it is polled again after the kernel was entered, behind
 //!   the tasks that this has woken.
 
 use crate::mailbox::{Mailbox, Notify};
@@ -22,7 +22,7 @@ pub(crate) struct Queue {
     /// Tasks that other threads have woken.
     wakes: Arc<Mailbox<Runnable>>,
     ready: RefCell<VecDeque<Runnable>>,
-    /// Tasks that have ended their turn (E4).
+    /// Tasks that have ended their turn (TASK2).
     yielded: RefCell<VecDeque<Runnable>>,
     tasks: RefCell<slab::Slab<std::task::Waker>>,
     closing: Cell<bool>,
@@ -78,7 +78,7 @@ impl Queue {
         self.ready.borrow().is_empty() && self.yielded.borrow().is_empty()
     }
 
-    /// Begins a new turn for those who have ended theirs (E4).
+    /// Begins a new turn for those who have ended theirs (TASK2).
     pub(crate) fn next_turn(&self) {
         let mut yielded = self.yielded.borrow_mut();
         if !yielded.is_empty() {
@@ -95,7 +95,7 @@ impl Queue {
         drop(self.wakes.close());
     }
 
-    /// Drops every task (E1): each is woken so that it stands in the queue, and dropped from there.
+    /// Drops every task (TASK1): each is woken so that it stands in the queue, and dropped from there.
     pub(crate) fn drop_tasks(&self) {
         self.closing.set(true);
         loop {
@@ -139,7 +139,7 @@ fn schedule(wakes: &Arc<Mailbox<Runnable>>, runnable: Runnable, info: ScheduleIn
     });
     let Some(runnable) = elsewhere else { return };
     if let Err(runnable) = wakes.send(runnable) {
-        // E1: it cannot be dropped here. Its shard has dropped all its tasks before it closed the mailbox, so this is
+        // TASK1: it cannot be dropped here. Its shard has dropped all its tasks before it closed the mailbox, so this is
         // one that was just being dropped, and holds nothing.
         std::mem::forget(runnable);
     }

@@ -18,6 +18,6 @@ pub(crate) struct Flight {
 pub(crate) enum FlightState {
     Waiting(Option<Waker>),
     Finished(Answer),
-    /// The answer is awaited no more (R2 of `ring.rs`).
+    /// The answer is awaited no more (URING2 of `ring.rs`).
     Orphan,
 }

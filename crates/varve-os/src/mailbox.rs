@@ -1,8 +1,8 @@
 //! What other threads send to a shard: mailboxes of one kind of message each, and what wakes the shard for all of them.
 //!
 //! Invariants:
-//! - E2. A message that was accepted is delivered; one that comes after the mailbox was closed is handed back.
-//! - E3. A shard that sleeps has seen that no message was pending after it said that it sleeps, so none is left lying.
+//! - MAILBOX1. A message that was accepted is delivered; one that comes after the mailbox was closed is handed back.
+//! - MAILBOX2. A shard that sleeps has seen that no message was pending after it said that it sleeps, so none is left lying.
 
 use rustix::event::EventfdFlags;
 use std::os::fd::OwnedFd;
@@ -28,7 +28,7 @@ impl Notify {
         self.pending.load(Ordering::Relaxed) && self.pending.swap(false, Ordering::SeqCst)
     }
 
-    /// Says that the shard is about to sleep; false if a message is pending, so that it must not (E3).
+    /// Says that the shard is about to sleep; false if a message is pending, so that it must not (MAILBOX2).
     pub(crate) fn try_sleep(&self) -> bool {
         self.sleeping.store(true, Ordering::SeqCst);
         let is_pending = self.pending.load(Ordering::SeqCst);
@@ -49,7 +49,7 @@ impl Notify {
     }
 
     fn notify(&self) {
-        // Either the shard sees the message before it sleeps, or this thread sees that it sleeps (E3).
+        // Either the shard sees the message before it sleeps, or this thread sees that it sleeps (MAILBOX2).
         self.pending.store(true, Ordering::SeqCst);
         if self.sleeping.swap(false, Ordering::SeqCst) {
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
@@ -80,7 +80,7 @@ impl<M> Mailbox<M> {
         &self.notify
     }
 
-    /// Sends a message; it comes back if the shard is gone (E2).
+    /// Sends a message; it comes back if the shard is gone (MAILBOX1).
     pub(crate) fn send(&self, message: M) -> Result<(), M> {
         {
             let mut content = self.content();
@@ -98,7 +98,7 @@ impl<M> Mailbox<M> {
         std::mem::take(&mut self.content().messages)
     }
 
-    /// Takes the last messages; later ones are handed back to their senders (E2).
+    /// Takes the last messages; later ones are handed back to their senders (MAILBOX1).
     pub(crate) fn close(&self) -> Vec<M> {
         let mut content = self.content();
         content.closed = true;
@@ -121,13 +121,13 @@ mod tests {
         assert!(!notify.take_pending() && notify.try_sleep());
         notify.awake();
         assert_eq!((numbers.send(1), numbers.send(2), words.send("one")), (Ok(()), Ok(()), Ok(())));
-        assert!(!notify.try_sleep(), "E3");
+        assert!(!notify.try_sleep(), "MAILBOX2");
         assert!(notify.take_pending() && !notify.take_pending());
-        assert_eq!((numbers.collect(), words.collect()), (vec![1, 2], vec!["one"]), "E2");
+        assert_eq!((numbers.collect(), words.collect()), (vec![1, 2], vec!["one"]), "MAILBOX1");
         assert!(notify.try_sleep());
         assert_eq!(numbers.send(3), Ok(()));
-        assert_eq!(rustix::io::read(notify.event(), &mut [0; 8]), Ok(8), "E3: it was woken");
-        assert_eq!(numbers.close(), [3], "E2");
-        assert_eq!((numbers.send(4), words.send("two")), (Err(4), Ok(())), "E2");
+        assert_eq!(rustix::io::read(notify.event(), &mut [0; 8]), Ok(8), "MAILBOX2: it was woken");
+        assert_eq!(numbers.close(), [3], "MAILBOX1");
+        assert_eq!((numbers.send(4), words.send("two")), (Err(4), Ok(())), "MAILBOX1");
     }
 }

@@ -1,6 +1,6 @@
 //! The table of operations under way on a shard, and the driver that moves them: a ring, or a pool of threads.
 //!
-//! The contract on memory and cancellation stands at the head of `ring.rs`; R1 and R2 are kept here.
+//! The contract on memory and cancellation stands at the head of `ring.rs`; URING1 and URING2 are kept here.
 
 use crate::flight::{Flight, FlightState};
 use crate::helpers::{Finished, Helpers, Job, Place};
@@ -140,7 +140,7 @@ impl Reactor {
         OperationFuture { reactor: Rc::clone(self), key: Some(key) }
     }
 
-    /// Hands an operation on a disk to a helper or the driver; what comes back stays in the table meanwhile (R1).
+    /// Hands an operation on a disk to a helper or the driver; what comes back stays in the table meanwhile (URING1).
     fn launch_disk(&self, key: usize, operation: DiskOperation) -> Option<Operation> {
         self.launched.set(self.launched.get() + 1);
         if self.is_ring && !operation.needs_thread() {
@@ -228,7 +228,7 @@ impl Reactor {
 
     fn settle(&self, key: usize, operation: Option<Operation>, answer: Answer) {
         let mut flights = self.flights.borrow_mut();
-        let flight = flights.get_mut(key).expect("R3: a completion belongs to a flight");
+        let flight = flights.get_mut(key).expect("URING3: a completion belongs to a flight");
         if let Some(operation) = operation {
             flight.operation = Some(operation);
         }
@@ -254,7 +254,7 @@ impl Reactor {
                 }
                 forget_answer(flight.operation.as_ref(), answer);
             }
-            FlightState::Finished(_) => unreachable!("R3: one terminal completion a flight"),
+            FlightState::Finished(_) => unreachable!("URING3: one terminal completion a flight"),
         }
         if let Some(lane) = lane {
             lane.leave();
@@ -296,7 +296,7 @@ impl Future for OperationFuture {
                 *waker = Some(context.waker().clone());
                 Poll::Pending
             }
-            FlightState::Orphan => unreachable!("R2: the future of an orphan is gone"),
+            FlightState::Orphan => unreachable!("URING2: the future of an orphan is gone"),
         }
     }
 }

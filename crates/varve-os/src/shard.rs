@@ -207,7 +207,7 @@ impl Core {
         self.calls.notify().awake();
     }
 
-    /// Drops all tasks, and waits until the kernel and the helpers have let go of all memory (R4 of `ring.rs`).
+    /// Drops all tasks, and waits until the kernel and the helpers have let go of all memory (URING4 of `ring.rs`).
     fn wind_up(&self, context: &ShardContext) {
         self.queue.drop_tasks();
         self.doorway.close();

@@ -26,8 +26,8 @@ pub(crate) fn with_shards(count: usize, test: impl Fn(&Shards)) {
         test(&shards);
         let arena = shards.arena();
         shards.stop();
-        assert_eq!(arena.usage().in_use, 0, "R2: all memory has come home");
-        assert_eq!(arena.usage().overflow, 0, "R2: all memory has come home");
+        assert_eq!(arena.usage().in_use, 0, "URING2: all memory has come home");
+        assert_eq!(arena.usage().overflow, 0, "URING2: all memory has come home");
     }
 }
 
@@ -123,12 +123,12 @@ fn a_request_that_nobody_awaits_any_more_counts_until_it_has_ended() {
             device.write(0, data.clone(), Durability::Durable).await.expect("written");
             assert!(!file.has_abandoned(), "one that was awaited does not count");
             drop(device.write(4 << 20, data.clone(), Durability::Durable));
-            assert!(file.has_abandoned(), "D3 of `lane.rs`");
+            assert!(file.has_abandoned(), "LANE3 of `lane.rs`");
             while file.has_abandoned() {
                 context.clock().sleep(Duration::from_millis(1)).await;
             }
             let read = device.read(4 << 20, arena.take(1 << 20)).await.expect("read");
-            assert!(*read == *data, "it has run to its end (K1)");
+            assert!(*read == *data, "it has run to its end (DISK1)");
         });
         assert_eq!(done, Ok(()));
     });
@@ -144,7 +144,7 @@ fn memory_that_is_not_aligned_is_served_too() {
         let mut space = arena.take(8192 + 100);
         let space = space.split_off(100);
         let read = device.read(4096, space).await.expect("read");
-        assert!(*read == *data, "K2");
+        assert!(*read == *data, "DISK2");
     });
 }
 
@@ -208,17 +208,21 @@ fn after_a_failed_flush_a_disk_is_never_written_again() {
             let data = context.arena().take_zeroed(4096).freeze();
             device.write(0, data.clone(), Durability::Volatile).await.expect("taken");
             let (one, two) = futures_util::join!(device.flush(), device.flush());
-            assert_eq!((one.err(), two.err()), (Some(IoError::Medium), Some(IoError::Medium)), "K3");
+            assert_eq!((one.err(), two.err()), (Some(IoError::Medium), Some(IoError::Medium)), "DISK3");
             assert!(file.is_poisoned());
-            assert_eq!(device.write(0, data, Durability::Volatile).await.err(), Some(IoError::Medium), "K3");
-            assert_eq!(device.flush().await.err(), Some(IoError::Medium), "K3");
+            assert_eq!(
+                device.write(0, data, Durability::Volatile).await.err(),
+                Some(IoError::Medium),
+                "DISK3"
+            );
+            assert_eq!(device.flush().await.err(), Some(IoError::Medium), "DISK3");
             assert_eq!(
                 device.discard(Extent::new(0, 4096)).await.err(),
                 None,
                 "not offered, so nothing to refuse"
             );
             let zeroed = device.zero(Extent::new(0, 4096), ZeroOptions::default()).await;
-            assert_eq!(zeroed.err(), Some(IoError::Medium), "K3");
+            assert_eq!(zeroed.err(), Some(IoError::Medium), "DISK3");
         });
         assert_eq!(done, Ok(()));
     });
@@ -350,7 +354,7 @@ fn a_flood_from_another_thread_leaves_other_tasks_their_turns() {
             most_in_a_turn(&context, &portal, 1000).await
         });
         let most = most.expect("an answer");
-        assert!((1..=32).contains(&most), "P1: {most}");
+        assert!((1..=32).contains(&most), "DOORWAY1: {most}");
     });
 }
 

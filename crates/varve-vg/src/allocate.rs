@@ -1,9 +1,9 @@
 //! Which free extents a volume gets: contiguous ones when that is possible.
 //!
 //! Invariants:
-//! - A1. The runs of a [`FreeMap`] are sorted, disjoint, not empty, and no two of them touch.
-//! - A2. What is allocated was free and is free no more; nothing else changes.
-//! - A3. The areas of a striped segment lie on different disks and are equally long.
+//! - ALLOCATE1. The runs of a [`FreeMap`] are sorted, disjoint, not empty, and no two of them touch.
+//! - ALLOCATE2. What is allocated was free and is free no more; nothing else changes.
+//! - ALLOCATE3. The areas of a striped segment lie on different disks and are equally long.
 
 use crate::model::{Area, Group, PvName, Segment};
 use std::cmp::Reverse;
@@ -31,11 +31,11 @@ impl FreeMap {
         free
     }
 
-    /// A1.
+    /// ALLOCATE1.
     fn assert_consistent(&self) {
         let apart = |pair: &[Area]| pair[0].pv < pair[1].pv || pair[0].end() < pair[1].start;
-        assert!(self.runs.windows(2).all(apart), "A1: {:?}", self.runs);
-        assert!(self.runs.iter().all(|run| run.count > 0), "A1: {:?}", self.runs);
+        assert!(self.runs.windows(2).all(apart), "ALLOCATE1: {:?}", self.runs);
+        assert!(self.runs.iter().all(|run| run.count > 0), "ALLOCATE1: {:?}", self.runs);
     }
 
     /// Number of free extents.
@@ -58,8 +58,8 @@ impl FreeMap {
             return Err(self.shortage());
         }
         let taken = self.take_runs(count, last);
-        assert_eq!(taken.iter().map(|area| area.count).sum::<u64>(), count, "A2");
-        assert_eq!(self.total() + count, before, "A2");
+        assert_eq!(taken.iter().map(|area| area.count).sum::<u64>(), count, "ALLOCATE2");
+        assert_eq!(self.total() + count, before, "ALLOCATE2");
         self.assert_consistent();
         Ok(taken)
     }
@@ -104,7 +104,7 @@ impl FreeMap {
             rest -= segment.areas[0].count;
             segments.push(segment);
         }
-        assert_eq!(self.total() + count * stripes as u64, before, "A2");
+        assert_eq!(self.total() + count * stripes as u64, before, "ALLOCATE2");
         self.assert_consistent();
         Ok(segments)
     }
@@ -120,7 +120,7 @@ impl FreeMap {
         while rows > 1 && !feasible(&without(&disks, stripes, rows), rest - rows, stripes) {
             rows /= 2;
         }
-        assert!(rows > 0, "A3: each of the emptiest disks has a free extent");
+        assert!(rows > 0, "ALLOCATE3: each of the emptiest disks has a free extent");
         let areas = chosen.iter().map(|pv| {
             let run = self.best_fit(rows, Some(*pv)).expect("its longest run has as many");
             self.take_front(run, rows)
@@ -169,8 +169,8 @@ impl FreeMap {
 
     /// Takes the first `count` extents of `run`.
     fn take_front(&mut self, run: Area, count: u64) -> Area {
-        let index = self.runs.iter().position(|free| *free == run).expect("A2: the run is free");
-        assert!(0 < count && count <= run.count, "A2: {count} of {run}");
+        let index = self.runs.iter().position(|free| *free == run).expect("ALLOCATE2: the run is free");
+        assert!(0 < count && count <= run.count, "ALLOCATE2: {count} of {run}");
         if count == run.count {
             self.runs.remove(index);
         } else {
@@ -222,7 +222,7 @@ fn follows(last: &Segment, next: &Segment) -> bool {
 /// a multiple of the areas of every segment that is cut.
 pub fn cut(segments: &mut Vec<Segment>, count: u64) {
     let before: u64 = segments.iter().map(Segment::extents).sum();
-    assert!(count < before, "A2: {count} of {before} extents are cut");
+    assert!(count < before, "ALLOCATE2: {count} of {before} extents are cut");
     let mut rest = count;
     while rest > 0 {
         let last = segments.last_mut().expect("less is cut than there is");
@@ -232,11 +232,11 @@ pub fn cut(segments: &mut Vec<Segment>, count: u64) {
             continue;
         }
         let stripes = last.areas.len() as u64;
-        assert!(rest.is_multiple_of(stripes), "A3: {rest} extents are not whole rows of {stripes}");
+        assert!(rest.is_multiple_of(stripes), "ALLOCATE3: {rest} extents are not whole rows of {stripes}");
         last.areas.iter_mut().for_each(|area| area.count -= rest / stripes);
         rest = 0;
     }
-    assert_eq!(segments.iter().map(Segment::extents).sum::<u64>() + count, before, "A2");
+    assert_eq!(segments.iter().map(Segment::extents).sum::<u64>() + count, before, "ALLOCATE2");
 }
 
 #[cfg(test)]

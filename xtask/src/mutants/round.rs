@@ -94,7 +94,7 @@ pub(super) fn run(
     Ok(verdicts.into_inner().expect("no job panics"))
 }
 
-/// M1: how long the tests take without a mutant. A busy machine is given a second chance.
+/// MUTANT1: how long the tests take without a mutant. A busy machine is given a second chance.
 fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
     let mut wrong = String::new();
     for _ in 0..2 {

@@ -1,7 +1,7 @@
 //! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, or new metadata of a pool, from
 //! what it says itself or from a text.
 //!
-//! Invariant S1: one that is done and has lost anything says so to programs too: its exit code is that of what was done
+//! Invariant NEWSTORE1: one that is done and has lost anything says so to programs too: its exit code is that of what was done
 //! in part, and its data says `"partial": true`.
 
 use super::damage::{self, Loss};
@@ -34,7 +34,7 @@ struct Done {
     records_lost: u64,
     /// The snapshots that may show newer content for that.
     doubtful: Vec<String>,
-    /// Whether anything is lost (S1).
+    /// Whether anything is lost (NEWSTORE1).
     partial: bool,
 }
 
@@ -116,7 +116,7 @@ fn told(store: String, done: renewal::Done) -> Answer {
     Answer::new(&done, text).exit(exit(partial))
 }
 
-/// S1.
+/// NEWSTORE1.
 fn exit(partial: bool) -> Exit {
     if partial { Exit::Partial } else { Exit::Ok }
 }
@@ -138,7 +138,7 @@ struct PoolDone {
     behind: Vec<String>,
     /// Whose bytes are lost.
     lost: Vec<Finding>,
-    /// Whether anything is lost (S1).
+    /// Whether anything is lost (NEWSTORE1).
     partial: bool,
 }
 

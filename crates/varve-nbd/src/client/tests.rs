@@ -62,6 +62,6 @@ fn hostile_servers_are_left() {
     long.extend_from_slice(&[0xff; 4]);
     assert!(fails(&long), "a reply of 4 GiB");
     let endless = vec![replying(option::GO, reply::INFO, &[9; 2]); 300].concat();
-    assert!(fails(&structured(endless)), "C2");
+    assert!(fails(&structured(endless)), "CLIENT2");
     assert!(fails(&structured(replying(option::GO, reply::ERR_POLICY, b"\xff no"))));
 }

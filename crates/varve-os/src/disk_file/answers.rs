@@ -10,7 +10,7 @@ pub(crate) struct Answers {
     under_way: AtomicU64,
     /// The tick of the coarse clock at which the last one was answered, or at which the first one began after a rest.
     last: AtomicU64,
-    /// Operations under way of which nobody awaits the answer (D3 of `lane.rs`).
+    /// Operations under way of which nobody awaits the answer (LANE3 of `lane.rs`).
     pub(crate) abandoned: Arc<AtomicU64>,
 }
 

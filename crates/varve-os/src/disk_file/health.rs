@@ -14,7 +14,7 @@ pub enum DiskState {
     /// It is.
     #[default]
     InUse,
-    /// A flush or a durable write failed: what was acknowledged before may be lost (F2).
+    /// A flush or a durable write failed: what was acknowledged before may be lost (DISKFILE2).
     WritesLost,
     /// It became shorter: what lay beyond the new end is lost.
     Shrunk {
@@ -42,9 +42,9 @@ impl std::fmt::Display for DiskState {
 /// What is known of a disk's health.
 #[derive(Debug)]
 pub(crate) struct Health {
-    /// Set once (O1 of `state.rs`).
+    /// Set once (HEALTH1 of `state.rs`).
     pub(super) out_of_use: OnceLock<DiskState>,
-    /// The tick at which the length was looked at (O2 of `state.rs`).
+    /// The tick at which the length was looked at (HEALTH2 of `state.rs`).
     pub(super) checked: AtomicU64,
     pub(super) failures: EventLimit,
 }

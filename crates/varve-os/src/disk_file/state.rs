@@ -1,9 +1,9 @@
 //! Why a disk is out of use: writes were lost, or the file became shorter; and how that is found out.
 //!
 //! Invariants:
-//! - O1. A disk that is out of use stays so through this handle, with the first reason: who still holds it may have lost
+//! - HEALTH1. A disk that is out of use stays so through this handle, with the first reason: who still holds it may have lost
 //!   writes of which it was not told. Opening the disk again is the way back ([`DiskFile::open`]).
-//! - O2. A file that was cut short never has its old length again by a write, and no flush is acknowledged behind that. Its
+//! - HEALTH2. A file that was cut short never has its old length again by a write, and no flush is acknowledged behind that. Its
 //!   length is looked at before a write that reaches its last byte, and before any other at every tick of the coarse clock
 //!   (some milliseconds), so a write within one tick of the cut may lengthen it, and is found out. The server of a file that
 //!   has one is asked at each flush and when a read meets the end.
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use varve_block::IoError;
 
 impl DiskFile {
-    /// Whether it is in use, or why not (O1).
+    /// Whether it is in use, or why not (HEALTH1).
     pub fn state(&self) -> DiskState {
         self.health.out_of_use.get().copied().unwrap_or_default()
     }
@@ -48,7 +48,7 @@ impl DiskFile {
         self.cache == CacheMode::Buffered || matches!(error_of(errno), IoError::Medium | IoError::Gone)
     }
 
-    /// Records that a flush or a durable write failed (F2).
+    /// Records that a flush or a durable write failed (DISKFILE2).
     pub(crate) fn poison(&self, errno: Errno) {
         if self.health.out_of_use.set(DiskState::WritesLost).is_ok() {
             tracing::error!(
@@ -69,7 +69,7 @@ impl DiskFile {
         }
     }
 
-    /// Before a change that ends at `end` (O2).
+    /// Before a change that ends at `end` (HEALTH2).
     pub(crate) fn admit_change(&self, end: u64) -> Result<(), IoError> {
         self.refuse_out_of_use()?;
         if self.kind == DiskKind::BlockDevice {

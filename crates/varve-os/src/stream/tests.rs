@@ -233,7 +233,7 @@ fn a_task_that_never_waits_keeps_no_connection_waiting() {
             turns.get()
         });
         let turns = done.expect("the shard lives");
-        assert!(turns <= ROUNDS * 20, "E4: {turns} turns of the other task in {ROUNDS} round trips");
+        assert!(turns <= ROUNDS * 20, "TASK2: {turns} turns of the other task in {ROUNDS} round trips");
     });
 }
 

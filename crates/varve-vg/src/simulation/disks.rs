@@ -362,7 +362,7 @@ fn a_failing_disk_stops_changes_until_the_next_scan() {
     }
     let again = lab.world.run(open.apply(made, Vec::new()));
     assert_eq!(again, Err(CommitError::Broken { group: "data".into() }));
-    // O2: either may count, so whoever serves volumes looks at both.
+    // OPEN2: either may count, so whoever serves volumes looks at both.
     assert!(open.group().lv("a").is_none() && open.undecided().is_some_and(|next| next.lv("a").is_some()));
     lab.disks[1].reappear();
     let mut found = lab.only_group([0, 1]);
@@ -460,14 +460,14 @@ fn a_lost_label_is_made_anew_from_the_disks_own_ring() {
     let arena = lab.world.arena();
     let device = |number: usize| lab.disk(number).device;
     let found = |number: usize| lab.world.run(find_label(&device(number), &arena));
-    assert_eq!(found(0), Ok(None), "L1: a whole label stays");
+    assert_eq!(found(0), Ok(None), "RELABEL1: a whole label stays");
     let (label, _) = lab.world.run(read_label(&device(1), &arena)).expect("a label");
     lab.disks[1].poke(0, &[0xa5; 8192]);
     assert_eq!(lab.survey([0, 1]).problems.len(), 1);
     let lost = found(1).expect("the ring is whole").expect("the label is not");
     assert_eq!((lost.group.as_str(), lost.sequence), ("data", 2));
     let same = Label { generation: label.generation, created: label.created, ..lost.label };
-    assert_eq!(same, label, "L2");
+    assert_eq!(same, label, "RELABEL2");
     lab.world.run(write_found(&lab.disk(1), &lost, &arena)).expect("no faults");
     let again = lab.only_group([0, 1]);
     assert!(again.notes().is_empty() && content(again.group()) == content(open.group()));
@@ -497,11 +497,11 @@ fn a_lost_label_is_not_guessed() {
         text: "x".into(),
     };
     lab.disks[0].poke(at, &stranger.encode(at));
-    assert_eq!(found(0), Err(RelabelError::Ambiguous), "L2");
+    assert_eq!(found(0), Err(RelabelError::Ambiguous), "RELABEL2");
     lab.disks[0].poke(RING.offset, &vec![0; ring]);
-    assert_eq!(found(0), Err(RelabelError::NoSlot), "L2");
+    assert_eq!(found(0), Err(RelabelError::NoSlot), "RELABEL2");
     lab.disks[0].poke(RING.offset, &Slot { vg: Uuid::from_u128(1), ..stranger }.encode(RING.offset));
-    assert_eq!(found(0), Err(RelabelError::Unfit), "L2");
+    assert_eq!(found(0), Err(RelabelError::Unfit), "RELABEL2");
     // A label of a newer program: whole, and not ours to replace.
     let mut block = newer;
     block[8] = 2;
@@ -509,5 +509,5 @@ fn a_lost_label_is_not_guessed() {
     sum.seal(&mut block);
     lab.disks[0].poke(0, &block);
     let refused = RelabelError::Other(ReadProblem::Label(LabelError::Newer(2)));
-    assert_eq!(found(0), Err(refused), "L1");
+    assert_eq!(found(0), Err(refused), "RELABEL1");
 }
