@@ -387,7 +387,7 @@ mod tests {
         let mut rest = whole.split_off(4096);
         whole.fill(1);
         rest.fill(2);
-        assert!(whole.iter().all(|byte| *byte == 1));
+        assert!(whole.iter().all(|byte| *byte == 1), "BUFFER1");
         whole.join(rest);
         assert_eq!(whole.len(), 10_000);
         assert_eq!((whole[4095], whole[4096]), (1, 2));

@@ -84,6 +84,15 @@ fn a_request_for_half_a_block_is_the_callers_bug() {
 }
 
 #[test]
+fn a_request_of_no_bytes_is_answered_at_once() {
+    let (device, arena) = (Device::new(Blocks::new(8192, 512)), Arena::heap(1 << 16));
+    let is_ready = |completion: Completion<'_>| matches!(completion, Completion::Ready(_));
+    assert!(is_ready(device.read(8192, arena.take(0))), "DEVICE4");
+    assert!(is_ready(device.discard(Extent::new(0, 0))), "DEVICE4");
+    assert!(!is_ready(device.flush()), "DEVICE4: a flush is no such request");
+}
+
+#[test]
 fn a_change_of_a_read_only_device_is_answered_not_made() {
     let mut blocks = Blocks::new(8192, 512);
     blocks.shape.access = Access::ReadOnly;

@@ -288,7 +288,7 @@ impl Future for OperationFuture {
                 let flight = flights.remove(key);
                 drop(flights);
                 self.key = None;
-                let operation = flight.operation.expect("a finished operation has come back");
+                let operation = flight.operation.expect("URING1: a finished operation has come back");
                 Poll::Ready((operation, answer))
             }
             FlightState::Waiting(Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,

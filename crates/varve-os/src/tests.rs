@@ -398,11 +398,56 @@ fn stopping_finishes_what_is_in_flight_and_drops_what_waits() {
         assert_eq!(started, Ok(()));
         let arena = shards.arena();
         shards.stop();
-        assert_eq!(arena.usage().in_use + arena.usage().overflow, 0);
+        assert_eq!(arena.usage().in_use + arena.usage().overflow, 0, "URING4");
         let content = std::fs::read(directory.path().join("disk")).expect("read");
         for at in 0..64_usize {
             assert!(content[at << 20..(at + 1) << 20] == *pattern(&arena, 1 << 20, at as u8), "piece {at}");
         }
+    }
+}
+
+/// Notes the thread on which it is polled and dropped.
+struct Witness(Arc<std::sync::Mutex<Vec<std::thread::ThreadId>>>);
+
+impl Witness {
+    fn note(&self) {
+        self.0.lock().expect("not poisoned").push(std::thread::current().id());
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.note();
+    }
+}
+
+#[test]
+fn a_task_that_another_thread_wakes_is_polled_and_dropped_on_its_own() {
+    for io in [IoChoice::Ring, IoChoice::Pool] {
+        let shards = Shards::start(&ShardsConfig { io, ..ShardsConfig::default() }).expect("start");
+        let (sender, receiver) = futures_channel::oneshot::channel::<()>();
+        let seen = Arc::default();
+        let (woken, left) = (Witness(Arc::clone(&seen)), Witness(Arc::clone(&seen)));
+        let home = shards.handle(0).run_and_wait(move |context| async move {
+            context.spawner().spawn(async move {
+                let _ = receiver.await;
+                woken.note();
+            });
+            context.spawner().spawn(async move {
+                std::future::pending::<()>().await;
+                drop(left);
+            });
+            std::thread::current().id()
+        });
+        drop(sender);
+        shards.stop();
+        let home = home.expect("the shard lives");
+        // The one that is woken is polled and dropped, unless the shard ends before; the other is dropped with its shard.
+        let seen = seen.lock().expect("not poisoned");
+        assert!(
+            (2..=3).contains(&seen.len()) && seen.iter().all(|thread| *thread == home),
+            "TASK1: {seen:?}"
+        );
     }
 }
 

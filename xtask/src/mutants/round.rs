@@ -108,7 +108,7 @@ fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
             End::Endless => "no end".to_owned(),
         };
     }
-    Err(format!("without a mutant {} of {} fails: {wrong}", test.name, test.package))
+    Err(format!("MUTANT1: without a mutant {} of {} fails: {wrong}", test.name, test.package))
 }
 
 /// Runs the tests that see a mutant, the shortest of its own package first; whether one of them failed.

@@ -177,7 +177,8 @@ pub(super) async fn renew(
             .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
         let target = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
         kept.copy(&device, &target, &arena).await.map_err(|error| io(&wish.store, error))?;
-        open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?; // NEWPOOL1
+        open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
+        assert!(open.group().lv(&own).is_some(), "NEWPOOL1: {own} holds the old metadata now");
         kept_as = Some(format!("{group}/{own}"));
     }
     let restored = carry_out(context, &device, &wish, false).await?;

@@ -64,7 +64,8 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let name = store_name(&planned.after, after, renewed);
     assert_eq!(name, wish.store, "the new store has the old one's place");
     let group = open.group().name().to_owned();
-    open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?; // RENEW2
+    assert_eq!(planned.based_on, open.group().entry().sequence, "RENEW2: nothing is changed yet");
+    open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
     let found = |(snapshot, extents): (String, Vec<Extent>)| Loss { snapshot: Some(snapshot), extents };
     let mut losses = Contents::parse(&salvage.text).losses(&unreadable);
     losses.extend(salvage.lost.into_iter().map(found));

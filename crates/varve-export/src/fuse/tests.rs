@@ -230,7 +230,7 @@ fn errors_of_the_device_become_what_the_kernel_understands() {
         assert_eq!(errno(file.write_at(b"x", 0)), number, "{failure}");
         assert_eq!(errno(file.read_at(&mut [0; 1], 0)), number, "{failure}");
     }
-    assert_eq!(stage.door.counters().errors, 14);
+    assert_eq!(stage.door.counters().errors, 14, "FUSE1");
     stage.memory.store().failure = None;
     file.write_all_at(b"x", 0).expect("an error does not stay");
 }

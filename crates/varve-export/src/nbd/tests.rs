@@ -172,6 +172,7 @@ fn what_is_out_of_order_is_refused_and_the_stream_stays_in_step() {
             assert_eq!(error(&mut client, Command::Read, 0, u64::MAX, 1, &[]).await, invalid);
             let big = vec![7; (32 << 20) + 1];
             assert_eq!(error(&mut client, Command::Write, 0, 0, big.len() as u64, &big).await, invalid);
+            assert_eq!(scene.door.arena.usage().overflow, 0, "RECEIVE3: it is not kept");
             let no_space = Some(ErrorCode::NoSpace);
             assert_eq!(error(&mut client, Command::Write, 0, SIZE - 1, 2, &[1, 2]).await, no_space);
             assert_eq!(error(&mut client, Command::Write, 1 << 9, 0, 3, &[1, 2, 3]).await, invalid);

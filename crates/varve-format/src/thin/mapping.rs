@@ -147,6 +147,8 @@ mod tests {
     fn golden_bytes() {
         let mapping = Mapping { start: 1, count: 0x0302, place: 0x0605, birth: 0x0908 };
         assert_eq!(mapping.value(), [5, 6, 0, 0, 0, 0, 2, 3, 0, 0, 8, 9, 0, 0, 0, 0]);
+        let zeros = Mapping { place: 0, ..mapping };
+        assert_eq!(Mapping::decode(zeros.key(), &zeros.value()), Ok(zeros), "MAPPING2");
         let share = Share { first: 1, blocks: 0x0302, others: 4 };
         assert_eq!(share.value(), [2, 3, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
     }

@@ -331,7 +331,8 @@ fn while_a_disk_is_missing_only_that_is_changed() {
     assert_eq!(degraded.usage().missing, 4 * MIB4);
     assert_eq!(
         refusal(&degraded, linear("x", 1)).1,
-        "data is not changed while disks are missing: pv1 (/dev/sd1)"
+        "data is not changed while disks are missing: pv1 (/dev/sd1)",
+        "PLAN3"
     );
     let keeping = refusal(&degraded, Change::RemoveMissing { with_volumes: false });
     assert_eq!(keeping.1, "data/vm2 lies on pv1, which is missing");

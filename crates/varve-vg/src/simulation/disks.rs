@@ -77,7 +77,7 @@ fn make_on(options: DiskOptions, offset: u64, bytes: &[u8], new: NewLabel) -> Re
     let device = disk.device.clone();
     let made = world.run(create(disk, new, &world.arena()));
     if made.is_err() {
-        assert!(before == sim.peek(Extent::new(0, options.size)), "a refused disk is not touched");
+        assert!(before == sim.peek(Extent::new(0, options.size)), "CREATE1: a refused disk is not touched");
     } else {
         let again = NewLabel { overwrite: false, ..new };
         let refused = world.run(examine(&device, again.overwrite, &world.arena()));

@@ -117,6 +117,9 @@ fn a_block_of_another_place_or_chain_is_refused() {
     let block = bytes(&sample());
     let elsewhere = EntryBlock::decode(&block, BlockKind::Log, 0x20_0000);
     assert_eq!(elsewhere, Err(StoreFormatError::Misplaced(0x10_0000)));
+    let found = EntryBlock::decode(&block, BlockKind::Log, 0x10_0000).expect("it is there");
+    let (generation, sequence) = (sample().generation, sample().sequence);
+    assert_eq!((found.generation, found.sequence), (generation, sequence), "BLOCK2: what a reader compares");
     let other = EntryBlock::decode(&block, BlockKind::Table, 0x10_0000);
     assert_eq!(other, Err(StoreFormatError::Absent));
 }
