@@ -52,20 +52,20 @@ fn replies(mut input: &[u8], framing: Framing, allocation: Option<u32>) {
                 return;
             }
             Event::Data { start, length, .. } => {
-                assert!(start.checked_add(length).is_some_and(|end| end <= LENGTH), "R2");
+                assert!(start.checked_add(length).is_some_and(|end| end <= LENGTH), "SESSION2");
                 let Some(rest) = input.get(length as usize..) else { return };
                 input = rest;
             }
             Event::Hole { start, length, .. } => {
-                assert!(start.checked_add(length).is_some_and(|end| end <= LENGTH), "R2");
+                assert!(start.checked_add(length).is_some_and(|end| end <= LENGTH), "SESSION2");
             }
             Event::Runs { runs, .. } => {
                 let sum = runs.iter().try_fold(0_u64, |sum, run| sum.checked_add(run.length));
                 assert!(sum.is_some_and(|sum| sum <= LENGTH), "cut to the length that was asked");
             }
-            Event::Done { cookie, .. } => assert!(cookie < COOKIES, "R1"),
+            Event::Done { cookie, .. } => assert!(cookie < COOKIES, "SESSION1"),
         }
-        assert!(session.in_flight() <= COOKIES as usize, "R1");
+        assert!(session.in_flight() <= COOKIES as usize, "SESSION1");
     }
 }
 
@@ -77,7 +77,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let (used, output, connected) = handshake(*choice, data, usize::MAX);
     let in_pieces = handshake(*choice, data, usize::from(*piece).max(1));
-    assert!(in_pieces == (used, output, connected.clone()), "N3: how input is cut changes nothing");
+    assert!(in_pieces == (used, output, connected.clone()), "CODEC3: how input is cut changes nothing");
     if let Some(connected) = connected {
         replies(&data[used..], connected.framing, connected.allocation);
     }

@@ -86,7 +86,7 @@ fuzz_target!(|data: &[u8]| {
     let [piece, data @ ..] = data else { return };
     let (used, output, agreement) = handshake(data, usize::MAX);
     let in_pieces = handshake(data, usize::from(*piece).max(1));
-    assert!(in_pieces == (used, output, agreement), "N3: how input is cut changes nothing");
+    assert!(in_pieces == (used, output, agreement), "CODEC3: how input is cut changes nothing");
     if let Some(agreement) = agreement {
         requests(&data[used..], agreement);
     }

@@ -42,6 +42,6 @@ fuzz_target!(|data: &[u8]| {
     }
     if let Ok(header) = SlotHeader::decode(&bytes, ADDRESS) {
         let content = RingContent::find(&bytes, ring, header.vg, header.pv);
-        assert!(content.slots.iter().all(|placed| ring.contains(placed.extent)), "R1");
+        assert!(content.slots.iter().all(|placed| ring.contains(placed.extent)), "RING1");
     }
 });

@@ -4,9 +4,9 @@
 //! (`VARVE_MUTANT=7`), so that a round costs one build and the time of the tests.
 //!
 //! Invariants:
-//! - M1. With no mutant switched on the copy behaves as the tree does; a round begins with the tests passing there.
-//! - M2. No two mutants of a round overlap, and a mutant adds no line: line numbers are those of the tree.
-//! - M3. The mutants of a round follow from the tree, the files named, the size of the sample and the seed.
+//! - MUTANT1. With no mutant switched on the copy behaves as the tree does; a round begins with the tests passing there.
+//! - MUTANT2. No two mutants of a round overlap, and a mutant adds no line: line numbers are those of the tree.
+//! - MUTANT3. The mutants of a round follow from the tree, the files named, the size of the sample and the seed.
 
 mod points;
 mod rewrite;

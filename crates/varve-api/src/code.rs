@@ -1,8 +1,8 @@
 //! Error codes: a stable number each, an exit code, and the text of `varve explain`.
 //!
 //! Invariants:
-//! - C1. A number is used once and never changes its meaning.
-//! - C2. The number's hundreds are the noun: 00 the program, 01 physical volumes, 02 groups, 03 volumes, 04 snapshots,
+//! - CODE1. A number is used once and never changes its meaning.
+//! - CODE2. The number's hundreds are the noun: 00 the program, 01 physical volumes, 02 groups, 03 volumes, 04 snapshots,
 //!   05 exports, 06 space, 07 jobs, 08 data, 09 offline tools.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -111,9 +111,9 @@ mod tests {
     #[test]
     fn numbers_are_unique_and_every_code_is_explained() {
         let numbers: HashSet<u16> = Code::ALL.iter().map(|code| code.number()).collect();
-        assert_eq!(numbers.len(), Code::ALL.len(), "C1");
+        assert_eq!(numbers.len(), Code::ALL.len(), "CODE1");
         for code in Code::ALL {
-            assert!(code.number() < 1000, "C2: {code}");
+            assert!(code.number() < 1000, "CODE2: {code}");
             assert!(code.text().len() > 60, "{code} deserves a sentence");
             assert!(!code.title().ends_with('.'), "{code}: a title is no sentence");
             assert_ne!(code.exit(), Exit::Ok, "{code}");

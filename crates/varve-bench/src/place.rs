@@ -1,9 +1,9 @@
 //! Where the files of a measurement lie: a directory that is removed afterwards, and files that are really written.
 //!
 //! Invariants:
-//! - P1. The directory is removed when the measurement ends, in whatever way: a keeper, a shell that no signal from a
+//! - PLACE1. The directory is removed when the measurement ends, in whatever way: a keeper, a shell that no signal from a
 //!   terminal reaches, waits for the end of this process and removes it then.
-//! - P2. Whoever uses a directory holds the lock on the file `owner` in it; so a directory whose lock is free was left
+//! - PLACE2. Whoever uses a directory holds the lock on the file `owner` in it; so a directory whose lock is free was left
 //!   behind, and may be removed.
 
 use rustix::fs::{FlockOperation, flock};
@@ -15,9 +15,9 @@ use std::process::{Child, Command, Stdio};
 
 /// How the directories' names begin.
 const PREFIX: &str = "varve-bench.";
-/// The file whose lock says that a directory is in use (P2).
+/// The file whose lock says that a directory is in use (PLACE2).
 const OWNER: &str = "owner";
-/// What the keeper does (P1). A server that went into the background has left its number in a file; a filesystem may be
+/// What the keeper does (PLACE1). A server that went into the background has left its number in a file; a filesystem may be
 /// mounted on the folder that `thin_rivals.rs` names.
 const KEEP: &str = r#"trap '' HUP INT TERM; cat >/dev/null
 for file in "$1"/*.pid; do if [ -s "$file" ]; then kill -9 "$(cat "$file")" 2>/dev/null; fi; done
@@ -108,7 +108,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // P1: the keeper reads the end of this pipe, also when nobody comes here.
+        // PLACE1: the keeper reads the end of this pipe, also when nobody comes here.
         drop(self.keeper.stdin.take());
         if self.keeper.wait().is_err() || self.directory.exists() {
             eprintln!("{} could not be removed", self.directory.display());
@@ -116,7 +116,7 @@ impl Drop for Place {
     }
 }
 
-/// Removes the directories under `parent` that nobody uses any more (P2), and says so.
+/// Removes the directories under `parent` that nobody uses any more (PLACE2), and says so.
 fn remove_leftovers(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -248,8 +248,8 @@ mod tests {
         let unknown = parent.path().join("varve-bench.unknown");
         fs::create_dir(&unknown).expect("a directory");
         let other = Place::new(parent.path(), 1).expect("a place");
-        assert!(!left.exists(), "P2");
-        assert!(place.path().exists() && other.path().exists() && unknown.exists(), "P2");
+        assert!(!left.exists(), "PLACE2");
+        assert!(place.path().exists() && other.path().exists() && unknown.exists(), "PLACE2");
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         std::mem::forget(place);
         assert!(path.exists());
         drop(stdin);
-        assert!(crate::watch::wait_until(std::time::Duration::from_secs(10), || !path.exists()), "P1");
+        assert!(crate::watch::wait_until(std::time::Duration::from_secs(10), || !path.exists()), "PLACE1");
     }
 
     #[test]

@@ -5,10 +5,10 @@
 //! with `unsafe` code; `docs/decisions/0002-buffers.md` says why it is here.
 //!
 //! Invariants:
-//! - M1. No byte of a chunk belongs to two `Buffer`s, or to a `Buffer` and a `Bytes`, at the same time.
-//! - M2. `start + length <= capacity` of the chunk, whose memory is initialised and lives as long as the chunk.
-//! - M3. A fresh buffer starts at a multiple of 4096 bytes in memory.
-//! - M4. A chunk returns to its arena exactly once, when the last handle to it is dropped.
+//! - BUFFER1. No byte of a chunk belongs to two `Buffer`s, or to a `Buffer` and a `Bytes`, at the same time.
+//! - BUFFER2. `start + length <= capacity` of the chunk, whose memory is initialised and lives as long as the chunk.
+//! - BUFFER3. A fresh buffer starts at a multiple of 4096 bytes in memory.
+//! - BUFFER4. A chunk returns to its arena exactly once, when the last handle to it is dropped.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -109,7 +109,7 @@ struct ArenaState {
 impl Arena {
     /// An arena over `memory`.
     pub fn new(memory: Box<dyn Memory>) -> Self {
-        assert!(memory.base().as_ptr().addr().is_multiple_of(PAGE), "M3: arena memory is page-aligned");
+        assert!(memory.base().as_ptr().addr().is_multiple_of(PAGE), "BUFFER3: arena memory is page-aligned");
         let usage = ArenaUse { capacity: memory.length() as u64, ..ArenaUse::default() };
         let state = ArenaState { free: Default::default(), fresh: 0, usage };
         Self { inner: Arc::new(ArenaInner { memory, state: Mutex::new(state) }) }
@@ -216,7 +216,7 @@ enum Home {
     Heap { _memory: HeapMemory, arena: Arc<ArenaInner> },
 }
 
-// SAFETY: a chunk is only a place; who may touch which bytes is settled by M1.
+// SAFETY: a chunk is only a place; who may touch which bytes is settled by BUFFER1.
 unsafe impl Send for Chunk {}
 // SAFETY: as above.
 unsafe impl Sync for Chunk {}
@@ -299,7 +299,7 @@ impl Buffer {
 
 fn pointer(chunk: Option<&Chunk>, start: usize) -> NonNull<u8> {
     match chunk {
-        // SAFETY: M2: start is inside the chunk, or one past its end when there are no bytes.
+        // SAFETY: BUFFER2: start is inside the chunk, or one past its end when there are no bytes.
         Some(chunk) => unsafe { chunk.base.add(start) },
         None => NonNull::dangling(),
     }
@@ -308,14 +308,14 @@ fn pointer(chunk: Option<&Chunk>, start: usize) -> NonNull<u8> {
 impl Deref for Buffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: M1 and M2: the bytes are initialised, alive as long as the chunk, and ours alone.
+        // SAFETY: BUFFER1 and BUFFER2: the bytes are initialised, alive as long as the chunk, and ours alone.
         unsafe { slice::from_raw_parts(self.pointer().as_ptr(), self.length) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: M1 and M2, and `&mut self` excludes any other access through this handle.
+        // SAFETY: BUFFER1 and BUFFER2, and `&mut self` excludes any other access through this handle.
         unsafe { slice::from_raw_parts_mut(self.pointer().as_ptr(), self.length) }
     }
 }
@@ -365,7 +365,7 @@ impl Bytes {
 impl Deref for Bytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: M1 and M2: nobody can change these bytes, and the chunk keeps them alive.
+        // SAFETY: BUFFER1 and BUFFER2: nobody can change these bytes, and the chunk keeps them alive.
         unsafe { slice::from_raw_parts(pointer(self.chunk.as_deref(), self.start).as_ptr(), self.length) }
     }
 }
@@ -387,7 +387,7 @@ mod tests {
         let mut rest = whole.split_off(4096);
         whole.fill(1);
         rest.fill(2);
-        assert!(whole.iter().all(|byte| *byte == 1));
+        assert!(whole.iter().all(|byte| *byte == 1), "BUFFER1");
         whole.join(rest);
         assert_eq!(whole.len(), 10_000);
         assert_eq!((whole[4095], whole[4096]), (1, 2));
@@ -402,7 +402,7 @@ mod tests {
         let bytes = first.freeze();
         let copy = bytes.slice(1, 10);
         drop(bytes);
-        assert_eq!(arena.usage().in_use, 8192, "M4: a slice keeps the chunk");
+        assert_eq!(arena.usage().in_use, 8192, "BUFFER4: a slice keeps the chunk");
         drop(copy);
         assert_eq!(arena.usage().in_use, 0);
         assert_eq!(arena.take(5000).as_ptr(), address);
@@ -413,7 +413,7 @@ mod tests {
         let arena = Arena::heap(8192);
         let held: Vec<_> = (0..4).map(|_| arena.take(4096)).collect();
         assert_eq!(arena.usage(), ArenaUse { capacity: 8192, in_use: 8192, overflow: 8192 });
-        assert!(held.iter().all(|buffer| buffer.as_ptr().addr().is_multiple_of(PAGE)), "M3");
+        assert!(held.iter().all(|buffer| buffer.as_ptr().addr().is_multiple_of(PAGE)), "BUFFER3");
         drop(held);
         assert_eq!(arena.usage().overflow, 0);
     }
@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(arena.usage().in_use, largest as u64);
         let beyond = arena.take(largest + 1);
         assert_eq!((within.len(), beyond.len()), (largest, largest + 1));
-        assert_eq!(arena.usage().in_use, largest as u64, "M2: no chunk holds it");
+        assert_eq!(arena.usage().in_use, largest as u64, "BUFFER2: no chunk holds it");
         assert_eq!(arena.usage().overflow, (largest + PAGE) as u64);
     }
 
@@ -438,7 +438,7 @@ mod tests {
         buffer.truncate(4);
         assert_eq!(&buffer[..], b"four");
         buffer.truncate(10);
-        assert_eq!(&buffer[..], b"four", "M2");
+        assert_eq!(&buffer[..], b"four", "BUFFER2");
     }
 
     #[test]

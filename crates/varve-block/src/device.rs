@@ -1,11 +1,11 @@
 //! The device: two verbs and a question on the implementor's side, one checked door on the caller's.
 //!
 //! Contract, asserted by [`Device::submit`] for every layer:
-//! - D1. A request lies inside the device.
-//! - D2. A request's ends are multiples of the device's block size.
-//! - D3. A change is submitted only to a device that may be written; else it is answered `ReadOnly`.
-//! - D4. A request of no bytes, other than a flush, is answered at once.
-//! - D5. A read's outcome is the buffer that was given, filled; every other outcome is empty.
+//! - DEVICE1. A request lies inside the device.
+//! - DEVICE2. A request's ends are multiples of the device's block size.
+//! - DEVICE3. A change is submitted only to a device that may be written; else it is answered `ReadOnly`.
+//! - DEVICE4. A request of no bytes, other than a flush, is answered at once.
+//! - DEVICE5. A read's outcome is the buffer that was given, filled; every other outcome is empty.
 
 use crate::buffer::{Buffer, Bytes};
 use crate::clock::LocalFuture;
@@ -128,7 +128,7 @@ pub trait BlockDevice {
     }
 }
 
-/// A request that went through the door: D1 to D4 hold for it.
+/// A request that went through the door: DEVICE1 to DEVICE4 hold for it.
 #[derive(Debug)]
 pub struct Checked(Io);
 
@@ -269,7 +269,7 @@ impl Device {
 
     /// Which parts of `extent` hold data; the answer may cover less than was asked, never more, never nothing.
     pub fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        assert!(self.shape.extent().contains(extent) && !extent.is_empty(), "D1: status of {extent:?}");
+        assert!(self.shape.extent().contains(extent) && !extent.is_empty(), "DEVICE1: status of {extent:?}");
         self.inner.status(extent)
     }
 }

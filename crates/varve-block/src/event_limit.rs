@@ -1,6 +1,6 @@
 //! Events that may come by the thousand: the first is told at once, the others as a count now and then.
 //!
-//! Invariant E1: every event is told of, alone or in the count of one exactly; those after the last one told are left for
+//! Invariant EVENT1: every event is told of, alone or in the count of one exactly; those after the last one told are left for
 //! [`EventLimit::take_rest`].
 
 use crate::clock::Moment;
@@ -32,7 +32,7 @@ impl EventLimit {
         let next = now.after(self.interval).0;
         let is_told = now.0 >= due
             && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        // E1: another thread may have counted this one with its own.
+        // EVENT1: another thread may have counted this one with its own.
         is_told.then(|| self.untold.swap(0, Ordering::Relaxed).saturating_sub(1))
     }
 
@@ -60,9 +60,9 @@ mod tests {
             assert_eq!(limit.note(at(6)), None);
         }
         assert_eq!(limit.note(at(14)), None);
-        assert_eq!(limit.note(at(15)), Some(1001), "E1");
+        assert_eq!(limit.note(at(15)), Some(1001), "EVENT1");
         assert_eq!(limit.note(at(16)), None);
-        assert_eq!((limit.take_rest(), limit.take_rest()), (1, 0), "E1");
+        assert_eq!((limit.take_rest(), limit.take_rest()), (1, 0), "EVENT1");
         assert_eq!(limit.note(at(100)), Some(0));
         assert_eq!(limit.total(), 1005);
     }

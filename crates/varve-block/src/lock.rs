@@ -1,8 +1,8 @@
 //! A lock on ranges of bytes, for the few places where atomicity must span an await.
 //!
 //! Invariants:
-//! - L1. Two granted ranges that overlap are both shared.
-//! - L2. Requests that overlap are granted in the order in which they came.
+//! - LOCK1. Two granted ranges that overlap are both shared.
+//! - LOCK2. Requests that overlap are granted in the order in which they came.
 
 use crate::units::Extent;
 use std::cell::RefCell;
@@ -162,8 +162,8 @@ mod tests {
         let first = lock.try_lock(range(0, 10), LockMode::Exclusive).expect("free");
         let mut second = lock.lock(range(5, 10), LockMode::Exclusive);
         let mut third = lock.lock(range(12, 10), LockMode::Shared);
-        assert!((&mut second).now_or_never().is_none(), "L1");
-        assert!((&mut third).now_or_never().is_none(), "L2: waits behind the second");
+        assert!((&mut second).now_or_never().is_none(), "LOCK1");
+        assert!((&mut third).now_or_never().is_none(), "LOCK2: waits behind the second");
         drop(first);
         let held = (&mut second).now_or_never().expect("granted");
         drop(held);
@@ -191,9 +191,9 @@ mod tests {
         let mut late = lock.lock(range(6, 4), LockMode::Exclusive);
         assert!((&mut whole).now_or_never().is_none() && (&mut late).now_or_never().is_none());
         drop(one);
-        assert!((&mut late).now_or_never().is_none(), "L2: it came after the whole range");
+        assert!((&mut late).now_or_never().is_none(), "LOCK2: it came after the whole range");
         drop(two);
-        assert!((&mut whole).now_or_never().is_some(), "L1");
+        assert!((&mut whole).now_or_never().is_some(), "LOCK1");
     }
 
     #[test]
@@ -207,7 +207,7 @@ mod tests {
         drop(held);
         // Only tasks that were woken are polled.
         tasks.run_until_stalled();
-        assert!(waiter.now_or_never().is_some(), "L1: granted, and told so");
+        assert!(waiter.now_or_never().is_some(), "LOCK1: granted, and told so");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A device without the right to write.
 //!
-//! Invariant R1: no change reaches the device below: the shape says so, and the checked door goes by the shape.
+//! Invariant READONLY1: no change reaches the device below: the shape says so, and the checked door goes by the shape.
 
 use crate::device::{Access, BlockDevice, Checked, Completion, Device, Shape, StatusFuture};
 use crate::units::Extent;

@@ -1,8 +1,8 @@
 //! A device whose inside can be exchanged while it is in use: how a volume grows or gets its first snapshot.
 //!
 //! Invariants:
-//! - S1. While suspended no request is inside; new ones wait at the gate in the order in which they came.
-//! - S2. A request that waited while the device shrank below it is answered `Gone`, and reaches nothing.
+//! - SWITCH1. While suspended no request is inside; new ones wait at the gate in the order in which they came.
+//! - SWITCH2. A request that waited while the device shrank below it is answered `Gone`, and reaches nothing.
 
 use crate::device::{BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture};
 use crate::error::IoError;
@@ -109,7 +109,7 @@ pub struct Suspended {
 impl Suspended {
     /// Leads the switch to `device` from now on.
     pub fn replace(&self, device: Device) {
-        assert_eq!(self.switch.inside(), 0, "S1");
+        assert_eq!(self.switch.inside(), 0, "SWITCH1");
         self.switch.inner.current.replace(device);
     }
 }
@@ -135,7 +135,7 @@ impl BlockDevice for Switch {
             let _inside =
                 if switch.inner.suspended.get() == 0 { switch.admit() } else { switch.enter().await };
             let device = switch.current();
-            // S2: the request was checked against the shape of its handle, not of what is inside now.
+            // SWITCH2: the request was checked against the shape of its handle, not of what is inside now.
             if device.shape().check(io.io()) == Err(Rejected::OutOfBounds) {
                 return Err(IoError::Gone);
             }

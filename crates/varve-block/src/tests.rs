@@ -78,9 +78,18 @@ fn a_request_beyond_the_end_is_the_callers_bug() {
 #[test]
 #[should_panic(expected = "Misaligned")]
 fn a_request_for_half_a_block_is_the_callers_bug() {
-    // D2.
+    // DEVICE2.
     let device = Device::new(Blocks::new(8192, 512));
     drop(device.discard(Extent::new(0, 100)));
+}
+
+#[test]
+fn a_request_of_no_bytes_is_answered_at_once() {
+    let (device, arena) = (Device::new(Blocks::new(8192, 512)), Arena::heap(1 << 16));
+    let is_ready = |completion: Completion<'_>| matches!(completion, Completion::Ready(_));
+    assert!(is_ready(device.read(8192, arena.take(0))), "DEVICE4");
+    assert!(is_ready(device.discard(Extent::new(0, 0))), "DEVICE4");
+    assert!(!is_ready(device.flush()), "DEVICE4: a flush is no such request");
 }
 
 #[test]
@@ -90,7 +99,7 @@ fn a_change_of_a_read_only_device_is_answered_not_made() {
     let device = Device::new(blocks.clone());
     let arena = Arena::heap(1 << 16);
     let outcome = block_on(device.write(0, arena.copy(&[1; 512]), Durability::Volatile));
-    assert!(matches!(outcome, Err(IoError::ReadOnly)), "D3");
+    assert!(matches!(outcome, Err(IoError::ReadOnly)), "DEVICE3");
     assert_eq!(blocks.content.borrow()[0], 0);
 }
 
@@ -100,12 +109,12 @@ fn a_device_without_the_right_to_write_reads_and_changes_nothing() {
     blocks.content.borrow_mut()[..512].fill(7);
     let writable = Device::new(blocks);
     let device = read_only(writable.clone());
-    assert_eq!(device.shape(), Shape { access: Access::ReadOnly, ..writable.shape() }, "R1");
+    assert_eq!(device.shape(), Shape { access: Access::ReadOnly, ..writable.shape() }, "READONLY1");
     let arena = Arena::heap(1 << 16);
     let outcome = block_on(device.write(0, arena.copy(&[1; 512]), Durability::Volatile));
-    assert!(matches!(outcome, Err(IoError::ReadOnly)), "R1");
+    assert!(matches!(outcome, Err(IoError::ReadOnly)), "READONLY1");
     let outcome = block_on(device.zero(Extent::new(0, 512), ZeroOptions::default()));
-    assert!(matches!(outcome, Err(IoError::ReadOnly)), "R1");
+    assert!(matches!(outcome, Err(IoError::ReadOnly)), "READONLY1");
     assert_eq!(block_on(device.read(0, arena.take(512))).expect("read")[..], [7; 512]);
     assert!(read_only(device.clone()).is_same(&device) && !device.is_same(&writable));
 }
@@ -119,12 +128,12 @@ fn a_switch_lets_requests_out_before_it_turns_and_holds_back_new_ones() {
     let mut early = device.write(0, arena.copy(&[1; 512]), Durability::Volatile);
     assert!((&mut early).now_or_never().is_none());
     let mut suspend = Box::pin(switch.suspend());
-    assert!((&mut suspend).now_or_never().is_none(), "S1: one request is inside");
+    assert!((&mut suspend).now_or_never().is_none(), "SWITCH1: one request is inside");
     let mut late = device.write(0, arena.copy(&[2; 512]), Durability::Volatile);
     assert!((&mut late).now_or_never().is_none());
     assert!(block_on(early).is_ok());
     let suspended = block_on(suspend);
-    assert!((&mut late).now_or_never().is_none(), "S1: held at the gate");
+    assert!((&mut late).now_or_never().is_none(), "SWITCH1: held at the gate");
     suspended.replace(Device::new(new.clone()));
     drop(suspended);
     assert!(block_on(late).is_ok());
@@ -145,11 +154,11 @@ fn the_last_request_that_leaves_a_switch_wakes_the_task_that_suspends_it() {
     tasks.run_until_stalled();
     block_on(one).expect("written");
     tasks.run_until_stalled();
-    assert!((&mut suspend).now_or_never().is_none(), "S1: one request is inside");
+    assert!((&mut suspend).now_or_never().is_none(), "SWITCH1: one request is inside");
     block_on(other).expect("written");
     // Only tasks that were woken are polled.
     tasks.run_until_stalled();
-    assert!(suspend.now_or_never().is_some(), "S1: no request is inside");
+    assert!(suspend.now_or_never().is_some(), "SWITCH1: no request is inside");
 }
 
 #[test]
@@ -161,10 +170,10 @@ fn a_request_that_a_shrink_left_outside_is_answered_and_reaches_nothing() {
     let outside = device.write(4096, arena.copy(&[2; 512]), Durability::Volatile);
     suspended.replace(Device::new(Blocks::new(4096, 512)));
     drop(suspended);
-    assert!(matches!(block_on(outside), Err(IoError::Gone)), "S2");
-    assert!(matches!(block_on(device.status(Extent::new(4096, 512))), Err(IoError::Gone)), "S2");
+    assert!(matches!(block_on(outside), Err(IoError::Gone)), "SWITCH2");
+    assert!(matches!(block_on(device.status(Extent::new(4096, 512))), Err(IoError::Gone)), "SWITCH2");
     let read = block_on(device.read(0, arena.take(512))).expect("inside");
-    assert_eq!(read.len(), 512, "D5");
+    assert_eq!(read.len(), 512, "DEVICE5");
 }
 
 #[derive(Clone, Debug)]
@@ -181,7 +190,7 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 proptest! {
-    /// W1: changes of any bytes, disjoint and all in flight together, end as if made one by one.
+    /// WIDEN1: changes of any bytes, disjoint and all in flight together, end as if made one by one.
     #[test]
     fn widened_changes_never_lose_each_other(changes in prop::collection::vec(change(), 1..12)) {
         let blocks = Blocks::new(8192, 512);
@@ -230,7 +239,7 @@ fn an_aligned_change_is_not_lost_to_a_merge_that_begins_meanwhile() {
         assert!(outcome.is_ok());
     }
     let content = blocks.content.borrow();
-    assert_eq!((content[0], content[511]), (1, 1), "W1: the aligned change came first and is there");
+    assert_eq!((content[0], content[511]), (1, 1), "WIDEN1: the aligned change came first and is there");
 }
 
 /// The verb of a request, its bytes, and how durable a change is to be.
@@ -271,7 +280,7 @@ impl BlockDevice for Recorder {
         }
     }
     fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        assert!(extent.is_aligned(512), "D2");
+        assert!(extent.is_aligned(512), "DEVICE2");
         Box::pin(std::future::ready(Ok(self.runs.clone())))
     }
 }
@@ -294,7 +303,7 @@ fn a_ragged_discard_gives_up_whole_blocks_only() {
         (Extent::new(8191, 1), Vec::new()),
     ] {
         block_on(device.discard(extent)).expect("a hint");
-        assert_eq!(recorder.take(), expected, "W3: {extent:?}");
+        assert_eq!(recorder.take(), expected, "WIDEN3: {extent:?}");
     }
 }
 
@@ -329,18 +338,22 @@ fn a_merge_under_way_keeps_what_is_shown_from_being_exchanged() {
     let mut ragged = device.write(100, arena.copy(&[9; 50]), Durability::Volatile);
     assert!((&mut ragged).now_or_never().is_none(), "its read is under way");
     let mut exchange = shown.exchange();
-    assert!((&mut exchange).now_or_never().is_none(), "W2: the merge ends first");
+    assert!((&mut exchange).now_or_never().is_none(), "WIDEN2: the merge ends first");
     let mut late = device.write(700, arena.copy(&[8; 50]), Durability::Volatile);
     block_on(&mut ragged).expect("written");
     let alone = block_on(exchange);
-    assert!((&mut late).now_or_never().is_none(), "W2: a merge that came later begins later");
+    assert!((&mut late).now_or_never().is_none(), "WIDEN2: a merge that came later begins later");
     let whole = device.write(2048, arena.copy(&[7; 512]), Durability::Volatile);
-    block_on(whole).expect("W2: changes of whole blocks go on");
+    block_on(whole).expect("WIDEN2: changes of whole blocks go on");
     blocks.content.borrow_mut()[..1024].fill(2);
     drop(alone);
     block_on(late).expect("written");
     let content = blocks.content.borrow();
-    assert_eq!((content[512], content[700], content[2048]), (2, 8, 7), "W2: what is merged is what is shown");
+    assert_eq!(
+        (content[512], content[700], content[2048]),
+        (2, 8, 7),
+        "WIDEN2: what is merged is what is shown"
+    );
 }
 
 /// Answers each request on the thread that asks.

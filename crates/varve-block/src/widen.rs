@@ -1,11 +1,11 @@
 //! Byte addresses on a device of blocks: edges are read, merged and written back under a range lock.
 //!
-//! Invariant W1: while an edge block is read, merged and written, no other change touches it; so changes take the
+//! Invariant WIDEN1: while an edge block is read, merged and written, no other change touches it; so changes take the
 //! lock on the whole blocks that they touch, and only reads go past it.
-//! Invariant W2: what the device shows is not exchanged between the read and the write of an edge block: a merge holds
+//! Invariant WIDEN2: what the device shows is not exchanged between the read and the write of an edge block: a merge holds
 //! the [`Shown`] lock shared from before its read until after its write, and whoever makes the device show something
 //! else (a rollback) holds it alone meanwhile. Otherwise bytes of before would be written over those of after.
-//! Invariant W3: a discard gives up whole blocks only; one that holds none does nothing.
+//! Invariant WIDEN3: a discard gives up whole blocks only; one that holds none does nothing.
 
 use crate::buffer::Arena;
 use crate::device::{BlockDevice, Checked, Completion, Device, Shape, StatusFuture, StatusRun};
@@ -14,7 +14,7 @@ use crate::io::{Durability, Io, Outcome};
 use crate::lock::{LockMode, RangeGuard, RangeLock, RangeWait};
 use crate::units::Extent;
 
-/// The lock on what a device shows (W2). Cloning shares it.
+/// The lock on what a device shows (WIDEN2). Cloning shares it.
 #[derive(Clone, Default)]
 pub struct Shown(RangeLock);
 
@@ -39,7 +39,7 @@ pub fn widen(device: Device, arena: Arena) -> Device {
     widen_shown(device, arena, Shown::default())
 }
 
-/// Like [`widen`], for a device that may be made to show something else by whoever holds `shown` alone (W2).
+/// Like [`widen`], for a device that may be made to show something else by whoever holds `shown` alone (WIDEN2).
 pub fn widen_shown(device: Device, arena: Arena, shown: Shown) -> Device {
     if device.shape().block_size == 1 {
         return device;
@@ -97,7 +97,7 @@ impl Widened {
             Io::Discard { extent } => {
                 let inner = extent.align_in(self.block());
                 if inner.is_empty() {
-                    return Ok(crate::Buffer::empty()); // W3
+                    return Ok(crate::Buffer::empty()); // WIDEN3
                 }
                 self.device.discard(inner).await
             }
@@ -111,7 +111,7 @@ impl Widened {
             return Ok(crate::Buffer::empty());
         }
         let whole = extent.align_out(self.block());
-        let _merging = self.shown.merging().await; // W2
+        let _merging = self.shown.merging().await; // WIDEN2
         let mut buffer = self.device.read(whole.offset, self.arena.take(index(whole.length))).await?;
         let start = index(extent.offset - whole.offset);
         let middle = &mut buffer[start..start + index(extent.length)];

@@ -6,9 +6,9 @@ use varve_api::{Empty, Envelope, Exit, Failure};
 
 /// A command that did not fail.
 pub(crate) struct Answer {
-    json: String,
+    pub(crate) json: String,
     text: String,
-    exit: Exit,
+    pub(crate) exit: Exit,
 }
 
 impl Answer {

@@ -5,10 +5,10 @@
 //! many small requests cannot starve a large one; exports take turns, so that the clients of one do not starve another.
 //!
 //! Invariants:
-//! - B1. `used` is the sum of all reservations and of all bytes taken and not given back.
-//! - B2. `used <= capacity`, except that one request may be granted beyond it while nothing else is taken.
-//! - B3. Reservations take at most three quarters of the capacity, so that requests always have the rest.
-//! - B4. The next waiter is the first of another export than the last one that was served, else the first. It is granted
+//! - BUDGET1. `used` is the sum of all reservations and of all bytes taken and not given back.
+//! - BUDGET2. `used <= capacity`, except that one request may be granted beyond it while nothing else is taken.
+//! - BUDGET3. Reservations take at most three quarters of the capacity, so that requests always have the rest.
+//! - BUDGET4. The next waiter is the first of another export than the last one that was served, else the first. It is granted
 //!   its bytes as soon as they are free, and no other waiter before.
 
 use std::collections::VecDeque;
@@ -65,12 +65,12 @@ impl Budget {
         self.inner.capacity
     }
 
-    /// Bytes now reserved or taken (B1).
+    /// Bytes now reserved or taken (BUDGET1).
     pub fn used(&self) -> u64 {
         self.inner.used.load(SeqCst)
     }
 
-    /// Sets `bytes` aside for as long as the reservation lives; `None` if they are not to be had (B3).
+    /// Sets `bytes` aside for as long as the reservation lives; `None` if they are not to be had (BUDGET3).
     pub fn reserve(&self, bytes: u64) -> Option<Reservation> {
         let inner = &self.inner;
         let _line = inner.lock();
@@ -98,7 +98,7 @@ impl Budget {
             return;
         }
         let before = self.inner.used.fetch_sub(bytes, SeqCst);
-        assert!(before >= bytes, "B1");
+        assert!(before >= bytes, "BUDGET1");
         self.inner.serve_waiters();
     }
 
@@ -132,19 +132,19 @@ impl Inner {
         self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// B2.
+    /// BUDGET2.
     fn try_add(&self, bytes: u64) -> bool {
         let added = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.capacity);
         self.used.fetch_update(SeqCst, SeqCst, added).is_ok()
     }
 
-    /// B2: a request alone is granted whatever its size.
+    /// BUDGET2: a request alone is granted whatever its size.
     fn try_add_alone(&self, bytes: u64) -> bool {
         let reserved = self.reserved.load(SeqCst);
         self.used.compare_exchange(reserved, reserved.saturating_add(bytes), SeqCst, SeqCst).is_ok()
     }
 
-    /// B4.
+    /// BUDGET4.
     fn serve_waiters(&self) {
         if self.waiting.load(SeqCst) == 0 {
             return;
@@ -167,7 +167,7 @@ impl Inner {
 }
 
 impl Line {
-    /// The place of the waiter that is served next (B4).
+    /// The place of the waiter that is served next (BUDGET4).
     fn next(&self) -> Option<usize> {
         let other = self.waiters.iter().position(|waiter| waiter.export != self.last);
         other.or_else(|| (!self.waiters.is_empty()).then_some(0))
@@ -293,15 +293,15 @@ mod tests {
         let budget = Budget::new(100);
         assert!(budget.try_take(90));
         let (mut large, mut small) = (wait(&budget, 60), wait(&budget, 5));
-        assert!(!large.take() && !small.take() && !budget.try_take(1), "B4");
+        assert!(!large.take() && !small.take() && !budget.try_take(1), "BUDGET4");
         budget.give(30);
-        assert!(!large.take() && !small.take(), "B4: the first in line is short of bytes");
+        assert!(!large.take() && !small.take(), "BUDGET4: the first in line is short of bytes");
         budget.give(20);
-        assert!(large.take() && !small.take(), "B2");
+        assert!(large.take() && !small.take(), "BUDGET2");
         budget.give(60);
         assert!(small.take());
         budget.give(45);
-        assert_eq!(budget.used(), 0, "B1");
+        assert_eq!(budget.used(), 0, "BUDGET1");
     }
 
     #[test]
@@ -311,14 +311,14 @@ mod tests {
         let mut many: Vec<_> = (0..3).map(|_| wait(&budget, 100)).collect();
         let mut other = budget.wait(2, 100, Waker::noop());
         budget.give(100);
-        assert!(many[0].take() && !other.take(), "B4: nobody was served before");
+        assert!(many[0].take() && !other.take(), "BUDGET4: nobody was served before");
         budget.give(100);
-        assert!(other.take() && !many[1].take(), "B4: it is the other export's turn");
+        assert!(other.take() && !many[1].take(), "BUDGET4: it is the other export's turn");
         budget.give(100);
-        assert!(many[1].take(), "B4");
+        assert!(many[1].take(), "BUDGET4");
         drop(many);
         budget.give(100);
-        assert_eq!(budget.used(), 0, "B1");
+        assert_eq!(budget.used(), 0, "BUDGET1");
     }
 
     #[test]
@@ -327,11 +327,11 @@ mod tests {
         assert!(budget.try_take(90));
         let (large, mut small) = (wait(&budget, 60), wait(&budget, 5));
         drop(large);
-        assert!(small.take(), "B4");
+        assert!(small.take(), "BUDGET4");
         let granted = wait(&budget, 5);
         drop(granted);
         budget.give(95);
-        assert_eq!(budget.used(), 0, "B1");
+        assert_eq!(budget.used(), 0, "BUDGET1");
     }
 
     #[test]
@@ -340,11 +340,11 @@ mod tests {
         let _kept = budget.reserve(30).expect("free");
         assert!(budget.try_take(1));
         let mut giant = wait(&budget, 1000);
-        assert!(!giant.take(), "B2");
+        assert!(!giant.take(), "BUDGET2");
         budget.give(1);
-        assert!(giant.take(), "B2");
+        assert!(giant.take(), "BUDGET2");
         let mut next = wait(&budget, 1);
-        assert!(!next.take(), "B2");
+        assert!(!next.take(), "BUDGET2");
         budget.give(1000);
         assert!(next.take());
     }
@@ -353,14 +353,14 @@ mod tests {
     fn reservations_leave_a_quarter_to_requests() {
         let budget = Budget::new(100);
         let first = budget.reserve(50).expect("free");
-        assert!(budget.reserve(26).is_none(), "B3");
-        let second = budget.reserve(25).expect("B3");
+        assert!(budget.reserve(26).is_none(), "BUDGET3");
+        let second = budget.reserve(25).expect("BUDGET3");
         drop(first);
-        assert_eq!(budget.used(), 25, "B1");
+        assert_eq!(budget.used(), 25, "BUDGET1");
         assert!(budget.try_take(75));
-        assert!(budget.reserve(25).is_none(), "B2: what requests have taken is not to be had");
+        assert!(budget.reserve(25).is_none(), "BUDGET2: what requests have taken is not to be had");
         drop(second);
-        assert_eq!(budget.used(), 75, "B1");
+        assert_eq!(budget.used(), 75, "BUDGET1");
     }
 
     #[test]
@@ -372,13 +372,13 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..200 {
                         budget.take_blocking(1, 60);
-                        assert!(budget.used() <= 100, "B2");
+                        assert!(budget.used() <= 100, "BUDGET2");
                         budget.give(60);
                     }
                 });
             }
             budget.give(60);
         });
-        assert_eq!(budget.used(), 0, "B1");
+        assert_eq!(budget.used(), 0, "BUDGET1");
     }
 }

@@ -5,78 +5,35 @@
 //! callback: no thread waits for a disk.
 //!
 //! Invariants:
-//! - F1. A request is answered exactly once, also when the shard is gone.
-//! - F2. At most `bytes_in_flight_max` bytes of data are on their way; beyond that no request is taken from the
+//! - FUSE1. A request is answered exactly once, also when the shard is gone.
+//! - FUSE2. At most `bytes_in_flight_max` bytes of data are on their way; beyond that no request is taken from the
 //!   kernel until one is done. They come from the budget that all doors share, and so do the buffers into which the
 //!   door's threads receive for as long as it is open.
-//! - F3. A hole that was punched reads as zeros, whatever the device below promises for discarded blocks.
-//! - F4. A file that holds data is never hidden under a mount.
-//! - F5. Once the door is closed or detached, no request reaches the volume.
+//! - FUSE3. A hole that was punched reads as zeros, whatever the device below promises for discarded blocks.
+//! - FUSE4. A file that holds data is never hidden under a mount.
+//! - FUSE5. Once the door is closed or detached, no request reaches the volume.
 
 mod budget;
 mod counters;
 mod errno;
 mod filesystem;
 mod mountpoint;
+mod options;
 mod seek;
 #[cfg(test)]
 mod tests;
 
 pub use counters::FuseCounters;
 pub use mountpoint::FuseError;
+pub use options::{Audience, FuseOptions};
 
-use crate::budget::{Budget, Reservation};
+use crate::budget::Reservation;
 use filesystem::{REQUEST_BYTES_MAX, Shared, VolumeFile};
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Notifier, Session, SessionACL};
 use mountpoint::{MountPoint, Unmount};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_block::{Access, Arena, MIB, Portal, UnixTime};
-
-/// Who may open the file, besides what its mode allows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Audience {
-    /// The user that runs this program; nobody else, not even root.
-    #[default]
-    Owner,
-    /// That user and root: what `losetup` needs when the daemon is not root.
-    OwnerAndRoot,
-    /// Everybody whom the file's mode allows.
-    Everybody,
-}
-
-/// How the file is offered.
-#[derive(Clone, Debug)]
-pub struct FuseOptions {
-    /// Shown as the source in the list of mounts.
-    pub name: String,
-    /// Who may open the file. More than the owner needs root, or `user_allow_other` in `/etc/fuse.conf`.
-    pub audience: Audience,
-    /// Permissions of the file; the bits for writing are taken away from a read-only volume.
-    pub mode: u16,
-    /// Threads that take requests from the kernel.
-    pub threads: usize,
-    /// Bytes of requests that may be on their way at the same time.
-    pub bytes_in_flight_max: u64,
-    /// Memory that the clients of all doors share.
-    pub budget: Budget,
-    /// Date of the file.
-    pub created: UnixTime,
-}
-
-impl Default for FuseOptions {
-    fn default() -> Self {
-        Self {
-            name: "varve".to_owned(),
-            audience: Audience::Owner,
-            mode: 0o600,
-            threads: 2,
-            bytes_in_flight_max: 64 * MIB,
-            budget: Budget::new(256 * MIB),
-            created: UnixTime(0),
-        }
-    }
-}
+use varve_block::{Access, Arena, Portal};
 
 /// A volume offered as a file. Dropping it detaches it.
 pub struct FuseDoor {

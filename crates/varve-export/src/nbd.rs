@@ -7,18 +7,19 @@
 //! wake-up makes one send.
 //!
 //! Invariants:
-//! - E1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
+//! - NBD1. A request that was submitted to the device runs to its end before [`Door::serve`] returns, whatever the
 //!   client does.
-//! - E2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: bytes
+//! - NBD2. What a client can make the door keep is bounded by [`Limits`] and the [`Budget`] that all doors share: bytes
 //!   are had before a buffer is taken, and until then the socket is not read. Who waits for bytes gets them in turn,
 //!   and a client that has begun a message and does not go on is left ([`Limits::progress`]), so none starves.
-//! - E3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
-//! - E4. No request reaches the device that is outside of it or was not offered.
-//! - E5. One poll of a connection does a bounded amount of work, and ends so that other tasks have their turn.
+//! - NBD3. Every request gets exactly one reply, except those that a disconnect or a broken connection cuts off.
+//! - NBD4. No request reaches the device that is outside of it or was not offered.
+//! - NBD5. One poll of a connection does a bounded amount of work, and ends so that other tasks have their turn.
 
 mod activity;
 mod catalog;
 mod connection;
+mod door;
 mod handshake;
 mod job;
 mod limits;
@@ -31,69 +32,13 @@ mod wakers;
 pub use crate::budget::Budget;
 pub use activity::Activity;
 pub use catalog::{Catalog, Counters, Export};
+pub use door::{Door, SessionEnd};
 pub use limits::{Admission, Limits, Refusal};
 pub use shutdown::Shutdown;
 pub use varve_nbd::server::{CloseReason, Listed};
 
 use connection::Connection;
-use std::rc::Rc;
-use varve_block::{Arena, Clock, Stream};
-
-/// Why a connection ended out of order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SessionEnd {
-    /// The handshake led to no export.
-    NoExport(CloseReason),
-    /// The connection was refused.
-    Refused(Refusal),
-    /// The handshake took too long.
-    TimedOut,
-    /// The client began a message, or to fetch a reply, and did not go on.
-    Stalled,
-    /// The client does not speak the protocol.
-    Malformed(&'static str),
-    /// The client left in the middle of a message.
-    Truncated,
-    /// The connection broke.
-    Broken,
-}
-
-impl std::fmt::Display for SessionEnd {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SessionEnd::NoExport(reason) => write!(f, "no export was chosen: {reason}"),
-            SessionEnd::Refused(refusal) => write!(f, "it was refused: {refusal}"),
-            SessionEnd::Stalled => f.write_str("the client began a message and did not go on"),
-            SessionEnd::TimedOut => f.write_str("the handshake took too long"),
-            SessionEnd::Malformed(why) => write!(f, "the client does not speak the protocol: {why}"),
-            SessionEnd::Truncated => f.write_str("the client left in the middle of a message"),
-            SessionEnd::Broken => f.write_str("the connection broke"),
-        }
-    }
-}
-
-impl std::error::Error for SessionEnd {}
-
-/// Everything that the connections of one listening socket share on one thread. Cloning shares it.
-#[derive(Clone)]
-pub struct Door {
-    /// Which exports there are.
-    pub catalog: Rc<dyn Catalog>,
-    /// What one connection may keep.
-    pub limits: Limits,
-    /// What the clients of all doors together may keep.
-    pub budget: Budget,
-    /// How many connections there may be.
-    pub admission: Admission,
-    /// Which exports of this thread are active.
-    pub activity: Activity,
-    /// Where buffers come from.
-    pub arena: Arena,
-    /// Time, for the limits of handshake and drain.
-    pub clock: Clock,
-    /// Ends every connection.
-    pub shutdown: Shutdown,
-}
+use varve_block::Stream;
 
 impl Door {
     /// Serves one connection to its end, then closes it. `Ok` if it ended in order: by the client's wish, by its

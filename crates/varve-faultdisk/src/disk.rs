@@ -1,9 +1,9 @@
 //! What the disk holds: content that is durable, versions that only its cache holds, and the faults of its answers.
 //!
 //! Invariants:
-//! - D1. After `drop_cache` each sector holds what was durable or one of the versions written since, and the cache
+//! - FAULTDISK1. After `drop_cache` each sector holds what was durable or one of the versions written since, and the cache
 //!   is empty.
-//! - D2. A sector that a durable write or an honest flush covered holds that version or a later one after any drop.
+//! - FAULTDISK2. A sector that a durable write or an honest flush covered holds that version or a later one after any drop.
 
 use crate::orders::{Kind, Order};
 use std::collections::BTreeMap;
@@ -179,7 +179,7 @@ impl Disk {
         all.into_iter().try_for_each(|sector| self.write_back(sector))
     }
 
-    /// D1: each sector keeps what was durable or one of its versions, as the seed says; with 0 what was durable.
+    /// FAULTDISK1: each sector keeps what was durable or one of its versions, as the seed says; with 0 what was durable.
     /// The number of sectors whose last version is lost.
     fn drop_cache(&mut self, seed: u64) -> u64 {
         let mut chance = seed;
@@ -251,7 +251,7 @@ impl Disk {
         Ok(())
     }
 
-    /// D2: the newest version of a sector becomes durable.
+    /// FAULTDISK2: the newest version of a sector becomes durable.
     fn write_back(&mut self, sector: u64) -> Result<(), Errno> {
         if let Some(newest) = self.cache.get(&sector).and_then(|versions| versions.last()) {
             self.durable.write_all_at(&newest[..], sector * SECTOR).map_err(|error| errno(&error))?;
@@ -308,10 +308,10 @@ mod tests {
             assert_eq!(sectors(&mut disk)[..9], [3, 3, 2, 2, 1, 1, 1, 1, 0], "reads see the cache");
             disk.obey(Order::Drop { seed });
             let kept = sectors(&mut disk);
-            assert!(kept[..2].iter().all(|version| (1..=3).contains(version)), "D1: {kept:?}");
-            assert!(kept[2..4].iter().all(|version| (1..=2).contains(version)), "D1: {kept:?}");
-            assert_eq!(kept[4..9], [1, 1, 1, 1, 0], "D2");
-            assert!(disk.cache.is_empty(), "D1");
+            assert!(kept[..2].iter().all(|version| (1..=3).contains(version)), "FAULTDISK1: {kept:?}");
+            assert!(kept[2..4].iter().all(|version| (1..=2).contains(version)), "FAULTDISK1: {kept:?}");
+            assert_eq!(kept[4..9], [1, 1, 1, 1, 0], "FAULTDISK2");
+            assert!(disk.cache.is_empty(), "FAULTDISK1");
         }
     }
 
@@ -326,7 +326,7 @@ mod tests {
         disk.flush().expect("acknowledged");
         disk.obey(Order::Drop { seed: 0 });
         let kept = disk.read(0, 2560).expect("read");
-        assert_eq!((kept[0], kept[300], kept[512], kept[2048]), (1, 2, 0, 0), "D2");
+        assert_eq!((kept[0], kept[300], kept[512], kept[2048]), (1, 2, 0, 0), "FAULTDISK2");
     }
 
     #[test]

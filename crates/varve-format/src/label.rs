@@ -4,11 +4,11 @@
 //! one of them is whole at any moment; the one with the higher generation counts. The byte table is [`LAYOUT`].
 //!
 //! Invariants:
-//! - B1. The checksum covers the whole block, with its own address and its generation.
-//! - B2. The physical volume has an id; the group's id is nil while the volume belongs to no group.
-//! - B3. The ring begins behind the label's copies and consists of whole blocks, at least
+//! - LABEL1. The checksum covers the whole block, with its own address and its generation.
+//! - LABEL2. The physical volume has an id; the group's id is nil while the volume belongs to no group.
+//! - LABEL3. The ring begins behind the label's copies and consists of whole blocks, at least
 //!   [`RING_BLOCKS_MIN`] and at most [`RING_LENGTH_MAX`] bytes.
-//! - B4. The data begins behind the ring, at a whole block, and inside the volume's size.
+//! - LABEL4. The data begins behind the ring, at a whole block, and inside the volume's size.
 
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
@@ -109,27 +109,27 @@ pub enum LabelError {
 }
 
 impl Label {
-    /// Whether B2 to B4 hold; else which does not.
+    /// Whether LABEL2 to LABEL4 hold; else which does not.
     pub fn check(&self) -> Result<(), LabelError> {
         if self.pv.is_nil() || self.vg.is_some_and(|vg| vg.is_nil()) {
-            return Err(LabelError::Invalid("B2: an id is nil"));
+            return Err(LabelError::Invalid("LABEL2: an id is nil"));
         }
         let blocks = self.ring.length / BLOCK_SIZE;
         let behind = self.ring.offset >= LABEL_ADDRESSES[1] + BLOCK_SIZE;
         let sized = blocks >= RING_BLOCKS_MIN && self.ring.length <= RING_LENGTH_MAX;
         if !behind || !sized || !self.ring.is_aligned(BLOCK_SIZE) {
-            return Err(LabelError::Invalid("B3: the metadata ring"));
+            return Err(LabelError::Invalid("LABEL3: the metadata ring"));
         }
         let inside = self.ring.end() <= self.data_offset && self.data_offset < self.size;
         if !inside || !is_aligned(self.data_offset, BLOCK_SIZE) {
-            return Err(LabelError::Invalid("B4: the data area"));
+            return Err(LabelError::Invalid("LABEL4: the data area"));
         }
         Ok(())
     }
 
     /// The label's bytes for the copy at `address`. Panics if [`Label::check`] fails.
     pub fn encode(&self, address: u64) -> Vec<u8> {
-        assert!(self.check().is_ok(), "B2 to B4: {self:?}");
+        assert!(self.check().is_ok(), "LABEL2 to LABEL4: {self:?}");
         assert!(LABEL_ADDRESSES.contains(&address));
         let mut block = vec![0; SIZE];
         MAGIC.put(&mut block, MAGIC_VALUE);
@@ -168,7 +168,7 @@ impl Label {
             return Err(LabelError::Invalid("reserved bytes are not zero"));
         }
         if RING_UNIT.u64(block) != BLOCK_SIZE {
-            return Err(LabelError::Invalid("B3: the ring's unit"));
+            return Err(LabelError::Invalid("LABEL3: the ring's unit"));
         }
         let ring = Extent::checked(RING_OFFSET.u64(block), RING_LENGTH.u64(block));
         let vg = VG.uuid(block);
@@ -177,7 +177,7 @@ impl Label {
             pv: PV.uuid(block),
             vg: (!vg.is_nil()).then_some(vg),
             size: PV_SIZE.u64(block),
-            ring: ring.ok_or(LabelError::Invalid("B3: the metadata ring"))?,
+            ring: ring.ok_or(LabelError::Invalid("LABEL3: the metadata ring"))?,
             data_offset: DATA_OFFSET.u64(block),
             created: UnixTime(CREATED.u64(block)),
         };
@@ -234,7 +234,7 @@ mod tests {
         for bit in 0..block.len() * 8 {
             let mut damaged = block.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Label::decode(&damaged, 0).is_err(), "B1: bit {bit}");
+            assert!(Label::decode(&damaged, 0).is_err(), "LABEL1: bit {bit}");
         }
     }
 
@@ -282,7 +282,7 @@ mod tests {
         let mut nil = sample().encode(0);
         PV.put_uuid(&mut nil, Uuid::nil());
         CHECKSUM.seal(&mut nil);
-        assert!(matches!(Label::decode(&nil, 0), Err(LabelError::Invalid(_))), "B2");
+        assert!(matches!(Label::decode(&nil, 0), Err(LabelError::Invalid(_))), "LABEL2");
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! A format file declares its fields as constants, collects them in a [`Layout`] and encodes and decodes through
 //! the same constants, so that `docs/format.md`, which is rendered from the layouts, cannot differ from the code.
 //!
-//! Invariant Y1: the fields of a layout tile `0..size` in order, without gap or overlap; asserted at compile time
+//! Invariant LAYOUT1: the fields of a layout tile `0..size` in order, without gap or overlap; asserted at compile time
 //! by [`Layout::new`].
 
 use std::fmt::Write;
@@ -111,7 +111,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// A layout; does not compile as a constant when Y1 does not hold.
+    /// A layout; does not compile as a constant when LAYOUT1 does not hold.
     pub const fn new(
         title: &'static str,
         purpose: &'static str,
@@ -121,11 +121,11 @@ impl Layout {
         let mut at = 0;
         let mut index = 0;
         while index < fields.len() {
-            assert!(fields[index].offset == at, "Y1: a field starts where the one before it ends");
+            assert!(fields[index].offset == at, "LAYOUT1: a field starts where the one before it ends");
             at = fields[index].end();
             index += 1;
         }
-        assert!(at == size, "Y1: the fields end where the structure ends");
+        assert!(at == size, "LAYOUT1: the fields end where the structure ends");
         Self { title, purpose, size, fields }
     }
 
@@ -147,14 +147,14 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "Y1: a field starts")]
+    #[should_panic(expected = "LAYOUT1: a field starts")]
     fn overlapping_fields_are_refused() {
         const FIELDS: &[Field] = &[Field::new(0, 8, "one", ""), Field::new(4, 8, "two", "")];
         let _ = Layout::new("", "", 12, FIELDS);
     }
 
     #[test]
-    #[should_panic(expected = "Y1: the fields end")]
+    #[should_panic(expected = "LAYOUT1: the fields end")]
     fn a_gap_at_the_end_is_refused() {
         const FIELDS: &[Field] = &[Field::new(0, 8, "one", "")];
         let _ = Layout::new("", "", 12, FIELDS);

@@ -1,8 +1,8 @@
 //! The metadata ring: where the next slot goes, and which slots a ring holds.
 //!
 //! Invariants:
-//! - R1. A slot begins and ends at multiples of [`BLOCK_SIZE`] inside the ring and does not wrap around.
-//! - R2. A slot is at most a third of the ring long; so, wherever the newest lies, there is room for the next one
+//! - RING1. A slot begins and ends at multiples of [`BLOCK_SIZE`] inside the ring and does not wrap around.
+//! - RING2. A slot is at most a third of the ring long; so, wherever the newest lies, there is room for the next one
 //!   that does not touch it: what the newest leaves free is two thirds in at most two pieces.
 
 use crate::label::BLOCK_SIZE;
@@ -10,7 +10,7 @@ use crate::slot::{Slot, SlotError, SlotHeader, slot_length};
 use uuid::Uuid;
 use varve_block::{Extent, align_down};
 
-/// The longest text, in bytes, that a ring of `ring_length` bytes can take: R2.
+/// The longest text, in bytes, that a ring of `ring_length` bytes can take: RING2.
 pub fn text_length_max(ring_length: u64) -> u64 {
     align_down(ring_length / 3, BLOCK_SIZE) - crate::slot::HEADER_SIZE as u64
 }
@@ -18,14 +18,14 @@ pub fn text_length_max(ring_length: u64) -> u64 {
 /// Where in `ring` a slot of `length` bytes goes when the newest lies at `newest`: behind it if there is room, else
 /// at the ring's start. `length` is at most a third of the ring.
 pub fn place(ring: Extent, newest: Option<Extent>, length: u64) -> Extent {
-    assert!(length > 0 && length.is_multiple_of(BLOCK_SIZE) && length <= ring.length / 3, "R2: {length}");
+    assert!(length > 0 && length.is_multiple_of(BLOCK_SIZE) && length <= ring.length / 3, "RING2: {length}");
     let Some(newest) = newest else {
         return Extent::new(ring.offset, length);
     };
-    assert!(ring.contains(newest) && newest.length <= ring.length / 3, "R1, R2: {newest:?}");
+    assert!(ring.contains(newest) && newest.length <= ring.length / 3, "RING1, RING2: {newest:?}");
     let start = if length <= ring.end() - newest.end() { newest.end() } else { ring.offset };
     let chosen = Extent::new(start, length);
-    assert!(ring.contains(chosen) && !chosen.overlaps(newest), "R2: {chosen:?} beside {newest:?}");
+    assert!(ring.contains(chosen) && !chosen.overlaps(newest), "RING2: {chosen:?} beside {newest:?}");
     chosen
 }
 
@@ -71,7 +71,7 @@ impl RingContent {
             match SlotHeader::decode(block, address) {
                 Err(SlotError::Absent) => continue,
                 Ok(header) if header.vg != vg || header.pv != pv => continue,
-                Ok(header) => content.take(&bytes[start..], address, &header),
+                Ok(header) => content.take(&bytes[start..], address, &header, ring.length / 3),
                 Err(error) => content.damaged.push(Damaged { address, sequence: None, error }),
             }
         }
@@ -85,8 +85,12 @@ impl RingContent {
         self.slots.last()
     }
 
-    fn take(&mut self, bytes: &[u8], address: u64, header: &SlotHeader) {
+    fn take(&mut self, bytes: &[u8], address: u64, header: &SlotHeader, length_max: u64) {
         match Slot::decode(bytes, address) {
+            Ok(slot) if slot_length(slot.text.len()) > length_max => {
+                let error = SlotError::Invalid("RING2: it takes more than a third of its ring");
+                self.damaged.push(Damaged { address, sequence: Some(slot.sequence), error });
+            }
             Ok(slot) => {
                 let extent = Extent::new(address, slot_length(slot.text.len()));
                 self.slots.push(Placed { extent, version: header.version, slot });
@@ -141,6 +145,16 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_slot_that_is_too_long_for_its_ring_is_damaged() {
+        let mut bytes = vec![0; RING.length as usize];
+        let text = usize::try_from(text_length_max(RING.length)).expect("small") + 1;
+        write(&mut bytes, Extent::new(RING.offset, RING.length / 3 + BLOCK_SIZE), &slot(3, text));
+        let content = RingContent::find(&bytes, RING, Uuid::from_u128(1), Uuid::from_u128(2));
+        assert!(content.slots.is_empty(), "RING2");
+        assert_eq!(content.damaged.iter().map(|damaged| damaged.sequence).collect::<Vec<_>>(), [Some(3)]);
+    }
+
+    #[test]
     fn slots_of_other_groups_and_disks_are_not_ours() {
         let mut bytes = vec![0; RING.length as usize];
         let mut stranger = slot(1, 10);
@@ -168,7 +182,7 @@ mod tests {
     }
 
     proptest! {
-        /// R2: whatever the lengths, the newest and the one before it are always both found.
+        /// RING2: whatever the lengths, the newest and the one before it are always both found.
         #[test]
         fn a_new_slot_never_touches_the_newest(
             lengths in proptest::collection::vec(0..=text_length_max(RING.length) as usize, 1..40),

@@ -5,13 +5,13 @@
 //! from one on which something else was written (a stranger).
 //!
 //! Invariants:
-//! - K1. The header's checksum covers the header, the body's checksum all the rest of the slot; so no bit of it is
+//! - SLOT1. The header's checksum covers the header, the body's checksum all the rest of the slot; so no bit of it is
 //!   uncovered, its own address and its sequence (the generation) included.
-//! - K2. `version` is made of the group, the sequence, the previous version and the text: equal versions have equal
+//! - SLOT2. `version` is made of the group, the sequence, the previous version and the text: equal versions have equal
 //!   texts and equal histories. It is a UUID of version 5 (SHA-1, RFC 9562).
-//! - K3. The first version, sequence 1, follows none; every other one follows one. It also knows up to
+//! - SLOT3. The first version, sequence 1, follows none; every other one follows one. It also knows up to
 //!   [`ANCESTORS_MAX`] versions before that, newest first, so that a disk that lacks a few versions still knows its line.
-//! - K4. The text is UTF-8 and cannot be taken for a header, whose magic is not UTF-8.
+//! - SLOT4. The text is UTF-8 and cannot be taken for a header, whose magic is not UTF-8.
 
 use crate::label::BLOCK_SIZE;
 use crate::layout::{Field, Layout};
@@ -142,7 +142,7 @@ pub fn slot_length(text_length: usize) -> u64 {
     align_up((HEADER_SIZE + text_length) as u64, BLOCK_SIZE)
 }
 
-/// What a version is: K2.
+/// What a version is: SLOT2.
 pub fn version_of(vg: Uuid, sequence: u64, previous: Option<Uuid>, text: &str) -> Uuid {
     let mut content = Vec::with_capacity(24 + text.len());
     content.extend_from_slice(&sequence.to_le_bytes());
@@ -172,9 +172,9 @@ impl Slot {
     /// The slot's bytes for the place `address`: [`slot_length`] of them.
     pub fn encode(&self, address: u64) -> Vec<u8> {
         assert!(self.text.len() <= TEXT_LENGTH_MAX, "the text was measured before it was placed");
-        assert!(follows(self.sequence, self.previous), "K3: {} after {:?}", self.sequence, self.previous);
+        assert!(follows(self.sequence, self.previous), "SLOT3: {} after {:?}", self.sequence, self.previous);
         let known = self.ancestors.iter().all(|ancestor| !ancestor.is_nil());
-        assert!(known && self.ancestors.len() <= ANCESTORS_MAX, "K3: {:?}", self.ancestors);
+        assert!(known && self.ancestors.len() <= ANCESTORS_MAX, "SLOT3: {:?}", self.ancestors);
         let length = usize::try_from(slot_length(self.text.len())).expect("a text fits in memory");
         let mut bytes = vec![0; length];
         bytes[HEADER_SIZE..HEADER_SIZE + self.text.len()].copy_from_slice(self.text.as_bytes());
@@ -211,11 +211,11 @@ impl Slot {
         if padding.iter().any(|byte| *byte != 0) {
             return Err(SlotError::Invalid("bytes behind the text are not zero"));
         }
-        let text = str::from_utf8(text).map_err(|_| SlotError::Invalid("K4: the text is not UTF-8"))?;
+        let text = str::from_utf8(text).map_err(|_| SlotError::Invalid("SLOT4: the text is not UTF-8"))?;
         let SlotHeader { vg, pv, sequence, previous, ancestors, version, .. } = header;
         let slot = Slot { vg, pv, sequence, previous, ancestors, text: text.to_owned() };
         if slot.version() != version {
-            return Err(SlotError::Invalid("K2: the version is of another text"));
+            return Err(SlotError::Invalid("SLOT2: the version is of another text"));
         }
         Ok(slot)
     }
@@ -253,7 +253,7 @@ impl SlotHeader {
             body_checksum: BODY_CHECKSUM.u32(header),
         };
         if !follows(header.sequence, header.previous) {
-            return Err(SlotError::Invalid("K3: the version's number and the one it follows"));
+            return Err(SlotError::Invalid("SLOT3: the version's number and the one it follows"));
         }
         if header.text_length > TEXT_LENGTH_MAX {
             return Err(SlotError::Invalid("the text is longer than any may be"));
@@ -267,18 +267,18 @@ impl SlotHeader {
     }
 }
 
-/// K3.
+/// SLOT3.
 fn follows(sequence: u64, previous: Option<Uuid>) -> bool {
     sequence >= 1 && (sequence == 1) == previous.is_none()
 }
 
-/// K3.
+/// SLOT3.
 fn ancestors_in(bytes: &[u8], previous: Uuid) -> Result<Vec<Uuid>, SlotError> {
     let all: Vec<Uuid> = bytes.chunks_exact(16).filter_map(|bytes| Uuid::from_slice(bytes).ok()).collect();
     let known: Vec<Uuid> = all.iter().copied().take_while(|ancestor| !ancestor.is_nil()).collect();
     let nil_behind = all[known.len()..].iter().all(Uuid::is_nil);
     if !nil_behind || (previous.is_nil() && !known.is_empty()) {
-        return Err(SlotError::Invalid("K3: the ancestors"));
+        return Err(SlotError::Invalid("SLOT3: the ancestors"));
     }
     Ok(known)
 }
@@ -338,7 +338,7 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Slot::decode(&damaged, 0x1_0000).is_err(), "K1: bit {bit}");
+            assert!(Slot::decode(&damaged, 0x1_0000).is_err(), "SLOT1: bit {bit}");
         }
     }
 

@@ -5,24 +5,24 @@
 //! know, because a program that dropped it would lose it with the next change.
 //!
 //! Invariants, all checked by [`Description::check`]:
-//! - T1. Ids are not nil; no two things have one id, no two volumes and no two disks one name. Names are valid.
-//! - T2. The extent size is a power of two from 64 KiB to 1 GiB.
-//! - T3. The extents of a physical volume lie between its data offset and its size; it has at least one.
-//! - T4. Every area names a physical volume of the group and lies inside its extents.
-//! - T5. No extent is owned twice.
-//! - T6. A linear volume's segments have one area each, a striped one's at least two of equal length on different
+//! - TEXT1. Ids are not nil; no two things have one id, no two volumes and no two disks one name. Names are valid.
+//! - TEXT2. The extent size is a power of two from 64 KiB to 1 GiB.
+//! - TEXT3. The extents of a physical volume lie between its data offset and its size; it has at least one.
+//! - TEXT4. Every area names a physical volume of the group and lies inside its extents.
+//! - TEXT5. No extent is owned twice.
+//! - TEXT6. A linear volume's segments have one area each, a striped one's at least two of equal length on different
 //!   physical volumes, equally many in every segment; a stripe is a power of two from 4 KiB to the extent size.
-//! - T7. A volume has as many extents as its segments, at least one; so has an exception store. A volume that lies on no
+//! - TEXT7. A volume has as many extents as its segments, at least one; so has an exception store. A volume that lies on no
 //!   disk has extents and no segments.
-//! - T8. A chunk size is a power of two from 4 KiB to 1 MiB.
-//! - T9. Sequence numbers begin at 1. Dates are dates.
-//! - T10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
-//! - T11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
-//! - T12. A thin pool lies on disks, is writable, has no exception store and drops no snapshots. What is in
+//! - TEXT8. A chunk size is a power of two from 4 KiB to 1 MiB.
+//! - TEXT9. Sequence numbers begin at 1. Dates are dates.
+//! - TEXT10. An exception store is extended when it is 1 to 99 % full, by 1 to 1000 %; a pause ends within a year.
+//! - TEXT11. A set of snapshots has members, and each member at least one name. Volumes and stores that they name may be gone.
+//! - TEXT12. A thin pool lies on disks, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
-//! - T13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
-//! - T14. A disk image has an absolute path and at least one byte.
-//! - T15. The reason why a volume is not active is 1 to 500 characters on one line.
+//! - TEXT13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
+//! - TEXT14. A disk image has an absolute path and at least one byte.
+//! - TEXT15. The reason why a volume is not active is 1 to 500 characters on one line.
 
 mod areas;
 mod check;
@@ -119,7 +119,7 @@ impl Default for MetadataEntry {
 }
 
 impl MetadataEntry {
-    /// What is wrong with it, if it breaks T13.
+    /// What is wrong with it, if it breaks TEXT13.
     pub fn problem(&self) -> Option<&'static str> {
         let (sound, problem) = if self.per_gib {
             (512..=GIB, "a budget for metadata in memory is 512 bytes to 1 GiB for each GiB")
@@ -376,7 +376,7 @@ impl Description {
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "T1 to T14: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT14: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

@@ -4,8 +4,8 @@
 //! `EXPORT_NAME`. What a server does not know is done without.
 //!
 //! Invariants:
-//! - C1. At most one option is unanswered.
-//! - C2. A server that answers something else than was asked, or without end, is left.
+//! - CLIENT1. At most one option is unanswered.
+//! - CLIENT2. A server that answers something else than was asked, or without end, is left.
 
 mod session;
 
@@ -199,7 +199,7 @@ impl Handshake {
         Ok(None)
     }
 
-    /// Sends an option; the one before it has been answered (C1).
+    /// Sends an option; the one before it has been answered (CLIENT1).
     fn ask(&mut self, option: u32, data: &[u8], output: &mut Vec<u8>) {
         put_option(option, data, output);
         self.replies = 0;
@@ -250,7 +250,7 @@ impl Handshake {
                 self.phase = Phase::ReplyData { option, kind, length };
                 Ok(None)
             }
-            _ => Err(HandshakeError::Malformed("C2: the replies to an option are too long")),
+            _ => Err(HandshakeError::Malformed("CLIENT2: the replies to an option are too long")),
         }
     }
 
@@ -283,7 +283,7 @@ impl Handshake {
             (option::GO, kind) if is_error(kind) => {
                 return Err(HandshakeError::Refused { kind, message: String::from_utf8_lossy(data).into() });
             }
-            _ => return Err(HandshakeError::Malformed("C2: a reply that does not fit the option")),
+            _ => return Err(HandshakeError::Malformed("CLIENT2: a reply that does not fit the option")),
         }
         Ok(None)
     }

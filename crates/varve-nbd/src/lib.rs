@@ -9,11 +9,11 @@
 //! - [`transmission`] holds the headers of requests and replies that both sides share.
 //!
 //! Invariants of the whole crate:
-//! - N1. No input makes it panic, and no input makes it keep more than [`wire::OPTION_LENGTH_MAX`] bytes (the
+//! - CODEC1. No input makes it panic, and no input makes it keep more than [`wire::OPTION_LENGTH_MAX`] bytes (the
 //!   handshakes) or what its owner has in flight (the session).
-//! - N2. Lengths and offsets are 64 bits wide and are added with overflow in mind; 32-bit fields are made at the
+//! - CODEC2. Lengths and offsets are 64 bits wide and are added with overflow in mind; 32-bit fields are made at the
 //!   very end, from values that were shown to fit.
-//! - N3. How input is cut into pieces changes nothing.
+//! - CODEC3. How input is cut into pieces changes nothing.
 
 pub mod client;
 mod reader;

@@ -3,9 +3,9 @@
 //! Fixed newstyle only. Encryption is not offered: `STARTTLS` is answered like any option that is not known.
 //!
 //! Invariants:
-//! - H1. An option gets all its replies before the next one is looked at.
-//! - H2. Bytes after the option that begins the transmission stay with the owner.
-//! - H3. An option that is too long is refused when its header has come, and skipped without being kept; one longer
+//! - SERVER1. An option gets all its replies before the next one is looked at.
+//! - SERVER2. Bytes after the option that begins the transmission stay with the owner.
+//! - SERVER3. An option that is too long is refused when its header has come, and skipped without being kept; one longer
 //!   than [`wire::OPTION_SKIP_MAX`] ends the handshake.
 
 mod options;
@@ -140,7 +140,7 @@ impl Handshake {
         (taken, step)
     }
 
-    /// H3.
+    /// SERVER3.
     fn skip(&mut self, left: u64, input: &[u8]) -> (usize, Option<Step>) {
         let taken = usize::try_from(left).map_or(input.len(), |left| left.min(input.len()));
         let left = left - taken as u64;
@@ -190,7 +190,7 @@ impl Handshake {
                 return self.close(CloseReason::Malformed("the name of an export is too long"));
             }
             _ => {
-                // H3
+                // SERVER3
                 refuse(output, option, reply::ERR_TOO_BIG, "the option is too long");
                 if length > wire::OPTION_SKIP_MAX {
                     return self.close(CloseReason::Malformed("an option is longer than any option can be"));
@@ -278,7 +278,7 @@ impl Handshake {
     pub fn answer(&mut self, offer: Option<&Offer>, output: &mut Vec<u8>) -> Step {
         let question = match std::mem::replace(&mut self.phase, Phase::Header) {
             Phase::Asked(question) => question,
-            phase => panic!("H1: no lookup was asked for in {phase:?}"),
+            phase => panic!("SERVER1: no lookup was asked for in {phase:?}"),
         };
         let Some(offer) = offer else {
             return self.answer_unknown(&question, output);
@@ -308,7 +308,7 @@ impl Handshake {
                 }
                 Step::More
             }
-            Question::List => panic!("H1: a list was asked for, not a lookup"),
+            Question::List => panic!("SERVER1: a list was asked for, not a lookup"),
         }
     }
 
@@ -330,7 +330,7 @@ impl Handshake {
     pub fn refuse(&mut self, why: &str, output: &mut Vec<u8>) -> Step {
         let question = match std::mem::replace(&mut self.phase, Phase::Header) {
             Phase::Asked(question) => question,
-            phase => panic!("H1: no lookup was asked for in {phase:?}"),
+            phase => panic!("SERVER1: no lookup was asked for in {phase:?}"),
         };
         let Some(option) = question.option() else {
             self.phase = Phase::Ended;
@@ -343,7 +343,7 @@ impl Handshake {
     /// Answers [`Step::List`]. Panics if nothing was asked.
     pub fn answer_list(&mut self, exports: &[Listed], output: &mut Vec<u8>) -> Step {
         let phase = std::mem::replace(&mut self.phase, Phase::Header);
-        assert!(matches!(phase, Phase::Asked(Question::List)), "H1: no list was asked for in {phase:?}");
+        assert!(matches!(phase, Phase::Asked(Question::List)), "SERVER1: no list was asked for in {phase:?}");
         for export in exports {
             let mut data = Vec::with_capacity(4 + export.name.len() + export.description.len());
             let length = u32::try_from(export.name.len()).unwrap_or(u32::MAX);

@@ -6,7 +6,7 @@
 //! | structured | the same | chunks with 20 bytes of header | `STRUCTURED_REPLY` |
 //! | extended | 32 bytes, 64-bit length | chunks with 32 bytes of header | `EXTENDED_HEADERS` |
 //!
-//! Invariant T1: a [`Head`] that announces data or runs announces exactly what the caller sends after it.
+//! Invariant TERMS1: a [`Head`] that announces data or runs announces exactly what the caller sends after it.
 
 use crate::reader::Reader;
 use crate::wire::{self, Command, ErrorCode, chunk, command_flag};
@@ -215,7 +215,7 @@ impl Head {
         head
     }
 
-    /// Success of a read; its `length` bytes of data follow (T1).
+    /// Success of a read; its `length` bytes of data follow (TERMS1).
     pub fn data(framing: Framing, request: &Request, length: u32) -> Self {
         if framing == Framing::Simple {
             return Self::simple(request.cookie, 0);
@@ -223,16 +223,16 @@ impl Head {
         if length == 0 {
             return Self::done(framing, request);
         }
-        assert!(length <= wire::PAYLOAD_LENGTH_MAX, "T1: a read is refused when it is too long");
+        assert!(length <= wire::PAYLOAD_LENGTH_MAX, "TERMS1: a read is refused when it is too long");
         let mut head = Self::chunk(framing, chunk::OFFSET_DATA, request, length + 8);
         head.u64(request.offset);
         head
     }
 
-    /// Success of a block status; `count` runs as [`encode_runs`] writes them follow (T1). Panics if replies are
+    /// Success of a block status; `count` runs as [`encode_runs`] writes them follow (TERMS1). Panics if replies are
     /// simple, which cannot carry runs.
     pub fn status(framing: Framing, request: &Request, context: u32, count: u32) -> Self {
-        assert!(framing != Framing::Simple && count <= RUNS_MAX, "T1");
+        assert!(framing != Framing::Simple && count <= RUNS_MAX, "TERMS1");
         if framing == Framing::Extended {
             let mut head = Self::chunk(framing, chunk::BLOCK_STATUS_EXT, request, 8 + count * 16);
             head.u32(context);
@@ -249,7 +249,7 @@ impl Head {
 pub const RUNS_MAX: u32 = 1 << 16;
 
 /// Joins neighbours of equal state and cuts off what lies beyond `wanted` bytes or [`RUNS_MAX`] runs; empty runs
-/// vanish. No run is longer than `wanted`, so a 32-bit request has 32-bit runs (N2).
+/// vanish. No run is longer than `wanted`, so a 32-bit request has 32-bit runs (CODEC2).
 pub fn coalesce(runs: impl IntoIterator<Item = Run>, wanted: u64, only_one: bool) -> Vec<Run> {
     let limit = if only_one { 1 } else { RUNS_MAX as usize };
     let mut joined: Vec<Run> = Vec::new();

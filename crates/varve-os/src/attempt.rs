@@ -105,7 +105,7 @@ pub(crate) fn write(disk: &DiskFile, offset: u64, data: &[u8], durable: bool) ->
     retry(|| pwritev2(disk, offset, data, flags))
 }
 
-/// Makes all that was written durable; waits. Not repeated when it fails (F2), except when interrupted.
+/// Makes all that was written durable; waits. Not repeated when it fails (DISKFILE2), except when interrupted.
 pub(crate) fn flush(disk: &DiskFile) -> Result<usize, Errno> {
     retry(|| {
         #[cfg(test)]

@@ -1,8 +1,8 @@
 //! The real clock: the kernel's monotonic time, its date, and the sleepers of a shard.
 
-use crate::shard::Core;
-use crate::timers::TimerKey;
+use crate::timers::{TimerKey, Timers};
 use rustix::time::{ClockId, clock_gettime};
+use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -22,7 +22,7 @@ pub(crate) fn tick() -> u64 {
 
 /// The clock of a shard.
 pub(crate) struct RealClock {
-    pub(crate) core: Rc<Core>,
+    pub(crate) timers: Rc<RefCell<Timers>>,
 }
 
 impl ClockSource for RealClock {
@@ -35,12 +35,12 @@ impl ClockSource for RealClock {
     }
 
     fn sleep_until(&self, deadline: Moment) -> LocalFuture<'static, ()> {
-        Box::pin(Sleep { core: Rc::clone(&self.core), deadline, key: None })
+        Box::pin(Sleep { timers: Rc::clone(&self.timers), deadline, key: None })
     }
 }
 
 struct Sleep {
-    core: Rc<Core>,
+    timers: Rc<RefCell<Timers>>,
     deadline: Moment,
     key: Option<TimerKey>,
 }
@@ -51,7 +51,7 @@ impl Future for Sleep {
         if now() >= self.deadline {
             return Poll::Ready(());
         }
-        let mut timers = self.core.timers.borrow_mut();
+        let mut timers = self.timers.borrow_mut();
         let key = match self.key {
             Some(key) => {
                 timers.update(key, context.waker());
@@ -68,7 +68,7 @@ impl Future for Sleep {
 impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.core.timers.borrow_mut().remove(key);
+            self.timers.borrow_mut().remove(key);
         }
     }
 }

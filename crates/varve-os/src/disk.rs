@@ -1,11 +1,11 @@
 //! A disk as a device of one shard.
 //!
 //! Invariants:
-//! - K1. A request is on its way when `submit` returns, even if its future is never polled; and it runs to its end
+//! - DISK1. A request is on its way when `submit` returns, even if its future is never polled; and it runs to its end
 //!   if the future is dropped.
-//! - K2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
-//! - K3. A disk that is out of use (F2 of `disk_file.rs`, O1 of `disk_file/state.rs`) is neither written nor flushed.
-//! - K4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
+//! - DISK2. What goes to the kernel for direct I/O is aligned in memory; the rest is copied.
+//! - DISK3. A disk that is out of use (DISKFILE2 of `disk_file.rs`, HEALTH1 of `disk_file/state.rs`) is neither written nor flushed.
+//! - DISK4. A durable write of a buffered disk goes to the page cache first, as any write, and then again to the disk: so a
 //!   lack of space is told as such, and what fails afterwards takes the disk out of use.
 
 use crate::attempt::{self, Attempt, error_of};
@@ -16,16 +16,15 @@ use crate::helpers::Place;
 use crate::lane::{self, Lane};
 use crate::operation::{DiskAction, DiskOperation, Operation};
 use crate::reactor::OperationFuture;
-use crate::shard::{Core, ShardContext};
+use crate::shard::ShardContext;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use varve_block::{
-    Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Durability, Extent, Io, IoError, Outcome,
-    Shape, StatusFuture, StatusRun, ZeroOptions,
+    Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
+    Outcome, Shape, StatusFuture, StatusRun, ZeroOptions,
 };
 
 /// Zeros are written in pieces of this many bytes where the kernel cannot do it better.
@@ -33,15 +32,8 @@ const ZEROS: u64 = 1 << 20;
 /// Largest change of allocation in memory that is done on the shard's own thread, in bytes.
 const INLINE_ALLOCATE_MAX: u64 = 1 << 20;
 
-/// How long one change of allocation is to take.
-const ALLOCATION_TIME: Duration = Duration::from_millis(4);
-/// Fewest bytes of such a change, where more are to be changed.
-const ALLOCATION_MIN: u64 = 1 << 20;
-/// Most bytes of such a change; the first ones are as long.
-pub(crate) const ALLOCATION_MAX: u64 = 1 << 30;
-
 /// The device.
-pub(crate) struct Disk {
+struct Disk {
     context: ShardContext,
     file: Arc<DiskFile>,
     lane: Rc<Lane>,
@@ -49,18 +41,13 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    pub(crate) fn new(core: &Rc<Core>, file: &Arc<DiskFile>) -> Self {
+    fn new(context: &ShardContext, file: &Arc<DiskFile>) -> Self {
         let most = match file.cache_mode() {
             CacheMode::Direct => lane::DIRECT_MAX,
             CacheMode::Buffered => lane::BUFFERED_MAX,
         };
-        let lane = core.lane(file, || Lane::new(most, &file.answers.abandoned));
-        Self {
-            context: ShardContext { core: Rc::clone(core) },
-            shape: file.shape(),
-            file: Arc::clone(file),
-            lane,
-        }
+        let lane = context.core.lane(file, || Lane::new(most, &file.answers.abandoned));
+        Self { context: context.clone(), shape: file.shape(), file: Arc::clone(file), lane }
     }
 
     fn start(&self, action: DiskAction) -> OperationFuture {
@@ -78,7 +65,7 @@ impl Disk {
         error_of(errno)
     }
 
-    /// K2.
+    /// DISK2.
     fn is_aligned(&self, memory: &[u8]) -> bool {
         self.file.cache_mode() == CacheMode::Buffered
             || memory.as_ptr().addr().is_multiple_of(self.file.memory_alignment)
@@ -137,7 +124,7 @@ impl Disk {
         }
     }
 
-    /// Takes the disk out of use if it has become shorter, before a write can make it longer again (O2).
+    /// Takes the disk out of use if it has become shorter, before a write can make it longer again (HEALTH2).
     async fn check_end(&self) {
         if !self.file.remote {
             let _ = self.file.check_length();
@@ -149,10 +136,10 @@ impl Disk {
 
     fn write(&self, offset: u64, mut data: Bytes, durability: Durability) -> Completion<'_> {
         if let Err(error) = self.file.admit_change(offset + data.len() as u64) {
-            return Completion::failed(error); // K3
+            return Completion::failed(error); // DISK3
         }
         let durable = durability == Durability::Durable && !self.file.in_memory;
-        let is_staged = durable && self.file.cache_mode() == CacheMode::Buffered; // K4
+        let is_staged = durable && self.file.cache_mode() == CacheMode::Buffered; // DISK4
         let done = match durable && !is_staged {
             true => 0,
             false => match attempt::try_write(&self.file, offset, &data) {
@@ -174,7 +161,7 @@ impl Disk {
         Completion::pending(self.finish_write(first, is_staged && !is_in_cache))
     }
 
-    /// Carries a write to its end, and then, if it only `is_staged` (K4), makes it durable.
+    /// Carries a write to its end, and then, if it only `is_staged` (DISK4), makes it durable.
     async fn finish_write(&self, mut under_way: OperationFuture, mut is_staged: bool) -> Outcome {
         loop {
             let (offset, data, mut done, durable, answer) = match under_way.await {
@@ -199,7 +186,7 @@ impl Disk {
                 self.start(DiskAction::Write { offset, data, done, durable })
             } else if is_staged {
                 is_staged = false;
-                self.file.refuse_out_of_use()?; // K3
+                self.file.refuse_out_of_use()?; // DISK3
                 self.start(DiskAction::Write { offset, data, done: 0, durable: true })
             } else {
                 if durable {
@@ -211,7 +198,7 @@ impl Disk {
     }
 
     /// Waits until it is known whether another operation beside this one was told of pages of this one that were lost
-    /// (Y1 of `syncs.rs`).
+    /// (SYNC1 of `syncs.rs`).
     async fn await_report(&self) -> Result<(), IoError> {
         if let Some(others) = self.file.syncs.others() {
             let _ = others.await;
@@ -221,7 +208,7 @@ impl Disk {
 
     fn flush(&self) -> Completion<'_> {
         if let Err(error) = self.file.refuse_out_of_use().and_then(|()| self.file.check_length()) {
-            return Completion::failed(error); // K3, O2
+            return Completion::failed(error); // DISK3, HEALTH2
         }
         if self.file.in_memory {
             return Completion::done();
@@ -248,7 +235,7 @@ impl Disk {
         while let (_, Err(Errno::INTR | Errno::AGAIN)) = under_way.await {
             under_way = self.start(DiskAction::Flush);
         }
-        // A failure has taken the disk out of use by now (F2), and that is what all are answered.
+        // A failure has taken the disk out of use by now (DISKFILE2), and that is what all are answered.
         let _ = self.await_report().await;
         if self.file.remote {
             self.check_end().await;
@@ -265,14 +252,13 @@ impl Disk {
     async fn allocate(&self, mode: FallocateFlags, extent: Extent) -> Result<bool, IoError> {
         let mut at = extent.offset;
         while at < extent.end() {
-            let piece = self.file.allocation_piece.load(Ordering::Relaxed);
+            let piece = self.file.allocation_pace.piece();
             let length = piece.min(extent.end() - at);
             let start = clock::now();
             if !self.allocate_piece(mode, Extent::new(at, length)).await? {
                 return Ok(false);
             }
-            let next = next_allocation(piece, length, clock::now().since(start));
-            self.file.allocation_piece.store(next, Ordering::Relaxed);
+            self.file.allocation_pace.learn(piece, length, clock::now().since(start));
             at += length;
         }
         Ok(true)
@@ -315,7 +301,7 @@ impl Disk {
     }
 
     async fn zero(&self, extent: Extent, options: ZeroOptions) -> Outcome {
-        self.file.admit_change(extent.end())?; // K3
+        self.file.admit_change(extent.end())?; // DISK3
         if !self.zero_allocation(extent, options).await? {
             if options.fast {
                 return Err(IoError::Unsupported);
@@ -338,7 +324,7 @@ impl Disk {
     }
 
     async fn discard(&self, extent: Extent) -> Outcome {
-        self.file.admit_change(extent.end())?; // K3
+        self.file.admit_change(extent.end())?; // DISK3
         match self.file.kind() {
             DiskKind::File => {
                 let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -388,18 +374,14 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Most bytes of the next change of allocation, after `length` of at most `piece` bytes took so long.
-fn next_allocation(piece: u64, length: u64, took: Duration) -> u64 {
-    let next = match took {
-        took if took > 4 * ALLOCATION_TIME => piece.min(length / 4),
-        took if took > ALLOCATION_TIME => piece.min(length / 2),
-        took if took < ALLOCATION_TIME / 4 && length == piece => piece.saturating_mul(2),
-        _ => piece,
-    };
-    next.next_power_of_two().clamp(ALLOCATION_MIN, ALLOCATION_MAX)
+impl ShardContext {
+    /// A device on `file`, with the shape that the file has now.
+    pub fn disk(&self, file: &Arc<DiskFile>) -> Device {
+        Device::new(Disk::new(self, file))
+    }
 }
 
-/// Polls once, so that the first step is on its way (K1). The steps after it need the future to be polled on.
+/// Polls once, so that the first step is on its way (DISK1). The steps after it need the future to be polled on.
 fn started<'a>(future: impl Future<Output = Outcome> + 'a) -> Completion<'a> {
     let mut future = Box::pin(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -411,30 +393,4 @@ fn started<'a>(future: impl Future<Output = Outcome> + 'a) -> Completion<'a> {
 
 fn index(length: u64) -> usize {
     usize::try_from(length).expect("a request in memory is shorter than the address space")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_of_allocation_get_shorter_while_they_take_long_and_longer_again() {
-        let mut piece = ALLOCATION_MAX;
-        for _ in 0..10 {
-            piece = next_allocation(piece, piece, Duration::from_secs(1));
-        }
-        assert_eq!(piece, ALLOCATION_MIN);
-        let eight = 8 * ALLOCATION_MIN;
-        assert_eq!(next_allocation(eight, eight, Duration::from_millis(5)), eight / 2);
-        assert_eq!(next_allocation(eight, eight, Duration::from_millis(2)), eight);
-        assert_eq!(
-            next_allocation(eight, 4096, Duration::ZERO),
-            eight,
-            "a short one says nothing of long ones"
-        );
-        for _ in 0..10 {
-            piece = next_allocation(piece, piece, Duration::ZERO);
-        }
-        assert_eq!(piece, ALLOCATION_MAX);
-    }
 }

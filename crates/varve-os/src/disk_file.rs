@@ -1,30 +1,37 @@
 //! A regular file or block device, opened so that nobody else uses it as a disk, with what it can do.
 //!
 //! Invariants:
-//! - F1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well.
-//! - F2. A disk of which a flush or a durable write failed once is poisoned: it is never written or flushed again through
+//! - DISKFILE1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well.
+//! - DISKFILE2. A disk of which a flush or a durable write failed once is poisoned: it is never written or flushed again through
 //!   this handle, because the kernel reports a lost write once only, and a later flush would say that all is well.
 
+mod allocation;
 mod answers;
 mod cache;
+mod health;
+mod options;
 mod state;
 mod unchanging;
 
-pub use state::DiskState;
+pub use health::DiskState;
+pub use options::{CacheMode, DiskKind, DiskOptions, OpenError};
 
+use crate::clock;
 use crate::flushes::Flushes;
 use crate::syncs::Syncs;
 use crate::sys;
+use allocation::AllocationPace;
 use answers::Answers;
+use health::Health;
 use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use rustix::io::Errno;
-use state::Health;
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use varve_block::{Access, Shape};
 
 /// `f_type` of a file system that lives in memory.
@@ -33,123 +40,6 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 const REMOTE_MAGICS: [u64; 6] = [0x6573_5546, 0x6969, 0xff53_4d42, 0xfe53_4d42, 0x0102_1997, 0x00c3_6400];
 /// Sector size assumed when the kernel does not tell the alignment of direct I/O.
 const SECTOR_ASSUMED: u32 = 4096;
-
-/// Whether requests go through the page cache.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum CacheMode {
-    /// They bypass it (`O_DIRECT`).
-    #[default]
-    Direct,
-    /// They go through it.
-    Buffered,
-}
-
-/// What a disk is made of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DiskKind {
-    /// A regular file.
-    File,
-    /// A block device.
-    BlockDevice,
-}
-
-/// How a disk is to be opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct DiskOptions {
-    /// The cache mode wanted; direct falls back to buffered where the file system refuses it.
-    pub cache: CacheMode,
-    /// Never write.
-    pub read_only: bool,
-    /// Take no lock: for looking at disks that somebody else may hold. Implies `read_only`.
-    pub unlocked: bool,
-    /// Make a sparse file of this many bytes; it must not exist yet.
-    pub create_size: Option<u64>,
-    /// Refuse a smaller disk.
-    pub size_min: u64,
-}
-
-impl DiskOptions {
-    /// To look at a disk without claiming it.
-    pub fn probe() -> Self {
-        Self { read_only: true, unlocked: true, ..Self::default() }
-    }
-
-    /// To create a sparse file of `size` bytes and use it.
-    pub fn create(size: u64) -> Self {
-        Self { create_size: Some(size), ..Self::default() }
-    }
-}
-
-/// Why a disk could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// There is nothing at that path.
-    #[error("{0}: there is no such file or device; check the path")]
-    NotFound(PathBuf),
-    /// The file to be created is there already.
-    #[error("{0}: the file exists already; choose another name, or leave out the size to use it as it is")]
-    Exists(PathBuf),
-    /// The process may not.
-    #[error("{0}: permission denied; run as a user who may read and write it")]
-    Permission(PathBuf),
-    /// Somebody else uses it.
-    #[error(
-        "{0}: the disk is in use; stop the other daemon, unmount its file system, or remove it from the volume group or array that holds it"
-    )]
-    InUse(PathBuf),
-    /// It lies on a read-only medium.
-    #[error("{0}: the disk is read-only; open it read-only or make it writable")]
-    ReadOnly(PathBuf),
-    /// It is neither a regular file nor a block device.
-    #[error("{0}: not a disk; give a regular file or a block device")]
-    NotADisk(PathBuf),
-    /// It holds less than is needed.
-    #[error("{path}: the disk has {size} bytes, at least {size_min} are needed; use a larger one")]
-    TooSmall {
-        /// Which.
-        path: PathBuf,
-        /// Its size in bytes.
-        size: u64,
-        /// What is needed, in bytes.
-        size_min: u64,
-    },
-    /// There is no room for it.
-    #[error("{0}: no space left on the file system; free some, or ask for less")]
-    NoSpace(PathBuf),
-    /// Anything else that the system says.
-    #[error("{path}: {error}")]
-    System {
-        /// Which.
-        path: PathBuf,
-        /// What it says.
-        error: std::io::Error,
-    },
-}
-
-impl OpenError {
-    fn new(path: &Path, errno: Errno) -> Self {
-        let path = path.to_owned();
-        match errno {
-            Errno::NOENT | Errno::NXIO | Errno::NODEV | Errno::NOMEDIUM | Errno::NOTDIR => {
-                OpenError::NotFound(path)
-            }
-            Errno::EXIST => OpenError::Exists(path),
-            Errno::ACCESS | Errno::PERM => OpenError::Permission(path),
-            Errno::BUSY | Errno::WOULDBLOCK | Errno::TXTBSY => OpenError::InUse(path),
-            Errno::ROFS => OpenError::ReadOnly(path),
-            Errno::ISDIR => OpenError::NotADisk(path),
-            Errno::NOSPC | Errno::FBIG | Errno::DQUOT => OpenError::NoSpace(path),
-            errno => OpenError::System { path, error: errno.into() },
-        }
-    }
-
-    fn from_io(path: &Path, error: std::io::Error) -> Self {
-        match Errno::from_io_error(&error) {
-            Some(errno) => Self::new(path, errno),
-            None => OpenError::System { path: path.to_owned(), error },
-        }
-    }
-}
 
 /// An open disk. Shards make devices of it; the lock is held until the last handle is dropped.
 #[derive(Debug)]
@@ -176,8 +66,7 @@ pub struct DiskFile {
     pub(crate) nowait_write: AtomicBool,
     /// The kernel can zero a range while keeping its space.
     pub(crate) zero_range: AtomicBool,
-    /// Most bytes of one change of allocation.
-    pub(crate) allocation_piece: AtomicU64,
+    pub(crate) allocation_pace: AllocationPace,
     /// Until then buffered writes keep off the shard's thread, because one had to wait (see `attempt.rs`).
     pub(crate) eager_after: AtomicU64,
     pub(crate) flushes: Flushes,
@@ -253,7 +142,7 @@ impl DiskFile {
             nowait_read: AtomicBool::new(cache == CacheMode::Buffered),
             nowait_write: AtomicBool::new(cache == CacheMode::Buffered),
             zero_range: AtomicBool::new(true),
-            allocation_piece: AtomicU64::new(crate::disk::ALLOCATION_MAX),
+            allocation_pace: AllocationPace::default(),
             eager_after: AtomicU64::new(0),
             flushes: Flushes::default(),
             syncs: Syncs::default(),
@@ -314,6 +203,17 @@ impl DiskFile {
             fast_zero: self.fast_zero,
             ..Shape::new(self.size(), block_size)
         }
+    }
+
+    /// For how long it has had operations under way and answered none; zero if none is under way.
+    pub fn silence(&self) -> Duration {
+        self.answers.silence(clock::tick())
+    }
+
+    /// Whether operations are under way of which the answer is awaited no more. Each runs to its end, and may change the
+    /// disk until then.
+    pub fn has_abandoned(&self) -> bool {
+        self.answers.abandoned.load(Ordering::Acquire) > 0
     }
 
     /// Makes a file larger, or takes notice that a block device has grown; the new size. Devices made before keep
@@ -444,7 +344,7 @@ fn open_file(path: &Path, kind: DiskKind, options: DiskOptions) -> Result<(File,
     Ok((file, CacheMode::Buffered))
 }
 
-/// F1: writers exclude everybody, readers exclude writers, those who only look take nothing.
+/// DISKFILE1: writers exclude everybody, readers exclude writers, those who only look take nothing.
 fn lock(file: &File, options: DiskOptions) -> Result<(), Errno> {
     if options.unlocked {
         return Ok(());

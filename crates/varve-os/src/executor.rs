@@ -1,119 +1,16 @@
-//! Tasks of one thread: a local queue of what is ready, and an inbox for wakes and work from other threads.
+//! Tasks of one thread: a local queue of what is ready, and a mailbox for wakes from other threads.
 //!
 //! Invariants:
-//! - E1. A task is polled and dropped on its shard's thread only.
-//! - E2. A message that was accepted is delivered; one that comes after the shard has closed its inbox is handed back.
-//! - E3. A shard that sleeps has seen its inbox empty after it said that it sleeps, so no message is left lying.
-//! - E4. A task that is woken while it runs has ended its turn: it is polled again after the kernel was entered, behind
+//! - TASK1. A task is polled and dropped on its shard's thread only.
+//! - TASK2. A task that is woken while it runs has ended its turn: it is polled again after the kernel was entered, behind
 //!   the tasks that this has woken.
 
-use crate::helpers::Finished;
-use crate::shard::ShardContext;
+use crate::mailbox::{Mailbox, Notify};
 use async_task::{Runnable, ScheduleInfo, WithInfo};
-use rustix::event::EventfdFlags;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Work for the shard's thread.
-pub(crate) type Call = Box<dyn FnOnce(&ShardContext) + Send>;
-
-/// What other threads send to a shard.
-pub(crate) enum Letter {
-    /// A task of the shard is to be polled.
-    Wake(Runnable),
-    /// A helper has carried out an operation.
-    Finished(Finished),
-    /// Something to run on the shard's thread.
-    Call(Call),
-}
-
-/// The part of a shard that other threads reach.
-pub(crate) struct Mailbox {
-    inbox: Mutex<Inbox>,
-    /// Whether there may be letters; a hint that saves the lock.
-    filled: AtomicBool,
-    sleeping: AtomicBool,
-    bell: OwnedFd,
-}
-
-#[derive(Default)]
-struct Inbox {
-    letters: Vec<Letter>,
-    closed: bool,
-}
-
-impl Mailbox {
-    pub(crate) fn new() -> std::io::Result<Arc<Self>> {
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Arc::new(Self {
-            inbox: Mutex::default(),
-            filled: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
-            bell,
-        }))
-    }
-
-    /// Sends a letter; it comes back if the shard is gone (E2).
-    pub(crate) fn send(&self, letter: Letter) -> Result<(), Letter> {
-        {
-            let mut inbox = self.inbox();
-            if inbox.closed {
-                return Err(letter);
-            }
-            inbox.letters.push(letter);
-            self.filled.store(true, Ordering::Release);
-        }
-        if self.sleeping.swap(false, Ordering::SeqCst) {
-            let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
-        }
-        Ok(())
-    }
-
-    /// Takes all letters; empty most of the time.
-    pub(crate) fn collect(&self) -> Vec<Letter> {
-        if !self.filled.load(Ordering::Acquire) {
-            return Vec::new();
-        }
-        let mut inbox = self.inbox();
-        self.filled.store(false, Ordering::Release);
-        std::mem::take(&mut inbox.letters)
-    }
-
-    /// Says that the shard is about to sleep; false if there is a letter, so that it must not (E3).
-    pub(crate) fn try_sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::SeqCst);
-        let empty = self.inbox().letters.is_empty();
-        if !empty {
-            self.sleeping.store(false, Ordering::SeqCst);
-        }
-        empty
-    }
-
-    /// Says that the shard is awake.
-    pub(crate) fn awake(&self) {
-        self.sleeping.store(false, Ordering::SeqCst);
-    }
-
-    /// Takes the last letters; later ones are handed back to their senders (E2).
-    pub(crate) fn close(&self) -> Vec<Letter> {
-        let mut inbox = self.inbox();
-        inbox.closed = true;
-        std::mem::take(&mut inbox.letters)
-    }
-
-    /// The descriptor that becomes readable when a sleeping shard gets a letter.
-    pub(crate) fn bell(&self) -> &OwnedFd {
-        &self.bell
-    }
-
-    fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
+use std::sync::Arc;
 
 thread_local! {
     /// The queue of the shard that runs on this thread.
@@ -122,9 +19,10 @@ thread_local! {
 
 /// The tasks of a shard that are ready, and all that exist.
 pub(crate) struct Queue {
-    mailbox: Arc<Mailbox>,
+    /// Tasks that other threads have woken.
+    wakes: Arc<Mailbox<Runnable>>,
     ready: RefCell<VecDeque<Runnable>>,
-    /// Tasks that have ended their turn (E4).
+    /// Tasks that have ended their turn (TASK2).
     yielded: RefCell<VecDeque<Runnable>>,
     tasks: RefCell<slab::Slab<std::task::Waker>>,
     closing: Cell<bool>,
@@ -132,9 +30,9 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// The queue of this thread, which must not have one yet.
-    pub(crate) fn install(mailbox: Arc<Mailbox>) -> Rc<Self> {
+    pub(crate) fn install(notify: &Arc<Notify>) -> Rc<Self> {
         let queue = Rc::new(Self {
-            mailbox,
+            wakes: Mailbox::new(notify),
             ready: RefCell::default(),
             yielded: RefCell::default(),
             tasks: RefCell::default(),
@@ -163,23 +61,24 @@ impl Queue {
             let _registered = registered;
             future.await;
         };
-        let mailbox = Arc::clone(&self.mailbox);
-        let schedule = WithInfo(move |runnable, info| schedule(&mailbox, runnable, info));
+        let wakes = Arc::clone(&self.wakes);
+        let schedule = WithInfo(move |runnable, info| schedule(&wakes, runnable, info));
         let (runnable, task) = async_task::spawn_local(future, schedule);
         self.tasks.borrow_mut()[key] = runnable.waker();
         task.detach();
         self.ready.borrow_mut().push_back(runnable);
     }
 
-    pub(crate) fn push(&self, runnable: Runnable) {
-        self.ready.borrow_mut().push_back(runnable);
+    /// Takes in the tasks that other threads have woken.
+    pub(crate) fn collect(&self) {
+        self.ready.borrow_mut().extend(self.wakes.collect());
     }
 
     pub(crate) fn is_empty(&self) -> bool {
         self.ready.borrow().is_empty() && self.yielded.borrow().is_empty()
     }
 
-    /// Begins a new turn for those who have ended theirs (E4).
+    /// Begins a new turn for those who have ended theirs (TASK2).
     pub(crate) fn next_turn(&self) {
         let mut yielded = self.yielded.borrow_mut();
         if !yielded.is_empty() {
@@ -191,7 +90,12 @@ impl Queue {
         self.ready.borrow_mut().pop_front()
     }
 
-    /// Drops every task (E1): each is woken so that it stands in the queue, and dropped from there.
+    /// Takes in no more wakes from other threads, and drops the tasks that were woken last.
+    pub(crate) fn close(&self) {
+        drop(self.wakes.close());
+    }
+
+    /// Drops every task (TASK1): each is woken so that it stands in the queue, and dropped from there.
     pub(crate) fn drop_tasks(&self) {
         self.closing.set(true);
         loop {
@@ -220,22 +124,22 @@ impl Drop for Registered {
     }
 }
 
-/// Puts a woken task into its shard's queue, or into its inbox when woken from elsewhere.
-fn schedule(mailbox: &Arc<Mailbox>, runnable: Runnable, info: ScheduleInfo) {
+/// Puts a woken task into its shard's queue, or into its mailbox when woken from elsewhere.
+fn schedule(wakes: &Arc<Mailbox<Runnable>>, runnable: Runnable, info: ScheduleInfo) {
     let elsewhere = CURRENT.with_borrow(|current| match current {
-        Some(queue) if Arc::ptr_eq(&queue.mailbox, mailbox) => {
+        Some(queue) if Arc::ptr_eq(&queue.wakes, wakes) => {
             if info.woken_while_running {
                 queue.yielded.borrow_mut().push_back(runnable);
             } else {
-                queue.push(runnable);
+                queue.ready.borrow_mut().push_back(runnable);
             }
             None
         }
         _ => Some(runnable),
     });
     let Some(runnable) = elsewhere else { return };
-    if let Err(Letter::Wake(runnable)) = mailbox.send(Letter::Wake(runnable)) {
-        // E1: it cannot be dropped here. Its shard has dropped all its tasks before it closed the inbox, so this is
+    if let Err(runnable) = wakes.send(runnable) {
+        // TASK1: it cannot be dropped here. Its shard has dropped all its tasks before it closed the mailbox, so this is
         // one that was just being dropped, and holds nothing.
         std::mem::forget(runnable);
     }

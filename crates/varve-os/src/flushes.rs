@@ -1,10 +1,10 @@
 //! One flush of a disk at a time: those that come meanwhile share the next one.
 //!
 //! Invariants:
-//! - G1. At most one flush is under way, so that the one that is told of a lost write has poisoned the disk before
-//!   another can hear that all is well (F2 of `disk_file.rs`). Only a leader whose future is dropped breaks this, when its
-//!   shard ends or its volume panics; on a buffered disk Y1 of `syncs.rs` holds all the same.
-//! - G2. A flush that is answered was covered by one that began after it was asked for.
+//! - FLUSH1. At most one flush is under way, so that the one that is told of a lost write has poisoned the disk before
+//!   another can hear that all is well (DISKFILE2 of `disk_file.rs`). Only a leader whose future is dropped breaks this, when its
+//!   shard ends or its volume panics; on a buffered disk SYNC1 of `syncs.rs` holds all the same.
+//! - FLUSH2. A flush that is answered was covered by one that began after it was asked for.
 
 use futures_channel::oneshot::{Receiver, Sender, channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -126,15 +126,15 @@ mod tests {
         let flushes = Flushes::default();
         assert!(flushes.enter().is_none());
         let first = Lead::new(&flushes);
-        let [mut one, mut two, mut three] = [(); 3].map(|()| flushes.enter().expect("G1"));
-        assert_eq!(turn(&mut two), None, "G2");
+        let [mut one, mut two, mut three] = [(); 3].map(|()| flushes.enter().expect("FLUSH1"));
+        assert_eq!(turn(&mut two), None, "FLUSH2");
         first.finish();
         assert_eq!((turn(&mut one), turn(&mut two)), (Some(Turn::Lead), None));
         let second = Lead::new(&flushes);
-        let mut late = flushes.enter().expect("G1");
+        let mut late = flushes.enter().expect("FLUSH1");
         second.finish();
         assert_eq!((turn(&mut two), turn(&mut three)), (Some(Turn::Covered), Some(Turn::Covered)));
-        assert_eq!(turn(&mut late), Some(Turn::Lead), "G2: it came too late for the second");
+        assert_eq!(turn(&mut late), Some(Turn::Lead), "FLUSH2: it came too late for the second");
         Lead::new(&flushes).finish();
         assert!(flushes.enter().is_none());
     }
@@ -145,11 +145,11 @@ mod tests {
         assert!(flushes.enter().is_none());
         let first = Lead::new(&flushes);
         let gone = flushes.enter();
-        let [mut one, mut two] = [(); 2].map(|()| flushes.enter().expect("G1"));
+        let [mut one, mut two] = [(); 2].map(|()| flushes.enter().expect("FLUSH1"));
         drop(gone);
         first.finish();
         assert_eq!(turn(&mut one), Some(Turn::Lead));
         drop(Lead::new(&flushes));
-        assert_eq!(turn(&mut two), Some(Turn::Lead), "G2: nothing was flushed for it yet");
+        assert_eq!(turn(&mut two), Some(Turn::Lead), "FLUSH2: nothing was flushed for it yet");
     }
 }

@@ -4,12 +4,12 @@
 //! has a queue and a share of the threads.
 //!
 //! Invariants:
-//! - H1. A queue has at most its share of the threads; while [`State::running`] jobs are crowded, only the least: so
+//! - HELPER1. A queue has at most its share of the threads; while [`State::running`] jobs are crowded, only the least: so
 //!   there is always a thread for another queue, as long as there are fewer than about a hundred that do not answer.
-//! - H2. A queue is in [`State::ready`] once if one of its jobs may run, else not.
+//! - HELPER2. A queue is in [`State::ready`] once if one of its jobs may run, else not.
 
 use crate::disk_file::DiskFile;
-use crate::executor::{Letter, Mailbox};
+use crate::mailbox::Mailbox;
 use crate::operation::{Answer, DiskOperation};
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ pub(crate) struct Finished {
 /// Work for a helper.
 pub(crate) enum Job {
     /// Carry out `operation` and send it to `home`.
-    Disk { key: usize, operation: DiskOperation, home: Arc<Mailbox> },
+    Disk { key: usize, operation: DiskOperation, home: Arc<Mailbox<Finished>> },
     /// Anything else; sends its own answer.
     Call(Box<dyn FnOnce() + Send>),
 }
@@ -67,7 +67,7 @@ pub(crate) struct Helpers {
 #[derive(Default)]
 struct State {
     queues: HashMap<Place, Queue>,
-    /// Queues of which a job may run, in turn (H2).
+    /// Queues of which a job may run, in turn (HELPER2).
     ready: VecDeque<Place>,
     running: usize,
     idle: usize,
@@ -109,7 +109,7 @@ impl Helpers {
         }
     }
 
-    /// Puts the queue of `place` in line if it may run a job (H1, H2), and sees to a thread for it.
+    /// Puts the queue of `place` in line if it may run a job (HELPER1, HELPER2), and sees to a thread for it.
     fn make_ready(self: &Arc<Self>, state: &mut State, place: Place) {
         let full = match place {
             Place::Elsewhere => self.share * SHARES_CALLS,
@@ -146,8 +146,8 @@ impl Helpers {
                 Job::Call(call) => call(),
                 Job::Disk { key, mut operation, home } => {
                     let answer = operation.execute();
-                    // A shard waits for all its operations before it closes its inbox.
-                    let _ = home.send(Letter::Finished(Finished { key, operation, answer }));
+                    // A shard waits for all its operations before it closes its mailbox.
+                    let _ = home.send(Finished { key, operation, answer });
                 }
             }
             let mut state = self.state();
@@ -163,8 +163,8 @@ impl Helpers {
         let mut state = self.state();
         loop {
             if let Some(place) = state.ready.pop_front() {
-                let queue = state.queues.get_mut(&place).expect("H2: it has a job");
-                let job = queue.jobs.pop_front().expect("H2: it has a job");
+                let queue = state.queues.get_mut(&place).expect("HELPER2: it has a job");
+                let job = queue.jobs.pop_front().expect("HELPER2: it has a job");
                 queue.is_ready = false;
                 queue.running += 1;
                 state.running += 1;
@@ -222,13 +222,16 @@ mod tests {
         for place in [Place::Disk(1000), Place::Path("/good".into()), Place::Elsewhere] {
             let answers: Vec<_> = (0..20).map(|_| quick(&helpers, place.clone())).collect();
             for answer in answers {
-                answer.recv_timeout(Duration::from_secs(60)).expect("H1: another queue has a thread");
+                answer.recv_timeout(Duration::from_secs(60)).expect("HELPER1: another queue has a thread");
             }
         }
         assert!(helpers.state().threads.len() <= SHARE * SHARES_MAX);
         drop(held);
         helpers.stop();
         let state = helpers.state();
-        assert!(state.queues.is_empty() && state.ready.is_empty() && state.running == 0, "H2: all is done");
+        assert!(
+            state.queues.is_empty() && state.ready.is_empty() && state.running == 0,
+            "HELPER2: all is done"
+        );
     }
 }

@@ -4,10 +4,10 @@
 //! disk that does not answer must not get them all.
 //!
 //! Invariants:
-//! - D1. A disk has at most [`DIRECT_MAX`] or [`BUFFERED_MAX`] operations under way on a shard, the others wait in order; and at most
+//! - LANE1. A disk has at most [`DIRECT_MAX`] or [`BUFFERED_MAX`] operations under way on a shard, the others wait in order; and at most
 //!   [`LEAST`] more are begun while the shard has [`CROWDED`] or more under way: so there is always room for another disk.
-//! - D2. An operation that waits is begun when one of the same disk ends; there is one, since D1 allows one always.
-//! - D3. An operation of which the future is dropped is counted as abandoned until it has ended.
+//! - LANE2. An operation that waits is begun when one of the same disk ends; there is one, since LANE1 allows one always.
+//! - LANE3. An operation of which the future is dropped is counted as abandoned until it has ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,7 +32,7 @@ pub(crate) struct Lane {
     under_way: Cell<usize>,
     /// Keys of those that wait.
     waiting: RefCell<VecDeque<usize>>,
-    /// The abandoned operations of the disk, on all shards (D3).
+    /// The abandoned operations of the disk, on all shards (LANE3).
     abandoned: Arc<AtomicU64>,
 }
 
@@ -43,15 +43,15 @@ impl Lane {
         Self { most, under_way: Cell::new(0), waiting: RefCell::default(), abandoned }
     }
 
-    /// D3: the answer of an operation is awaited no more.
+    /// LANE3: the answer of an operation is awaited no more.
     pub(crate) fn abandon(&self) {
         self.abandoned.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// D3: an abandoned operation has ended.
+    /// LANE3: an abandoned operation has ended.
     pub(crate) fn end_abandoned(&self) {
         let before = self.abandoned.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "D3: what ends was abandoned");
+        assert!(before > 0, "LANE3: what ends was abandoned");
     }
 
     /// An operation is to begin; whether it may do so now, while `all` are under way on the shard. Else it waits.
@@ -67,7 +67,7 @@ impl Lane {
     /// An operation has ended.
     pub(crate) fn leave(&self) {
         let under_way = self.under_way.get().checked_sub(1);
-        self.under_way.set(under_way.expect("D1: what leaves has entered"));
+        self.under_way.set(under_way.expect("LANE1: what leaves has entered"));
     }
 
     /// The next one that may begin, while `all` are under way on the shard.
@@ -94,18 +94,18 @@ mod tests {
     fn a_lane_gives_its_share_and_the_others_wait_in_order() {
         let lane = Lane::new(8, &Arc::default());
         assert!((0..8).all(|key| lane.enter(key, 0)));
-        assert!(!lane.enter(8, 0) && !lane.enter(9, 0), "D1");
+        assert!(!lane.enter(8, 0) && !lane.enter(9, 0), "LANE1");
         assert_eq!(lane.next(0), None);
         lane.leave();
-        assert!(!lane.enter(10, 0), "D1: others wait already");
+        assert!(!lane.enter(10, 0), "LANE1: others wait already");
         assert_eq!((lane.next(0), lane.next(0)), (Some(8), None));
         lane.leave();
-        assert_eq!(lane.next(CROWDED), None, "D1: more than the least are under way");
+        assert_eq!(lane.next(CROWDED), None, "LANE1: more than the least are under way");
         (0..7).for_each(|_| lane.leave());
         assert_eq!(
             (lane.next(CROWDED), lane.next(CROWDED), lane.next(CROWDED)),
             (Some(9), Some(10), None),
-            "D2"
+            "LANE2"
         );
     }
 }

@@ -40,7 +40,7 @@ impl Operation {
 pub(crate) struct DiskOperation {
     disk: Arc<DiskFile>,
     pub(crate) action: DiskAction,
-    /// Its number among those that make pages durable (Y1 of `syncs.rs`).
+    /// Its number among those that make pages durable (SYNC1 of `syncs.rs`).
     sync: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl DiskOperation {
     }
 
     /// Its answer has come, whether somebody waits for it or not: a failure whose consequences are unknown takes the disk
-    /// out of use (F2 of `disk_file.rs`), before anything that ran beside it is acknowledged (Y1 of `syncs.rs`).
+    /// out of use (DISKFILE2 of `disk_file.rs`), before anything that ran beside it is acknowledged (SYNC1 of `syncs.rs`).
     pub(crate) fn settle(&mut self, answer: Answer) {
         match (&self.action, answer) {
             (_, Err(Errno::INTR | Errno::AGAIN)) => {}

@@ -1,8 +1,8 @@
 //! The driver without io_uring: disks go to helper threads, sockets are tried again when `poll` says that they are ready.
 
-use crate::executor::Mailbox;
+use crate::flight::Flight;
+use crate::mailbox::Notify;
 use crate::operation::{Answer, Operation, SocketAction};
-use crate::reactor::Flight;
 use crate::ring::Wait;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -13,14 +13,14 @@ use std::time::Duration;
 
 /// What this driver waits for.
 pub(crate) struct Pool {
-    mailbox: Arc<Mailbox>,
+    notify: Arc<Notify>,
     /// Keys of the flights on sockets, in order of their start.
     sockets: Vec<usize>,
 }
 
 impl Pool {
-    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
-        Self { mailbox, sockets: Vec::new() }
+    pub(crate) fn new(notify: Arc<Notify>) -> Self {
+        Self { notify, sockets: Vec::new() }
     }
 
     /// Waits for a socket to become ready.
@@ -61,22 +61,22 @@ impl Pool {
     /// Which sockets are ready, in order.
     fn poll(&self, limit: Option<&Timespec>, flights: &Slab<Flight>) -> Vec<bool> {
         let mut watched: Vec<_> = self.sockets.iter().map(|key| watch(&flights[*key])).collect();
-        let bell = self.mailbox.bell();
-        watched.push(PollFd::new(bell, PollFlags::IN));
+        let event = self.notify.event();
+        watched.push(PollFd::new(event, PollFlags::IN));
         match rustix::event::poll(&mut watched, limit) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => panic!("poll refuses to work: {errno:?}"),
         }
         let mut ready: Vec<_> = watched.iter().map(|item| !item.revents().is_empty()).collect();
         if ready.pop() == Some(true) {
-            let _ = rustix::io::read(bell, &mut [0_u8; 8]);
+            let _ = rustix::io::read(event, &mut [0_u8; 8]);
         }
         ready
     }
 }
 
 fn watch(flight: &Flight) -> PollFd<'_> {
-    let Some(Operation::Socket(socket, action)) = flight.operation() else {
+    let Some(Operation::Socket(socket, action)) = &flight.operation else {
         unreachable!("only flights on sockets wait here");
     };
     let events = match action {
@@ -87,7 +87,7 @@ fn watch(flight: &Flight) -> PollFd<'_> {
 }
 
 fn try_flight(flight: &mut Flight) -> Answer {
-    match flight.operation_mut() {
+    match &mut flight.operation {
         Some(Operation::Socket(socket, action)) => action.try_now(socket),
         _ => unreachable!("only flights on sockets wait here"),
     }

@@ -1,134 +1,33 @@
-//! Requests to devices of other shards and threads: sent as letters, begun a few at a time, answered by a call.
-//!
-//! Invariant P1: in one turn of the shard at most [`VISITS_MAX`] such requests are begun, of at most [`VISIT_BYTES`] and one
-//! request more; devices take turns. So a flood from another thread (a FUSE door's) leaves their turns to other tasks.
+//! The way to a device of another shard: requests are sent as calls on that shard, and answered by a call.
 
-use crate::executor::{Letter, Mailbox, Queue};
-use crate::shard::{Abroad, ShardContext};
+use crate::doorway::{Reply, Visit};
+use crate::mailbox::Mailbox;
+use crate::shard::{Call, RemotePending, ShardContext};
 use futures_channel::oneshot;
-use slab::Slab;
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_block::{
-    BlockDevice, Buffer, Checked, Completion, Device, Done, Extent, Io, IoError, Outcome, Portal, Shape,
+    BlockDevice, Checked, Completion, Device, Done, Extent, Io, IoError, Outcome, Portal, Shape,
     StatusFuture, StatusRun, Submit,
 };
 
-/// Requests of others that are begun in one turn of the shard.
-const VISITS_MAX: usize = 16;
-/// Bytes of them.
-const VISIT_BYTES: u64 = 256 << 10;
-
-/// The devices that a shard has opened to others.
-#[derive(Default)]
-pub(crate) struct Doorway {
-    devices: RefCell<Slab<Device>>,
-    /// What has come and was not begun, by the keys of the devices; the device whose turn is next comes first.
-    visits: RefCell<VecDeque<(usize, VecDeque<Visit>)>>,
-}
-
-/// A request that has come.
-struct Visit {
-    device: Device,
-    io: Io,
-    reply: Reply<Buffer>,
-}
-
-impl Doorway {
-    /// Lets go of all devices; requests that were not begun, and those that come later, are answered `Gone`.
-    pub(crate) fn close(&self) {
-        let (devices, visits) = (self.devices.take(), self.visits.take());
-        drop((devices, visits));
-    }
-
-    /// Whether requests have come that were not begun.
-    pub(crate) fn has_visits(&self) -> bool {
-        !self.visits.borrow().is_empty()
-    }
-
-    /// Begins the next requests (P1).
-    pub(crate) fn begin_visits(&self, queue: &Rc<Queue>) {
-        let mut bytes_left = VISIT_BYTES;
-        for _ in 0..VISITS_MAX {
-            let Some(Visit { device, io, reply }) = self.next_visit() else { return };
-            let bytes = if matches!(io, Io::Read { .. } | Io::Write { .. }) { io.extent().length } else { 0 };
-            queue.spawn(async move { reply.send(device.submit(io).await) });
-            bytes_left = bytes_left.saturating_sub(bytes);
-            if bytes_left == 0 {
-                return;
-            }
-        }
-    }
-
-    fn add_visit(&self, key: usize, visit: Visit) {
-        let mut visits = self.visits.borrow_mut();
-        match visits.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, line)) => line.push_back(visit),
-            None => visits.push_back((key, VecDeque::from([visit]))),
-        }
-    }
-
-    fn next_visit(&self) -> Option<Visit> {
-        let mut visits = self.visits.borrow_mut();
-        let (key, mut line) = visits.pop_front()?;
-        let visit = line.pop_front();
-        if !line.is_empty() {
-            visits.push_back((key, line));
-        }
-        visit
-    }
-
-    fn open(&self, device: Device) -> usize {
-        self.devices.borrow_mut().insert(device)
-    }
-
-    fn device(&self, key: usize) -> Option<Device> {
-        self.devices.borrow().get(key).cloned()
-    }
-
-    fn shut(&self, key: usize) {
-        let device = self.devices.borrow_mut().try_remove(key);
-        drop(device);
-    }
-}
-
 /// The sending side.
 struct Passage {
-    mailbox: Arc<Mailbox>,
+    calls: Arc<Mailbox<Call>>,
     key: usize,
-}
-
-/// Calls back exactly once: with the answer, or with `Gone` if it is dropped before there is one.
-struct Reply<T: 'static>(Option<Done<Result<T, IoError>>>);
-
-impl<T> Reply<T> {
-    fn send(mut self, answer: Result<T, IoError>) {
-        if let Some(done) = self.0.take() {
-            done(answer);
-        }
-    }
-}
-
-impl<T> Drop for Reply<T> {
-    fn drop(&mut self) {
-        if let Some(done) = self.0.take() {
-            done(Err(IoError::Gone));
-        }
-    }
 }
 
 impl Passage {
     fn send(&self, call: impl FnOnce(&ShardContext) + Send + 'static) {
-        // A letter that comes back is dropped, and its reply says that the shard is gone.
-        let _ = self.mailbox.send(Letter::Call(Box::new(call)));
+        // A call that comes back is dropped, and its reply says that the shard is gone.
+        let _ = self.calls.send(Box::new(call));
     }
 }
 
 impl Submit for Passage {
     fn submit(&self, io: Io, done: Done<Outcome>) {
-        let (key, reply) = (self.key, Reply(Some(done)));
+        let (key, reply) = (self.key, Reply::new(done));
         self.send(move |context| {
             let Some(device) = context.core.doorway.device(key) else {
                 return reply.send(Err(IoError::Gone));
@@ -138,7 +37,7 @@ impl Submit for Passage {
     }
 
     fn status(&self, extent: Extent, done: Done<Result<Vec<StatusRun>, IoError>>) {
-        let (key, reply) = (self.key, Reply(Some(done)));
+        let (key, reply) = (self.key, Reply::new(done));
         self.send(move |context| {
             let Some(device) = context.core.doorway.device(key) else {
                 return reply.send(Err(IoError::Gone));
@@ -158,7 +57,7 @@ impl Drop for Passage {
 /// A device of another shard.
 struct Imported {
     portal: Portal,
-    abroad: Rc<Cell<usize>>,
+    remote_pending: Rc<Cell<usize>>,
 }
 
 impl BlockDevice for Imported {
@@ -171,9 +70,9 @@ impl BlockDevice for Imported {
         self.portal.submit(io.into_io(), move |outcome| {
             let _ = sender.send(outcome);
         });
-        let abroad = Abroad::enter(&self.abroad);
+        let pending = RemotePending::enter(&self.remote_pending);
         Completion::pending(async move {
-            let _abroad = abroad;
+            let _pending = pending;
             receiver.await.unwrap_or(Err(IoError::Gone))
         })
     }
@@ -183,9 +82,9 @@ impl BlockDevice for Imported {
         self.portal.status(extent, move |answer| {
             let _ = sender.send(answer);
         });
-        let abroad = Abroad::enter(&self.abroad);
+        let pending = RemotePending::enter(&self.remote_pending);
         Box::pin(async move {
-            let _abroad = abroad;
+            let _pending = pending;
             receiver.await.unwrap_or(Err(IoError::Gone))
         })
     }
@@ -195,12 +94,13 @@ impl ShardContext {
     /// Opens `device` to other shards, until the last clone of the portal is dropped.
     pub fn portal(&self, device: &Device) -> Portal {
         let key = self.core.doorway.open(device.clone());
-        let mailbox = Arc::clone(&self.core.mailbox);
-        Portal::new(device.shape(), Arc::new(Passage { mailbox, key }))
+        let calls = Arc::clone(&self.core.calls);
+        Portal::new(device.shape(), Arc::new(Passage { calls, key }))
     }
 
     /// A device that forwards to another shard. Each request costs two hops between threads.
     pub fn import(&self, portal: &Portal) -> Device {
-        Device::new(Imported { portal: portal.clone(), abroad: Rc::clone(&self.core.abroad) })
+        let remote_pending = Rc::clone(&self.core.remote_pending);
+        Device::new(Imported { portal: portal.clone(), remote_pending })
     }
 }

@@ -1,10 +1,11 @@
 //! The table of operations under way on a shard, and the driver that moves them: a ring, or a pool of threads.
 //!
-//! The contract on memory and cancellation stands at the head of `ring.rs`; R1 and R2 are kept here.
+//! The contract on memory and cancellation stands at the head of `ring.rs`; URING1 and URING2 are kept here.
 
-use crate::executor::Mailbox;
+use crate::flight::{Flight, FlightState};
 use crate::helpers::{Finished, Helpers, Job, Place};
 use crate::lane::Lane;
+use crate::mailbox::{Mailbox, Notify};
 use crate::operation::{Answer, DiskOperation, Operation};
 use crate::pool::Pool;
 use crate::ring::{Ring, Wait};
@@ -15,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use varve_block::Arena;
 
 /// How a shard talks to the kernel.
@@ -30,31 +31,6 @@ pub enum IoChoice {
     Pool,
 }
 
-/// An operation under way.
-pub(crate) struct Flight {
-    /// Absent while a helper thread has it.
-    operation: Option<Operation>,
-    state: State,
-    /// That of its disk.
-    lane: Option<Rc<Lane>>,
-}
-
-enum State {
-    Waiting(Option<Waker>),
-    Finished(Answer),
-    /// Nobody waits any more (R2).
-    Orphan,
-}
-
-impl Flight {
-    pub(crate) fn operation(&self) -> Option<&Operation> {
-        self.operation.as_ref()
-    }
-    pub(crate) fn operation_mut(&mut self) -> Option<&mut Operation> {
-        self.operation.as_mut()
-    }
-}
-
 enum Driver {
     Ring(Box<Ring>),
     Pool(Pool),
@@ -66,7 +42,8 @@ pub(crate) struct Reactor {
     driver: RefCell<Driver>,
     finished: RefCell<Vec<(usize, Answer)>>,
     helpers: Arc<Helpers>,
-    mailbox: Arc<Mailbox>,
+    /// What helpers have carried out.
+    done: Arc<Mailbox<Finished>>,
     /// Operations on disks under way.
     disk_count: Cell<usize>,
     /// Operations under way, and those that wait in their lanes.
@@ -82,17 +59,17 @@ impl Reactor {
     pub(crate) fn new(
         choice: IoChoice,
         arena: &Arena,
-        mailbox: Arc<Mailbox>,
+        notify: &Arc<Notify>,
         helpers: Arc<Helpers>,
     ) -> std::io::Result<Self> {
         let driver = match choice {
-            IoChoice::Pool => Driver::Pool(Pool::new(Arc::clone(&mailbox))),
-            IoChoice::Ring => Driver::Ring(Box::new(Ring::new(arena, mailbox.bell().as_raw_fd())?)),
-            IoChoice::Auto => match Ring::new(arena, mailbox.bell().as_raw_fd()) {
+            IoChoice::Pool => Driver::Pool(Pool::new(Arc::clone(notify))),
+            IoChoice::Ring => Driver::Ring(Box::new(Ring::new(arena, notify.event().as_raw_fd())?)),
+            IoChoice::Auto => match Ring::new(arena, notify.event().as_raw_fd()) {
                 Ok(ring) => Driver::Ring(Box::new(ring)),
                 Err(error) => {
                     tracing::warn!(%error, "io_uring is not to be had: helper threads stand in for it");
-                    Driver::Pool(Pool::new(Arc::clone(&mailbox)))
+                    Driver::Pool(Pool::new(Arc::clone(notify)))
                 }
             },
         };
@@ -102,7 +79,7 @@ impl Reactor {
             driver: RefCell::new(driver),
             finished: RefCell::default(),
             helpers,
-            mailbox,
+            done: Mailbox::new(notify),
             disk_count: Cell::new(0),
             pending: Cell::new(0),
             launched: Cell::new(0),
@@ -141,7 +118,7 @@ impl Reactor {
             true => self.launch_disk(key, operation),
             false => Some(Operation::Disk(operation)),
         };
-        entry.insert(Flight { operation, state: State::Waiting(None), lane: Some(Rc::clone(lane)) });
+        entry.insert(Flight { operation, state: FlightState::Waiting(None), lane: Some(Rc::clone(lane)) });
         drop(flights);
         OperationFuture { reactor: Rc::clone(self), key: Some(key) }
     }
@@ -152,24 +129,24 @@ impl Reactor {
         let entry = flights.vacant_entry();
         let key = entry.key();
         if self.draining.get() && operation.waits_for_peer() {
-            let state = State::Finished(Err(Errno::CANCELED));
+            let state = FlightState::Finished(Err(Errno::CANCELED));
             entry.insert(Flight { operation: Some(operation), state, lane: None });
         } else {
             self.pending.set(self.pending.get() + 1);
             let operation = Some(self.drive(key, operation));
-            entry.insert(Flight { operation, state: State::Waiting(None), lane: None });
+            entry.insert(Flight { operation, state: FlightState::Waiting(None), lane: None });
         }
         drop(flights);
         OperationFuture { reactor: Rc::clone(self), key: Some(key) }
     }
 
-    /// Hands an operation on a disk to a helper or the driver; what comes back stays in the table meanwhile (R1).
+    /// Hands an operation on a disk to a helper or the driver; what comes back stays in the table meanwhile (URING1).
     fn launch_disk(&self, key: usize, operation: DiskOperation) -> Option<Operation> {
         self.launched.set(self.launched.get() + 1);
         if self.is_ring && !operation.needs_thread() {
             return Some(self.drive(key, Operation::Disk(operation)));
         }
-        let (home, place) = (Arc::clone(&self.mailbox), Place::of(operation.disk()));
+        let (home, place) = (Arc::clone(&self.done), Place::of(operation.disk()));
         self.helpers.submit(place, Job::Disk { key, operation, home });
         None
     }
@@ -213,9 +190,11 @@ impl Reactor {
         self.finished.replace(finished);
     }
 
-    /// Takes back what a helper has carried out.
-    pub(crate) fn deliver(&self, finished: Finished) {
-        self.settle(finished.key, Some(Operation::Disk(finished.operation)), finished.answer);
+    /// Takes back what helpers have carried out.
+    pub(crate) fn collect(&self) {
+        for finished in self.done.collect() {
+            self.settle(finished.key, Some(Operation::Disk(finished.operation)), finished.answer);
+        }
     }
 
     /// Takes in nothing new from peers from now on: receives and accepts end with `Errno::CANCELED`.
@@ -223,7 +202,7 @@ impl Reactor {
         self.draining.set(true);
         let flights = self.flights.borrow();
         let waiting = flights.iter().filter(|(_, flight)| {
-            !matches!(flight.state, State::Finished(_))
+            !matches!(flight.state, FlightState::Finished(_))
                 && flight.operation.as_ref().is_some_and(Operation::waits_for_peer)
         });
         let keys: Vec<_> = waiting.map(|(key, _)| key).collect();
@@ -249,7 +228,7 @@ impl Reactor {
 
     fn settle(&self, key: usize, operation: Option<Operation>, answer: Answer) {
         let mut flights = self.flights.borrow_mut();
-        let flight = flights.get_mut(key).expect("R3: a completion belongs to a flight");
+        let flight = flights.get_mut(key).expect("URING3: a completion belongs to a flight");
         if let Some(operation) = operation {
             flight.operation = Some(operation);
         }
@@ -260,14 +239,14 @@ impl Reactor {
             operation.settle(answer);
         }
         let lane = flight.lane.take();
-        match std::mem::replace(&mut flight.state, State::Finished(answer)) {
-            State::Waiting(waker) => {
+        match std::mem::replace(&mut flight.state, FlightState::Finished(answer)) {
+            FlightState::Waiting(waker) => {
                 drop(flights);
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
-            State::Orphan => {
+            FlightState::Orphan => {
                 let flight = flights.remove(key);
                 drop(flights);
                 if let Some(lane) = &lane {
@@ -275,7 +254,7 @@ impl Reactor {
                 }
                 forget_answer(flight.operation.as_ref(), answer);
             }
-            State::Finished(_) => unreachable!("R3: one terminal completion a flight"),
+            FlightState::Finished(_) => unreachable!("URING3: one terminal completion a flight"),
         }
         if let Some(lane) = lane {
             lane.leave();
@@ -304,20 +283,20 @@ impl Future for OperationFuture {
         let mut flights = self.reactor.flights.borrow_mut();
         let state = &mut flights[key].state;
         match state {
-            State::Finished(answer) => {
+            FlightState::Finished(answer) => {
                 let answer = *answer;
                 let flight = flights.remove(key);
                 drop(flights);
                 self.key = None;
-                let operation = flight.operation.expect("a finished operation has come back");
+                let operation = flight.operation.expect("URING1: a finished operation has come back");
                 Poll::Ready((operation, answer))
             }
-            State::Waiting(Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
-            State::Waiting(waker) => {
+            FlightState::Waiting(Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
+            FlightState::Waiting(waker) => {
                 *waker = Some(context.waker().clone());
                 Poll::Pending
             }
-            State::Orphan => unreachable!("R2: the future of an orphan is gone"),
+            FlightState::Orphan => unreachable!("URING2: the future of an orphan is gone"),
         }
     }
 }
@@ -328,8 +307,8 @@ impl Drop for OperationFuture {
         let mut flights = self.reactor.flights.borrow_mut();
         let flight = &mut flights[key];
         let is_socket = matches!(flight.operation, Some(Operation::Socket(..)));
-        match std::mem::replace(&mut flight.state, State::Orphan) {
-            State::Finished(answer) => {
+        match std::mem::replace(&mut flight.state, FlightState::Orphan) {
+            FlightState::Finished(answer) => {
                 let flight = flights.remove(key);
                 drop(flights);
                 forget_answer(flight.operation.as_ref(), answer);

@@ -1,13 +1,13 @@
 //! The driver on io_uring: one ring a shard carries disks and sockets, so that one call moves a request and its answer.
 //!
 //! The contract on memory and cancellation:
-//! - R1. An entry points only at memory owned by its operation, which stays in the table of flights, at a stable
+//! - URING1. An entry points only at memory owned by its operation, which stays in the table of flights, at a stable
 //!   address, until the terminal completion has been reaped. Nobody else touches that memory meanwhile.
-//! - R2. Whoever drops the future of an operation gives up the answer, not the memory: the flight becomes an orphan,
+//! - URING2. Whoever drops the future of an operation gives up the answer, not the memory: the flight becomes an orphan,
 //!   and the table frees it at its terminal completion.
-//! - R3. A key is free for a new flight only after the completion of the old one was reaped, and entries reach the
+//! - URING3. A key is free for a new flight only after the completion of the old one was reaped, and entries reach the
 //!   kernel in the order in which they were queued; so a cancellation never meets a later flight of the same key.
-//! - R4. The ring is made and used on one thread, and outlives every flight: a shard ends only when none is left.
+//! - URING4. The ring is made and used on one thread, and outlives every flight: a shard ends only when none is left.
 #![allow(unsafe_code)]
 
 use crate::attempt::INLINE_MAX;
@@ -29,8 +29,8 @@ use varve_block::Arena;
 const ENTRIES: u32 = 256;
 /// Entries of the completion queue; what does not fit waits in the kernel.
 const COMPLETIONS: u32 = 4096;
-/// Marks completions of the bell.
-const BELL: u64 = u64::MAX;
+/// Marks completions of the descriptor that wakes the shard.
+const NOTIFY: u64 = u64::MAX;
 /// Marks completions of cancellations.
 const CANCEL: u64 = u64::MAX - 1;
 /// Tells a receive that nothing is there yet, so that it waits without trying (`IORING_RECVSEND_POLL_FIRST`).
@@ -50,11 +50,11 @@ pub(crate) enum Wait {
 /// One io_uring with what belongs to it.
 pub(crate) struct Ring {
     ring: IoUring,
-    /// Entries that found the queue full, in order (R3).
+    /// Entries that found the queue full, in order (URING3).
     backlog: VecDeque<squeue::Entry>,
     /// Address range that is registered as buffer 0.
     region: Option<(usize, usize)>,
-    bell: RawFd,
+    notify: RawFd,
     linger: Linger,
     /// Answers that a test gives in place of the kernel's.
     #[cfg(test)]
@@ -64,11 +64,11 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// A ring of this thread, that also listens to `bell`.
-    pub(crate) fn new(arena: &Arena, bell: RawFd) -> io::Result<Self> {
+    /// A ring of this thread, that also listens to the descriptor `notify`.
+    pub(crate) fn new(arena: &Arena, notify: RawFd) -> io::Result<Self> {
         let ring = build()?;
         require(&ring)?;
-        // A disk that does not answer keeps as many workers as its lane has operations (D1 of `lane.rs`); the kernel's own
+        // A disk that does not answer keeps as many workers as its lane has operations (LANE1 of `lane.rs`); the kernel's own
         // limit is four for a processor. A kernel that cannot be told keeps that.
         let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         let region = register(&ring, arena);
@@ -76,7 +76,7 @@ impl Ring {
             ring,
             backlog: VecDeque::new(),
             region,
-            bell,
+            notify,
             linger: Linger::default(),
             #[cfg(test)]
             injected: std::collections::HashMap::new(),
@@ -154,7 +154,7 @@ impl Ring {
         let mut silent = false;
         for completion in self.ring.completion() {
             match completion.user_data() {
-                BELL => silent |= !io_uring::cqueue::more(completion.flags()),
+                NOTIFY => silent |= !io_uring::cqueue::more(completion.flags()),
                 CANCEL => {}
                 #[cfg(test)]
                 key if self.injected.contains_key(&key) => {
@@ -175,13 +175,13 @@ impl Ring {
     }
 
     fn listen(&mut self) {
-        let poll = opcode::PollAdd::new(Fd(self.bell), libc::POLLIN as u32).multi(true);
-        self.push(poll.build().user_data(BELL));
+        let poll = opcode::PollAdd::new(Fd(self.notify), libc::POLLIN as u32).multi(true);
+        self.push(poll.build().user_data(NOTIFY));
     }
 
     fn push(&mut self, entry: squeue::Entry) {
         if self.backlog.is_empty() {
-            // SAFETY: R1: what the entry points at stays until its completion is reaped.
+            // SAFETY: URING1: what the entry points at stays until its completion is reaped.
             if unsafe { self.ring.submission().push(&entry) }.is_ok() {
                 return;
             }
@@ -198,7 +198,7 @@ impl Ring {
     fn refill(&mut self) {
         let mut queue = self.ring.submission();
         while let Some(entry) = self.backlog.front() {
-            // SAFETY: R1, as when it was put into the backlog.
+            // SAFETY: URING1, as when it was put into the backlog.
             if unsafe { queue.push(entry) }.is_err() {
                 return;
             }
@@ -283,7 +283,7 @@ impl Ring {
         match answer {
             Ok(count) if moves && count > 0 => {
                 raw[24..28].copy_from_slice(&(count as u32).to_le_bytes());
-                // SAFETY: the same structure, with another count of bytes, not more than before (R1).
+                // SAFETY: the same structure, with another count of bytes, not more than before (URING1).
                 unsafe { std::mem::transmute::<[u8; 64], squeue::Entry>(raw) }
             }
             Ok(_) if !moves => entry,
@@ -323,7 +323,7 @@ fn socket_entry(socket: RawFd, action: &mut SocketAction) -> squeue::Entry {
     }
 }
 
-/// Fills in what the kernel reads of a message; it stays valid as long as the message, which is boxed (R1).
+/// Fills in what the kernel reads of a message; it stays valid as long as the message, which is boxed (URING1).
 fn prepare(message: &mut Message) -> *const libc::msghdr {
     let vectors: Vec<_> = message
         .rest()
@@ -386,7 +386,7 @@ fn require(ring: &IoUring) -> io::Result<()> {
 fn register(ring: &IoUring, arena: &Arena) -> Option<(usize, usize)> {
     let (base, length) = arena.region();
     let vector = libc::iovec { iov_base: base.as_ptr().cast(), iov_len: length };
-    // SAFETY: the shard holds the arena longer than the ring (R4), so the memory stays mapped.
+    // SAFETY: the shard holds the arena longer than the ring (URING4), so the memory stays mapped.
     match unsafe { ring.submitter().register_buffers(&[vector]) } {
         Ok(()) => Some((base.as_ptr().addr(), base.as_ptr().addr() + length)),
         Err(error) => {

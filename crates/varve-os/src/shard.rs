@@ -1,12 +1,12 @@
 //! One shard: a thread, its tasks, its timers and its reactor, and what code that runs there is given.
 
 use crate::clock::{self, RealClock};
-use crate::disk::Disk;
 use crate::disk_file::DiskFile;
-use crate::executor::{Letter, Mailbox, Queue};
+use crate::doorway::Doorway;
+use crate::executor::Queue;
 use crate::helpers::{Helpers, Job, Place};
 use crate::lane::Lane;
-use crate::portal::Doorway;
+use crate::mailbox::Mailbox;
 use crate::reactor::{IoChoice, Reactor};
 use crate::ring::Wait;
 use crate::timers::Timers;
@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use varve_block::{Arena, Clock, Device, LocalFuture, Spawn, Spawner};
+use varve_block::{Arena, Clock, LocalFuture, Spawn, Spawner};
 
 /// Tasks polled before the kernel is entered again, so that answers do not lie about while tasks keep each other busy.
 const POLLS_MAX: usize = 128;
@@ -28,18 +28,22 @@ const POLLS_MAX: usize = 128;
 #[error("the shard is gone")]
 pub struct ShardGone;
 
+/// Work for the thread of a shard.
+pub(crate) type Call = Box<dyn FnOnce(&ShardContext) + Send>;
+
 /// All that a shard is made of.
 pub(crate) struct Core {
     pub(crate) index: usize,
-    pub(crate) mailbox: Arc<Mailbox>,
+    /// What other threads have the shard do.
+    pub(crate) calls: Arc<Mailbox<Call>>,
     pub(crate) queue: Rc<Queue>,
     pub(crate) reactor: Rc<Reactor>,
-    pub(crate) timers: RefCell<Timers>,
+    timers: Rc<RefCell<Timers>>,
     pub(crate) doorway: Doorway,
-    pub(crate) helpers: Arc<Helpers>,
+    helpers: Arc<Helpers>,
     pub(crate) arena: Arena,
     /// Work that others do for this shard: calls of helpers, requests to other shards.
-    pub(crate) abroad: Rc<Cell<usize>>,
+    pub(crate) remote_pending: Rc<Cell<usize>>,
     /// What the disks in use here have under way, by the addresses of their files.
     lanes: RefCell<HashMap<usize, Weak<Lane>>>,
     stage: Cell<Stage>,
@@ -61,21 +65,21 @@ impl Core {
     pub(crate) fn new(
         index: usize,
         choice: IoChoice,
-        mailbox: Arc<Mailbox>,
+        calls: Arc<Mailbox<Call>>,
         helpers: Arc<Helpers>,
         arena: Arena,
     ) -> std::io::Result<Rc<Self>> {
-        let reactor = Reactor::new(choice, &arena, Arc::clone(&mailbox), Arc::clone(&helpers))?;
+        let reactor = Reactor::new(choice, &arena, calls.notify(), Arc::clone(&helpers))?;
         Ok(Rc::new(Self {
             index,
-            queue: Queue::install(Arc::clone(&mailbox)),
-            mailbox,
+            queue: Queue::install(calls.notify()),
+            calls,
             reactor: Rc::new(reactor),
-            timers: RefCell::default(),
+            timers: Rc::default(),
             doorway: Doorway::default(),
             helpers,
             arena,
-            abroad: Rc::default(),
+            remote_pending: Rc::default(),
             lanes: RefCell::default(),
             stage: Cell::new(Stage::Running),
             broken: Cell::new(false),
@@ -141,7 +145,7 @@ impl Core {
         self.queue.is_empty()
             && !self.doorway.has_visits()
             && self.reactor.disk_count() == 0
-            && self.abroad.get() == 0
+            && self.remote_pending.get() == 0
     }
 
     fn run_ready(&self) {
@@ -158,18 +162,18 @@ impl Core {
         }
     }
 
+    /// Takes in what other threads have sent.
     fn deliver(&self, context: &ShardContext) {
-        for letter in self.mailbox.collect() {
-            match letter {
-                Letter::Wake(runnable) => self.queue.push(runnable),
-                Letter::Finished(finished) => self.reactor.deliver(finished),
-                Letter::Call(call) => {
-                    if catch_unwind(AssertUnwindSafe(|| call(context))).is_err() {
-                        tracing::error!(shard = self.index, "a call panicked: the shard ends");
-                        self.broken.set(true);
-                        self.end();
-                    }
-                }
+        if !self.calls.notify().take_pending() {
+            return;
+        }
+        self.queue.collect();
+        self.reactor.collect();
+        for call in self.calls.collect() {
+            if catch_unwind(AssertUnwindSafe(|| call(context))).is_err() {
+                tracing::error!(shard = self.index, "a call panicked: the shard ends");
+                self.broken.set(true);
+                self.end();
             }
         }
     }
@@ -190,7 +194,7 @@ impl Core {
 
     /// Enters the kernel; waits there if there is nothing else to do.
     fn pause(&self) {
-        if !self.queue.is_empty() || self.doorway.has_visits() || !self.mailbox.try_sleep() {
+        if !self.queue.is_empty() || self.doorway.has_visits() || !self.calls.notify().try_sleep() {
             self.reactor.enter(Wait::No);
             return;
         }
@@ -200,10 +204,10 @@ impl Core {
             None => Wait::Event,
         };
         self.reactor.enter(wait);
-        self.mailbox.awake();
+        self.calls.notify().awake();
     }
 
-    /// Drops all tasks, and waits until the kernel and the helpers have let go of all memory (R4 of `ring.rs`).
+    /// Drops all tasks, and waits until the kernel and the helpers have let go of all memory (URING4 of `ring.rs`).
     fn wind_up(&self, context: &ShardContext) {
         self.queue.drop_tasks();
         self.doorway.close();
@@ -216,8 +220,8 @@ impl Core {
                 self.pause();
             }
         }
-        let letters = self.mailbox.close();
-        drop(letters);
+        drop(self.calls.close());
+        self.queue.close();
         self.queue.drop_tasks();
         Queue::uninstall();
     }
@@ -250,7 +254,7 @@ impl ShardContext {
 
     /// Real time.
     pub fn clock(&self) -> Clock {
-        Clock::new(Rc::new(RealClock { core: Rc::clone(&self.core) }))
+        Clock::new(Rc::new(RealClock { timers: Rc::clone(&self.core.timers) }))
     }
 
     /// The right to start tasks on this shard.
@@ -261,11 +265,6 @@ impl ShardContext {
     /// Memory for requests; one arena for all shards.
     pub fn arena(&self) -> Arena {
         self.core.arena.clone()
-    }
-
-    /// A device on `file`, with the shape that the file has now.
-    pub fn disk(&self, file: &Arc<DiskFile>) -> Device {
-        Device::new(Disk::new(&self.core, file))
     }
 
     /// Whether the shard takes in nothing new from peers any more, because the program is about to end.
@@ -301,22 +300,22 @@ impl ShardContext {
             let _ = sender.send(work());
         };
         self.core.helpers.submit(place, Job::Call(Box::new(call)));
-        let _abroad = Abroad::enter(&self.core.abroad);
+        let _pending = RemotePending::enter(&self.core.remote_pending);
         receiver.await.map_err(|_| ShardGone)
     }
 }
 
 /// Counts work that others do for this shard.
-pub(crate) struct Abroad(Rc<Cell<usize>>);
+pub(crate) struct RemotePending(Rc<Cell<usize>>);
 
-impl Abroad {
+impl RemotePending {
     pub(crate) fn enter(count: &Rc<Cell<usize>>) -> Self {
         count.set(count.get() + 1);
         Self(Rc::clone(count))
     }
 }
 
-impl Drop for Abroad {
+impl Drop for RemotePending {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

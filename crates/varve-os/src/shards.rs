@@ -1,10 +1,10 @@
 //! All shards of a process: started together, reached from any thread, stopped in order.
 
-use crate::executor::{Letter, Mailbox};
 use crate::helpers::Helpers;
+use crate::mailbox::{Mailbox, Notify};
 use crate::memory::map_arena;
 use crate::reactor::IoChoice;
-use crate::shard::{Core, ShardContext, ShardGone};
+use crate::shard::{Call, Core, ShardContext, ShardGone};
 use futures_channel::oneshot;
 use std::io;
 use std::sync::Arc;
@@ -73,11 +73,11 @@ impl Shards {
     }
 
     fn start_one(&mut self, index: usize, choice: IoChoice, quiet: Sender<()>) -> io::Result<()> {
-        let mailbox = Mailbox::new()?;
-        let handle = ShardHandle { index, mailbox: Arc::clone(&mailbox) };
+        let calls = Mailbox::new(&Notify::new()?);
+        let handle = ShardHandle { index, calls: Arc::clone(&calls) };
         let (helpers, arena) = (Arc::clone(&self.helpers), self.arena.clone());
         let (started, start) = channel();
-        let main = move || match Core::new(index, choice, mailbox, helpers, arena) {
+        let main = move || match Core::new(index, choice, calls, helpers, arena) {
             Ok(core) => {
                 let _ = started.send(Ok(core.reactor.is_ring()));
                 core.run(&quiet)
@@ -157,7 +157,7 @@ impl Drop for Shards {
 #[derive(Clone)]
 pub struct ShardHandle {
     index: usize,
-    mailbox: Arc<Mailbox>,
+    calls: Arc<Mailbox<Call>>,
 }
 
 impl ShardHandle {
@@ -206,7 +206,7 @@ impl ShardHandle {
         receiver.recv().map_err(|_| ShardGone)
     }
 
-    fn call(&self, call: impl FnOnce(&ShardContext) + Send + 'static) -> Result<(), Letter> {
-        self.mailbox.send(Letter::Call(Box::new(call)))
+    fn call(&self, call: impl FnOnce(&ShardContext) + Send + 'static) -> Result<(), Call> {
+        self.calls.send(Box::new(call))
     }
 }

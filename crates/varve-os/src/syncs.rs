@@ -3,8 +3,8 @@
 //! The kernel reports a lost page once a descriptor: to whichever flush or durable write asks first, and the others
 //! hear that all is well, also the one that wrote that page.
 //!
-//! Invariant Y1: a flush or durable write of a buffered disk is acknowledged only after the answers of all that were
-//! under way beside it are known; the one with the report has taken the disk out of use by then (F2 of `disk_file.rs`).
+//! Invariant SYNC1: a flush or durable write of a buffered disk is acknowledged only after the answers of all that were
+//! under way beside it are known; the one with the report has taken the disk out of use by then (DISKFILE2 of `disk_file.rs`).
 
 use futures_channel::oneshot::{Receiver, Sender, channel};
 use std::collections::BTreeSet;
@@ -37,7 +37,7 @@ impl Syncs {
     /// An operation has ended; if badly, its disk is out of use already.
     pub(crate) fn leave(&self, number: u64) {
         let mut state = self.state();
-        assert!(state.under_way.remove(&number), "Y1: an operation ends once");
+        assert!(state.under_way.remove(&number), "SYNC1: an operation ends once");
         let first = state.under_way.first().copied().unwrap_or(state.next);
         let (over, waiting) =
             std::mem::take(&mut state.waiting).into_iter().partition(|(end, _)| *end <= first);
@@ -76,10 +76,10 @@ mod tests {
         let syncs = Syncs::default();
         let [one, two, three] = [(); 3].map(|()| syncs.enter());
         syncs.leave(two);
-        let mut beside = syncs.others().expect("Y1: two are under way");
+        let mut beside = syncs.others().expect("SYNC1: two are under way");
         let late = syncs.enter();
         syncs.leave(three);
-        assert!((&mut beside).now_or_never().is_none(), "Y1: the first has not ended");
+        assert!((&mut beside).now_or_never().is_none(), "SYNC1: the first has not ended");
         syncs.leave(one);
         assert!(beside.now_or_never().is_some(), "a later one is not waited for");
         syncs.leave(late);

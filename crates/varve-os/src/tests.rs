@@ -26,9 +26,22 @@ pub(crate) fn with_shards(count: usize, test: impl Fn(&Shards)) {
         test(&shards);
         let arena = shards.arena();
         shards.stop();
-        assert_eq!(arena.usage().in_use, 0, "R2: all memory has come home");
-        assert_eq!(arena.usage().overflow, 0, "R2: all memory has come home");
+        assert_eq!(arena.usage().in_use, 0, "URING2: all memory has come home");
+        assert_eq!(arena.usage().overflow, 0, "URING2: all memory has come home");
     }
+}
+
+/// Ends this poll, to be polled again at once.
+pub(crate) async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return std::task::Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 /// Where a disk is put, and how it is used.
@@ -110,12 +123,12 @@ fn a_request_that_nobody_awaits_any_more_counts_until_it_has_ended() {
             device.write(0, data.clone(), Durability::Durable).await.expect("written");
             assert!(!file.has_abandoned(), "one that was awaited does not count");
             drop(device.write(4 << 20, data.clone(), Durability::Durable));
-            assert!(file.has_abandoned(), "D3 of `lane.rs`");
+            assert!(file.has_abandoned(), "LANE3 of `lane.rs`");
             while file.has_abandoned() {
                 context.clock().sleep(Duration::from_millis(1)).await;
             }
             let read = device.read(4 << 20, arena.take(1 << 20)).await.expect("read");
-            assert!(*read == *data, "it has run to its end (K1)");
+            assert!(*read == *data, "it has run to its end (DISK1)");
         });
         assert_eq!(done, Ok(()));
     });
@@ -131,7 +144,7 @@ fn memory_that_is_not_aligned_is_served_too() {
         let mut space = arena.take(8192 + 100);
         let space = space.split_off(100);
         let read = device.read(4096, space).await.expect("read");
-        assert!(*read == *data, "K2");
+        assert!(*read == *data, "DISK2");
     });
 }
 
@@ -195,17 +208,21 @@ fn after_a_failed_flush_a_disk_is_never_written_again() {
             let data = context.arena().take_zeroed(4096).freeze();
             device.write(0, data.clone(), Durability::Volatile).await.expect("taken");
             let (one, two) = futures_util::join!(device.flush(), device.flush());
-            assert_eq!((one.err(), two.err()), (Some(IoError::Medium), Some(IoError::Medium)), "K3");
+            assert_eq!((one.err(), two.err()), (Some(IoError::Medium), Some(IoError::Medium)), "DISK3");
             assert!(file.is_poisoned());
-            assert_eq!(device.write(0, data, Durability::Volatile).await.err(), Some(IoError::Medium), "K3");
-            assert_eq!(device.flush().await.err(), Some(IoError::Medium), "K3");
+            assert_eq!(
+                device.write(0, data, Durability::Volatile).await.err(),
+                Some(IoError::Medium),
+                "DISK3"
+            );
+            assert_eq!(device.flush().await.err(), Some(IoError::Medium), "DISK3");
             assert_eq!(
                 device.discard(Extent::new(0, 4096)).await.err(),
                 None,
                 "not offered, so nothing to refuse"
             );
             let zeroed = device.zero(Extent::new(0, 4096), ZeroOptions::default()).await;
-            assert_eq!(zeroed.err(), Some(IoError::Medium), "K3");
+            assert_eq!(zeroed.err(), Some(IoError::Medium), "DISK3");
         });
         assert_eq!(done, Ok(()));
     });
@@ -320,15 +337,7 @@ async fn most_in_a_turn(context: &ShardContext, portal: &varve_block::Portal, se
     }
     let (mut before, mut most) = (0, 0);
     while before < sent {
-        let mut yielded = false;
-        std::future::poll_fn(|context| {
-            if std::mem::replace(&mut yielded, true) {
-                return std::task::Poll::Ready(());
-            }
-            context.waker().wake_by_ref();
-            std::task::Poll::Pending
-        })
-        .await;
+        yield_now().await;
         let now = answered.load(std::sync::atomic::Ordering::Relaxed);
         most = most.max(now - before);
         before = now;
@@ -345,7 +354,7 @@ fn a_flood_from_another_thread_leaves_other_tasks_their_turns() {
             most_in_a_turn(&context, &portal, 1000).await
         });
         let most = most.expect("an answer");
-        assert!((1..=32).contains(&most), "P1: {most}");
+        assert!((1..=32).contains(&most), "DOORWAY1: {most}");
     });
 }
 
@@ -389,11 +398,56 @@ fn stopping_finishes_what_is_in_flight_and_drops_what_waits() {
         assert_eq!(started, Ok(()));
         let arena = shards.arena();
         shards.stop();
-        assert_eq!(arena.usage().in_use + arena.usage().overflow, 0);
+        assert_eq!(arena.usage().in_use + arena.usage().overflow, 0, "URING4");
         let content = std::fs::read(directory.path().join("disk")).expect("read");
         for at in 0..64_usize {
             assert!(content[at << 20..(at + 1) << 20] == *pattern(&arena, 1 << 20, at as u8), "piece {at}");
         }
+    }
+}
+
+/// Notes the thread on which it is polled and dropped.
+struct Witness(Arc<std::sync::Mutex<Vec<std::thread::ThreadId>>>);
+
+impl Witness {
+    fn note(&self) {
+        self.0.lock().expect("not poisoned").push(std::thread::current().id());
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        self.note();
+    }
+}
+
+#[test]
+fn a_task_that_another_thread_wakes_is_polled_and_dropped_on_its_own() {
+    for io in [IoChoice::Ring, IoChoice::Pool] {
+        let shards = Shards::start(&ShardsConfig { io, ..ShardsConfig::default() }).expect("start");
+        let (sender, receiver) = futures_channel::oneshot::channel::<()>();
+        let seen = Arc::default();
+        let (woken, left) = (Witness(Arc::clone(&seen)), Witness(Arc::clone(&seen)));
+        let home = shards.handle(0).run_and_wait(move |context| async move {
+            context.spawner().spawn(async move {
+                let _ = receiver.await;
+                woken.note();
+            });
+            context.spawner().spawn(async move {
+                std::future::pending::<()>().await;
+                drop(left);
+            });
+            std::thread::current().id()
+        });
+        drop(sender);
+        shards.stop();
+        let home = home.expect("the shard lives");
+        // The one that is woken is polled and dropped, unless the shard ends before; the other is dropped with its shard.
+        let seen = seen.lock().expect("not poisoned");
+        assert!(
+            (2..=3).contains(&seen.len()) && seen.iter().all(|thread| *thread == home),
+            "TASK1: {seen:?}"
+        );
     }
 }
 

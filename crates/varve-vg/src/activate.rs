@@ -1,6 +1,6 @@
 //! From a table to a device: linear and striped targets over the disks, under a switch that can be turned.
 //!
-//! Invariant A1: a device that was built for a table has the table's size, and is read-only if the table says so.
+//! Invariant ACTIVATE1: a device that was built for a table has the table's size, and is read-only if the table says so.
 
 use crate::model::PvName;
 use crate::table::{Line, Table, Target};
@@ -40,7 +40,7 @@ pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, 
             Target::Striped { stripe_size, members } => {
                 assert!(
                     length.is_multiple_of(members.len() as u64 * stripe_size),
-                    "T6: whole rows of stripes"
+                    "TEXT6: whole rows of stripes"
                 );
                 let length = length / members.len() as u64;
                 let members = members.iter().map(|(pv, offset)| Ok((disk(pv)?, *offset)));
@@ -58,6 +58,6 @@ pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, 
         [(length, device, 0)] if device.shape().size == *length => device.clone(),
         _ => Device::new(Linear::new(segments)),
     };
-    assert_eq!(device.shape().size, size, "A1");
+    assert_eq!(device.shape().size, size, "ACTIVATE1");
     Ok(if table.read_only { read_only(device) } else { device })
 }

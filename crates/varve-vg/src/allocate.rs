@@ -1,9 +1,9 @@
 //! Which free extents a volume gets: contiguous ones when that is possible.
 //!
 //! Invariants:
-//! - A1. The runs of a [`FreeMap`] are sorted, disjoint, not empty, and no two of them touch.
-//! - A2. What is allocated was free and is free no more; nothing else changes.
-//! - A3. The areas of a striped segment lie on different disks and are equally long.
+//! - ALLOCATE1. The runs of a [`FreeMap`] are sorted, disjoint, not empty, and no two of them touch.
+//! - ALLOCATE2. What is allocated was free and is free no more; nothing else changes.
+//! - ALLOCATE3. The areas of a striped segment lie on different disks and are equally long.
 
 use crate::model::{Area, Group, PvName, Segment};
 use std::cmp::Reverse;
@@ -26,7 +26,16 @@ pub struct Shortage {
 impl FreeMap {
     /// What is free in `group`, on disks that are not missing.
     pub fn of(group: &Group) -> Self {
-        Self { runs: group.free_areas() }
+        let free = Self { runs: group.free_areas() };
+        free.assert_consistent();
+        free
+    }
+
+    /// ALLOCATE1.
+    fn assert_consistent(&self) {
+        let apart = |pair: &[Area]| pair[0].pv < pair[1].pv || pair[0].end() < pair[1].start;
+        assert!(self.runs.windows(2).all(apart), "ALLOCATE1: {:?}", self.runs);
+        assert!(self.runs.iter().all(|run| run.count > 0), "ALLOCATE1: {:?}", self.runs);
     }
 
     /// Number of free extents.
@@ -44,12 +53,22 @@ impl FreeMap {
     /// few fragments.
     pub fn take_linear(&mut self, count: u64, last: Option<Area>) -> Result<Vec<Area>, Shortage> {
         assert!(count > 0, "a volume grows by at least one extent");
-        if self.total() < count {
+        let before = self.total();
+        if before < count {
             return Err(self.shortage());
         }
+        let taken = self.take_runs(count, last);
+        assert_eq!(taken.iter().map(|area| area.count).sum::<u64>(), count, "ALLOCATE2");
+        assert_eq!(self.total() + count, before, "ALLOCATE2");
+        self.assert_consistent();
+        Ok(taken)
+    }
+
+    /// The areas of [`FreeMap::take_linear`]; there are as many free extents.
+    fn take_runs(&mut self, count: u64, last: Option<Area>) -> Vec<Area> {
         let behind = last.and_then(|last| self.behind(last));
         if let Some(run) = behind.filter(|run| run.count >= count).or_else(|| self.best_fit(count, None)) {
-            return Ok(vec![self.take_front(run, count)]);
+            return vec![self.take_front(run, count)];
         }
         let mut taken: Vec<Area> = behind.map(|run| self.take_front(run, run.count)).into_iter().collect();
         let mut rest = count - taken.iter().map(|area| area.count).sum::<u64>();
@@ -60,7 +79,7 @@ impl FreeMap {
             rest -= area.count;
             taken.push(area);
         }
-        Ok(taken)
+        taken
     }
 
     /// Takes `count` extents on each of `stripes` different disks: right behind `last`, the areas of the volume's last
@@ -79,12 +98,14 @@ impl FreeMap {
             return Err(self.shortage());
         }
         let mut segments = Vec::new();
-        let mut rest = count;
+        let (before, mut rest) = (self.total(), count);
         while rest > 0 {
             let segment = self.take_rows(rest, stripes);
             rest -= segment.areas[0].count;
             segments.push(segment);
         }
+        assert_eq!(self.total() + count * stripes as u64, before, "ALLOCATE2");
+        self.assert_consistent();
         Ok(segments)
     }
 
@@ -99,7 +120,7 @@ impl FreeMap {
         while rows > 1 && !feasible(&without(&disks, stripes, rows), rest - rows, stripes) {
             rows /= 2;
         }
-        assert!(rows > 0, "A3: each of the emptiest disks has a free extent");
+        assert!(rows > 0, "ALLOCATE3: each of the emptiest disks has a free extent");
         let areas = chosen.iter().map(|pv| {
             let run = self.best_fit(rows, Some(*pv)).expect("its longest run has as many");
             self.take_front(run, rows)
@@ -148,8 +169,8 @@ impl FreeMap {
 
     /// Takes the first `count` extents of `run`.
     fn take_front(&mut self, run: Area, count: u64) -> Area {
-        let index = self.runs.iter().position(|free| *free == run).expect("A2: the run is free");
-        assert!(0 < count && count <= run.count, "A2: {count} of {run}");
+        let index = self.runs.iter().position(|free| *free == run).expect("ALLOCATE2: the run is free");
+        assert!(0 < count && count <= run.count, "ALLOCATE2: {count} of {run}");
         if count == run.count {
             self.runs.remove(index);
         } else {
@@ -200,6 +221,8 @@ fn follows(last: &Segment, next: &Segment) -> bool {
 /// Cuts `count` extents off the end of `segments`; striped ones lose whole rows. `count` is less than they have, and
 /// a multiple of the areas of every segment that is cut.
 pub fn cut(segments: &mut Vec<Segment>, count: u64) {
+    let before: u64 = segments.iter().map(Segment::extents).sum();
+    assert!(count < before, "ALLOCATE2: {count} of {before} extents are cut");
     let mut rest = count;
     while rest > 0 {
         let last = segments.last_mut().expect("less is cut than there is");
@@ -209,10 +232,11 @@ pub fn cut(segments: &mut Vec<Segment>, count: u64) {
             continue;
         }
         let stripes = last.areas.len() as u64;
-        assert!(rest.is_multiple_of(stripes), "A3: {rest} extents are not whole rows of {stripes}");
+        assert!(rest.is_multiple_of(stripes), "ALLOCATE3: {rest} extents are not whole rows of {stripes}");
         last.areas.iter_mut().for_each(|area| area.count -= rest / stripes);
         rest = 0;
     }
+    assert_eq!(segments.iter().map(Segment::extents).sum::<u64>() + count, before, "ALLOCATE2");
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Making a disk a physical volume, and giving it up.
 //!
-//! Invariant C1: what a disk holds is destroyed only when nothing was recognised on it, or the caller insists. What may
+//! Invariant CREATE1: what a disk holds is destroyed only when nothing was recognised on it, or the caller insists. What may
 //! not be destroyed even then (a disk of a group in use) the caller knows.
 
 use crate::disk::{Disk, ReadProblem, read_bytes, read_label, write_label};
@@ -113,7 +113,7 @@ pub async fn signature(device: &Device, arena: &Arena) -> Result<Option<Signatur
 /// Makes `disk` a physical volume of no group. Its first and last MiB are zeroed, so that nothing is left that another
 /// program would take for its own.
 pub async fn create(disk: Disk, new: NewLabel, arena: &Arena) -> Result<FreeDisk, CreateProblem> {
-    examine(&disk.device, new.overwrite, arena).await?; // C1
+    examine(&disk.device, new.overwrite, arena).await?; // CREATE1
     assert!(!new.id.is_nil(), "a physical volume has an id");
     let size = align_down(disk.device.shape().size, BLOCK_SIZE);
     let label = Label {

@@ -1,8 +1,8 @@
 //! Reading and writing the metadata of one disk: its label and its ring.
 //!
 //! Invariants:
-//! - D1. A disk has at any moment a whole label: its copies are written one after the other, with a flush between.
-//! - D2. A slot is written where it does not touch the newest one, and is durable before anybody relies on it.
+//! - METADATA1. A disk has at any moment a whole label: its copies are written one after the other, with a flush between.
+//! - METADATA2. A slot is written where it does not touch the newest one, and is durable before anybody relies on it.
 
 use crate::flaw::{Flaw, has};
 use uuid::Uuid;
@@ -124,7 +124,7 @@ async fn read_blocks(device: &Device, extent: Extent, arena: &Arena, bytes: &mut
     }
 }
 
-/// Writes both copies of `label`: D1. The second copy first, so that an old first copy still stands if that fails.
+/// Writes both copies of `label`: METADATA1. The second copy first, so that an old first copy still stands if that fails.
 pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -> Result<(), IoError> {
     assert!(label.size <= device.shape().size, "a label does not promise more than there is");
     for address in LABEL_ADDRESSES.into_iter().rev() {
@@ -135,7 +135,7 @@ pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -
     Ok(())
 }
 
-/// Writes `slot` into `ring` beside the newest slot, flushes, and returns where it is: D2.
+/// Writes `slot` into `ring` beside the newest slot, flushes, and returns where it is: METADATA2.
 pub(crate) async fn write_slot(
     device: &Device,
     ring: Extent,
@@ -146,7 +146,10 @@ pub(crate) async fn write_slot(
     let beside = if has(Flaw::OverwriteNewest) { None } else { newest };
     let extent = place(ring, beside, slot_length(slot.text.len()));
     let bytes = arena.copy(&slot.encode(extent.offset));
-    assert!(ring.contains(extent) && bytes.len() as u64 == extent.length, "D2: {extent:?} in {ring:?}");
+    assert!(
+        ring.contains(extent) && bytes.len() as u64 == extent.length,
+        "METADATA2: {extent:?} in {ring:?}"
+    );
     device.write(extent.offset, bytes, Durability::Volatile).await?;
     if !has(Flaw::SkipFlush) {
         device.flush().await?;

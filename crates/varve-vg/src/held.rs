@@ -111,3 +111,99 @@ async fn read(device: &Device, offset: u64, length: u64, arena: &Arena) -> Optio
     let length = usize::try_from(length).ok().filter(|_| is_inside)?;
     device.read(offset, arena.take(length)).await.ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Role, StorePolicy};
+    use crate::plan::{Layout, NewDisk};
+    use crate::size::SizeArgument;
+    use crate::{Change, Stamp, plan, plan_group};
+    use varve_block::{Extent, UnixTime};
+    use varve_format::pdata::link::Link;
+    use varve_format::pdata::space_page::Place;
+    use varve_sim::{SimDisk, World};
+
+    const BLOCK: u64 = thin::PART_SIZE;
+    /// Where the pool lies on its disk.
+    const POOL_OFFSET: u64 = 1 << 20;
+    /// Blocks that the group gives the pool.
+    const GIVEN: u64 = 256;
+    const POOL: Uuid = Uuid::from_u128(7);
+
+    fn stamp() -> Stamp {
+        Stamp { date: UnixTime(1), change: "test".into() }
+    }
+
+    /// A group whose pool has [`GIVEN`] blocks on its one disk.
+    fn group() -> Group {
+        let disk = NewDisk {
+            id: Uuid::from_u128(2),
+            size: 8 << 20,
+            data_offset: POOL_OFFSET,
+            path: "/dev/sd0".into(),
+        };
+        let empty = plan_group("data", Uuid::from_u128(1), 64 << 10, &[disk], &stamp()).expect("sound").after;
+        let pool = Change::CreateVolume {
+            name: "pool".into(),
+            id: POOL,
+            size: SizeArgument::bytes(GIVEN * BLOCK),
+            role: Role::Pool,
+            layout: Layout::Linear,
+            policy: StorePolicy::default(),
+        };
+        plan(&empty, pool, &stamp()).expect("there is space").after
+    }
+
+    /// Writes the superblock `number` of the pool, which says that it has `blocks`.
+    fn write_superblock(disk: &SimDisk, number: u64, blocks: u64) {
+        let none = Link::unpack(0);
+        let superblock = thin::Superblock {
+            number,
+            pool: POOL,
+            block_size: 64 << 10,
+            slot_blocks: 1,
+            log_blocks: 16,
+            end_block: blocks,
+            generation: 1,
+            free_blocks: 0,
+            shares: none,
+            volumes: none,
+            head: 0,
+            sequence: 1,
+            next_volume: 1,
+            nodes: 0,
+            places: vec![Place::Never],
+        };
+        let mut slot = vec![0; 4096];
+        superblock.encode(&mut slot);
+        disk.poke(POOL_OFFSET + superblock.slot() * BLOCK, &slot);
+    }
+
+    fn found(world: &World, disks: &BTreeMap<PvName, Device>) -> Result<Option<Beyond>, IoError> {
+        let group = group();
+        world.run(held_beyond(&group, group.lv("pool").expect("it is there"), disks, &world.arena()))
+    }
+
+    #[test]
+    fn the_newest_superblock_that_can_be_read_says_what_a_pool_holds() {
+        let (world, disk) = (World::steady(1), SimDisk::new(8 << 20));
+        let disks = BTreeMap::from([(PvName(0), disk.device(&world))]);
+        assert_eq!(found(&world, &disks), Ok(None), "there is no superblock");
+        write_superblock(&disk, 2, GIVEN);
+        assert_eq!(found(&world, &disks), Ok(None), "it has what it is given");
+        write_superblock(&disk, 3, GIVEN + 1);
+        let beyond = Beyond { is_pool: true, held: (GIVEN + 1) * BLOCK, given: GIVEN * BLOCK };
+        assert_eq!(found(&world, &disks), Ok(Some(beyond)));
+        disk.make_unreadable(Extent::new(POOL_OFFSET, BLOCK));
+        assert_eq!(found(&world, &disks), Ok(Some(beyond)), "the second slot is found without the first");
+        disk.make_unreadable(Extent::new(POOL_OFFSET, 2 * BLOCK));
+        assert_eq!(found(&world, &disks), Ok(None), "nothing can be read");
+    }
+
+    #[test]
+    fn a_disk_that_is_not_handed_in_is_an_error_and_no_answer() {
+        let world = World::steady(1);
+        assert_eq!(found(&world, &BTreeMap::new()), Err(IoError::Gone));
+    }
+}

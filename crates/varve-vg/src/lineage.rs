@@ -6,19 +6,19 @@
 //! alone was written; or because it was used alone, elsewhere.
 //!
 //! Invariants of the protocol, on which the judgement rests:
-//! - V1. A version is written only to disks that it counts on (belong to it and are not marked missing), and only
+//! - VERSION1. A version is written only to disks that it counts on (belong to it and are not marked missing), and only
 //!   after the version before it was durable on every disk that both count on.
-//! - V2. Before a group is used while disks are absent, a version that marks them missing is acknowledged.
-//! - V3. A version's number is higher than that of any version that a disk held on which it is written.
+//! - VERSION2. Before a group is used while disks are absent, a version that marks them missing is acknowledged.
+//! - VERSION3. A version's number is higher than that of any version that a disk held on which it is written.
 //!
 //! From these follow the rules:
-//! - R1. A version that is an ancestor of another disk's is older, not different.
-//! - R2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
-//!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (V3): a disk
+//! - ELECT1. A version that is an ancestor of another disk's is older, not different.
+//! - ELECT2. If one line of versions has left a disk out since the lines parted, the other line's versions that only that
+//!   disk holds were superseded while it was away. If the line has taken the disk back, its number says so (VERSION3): a disk
 //!   of a higher number than the line has seen what came later.
-//! - R3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged.
-//! - R4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
-//! - R5. A disk that lacks a version with a successor, both counting on it, has lost what it had acknowledged: its
+//! - ELECT3. A single version beyond the fork that a present disk ought to hold and never got was not acknowledged.
+//! - ELECT4. If neither rule decides, two halves of the group were used apart. That is refused, and never guessed.
+//! - ELECT5. A disk that lacks a version with a successor, both counting on it, has lost what it had acknowledged: its
 //!   data may be as old as its description.
 
 use crate::flaw::{Flaw, has};
@@ -45,7 +45,7 @@ pub enum Standing {
     Behind,
     /// It was marked missing, and holds all that it had acknowledged; it can be taken back.
     Returned,
-    /// It has lost versions that it had acknowledged, or nobody can tell: R5. It is not used.
+    /// It has lost versions that it had acknowledged, or nobody can tell: ELECT5. It is not used.
     Stale,
     /// The group gave it up.
     Removed,
@@ -67,7 +67,7 @@ pub struct Verdict {
 pub enum Undecided {
     /// No disk holds a whole description.
     Nothing,
-    /// R4: each of these sets of disks was used without the others.
+    /// ELECT4: each of these sets of disks was used without the others.
     Divergent(Vec<Vec<Uuid>>),
     /// The version that counts cannot be read by this program.
     Text(TextError),
@@ -110,13 +110,17 @@ struct Tree<'a> {
 impl<'a> Tree<'a> {
     fn of(witnesses: &'a [Witness]) -> Self {
         let placed = witnesses.iter().flat_map(|witness| &witness.ring.slots);
-        let slots = placed.map(|placed| (placed.version, &placed.slot)).collect();
+        let slots: HashMap<Uuid, &Slot> = placed.map(|placed| (placed.version, &placed.slot)).collect();
         let mut heads: BTreeMap<Uuid, Vec<Uuid>> = BTreeMap::new();
         for witness in witnesses {
             if let Some(newest) = witness.ring.newest() {
                 heads.entry(newest.version).or_default().push(witness.pv);
             }
         }
+        assert!(
+            heads.keys().all(|head| slots.contains_key(head)),
+            "ELECT1: a head is a version that a disk holds"
+        );
         Tree { witnesses, slots, heads }
     }
 
@@ -127,7 +131,7 @@ impl<'a> Tree<'a> {
         }
         let chains: Vec<(Uuid, Vec<Uuid>)> =
             self.heads.keys().map(|head| (*head, self.chain(*head))).collect();
-        // R1.
+        // ELECT1.
         let older = |head: &Uuid| chains.iter().any(|(other, chain)| other != head && chain.contains(head));
         let candidates: Vec<_> = chains.iter().filter(|(head, _)| !older(head)).collect();
         let Some((any, _)) = candidates.first() else { return Err(Undecided::Nothing) };
@@ -144,7 +148,7 @@ impl<'a> Tree<'a> {
             candidates.iter().filter(|other| other.0 != one.0).all(|other| self.unacknowledged(one, other))
         };
         if candidates.iter().all(|candidate| unacknowledged(candidate)) {
-            // R3: none of them was acknowledged, so any of them will do; all disks must choose the same.
+            // ELECT3: none of them was acknowledged, so any of them will do; all disks must choose the same.
             let number = |head: &Uuid| self.slots.get(head).map_or(0, |slot| slot.sequence);
             let chosen = candidates.iter().map(|(head, _)| *head).max_by_key(|head| (number(head), *head));
             return chosen.ok_or(Undecided::Nothing);
@@ -161,7 +165,7 @@ impl<'a> Tree<'a> {
         while let Some(slot) = at.take() {
             for ancestor in slot.lineage() {
                 chain.push(ancestor);
-                // V3: numbers fall along a line, so following it comes to an end.
+                // VERSION3: numbers fall along a line, so following it comes to an end.
                 at = self.slots.get(&ancestor).filter(|older| older.sequence < slot.sequence);
                 if at.is_some() {
                     break;
@@ -171,7 +175,7 @@ impl<'a> Tree<'a> {
         chain
     }
 
-    /// R2, then R3.
+    /// ELECT2, then ELECT3.
     fn beats(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
         match (self.leaves_out(one, other), self.leaves_out(other, one)) {
             (true, false) => true,
@@ -180,8 +184,8 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// R2: whether the line of `one`, since it parted from that of `other`, has left out every disk whose newest
-    /// version is `other`; if it has taken them back since, then by a version of a higher number (V3).
+    /// ELECT2: whether the line of `one`, since it parted from that of `other`, has left out every disk whose newest
+    /// version is `other`; if it has taken them back since, then by a version of a higher number (VERSION3).
     fn leaves_out(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
         let number = |version: &Uuid| self.slots.get(version).map(|slot| slot.sequence);
         let higher = number(&one.0) > number(&other.0);
@@ -193,7 +197,7 @@ impl<'a> Tree<'a> {
         self.heads.get(&other.0).is_some_and(|holders| holders.iter().all(left_out))
     }
 
-    /// R3: whether `one` is a single version beyond the fork, and a disk that it counts on never got it.
+    /// ELECT3: whether `one` is a single version beyond the fork, and a disk that it counts on never got it.
     fn unacknowledged(&self, one: &(Uuid, Vec<Uuid>), other: &(Uuid, Vec<Uuid>)) -> bool {
         assert_ne!(one.0, other.0, "two versions are compared");
         if beyond_fork(one, other).count() != 1 {

@@ -1,6 +1,6 @@
 //! A volume group in memory: its description, known to make sense, and questions about it.
 //!
-//! Invariant G1: the description of a [`Group`] passes [`Description::check`]; nothing else makes a `Group`.
+//! Invariant GROUP1: the description of a [`Group`] passes [`Description::check`]; nothing else makes a `Group`.
 
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -39,6 +39,13 @@ impl Group {
     /// The group that `text` describes.
     pub fn from_text(text: &str) -> Result<Self, TextError> {
         Ok(Self { description: Description::decode(text)? })
+    }
+
+    /// The same group as version `sequence`, from 1 on.
+    pub(crate) fn numbered(&self, sequence: u64) -> Self {
+        let mut description = self.description.clone();
+        description.group.sequence = sequence;
+        Self::new(description).expect("GROUP1: a number from 1 on breaks no rule")
     }
 
     /// The text that describes the group; also what a backup holds.
@@ -133,14 +140,17 @@ impl Group {
             areas.sort();
             let mut start = 0;
             for area in &areas {
-                assert!(start <= area.start, "G1, T5: {area} is owned once");
+                assert!(start <= area.start, "GROUP1, TEXT5: {area} is owned once");
                 push_run(&mut free, pv.name, start, area.start);
                 start = area.end();
             }
             push_run(&mut free, pv.name, start, pv.extents);
         }
         free.sort();
-        assert!(free.iter().all(|run| self.pv(run.pv).is_some_and(|pv| run.end() <= pv.extents)), "G1, T4");
+        assert!(
+            free.iter().all(|run| self.pv(run.pv).is_some_and(|pv| run.end() <= pv.extents)),
+            "GROUP1, TEXT4"
+        );
         free
     }
 
@@ -151,7 +161,7 @@ impl Group {
             self.bytes(disks.map(|pv| pv.extents).sum())
         };
         let free = self.bytes(self.free_areas().iter().map(|area| area.count).sum());
-        assert!(free <= sum(false), "G1, T5: what is free lies on disks that are here");
+        assert!(free <= sum(false), "GROUP1, TEXT5: what is free lies on disks that are here");
         GroupUse { size: sum(false) + sum(true), free, missing: sum(true) }
     }
 

@@ -1,6 +1,6 @@
 //! A group with its disks: brought to one state, changed atomically, given up.
 //!
-//! The protocol, whose judge is `lineage` (the invariants V1 to V3 are stated there):
+//! The protocol, whose judge is `lineage` (the invariants VERSION1 to VERSION3 are stated there):
 //! - A new version goes to every disk it counts on: written beside the newest slot and flushed, on all disks at once.
 //!   It is acknowledged when all are durable; so after a crash any one disk that was there knows it.
 //! - Before a group is used it is *settled*: disks that lag behind are brought forward, what was read is made durable,
@@ -8,9 +8,10 @@
 //! - A disk joins with its ring and label written before the others hear of it, and leaves after they have.
 //!
 //! Invariants:
-//! - O1. Nothing is written before [`OpenGroup::settle`], and no change made.
-//! - O2. After a failure in the middle of a commit nobody knows which version will win: the group refuses further
+//! - OPEN1. Nothing is written before [`OpenGroup::settle`], and no change made.
+//! - OPEN2. After a failure in the middle of a commit nobody knows which version will win: the group refuses further
 //!   changes until its disks are scanned again.
+//! - OPEN3. A disk is used once, belongs to the group unless it is leaving, and the group is what the version that counts says.
 
 mod messages;
 
@@ -38,7 +39,7 @@ pub struct OpenGroup {
     stale: Vec<Member>,
     notes: Vec<Note>,
     state: State,
-    /// A version that was written to some disks, perhaps, and is not known to be on all (O2).
+    /// A version that was written to some disks, perhaps, and is not known to be on all (OPEN2).
     undecided: Option<Group>,
     arena: Arena,
 }
@@ -47,7 +48,7 @@ pub struct OpenGroup {
 enum State {
     Surveyed,
     Settled,
-    /// O2.
+    /// OPEN2.
     Broken,
 }
 
@@ -81,7 +82,22 @@ impl OpenGroup {
             let path = open.group.pv_by_id(pv).map_or_else(String::new, |pv| pv.path.clone());
             open.notes.push(Note::Missing { pv, path });
         }
+        open.assert_consistent();
         open
+    }
+
+    /// OPEN2, OPEN3.
+    fn assert_consistent(&self) {
+        let said = (self.group.id(), self.group.entry().sequence);
+        assert_eq!(said, (self.slot.vg, self.slot.sequence), "OPEN3");
+        let mut used: Vec<Uuid> = self.members.iter().chain(&self.stale).map(|member| member.pv).collect();
+        used.sort_unstable();
+        assert!(used.windows(2).all(|pair| pair[0] != pair[1]), "OPEN3: a disk is used twice");
+        let is_foreign = |member: &Member| {
+            member.standing != Standing::Removed && self.group.pv_by_id(member.pv).is_none()
+        };
+        assert!(!self.members.iter().any(is_foreign), "OPEN3: a disk of another group is used");
+        assert!(self.undecided.is_none() || self.state == State::Broken, "OPEN2");
     }
 
     fn admit(&mut self, witness: &Witness, reading: Reading, standing: Standing) {
@@ -163,7 +179,7 @@ impl OpenGroup {
         self.state == State::Settled
     }
 
-    /// The version that may count instead of [`OpenGroup::group`], after a commit that failed half way (O2). The next scan
+    /// The version that may count instead of [`OpenGroup::group`], after a commit that failed half way (OPEN2). The next scan
     /// finds which one does: the new one, if any disk that is there holds it, and then it is brought to all disks.
     pub fn undecided(&self) -> Option<&Group> {
         self.undecided.as_ref()
@@ -219,6 +235,8 @@ impl OpenGroup {
             let paths = missing.iter().map(path).collect();
             return Err(CommitError::Incomplete { group: self.group.name().into(), paths });
         }
+        // The disks' labels say how long their rings are, and a ring may be shorter than when the version was made.
+        self.check_length(&self.group, self.slot.text.len(), &[])?;
         self.bring_forward().await?;
         self.mend_labels().await?;
         self.state = State::Settled;
@@ -234,17 +252,18 @@ impl OpenGroup {
         if !superseded.is_empty() {
             self.record(Vec::new(), superseded, stamp).await?;
         }
-        assert!(self.members.iter().all(|member| member.standing == Standing::Current), "V1");
+        assert!(self.members.iter().all(|member| member.standing == Standing::Current), "VERSION1");
+        self.assert_consistent();
         Ok(())
     }
 
-    /// Disks that lag behind and hold a version that was given up, of a number as high as that which counts (V3).
+    /// Disks that lag behind and hold a version that was given up, of a number as high as that which counts (VERSION3).
     /// They are left out of one version and taken back by the next.
     fn with_newer_slots(&self) -> impl Iterator<Item = &Member> {
         self.with(Standing::Behind).filter(|member| member.sequence_max >= self.slot.sequence)
     }
 
-    /// Commits which disks are missing and which are back: V2.
+    /// Commits which disks are missing and which are back: VERSION2.
     async fn record(
         &mut self,
         missing: Vec<Uuid>,
@@ -290,21 +309,22 @@ impl OpenGroup {
     /// insists. [`PlanError::DiskNotFound`](crate::PlanError::DiskNotFound) if there is no such stale disk.
     pub async fn take_back(&mut self, pv: Uuid, stamp: &Stamp) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
-        assert_eq!(self.state, State::Settled, "O1");
+        assert_eq!(self.state, State::Settled, "OPEN1");
         let Some(index) = self.stale.iter().position(|member| member.pv == pv) else {
             let group = self.group.name().into();
             return Err(CommitError::Plan(crate::PlanError::DiskNotFound { group, disk: pv.to_string() }));
         };
-        assert!(!self.group.counts_on(pv), "V2: it was recorded as missing when the group was settled");
+        assert!(!self.group.counts_on(pv), "VERSION2: it was recorded as missing when the group was settled");
         let member = self.stale.swap_remove(index);
         self.members.push(member);
+        self.assert_consistent();
         self.record(Vec::new(), vec![pv], stamp).await
     }
 
     /// Makes the change that `plan` describes. `joining` are the disks that it adds.
     pub async fn apply(&mut self, plan: Plan, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
         self.refuse_if_broken()?;
-        assert_eq!(self.state, State::Settled, "O1");
+        assert_eq!(self.state, State::Settled, "OPEN1");
         if plan.based_on != self.group.entry().sequence {
             return Err(CommitError::PlanOutdated { group: self.group.name().into() });
         }
@@ -316,7 +336,7 @@ impl OpenGroup {
         self.refuse_if_broken()?;
         assert!(
             self.state == State::Settled && self.group.logical_volumes().is_empty(),
-            "O1; the group is empty"
+            "OPEN1; the group is empty"
         );
         let arena = self.arena.clone();
         for member in &mut self.members {
@@ -333,9 +353,9 @@ impl OpenGroup {
     /// Commits `next` as the version that follows the present one.
     async fn commit_next(&mut self, next: Group, joining: Vec<FreeDisk>) -> Result<(), CommitError> {
         let numbers = self.members.iter().map(|member| member.sequence_max);
-        let sequence = numbers.max().unwrap_or(0).max(self.slot.sequence) + 1; // V3
-        assert_eq!(self.state, State::Settled, "O1");
-        let next = numbered(&next, sequence);
+        let sequence = numbers.max().unwrap_or(0).max(self.slot.sequence) + 1; // VERSION3
+        assert_eq!(self.state, State::Settled, "OPEN1");
+        let next = next.numbered(sequence);
         let slot = self.slot.followed_by(sequence, next.text());
         self.commit(next, slot, joining).await
     }
@@ -351,10 +371,11 @@ impl OpenGroup {
         let counted = self.members.iter().filter(|member| self.group.counts_on(member.pv));
         assert!(
             counted.clone().all(|member| member.sequence_max == self.slot.sequence),
-            "V1: all of them hold it"
+            "VERSION1: all of them hold it"
         );
-        assert!(counted.count() > 0, "V1: somebody holds it");
+        assert!(counted.count() > 0, "VERSION1: somebody holds it");
         self.members.retain(|member| member.standing != Standing::Removed);
+        self.assert_consistent();
         Ok(())
     }
 
@@ -410,7 +431,7 @@ impl OpenGroup {
         }
     }
 
-    /// O2.
+    /// OPEN2.
     fn finish_writes(&mut self, results: Vec<Result<(), (String, IoError)>>) -> Result<(), CommitError> {
         let disks: Vec<_> = results.into_iter().filter_map(Result::err).collect();
         if disks.is_empty() {
@@ -440,7 +461,7 @@ impl Member {
 
     async fn bring_forward(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
         match self.standing {
-            // Else V3 forbids it: see `with_newer_slots`.
+            // Else VERSION3 forbids it: see `with_newer_slots`.
             Standing::Behind if self.sequence_max < slot.sequence => self.write(slot, arena).await,
             Standing::Current => self.disk.device.flush().await.map(drop).map_err(|error| self.failed(error)),
             Standing::Behind | Standing::Returned | Standing::Removed | Standing::Stale => Ok(()),
@@ -451,7 +472,7 @@ impl Member {
     async fn write(&mut self, slot: &Slot, arena: &Arena) -> Result<(), (String, IoError)> {
         assert!(
             slot.sequence > self.sequence_max,
-            "V3: {} on a disk with {}",
+            "VERSION3: {} on a disk with {}",
             slot.sequence,
             self.sequence_max
         );
@@ -474,11 +495,4 @@ impl Member {
     fn failed(&self, error: IoError) -> (String, IoError) {
         (self.disk.path.clone(), error)
     }
-}
-
-/// `group` with another number.
-fn numbered(group: &Group, sequence: u64) -> Group {
-    let mut description = group.description().clone();
-    description.group.sequence = sequence;
-    Group::new(description).expect("G1: a number from 1 on breaks no rule")
 }

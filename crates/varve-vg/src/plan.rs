@@ -4,9 +4,9 @@
 //! words, and the bytes taken and freed. `commit` makes it so. Ids and dates are handed in.
 //!
 //! Invariants:
-//! - P1. The planned group passes every check of its text; its sequence is one more than before.
-//! - P2. A volume that the change does not name keeps every extent it has.
-//! - P3. While a disk of the group is missing, only what concerns missing disks is changed.
+//! - PLAN1. The planned group passes every check of its text; its sequence is one more than before.
+//! - PLAN2. A volume that the change does not name keeps every extent it has.
+//! - PLAN3. While a disk of the group is missing, only what concerns missing disks is changed.
 
 mod disks;
 mod error;
@@ -207,7 +207,7 @@ pub enum Change {
     SetInactive {
         /// Which.
         volume: String,
-        /// Why not, as T15 of the text bounds it; none if it is to be used.
+        /// Why not, as TEXT15 of the text bounds it; none if it is to be used.
         reason: Option<String>,
     },
     /// Declare how the metadata of the group's stores and pools is kept.
@@ -353,7 +353,7 @@ impl<'a> Draft<'a> {
         description.group.changed = stamp.date;
         description.group.change.clone_from(&stamp.change);
         let after = Group::new(description).map_err(PlanError::Invalid)?;
-        assert_eq!(after.entry().sequence, before.entry().sequence + 1, "P1");
+        assert_eq!(after.entry().sequence, before.entry().sequence + 1, "PLAN1");
         assert_eq!(
             (after.id(), after.extent_size()),
             (before.id(), before.extent_size()),
@@ -372,7 +372,7 @@ impl<'a> Draft<'a> {
         Ok(plan)
     }
 
-    /// P3.
+    /// PLAN3.
     fn check_complete(&self) -> Result<(), PlanError> {
         let missing = self.description.physical_volumes.iter().filter(|pv| pv.missing);
         let disks: Vec<_> = missing.map(|pv| format!("{} ({})", pv.name, pv.path)).collect();
@@ -395,9 +395,9 @@ impl<'a> Draft<'a> {
         format!("{}/{volume}", self.group_name())
     }
 
-    /// The group as it stands in the draft; P1 holds between any two steps.
+    /// The group as it stands in the draft; PLAN1 holds between any two steps.
     fn current(&self) -> Group {
-        Group::new(self.description.clone()).expect("P1: each step keeps the description sound")
+        Group::new(self.description.clone()).expect("PLAN1: each step keeps the description sound")
     }
 
     fn lv(&mut self, name: &str) -> Result<&mut LogicalVolume, PlanError> {
@@ -415,7 +415,7 @@ impl<'a> Draft<'a> {
 
     /// Extents that hold `bytes`, rounded up.
     fn extents_of(&self, bytes: u64) -> u64 {
-        assert!(self.extent_size().is_power_of_two(), "G1, T2");
+        assert!(self.extent_size().is_power_of_two(), "GROUP1, TEXT2");
         bytes.div_ceil(self.extent_size())
     }
 
@@ -453,7 +453,7 @@ fn gained(before: &Group, after: &Group) -> u64 {
         shared +=
             overlaps.map(|other| other.end().min(area.end()) - other.start.max(area.start)).sum::<u64>();
     }
-    assert!(shared <= total, "G1, T5: an extent is owned once");
+    assert!(shared <= total, "GROUP1, TEXT5: an extent is owned once");
     total - shared
 }
 

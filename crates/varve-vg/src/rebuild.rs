@@ -1,6 +1,6 @@
 //! A group from a backup, when no disk holds a whole description any more.
 //!
-//! Invariant U1: a disk is touched only if its label says that it belongs to the group, it is one of the backup's disks
+//! Invariant REBUILD1: a disk is touched only if its label says that it belongs to the group, it is one of the backup's disks
 //! as they were, and its ring holds no whole description of the group.
 
 use crate::disk::{self, Disk, ReadProblem};
@@ -58,7 +58,10 @@ pub async fn rebuild(
     for pv in &mut next.physical_volumes {
         pv.missing = false;
     }
-    assert!(free.iter().all(|free| next.physical_volumes.iter().any(|pv| pv.id == free.label.pv)), "U1");
+    assert!(
+        free.iter().all(|free| next.physical_volumes.iter().any(|pv| pv.id == free.label.pv)),
+        "REBUILD1"
+    );
     let next = Group::new(next).map_err(RebuildError::Backup)?;
     let previous = version_of(id, sequence, None, &text);
     OpenGroup::found(next, Some(previous), free, arena).await.map_err(RebuildError::Commit)
@@ -82,7 +85,7 @@ pub async fn lost_disks(
     }
 }
 
-/// U1.
+/// REBUILD1.
 async fn lost_disk(backup: &Description, disk: Disk, arena: &Arena) -> Result<FreeDisk, RebuildError> {
     let path = disk.path.clone();
     let reading = match disk::read(disk, arena).await {

@@ -1,9 +1,9 @@
 //! The label of a disk that has lost both copies, from what the disk's own metadata ring says.
 //!
 //! Invariants:
-//! - L1. A label is made anew only when neither copy is whole, and not even damaged in a way that a newer program
+//! - RELABEL1. A label is made anew only when neither copy is whole, and not even damaged in a way that a newer program
 //!   could read.
-//! - L2. What it says comes from one whole slot of the disk's own ring: the newest, which was written for this disk,
+//! - RELABEL2. What it says comes from one whole slot of the disk's own ring: the newest, which was written for this disk,
 //!   and whose text lists it. If slots of several groups or disks are found, nothing is believed.
 
 use crate::create::{DATA_OFFSET, RING_OFFSET};
@@ -17,13 +17,13 @@ use varve_format::{BLOCK_SIZE, Label, LabelError, Slot};
 /// Why a label cannot be made anew.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RelabelError {
-    /// L1.
+    /// RELABEL1.
     #[error("{0}")]
     Other(ReadProblem),
     /// The ring holds no whole slot.
     #[error("its label is lost, and its metadata ring holds no whole description of a group")]
     NoSlot,
-    /// L2.
+    /// RELABEL2.
     #[error("its label is lost, and its metadata ring holds descriptions of several groups or disks")]
     Ambiguous,
     /// The newest slot makes no sense.
@@ -47,7 +47,7 @@ pub async fn find_label(device: &Device, arena: &Arena) -> Result<Option<FoundLa
     match read_label(device, arena).await {
         Ok(_) => return Ok(None),
         Err(ReadProblem::NoLabel | ReadProblem::Label(LabelError::Absent | LabelError::Checksum)) => {}
-        Err(problem) => return Err(RelabelError::Other(problem)), // L1
+        Err(problem) => return Err(RelabelError::Other(problem)), // RELABEL1
     }
     let end = DATA_OFFSET.min(align_down(device.shape().size, BLOCK_SIZE));
     if end <= RING_OFFSET {
@@ -62,7 +62,7 @@ pub async fn find_label(device: &Device, arena: &Arena) -> Result<Option<FoundLa
         return Err(RelabelError::Ambiguous);
     }
     let found = label_of(&newest, device.shape().size).ok_or(RelabelError::Unfit)?;
-    assert!(found.label.pv == newest.pv && found.label.vg == Some(newest.vg), "L2");
+    assert!(found.label.pv == newest.pv && found.label.vg == Some(newest.vg), "RELABEL2");
     Ok(Some(found))
 }
 

@@ -215,6 +215,7 @@ impl Survey {
         };
         let problem = match verdict {
             Ok(verdict) => {
+                assert_eq!(verdict.group.id(), id, "the versions that were judged are of this group");
                 self.groups.push(OpenGroup::assembled(verdict, witnesses, readings, arena.clone()));
                 return;
             }

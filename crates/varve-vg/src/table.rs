@@ -1,8 +1,8 @@
 //! How a volume lies on its disks, as lines from its first byte to its last: pure.
 //!
 //! Invariants:
-//! - B1. The lines follow each other without a gap; their lengths are the volume's size.
-//! - B2. Offsets are those of the disk, its label and ring included.
+//! - TABLE1. The lines follow each other without a gap; their lengths are the volume's size.
+//! - TABLE2. Offsets are those of the disk, its label and ring included.
 
 use crate::model::{Area, Group, Layout, LogicalVolume, PvName, Segment, Store};
 use std::collections::BTreeSet;
@@ -122,7 +122,7 @@ pub fn table(group: &Group, lv: &LogicalVolume, parts: Parts) -> Result<Table, I
         Layout::Error => vec![Line { start: 0, length: group.bytes(lv.extents), target: Target::Error }],
     };
     let length: u64 = lines.iter().map(|line| line.length).sum();
-    assert_eq!(length, group.bytes(lv.extents), "B1");
+    assert_eq!(length, group.bytes(lv.extents), "TABLE1");
     Ok(Table { lines, read_only: lv.read_only })
 }
 
@@ -131,7 +131,7 @@ pub fn store_table(group: &Group, lv: &LogicalVolume, store: &Store) -> Result<T
     assert!(lv.stores().any(|own| own.id == store.id), "the store is one of the volume");
     table(group, lv, Parts::All)?;
     let lines = lines(group, &store.segments, None);
-    assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), group.bytes(store.extents), "B1");
+    assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), group.bytes(store.extents), "TABLE1");
     Ok(Table { lines, read_only: false })
 }
 
@@ -147,7 +147,7 @@ fn lines(group: &Group, segments: &[Segment], stripe_size: Option<u64>) -> Vec<L
         lines.push(Line { start, length, target: target(group, segment, stripe_size) });
         start += length;
     }
-    assert!(lines.iter().all(|line| line.length > 0), "B1");
+    assert!(lines.iter().all(|line| line.length > 0), "TABLE1");
     lines
 }
 
@@ -155,7 +155,7 @@ fn target(group: &Group, segment: &Segment, stripe_size: Option<u64>) -> Target 
     let place = |area: &Area| {
         let pv = group.pv(area.pv).filter(|pv| !pv.missing)?;
         let offset = pv.data_offset + group.bytes(area.start);
-        assert!(offset + group.bytes(area.count) <= pv.size, "B2: {area} ends on its disk");
+        assert!(offset + group.bytes(area.count) <= pv.size, "TABLE2: {area} ends on its disk");
         Some((pv.name, offset))
     };
     let places: Option<Vec<_>> = segment.areas.iter().map(place).collect();
@@ -163,7 +163,7 @@ fn target(group: &Group, segment: &Segment, stripe_size: Option<u64>) -> Target 
         (None, _) => Target::Missing,
         (Some(members), Some(stripe_size)) => Target::Striped { stripe_size, members },
         (Some(members), None) => {
-            assert_eq!(members.len(), 1, "G1, T6: a linear segment has one area");
+            assert_eq!(members.len(), 1, "GROUP1, TEXT6: a linear segment has one area");
             Target::Linear { pv: members[0].0, offset: members[0].1 }
         }
     }

@@ -119,7 +119,7 @@ impl Finder<'_> {
         self.points.push(Point { path, line, kind, range, text, what: short(what) });
     }
 
-    /// M2: `mutated` beside the original; on one line, so that no line is added.
+    /// MUTANT2: `mutated` beside the original; on one line, so that no line is added.
     fn instead(&mut self, kind: Kind, node: &impl Spanned, mutated: &str) {
         let original = self.text(node).to_owned();
         if mutated.contains("//") {

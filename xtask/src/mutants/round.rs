@@ -94,7 +94,7 @@ pub(super) fn run(
     Ok(verdicts.into_inner().expect("no job panics"))
 }
 
-/// M1: how long the tests take without a mutant. A busy machine is given a second chance.
+/// MUTANT1: how long the tests take without a mutant. A busy machine is given a second chance.
 fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
     let mut wrong = String::new();
     for _ in 0..2 {
@@ -108,7 +108,7 @@ fn measure(test: &mut Tests, scratch: &Path) -> Result<(), String> {
             End::Endless => "no end".to_owned(),
         };
     }
-    Err(format!("without a mutant {} of {} fails: {wrong}", test.name, test.package))
+    Err(format!("MUTANT1: without a mutant {} of {} fails: {wrong}", test.name, test.package))
 }
 
 /// Runs the tests that see a mutant, the shortest of its own package first; whether one of them failed.

@@ -22,7 +22,7 @@ pub(super) fn draw(points: Vec<Point>, wanted: usize, seed: u64) -> BTreeMap<u32
             by_kind.remove(&kind);
         }
         let ranges = taken.entry(point.path.clone()).or_default();
-        // M2: they touch neither each other nor a place where another is put in.
+        // MUTANT2: they touch neither each other nor a place where another is put in.
         let (start, end) = (point.range.start, point.range.end);
         if ranges.iter().all(|&(other_start, other_end)| end < other_start || other_end < start) {
             ranges.insert((start, end));
@@ -33,7 +33,7 @@ pub(super) fn draw(points: Vec<Point>, wanted: usize, seed: u64) -> BTreeMap<u32
     (1..).zip(chosen).collect()
 }
 
-/// M3: numbers that follow from a seed (splitmix64).
+/// MUTANT3: numbers that follow from a seed (splitmix64).
 struct Chance(u64);
 
 impl Chance {

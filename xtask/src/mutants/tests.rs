@@ -81,7 +81,7 @@ fn each_mutant_alone_is_rust_and_adds_no_line() {
         let text = mutate(&source, &BTreeMap::from([(7, point.clone())]));
         assert!(syn::parse_file(&text).is_ok(), "{point}:\n{text}");
         assert!(text.contains("varve_block::mutant(7)"), "{point}");
-        assert_eq!(text.lines().count(), PLAIN.lines().count(), "M2: {point}");
+        assert_eq!(text.lines().count(), PLAIN.lines().count(), "MUTANT2: {point}");
     }
 }
 
@@ -89,10 +89,10 @@ fn each_mutant_alone_is_rust_and_adds_no_line() {
 fn mutants_of_a_round_do_not_overlap_and_follow_from_the_seed() {
     let source = plain();
     let round = draw(find(&source), 100, 3);
-    assert_eq!(round, draw(find(&source), 100, 3), "M3");
-    assert_ne!(draw(find(&source), 5, 3), draw(find(&source), 5, 4), "M3");
+    assert_eq!(round, draw(find(&source), 100, 3), "MUTANT3");
+    assert_ne!(draw(find(&source), 5, 3), draw(find(&source), 5, 4), "MUTANT3");
     let ranges: Vec<_> = round.values().map(|point| point.range.clone()).collect();
-    assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "M2: {ranges:?}");
+    assert!(ranges.windows(2).all(|pair| pair[0].end < pair[1].start), "MUTANT2: {ranges:?}");
     let text = mutate(&source, &round);
     assert!(syn::parse_file(&text).is_ok(), "{text}");
     assert_eq!(text.matches("varve_block::mutant(").count(), round.len());

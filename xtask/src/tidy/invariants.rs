@@ -1,21 +1,54 @@
-//! Invariants are numbered at the head of a file, and something cites each number.
+//! Invariants are numbered at the head of a file. Each has a label of its own in the workspace, and an assertion or a test
+//! cites it.
 
 use super::Finding;
+use super::source::is_for_tests;
 use super::tree::Source;
+use proc_macro2::{TokenStream, TokenTree};
+use std::collections::{BTreeMap, BTreeSet};
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 
-/// Checks that every invariant which a file's head numbers is cited in that file, or in one below or beside it.
+/// Crates whose labels are unique in a file only, and may be cited by a comment in its folder.
+const LOCAL: [&str; 3] = ["crates/varve-daemon/", "crates/varve-sim/", "crates/varve-target/"];
+
+/// Checks that no label is defined twice, and that what runs cites each: the message of an assertion, the error that refuses
+/// what was read, or a test.
 pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
+    let (local, shared): (Vec<_>, Vec<_>) =
+        sources.iter().partition(|source| LOCAL.iter().any(|folder| source.file.path.starts_with(folder)));
+    let mut findings = check_local(&local);
+    let mut cited = Cited::default();
+    sources.iter().for_each(|source| cited.read(source));
+    let mut known: BTreeMap<&str, &str> = BTreeMap::new();
+    for source in shared {
+        for (line, name) in declared(&source.file.text) {
+            let path = source.file.path.clone();
+            let mut found =
+                |message| findings.push(Finding { path: path.clone(), line, rule: "invariant", message });
+            if let Some(other) = known.insert(name, &source.file.path) {
+                found(format!("{name} is defined in {other}, too"));
+            }
+            if !cited.labels.contains(name) {
+                found(format!("no assertion and no test cites {name}"));
+            }
+        }
+    }
+    findings
+}
+
+/// Checks that each label is cited in its file, or in one below or beside it.
+fn check_local(sources: &[&Source<'_>]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for source in sources {
-        let declared = declared(&source.file.text);
         let neighbours = neighbourhood(&source.file.path);
         let near: Vec<&str> = sources
             .iter()
             .filter(|other| other.file.path.starts_with(neighbours))
             .map(|other| other.file.text.as_str())
             .collect();
-        for (line, name) in declared {
-            if !near.iter().any(|text| is_cited(text, name)) {
+        for (line, name) in declared(&source.file.text) {
+            if !near.iter().any(|text| labels(text).any(|label| label == name)) {
                 let message = format!("no assert, test or comment cites {name}");
                 let path = source.file.path.clone();
                 findings.push(Finding { path, line, rule: "invariant", message });
@@ -28,20 +61,21 @@ pub(super) fn check(sources: &[Source<'_>]) -> Vec<Finding> {
 /// The numbers in the head of a file, with their lines: `//! - B1. …` or `//! Invariant B1: …`.
 fn declared(text: &str) -> Vec<(usize, &str)> {
     let head = (1..).zip(text.lines()).take_while(|(_, line)| line.starts_with("//!"));
-    head.filter_map(|(number, line)| {
-        let listed = line.strip_prefix("//! - ").and_then(|rest| rest.split_once('.'));
-        let single = line.strip_prefix("//! Invariant ").and_then(|rest| rest.split_once([':', ' ']));
-        let (name, _) = listed.or(single)?;
-        is_number(name).then_some((number, name))
-    })
-    .collect()
+    head.filter_map(|(number, line)| Some((number, declared_in(line)?))).collect()
 }
 
-/// One to three capitals and one or two digits.
-fn is_number(name: &str) -> bool {
+fn declared_in(line: &str) -> Option<&str> {
+    let listed = line.strip_prefix("//! - ").and_then(|rest| rest.split_once('.'));
+    let single = line.strip_prefix("//! Invariant ").and_then(|rest| rest.split_once([':', ' ']));
+    let (name, _) = listed.or(single)?;
+    is_label(name).then_some(name)
+}
+
+/// One to ten capitals and one or two digits.
+fn is_label(name: &str) -> bool {
     let digits = name.trim_start_matches(|letter: char| letter.is_ascii_uppercase());
     let letters = name.len() - digits.len();
-    (1..=3).contains(&letters)
+    (1..=10).contains(&letters)
         && (1..=2).contains(&digits.len())
         && digits.chars().all(|digit| digit.is_ascii_digit())
 }
@@ -51,15 +85,68 @@ fn neighbourhood(path: &str) -> &str {
     path.rfind('/').map_or("", |at| &path[..=at])
 }
 
-/// Whether the number stands anywhere but in a numbered list.
-fn is_cited(text: &str, name: &str) -> bool {
-    let borders =
-        |character: Option<char>| !character.is_some_and(|it| it.is_ascii_alphanumeric() || it == '_');
-    text.lines().filter(|line| declared(line).iter().all(|(_, declared)| *declared != name)).any(|line| {
-        line.match_indices(name).any(|(at, _)| {
-            borders(line[..at].chars().next_back()) && borders(line[at + name.len()..].chars().next())
-        })
+/// The labels in `text`, but for those that a line defines.
+fn labels(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().flat_map(|line| {
+        let own = declared_in(line);
+        let words = line.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+        words.filter(move |word| is_label(word) && Some(*word) != own)
     })
+}
+
+/// The labels that something cites which runs.
+#[derive(Default)]
+struct Cited {
+    labels: BTreeSet<String>,
+    /// The file that is being read.
+    lines: Vec<String>,
+}
+
+impl Cited {
+    fn read(&mut self, source: &Source<'_>) {
+        if source.test_only {
+            self.note(&source.file.text);
+        } else if let Some(syntax) = &source.syntax {
+            self.lines = source.file.text.lines().map(str::to_owned).collect();
+            self.visit_file(syntax);
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        self.labels.extend(labels(text).map(str::to_owned));
+    }
+
+    fn note_strings(&mut self, tokens: TokenStream) {
+        for token in tokens {
+            match token {
+                TokenTree::Group(group) => self.note_strings(group.stream()),
+                TokenTree::Literal(literal) => self.note(&literal.to_string()),
+                TokenTree::Ident(_) | TokenTree::Punct(_) => {}
+            }
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Cited {
+    fn visit_item_mod(&mut self, module: &'ast syn::ItemMod) {
+        if is_for_tests(&module.attrs) {
+            let span = module.span();
+            let text = self.lines[span.start().line - 1..span.end().line].join("\n");
+            self.note(&text);
+        } else {
+            visit::visit_item_mod(self, module);
+        }
+    }
+
+    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+
+    fn visit_lit_str(&mut self, literal: &'ast syn::LitStr) {
+        self.note(&literal.value());
+    }
+
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        self.note_strings(call.tokens.clone());
+    }
 }
 
 #[cfg(test)]
@@ -67,17 +154,38 @@ mod tests {
     use super::super::tree::Tree;
     use super::*;
 
+    fn found(files: &[(&str, &str)]) -> Vec<(usize, String)> {
+        let findings = check(&Tree::of(files).sources());
+        findings.into_iter().map(|finding| (finding.line, finding.message)).collect()
+    }
+
     #[test]
-    fn an_invariant_that_nothing_cites_is_found() {
-        let head = "//! Knows.\n//!\n//! - A1. One holds.\n//! - A2. Two holds.\n//! - A3. Three.\n";
-        let tree = Tree::of(&[
-            ("a/one.rs", &format!("{head}// A1\nfn a() {{}} // A12 is another\n")),
-            ("a/one/tests.rs", "//! Tests.\nconst X: &str = \"A3: holds\";\n"),
-            ("b/one.rs", "//! A2 is cited too far away.\n"),
+    fn an_invariant_that_neither_an_assertion_nor_a_test_cites_is_found() {
+        let head = "//! Knows.\n//!\n//! - A1. One.\n//! - A2. Two.\n//! - A3. Three.\n//! - A4. Four.\n//! - A5. Five.\n";
+        let code =
+            "/// A2 and A5.\nfn a() { assert!(true, \"A1\"); b.expect(\"A3: it is there\"); } // A2, A12\n";
+        let tests = "#[cfg(test)]\nmod tests {\n    // A4\n}\n";
+        let told =
+            found(&[("a/one.rs", &format!("{head}{code}{tests}")), ("b/tests/x.rs", "//! A5 here.\n")]);
+        assert_eq!(told, [(4, "no assertion and no test cites A2".to_owned())]);
+    }
+
+    #[test]
+    fn a_label_that_two_files_define_is_found() {
+        let one = "//! Knows.\n//!\n//! Invariant LANE1: one holds.\nfn a() { assert!(true, \"LANE1\"); }\n";
+        let told = found(&[("a/one.rs", one), ("b/two.rs", one)]);
+        assert_eq!(told, [(3, "LANE1 is defined in a/one.rs, too".to_owned())]);
+        assert_eq!(found(&[("crates/varve-sim/src/one.rs", one), ("crates/varve-sim/src/two.rs", one)]), []);
+    }
+
+    #[test]
+    fn a_local_label_is_cited_near_its_file() {
+        let head = "//! Knows.\n//!\n//! - A1. One holds.\n//! - A2. Two holds.\n";
+        let told = found(&[
+            ("crates/varve-sim/a/one.rs", &format!("{head}// A1\nfn a() {{}} // A12 is another\n")),
+            ("crates/varve-sim/b/one.rs", "//! A2 is cited too far away.\n"),
         ]);
-        let findings = check(&tree.sources());
-        assert_eq!(findings.len(), 1, "{findings:?}");
-        assert_eq!((findings[0].line, findings[0].rule), (4, "invariant"));
+        assert_eq!(told, [(4, "no assert, test or comment cites A2".to_owned())]);
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! What damage means for people: which volume, which snapshots, which bytes.
 //!
 //! Invariants:
-//! - D1. Whoever reads a damaged place is named: the snapshot for which it was preserved or to which it was written, and
+//! - DAMAGE1. Whoever reads a damaged place is named: the snapshot for which it was preserved or to which it was written, and
 //!   every older one that finds it there.
-//! - D2. Nobody else is named.
+//! - DAMAGE2. Nobody else is named.
 
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Finding};
@@ -112,7 +112,7 @@ impl Contents {
         told.map(|(name, _, extents)| Loss { snapshot: name.cloned(), extents }).collect()
     }
 
-    /// D1: who finds what was preserved for `owner` in `bytes`, and which of these bytes.
+    /// DAMAGE1: who finds what was preserved for `owner` in `bytes`, and which of these bytes.
     fn readers(&self, owner: u64, bytes: Extent) -> Vec<(u64, Vec<Extent>)> {
         let mut left = vec![bytes];
         let mut readers = Vec::new();
@@ -253,7 +253,7 @@ mod tests {
                 ("two".to_owned(), vec![(0, 4096), (12288, 4096)]),
                 one("four", 0, 16384)
             ],
-            "D1, D2"
+            "DAMAGE1, DAMAGE2"
         );
         assert_eq!(lost(TEXT, 40960, 4096), [one("one", 4096, 4096), one("two", 4096, 4096)]);
         assert_eq!(lost(TEXT, 90112, 4096), [one("one", 0, 4096)]);

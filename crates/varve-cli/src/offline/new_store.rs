@@ -1,7 +1,7 @@
 //! `varve repair --store` and `varve restore --store`: a new copy of a snapshot store, or new metadata of a pool, from
 //! what it says itself or from a text.
 //!
-//! Invariant S1: one that is done and has lost anything says so to programs too: its exit code is that of what was done
+//! Invariant NEWSTORE1: one that is done and has lost anything says so to programs too: its exit code is that of what was done
 //! in part, and its data says `"partial": true`.
 
 use super::damage::{self, Loss};
@@ -34,7 +34,7 @@ struct Done {
     records_lost: u64,
     /// The snapshots that may show newer content for that.
     doubtful: Vec<String>,
-    /// Whether anything is lost (S1).
+    /// Whether anything is lost (NEWSTORE1).
     partial: bool,
 }
 
@@ -116,7 +116,7 @@ fn told(store: String, done: renewal::Done) -> Answer {
     Answer::new(&done, text).exit(exit(partial))
 }
 
-/// S1.
+/// The exit code that goes with `"partial"`.
 fn exit(partial: bool) -> Exit {
     if partial { Exit::Partial } else { Exit::Ok }
 }
@@ -138,7 +138,7 @@ struct PoolDone {
     behind: Vec<String>,
     /// Whose bytes are lost.
     lost: Vec<Finding>,
-    /// Whether anything is lost (S1).
+    /// Whether anything is lost (NEWSTORE1).
     partial: bool,
 }
 
@@ -165,4 +165,19 @@ fn pool_done(pool: String, kept_as: Option<String>, restored: &Restored, lost: V
     let mapped = mapped_bytes;
     let done = PoolDone { pool, kept_as, volumes, bytes_mapped: mapped, changes_lost, behind, lost, partial };
     Answer::new(&done, text).exit(exit(partial))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_that_has_lost_changes_says_so_to_programs() {
+        for changes_lost in [0, 1] {
+            let restored = Restored { changes_lost, ..Restored::default() };
+            let answer = pool_done("data/p".into(), None, &restored, Vec::new());
+            let said = (answer.exit == Exit::Partial, answer.json.contains("\"partial\":true"));
+            assert_eq!(said, (changes_lost > 0, changes_lost > 0), "NEWSTORE1: {}", answer.json);
+        }
+    }
 }

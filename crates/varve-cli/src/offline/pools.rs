@@ -1,7 +1,7 @@
 //! Thin pools on disks that no daemon holds: checked, dumped, compared, their metadata written anew.
 //!
 //! Invariants:
-//! - P1. The old metadata is put aside, durably, before anything of the pool is written.
+//! - NEWPOOL1. The old metadata is put aside, durably, before anything of the pool is written.
 
 use super::damage;
 use super::renewal::{Renewed, Wish, commit, io, kept_name};
@@ -177,7 +177,8 @@ pub(super) async fn renew(
             .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
         let target = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
         kept.copy(&device, &target, &arena).await.map_err(|error| io(&wish.store, error))?;
-        open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?; // P1
+        open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
+        assert!(open.group().lv(&own).is_some(), "NEWPOOL1: {own} holds the old metadata now");
         kept_as = Some(format!("{group}/{own}"));
     }
     let restored = carry_out(context, &device, &wish, false).await?;

@@ -1,8 +1,8 @@
 //! A new copy of a snapshot store: content copied, metadata written anew, the old store kept as a volume.
 //!
 //! Invariants:
-//! - N1. Nothing that was there is written: the copy lies in extents that nothing owned.
-//! - N2. The group's description changes last, at once, when the copy is durable.
+//! - RENEW1. Nothing that was there is written: the copy lies in extents that nothing owned.
+//! - RENEW2. The group's description changes last, at once, when the copy is durable.
 
 use super::damage::{Contents, Loss};
 use super::pools;
@@ -52,9 +52,9 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let renewed = after.stores().find(|renewed| renewed.id == store.id).expect("and its store");
     let table = store_table(&planned.after, after, renewed)
         .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
-    // N1: the plan took free extents for it.
+    // RENEW1: the plan took free extents for it.
     let copy = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
-    assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "N1: the copy lies where nothing lay");
+    assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "RENEW1: the copy lies where nothing lay");
     let unreadable = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
     restore_store(&copy, &arena, &salvage.text).await.map_err(|error| {
         Failure::new(Code::BadBackup, format!("{}: {error}", wish.store))
@@ -64,7 +64,8 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let name = store_name(&planned.after, after, renewed);
     assert_eq!(name, wish.store, "the new store has the old one's place");
     let group = open.group().name().to_owned();
-    open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?; // N2
+    assert_eq!(planned.based_on, open.group().entry().sequence, "RENEW2: nothing is changed yet");
+    open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
     let found = |(snapshot, extents): (String, Vec<Extent>)| Loss { snapshot: Some(snapshot), extents };
     let mut losses = Contents::parse(&salvage.text).losses(&unreadable);
     losses.extend(salvage.lost.into_iter().map(found));

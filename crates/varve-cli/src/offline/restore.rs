@@ -1,6 +1,6 @@
 //! `varve restore` of groups: a group's description written back to disks that hold none any more.
 //!
-//! Invariant L1: what a pool or snapshot store holds by its own superblock, and the backup does not give it, is lost only if
+//! Invariant OFFLINE1: what a pool or snapshot store holds by its own superblock, and the backup does not give it, is lost only if
 //! that was agreed to by name, as in `varve vg restore`.
 
 use super::disks::with_disks;
@@ -62,7 +62,7 @@ fn without_dropped_pools(whole: &Group, agreed: &[String]) -> Description {
     wanted
 }
 
-/// L1.
+/// OFFLINE1.
 async fn lost_by(mut wanted: Description, free: &[FreeDisk], arena: &Arena) -> Result<Vec<Lost>, Failure> {
     wanted.physical_volumes.iter_mut().for_each(|pv| pv.missing = false); // All are here.
     let named = |pv: &PhysicalVolume| Some((pv.name, free.iter().find(|free| free.label.pv == pv.id)?));

@@ -114,7 +114,7 @@ fn a_pool_is_not_given_less_than_its_own_superblock_says_whatever_the_text_says_
     }
     // Without a daemon it is compared, too.
     let refused = world.refused("restore backup d1 d2 -y", 8, "V0213");
-    assert!(refused.contains("data/p: the pool has 160.0 MiB by its own account"), "{refused}");
+    assert!(refused.contains("data/p: the pool has 160.0 MiB by its own account"), "OFFLINE1: {refused}");
     assert!(refused.contains("varve restore backup PATH… --drop data/p"), "{refused}");
     world.refused("restore grown d1 d2 --drop data/a -y", 2, "V0208");
     assert!(world.ok("restore backup d1 d2 -n").contains("would need --drop data/p: the pool has"));

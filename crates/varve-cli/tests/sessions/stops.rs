@@ -73,19 +73,27 @@ fn what_cannot_be_made_durable_at_the_stop_marks_the_exit_status() {
     assert!(world.log().contains("data/p could not be made durable"), "{}", world.log());
 }
 
+/// Exports the volume `a` of a new group on `disk`, which then stalls under a write. The client ends when the disk or the
+/// daemon does.
+fn with_stalled_write(world: &World, group: &str, disk: &StallingDisk) -> JoinHandle<Result<(), u32>> {
+    let (path, volume) = (disk.path().display().to_string(), format!("{group}/a"));
+    world.ok(&format!("pv create {path}"));
+    world.ok(&format!("vg create {group} {path}"));
+    world.ok(&format!("lv create {volume} --size 8M"));
+    world.ok(&format!("export create {volume} --nbd unix:a.sock"));
+    let mut client = Client::new(&world.path("a.sock"), &volume);
+    disk.stall();
+    let writer = std::thread::spawn(move || client.write(0, &[7; 1 << 20]));
+    while world.data(&format!("lv show {volume}"))["traffic"]["writes"] == 0 {}
+    writer
+}
+
 #[test]
 fn an_export_whose_disk_does_not_answer_keeps_no_other_export_waiting() {
     let world = World::with_group();
     let Some(disk) = StallingDisk::new() else { return };
     world.ok("lv create data/c --size 4M");
-    world.ok(&format!("pv create {}", disk.path().display()));
-    world.ok(&format!("vg create slow {}", disk.path().display()));
-    world.ok("lv create slow/a --size 8M");
-    world.ok("export create slow/a --nbd unix:a.sock");
-    let mut client = Client::new(&world.path("a.sock"), "slow/a");
-    disk.stall();
-    let writer = std::thread::spawn(move || client.write(0, &[7; 1 << 20]));
-    while world.data("lv show slow/a")["traffic"]["writes"] == 0 {}
+    let writer = with_stalled_write(&world, "slow", &disk);
     let mut removal = world.command("export remove slow/a --yes").spawn().expect("it starts");
     while world.data("export list")[0]["state"] == "serving" {}
     world.ok("export create data/c --nbd unix:c.sock");
@@ -100,14 +108,7 @@ fn all_stages_of_a_stop_together_take_no_longer_than_it_may_if_a_disk_does_not_a
     let mut world = World::new();
     let Some(disk) = StallingDisk::new() else { return };
     world.start_with("--stop-timeout 6");
-    world.ok(&format!("pv create {}", disk.path().display()));
-    world.ok(&format!("vg create data {}", disk.path().display()));
-    world.ok("lv create data/a --size 8M");
-    world.ok("export create data/a --nbd unix:a.sock");
-    let mut client = Client::new(&world.path("a.sock"), "data/a");
-    disk.stall();
-    let writer = std::thread::spawn(move || client.write(0, &[7; 1 << 20]));
-    while world.data("lv show data/a")["traffic"]["writes"] == 0 {}
+    let writer = with_stalled_write(&world, "data", &disk);
     let begun = Instant::now();
     world.signal(Signal::TERM);
     // The kernel keeps a process that has ended as long as it has the file open.

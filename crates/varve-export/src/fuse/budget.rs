@@ -2,8 +2,8 @@
 //! waits here.
 //!
 //! Invariants:
-//! - B1. `used` is the sum of the permits that exist.
-//! - B2. `used <= limit`; a request larger than the limit counts as the limit, and so goes alone.
+//! - INFLIGHT1. `used` is the sum of the permits that exist.
+//! - INFLIGHT2. `used <= limit`; a request larger than the limit counts as the limit, and so goes alone.
 
 use crate::budget::Budget as Common;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -62,7 +62,7 @@ impl Budget {
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut used = self.budget.lock();
-        assert!(*used >= self.bytes, "B1");
+        assert!(*used >= self.bytes, "INFLIGHT1");
         *used -= self.bytes;
         drop(used);
         self.budget.common.give(self.memory);
@@ -81,7 +81,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| {
                 let permit = budget.take(60);
-                assert!(budget.used() <= 100, "B2");
+                assert!(budget.used() <= 100, "INFLIGHT2");
                 drop(permit);
             });
             let small = budget.take(40);
@@ -90,7 +90,7 @@ mod tests {
             drop(first);
             waiting.join().expect("no panic");
         });
-        assert_eq!(budget.used(), 0, "B1");
+        assert_eq!(budget.used(), 0, "INFLIGHT1");
     }
 
     #[test]
@@ -107,8 +107,8 @@ mod tests {
     fn a_giant_goes_alone() {
         let budget = Budget::new(100, &Common::new(1 << 50));
         let giant = budget.take(1 << 40);
-        assert_eq!(budget.used(), 100, "B2");
+        assert_eq!(budget.used(), 100, "INFLIGHT2");
         drop(giant);
-        assert_eq!(budget.used(), 0, "B1");
+        assert_eq!(budget.used(), 0, "INFLIGHT1");
     }
 }

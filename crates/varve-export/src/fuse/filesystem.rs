@@ -1,6 +1,6 @@
 //! The kernel's requests translated to [`Io`]: a file system of one regular file.
 //!
-//! The invariants F1 to F5 of the parent module are kept here.
+//! The invariants FUSE1 to FUSE5 of the parent module are kept here.
 
 use super::FuseOptions;
 use super::budget::{Budget, Permit};
@@ -76,7 +76,7 @@ impl Shared {
         *self.portal.write().unwrap_or_else(PoisonError::into_inner) = portal;
     }
 
-    /// F5: lets no request through from now on.
+    /// FUSE5: lets no request through from now on.
     pub(super) fn shut(&self) {
         self.shut.store(true, Ordering::Release);
     }
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// Sends one request to the shard; `finish` is called once with its answer (F1).
+    /// Sends one request to the shard; `finish` is called once with its answer (FUSE1).
     fn submit(
         self: &Arc<Self>,
         kind: Kind,

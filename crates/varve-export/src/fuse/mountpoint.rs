@@ -1,6 +1,6 @@
 //! The file on which a volume is mounted: made ready, cleared of leftovers, unmounted.
 //!
-//! Invariant P1: the path is absolute and its last part is not a symbolic link, so that what is unmounted is what
+//! Invariant MOUNT1: the path is absolute and its last part is not a symbolic link, so that what is unmounted is what
 //! was mounted.
 
 use rustix::fs::{Mode, OFlags};
@@ -156,7 +156,7 @@ impl MountPoint {
     }
 }
 
-/// P1. The file itself is not looked at: a leftover mount answers no question.
+/// MOUNT1. The file itself is not looked at: a leftover mount answers no question.
 fn absolute(file: &Path) -> Result<PathBuf, FuseError> {
     let failed = |source| FuseError::Failed { doing: "find the directory of", path: file.into(), source };
     let name = file.file_name().ok_or_else(|| FuseError::NotAFile(file.into()))?;

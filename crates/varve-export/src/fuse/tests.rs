@@ -3,12 +3,13 @@
 mod memory;
 
 use super::*;
+use crate::budget::Budget;
 use memory::Memory;
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::process::{Child, Command, Stdio};
-use varve_block::{GIB, IoError, KIB};
+use varve_block::{GIB, IoError, KIB, MIB};
 
 /// A volume, its door, and a directory that is gone when they are.
 struct Stage {
@@ -164,7 +165,7 @@ fn a_punched_hole_reads_as_zeros_and_is_found_by_seeking() {
     let mut back = vec![1; 65536];
     file.read_exact_at(&mut back, MIB).expect("read");
     let zero = |index: usize| (4096..12288).contains(&index) || (32768..32868).contains(&index);
-    assert!(back.iter().enumerate().all(|(index, byte)| (*byte == 0) == zero(index)), "F3");
+    assert!(back.iter().enumerate().all(|(index, byte)| (*byte == 0) == zero(index)), "FUSE3");
 
     let seek = |offset: u64, hole: bool| {
         let position =
@@ -229,7 +230,7 @@ fn errors_of_the_device_become_what_the_kernel_understands() {
         assert_eq!(errno(file.write_at(b"x", 0)), number, "{failure}");
         assert_eq!(errno(file.read_at(&mut [0; 1], 0)), number, "{failure}");
     }
-    assert_eq!(stage.door.counters().errors, 14);
+    assert_eq!(stage.door.counters().errors, 14, "FUSE1");
     stage.memory.store().failure = None;
     file.write_all_at(b"x", 0).expect("an error does not stay");
 }
@@ -273,14 +274,14 @@ fn the_memory_of_a_door_counts_in_what_all_doors_share() {
                 let file = stage.open();
                 for _ in 0..8 {
                     file.write_all_at(&vec![7; index(MIB)], worker * MIB).expect("write");
-                    assert!(budget.used() <= 4 * MIB, "F2");
+                    assert!(budget.used() <= 4 * MIB, "FUSE2");
                 }
             });
         }
     });
     stage.settled();
     drop(stage);
-    assert_eq!(budget.used(), 0, "F2");
+    assert_eq!(budget.used(), 0, "FUSE2");
 }
 
 fn index(value: u64) -> usize {
@@ -312,7 +313,7 @@ fn many_threads_at_once_stay_within_the_bound() {
                     let mut back = vec![0; data.len()];
                     file.read_exact_at(&mut back, mine + u64::from(round) * 17).expect("read");
                     assert!(back == data);
-                    assert!(stage.door.counters().in_flight_bytes <= 64 * KIB, "F2");
+                    assert!(stage.door.counters().in_flight_bytes <= 64 * KIB, "FUSE2");
                 }
             });
         }
@@ -341,7 +342,7 @@ fn a_file_in_use_is_not_withdrawn_but_can_be_detached() {
     file.write_all(b"still served").expect("write");
     stage.door.detach();
     assert!(!stage.door.is_serving());
-    assert_eq!(errno(file.read(&mut [0; 1])), libc::ENODEV, "F5");
+    assert_eq!(errno(file.read(&mut [0; 1])), libc::ENODEV, "FUSE5");
     assert!(!stage.path().exists(), "the file was made by the door and goes with it");
     stage.door.close().expect("closing twice does nothing");
 }
@@ -370,8 +371,8 @@ fn nothing_is_mounted_over_what_somebody_needs() {
     let at = |name: &str| directory.path().join(name);
     std::fs::write(at("full"), b"precious").expect("write");
     std::os::unix::fs::symlink(at("elsewhere"), at("link")).expect("symlink");
-    assert!(matches!(check_file(&at("full")), Err(FuseError::NotEmpty(_))), "F4");
-    assert!(matches!(check_file(&at("link")), Err(FuseError::NotAFile(_))), "P1");
+    assert!(matches!(check_file(&at("full")), Err(FuseError::NotEmpty(_))), "FUSE4");
+    assert!(matches!(check_file(&at("link")), Err(FuseError::NotAFile(_))), "MOUNT1");
     assert!(matches!(check_file(directory.path()), Err(FuseError::NotAFile(_))));
     assert!(matches!(check_file(&at("no such/file")), Err(FuseError::Failed { .. })));
     assert_eq!(check_file(&at("new")).expect("free"), at("new"));

@@ -5,8 +5,8 @@
 //! bounded, so that a request of the other waits behind little. Connections of one export share what it may do.
 //!
 //! Invariants:
-//! - A1. What one poll of a connection does is bounded, whatever its client has sent.
-//! - A2. No device is asked for more than [`PIECE`] at once, and no run of memory is longer: fresh memory is cleared on the
+//! - ACTIVITY1. What one poll of a connection does is bounded, whatever its client has sent.
+//! - ACTIVITY2. No device is asked for more than [`PIECE`] at once, and no run of memory is longer: fresh memory is cleared on the
 //!   thread that takes it, and a disk answers in the order in which it was asked.
 
 use std::cell::Cell;
@@ -129,7 +129,7 @@ impl Turn {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 
-    /// Whether others are to have their turn (A1).
+    /// Whether others are to have their turn (ACTIVITY1).
     pub(super) fn is_over(&self) -> bool {
         self.steps == 0 || self.bytes == 0
     }
@@ -159,10 +159,10 @@ mod tests {
             (1..steps).for_each(|_| turn.step(1));
             assert!(!turn.is_over());
             turn.step(1);
-            assert!(turn.is_over(), "A1");
+            assert!(turn.is_over(), "ACTIVITY1");
         }
         let mut turn = Turn::new(false, 1);
         turn.moved(BYTES + 1);
-        assert!(turn.is_over(), "A1");
+        assert!(turn.is_over(), "ACTIVITY1");
     }
 }

@@ -1,7 +1,7 @@
 //! The transmission on one connection: selects what happened, applies it, and sends what came of it.
 //!
 //! A poll goes in rounds: answers of the device, requests of the client, one send, one receive; until a round finds
-//! nothing to do, or the turn is over (E5). Replies are sent before more is received, because a client with one request
+//! nothing to do, or the turn is over (NBD5). Replies are sent before more is received, because a client with one request
 //! in flight waits for exactly that.
 
 use super::activity::{Activity, Pace, Turn};
@@ -135,7 +135,7 @@ impl<'c> Connection<'c> {
         worked
     }
 
-    /// Takes the requests that are there, as far as there is room (E2).
+    /// Takes the requests that are there, as far as there is room (NBD2).
     fn take_requests(&mut self, context: &mut Context<'_>) -> (bool, Stop) {
         let mut worked = false;
         loop {
@@ -207,7 +207,7 @@ impl<'c> Connection<'c> {
             || self.send_queue.replies() >= replies
     }
 
-    /// E2. What is in flight wakes the connection when it is answered, what is queued when it is sent.
+    /// NBD2. What is in flight wakes the connection when it is answered, what is queued when it is sent.
     fn has_room(&mut self, request: &Request, cost: u64, context: &Context<'_>) -> bool {
         let held = self.share.held();
         if held > 0 && held.saturating_add(cost) > self.limits.bytes_max {
@@ -241,19 +241,23 @@ impl<'c> Connection<'c> {
         self.send_queue.head(&Head::error(self.terms.framing, request, error));
     }
 
-    /// Queues the answer (E3). The bytes of a read are held until they are sent, those of a write no longer.
+    /// Queues the answer (NBD3). The bytes of a read are held until they are sent, those of a write no longer.
     fn reply(&mut self, request: &Request, answer: Answer) {
         let framing = self.terms.framing;
         let cost = job::cost(request);
         if let Answer::Data(buffer) = answer {
-            assert_eq!(buffer.len() as u64, request.length, "D5: a read's outcome is its buffer, filled");
+            assert_eq!(
+                buffer.len() as u64,
+                request.length,
+                "DEVICE5: a read's outcome is its buffer, filled"
+            );
             self.reply_head(request);
             self.send_queue.data(buffer.freeze(), cost);
             return;
         }
         if let Answer::Pieces(pieces) = answer {
             let length: usize = pieces.iter().map(|piece| piece.len()).sum();
-            assert_eq!(length as u64, request.length, "D5: a read's outcome is its buffers, filled");
+            assert_eq!(length as u64, request.length, "DEVICE5: a read's outcome is its buffers, filled");
             self.reply_head(request);
             pieces.into_iter().for_each(|piece| self.send_queue.data(piece.freeze(), 0));
             self.send_queue.held(cost);
@@ -367,7 +371,7 @@ impl<'c> Connection<'c> {
         Poll::Pending
     }
 
-    /// The end, once nothing is in flight (E1) and the client has its replies or cannot get them.
+    /// The end, once nothing is in flight (NBD1) and the client has its replies or cannot get them.
     fn over(&mut self, context: &mut Context<'_>) -> Option<Result<(), SessionEnd>> {
         let end = self.closing?;
         if !self.flight.is_empty() {

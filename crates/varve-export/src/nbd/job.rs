@@ -91,7 +91,7 @@ pub(super) fn cost(request: &Request) -> u64 {
     }
 }
 
-/// Starts `request`, which passed the terms' check (E4); `payload` is what a write stores.
+/// Starts `request`, which passed the terms' check (NBD4); `payload` is what a write stores.
 pub(super) fn start<'d>(
     device: &'d Device,
     arena: &'d Arena,
@@ -159,7 +159,7 @@ async fn read_in_pieces(device: &Device, arena: &Arena, pace: Pace<'_>, mut exte
     Answer::Pieces(filled)
 }
 
-/// Writes a few pieces at a time. All that were begun have ended when it answers (E1).
+/// Writes a few pieces at a time. All that were begun have ended when it answers (NBD1).
 async fn write_in_pieces(
     device: &Device,
     pace: Pace<'_>,
@@ -238,7 +238,7 @@ fn next_piece(extent: &mut Extent, unit: u64) -> Extent {
     piece
 }
 
-/// Ends this poll of a request that may never wait (E5).
+/// Ends this poll of a request that may never wait (NBD5).
 async fn yield_now() {
     let mut yielded = false;
     poll_fn(|context| {

@@ -246,12 +246,12 @@ impl<'a> Share<'a> {
     /// Holds bytes for which there is room.
     pub(super) fn hold(&mut self, bytes: u64) {
         self.held += bytes;
-        assert!(self.held <= self.had, "E2: bytes are had before they are held");
+        assert!(self.held <= self.had, "NBD2: bytes are had before they are held");
     }
 
     /// Holds `bytes` less.
     pub(super) fn give(&mut self, bytes: u64) {
-        assert!(bytes <= self.held, "E2: more given back than taken");
+        assert!(bytes <= self.held, "NBD2: more given back than taken");
         self.held -= bytes;
         self.trim();
     }

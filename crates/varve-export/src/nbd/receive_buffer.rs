@@ -6,9 +6,9 @@
 //! have to be copied.
 //!
 //! Invariants:
-//! - I1. `start <= filled <= buffer.len()`; the bytes between are received and not yet looked at.
-//! - I2. Nothing is received while a whole request lies in the buffer.
-//! - I3. A write is kept in memory only after its taker has let it in; what is refused is skipped, not kept.
+//! - RECEIVE1. `start <= filled <= buffer.len()`; the bytes between are received and not yet looked at.
+//! - RECEIVE2. Nothing is received while a whole request lies in the buffer.
+//! - RECEIVE3. A write is kept in memory only after its taker has let it in; what is refused is skipped, not kept.
 
 use super::activity::PIECE;
 use std::pin::Pin;
@@ -191,7 +191,7 @@ impl<'s> ReceiveBuffer<'s> {
             }
         }
         self.wanted = self.framing.request_length();
-        assert!(self.start <= self.filled && self.filled <= self.buffer.len(), "I1");
+        assert!(self.start <= self.filled && self.filled <= self.buffer.len(), "RECEIVE1");
         Request::decode(self.framing, &self.buffer[self.start..self.filled])
     }
 
@@ -227,7 +227,7 @@ impl<'s> ReceiveBuffer<'s> {
         Taken::Later
     }
 
-    /// Leaves out the request that [`ReceiveBuffer::peek`] gave, with its payload (I3).
+    /// Leaves out the request that [`ReceiveBuffer::peek`] gave, with its payload (RECEIVE3).
     pub(super) fn refuse(&mut self, request: &Request) {
         self.start += self.framing.request_length();
         self.skip = request.payload_length(self.framing);
@@ -272,7 +272,7 @@ impl<'s> ReceiveBuffer<'s> {
             self.filled -= self.start;
             self.start = 0;
         }
-        assert!(self.filled < self.wanted && self.wanted <= self.buffer.len(), "I2");
+        assert!(self.filled < self.wanted && self.wanted <= self.buffer.len(), "RECEIVE2");
         let mut buffer = std::mem::replace(&mut self.buffer, Buffer::empty());
         if self.only_header && self.filled == 0 && self.skip == 0 {
             self.rest = buffer.split_off(self.wanted);

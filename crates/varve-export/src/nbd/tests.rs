@@ -9,8 +9,9 @@ use super::*;
 use client::{Client, Reply};
 use futures_util::future::join;
 use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Allocation, ByteStream, Device, Durability, IoError, LocalFuture, StatusRun};
+use varve_block::{Allocation, Arena, ByteStream, Device, Durability, IoError, LocalFuture, StatusRun};
 use varve_nbd::client::{Wish, put_option};
 use varve_nbd::wire::{STATE_HOLE, STATE_ZERO, command_flag, option};
 use varve_nbd::{Command, ErrorCode, ExportFlags, Framing, Request, Run};
@@ -62,8 +63,8 @@ impl Scene {
     ) -> (Result<(), SessionEnd>, T) {
         let (ours, theirs) = ends;
         let served = world::run(&self.clock, join(self.door.serve(ours), client(theirs)));
-        assert_eq!(self.device.inside.get(), 0, "E1");
-        assert_eq!(self.door.budget.used(), 0, "E2: everything was given back");
+        assert_eq!(self.device.inside.get(), 0, "NBD1");
+        assert_eq!(self.door.budget.used(), 0, "NBD2: everything was given back");
         assert_eq!(self.export.counters.connections.get(), 0);
         served
     }
@@ -153,7 +154,7 @@ fn block_status_is_coalesced_and_answered_once_asked() {
     }
     scene.orderly(wishes()[0].clone(), async |mut client| {
         let reply = client.ask(Command::BlockStatus, 0, 0, 4096, &[]).await;
-        assert_eq!(reply.error, Some(ErrorCode::Invalid), "E4: not agreed");
+        assert_eq!(reply.error, Some(ErrorCode::Invalid), "NBD4: not agreed");
         client.disconnect().await;
     });
 }
@@ -171,6 +172,7 @@ fn what_is_out_of_order_is_refused_and_the_stream_stays_in_step() {
             assert_eq!(error(&mut client, Command::Read, 0, u64::MAX, 1, &[]).await, invalid);
             let big = vec![7; (32 << 20) + 1];
             assert_eq!(error(&mut client, Command::Write, 0, 0, big.len() as u64, &big).await, invalid);
+            assert_eq!(scene.door.arena.usage().overflow, 0, "RECEIVE3: it is not kept");
             let no_space = Some(ErrorCode::NoSpace);
             assert_eq!(error(&mut client, Command::Write, 0, SIZE - 1, 2, &[1, 2]).await, no_space);
             assert_eq!(error(&mut client, Command::Write, 1 << 9, 0, 3, &[1, 2, 3]).await, invalid);
@@ -180,7 +182,7 @@ fn what_is_out_of_order_is_refused_and_the_stream_stays_in_step() {
             client.disconnect().await;
         });
         let content = scene.device.content.borrow();
-        assert!(content[..content.len() - 1].iter().all(|byte| *byte == 0), "E4");
+        assert!(content[..content.len() - 1].iter().all(|byte| *byte == 0), "NBD4");
         assert_eq!(scene.export.counters.errors.get(), 7);
     }
 }
@@ -294,12 +296,12 @@ fn random_requests(seed: u64) {
                 while expected.len() > 2 {
                     let (cookie, reply) = client.next().await.unwrap();
                     assert_eq!(reply.error, None);
-                    assert!(reply.data == expected.remove(&cookie).expect("E3"), "wrong data");
+                    assert!(reply.data == expected.remove(&cookie).expect("NBD3"), "wrong data");
                 }
             }
             while !expected.is_empty() {
                 let (cookie, reply) = client.next().await.unwrap();
-                assert!(reply.data == expected.remove(&cookie).expect("E3"), "wrong data");
+                assert!(reply.data == expected.remove(&cookie).expect("NBD3"), "wrong data");
             }
         }
         client.disconnect().await;
@@ -328,7 +330,7 @@ fn many_requests_are_in_flight_up_to_the_limits() {
         }
         client.disconnect().await;
     });
-    assert!((5..=10).contains(&scene.device.inside_max.get()), "E2: {}", scene.device.inside_max.get());
+    assert!((5..=10).contains(&scene.device.inside_max.get()), "NBD2: {}", scene.device.inside_max.get());
 }
 
 #[test]
@@ -352,8 +354,8 @@ fn a_client_that_reads_no_replies_is_not_read_either() {
         })
         .await;
         let kept = scene.door.budget.used();
-        assert!(kept > 0 && kept <= (1 << 20) + limits::RESERVED, "E2: {kept}");
-        assert!(scene.door.arena.usage().in_use < 4 << 20, "E2: {:?}", scene.door.arena.usage());
+        assert!(kept > 0 && kept <= (1 << 20) + limits::RESERVED, "NBD2: {kept}");
+        assert!(scene.door.arena.usage().in_use < 4 << 20, "NBD2: {:?}", scene.door.arena.usage());
         assert!(client.connected.size == SIZE);
         client.stream.close();
         client.stream = pair(1, 0, 1).0;
@@ -376,7 +378,7 @@ fn a_spent_budget_makes_others_wait_but_starves_nobody() {
             for index in 0..10 {
                 let reply = client.ask(Command::Read, 0, index * 1000, 700_000, &[]).await;
                 assert_eq!(reply.error, None);
-                assert!(scene.door.budget.used() <= capacity, "E2");
+                assert!(scene.door.budget.used() <= capacity, "NBD2");
             }
             client.disconnect().await;
         };
@@ -410,7 +412,7 @@ fn requests_in_flight_run_to_their_end_when_the_client_vanishes() {
         scene.device.release();
     });
     assert!(end == Ok(()) || end == Err(SessionEnd::Broken), "{end:?}");
-    assert_eq!(&scene.device.content.borrow()[..3], b"abc", "E1");
+    assert_eq!(&scene.device.content.borrow()[..3], b"abc", "NBD1");
 }
 
 #[test]
@@ -423,7 +425,7 @@ fn a_client_that_only_stops_sending_gets_its_replies() {
         }
         client.stream.close_writing();
         for _ in 0..10 {
-            assert_eq!(client.next().await.expect("E3").1.error, None);
+            assert_eq!(client.next().await.expect("NBD3").1.error, None);
         }
         assert_eq!(client.next().await, None);
     });
@@ -448,7 +450,7 @@ fn shutting_the_door_or_the_export_answers_what_is_in_flight() {
             }
             client.begin(Command::Write, 0, 0, 3, b"xyz").await;
             scene.device.release();
-            assert_eq!(client.next().await.unwrap().1, Reply::default(), "E3");
+            assert_eq!(client.next().await.unwrap().1, Reply::default(), "NBD3");
             assert_eq!(client.next().await, None);
         });
         assert_eq!(end, Ok(()));
@@ -552,7 +554,7 @@ fn hostile_clients_are_left_and_keep_nothing() {
                 bytes.extend(std::iter::repeat_n(7, request.payload_length(Framing::Structured) as usize));
             }
         }
-        assert_eq!(hostile(&bytes), Ok(()), "E3: a flood of nonsense is refused and stays in step");
+        assert_eq!(hostile(&bytes), Ok(()), "NBD3: a flood of nonsense is refused and stays in step");
         bytes.truncate(bytes.len() / 2);
         bytes.extend((0..100).map(|_| dice.below(256) as u8));
         let _ = hostile(&bytes);

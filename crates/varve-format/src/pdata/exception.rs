@@ -4,8 +4,8 @@
 //! after (chunk, S). One entry may stand for a run of whole chunks, one behind the other in the store.
 //!
 //! Invariants:
-//! - M1. At least one part and one chunk; a run of several chunks begins at part 0.
-//! - M2. Neither the last chunk, the last part nor the last place overflows.
+//! - EXCEPTION1. At least one part and one chunk; a run of several chunks begins at part 0.
+//! - EXCEPTION2. Neither the last chunk, the last part nor the last place overflows.
 
 use super::BlockError;
 use super::node::{Key, Value};
@@ -66,7 +66,7 @@ impl Exception {
 
     /// Its value in the map.
     pub fn value(&self) -> Value {
-        assert!(self.check().is_ok(), "M1, M2: {self:?}");
+        assert!(self.check().is_ok(), "EXCEPTION1, EXCEPTION2: {self:?}");
         let mut value = [0; 16];
         value[..8].copy_from_slice(&self.place.to_le_bytes());
         value[8..12].copy_from_slice(&self.run.to_le_bytes());
@@ -93,13 +93,15 @@ impl Exception {
 
     fn check(&self) -> Result<(), BlockError> {
         if self.run == 0 || self.parts == 0 || (self.run > 1 && self.part != 0) {
-            return Err(BlockError::Invalid("M1: an empty exception, or a run that begins within a chunk"));
+            return Err(BlockError::Invalid(
+                "EXCEPTION1: an empty exception, or a run that begins within a chunk",
+            ));
         }
         let blocks = u64::from(self.run) * u64::from(self.parts);
         let fits = self.chunk.checked_add(u64::from(self.run)).is_some()
             && self.part.checked_add(self.parts).is_some()
             && self.place.checked_add(blocks).is_some();
-        if fits { Ok(()) } else { Err(BlockError::Invalid("M2: an exception beyond all ends")) }
+        if fits { Ok(()) } else { Err(BlockError::Invalid("EXCEPTION2: an exception beyond all ends")) }
     }
 }
 

@@ -4,8 +4,8 @@
 //! that is named. Only its low 24 bits are: generations that are a multiple of 2^24 apart are taken for one another.
 //!
 //! Invariants:
-//! - I1. A link is made of a node, or read where one was written; 0 leads nowhere.
-//! - I2. A block that a link leads to has a number below [`Link::BLOCK_END`].
+//! - LINK1. A link is made of a node, or read where one was written; 0 leads nowhere.
+//! - LINK2. A block that a link leads to has a number below [`Link::BLOCK_END`].
 
 const BLOCK_BITS: u32 = 40;
 
@@ -21,7 +21,7 @@ impl Link {
 
     /// What leads to the node of that generation in `block`: [`Link::to`] makes it of a node.
     pub(super) fn new(block: u64, generation: u64) -> Link {
-        assert!(block < Self::BLOCK_END, "I2: block {block}");
+        assert!(block < Self::BLOCK_END, "LINK2: block {block}");
         Link(generation << BLOCK_BITS | block)
     }
 

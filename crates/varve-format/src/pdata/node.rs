@@ -4,10 +4,10 @@
 //! [`LAYOUT`], [`LEAF_ENTRY`] and [`BRANCH_ENTRY`].
 //!
 //! Invariants:
-//! - N1. The checksum covers the whole block, with its own address and its generation.
-//! - N2. Keys rise strictly.
-//! - N3. A leaf has level 0; a branch of level n has children of level n - 1, and at least one.
-//! - N4. A branch's entry holds the smallest key that its child may contain; the first one of all is 0.
+//! - NODE1. The checksum covers the whole block, with its own address and its generation.
+//! - NODE2. Keys rise strictly.
+//! - NODE3. A leaf has level 0; a branch of level n has children of level n - 1, and at least one.
+//! - NODE4. A branch's entry holds the smallest key that its child may contain; the first one of all is 0.
 
 use super::link::Link;
 use super::{BlockError, PDATA_BLOCK, checksum_without};
@@ -102,28 +102,28 @@ impl Node {
         self.len() == 0
     }
 
-    /// Whether N2 to N4 hold; else which does not.
+    /// Whether NODE2 to NODE4 hold; else which does not.
     pub fn check(&self) -> Result<(), BlockError> {
         match &self.entries {
             Entries::Leaf(entries) => {
                 require(entries.len() <= LEAF_CAPACITY, "a leaf is too full")?;
-                require(self.level == 0, "N3: a leaf above the ground")?;
-                require(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "N2: keys out of order")
+                require(self.level == 0, "NODE3: a leaf above the ground")?;
+                require(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "NODE2: keys out of order")
             }
             Entries::Branch(entries) => {
                 require(entries.len() <= BRANCH_CAPACITY, "a branch is too full")?;
                 require(
                     (1..=LEVEL_MAX).contains(&self.level) && !entries.is_empty(),
-                    "N3: a branch without children",
+                    "NODE3: a branch without children",
                 )?;
-                require(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "N2: keys out of order")
+                require(entries.windows(2).all(|pair| pair[0].0 < pair[1].0), "NODE2: keys out of order")
             }
         }
     }
 
     /// Writes the node into `block`, 4096 bytes. Panics if [`Node::check`] fails.
     pub fn encode(&self, block: &mut [u8]) {
-        assert_eq!(self.check(), Ok(()), "N2 to N4");
+        assert_eq!(self.check(), Ok(()), "NODE2 to NODE4");
         block.fill(0);
         MAGIC.put_u32(block, MAGIC_VALUE);
         ADDRESS.put_u64(block, self.address);
@@ -253,9 +253,9 @@ mod tests {
         for bit in 0..block.len() * 8 {
             let mut damaged = block.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Node::decode(&damaged, 7).is_err(), "N1: bit {bit}");
+            assert!(Node::decode(&damaged, 7).is_err(), "NODE1: bit {bit}");
         }
-        assert_eq!(Node::decode(&block, 8), Err(BlockError::Misplaced(7)), "N1");
+        assert_eq!(Node::decode(&block, 8), Err(BlockError::Misplaced(7)), "NODE1");
     }
 
     #[test]
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn a_link_leads_to_the_node_of_its_block_and_generation_alone() {
         let link = Link::to(&at(0x12_3456_789a, 0x0fed_cba9));
-        assert_eq!(link.pack(), 0xedcb_a912_3456_789a, "I1: golden");
+        assert_eq!(link.pack(), 0xedcb_a912_3456_789a, "LINK1: golden");
         assert_eq!((link.block(), Link::unpack(link.pack())), (0x12_3456_789a, link));
         assert!(link.leads_to(&at(0x12_3456_789a, 0x0fed_cba9)));
         assert!(!link.leads_to(&at(0x12_3456_789a, 0x0fed_cba8)));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "I2")]
+    #[should_panic(expected = "LINK2")]
     fn a_block_that_does_not_fit_is_not_cut() {
         Link::to(&at(Link::BLOCK_END, 1));
     }

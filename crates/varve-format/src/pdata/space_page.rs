@@ -5,9 +5,9 @@
 //! which one counts. The byte table is [`LAYOUT`].
 //!
 //! Invariants:
-//! - P1. The checksum covers the whole block, with its own address and its generation.
-//! - P2. The group's own two blocks are marked as in use.
-//! - P3. `used` is the number of bits that are set.
+//! - SPACEPAGE1. The checksum covers the whole block, with its own address and its generation.
+//! - SPACEPAGE2. The group's own two blocks are marked as in use.
+//! - SPACEPAGE3. `used` is the number of bits that are set.
 
 use super::{BlockError, PDATA_BLOCK, checksum_without};
 use crate::layout::{Field, Layout};
@@ -107,7 +107,12 @@ impl SpacePage {
 
     /// Marks block `index` of the group; its mark must change.
     pub fn set(&mut self, index: u64, used: bool) {
-        assert_ne!(self.is_used(index), used, "P3: block {index} of group {} is marked twice", self.group);
+        assert_ne!(
+            self.is_used(index),
+            used,
+            "SPACEPAGE3: block {index} of group {} is marked twice",
+            self.group
+        );
         self.words[word(index)] ^= 1 << (index % 64);
         self.used = if used { self.used + 1 } else { self.used - 1 };
     }
@@ -137,7 +142,7 @@ impl SpacePage {
 
     /// Writes the page, for the place at block number `address`, into `block`.
     pub fn encode(&self, block: &mut [u8], address: u64) {
-        assert!(self.is_used(0) && self.is_used(1), "P2");
+        assert!(self.is_used(0) && self.is_used(1), "SPACEPAGE2");
         block.fill(0);
         MAGIC.put_u32(block, MAGIC_VALUE);
         ADDRESS.put_u64(block, address);
@@ -171,10 +176,10 @@ impl SpacePage {
             .collect();
         let used = words.iter().map(|word| word.count_ones()).sum();
         if words[0] & 3 != 3 {
-            return Err(BlockError::Invalid("P2: the page's own blocks are not in use"));
+            return Err(BlockError::Invalid("SPACEPAGE2: the page's own blocks are not in use"));
         }
         if USED.u32(block) != used {
-            return Err(BlockError::Invalid("P3: the count of used blocks"));
+            return Err(BlockError::Invalid("SPACEPAGE3: the count of used blocks"));
         }
         let (generation, store, group) = (GENERATION.u64(block), STORE.u64(block), GROUP.u64(block));
         Ok(SpacePage { generation, store, group, used, words })
@@ -224,7 +229,7 @@ mod tests {
         for bit in 0..block.len() * 8 {
             let mut damaged = block.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(SpacePage::decode(&damaged, 64).is_err(), "P1: bit {bit}");
+            assert!(SpacePage::decode(&damaged, 64).is_err(), "SPACEPAGE1: bit {bit}");
         }
     }
 

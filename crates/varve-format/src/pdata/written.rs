@@ -4,8 +4,8 @@
 //! stands for parts that follow each other, in the snapshot and in the store.
 //!
 //! Invariants:
-//! - W1. At least one part.
-//! - W2. Neither the last part nor the last place overflows.
+//! - WRITTEN1. At least one part.
+//! - WRITTEN2. Neither the last part nor the last place overflows.
 
 use super::BlockError;
 use super::node::{Key, Value};
@@ -58,7 +58,7 @@ impl Written {
 
     /// Its value in the map.
     pub fn value(&self) -> Value {
-        assert!(self.check().is_ok(), "W1, W2: {self:?}");
+        assert!(self.check().is_ok(), "WRITTEN1, WRITTEN2: {self:?}");
         let mut value = [0; 16];
         value[..8].copy_from_slice(&self.place.to_le_bytes());
         value[8..].copy_from_slice(&self.count.to_le_bytes());
@@ -76,11 +76,11 @@ impl Written {
 
     fn check(&self) -> Result<(), BlockError> {
         if self.count == 0 {
-            return Err(BlockError::Invalid("W1: written content without a part"));
+            return Err(BlockError::Invalid("WRITTEN1: written content without a part"));
         }
         let fits =
             self.part.checked_add(self.count).is_some() && self.place.checked_add(self.count).is_some();
-        if fits { Ok(()) } else { Err(BlockError::Invalid("W2: written content beyond all ends")) }
+        if fits { Ok(()) } else { Err(BlockError::Invalid("WRITTEN2: written content beyond all ends")) }
     }
 }
 

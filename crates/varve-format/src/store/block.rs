@@ -1,12 +1,12 @@
 //! A block of entries: one record of an exception store's log, or one link of its table of snapshots.
 //!
 //! Invariants:
-//! - B1. The checksum covers the whole block, with its own address and its generation.
-//! - B2. A log record's generation is that of the superblock from which it is reached; records are numbered without
+//! - BLOCK1. The checksum covers the whole block, with its own address and its generation.
+//! - BLOCK2. A log record's generation is that of the superblock from which it is reached; records are numbered without
 //!   a gap; the reader compares both with what it expects, so that a stale record is never taken for a new one.
-//! - B3. `next` is a whole block behind the superblock's slots; 0 only at the end of a table.
-//! - B4. The entries fill `entry_bytes` exactly; what follows them is zero.
-//! - B5. The record's number is not so high that it cannot be counted on.
+//! - BLOCK3. `next` is a whole block behind the superblock's slots; 0 only at the end of a table.
+//! - BLOCK4. The entries fill `entry_bytes` exactly; what follows them is zero.
+//! - BLOCK5. The record's number is not so high that it cannot be counted on.
 
 use super::entry::Entry;
 use super::{FIRST_ADDRESS, NUMBER_MAX, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
@@ -79,15 +79,15 @@ pub struct EntryBlock {
 }
 
 impl EntryBlock {
-    /// Whether B3 and B5 hold.
+    /// Whether BLOCK3 and BLOCK5 hold.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         let place = |address: u64| address >= FIRST_ADDRESS && is_aligned(address, PART_SIZE);
         let end = self.kind == BlockKind::Table && self.next == 0;
         if !place(self.address) || !(end || place(self.next)) {
-            return Err(StoreFormatError::Invalid("B3: the next block"));
+            return Err(StoreFormatError::Invalid("BLOCK3: the next block"));
         }
         if self.generation > NUMBER_MAX || self.sequence > NUMBER_MAX {
-            return Err(StoreFormatError::Invalid("B5: a number that no store has lived to see"));
+            return Err(StoreFormatError::Invalid("BLOCK5: a number that no store has lived to see"));
         }
         Ok(())
     }
@@ -96,7 +96,7 @@ impl EntryBlock {
     /// [`ENTRY_CAPACITY`] bytes or break their rules.
     pub fn encode(&self, block: &mut [u8]) {
         assert_eq!(block.len(), SIZE, "an entry block is one block");
-        assert!(self.check().is_ok(), "B3, B5: {} to {}", self.address, self.next);
+        assert!(self.check().is_ok(), "BLOCK3, BLOCK5: {} to {}", self.address, self.next);
         block.fill(0);
         MAGIC.put(block, self.kind.magic());
         VERSION.put_u32(block, STORE_VERSION);
@@ -107,11 +107,11 @@ impl EntryBlock {
         NEXT.put_u64(block, self.next);
         let mut at = ENTRIES.offset;
         for entry in &self.entries {
-            assert!(at + entry.length() <= ENTRIES.end(), "B4: the entries fit");
+            assert!(at + entry.length() <= ENTRIES.end(), "BLOCK4: the entries fit");
             entry.encode(&mut block[at..ENTRIES.end()]);
             at += entry.length();
         }
-        let bytes = u32::try_from(at - ENTRIES.offset).expect("B4: less than a block");
+        let bytes = u32::try_from(at - ENTRIES.offset).expect("BLOCK4: less than a block");
         ENTRY_BYTES.put_u32(block, bytes);
         CHECKSUM.seal(block);
     }
@@ -136,7 +136,7 @@ impl EntryBlock {
         if length > ENTRIES.size
             || block[ENTRIES.offset + length..ENTRIES.end()].iter().any(|byte| *byte != 0)
         {
-            return Err(StoreFormatError::Invalid("B4: the entries' length"));
+            return Err(StoreFormatError::Invalid("BLOCK4: the entries' length"));
         }
         let mut rest = &block[ENTRIES.offset..ENTRIES.offset + length];
         let mut entries = Vec::new();

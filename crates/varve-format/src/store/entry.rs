@@ -4,14 +4,14 @@
 //! multiple of 8, so that a reader finds the next; a kind or a length that it does not know is refused.
 //!
 //! Invariants:
-//! - E1. A mapping covers whole parts, at least one, and at most [`PIECE_LENGTH_MAX`] bytes unless it is zeros; what
+//! - ENTRY1. A mapping covers whole parts, at least one, and at most [`PIECE_LENGTH_MAX`] bytes unless it is zeros; what
 //!   was restored or dropped are whole parts, at least one.
-//! - E2. A mapping's place is a whole block behind the superblock's slots, or [`ZEROS`] for a written one.
-//! - E3. A snapshot's id is not 0 and has 32 bits.
-//! - E4. Flags, paddings and reserved bytes that have no meaning are zero.
-//! - E5. The boundary of a rollback is higher than the id of its snapshot, and at most one higher than any id.
-//! - E6. A snapshot has whole parts, and not more bytes than an origin can have.
-//! - E7. Not more bytes belong to a snapshot than a store can have.
+//! - ENTRY2. A mapping's place is a whole block behind the superblock's slots, or [`ZEROS`] for a written one.
+//! - ENTRY3. A snapshot's id is not 0 and has 32 bits.
+//! - ENTRY4. Flags, paddings and reserved bytes that have no meaning are zero.
+//! - ENTRY5. The boundary of a rollback is higher than the id of its snapshot, and at most one higher than any id.
+//! - ENTRY6. A snapshot has whole parts, and not more bytes than an origin can have.
+//! - ENTRY7. Not more bytes belong to a snapshot than a store can have.
 
 use super::superblock::STORE_SIZE_MAX;
 use super::{FIRST_ADDRESS, ORIGIN_SIZE_MAX, PART_SIZE, StoreFormatError};
@@ -280,10 +280,10 @@ impl Entry {
         }
     }
 
-    /// Whether E1 to E3 and E5 to E7 hold; else which does not.
+    /// Whether ENTRY1 to ENTRY3 and ENTRY5 to ENTRY7 hold; else which does not.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         if self.snapshot() == 0 || self.snapshot() > u64::from(u32::MAX) {
-            return Err(StoreFormatError::Invalid("E3: the id of a snapshot"));
+            return Err(StoreFormatError::Invalid("ENTRY3: the id of a snapshot"));
         }
         let (mapping, zeros_allowed) = match self {
             Entry::Preserved { mapping, .. } => (mapping, false),
@@ -291,20 +291,20 @@ impl Entry {
             Entry::Created(descriptor) => {
                 check_name(&descriptor.name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
                 if !is_aligned(descriptor.size, PART_SIZE) || descriptor.size > ORIGIN_SIZE_MAX {
-                    return Err(StoreFormatError::Invalid("E6: a snapshot's size"));
+                    return Err(StoreFormatError::Invalid("ENTRY6: a snapshot's size"));
                 }
                 return Ok(());
             }
             Entry::Bytes { preserved, written, .. } if (*preserved).max(*written) > STORE_SIZE_MAX => {
-                return Err(StoreFormatError::Invalid("E7: the bytes of a snapshot"));
+                return Err(StoreFormatError::Invalid("ENTRY7: the bytes of a snapshot"));
             }
             Entry::RollbackBegun { snapshot, boundary } if boundary <= snapshot || *boundary > 1 << 32 => {
-                return Err(StoreFormatError::Invalid("E5: the boundary of a rollback"));
+                return Err(StoreFormatError::Invalid("ENTRY5: the boundary of a rollback"));
             }
             Entry::Restored { extent, .. } | Entry::Dropped { extent, .. }
                 if extent.is_empty() || !extent.is_aligned(PART_SIZE) =>
             {
-                return Err(StoreFormatError::Invalid("E1: what was restored or dropped"));
+                return Err(StoreFormatError::Invalid("ENTRY1: what was restored or dropped"));
             }
             _ => return Ok(()),
         };
@@ -312,18 +312,18 @@ impl Entry {
         let zeros = place == ZEROS && zeros_allowed;
         if extent.is_empty() || !extent.is_aligned(PART_SIZE) || (!zeros && extent.length > PIECE_LENGTH_MAX)
         {
-            return Err(StoreFormatError::Invalid("E1: the extent of a mapping"));
+            return Err(StoreFormatError::Invalid("ENTRY1: the extent of a mapping"));
         }
         let inside = place >= FIRST_ADDRESS && Extent::checked(place, extent.length).is_some();
         if !zeros && (!inside || !is_aligned(place, PART_SIZE)) {
-            return Err(StoreFormatError::Invalid("E2: the place of a mapping"));
+            return Err(StoreFormatError::Invalid("ENTRY2: the place of a mapping"));
         }
         Ok(())
     }
 
     /// Writes the entry to the beginning of `bytes`. Panics if [`Entry::check`] fails.
     pub(super) fn encode(&self, bytes: &mut [u8]) {
-        assert!(self.check().is_ok(), "E1 to E3, E5 to E7: {self:?}");
+        assert!(self.check().is_ok(), "ENTRY1 to ENTRY3, ENTRY5 to ENTRY7: {self:?}");
         let bytes = &mut bytes[..self.length()];
         bytes.fill(0);
         KIND.put(bytes, &self.kind().to_le_bytes());
@@ -382,7 +382,7 @@ impl Entry {
             return Err(StoreFormatError::Invalid("an entry of the wrong length"));
         }
         if kind != PRESERVED && !RESERVED.is_zero(bytes) {
-            return Err(StoreFormatError::Invalid("E4: reserved bytes are not zero"));
+            return Err(StoreFormatError::Invalid("ENTRY4: reserved bytes are not zero"));
         }
         let snapshot = SNAPSHOT.u64(bytes);
         let entry = match kind {
@@ -392,7 +392,7 @@ impl Entry {
             FLAGS => {
                 let (read_only, held, base) = decode_flags(FLAGS_VALUE.u32(bytes))?;
                 if !FLAGS_RESERVED.is_zero(bytes) {
-                    return Err(StoreFormatError::Invalid("E4: reserved bytes are not zero"));
+                    return Err(StoreFormatError::Invalid("ENTRY4: reserved bytes are not zero"));
                 }
                 Entry::Flags { snapshot, read_only, held, base }
             }
@@ -404,7 +404,8 @@ impl Entry {
             ROLLBACK_BEGUN => Entry::RollbackBegun { snapshot, boundary: BOUNDARY.u64(bytes) },
             RESTORED | DROPPED => {
                 let extent = Extent::checked(OFFSET.u64(bytes), BYTES.u64(bytes));
-                let extent = extent.ok_or(StoreFormatError::Invalid("E1: what was restored or dropped"))?;
+                let extent =
+                    extent.ok_or(StoreFormatError::Invalid("ENTRY1: what was restored or dropped"))?;
                 match kind {
                     RESTORED => Entry::Restored { snapshot, extent },
                     _ => Entry::Dropped { snapshot, extent },
@@ -427,7 +428,7 @@ fn decode_mapping(bytes: &[u8]) -> Result<Mapping, StoreFormatError> {
     let extent = Extent::checked(OFFSET.u64(bytes), BYTES.u64(bytes));
     Ok(Mapping {
         snapshot: SNAPSHOT.u64(bytes),
-        extent: extent.ok_or(StoreFormatError::Invalid("E1: the extent of a mapping"))?,
+        extent: extent.ok_or(StoreFormatError::Invalid("ENTRY1: the extent of a mapping"))?,
         place: PLACE.u64(bytes),
     })
 }
@@ -435,7 +436,7 @@ fn decode_mapping(bytes: &[u8]) -> Result<Mapping, StoreFormatError> {
 fn decode_descriptor(bytes: &[u8]) -> Result<Descriptor, StoreFormatError> {
     let (name, padding) = bytes[CREATE_HEAD..].split_at(name_length(bytes)?);
     if padding.iter().any(|byte| *byte != 0) {
-        return Err(StoreFormatError::Invalid("E4: padding is not zero"));
+        return Err(StoreFormatError::Invalid("ENTRY4: padding is not zero"));
     }
     let name = std::str::from_utf8(name).map_err(|_| StoreFormatError::Invalid("a snapshot's name"))?;
     let (read_only, held, base) = decode_flags(CREATE_FLAGS.u32(bytes))?;
@@ -465,7 +466,7 @@ fn flags(read_only: bool, held: bool, base: bool) -> u32 {
 
 fn decode_flags(flags: u32) -> Result<(bool, bool, bool), StoreFormatError> {
     if flags & !(FLAG_READ_ONLY | FLAG_HELD | FLAG_BASE) != 0 {
-        return Err(StoreFormatError::Invalid("E4: unknown flags"));
+        return Err(StoreFormatError::Invalid("ENTRY4: unknown flags"));
     }
     let is_set = |flag: u32| flags & flag != 0;
     Ok((is_set(FLAG_READ_ONLY), is_set(FLAG_HELD), is_set(FLAG_BASE)))

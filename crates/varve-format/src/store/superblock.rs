@@ -4,12 +4,12 @@
 //! points to is durable, so that one of them is whole at any moment; the higher generation counts.
 //!
 //! Invariants:
-//! - B1. The checksum covers the whole block, with its own address and its generation.
-//! - B2. The address is the slot of the generation.
-//! - B3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
-//! - B4. The table, if there is one, the roots, if there are any, and the log lie behind the slots, in the store.
-//! - B5. Which place of the space map's page counts is known for every group of the store, and for no other.
-//! - B6. Neither the generation nor the number of the next record is so high that it cannot be counted on.
+//! - STORE1. The checksum covers the whole block, with its own address and its generation.
+//! - STORE2. The address is the slot of the generation.
+//! - STORE3. The chunk size is a power of two between [`CHUNK_SIZE_MIN`] and [`CHUNK_SIZE_MAX`].
+//! - STORE4. The table, if there is one, the roots, if there are any, and the log lie behind the slots, in the store.
+//! - STORE5. Which place of the space map's page counts is known for every group of the store, and for no other.
+//! - STORE6. Neither the generation nor the number of the next record is so high that it cannot be counted on.
 
 use super::{FIRST_ADDRESS, NUMBER_MAX, PART_SIZE, SIZE, STORE_VERSION, StoreFormatError};
 use crate::layout::{Field, Layout};
@@ -143,33 +143,33 @@ impl Superblock {
         SLOT_ADDRESSES[(self.generation % 2) as usize]
     }
 
-    /// Whether B3 to B6 hold; else which does not.
+    /// Whether STORE3 to STORE6 hold; else which does not.
     pub fn check(&self) -> Result<(), StoreFormatError> {
         let sound = (CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&self.chunk_size);
         if !sound || !self.chunk_size.is_power_of_two() {
-            return Err(StoreFormatError::Invalid("B3: the chunk size"));
+            return Err(StoreFormatError::Invalid("STORE3: the chunk size"));
         }
         let place = |address: u64| address >= FIRST_ADDRESS && is_aligned(address, PART_SIZE);
         let none = self.table == 0 && self.table_blocks == 0;
         if !none && (!place(self.table) || self.table_blocks == 0) {
-            return Err(StoreFormatError::Invalid("B4: the table of snapshots"));
+            return Err(StoreFormatError::Invalid("STORE4: the table of snapshots"));
         }
         let blocks = self.store_size / PART_SIZE;
         let root = |link: Link| link.is_none() || (FIRST_BLOCK..blocks).contains(&link.block());
         if !root(self.roots.preserved) || !root(self.roots.written) {
-            return Err(StoreFormatError::Invalid("B4: the root of a map"));
+            return Err(StoreFormatError::Invalid("STORE4: the root of a map"));
         }
         if self.nodes > blocks || self.free_blocks > blocks {
-            return Err(StoreFormatError::Invalid("B4: more blocks than there are"));
+            return Err(StoreFormatError::Invalid("STORE4: more blocks than there are"));
         }
         if self.store_size > STORE_SIZE_MAX || self.places.len() as u64 != groups(self.store_size) {
-            return Err(StoreFormatError::Invalid("B5: the places of the space map"));
+            return Err(StoreFormatError::Invalid("STORE5: the places of the space map"));
         }
         if !place(self.log) || !is_aligned(self.store_size, PART_SIZE) || self.log >= self.store_size {
-            return Err(StoreFormatError::Invalid("B4: the log"));
+            return Err(StoreFormatError::Invalid("STORE4: the log"));
         }
         if self.generation > NUMBER_MAX || self.sequence > NUMBER_MAX {
-            return Err(StoreFormatError::Invalid("B6: a number that no store has lived to see"));
+            return Err(StoreFormatError::Invalid("STORE6: a number that no store has lived to see"));
         }
         if self.store.is_nil() || self.next_snapshot == 0 || self.next_snapshot > 1 << 32 {
             return Err(StoreFormatError::Invalid("an id is nil"));
@@ -179,7 +179,7 @@ impl Superblock {
 
     /// The superblock's bytes, for its own slot. Panics if [`Superblock::check`] fails.
     pub fn encode(&self) -> Vec<u8> {
-        assert!(self.check().is_ok(), "B3 to B6: {self:?}");
+        assert!(self.check().is_ok(), "STORE3 to STORE6: {self:?}");
         let mut block = vec![0; SIZE];
         MAGIC.put(&mut block, MAGIC_VALUE);
         VERSION.put_u32(&mut block, STORE_VERSION);
@@ -237,7 +237,7 @@ impl Superblock {
             free_blocks: FREE.u64(block),
             places: decode_places(PLACES.bytes(block), groups(STORE_SIZE.u64(block)))?,
         };
-        // B2
+        // STORE2
         if ADDRESS.u64(block) != address || superblock.address() != address {
             return Err(StoreFormatError::Misplaced(ADDRESS.u64(block)));
         }
@@ -246,9 +246,9 @@ impl Superblock {
     }
 }
 
-/// B5: one place for each of `groups` groups, and nothing behind them.
+/// STORE5: one place for each of `groups` groups, and nothing behind them.
 fn decode_places(bytes: &[u8], groups: u64) -> Result<Vec<Place>, StoreFormatError> {
-    let invalid = StoreFormatError::Invalid("B5: the places of the space map");
+    let invalid = StoreFormatError::Invalid("STORE5: the places of the space map");
     let mut places = unpack_places(bytes).map_err(|_| invalid)?;
     let groups = usize::try_from(groups).ok().filter(|groups| *groups <= places.len()).ok_or(invalid)?;
     if places.split_off(groups).iter().any(|place| *place != Place::Never) {
@@ -322,14 +322,18 @@ mod tests {
         let mut block = sample().encode();
         for bit in 0..block.len() * 8 {
             block[bit / 8] ^= 1 << (bit % 8);
-            assert!(Superblock::decode(&block, 4096).is_err(), "B1: bit {bit}");
+            assert!(Superblock::decode(&block, 4096).is_err(), "STORE1: bit {bit}");
             block[bit / 8] ^= 1 << (bit % 8);
         }
     }
 
     #[test]
     fn a_superblock_in_the_wrong_slot_is_refused() {
-        assert_eq!(Superblock::decode(&sample().encode(), 0), Err(StoreFormatError::Misplaced(4096)), "B2");
+        assert_eq!(
+            Superblock::decode(&sample().encode(), 0),
+            Err(StoreFormatError::Misplaced(4096)),
+            "STORE2"
+        );
     }
 
     #[test]

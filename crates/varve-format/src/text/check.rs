@@ -13,7 +13,7 @@ use varve_block::{KIB, MIB, is_aligned};
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether T1 to T15 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT15 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -72,7 +72,7 @@ impl Description {
         Ok(())
     }
 
-    /// T4 and T5.
+    /// TEXT4 and TEXT5.
     fn check_areas(&self) -> Result<(), TextError> {
         let extents: HashMap<_, _> = self.physical_volumes.iter().map(|pv| (pv.name, pv.extents)).collect();
         let mut owned = Vec::new();
@@ -119,17 +119,17 @@ fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
     format!("the exception store {} of {}", store.id, lv.name)
 }
 
-/// T15.
+/// TEXT15.
 fn is_reason(reason: &str) -> bool {
     (1..=500).contains(&reason.chars().count()) && !reason.chars().any(char::is_control)
 }
 
-/// T13.
+/// TEXT13.
 fn check_metadata(metadata: &MetadataEntry) -> Result<(), TextError> {
     metadata.problem().map_or(Ok(()), |problem| Err(TextError::Shape { place: "the group".into(), problem }))
 }
 
-/// T3.
+/// TEXT3.
 fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let end = pv.extents.checked_mul(extent_size).and_then(|length| pv.data_offset.checked_add(length));
     let inside = end.is_some_and(|end| end <= pv.size);
@@ -139,7 +139,7 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
     Ok(())
 }
 
-/// T6 to T8, T10, T12.
+/// TEXT6 to TEXT8, TEXT10, TEXT12.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {
@@ -171,7 +171,7 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     lv.stores().try_for_each(|store| check_store(lv, store, extent_size))
 }
 
-/// T10.
+/// TEXT10.
 fn is_policy(policy: &StorePolicyEntry) -> bool {
     const YEAR_MS: u64 = 366 * 24 * 3600 * 1000;
     policy.extend_at_percent.is_none_or(|percent| (1..=99).contains(&percent))
@@ -179,7 +179,7 @@ fn is_policy(policy: &StorePolicyEntry) -> bool {
         && policy.pause_timeout_ms <= YEAR_MS
 }
 
-/// T7 and T8 of an exception store.
+/// TEXT7 and TEXT8 of an exception store.
 fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: place_of_store(lv, store), problem });
     if let Some(wrong) = Layout::Linear.problem(store.extents, &store.segments, extent_size) {
@@ -191,7 +191,7 @@ fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry, extent_size: u64) ->
     Ok(())
 }
 
-/// T11.
+/// TEXT11.
 fn check_set(set: &SnapshotSetEntry) -> Result<(), TextError> {
     let place = || format!("the set of snapshots {}", set.id);
     if set.members.is_empty() || set.members.iter().any(|member| member.names.is_empty()) {
@@ -204,7 +204,7 @@ fn check_set(set: &SnapshotSetEntry) -> Result<(), TextError> {
     names.try_for_each(|name| check_name(name).map_err(|error| TextError::Name { place: place(), error }))
 }
 
-/// T14.
+/// TEXT14.
 fn check_image(image: &ImageEntry) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: place_of_image(image), problem });
     if !image.path.starts_with('/') {

@@ -21,7 +21,7 @@ pub enum TextError {
         "the description has version {0}, of an older varve; this one knows version {TEXT_VERSION} alone: use the older one"
     )]
     Older(i64),
-    /// T1: a name that none may have.
+    /// TEXT1: a name that none may have.
     #[error("{place}: {error}")]
     Name {
         /// Whose name.
@@ -29,22 +29,22 @@ pub enum TextError {
         /// What is wrong with it.
         error: NameError,
     },
-    /// T1: two things of one name.
+    /// TEXT1: two things of one name.
     #[error("two of them are called {0}")]
     NameTwice(String),
-    /// T1: a nil id.
+    /// TEXT1: a nil id.
     #[error("{0} has no id")]
     IdNil(String),
-    /// T1: two things of one id.
+    /// TEXT1: two things of one id.
     #[error("two things have the id {0}")]
     IdTwice(Uuid),
-    /// T2.
+    /// TEXT2.
     #[error("extent_size is {0}: it must be a power of two from 64 KiB to 1 GiB")]
     ExtentSize(u64),
-    /// T3.
+    /// TEXT3.
     #[error("{0}: its extents do not lie between its data_offset and its size")]
     PhysicalVolume(PvName),
-    /// T4: an area of a disk that the group does not have.
+    /// TEXT4: an area of a disk that the group does not have.
     #[error("{place}: there is no {pv}")]
     NoSuchPv {
         /// Whose area.
@@ -52,7 +52,7 @@ pub enum TextError {
         /// Which disk.
         pv: PvName,
     },
-    /// T4: an area beyond the disk's last extent.
+    /// TEXT4: an area beyond the disk's last extent.
     #[error("{place}: {area} ends behind the last extent of {}, or is empty", area.pv)]
     AreaOutside {
         /// Whose area.
@@ -60,7 +60,7 @@ pub enum TextError {
         /// Which.
         area: Area,
     },
-    /// T5.
+    /// TEXT5.
     #[error("extent {extent} of {pv} belongs to {first} and to {second}")]
     OwnedTwice {
         /// The disk.
@@ -72,7 +72,7 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// T6 to T8 or T10 to T15.
+    /// TEXT6 to TEXT8 or TEXT10 to TEXT15.
     #[error("{place}: {problem}")]
     Shape {
         /// The group, volume, store, set or image.
@@ -80,7 +80,7 @@ pub enum TextError {
         /// What is wrong with it.
         problem: &'static str,
     },
-    /// T9.
+    /// TEXT9.
     #[error("sequence is {0}: it begins at 1 and ends at 2^63 - 1")]
     Sequence(u64),
 }

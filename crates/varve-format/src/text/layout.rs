@@ -54,7 +54,7 @@ impl Layout {
         }
     }
 
-    /// T6, T7: what is wrong with `segments` of `extents` extents in this layout.
+    /// TEXT6, TEXT7: what is wrong with `segments` of `extents` extents in this layout.
     pub(super) fn problem(
         self,
         extents: u64,

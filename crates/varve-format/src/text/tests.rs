@@ -113,43 +113,47 @@ fn newer_and_unknown_texts_are_refused_with_what_is_wrong() {
 type Breakage = (&'static str, fn(&mut Description), &'static str);
 
 const BREAKAGES: &[Breakage] = &[
-    ("T1", |d| d.group.name = "a/b".into(), "the group: a name is made of"),
-    ("T1", |d| d.logical_volumes[0].name = "-x".into(), "the volume \"-x\": a name does not begin with"),
-    ("T1", |d| d.logical_volumes[0].name = "fast".into(), "two of them are called fast"),
-    ("T1", |d| d.physical_volumes[1].name = PvName(0), "two of them are called pv0"),
-    ("T1", |d| d.logical_volumes[0].id = Uuid::nil(), "vm1 has no id"),
-    ("T1", |d| d.physical_volumes[1].id = Uuid::from_u128(4), "two things have the id"),
-    ("T2", |d| d.group.extent_size = 3 << 20, "extent_size is 3145728"),
-    ("T2", |d| d.group.extent_size = 0, "extent_size is 0"),
-    ("T2", |d| d.group.extent_size = 1 << 40, "extent_size is 1099511627776"),
-    ("T3", |d| d.physical_volumes[0].extents = 256, "pv0: its extents do not lie"),
-    ("T3", |d| d.physical_volumes[0].extents = u64::MAX, "pv0: its extents do not lie"),
-    ("T3", |d| d.physical_volumes[0].extents = 0, "pv0: its extents do not lie"),
-    ("T3", |d| d.physical_volumes[0].data_offset += 512, "pv0: its extents do not lie"),
-    ("T4", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(7), "fast: there is no pv7"),
-    ("T4", |d| d.logical_volumes[0].segments[1].areas[0].start = 251, "vm1: pv1:251+5 ends behind"),
-    ("T4", |d| d.logical_volumes[0].segments[1].areas[0].start = u64::MAX, "vm1: pv1:18446744073709551615+5"),
+    ("TEXT1", |d| d.group.name = "a/b".into(), "the group: a name is made of"),
+    ("TEXT1", |d| d.logical_volumes[0].name = "-x".into(), "the volume \"-x\": a name does not begin with"),
+    ("TEXT1", |d| d.logical_volumes[0].name = "fast".into(), "two of them are called fast"),
+    ("TEXT1", |d| d.physical_volumes[1].name = PvName(0), "two of them are called pv0"),
+    ("TEXT1", |d| d.logical_volumes[0].id = Uuid::nil(), "vm1 has no id"),
+    ("TEXT1", |d| d.physical_volumes[1].id = Uuid::from_u128(4), "two things have the id"),
+    ("TEXT2", |d| d.group.extent_size = 3 << 20, "extent_size is 3145728"),
+    ("TEXT2", |d| d.group.extent_size = 0, "extent_size is 0"),
+    ("TEXT2", |d| d.group.extent_size = 1 << 40, "extent_size is 1099511627776"),
+    ("TEXT3", |d| d.physical_volumes[0].extents = 256, "pv0: its extents do not lie"),
+    ("TEXT3", |d| d.physical_volumes[0].extents = u64::MAX, "pv0: its extents do not lie"),
+    ("TEXT3", |d| d.physical_volumes[0].extents = 0, "pv0: its extents do not lie"),
+    ("TEXT3", |d| d.physical_volumes[0].data_offset += 512, "pv0: its extents do not lie"),
+    ("TEXT4", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(7), "fast: there is no pv7"),
+    ("TEXT4", |d| d.logical_volumes[0].segments[1].areas[0].start = 251, "vm1: pv1:251+5 ends behind"),
     (
-        "T5",
+        "TEXT4",
+        |d| d.logical_volumes[0].segments[1].areas[0].start = u64::MAX,
+        "vm1: pv1:18446744073709551615+5",
+    ),
+    (
+        "TEXT5",
         |d| d.logical_volumes[0].segments[1].areas[0].start = 9,
         "extent 9 of pv1 belongs to fast and to vm1",
     ),
     (
-        "T5",
+        "TEXT5",
         |d| d.logical_volumes[1].segments[0].areas[0].start = 34,
         "extent 34 of pv0 belongs to the exception store of vm1 and to fast",
     ),
-    ("T6", |d| d.logical_volumes[0].layout = striped(65_536), "vm1: a striped segment has"),
-    ("T6", |d| d.logical_volumes[1].layout = Layout::Linear, "fast: a linear volume has"),
-    ("T6", |d| d.logical_volumes[1].layout = striped(0), "fast: stripe_size must be"),
-    ("T6", |d| d.logical_volumes[1].layout = striped(8 << 20), "fast: stripe_size must be"),
-    ("T7", |d| d.logical_volumes[1].layout = Layout::Zero, "fast: `extents` is not the sum"),
-    ("T7", |d| on_no_disk(d, Layout::Error).extents = 0, "fast: `extents` is not the sum"),
-    ("T7", |d| on_no_disk(d, Layout::Zero).uncleared = Some(1), "fast: `uncleared` is one of its extents"),
-    ("T12", |d| on_no_disk(d, Layout::Zero).role = Role::Pool, "fast: a pool lies on disks"),
-    ("T6", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(0), "fast: a striped segment has"),
+    ("TEXT6", |d| d.logical_volumes[0].layout = striped(65_536), "vm1: a striped segment has"),
+    ("TEXT6", |d| d.logical_volumes[1].layout = Layout::Linear, "fast: a linear volume has"),
+    ("TEXT6", |d| d.logical_volumes[1].layout = striped(0), "fast: stripe_size must be"),
+    ("TEXT6", |d| d.logical_volumes[1].layout = striped(8 << 20), "fast: stripe_size must be"),
+    ("TEXT7", |d| d.logical_volumes[1].layout = Layout::Zero, "fast: `extents` is not the sum"),
+    ("TEXT7", |d| on_no_disk(d, Layout::Error).extents = 0, "fast: `extents` is not the sum"),
+    ("TEXT7", |d| on_no_disk(d, Layout::Zero).uncleared = Some(1), "fast: `uncleared` is one of its extents"),
+    ("TEXT12", |d| on_no_disk(d, Layout::Zero).role = Role::Pool, "fast: a pool lies on disks"),
+    ("TEXT6", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(0), "fast: a striped segment has"),
     (
-        "T6",
+        "TEXT6",
         |d| {
             d.logical_volumes[1].segments[0].areas[1].count = 9;
             d.logical_volumes[1].extents = 19;
@@ -157,7 +161,7 @@ const BREAKAGES: &[Breakage] = &[
         "fast: a striped segment has",
     ),
     (
-        "T6",
+        "TEXT6",
         |d| {
             d.physical_volumes.push(disk(2));
             let areas = (0..3).map(|pv| area(pv, 200, 5)).collect();
@@ -166,36 +170,36 @@ const BREAKAGES: &[Breakage] = &[
         },
         "fast: all segments of a striped volume have",
     ),
-    ("T7", |d| d.logical_volumes[0].extents = 31, "vm1: `extents` is not the sum"),
+    ("TEXT7", |d| d.logical_volumes[0].extents = 31, "vm1: `extents` is not the sum"),
     (
-        "T7",
+        "TEXT7",
         |d| {
             d.logical_volumes[1].extents = 0;
             d.logical_volumes[1].segments.clear();
         },
         "fast: `extents` is not the sum",
     ),
-    ("T7", |d| store(d).extents = 6, "the exception store of vm1: `extents` is not the sum"),
-    ("T8", |d| store(d).chunk_size = 2048, "the exception store of vm1: chunk_size must be"),
-    ("T8", |d| store(d).chunk_size = 2 << 20, "the exception store of vm1: chunk_size must be"),
-    ("T9", |d| d.group.sequence = 0, "sequence is 0"),
-    ("T10", |d| policy(d).extend_at_percent = Some(100), "vm1: store_policy: "),
-    ("T10", |d| policy(d).extend_by_percent = 0, "vm1: store_policy: "),
-    ("T10", |d| policy(d).pause_timeout_ms = u64::MAX, "vm1: store_policy: "),
+    ("TEXT7", |d| store(d).extents = 6, "the exception store of vm1: `extents` is not the sum"),
+    ("TEXT8", |d| store(d).chunk_size = 2048, "the exception store of vm1: chunk_size must be"),
+    ("TEXT8", |d| store(d).chunk_size = 2 << 20, "the exception store of vm1: chunk_size must be"),
+    ("TEXT9", |d| d.group.sequence = 0, "sequence is 0"),
+    ("TEXT10", |d| policy(d).extend_at_percent = Some(100), "vm1: store_policy: "),
+    ("TEXT10", |d| policy(d).extend_by_percent = 0, "vm1: store_policy: "),
+    ("TEXT10", |d| policy(d).pause_timeout_ms = u64::MAX, "vm1: store_policy: "),
     (
-        "T13",
+        "TEXT13",
         |d| metadata(d).cache_bytes = 65_535,
         "the group: a budget for metadata in memory is 64 KiB to 1 TiB",
     ),
     (
-        "T13",
+        "TEXT13",
         |d| (metadata(d).per_gib, metadata(d).cache_bytes) = (true, 511),
         "the group: a budget for metadata in",
     ),
-    ("T12", |d| d.logical_volumes[0].role = Role::Pool, "vm1: a pool lies on disks, is writable, has no"),
-    ("T12", |d| d.logical_volumes[1].role = Role::Pool, "fast: a pool lies on disks, is writable"),
+    ("TEXT12", |d| d.logical_volumes[0].role = Role::Pool, "vm1: a pool lies on disks, is writable, has no"),
+    ("TEXT12", |d| d.logical_volumes[1].role = Role::Pool, "fast: a pool lies on disks, is writable"),
     (
-        "T12",
+        "TEXT12",
         |d| {
             d.logical_volumes[0].store = None;
             d.logical_volumes[0].role = Role::Pool;
@@ -203,19 +207,19 @@ const BREAKAGES: &[Breakage] = &[
         },
         "vm1: a pool lies on disks, is writable, has no exception store and drops no snapshots",
     ),
-    ("T5", |d| add_independent(d, 49, 9), "extent 50 of pv0 belongs to the exception store"),
-    ("T1", |d| add_independent(d, 35, 3), "two things have the id"),
-    ("T1", |d| set(d).id = Uuid::from_u128(4), "two things have the id"),
+    ("TEXT5", |d| add_independent(d, 49, 9), "extent 50 of pv0 belongs to the exception store"),
+    ("TEXT1", |d| add_independent(d, 35, 3), "two things have the id"),
+    ("TEXT1", |d| set(d).id = Uuid::from_u128(4), "two things have the id"),
     (
-        "T11",
+        "TEXT11",
         |d| set(d).members.clear(),
         "the set of snapshots 00000000-0000-0000-0000-00000000000a: it names no",
     ),
-    ("T11", |d| set(d).members[0].names.clear(), "the set of snapshots"),
-    ("T11", |d| set(d).members[0].after = u64::MAX, "the set of snapshots"),
-    ("T11", |d| set(d).members[0].names[1] = "x y".into(), "the set of snapshots"),
-    ("T12", |d| policy(d).discards = Discards::PassDown, "vm1: only a pool declares"),
-    ("T12", |d| policy(d).over_commit = OverCommit::Forbid, "vm1: only a pool declares"),
+    ("TEXT11", |d| set(d).members[0].names.clear(), "the set of snapshots"),
+    ("TEXT11", |d| set(d).members[0].after = u64::MAX, "the set of snapshots"),
+    ("TEXT11", |d| set(d).members[0].names[1] = "x y".into(), "the set of snapshots"),
+    ("TEXT12", |d| policy(d).discards = Discards::PassDown, "vm1: only a pool declares"),
+    ("TEXT12", |d| policy(d).over_commit = OverCommit::Forbid, "vm1: only a pool declares"),
 ];
 
 fn metadata(description: &mut Description) -> &mut MetadataEntry {
@@ -399,10 +403,10 @@ fn an_image_without_a_place_or_without_a_byte_is_refused() {
     let refused = |wrong: ImageEntry| Description { images: vec![wrong], ..sample() }.check().err();
     assert_eq!(refused(image()), None);
     for wrong in [ImageEntry { path: "gold.raw".into(), ..image() }, ImageEntry { bytes: 0, ..image() }] {
-        assert!(matches!(refused(wrong), Some(TextError::Shape { .. })), "T14");
+        assert!(matches!(refused(wrong), Some(TextError::Shape { .. })), "TEXT14");
     }
     let taken = ImageEntry { id: Uuid::from_u128(2), ..image() };
-    assert_eq!(refused(taken), Some(TextError::IdTwice(Uuid::from_u128(2))), "T1");
+    assert_eq!(refused(taken), Some(TextError::IdTwice(Uuid::from_u128(2))), "TEXT1");
 }
 
 #[test]
@@ -417,6 +421,6 @@ fn a_volume_that_is_not_active_says_why_on_one_line() {
     assert!(text.contains("inactive = \"a panic: left == right\""), "{text}");
     assert_eq!(Description::decode(&text).map(|read| read.encode()), Ok(text));
     for wrong in [String::new(), "two\nlines".into(), "x".repeat(501)] {
-        assert!(matches!(encoded(wrong), Err(TextError::Shape { .. })), "T15");
+        assert!(matches!(encoded(wrong), Err(TextError::Shape { .. })), "TEXT15");
     }
 }

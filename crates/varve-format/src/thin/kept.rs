@@ -4,7 +4,7 @@
 //! blocks; then these blocks, in the same order. The byte table is [`KEPT_LAYOUT`].
 //!
 //! Invariants:
-//! - E1. The checksum covers header and index.
+//! - BACKUP1. The checksum covers header and index.
 
 use super::{PoolFormatError, SIZE, require};
 use crate::layout::{Field, Layout};
@@ -65,7 +65,7 @@ impl Kept {
 
     /// How many blocks were kept, by the header, which is not verified yet.
     pub fn count(header: &[u8]) -> Result<u64, PoolFormatError> {
-        require(header.len() >= SIZE, "E1: a header is a block")?;
+        require(header.len() >= SIZE, "BACKUP1: a header is a block")?;
         if MAGIC.bytes(header) != MAGIC_VALUE {
             return Err(PoolFormatError::Absent);
         }
@@ -79,7 +79,7 @@ impl Kept {
     pub fn decode(bytes: &[u8]) -> Result<Kept, PoolFormatError> {
         let count = Self::count(bytes)?;
         let fits = count.checked_mul(8).is_some_and(|length| length <= (bytes.len() - SIZE) as u64);
-        require(fits && bytes.len() as u64 == Self::head_length(count), "E1: the length of the index")?;
+        require(fits && bytes.len() as u64 == Self::head_length(count), "BACKUP1: the length of the index")?;
         if CHECKSUM.u32(bytes) != super::checksum_without(bytes, CHECKSUM) {
             return Err(PoolFormatError::Checksum);
         }
@@ -115,7 +115,7 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Kept::decode(&damaged).is_err(), "E1: bit {bit}");
+            assert!(Kept::decode(&damaged).is_err(), "BACKUP1: bit {bit}");
         }
     }
 }

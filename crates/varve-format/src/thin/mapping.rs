@@ -1,9 +1,9 @@
 //! What the maps of a pool hold: where a run of a volume's parts lies, and how many hold a run of blocks.
 //!
 //! Invariants:
-//! - M1. A run has at least one part, and neither its end nor the end of its place overflows.
-//! - M2. The place 0 (a superblock lies there) means zeros that were written: there is no data.
-//! - M3. A count of holders is only kept when there is more than one.
+//! - MAPPING1. A run has at least one part, and neither its end nor the end of its place overflows.
+//! - MAPPING2. The place 0 (a superblock lies there) means zeros that were written: there is no data.
+//! - MAPPING3. A count of holders is only kept when there is more than one.
 
 use super::{PoolFormatError, require};
 use crate::layout::{Field, Layout};
@@ -44,7 +44,7 @@ pub struct Mapping {
     pub start: u64,
     /// Number of parts.
     pub count: u64,
-    /// First block of the pool; 0 for zeros (M2).
+    /// First block of the pool; 0 for zeros (MAPPING2).
     pub place: u64,
     /// When it was mapped.
     pub birth: u64,
@@ -66,7 +66,7 @@ impl Mapping {
 
     /// The value of the entry.
     pub fn value(&self) -> Value {
-        assert!(self.check().is_ok(), "M1: {self:?}");
+        assert!(self.check().is_ok(), "MAPPING1: {self:?}");
         let mut value = [0; 16];
         value[..6].copy_from_slice(&self.place.to_le_bytes()[..6]);
         value[6..10].copy_from_slice(&self.count.to_le_bytes()[..4]);
@@ -76,7 +76,8 @@ impl Mapping {
 
     /// The mapping that an entry holds.
     pub fn decode(key: Key, value: &Value) -> Result<Mapping, PoolFormatError> {
-        let start = u64::try_from(key).map_err(|_| PoolFormatError::Invalid("M1: a part beyond all ends"))?;
+        let start =
+            u64::try_from(key).map_err(|_| PoolFormatError::Invalid("MAPPING1: a part beyond all ends"))?;
         let (place, count, birth) = (number(&value[..6]), number(&value[6..10]), number(&value[10..]));
         let mapping = Mapping { start, count, place, birth };
         mapping.check()?;
@@ -85,8 +86,8 @@ impl Mapping {
 
     fn check(&self) -> Result<(), PoolFormatError> {
         let fits = self.start.checked_add(self.count).is_some() && self.place + self.count <= SIX_BYTES_MAX;
-        require((1..=Self::COUNT_MAX).contains(&self.count) && fits, "M1: a run")?;
-        require(self.birth <= SIX_BYTES_MAX, "M1: a birth")
+        require((1..=Self::COUNT_MAX).contains(&self.count) && fits, "MAPPING1: a run")?;
+        require(self.birth <= SIX_BYTES_MAX, "MAPPING1: a birth")
     }
 }
 
@@ -97,7 +98,7 @@ pub struct Share {
     pub first: u64,
     /// Number of blocks.
     pub blocks: u64,
-    /// How many hold them, besides one (M3).
+    /// How many hold them, besides one (MAPPING3).
     pub others: u64,
 }
 
@@ -114,7 +115,7 @@ impl Share {
 
     /// The value of the entry.
     pub fn value(&self) -> Value {
-        assert!(self.blocks > 0 && self.others > 0, "M3: {self:?}");
+        assert!(self.blocks > 0 && self.others > 0, "MAPPING3: {self:?}");
         let mut value = [0; 16];
         value[..8].copy_from_slice(&self.blocks.to_le_bytes());
         value[8..].copy_from_slice(&self.others.to_le_bytes());
@@ -124,11 +125,11 @@ impl Share {
     /// The share that an entry holds.
     pub fn decode(key: Key, value: &Value) -> Result<Share, PoolFormatError> {
         let first =
-            u64::try_from(key).map_err(|_| PoolFormatError::Invalid("M1: a block beyond all ends"))?;
+            u64::try_from(key).map_err(|_| PoolFormatError::Invalid("MAPPING1: a block beyond all ends"))?;
         let share = Share { first, blocks: number(&value[..8]), others: number(&value[8..]) };
-        require(share.first.checked_add(share.blocks).is_some(), "M1: a run")?;
-        require(share.blocks > 0 && share.others > 0, "M3: a share of nothing")?;
-        require(share.others <= SIX_BYTES_MAX, "M3: more holders than there can be volumes")?;
+        require(share.first.checked_add(share.blocks).is_some(), "MAPPING1: a run")?;
+        require(share.blocks > 0 && share.others > 0, "MAPPING3: a share of nothing")?;
+        require(share.others <= SIX_BYTES_MAX, "MAPPING3: more holders than there can be volumes")?;
         Ok(share)
     }
 }
@@ -146,6 +147,8 @@ mod tests {
     fn golden_bytes() {
         let mapping = Mapping { start: 1, count: 0x0302, place: 0x0605, birth: 0x0908 };
         assert_eq!(mapping.value(), [5, 6, 0, 0, 0, 0, 2, 3, 0, 0, 8, 9, 0, 0, 0, 0]);
+        let zeros = Mapping { place: 0, ..mapping };
+        assert_eq!(Mapping::decode(zeros.key(), &zeros.value()), Ok(zeros), "MAPPING2");
         let share = Share { first: 1, blocks: 0x0302, others: 4 };
         assert_eq!(share.value(), [2, 3, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
     }

@@ -1,7 +1,7 @@
 //! What a volume lies over: something outside of its pool that never changes, named so that nothing else is ever taken
 //! for it.
 //!
-//! Invariant O1: an origin has a store and a number, and shows at least one part. Number and date of what is no snapshot
+//! Invariant ORIGIN1: an origin has a store and a number, and shows at least one part. Number and date of what is no snapshot
 //! are zero.
 
 use super::{PART_SIZE, PoolFormatError, require};
@@ -58,7 +58,7 @@ impl Origin {
 
     /// The origin in `bytes`, which are as long as its layout.
     pub fn decode(bytes: &[u8]) -> Result<Origin, PoolFormatError> {
-        require(bytes.len() == ORIGIN_LAYOUT.size, "O1: the length of an origin")?;
+        require(bytes.len() == ORIGIN_LAYOUT.size, "ORIGIN1: the length of an origin")?;
         require(RESERVED.is_zero(bytes), "reserved bytes are not zero")?;
         let origin = Origin {
             store: STORE.uuid(bytes),
@@ -67,7 +67,7 @@ impl Origin {
             bytes: BYTES.u64(bytes),
         };
         let is_sound = !origin.store.is_nil() && origin.bytes > 0 && origin.bytes.is_multiple_of(PART_SIZE);
-        require(is_sound, "O1: an origin")?;
+        require(is_sound, "ORIGIN1: an origin")?;
         Ok(origin)
     }
 }
@@ -86,7 +86,7 @@ mod tests {
         for (at, value) in [(15, 0), (33, 0), (32, 1), (47, 1)] {
             let mut wrong = bytes;
             wrong[at] = value;
-            assert!(Origin::decode(&wrong).is_err(), "O1: byte {at}");
+            assert!(Origin::decode(&wrong).is_err(), "ORIGIN1: byte {at}");
         }
     }
 }

@@ -6,9 +6,9 @@
 //! the log is damaged. The byte tables are [`RECORD_LAYOUT`] and [`ENTRY_LAYOUT`].
 //!
 //! Invariants:
-//! - L1. The checksum covers all blocks of the record, with its number and the pool's id.
-//! - L2. A record has at least one entry and at most [`RECORD_BLOCKS_MAX`] blocks.
-//! - L3. No record has a number above [`NUMBER_MAX`].
+//! - RECORD1. The checksum covers all blocks of the record, with its number and the pool's id.
+//! - RECORD2. A record has at least one entry and at most [`RECORD_BLOCKS_MAX`] blocks.
+//! - RECORD3. No record has a number above [`NUMBER_MAX`].
 
 use super::{NUMBER_MAX, ORIGIN_LAYOUT, Origin, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
@@ -143,15 +143,15 @@ impl Record {
     /// Writes the record into `bytes`, which is as long as its blocks.
     pub fn encode(&self, bytes: &mut [u8]) {
         let blocks = self.blocks();
-        assert!((1..=RECORD_BLOCKS_MAX).contains(&blocks) && !self.changes.is_empty(), "L2");
-        assert!(self.sequence <= NUMBER_MAX, "L3");
+        assert!((1..=RECORD_BLOCKS_MAX).contains(&blocks) && !self.changes.is_empty(), "RECORD2");
+        assert!(self.sequence <= NUMBER_MAX, "RECORD3");
         assert_eq!(bytes.len() as u64, blocks * SIZE as u64);
         bytes.fill(0);
         MAGIC.put_u32(bytes, MAGIC_VALUE);
         SEQUENCE.put_u64(bytes, self.sequence);
         POOL.put_u64(bytes, self.pool);
-        BLOCKS.put_u32(bytes, u32::try_from(blocks).expect("L2: a record has few blocks"));
-        COUNT.put_u32(bytes, u32::try_from(self.changes.len()).expect("L2: a record has few blocks"));
+        BLOCKS.put_u32(bytes, u32::try_from(blocks).expect("RECORD2: a record has few blocks"));
+        COUNT.put_u32(bytes, u32::try_from(self.changes.len()).expect("RECORD2: a record has few blocks"));
         let mut at = ENTRIES.offset;
         for change in &self.changes {
             let length = change_length(change);
@@ -183,19 +183,19 @@ impl Record {
         require(RESERVED.is_zero(bytes), "reserved bytes are not zero")?;
         require(
             u64::from(BLOCKS.u32(bytes)) * SIZE as u64 == bytes.len() as u64,
-            "L2: the number of blocks",
+            "RECORD2: the number of blocks",
         )?;
-        require(SEQUENCE.u64(bytes) <= NUMBER_MAX, "L3: the number of the record")?;
+        require(SEQUENCE.u64(bytes) <= NUMBER_MAX, "RECORD3: the number of the record")?;
         let (mut changes, mut at) = (Vec::new(), ENTRIES.offset);
         for _ in 0..COUNT.u32(bytes) {
             let rest =
-                bytes.get(at..at + ENTRY_LAYOUT.size).ok_or(PoolFormatError::Invalid("L2: entries"))?;
+                bytes.get(at..at + ENTRY_LAYOUT.size).ok_or(PoolFormatError::Invalid("RECORD2: entries"))?;
             let length = ENTRY_LAYOUT.size + usize::from(rest[NAME_LENGTH.offset]).next_multiple_of(8);
-            let entry = bytes.get(at..at + length).ok_or(PoolFormatError::Invalid("L2: entries"))?;
+            let entry = bytes.get(at..at + length).ok_or(PoolFormatError::Invalid("RECORD2: entries"))?;
             changes.push(decode_change(entry)?);
             at += length;
         }
-        require(!changes.is_empty(), "L2: no entry")?;
+        require(!changes.is_empty(), "RECORD2: no entry")?;
         require(bytes[at..].iter().all(|byte| *byte == 0), "bytes behind the entries are not zero")?;
         Ok(Record { sequence: SEQUENCE.u64(bytes), pool: POOL.u64(bytes), changes })
     }
@@ -329,7 +329,10 @@ mod tests {
         SEQUENCE.put_u64(&mut block, NUMBER_MAX + 1);
         let checksum = checksum_without(&block, CHECKSUM);
         CHECKSUM.put_u32(&mut block, checksum);
-        assert_eq!(Record::decode(&block), Err(PoolFormatError::Invalid("L3: the number of the record")));
+        assert_eq!(
+            Record::decode(&block),
+            Err(PoolFormatError::Invalid("RECORD3: the number of the record"))
+        );
     }
 
     #[test]
@@ -338,7 +341,7 @@ mod tests {
         for bit in 0..block.len() * 8 {
             let mut damaged = block.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Record::decode(&damaged).is_err(), "L1: bit {bit}");
+            assert!(Record::decode(&damaged).is_err(), "RECORD1: bit {bit}");
         }
     }
 }

@@ -5,12 +5,12 @@
 //! second one is found even when the first is torn. The byte table is [`SUPERBLOCK_LAYOUT`].
 //!
 //! Invariants:
-//! - B1. The checksum covers the whole slot, with its own address and its number.
-//! - B2. The address is the slot of the number.
-//! - B3. The block size is a power of two between [`BLOCK_SIZE_MIN`] and [`BLOCK_SIZE_MAX`].
-//! - B4. The ring follows the slots, the head of the log lies in it or at its end, and behind it is room for a page of the
+//! - POOL1. The checksum covers the whole slot, with its own address and its number.
+//! - POOL2. The address is the slot of the number.
+//! - POOL3. The block size is a power of two between [`BLOCK_SIZE_MIN`] and [`BLOCK_SIZE_MAX`].
+//! - POOL4. The ring follows the slots, the head of the log lies in it or at its end, and behind it is room for a page of the
 //!   space map and more.
-//! - B5. No more blocks are free than there are, and numbers that only rise are so small that they never end.
+//! - POOL5. No more blocks are free than there are, and numbers that only rise are so small that they never end.
 
 use super::{POOL_VERSION, PoolFormatError, SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
@@ -24,9 +24,9 @@ pub const BLOCK_SIZE_MIN: u64 = super::PART_SIZE;
 pub const BLOCK_SIZE_MAX: u64 = 1 << 20;
 /// The largest slot, in blocks of 4 KiB: places of two million groups, more than 240 TiB.
 pub const SLOT_BLOCKS_MAX: u64 = 128;
-/// The highest transaction of a checkpoint (B5): births of mappings have six bytes.
+/// The highest transaction of a checkpoint (POOL5): births of mappings have six bytes.
 pub const GENERATION_MAX: u64 = 1 << 47;
-/// The highest number of a superblock, a record or a volume (B5).
+/// The highest number of a superblock, a record or a volume (POOL5).
 pub const NUMBER_MAX: u64 = 1 << 62;
 
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTP";
@@ -152,32 +152,32 @@ impl Superblock {
         groups.div_ceil(4) <= self.slot_blocks * SIZE as u64 - PLACES.offset as u64
     }
 
-    /// Whether B3 to B5 hold; else which does not.
+    /// Whether POOL3 to POOL5 hold; else which does not.
     pub fn check(&self) -> Result<(), PoolFormatError> {
         let size = self.block_size;
         require(
             (BLOCK_SIZE_MIN..=BLOCK_SIZE_MAX).contains(&size) && size.is_power_of_two(),
-            "B3: block size",
+            "POOL3: block size",
         )?;
         let slot = self.slot_blocks;
-        require((1..=SLOT_BLOCKS_MAX).contains(&slot) && slot.is_power_of_two(), "B4: the slots")?;
-        require(self.log_blocks > 0 && self.log_blocks < 1 << 32, "B4: the ring")?;
+        require((1..=SLOT_BLOCKS_MAX).contains(&slot) && slot.is_power_of_two(), "POOL4: the slots")?;
+        require(self.log_blocks > 0 && self.log_blocks < 1 << 32, "POOL4: the ring")?;
         require(
             self.head <= self.log_blocks && self.base_block() + PAGE_PLACES < self.end_block,
-            "B4: the head of the log",
+            "POOL4: the head of the log",
         )?;
-        require(self.free_blocks <= self.end_block, "B5: the number of free blocks")?;
+        require(self.free_blocks <= self.end_block, "POOL5: the number of free blocks")?;
         let numbers = [self.number, self.sequence, self.next_volume];
         let is_small =
             self.generation <= GENERATION_MAX && numbers.iter().all(|number| *number <= NUMBER_MAX);
-        require(is_small, "B5: a number that only rises")?;
+        require(is_small, "POOL5: a number that only rises")?;
         require(self.has_room_for(self.end_block), "a slot has no room for the places of all groups")?;
         require(!self.pool.is_nil() && self.next_volume > 0, "an id is nil")
     }
 
     /// The bytes of the whole slot. Panics if [`Superblock::check`] fails.
     pub fn encode(&self, slot: &mut [u8]) {
-        assert_eq!(self.check(), Ok(()), "B3 to B5: {self:?}");
+        assert_eq!(self.check(), Ok(()), "POOL3 to POOL5: {self:?}");
         assert_eq!(slot.len() as u64, self.slot_blocks * SIZE as u64);
         slot.fill(0);
         MAGIC.put(slot, MAGIC_VALUE);
@@ -249,7 +249,7 @@ impl Superblock {
         };
         superblock.check()?;
         let sound = slot.len() as u64 == superblock.slot_blocks * SIZE as u64;
-        require(sound && ADDRESS.u64(slot) == address && superblock.slot() == address, "B2: the address")?;
+        require(sound && ADDRESS.u64(slot) == address && superblock.slot() == address, "POOL2: the address")?;
         let places = unpack_places(&slot[PLACES.offset..])
             .map_err(|_| PoolFormatError::Invalid("a place that is neither of two"))?;
         let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
@@ -307,9 +307,9 @@ mod tests {
         for bit in 0..slot.len() * 8 {
             let mut damaged = slot.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Superblock::decode(&damaged, 2).is_err(), "B1: bit {bit}");
+            assert!(Superblock::decode(&damaged, 2).is_err(), "POOL1: bit {bit}");
         }
-        assert!(Superblock::decode(&slot, 0).is_err(), "B2");
+        assert!(Superblock::decode(&slot, 0).is_err(), "POOL2");
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
             Superblock { end_block: sample().base_block() + PAGE_PLACES, ..sample() },
         ];
         for superblock in wrong {
-            assert!(superblock.check().is_err(), "B4, B5: {superblock:?}");
+            assert!(superblock.check().is_err(), "POOL4, POOL5: {superblock:?}");
         }
     }
 

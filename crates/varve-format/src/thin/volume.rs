@@ -1,9 +1,9 @@
 //! A volume of a pool in the map of volumes: a few entries of 16 bytes, of which only those that change are written.
 //!
 //! Invariants:
-//! - V1. The entries of a volume are 0 to 3, 4 to 6 if it lies over an origin, and as many of the name as it is long; none
+//! - VOLUME1. The entries of a volume are 0 to 3, 4 to 6 if it lies over an origin, and as many of the name as it is long; none
 //!   is missing.
-//! - V2. A volume that is being removed has no name.
+//! - VOLUME2. A volume that is being removed has no name.
 
 use super::{Origin, PoolFormatError, require};
 use crate::layout::{Field, Layout};
@@ -112,7 +112,7 @@ pub struct VolumeRows {
 impl VolumeRows {
     /// The entries of the volume.
     pub fn encode(&self) -> Vec<(Key, Value)> {
-        assert_eq!(self.origin.is_some(), self.flags.has(VolumeFlags::ORIGIN), "V1");
+        assert_eq!(self.origin.is_some(), self.flags.has(VolumeFlags::ORIGIN), "VOLUME1");
         let mut bytes = vec![0; ORIGIN.offset];
         for (field, number) in
             [(ROOT, self.root.pack()), (SINCE, self.since), (BYTES, self.bytes), (MAPPED, self.mapped)]
@@ -137,22 +137,22 @@ impl VolumeRows {
     /// The volume whose entries these are, in order.
     pub fn decode(volume: u64, entries: &[(Key, Value)]) -> Result<VolumeRows, PoolFormatError> {
         let bytes: Vec<u8> = entries.iter().flat_map(|(_, value)| *value).collect();
-        require(entries.len() >= ALWAYS, "V1: an entry is missing")?;
+        require(entries.len() >= ALWAYS, "VOLUME1: an entry is missing")?;
         let flags = VolumeFlags(FLAGS.u32(&bytes));
         require(flags.0 < 32, "a flag that there is not")?;
         let unnamed = if flags.has(VolumeFlags::ORIGIN) { WITH_ORIGIN } else { ALWAYS };
         let mut keys = entries.iter().map(|(key, _)| *key).enumerate();
         let in_order = keys.all(|(index, key)| key == volume_key(volume, entry_number(index, unnamed)));
-        require(in_order && entries.len() >= unnamed, "V1: an entry is missing")?;
+        require(in_order && entries.len() >= unnamed, "VOLUME1: an entry is missing")?;
         let length = NAME_LENGTH.u32(&bytes) as usize;
-        require(length <= NAME_LENGTH_MAX, "V1: the length of the name")?;
+        require(length <= NAME_LENGTH_MAX, "VOLUME1: the length of the name")?;
         let (fixed, named) = bytes.split_at(unnamed * 16);
-        require(named.len() == length.next_multiple_of(16), "V1: the length of the name")?;
+        require(named.len() == length.next_multiple_of(16), "VOLUME1: the length of the name")?;
         let (name, padding) = named.split_at(length);
         let is_clear = RESERVED.is_zero(fixed) && padding.iter().all(|byte| *byte == 0);
         require(is_clear, "reserved bytes are not zero")?;
         let name = String::from_utf8(name.to_vec()).map_err(|_| PoolFormatError::Invalid("a name"))?;
-        require(flags.has(VolumeFlags::REMOVING) == name.is_empty(), "V2: the name of a volume")?;
+        require(flags.has(VolumeFlags::REMOVING) == name.is_empty(), "VOLUME2: the name of a volume")?;
         let origin = (unnamed == WITH_ORIGIN).then(|| Origin::decode(ORIGIN.bytes(fixed))).transpose()?;
         Ok(VolumeRows {
             volume,
@@ -200,7 +200,7 @@ mod tests {
         for missing in 0..entries.len() {
             let mut entries = entries.clone();
             entries.remove(missing);
-            assert!(VolumeRows::decode(7, &entries).is_err(), "V1: entry {missing}");
+            assert!(VolumeRows::decode(7, &entries).is_err(), "VOLUME1: entry {missing}");
         }
         assert!(VolumeRows::decode(8, &entries).is_err());
     }
@@ -226,10 +226,10 @@ mod tests {
         for missing in 0..entries.len() {
             let mut entries = entries.clone();
             entries.remove(missing);
-            assert!(VolumeRows::decode(7, &entries).is_err(), "V1: entry {missing}");
+            assert!(VolumeRows::decode(7, &entries).is_err(), "VOLUME1: entry {missing}");
         }
         let mut without = entries;
         without[2].1[0] = 0; // the flags
-        assert!(VolumeRows::decode(7, &without).is_err(), "V1");
+        assert!(VolumeRows::decode(7, &without).is_err(), "VOLUME1");
     }
 }

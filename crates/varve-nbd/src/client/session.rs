@@ -1,9 +1,9 @@
 //! The client's side of the transmission: which replies belong to which requests, and what they bring.
 //!
 //! Invariants:
-//! - R1. Every reply answers a request in flight, and a request is answered once.
-//! - R2. Data of a read lie inside it, come once for each byte, and are complete when it succeeds.
-//! - R3. What a server can make the session keep is bounded: [`PIECES_MAX`] pieces a read,
+//! - SESSION1. Every reply answers a request in flight, and a request is answered once.
+//! - SESSION2. Data of a read lie inside it, come once for each byte, and are complete when it succeeds.
+//! - SESSION3. What a server can make the session keep is bounded: [`PIECES_MAX`] pieces a read,
 //!   [`RUNS_MAX`](crate::transmission::RUNS_MAX) runs a reply, and no more than the owner has in flight.
 
 use crate::reader::Reader;
@@ -100,7 +100,7 @@ impl Session {
             let Request { command, offset, length, .. } = request;
             let outstanding = Outstanding { command, offset, length, pieces: Vec::new(), error: None };
             let earlier = self.requests.insert(request.cookie, outstanding);
-            assert!(earlier.is_none(), "R1: the cookie {} is in flight", request.cookie);
+            assert!(earlier.is_none(), "SESSION1: the cookie {} is in flight", request.cookie);
         }
         Ok(head)
     }
@@ -126,7 +126,7 @@ impl Session {
             return Ok((0, Some(Event::More(self.front_length(input)))));
         };
         let Some(request) = self.requests.get_mut(&reply.cookie) else {
-            return Err(Malformed("R1: a reply to no request"));
+            return Err(Malformed("SESSION1: a reply to no request"));
         };
         let (kind, length) = match reply.kind {
             ReplyKind::Simple(error) => {
@@ -139,9 +139,9 @@ impl Session {
         // The data of a read stay in the stream; everything else of a chunk is read here.
         let inner = if kind == chunk::OFFSET_DATA { length.min(8) } else { length };
         if inner > CHUNK_LENGTH_MAX {
-            return Err(Malformed("R3: a chunk is too long"));
+            return Err(Malformed("SESSION3: a chunk is too long"));
         }
-        let end = front + usize::try_from(inner).map_err(|_| Malformed("R3: a chunk is too long"))?;
+        let end = front + usize::try_from(inner).map_err(|_| Malformed("SESSION3: a chunk is too long"))?;
         let Some(payload) = input.get(front..end) else {
             return Ok((0, Some(Event::More(end))));
         };
@@ -161,14 +161,14 @@ impl Session {
     }
 
     fn finish(&mut self, cookie: u64) -> Result<Event, Malformed> {
-        let request = self.requests.remove(&cookie).ok_or(Malformed("R1: a reply to no request"))?;
+        let request = self.requests.remove(&cookie).ok_or(Malformed("SESSION1: a reply to no request"))?;
         let complete = request.command != Command::Read
             || request.length == 0
             || request.pieces.as_slice() == [(0, request.length)];
         match request.error {
             Some(error) => Ok(Event::Done { cookie, result: Err(error) }),
             None if complete => Ok(Event::Done { cookie, result: Ok(()) }),
-            None => Err(Malformed("R2: a read was answered in part")),
+            None => Err(Malformed("SESSION2: a read was answered in part")),
         }
     }
 }
@@ -233,16 +233,16 @@ impl Outstanding {
     /// The place of a chunk in the read's buffer.
     fn start(&self, reader: &mut Reader<'_>) -> Result<u64, Malformed> {
         let offset = reader.u64().ok_or(Malformed("a chunk without an offset"))?;
-        offset.checked_sub(self.offset).ok_or(Malformed("R2: data from before the read"))
+        offset.checked_sub(self.offset).ok_or(Malformed("SESSION2: data from before the read"))
     }
 
-    /// Notes that `length` bytes from `start` on are there (R2).
+    /// Notes that `length` bytes from `start` on are there (SESSION2).
     fn place(&mut self, start: u64, length: u64) -> Result<(), Malformed> {
         let end = start.checked_add(length).filter(|end| *end <= self.length && length > 0);
-        let end = end.ok_or(Malformed("R2: data from outside of the read"))?;
+        let end = end.ok_or(Malformed("SESSION2: data from outside of the read"))?;
         let at = self.pieces.partition_point(|piece| piece.0 < start);
         if at > 0 && self.pieces[at - 1].1 > start || at < self.pieces.len() && self.pieces[at].0 < end {
-            return Err(Malformed("R2: the same data twice"));
+            return Err(Malformed("SESSION2: the same data twice"));
         }
         self.pieces.insert(at, (start, end));
         if at + 1 < self.pieces.len() && self.pieces[at + 1].0 == end {
@@ -252,7 +252,7 @@ impl Outstanding {
             self.pieces[at - 1].1 = self.pieces.remove(at).1;
         }
         if self.pieces.len() > PIECES_MAX {
-            return Err(Malformed("R3: a read in too many pieces"));
+            return Err(Malformed("SESSION3: a read in too many pieces"));
         }
         Ok(())
     }

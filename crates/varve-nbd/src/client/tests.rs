@@ -32,6 +32,22 @@ fn a_server_that_knows_nothing_new_is_asked_in_the_old_way() {
 }
 
 #[test]
+fn an_option_is_asked_after_the_one_before_it_was_answered() {
+    let mut client = Handshake::new(Wish::new("disk"));
+    let mut output = Vec::new();
+    let mut feed = |bytes: &[u8]| {
+        assert_eq!(client.feed(bytes, &mut output).1, Step::More);
+        output.windows(8).filter(|window| window == b"IHAVEOPT").count()
+    };
+    assert_eq!(feed(&greeting(3)), 1, "CLIENT1");
+    for (asked, option) in [option::EXTENDED_HEADERS, option::STRUCTURED_REPLY].into_iter().enumerate() {
+        let answer = replying(option, reply::ERR_UNSUP, b"what?");
+        let (most, last) = answer.split_at(answer.len() - 1);
+        assert_eq!((feed(most), feed(last)), (asked + 1, asked + 2), "CLIENT1");
+    }
+}
+
+#[test]
 fn a_server_without_fixed_newstyle_pads_its_answer() {
     let mut client = Handshake::new(Wish::new(""));
     let mut output = Vec::new();
@@ -62,6 +78,6 @@ fn hostile_servers_are_left() {
     long.extend_from_slice(&[0xff; 4]);
     assert!(fails(&long), "a reply of 4 GiB");
     let endless = vec![replying(option::GO, reply::INFO, &[9; 2]); 300].concat();
-    assert!(fails(&structured(endless)), "C2");
+    assert!(fails(&structured(endless)), "CLIENT2");
     assert!(fails(&structured(replying(option::GO, reply::ERR_POLICY, b"\xff no"))));
 }

@@ -61,7 +61,7 @@ fn go_answers_facts_then_begins_and_leaves_the_rest() {
     input.extend_from_slice(b"next");
     let (output, end, left) = run(&input, usize::MAX);
     assert_eq!(end, Step::Ready(Agreement { framing: Framing::Simple, allocation: false }));
-    assert_eq!(left, 4, "H2");
+    assert_eq!(left, 4, "SERVER2");
     let golden = [
         &b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\0\0\0\x0c\0\0\0\0\0\x01\0\0\0\0\0\x05"[..],
         b"\0\x03\xe8\x89\x04\x55\x65\xa9\0\0\0\x07\0\0\0\x03\0\0\0\x0e\0\x03\0\0\0\x01\0\0\x10\0\x02\0\0\0",
@@ -140,7 +140,7 @@ fn every_option_gets_its_reply_and_the_handshake_goes_on() {
         cases.iter().flat_map(|(option, _, kinds)| kinds.iter().map(|kind| (*option, *kind))).collect();
     for piece in [1, 7, usize::MAX] {
         let (output, end, _) = run(&input, piece);
-        assert_eq!(kinds(&output), expected, "N3");
+        assert_eq!(kinds(&output), expected, "CODEC3");
         assert_eq!(end, Step::Close(CloseReason::Aborted));
     }
 }
@@ -239,7 +239,7 @@ proptest! {
         prop_assert_eq!(connected.description.as_deref(), Some("a volume"));
     }
 
-    /// N1.
+    /// CODEC1.
     #[test]
     fn garbage_never_panics_and_is_never_kept(
         mut input in prop::collection::vec(any::<u8>(), 0..300),
@@ -253,7 +253,7 @@ proptest! {
         prop_assert!(end != Step::More || left == 0);
         prop_assert!(output.len() < 10_000);
         let whole = run(&orderly, usize::MAX);
-        prop_assert_eq!((output, end), (whole.0, whole.1), "N3");
+        prop_assert_eq!((output, end), (whole.0, whole.1), "CODEC3");
     }
 }
 
@@ -270,8 +270,8 @@ fn announced(option: u32, length: u32) -> Vec<u8> {
 fn an_option_that_is_too_long_is_refused_before_its_data_come() {
     for (length, closes) in [(70_000, false), (wire::OPTION_SKIP_MAX, false), (u32::MAX, true)] {
         let (output, end, _) = run(&announced(option::INFO, length), 1);
-        assert_eq!(kinds(&output), [(option::INFO, reply::ERR_TOO_BIG)], "H3: {length}");
-        assert_eq!(matches!(end, Step::Close(CloseReason::Malformed(_))), closes, "H3: {length}");
+        assert_eq!(kinds(&output), [(option::INFO, reply::ERR_TOO_BIG)], "SERVER3: {length}");
+        assert_eq!(matches!(end, Step::Close(CloseReason::Malformed(_))), closes, "SERVER3: {length}");
     }
 }
 

@@ -66,7 +66,7 @@ fn runs_join_and_never_exceed_what_was_asked() {
     let run = |length, state| Run { length, state };
     let input = [run(1 << 31, 0), run(0, 3), run(1 << 31, 0), run(u64::MAX, 0), run(5, 3)];
     let wanted = u64::from(u32::MAX);
-    assert_eq!(coalesce(input, wanted, false), [run(wanted, 0)], "N2");
+    assert_eq!(coalesce(input, wanted, false), [run(wanted, 0)], "CODEC2");
     assert_eq!(coalesce([run(4, 0), run(4, 3), run(4, 0)], 12, true), [run(4, 0)]);
     assert_eq!(coalesce([run(4, 0), run(4, 3), run(4, 0)], 9, false), [run(4, 0), run(4, 3), run(1, 0)]);
     let many = (0..200_000).map(|index| run(1, index & 1));

@@ -1,7 +1,5 @@
 //! Whether a disk answers: how many operations it has under way, and since when none of them was answered.
 
-use super::DiskFile;
-use crate::clock;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,7 +10,7 @@ pub(crate) struct Answers {
     under_way: AtomicU64,
     /// The tick of the coarse clock at which the last one was answered, or at which the first one began after a rest.
     last: AtomicU64,
-    /// Operations under way of which nobody awaits the answer (D3 of `lane.rs`).
+    /// Operations under way of which nobody awaits the answer (LANE3 of `lane.rs`).
     pub(crate) abandoned: Arc<AtomicU64>,
 }
 
@@ -36,24 +34,11 @@ impl Answers {
     }
 
     /// For how long operations are under way and none was answered.
-    fn silence(&self, tick: u64) -> Duration {
+    pub(super) fn silence(&self, tick: u64) -> Duration {
         if self.under_way.load(Ordering::Acquire) == 0 {
             return Duration::ZERO;
         }
         Duration::from_nanos(tick.saturating_sub(self.last.load(Ordering::Acquire)))
-    }
-}
-
-impl DiskFile {
-    /// For how long it has had operations under way and answered none; zero if none is under way.
-    pub fn silence(&self) -> Duration {
-        self.answers.silence(clock::tick())
-    }
-
-    /// Whether operations are under way of which nobody awaits the answer any more. Each runs to its end, and may change the
-    /// disk until then.
-    pub fn has_abandoned(&self) -> bool {
-        self.answers.abandoned.load(Ordering::Acquire) > 0
     }
 }
 

@@ -1,16 +1,16 @@
 //! What the page cache holds of a disk that is opened: it is made to agree with the disk.
 //!
-//! Invariant N1: what is read through a new handle is on the disk. A page of which the writing failed stays in memory,
+//! Invariant CACHE1: what is read through a new handle is on the disk. A page of which the writing failed stays in memory,
 //! marked clean, and shows what the disk does not hold; so all pages are dropped before a buffered disk is used.
 
-use super::DiskKind;
+use super::options::DiskKind;
 use crate::sys;
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::fs::File;
 use std::path::Path;
 
-/// Writes back and drops all cached pages of a disk (N1); waits.
+/// Writes back and drops all cached pages of a disk (CACHE1); waits.
 pub(super) fn drop_cached(file: &File, path: &Path, kind: DiskKind) -> Result<(), Errno> {
     if let Err(errno) = rustix::fs::fdatasync(file) {
         // It may be the report of a failure of before, which is made once; the pages of that are clean.

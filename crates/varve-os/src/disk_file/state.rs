@@ -1,79 +1,23 @@
 //! Why a disk is out of use: writes were lost, or the file became shorter; and how that is found out.
 //!
 //! Invariants:
-//! - O1. A disk that is out of use stays so through this handle, with the first reason: who still holds it may have lost
+//! - HEALTH1. A disk that is out of use stays so through this handle, with the first reason: who still holds it may have lost
 //!   writes of which it was not told. Opening the disk again is the way back ([`DiskFile::open`]).
-//! - O2. A file that was cut short never has its old length again by a write, and no flush is acknowledged behind that. Its
+//! - HEALTH2. A file that was cut short never has its old length again by a write, and no flush is acknowledged behind that. Its
 //!   length is looked at before a write that reaches its last byte, and before any other at every tick of the coarse clock
 //!   (some milliseconds), so a write within one tick of the cut may lengthen it, and is found out. The server of a file that
 //!   has one is asked at each flush and when a read meets the end.
 
-use super::{CacheMode, DiskFile, DiskKind, OpenError};
+use super::{CacheMode, DiskFile, DiskKind, DiskState, OpenError};
 use crate::attempt::error_of;
 use crate::{clock, sys};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use varve_block::{EventLimit, IoError};
-
-/// How often failing requests of one disk are told of.
-const FAILURES_INTERVAL: Duration = Duration::from_secs(10);
-
-/// Whether a disk is in use, or why not.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DiskState {
-    /// It is.
-    #[default]
-    InUse,
-    /// A flush or a durable write failed: what was acknowledged before may be lost (F2).
-    WritesLost,
-    /// It became shorter: what lay beyond the new end is lost.
-    Shrunk {
-        /// Its length before, in bytes.
-        expected: u64,
-        /// Its length when that was found out, in bytes.
-        found: u64,
-    },
-}
-
-impl std::fmt::Display for DiskState {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            DiskState::InUse => f.write_str("it is in use"),
-            DiskState::WritesLost => {
-                f.write_str("a flush or a durable write failed: acknowledged writes may be lost")
-            }
-            DiskState::Shrunk { expected, found } => {
-                write!(f, "it had {expected} bytes and has {found} now: the rest is lost")
-            }
-        }
-    }
-}
-
-/// What is known of a disk's health.
-#[derive(Debug)]
-pub(crate) struct Health {
-    /// Set once (O1).
-    out_of_use: OnceLock<DiskState>,
-    /// The tick at which the length was looked at (O2).
-    checked: AtomicU64,
-    failures: EventLimit,
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        Self {
-            out_of_use: OnceLock::new(),
-            checked: AtomicU64::new(0),
-            failures: EventLimit::new(FAILURES_INTERVAL),
-        }
-    }
-}
+use std::sync::atomic::Ordering;
+use varve_block::IoError;
 
 impl DiskFile {
-    /// Whether it is in use, or why not (O1).
+    /// Whether it is in use, or why not (HEALTH1).
     pub fn state(&self) -> DiskState {
         self.health.out_of_use.get().copied().unwrap_or_default()
     }
@@ -104,7 +48,7 @@ impl DiskFile {
         self.cache == CacheMode::Buffered || matches!(error_of(errno), IoError::Medium | IoError::Gone)
     }
 
-    /// Records that a flush or a durable write failed (F2).
+    /// Records that a flush or a durable write failed (DISKFILE2).
     pub(crate) fn poison(&self, errno: Errno) {
         if self.health.out_of_use.set(DiskState::WritesLost).is_ok() {
             tracing::error!(
@@ -125,7 +69,7 @@ impl DiskFile {
         }
     }
 
-    /// Before a change that ends at `end` (O2).
+    /// Before a change that ends at `end` (HEALTH2).
     pub(crate) fn admit_change(&self, end: u64) -> Result<(), IoError> {
         self.refuse_out_of_use()?;
         if self.kind == DiskKind::BlockDevice {

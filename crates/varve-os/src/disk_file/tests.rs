@@ -42,7 +42,7 @@ fn a_disk_is_used_once_but_may_be_looked_at() {
     let directory = directory();
     let path = directory.path().join("disk");
     let disk = DiskFile::open(&path, DiskOptions::create(1 << 20)).expect("created");
-    let again = DiskFile::open(&path, DiskOptions::default()).expect_err("F1");
+    let again = DiskFile::open(&path, DiskOptions::default()).expect_err("DISKFILE1");
     assert!(matches!(again, OpenError::InUse(_)), "{again}");
     assert!(again.to_string().contains("in use; stop"), "names the remedy: {again}");
     let reader = DiskOptions { read_only: true, ..DiskOptions::default() };

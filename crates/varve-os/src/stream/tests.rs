@@ -1,6 +1,6 @@
 //! Tests of connections.
 
-use crate::tests::with_shards;
+use crate::tests::{with_shards, yield_now};
 use crate::{ShardContext, socket_pair};
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
@@ -206,19 +206,6 @@ fn a_stale_socket_file_is_replaced_and_a_plain_file_is_not() {
     });
 }
 
-/// Ends this poll, to be polled again at once.
-async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
-}
-
 #[test]
 fn a_task_that_never_waits_keeps_no_connection_waiting() {
     const ROUNDS: usize = 200;
@@ -246,7 +233,7 @@ fn a_task_that_never_waits_keeps_no_connection_waiting() {
             turns.get()
         });
         let turns = done.expect("the shard lives");
-        assert!(turns <= ROUNDS * 20, "E4: {turns} turns of the other task in {ROUNDS} round trips");
+        assert!(turns <= ROUNDS * 20, "TASK2: {turns} turns of the other task in {ROUNDS} round trips");
     });
 }
 

@@ -141,7 +141,7 @@ fn a_durable_write_that_is_told_of_pages_lost_elsewhere_takes_the_disk_out_of_us
         });
         let (durable, flushed) = outcome.expect("the shard lives");
         assert!(durable.is_some(), "the kernel reports lost pages to whoever asks first");
-        assert_eq!(flushed, Some(IoError::Medium), "F2");
+        assert_eq!(flushed, Some(IoError::Medium), "DISKFILE2");
         assert_eq!(kept.state(), DiskState::WritesLost);
         tower.free();
     });
@@ -183,10 +183,10 @@ fn what_a_disk_shows_when_it_is_opened_again_is_what_it_holds() {
             });
             seen.expect("the shard lives")
         };
-        // O1: opening it again is the way back.
+        // HEALTH1: opening it again is the way back.
         let shown = look(buffered());
         let held = look(DiskOptions::probe());
-        assert_eq!(shown, held, "N1");
+        assert_eq!(shown, held, "CACHE1");
         assert!(held.contains(&Ok(0)), "some of it is lost");
         tower.free();
     });

@@ -43,7 +43,10 @@ fn a_block_device_is_used_once_and_knows_its_size_and_sectors() {
         assert_eq!((disk.kind(), disk.cache_mode()), (DiskKind::BlockDevice, CacheMode::Direct));
         assert_eq!(disk.size(), 16 << 20);
         assert!(disk.sector_logical() >= 512 && disk.sector_physical() >= disk.sector_logical());
-        assert!(matches!(DiskFile::open(path, DiskOptions::default()), Err(OpenError::InUse(_))), "F1");
+        assert!(
+            matches!(DiskFile::open(path, DiskOptions::default()), Err(OpenError::InUse(_))),
+            "DISKFILE1"
+        );
         DiskFile::open(path, DiskOptions::probe()).expect("looking takes no lock");
         assert_eq!(disk.grow(16 << 20).expect("as large already"), 16 << 20);
         assert!(matches!(disk.grow(32 << 20), Err(OpenError::TooSmall { .. })));

@@ -62,7 +62,7 @@ fn a_durable_write_is_durable_in_the_kernel_and_a_flush_is_a_flush() {
             let calls = file.tap.take();
             assert_eq!(calls.last(), Some(&Call::Write { offset: 65536, length, durable: true }));
             let staged = calls.iter().filter(|call| !is_durable(call)).count();
-            assert_eq!(staged > 0, file.cache_mode() == CacheMode::Buffered, "K4: {calls:?}");
+            assert_eq!(staged > 0, file.cache_mode() == CacheMode::Buffered, "DISK4: {calls:?}");
             device.write(65536, data, Durability::Volatile).await.expect("written");
             let calls = file.tap.take();
             assert!(calls.iter().all(|call| is_write(call) && !is_durable(call)), "{calls:?}");
@@ -71,7 +71,7 @@ fn a_durable_write_is_durable_in_the_kernel_and_a_flush_is_a_flush() {
         let unaligned = whole.split_off(28).freeze();
         device.write(0, unaligned, Durability::Durable).await.expect("written");
         let last = file.tap.take().pop();
-        assert_eq!(last, Some(Call::Write { offset: 0, length: 8192, durable: true }), "K2");
+        assert_eq!(last, Some(Call::Write { offset: 0, length: 8192, durable: true }), "DISK2");
         device.flush().await.expect("flushed");
         assert_eq!(file.tap.take(), [Call::Flush]);
     });
@@ -134,8 +134,8 @@ fn a_durable_write_that_fails_takes_the_disk_out_of_use() {
                     assert_eq!((flushed, again, kept.state()), (None, None, DiskState::InUse), "{errno:?}");
                 } else {
                     let medium = Some(IoError::Medium);
-                    assert_eq!((flushed, again), (medium, medium), "K3: {place:?} {errno:?}");
-                    assert_eq!(kept.state(), DiskState::WritesLost, "F2: {place:?} {errno:?}");
+                    assert_eq!((flushed, again), (medium, medium), "DISK3: {place:?} {errno:?}");
+                    assert_eq!(kept.state(), DiskState::WritesLost, "DISKFILE2: {place:?} {errno:?}");
                 }
             }
         });
@@ -149,7 +149,7 @@ fn a_volatile_write_that_fails_leaves_the_disk_in_use() {
         let data = pattern(&arena, 8192, 1).freeze();
         for (errno, error) in [(Errno::IO, IoError::Medium), (Errno::NOSPC, IoError::NoSpace)] {
             for durability in [Durability::Volatile, Durability::Durable] {
-                // Of a durable write through the cache the first step is volatile (K4).
+                // Of a durable write through the cache the first step is volatile (DISK4).
                 if durability == Durability::Durable && file.cache_mode() == CacheMode::Direct {
                     continue;
                 }
@@ -254,9 +254,9 @@ fn all_that_is_under_way_beside_a_failed_flush_fails_with_it() {
             device.write(0, data, Durability::Durable)
         );
         let medium = Some(IoError::Medium);
-        assert_eq!((one.err(), two.err(), three.err()), (medium, medium, medium), "K3");
+        assert_eq!((one.err(), two.err(), three.err()), (medium, medium, medium), "DISK3");
         if file.cache_mode() == CacheMode::Buffered {
-            assert_eq!(written.err(), medium, "Y1: the flush may have been told of its pages");
+            assert_eq!(written.err(), medium, "SYNC1: the flush may have been told of its pages");
         }
         file.tap.take();
     });
@@ -273,7 +273,7 @@ fn a_flush_beside_a_durable_write_that_fails_fails_too() {
         file.tap.fail(is_durable, Errno::NOSPC);
         let (written, flushed) =
             futures_util::join!(device.write(0, data, Durability::Durable), device.flush());
-        assert_eq!((written.err(), flushed.err()), (Some(IoError::NoSpace), Some(IoError::Medium)), "Y1");
+        assert_eq!((written.err(), flushed.err()), (Some(IoError::NoSpace), Some(IoError::Medium)), "SYNC1");
     });
 }
 
@@ -290,8 +290,12 @@ fn who_asks_the_kernel_first_and_is_told_last_is_waited_for() {
         let [one, two] = [1, 2].map(|seed| pattern(&arena, 4096, seed).freeze());
         file.tap.fail_late(is_durable, Errno::NOSPC, LATE);
         let (lost, flushed) = futures_util::join!(device.write(0, one, Durability::Durable), device.flush());
-        assert_eq!((lost.err(), flushed.err()), (Some(IoError::NoSpace), Some(IoError::Medium)), "Y1");
-        assert_eq!(device.write(8192, two, Durability::Durable).await.err(), Some(IoError::Medium), "F2");
+        assert_eq!((lost.err(), flushed.err()), (Some(IoError::NoSpace), Some(IoError::Medium)), "SYNC1");
+        assert_eq!(
+            device.write(8192, two, Durability::Durable).await.err(),
+            Some(IoError::Medium),
+            "DISKFILE2"
+        );
     });
     with_files(|context, file| async move {
         if context.is_ring() || file.cache_mode() == CacheMode::Direct {
@@ -302,7 +306,7 @@ fn who_asks_the_kernel_first_and_is_told_last_is_waited_for() {
         file.tap.fail_late(is_flush, Errno::IO, LATE);
         let (flushed, written) =
             futures_util::join!(device.flush(), device.write(0, data, Durability::Durable));
-        assert_eq!((flushed.err(), written.err()), (Some(IoError::Medium), Some(IoError::Medium)), "Y1");
+        assert_eq!((flushed.err(), written.err()), (Some(IoError::Medium), Some(IoError::Medium)), "SYNC1");
     });
 }
 
@@ -315,7 +319,7 @@ fn requests_that_nobody_waits_for_take_the_disk_out_of_use_all_the_same() {
         while file.state() == DiskState::InUse {
             context.clock().sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(device.flush().await.err(), Some(IoError::Medium), "F2");
+        assert_eq!(device.flush().await.err(), Some(IoError::Medium), "DISKFILE2");
     });
 }
 

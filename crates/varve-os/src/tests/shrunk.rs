@@ -51,9 +51,9 @@ fn a_file_that_became_shorter_is_out_of_use_and_never_made_longer() {
                     if kind < 4 {
                         let_a_tick_pass(&context.clock()).await;
                     }
-                    assert_eq!(change(&device, data.clone(), kind).await, Some(IoError::Gone), "O2");
+                    assert_eq!(change(&device, data.clone(), kind).await, Some(IoError::Gone), "HEALTH2");
                     for kind in 0..6 {
-                        assert_eq!(change(&device, data.clone(), kind).await, Some(IoError::Gone), "O1");
+                        assert_eq!(change(&device, data.clone(), kind).await, Some(IoError::Gone), "HEALTH1");
                     }
                     let read = device.read(SIZE / 2, arena.take(4096)).await.err();
                     assert_eq!(read, Some(IoError::Gone));
@@ -61,17 +61,17 @@ fn a_file_that_became_shorter_is_out_of_use_and_never_made_longer() {
                     assert_eq!(
                         std::fs::metadata(&at).expect("there").len(),
                         CUT,
-                        "O2: it is no longer than it is"
+                        "HEALTH2: it is no longer than it is"
                     );
                 });
                 assert_eq!(done, Ok(()), "{place:?}, change {kind}");
                 assert_eq!(kept.state(), DiskState::Shrunk { expected: SIZE, found: CUT });
                 assert!(kept.state().to_string().contains("1048576"));
-                assert!(matches!(kept.grow(2 * SIZE), Err(OpenError::TooSmall { size: CUT, .. })), "O2");
+                assert!(matches!(kept.grow(2 * SIZE), Err(OpenError::TooSmall { size: CUT, .. })), "HEALTH2");
                 drop(kept);
                 cut(&path, SIZE);
                 let again = open(&path, DiskOptions { cache: place.1, ..DiskOptions::default() });
-                assert_eq!(again.state(), DiskState::InUse, "O1: opening it is the way back");
+                assert_eq!(again.state(), DiskState::InUse, "HEALTH1: opening it is the way back");
             }
         }
     });
@@ -93,7 +93,7 @@ fn a_read_across_a_new_end_takes_the_disk_out_of_use() {
                 assert_eq!(
                     device.write(0, data, Durability::Volatile).await.err(),
                     Some(IoError::Gone),
-                    "O1"
+                    "HEALTH1"
                 );
             });
             assert_eq!(done, Ok(()), "{place:?}");
@@ -115,7 +115,7 @@ fn a_disk_that_fails_all_the_time_is_told_of_once_in_a_while() {
         assert!((1..100).contains(&told), "{told} events");
         drop(file);
         let at_end = counter.0.load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(at_end, told + 1, "E1: the rest is counted when the disk is closed");
+        assert_eq!(at_end, told + 1, "EVENT1: the rest is counted when the disk is closed");
     });
 }
 

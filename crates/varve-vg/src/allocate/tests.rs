@@ -68,7 +68,7 @@ fn cutting_undoes_appending() {
 }
 
 prop_compose! {
-    /// Free runs on up to five disks: sorted, disjoint, not touching (A1).
+    /// Free runs on up to five disks: sorted, disjoint, not touching (ALLOCATE1).
     fn free_runs()(disks in proptest::collection::vec(
         proptest::collection::vec((1_u64..20, 1_u64..30), 0..6), 1..5,
     )) -> Vec<Area> {
@@ -92,12 +92,12 @@ fn extents(areas: impl IntoIterator<Item = Area>) -> Vec<(PvName, u64)> {
     all
 }
 
-/// A1 and A2 after `taken` was taken from `before`, leaving `after`.
+/// ALLOCATE1 and ALLOCATE2 after `taken` was taken from `before`, leaving `after`.
 fn conserved(before: &FreeMap, taken: Vec<Area>, after: &FreeMap) {
     let both = extents(taken.into_iter().chain(after.runs.iter().copied()));
-    assert_eq!(both, extents(before.runs.iter().copied()), "A2");
+    assert_eq!(both, extents(before.runs.iter().copied()), "ALLOCATE2");
     let apart = |pair: &[Area]| pair[0].pv < pair[1].pv || pair[0].end() < pair[1].start;
-    assert!(after.runs.windows(2).all(apart) && after.runs.iter().all(|run| run.count > 0), "A1");
+    assert!(after.runs.windows(2).all(apart) && after.runs.iter().all(|run| run.count > 0), "ALLOCATE1");
 }
 
 proptest! {
@@ -135,8 +135,8 @@ proptest! {
                     let mut disks: Vec<_> = segment.areas.iter().map(|area| area.pv).collect();
                     disks.sort_unstable();
                     disks.dedup();
-                    prop_assert_eq!(disks.len(), stripes, "A3");
-                    prop_assert!(segment.areas.iter().all(|area| area.count == segment.areas[0].count), "A3");
+                    prop_assert_eq!(disks.len(), stripes, "ALLOCATE3");
+                    prop_assert!(segment.areas.iter().all(|area| area.count == segment.areas[0].count), "ALLOCATE3");
                 }
                 conserved(&before, segments.into_iter().flat_map(|segment| segment.areas).collect(), &after);
             }

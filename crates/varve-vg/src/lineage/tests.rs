@@ -77,7 +77,7 @@ fn a_disk_that_lost_what_it_had_acknowledged_is_stale() {
     let two = next(&one, "two", "");
     let three = next(&two, "three", "");
     let found = judged(&[holds('a', &[&one]), holds('b', &[&one, &two, &three]), holds('d', &[])]);
-    assert_eq!(found, (three.version(), vec![Standing::Stale, Standing::Current, Standing::Stale]), "R5");
+    assert_eq!(found, (three.version(), vec![Standing::Stale, Standing::Current, Standing::Stale]), "ELECT5");
 }
 
 #[test]
@@ -87,13 +87,13 @@ fn a_version_written_alone_loses_to_the_line_that_left_its_disk_out() {
     let without = next(&one, "without a", "a");
     let later = next(&without, "later", "a");
     let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later])]);
-    assert_eq!(found, (later.version(), vec![Standing::Returned, Standing::Current]), "R2");
+    assert_eq!(found, (later.version(), vec![Standing::Returned, Standing::Current]), "ELECT2");
     let back = next(&later, "taken back", "");
     let found = judged(&[holds('a', &[&one, &cut_off]), holds('b', &[&one, &without, &later, &back])]);
     assert_eq!(
         found,
         (back.version(), vec![Standing::Behind, Standing::Current]),
-        "R2, while it is taken back"
+        "ELECT2, while it is taken back"
     );
 }
 
@@ -104,7 +104,7 @@ fn halves_used_apart_are_not_decided() {
     let alone = next(&one, "a alone", "bd");
     let witnesses =
         [holds('a', &[&one, &alone]), holds('b', &[&one, &without_a]), holds('d', &[&one, &without_a])];
-    let Err(Undecided::Divergent(mut sides)) = judge(&witnesses) else { panic!("R4") };
+    let Err(Undecided::Divergent(mut sides)) = judge(&witnesses) else { panic!("ELECT4") };
     sides.sort();
     assert_eq!(sides, [vec![id('a')], vec![id('b'), id('d')]]);
 }
@@ -115,7 +115,7 @@ fn a_witness_proves_that_a_version_was_never_acknowledged() {
     let cut_off = next(&one, "without a, cut off", "a");
     let alone = next(&one, "a alone", "bd");
     let with_witness = [holds('a', &[&one, &alone]), holds('b', &[&one, &cut_off]), holds('d', &[&one])];
-    assert_eq!(judged(&with_witness).0, alone.version(), "R3: d never got what b holds");
+    assert_eq!(judged(&with_witness).0, alone.version(), "ELECT3: d never got what b holds");
     assert!(matches!(judge(&with_witness[..2]), Err(Undecided::Divergent(_))), "without d nobody knows");
     let mut damaged = with_witness;
     damaged[2].ring.damaged.push(Damaged { address: 0, sequence: None, error: SlotError::Header });

@@ -148,7 +148,7 @@ pub enum CommitError {
         /// Where they are, and how they failed.
         disks: Vec<(String, IoError)>,
     },
-    /// O2: an earlier change failed half way.
+    /// OPEN2: an earlier change failed half way.
     #[error("an earlier change of {group} failed half way")]
     Broken {
         /// The group.

@@ -14,7 +14,7 @@ impl Draft<'_> {
     pub(super) fn remove_image(&mut self, id: Uuid) -> Result<(), PlanError> {
         let images = &mut self.description.images;
         let gone: Vec<Image> = images.extract_if(.., |image| image.id == id).collect();
-        assert!(gone.len() <= 1, "G1, T1: ids are different");
+        assert!(gone.len() <= 1, "GROUP1, TEXT1: ids are different");
         for image in gone {
             self.step(format!("forget {}, over which nothing lies any more", image.path));
         }
@@ -69,6 +69,6 @@ mod tests {
         assert_eq!(left.images(), [image(4, "/two")]);
         assert_eq!(change(&left, Change::RemoveImage { id: Uuid::from_u128(3) }).images(), left.images());
         let twice = plan(&left, Change::AddImage { image: image(4, "/four") }, &stamp());
-        assert!(matches!(twice, Err(PlanError::Invalid(_))), "T1: {twice:?}");
+        assert!(matches!(twice, Err(PlanError::Invalid(_))), "TEXT1: {twice:?}");
     }
 }

@@ -4,7 +4,7 @@
 //! that it has gained since, and its present exception stores. A store that was given back since is not restored: the
 //! volume was written without it.
 //!
-//! Invariant P4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
+//! Invariant PLAN4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
 
 use super::{Draft, PlanError};
 use crate::model::{Description, Group, LogicalVolume, PhysicalVolume, PvName, Segment, Store};
@@ -108,7 +108,7 @@ impl Draft<'_> {
     }
 
     /// Lets volumes of both have what they have now, where the backup gives it to nobody else; and tells what that is, what
-    /// goes and what comes (P4).
+    /// goes and what comes (PLAN4).
     fn keep_what_is_there(&mut self, backup: &Group) {
         let names_stay = self.before.physical_volumes().iter().all(|pv| {
             self.description.physical_volumes.iter().any(|then| (then.id, then.name) == (pv.id, pv.name))
@@ -170,7 +170,7 @@ impl Draft<'_> {
         });
         let restored: Vec<_> = restored.collect::<Result<_, _>>()?;
         let names: HashSet<PvName> = restored.iter().map(|pv| pv.name).collect();
-        assert_eq!(names.len(), restored.len(), "G1, T1: the backup's names are different");
+        assert_eq!(names.len(), restored.len(), "GROUP1, TEXT1: the backup's names are different");
         Ok(restored)
     }
 }

@@ -55,7 +55,7 @@ impl Draft<'_> {
 
     pub(super) fn remove_store(&mut self, volume: &str, id: Uuid) -> Result<(), PlanError> {
         let store = self.store(volume, id)?.clone();
-        assert!(store.extents > 0, "T7: a store has extents");
+        assert!(store.extents > 0, "TEXT7: a store has extents");
         let lv = self.lv(volume)?;
         lv.store = lv.store.take().filter(|other| other.id != id);
         lv.independent_stores.retain(|other| other.id != id);
@@ -135,7 +135,7 @@ impl Draft<'_> {
         let areas = free.take_linear(extents, last).map_err(|short| no_space(&group, extents, 1, short))?;
         append_linear(&mut store.segments, areas);
         store.extents += extents;
-        assert_eq!(store.extents, store.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
+        assert_eq!(store.extents, store.segments.iter().map(Segment::extents).sum::<u64>(), "TEXT7");
         Ok(())
     }
 

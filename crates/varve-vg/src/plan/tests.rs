@@ -296,7 +296,7 @@ fn a_policy_is_declared_and_the_usual_one_is_not_written() {
     let usual = made(&declared, set(StorePolicy::default()));
     assert_eq!(usual.lv("vm1").and_then(|lv| lv.store_policy), None);
     let odd = StorePolicy { extend_at_percent: Some(0), ..StorePolicy::default() };
-    assert!(planned(&group, set(odd)).is_err(), "T10");
+    assert!(planned(&group, set(odd)).is_err(), "TEXT10");
     let Change::CreateVolume { name, id, size, layout, .. } = linear("vm2", 4) else { unreachable!("it is") };
     let plan = planned(&group, Change::CreateVolume { name, id, size, role: Role::Volume, layout, policy })
         .expect("possible");
@@ -314,7 +314,7 @@ fn a_set_of_snapshots_is_written_down_and_forgotten_and_comes_with_no_backup() {
     let begun = planned(&group, Change::BeginSnapshots { set: set.clone() }).expect("possible");
     assert_eq!((begun.after.snapshot_sets(), begun.bytes_taken), (&[set.clone()][..], 0));
     let again = Change::BeginSnapshots { set: set.clone() };
-    assert!(matches!(planned(&begun.after, again), Err(PlanError::Invalid(_))), "T1: an id is used once");
+    assert!(matches!(planned(&begun.after, again), Err(PlanError::Invalid(_))), "TEXT1: an id is used once");
     let backup = Box::new(begun.after.description().clone());
     let restored = made(&group, Change::Restore { backup });
     assert!(restored.snapshot_sets().is_empty(), "what a backup says of snapshots is over");
@@ -331,7 +331,8 @@ fn while_a_disk_is_missing_only_that_is_changed() {
     assert_eq!(degraded.usage().missing, 4 * MIB4);
     assert_eq!(
         refusal(&degraded, linear("x", 1)).1,
-        "data is not changed while disks are missing: pv1 (/dev/sd1)"
+        "data is not changed while disks are missing: pv1 (/dev/sd1)",
+        "PLAN3"
     );
     let keeping = refusal(&degraded, Change::RemoveMissing { with_volumes: false });
     assert_eq!(keeping.1, "data/vm2 lies on pv1, which is missing");
@@ -416,10 +417,10 @@ fn any_change() -> impl Strategy<Value = Change> {
     )
 }
 
-/// P2: volumes with other names keep their places.
+/// PLAN2: volumes with other names keep their places.
 fn untouched(before: &Group, after: &Group, names: &[&str]) {
     for lv in before.logical_volumes().iter().filter(|lv| !names.contains(&lv.name.as_str())) {
-        assert_eq!(after.lv(&lv.name), Some(lv), "P2");
+        assert_eq!(after.lv(&lv.name), Some(lv), "PLAN2");
     }
 }
 
@@ -439,7 +440,7 @@ proptest! {
             let Ok(plan) = planned(&group, change) else { continue };
             let names: Vec<&str> = named.iter().map(String::as_str).collect();
             untouched(&group, &plan.after, &names);
-            prop_assert_eq!(plan.after.entry().sequence, group.entry().sequence + 1, "P1");
+            prop_assert_eq!(plan.after.entry().sequence, group.entry().sequence + 1, "PLAN1");
             let used = |group: &Group| -> u64 {
                 group.logical_volumes().iter().flat_map(areas).map(|area| area.count * MIB4).sum()
             };
@@ -528,7 +529,7 @@ fn a_restore_keeps_what_volumes_have_gained_since_where_it_is_given_to_nobody_el
     let all = losses(&now, &plan.after);
     let grown = now.lv("grown").expect("it is there");
     let kind = LossKind::Places { now: 12 * MIB4, then: 4 * MIB4 };
-    assert_eq!(all, [Loss { volume: grown.id, name: "grown".into(), is_pool: false, kind }], "P4");
+    assert_eq!(all, [Loss { volume: grown.id, name: "grown".into(), is_pool: false, kind }], "PLAN4");
     let steps: Vec<String> = plan.lines().collect();
     assert!(steps.iter().any(|step| step.starts_with("would drop what data/grown holds")), "{steps:?}");
     assert!(steps.iter().any(|step| step.starts_with("would bring back data/gone")), "{steps:?}");
@@ -550,7 +551,7 @@ fn a_restore_that_lays_the_same_extents_out_otherwise_loses_what_they_hold() {
     let plan = restored(&now, &Group::new(backup).expect("sound"));
     let (volume, name) = (now.lv("fast").expect("it is there").id, "fast".into());
     let kind = LossKind::Places { now: 4 * MIB4, then: 4 * MIB4 };
-    assert_eq!(losses(&now, &plan.after), [Loss { volume, name, is_pool: false, kind }], "P4");
+    assert_eq!(losses(&now, &plan.after), [Loss { volume, name, is_pool: false, kind }], "PLAN4");
     assert_eq!(losses(&now, &restored(&now, &now).after), []);
 }
 
@@ -603,7 +604,7 @@ fn a_mark_of_what_is_to_be_cleared_stays_until_it_is_and_never_grows_smaller() {
     assert!(matches!(planned(&grown, unknown), Err(PlanError::VolumeNotFound { .. })));
     let mut wrong = grown.description().clone();
     wrong.logical_volumes[0].uncleared = Some(16);
-    assert!(Group::new(wrong).is_err(), "T7: it is one of the extents");
+    assert!(Group::new(wrong).is_err(), "TEXT7: it is one of the extents");
 }
 
 #[test]
@@ -624,7 +625,7 @@ fn a_restore_that_calls_disks_otherwise_keeps_no_areas_by_their_old_names() {
     let now = extended(&old, "vm1", 2);
     let plan = restored(&now, &backup);
     assert_eq!(plan.after.lv("vm1").map(|lv| &lv.segments), backup.lv("vm1").map(|lv| &lv.segments));
-    assert_eq!(losses(&now, &plan.after).len(), 1, "P4: what it has gained is named");
+    assert_eq!(losses(&now, &plan.after).len(), 1, "PLAN4: what it has gained is named");
     let degraded = made(&old, Change::MarkMissing { missing: vec![disk(1, 0).id], returned: vec![] });
     let back = planned(&degraded, Change::Restore { backup: Box::new(old.description().clone()) });
     if let Ok(back) = back {
@@ -642,7 +643,7 @@ fn a_volume_is_taken_out_of_use_and_into_it_again() {
     };
     let failed = made(&group, set(Some("a panic: a bug")));
     assert_eq!(failed.lv("vm1").and_then(|lv| lv.inactive.as_deref()), Some("a panic: a bug"));
-    assert!(planned(&group, set(Some("two\nlines"))).is_err(), "T15 of the text");
+    assert!(planned(&group, set(Some("two\nlines"))).is_err(), "TEXT15 of the text");
     let active = made(&failed, set(None));
-    assert_eq!(active.lv("vm1").map(|lv| (lv.inactive.clone(), lv.extents)), Some((None, 4)), "P2");
+    assert_eq!(active.lv("vm1").map(|lv| (lv.inactive.clone(), lv.extents)), Some((None, 4)), "PLAN2");
 }

@@ -113,7 +113,7 @@ impl Draft<'_> {
         let before = lv.extents;
         if lv.layout.takes_space() {
             cut(&mut lv.segments, before - asked);
-            assert_eq!(asked, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
+            assert_eq!(asked, lv.segments.iter().map(Segment::extents).sum::<u64>(), "TEXT7");
         }
         lv.extents = asked;
         lv.uncleared = lv.uncleared.filter(|from| *from < asked);
@@ -153,7 +153,7 @@ impl Draft<'_> {
         }
         let count = self.description.logical_volumes.len();
         self.description.logical_volumes.retain(|other| other.id != lv.id);
-        assert_eq!(self.description.logical_volumes.len() + 1, count, "P2: one volume goes");
+        assert_eq!(self.description.logical_volumes.len() + 1, count, "PLAN2: one volume goes");
         let (full, size) = (self.full(name), self.size_text(lv.extents));
         let what = if lv.is_pool() { "all volumes in it" } else { "all its data" };
         self.step(format!("remove {full} and {what} ({size})"));
@@ -173,7 +173,7 @@ impl Draft<'_> {
 
     /// Gives `lv` `extents` more extents, a multiple of `stripes`.
     fn grow(&self, lv: &mut LogicalVolume, extents: u64, stripes: u64) -> Result<(), PlanError> {
-        assert!(extents > 0 && extents.is_multiple_of(stripes), "A3: whole rows");
+        assert!(extents > 0 && extents.is_multiple_of(stripes), "ALLOCATE3: whole rows");
         let group = self.current();
         lv.extents += extents;
         let mut free = FreeMap::of(&group);
@@ -191,7 +191,7 @@ impl Draft<'_> {
                 append(&mut lv.segments, segments);
             }
         }
-        assert_eq!(lv.extents, lv.segments.iter().map(Segment::extents).sum::<u64>(), "T7");
+        assert_eq!(lv.extents, lv.segments.iter().map(Segment::extents).sum::<u64>(), "TEXT7");
         Ok(())
     }
 

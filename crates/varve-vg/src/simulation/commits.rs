@@ -237,7 +237,7 @@ impl Run {
         assert!(self.is_faulty.get() && matches!(error, CommitError::Disks { .. }), "no faults: {error:?}");
         failed.fetch_add(1, Ordering::Relaxed);
         let again = open.settle(Absent::Accept, &stamp("again")).await;
-        assert!(matches!(again, Err(CommitError::Broken { .. })), "O2: {again:?}");
+        assert!(matches!(again, Err(CommitError::Broken { .. })), "OPEN2: {again:?}");
         false
     }
 

@@ -10,13 +10,13 @@ use crate::relabel::{RelabelError, find_label, write_found};
 use crate::size::SizeArgument;
 use crate::table::{Parts, table};
 use crate::{
-    Absent, ActiveVolume, CommitError, Disk, DiskProblem, GroupProblem, Note, OpenGroup, ReadProblem, Survey,
-    scan,
+    Absent, ActiveVolume, CommitError, Disk, DiskProblem, FreeDisk, GroupProblem, Note, OpenGroup,
+    ReadProblem, Survey, scan,
 };
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_block::{Access, Durability, Extent, UnixTime};
-use varve_format::{Label, LabelError, Slot};
+use varve_format::{BLOCK_SIZE, Label, LabelError, RING_BLOCKS_MIN, Slot, text_length_max};
 use varve_sim::{DiskOptions, SimDisk, World};
 
 const NEW: NewLabel = NewLabel { id: Uuid::from_u128(0x1000), created: UnixTime(1), overwrite: false };
@@ -77,7 +77,7 @@ fn make_on(options: DiskOptions, offset: u64, bytes: &[u8], new: NewLabel) -> Re
     let device = disk.device.clone();
     let made = world.run(create(disk, new, &world.arena()));
     if made.is_err() {
-        assert!(before == sim.peek(Extent::new(0, options.size)), "a refused disk is not touched");
+        assert!(before == sim.peek(Extent::new(0, options.size)), "CREATE1: a refused disk is not touched");
     } else {
         let again = NewLabel { overwrite: false, ..new };
         let refused = world.run(examine(&device, again.overwrite, &world.arena()));
@@ -150,6 +150,38 @@ fn a_damaged_copy_of_the_label_is_written_again_and_two_are_an_error() {
     lab.disks[0].poke(4096 + 512, &[1; 512]);
     let problem = ReadProblem::Label(LabelError::Checksum);
     assert_eq!(lab.survey([0]).problems, [DiskProblem::Read { path: "/dev/sd0".into(), problem }]);
+}
+
+#[test]
+fn a_version_too_long_for_the_ring_of_a_disk_that_lags_behind_is_an_error() {
+    let long = Extent::new(64 << 10, 4 * RING_BLOCKS_MIN * BLOCK_SIZE);
+    let size = long.end() + EXTENTS * EXTENT;
+    let lab = Lab { world: World::new(7), disks: (0..2).map(|_| SimDisk::new(size)).collect() };
+    let arena = lab.world.arena();
+    let label = |number: usize, generation, vg, ring| Label {
+        generation,
+        pv: pv_id(number),
+        vg,
+        size,
+        ring,
+        data_offset: long.end(),
+        created: UnixTime(1),
+    };
+    let free: Vec<FreeDisk> = (0..2)
+        .map(|number| FreeDisk { disk: lab.disk(number), label: label(number, 1, None, long) })
+        .collect();
+    let made = OpenGroup::create(group_plan(&free), free, arena.clone());
+    let mut open = lab.world.run(made).expect("no faults");
+    let before = lab.disks[1].image();
+    let change = "x".repeat(text_length_max(RING.length) as usize);
+    let renamed = plan(open.group(), Change::RenameGroup { to: "long".into() }, &stamp(&change));
+    lab.world.run(open.apply(renamed.expect("possible"), Vec::new())).expect("no faults");
+    lab.disks[1].restore(&before);
+    let shorter = label(1, 9, Some(open.group().id()), RING);
+    lab.world.run(write_label(&lab.disk(1).device, &shorter, &arena)).expect("no faults");
+    let mut open = lab.only_group([0, 1]);
+    let refused = lab.settle(&mut open, Absent::Refuse);
+    assert!(matches!(refused, Err(CommitError::TextTooLong { .. })), "{refused:?}");
 }
 
 #[test]
@@ -330,7 +362,7 @@ fn a_failing_disk_stops_changes_until_the_next_scan() {
     }
     let again = lab.world.run(open.apply(made, Vec::new()));
     assert_eq!(again, Err(CommitError::Broken { group: "data".into() }));
-    // O2: either may count, so whoever serves volumes looks at both.
+    // OPEN2: either may count, so whoever serves volumes looks at both.
     assert!(open.group().lv("a").is_none() && open.undecided().is_some_and(|next| next.lv("a").is_some()));
     lab.disks[1].reappear();
     let mut found = lab.only_group([0, 1]);
@@ -428,14 +460,14 @@ fn a_lost_label_is_made_anew_from_the_disks_own_ring() {
     let arena = lab.world.arena();
     let device = |number: usize| lab.disk(number).device;
     let found = |number: usize| lab.world.run(find_label(&device(number), &arena));
-    assert_eq!(found(0), Ok(None), "L1: a whole label stays");
+    assert_eq!(found(0), Ok(None), "RELABEL1: a whole label stays");
     let (label, _) = lab.world.run(read_label(&device(1), &arena)).expect("a label");
     lab.disks[1].poke(0, &[0xa5; 8192]);
     assert_eq!(lab.survey([0, 1]).problems.len(), 1);
     let lost = found(1).expect("the ring is whole").expect("the label is not");
     assert_eq!((lost.group.as_str(), lost.sequence), ("data", 2));
     let same = Label { generation: label.generation, created: label.created, ..lost.label };
-    assert_eq!(same, label, "L2");
+    assert_eq!(same, label, "RELABEL2");
     lab.world.run(write_found(&lab.disk(1), &lost, &arena)).expect("no faults");
     let again = lab.only_group([0, 1]);
     assert!(again.notes().is_empty() && content(again.group()) == content(open.group()));
@@ -465,11 +497,11 @@ fn a_lost_label_is_not_guessed() {
         text: "x".into(),
     };
     lab.disks[0].poke(at, &stranger.encode(at));
-    assert_eq!(found(0), Err(RelabelError::Ambiguous), "L2");
+    assert_eq!(found(0), Err(RelabelError::Ambiguous), "RELABEL2");
     lab.disks[0].poke(RING.offset, &vec![0; ring]);
-    assert_eq!(found(0), Err(RelabelError::NoSlot), "L2");
+    assert_eq!(found(0), Err(RelabelError::NoSlot), "RELABEL2");
     lab.disks[0].poke(RING.offset, &Slot { vg: Uuid::from_u128(1), ..stranger }.encode(RING.offset));
-    assert_eq!(found(0), Err(RelabelError::Unfit), "L2");
+    assert_eq!(found(0), Err(RelabelError::Unfit), "RELABEL2");
     // A label of a newer program: whole, and not ours to replace.
     let mut block = newer;
     block[8] = 2;
@@ -477,5 +509,5 @@ fn a_lost_label_is_not_guessed() {
     sum.seal(&mut block);
     lab.disks[0].poke(0, &block);
     let refused = RelabelError::Other(ReadProblem::Label(LabelError::Newer(2)));
-    assert_eq!(found(0), Err(refused), "L1");
+    assert_eq!(found(0), Err(refused), "RELABEL1");
 }

@@ -31,7 +31,11 @@ impl Lab {
         assert_eq!(group(&first), group(&second));
         // A disk that was leaving is released by the first boot, and free in the second.
         let members = second.groups.first().map_or(0, |open| open.devices().len());
-        assert_eq!(members + second.unassigned.len(), self.disks.len(), "every disk is in the group or free");
+        assert_eq!(
+            members + second.unassigned.len(),
+            self.disks.len(),
+            "METADATA1: every disk is in the group or free"
+        );
         group(&first)
     }
 

@@ -91,7 +91,7 @@ impl Store {
                 }
                 self.zero(extent);
             }
-            Io::Discard { .. } => panic!("F3: a hole must read as zeros, so nothing may be discarded"),
+            Io::Discard { .. } => panic!("FUSE3: a hole must read as zeros, so nothing may be discarded"),
             Io::Flush => self.flushes += 1,
         }
         Ok(Buffer::empty())

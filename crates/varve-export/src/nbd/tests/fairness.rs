@@ -98,7 +98,7 @@ fn a_request_waits_behind_few_requests_of_a_flood() {
             let cost = neighbour(connections, command, length, turns);
             assert!(
                 (1..=200).contains(&cost.requests_max),
-                "E5: {cost:?} of {command:?} on {connections}, {turns}"
+                "NBD5: {cost:?} of {command:?} on {connections}, {turns}"
             );
         }
     }
@@ -116,7 +116,7 @@ fn a_request_waits_behind_few_bytes_of_a_flood() {
     for (command, length) in large {
         for turns in [0, 3] {
             let cost = neighbour(1, command, length, turns);
-            assert!(cost.bytes_max <= 8 << 20, "E5: {cost:?} of {command:?} with {length} bytes, {turns}");
+            assert!(cost.bytes_max <= 8 << 20, "NBD5: {cost:?} of {command:?} with {length} bytes, {turns}");
         }
     }
 }
@@ -130,11 +130,11 @@ fn few_requests_to_cache_are_in_flight_at_a_time() {
             client.begin(Command::Cache, 0, 0, SIZE, &[]).await;
         }
         for _ in 0..50 {
-            assert_eq!(client.next().await.expect("E3").1.error, None);
+            assert_eq!(client.next().await.expect("NBD3").1.error, None);
         }
         client.disconnect().await;
     });
-    assert_eq!(scene.device.inside_max.get(), 1, "E5");
+    assert_eq!(scene.device.inside_max.get(), 1, "NBD5");
 }
 
 #[test]
@@ -149,11 +149,11 @@ fn long_requests_come_to_the_device_in_pieces_and_take_no_long_memory() {
         scene.orderly(wish, async |mut client| {
             let data: Vec<u8> = (0..length).map(|at| (at / 500) as u8).collect();
             assert_eq!(client.ask(Command::Write, 0, 512, length, &data).await.error, None);
-            assert_eq!(scene.device.longest.get(), piece, "A2");
+            assert_eq!(scene.device.longest.get(), piece, "ACTIVITY2");
             assert_eq!(scene.device.flushes.get(), 0);
             let read = client.ask(Command::Read, 0, 512, length, &[]).await;
             assert!(read.data == data);
-            assert_eq!(scene.device.longest.get(), piece, "A2");
+            assert_eq!(scene.device.longest.get(), piece, "ACTIVITY2");
             let flags = command_flag::FUA;
             assert_eq!(client.ask(Command::Write, flags, 512, length, &data).await.error, None);
             assert_eq!(scene.device.flushes.get(), 1, "all pieces are durable when it is answered");
@@ -171,9 +171,23 @@ fn a_long_request_fails_with_its_first_piece_that_fails_and_all_of_them_end() {
     scene.orderly(Wish::new(""), async |mut client| {
         let data = vec![7; SIZE as usize];
         let answer = client.ask(Command::Write, 0, 0, SIZE, &data).await;
-        assert_eq!((answer.error, scene.device.inside.get()), (Some(ErrorCode::NoSpace), 0), "E1");
+        assert_eq!((answer.error, scene.device.inside.get()), (Some(ErrorCode::NoSpace), 0), "NBD1");
         let answer = client.ask(Command::Read, 0, 0, SIZE, &[]).await;
-        assert_eq!((answer.error, scene.device.inside.get()), (Some(ErrorCode::NoSpace), 0), "E1");
+        assert_eq!((answer.error, scene.device.inside.get()), (Some(ErrorCode::NoSpace), 0), "NBD1");
+        client.disconnect().await;
+    });
+}
+
+#[test]
+fn a_long_durable_change_fails_if_the_flush_behind_its_pieces_fails() {
+    let scene = Scene::new();
+    scene.device.failing_flush.set(Some(IoError::Medium));
+    scene.orderly(Wish::new(""), async |mut client| {
+        let data = vec![7; SIZE as usize];
+        for (flags, error) in [(0, None), (command_flag::FUA, Some(ErrorCode::Io))] {
+            assert_eq!(client.ask(Command::Write, flags, 0, SIZE, &data).await.error, error);
+            assert_eq!(client.ask(Command::Trim, flags, 0, SIZE, &[]).await.error, error);
+        }
         client.disconnect().await;
     });
 }
@@ -183,7 +197,7 @@ fn a_long_request_is_cut_finer_while_another_export_is_active() {
     let activity = Activity::default();
     let pace = Pace { activity: &activity, export: 1 };
     activity.note(1);
-    assert_eq!((pace.piece(), pace.pieces_at_once(), pace.change()), (1 << 20, 4, u64::MAX), "A2");
+    assert_eq!((pace.piece(), pace.pieces_at_once(), pace.change()), (1 << 20, 4, u64::MAX), "ACTIVITY2");
     activity.note(2);
-    assert_eq!((pace.piece(), pace.pieces_at_once(), pace.change()), (256 << 10, 1, 64 << 20), "A2");
+    assert_eq!((pace.piece(), pace.pieces_at_once(), pace.change()), (256 << 10, 1, 64 << 20), "ACTIVITY2");
 }

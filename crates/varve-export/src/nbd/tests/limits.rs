@@ -37,7 +37,7 @@ fn announced_writes_hold_the_budget_over_all_connections_and_small_requests_are_
             let connected = Client::connect(&theirs, Wish::new("")).await.unwrap();
             send(&scene, &connected.stream, &header(Command::Write, size)).await;
             scene.clock.clock().sleep(Duration::from_secs(1)).await;
-            assert!(scene.door.budget.used() <= capacity, "E2: {}", scene.door.budget.used());
+            assert!(scene.door.budget.used() <= capacity, "NBD2: {}", scene.door.budget.used());
             drain(&scene, &connected.stream).await;
         };
         join(scene.door.serve(ours), client).await.0
@@ -52,7 +52,7 @@ fn announced_writes_hold_the_budget_over_all_connections_and_small_requests_are_
                 let reply = client.ask(Command::Read, 0, index * 4096, 128 << 10, &[]).await;
                 assert_eq!(reply.error, None);
             }
-            assert_eq!(scene.clock.clock().now(), before, "E2: small requests need not wait");
+            assert_eq!(scene.clock.clock().now(), before, "NBD2: small requests need not wait");
             let reply = client.ask(Command::Read, 0, 0, 8 << 20, &[]).await;
             assert_eq!(reply.error, None, "a large one has its turn");
             client.disconnect().await;
@@ -118,7 +118,7 @@ fn a_stalled_client_does_not_take_its_requests_with_it() {
         scene.clock.clock().sleep(Duration::from_secs(3600)).await;
     });
     assert_eq!(end, Err(SessionEnd::Stalled));
-    assert_eq!(&scene.device.content.borrow()[..3], b"abc", "E1");
+    assert_eq!(&scene.device.content.borrow()[..3], b"abc", "NBD1");
 }
 
 /// Opens `count` connections one after the other that stay; how the last one was answered.
@@ -212,7 +212,7 @@ fn a_flood_of_questions_for_block_status_is_held_to_the_limits() {
     let (end, ()) = scene.connected(Wish::new(""), async |client| {
         let questions = header(Command::BlockStatus, SIZE).repeat(2000);
         send(&scene, &client.stream, &questions).await;
-        assert!(scene.door.budget.used() <= scene.door.budget.capacity() / 4 + RESERVED, "E2");
+        assert!(scene.door.budget.used() <= scene.door.budget.capacity() / 4 + RESERVED, "NBD2");
         client.stream.close();
     });
     assert!(end.is_err());

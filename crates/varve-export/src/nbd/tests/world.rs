@@ -241,6 +241,8 @@ pub(super) struct MemoryDevice {
     /// Answers are held back while this is set.
     pub(super) held: Cell<bool>,
     pub(super) failing: Cell<Option<IoError>>,
+    /// What flushes fail with.
+    pub(super) failing_flush: Cell<Option<IoError>>,
     pub(super) inside: Cell<usize>,
     pub(super) inside_max: Cell<usize>,
     pub(super) flushes: Cell<usize>,
@@ -264,6 +266,7 @@ impl MemoryDevice {
             turns: Cell::new(0),
             held: Cell::new(false),
             failing: Cell::new(None),
+            failing_flush: Cell::new(None),
             inside: Cell::new(0),
             inside_max: Cell::new(0),
             flushes: Cell::new(0),
@@ -310,7 +313,12 @@ impl MemoryDevice {
                 content[range].fill(0);
             }
             Io::Discard { .. } => content[range].fill(0),
-            Io::Flush => self.flushes.set(self.flushes.get() + 1),
+            Io::Flush => {
+                self.flushes.set(self.flushes.get() + 1);
+                if let Some(error) = self.failing_flush.get() {
+                    return Err(error);
+                }
+            }
         }
         Ok(Buffer::empty())
     }

@@ -107,7 +107,7 @@ fn every_single_bit_of_damage_is_refused() {
     let mut block = bytes(&sample());
     for bit in 0..block.len() * 8 {
         block[bit / 8] ^= 1 << (bit % 8);
-        assert!(EntryBlock::decode(&block, BlockKind::Log, 0x10_0000).is_err(), "B1: bit {bit}");
+        assert!(EntryBlock::decode(&block, BlockKind::Log, 0x10_0000).is_err(), "BLOCK1: bit {bit}");
         block[bit / 8] ^= 1 << (bit % 8);
     }
 }
@@ -117,6 +117,9 @@ fn a_block_of_another_place_or_chain_is_refused() {
     let block = bytes(&sample());
     let elsewhere = EntryBlock::decode(&block, BlockKind::Log, 0x20_0000);
     assert_eq!(elsewhere, Err(StoreFormatError::Misplaced(0x10_0000)));
+    let found = EntryBlock::decode(&block, BlockKind::Log, 0x10_0000).expect("it is there");
+    let (generation, sequence) = (sample().generation, sample().sequence);
+    assert_eq!((found.generation, found.sequence), (generation, sequence), "BLOCK2: what a reader compares");
     let other = EntryBlock::decode(&block, BlockKind::Table, 0x10_0000);
     assert_eq!(other, Err(StoreFormatError::Absent));
 }
@@ -131,27 +134,27 @@ fn contradictions_are_refused_with_a_sound_checksum() {
         (13, 2),          // and more than there are
         (64, 99),         // an unknown kind
         (66, 48),         // a wrong length
-        (72, 0),          // E3: snapshot 0
-        (76, 1),          // E3: an id of more than 32 bits
-        (81, 1),          // E1: offset not whole
-        (64 + 26, 0),     // E1: nothing
-        (64 + 33, 1),     // E2: place not whole
-        (64 + 40 + 4, 1), // E4: a checksum where none is
-        (31, 0x80),       // B5: a generation that cannot be counted on
-        (55, 0x80),       // B5: a record's number that cannot be either
-        (64 + 104, 1),    // E6: a snapshot's size, not whole
-        (64 + 112, 8),    // E4: an unknown flag
+        (72, 0),          // ENTRY3: snapshot 0
+        (76, 1),          // ENTRY3: an id of more than 32 bits
+        (81, 1),          // ENTRY1: offset not whole
+        (64 + 26, 0),     // ENTRY1: nothing
+        (64 + 33, 1),     // ENTRY2: place not whole
+        (64 + 40 + 4, 1), // ENTRY4: a checksum where none is
+        (31, 0x80),       // BLOCK5: a generation that cannot be counted on
+        (55, 0x80),       // BLOCK5: a record's number that cannot be either
+        (64 + 104, 1),    // ENTRY6: a snapshot's size, not whole
+        (64 + 112, 8),    // ENTRY4: an unknown flag
         (64 + 116, 200),  // a name that is too long
         (64 + 120, b'/'), // a name that is none
-        (64 + 130, 1),    // E4: padding
-        (64 + 156, 1),    // E4: reserved
-        (64 + 192, 6),    // E5: a boundary that is not newer
-        (64 + 197, 1),    // E5: a boundary beyond all ids
-        (64 + 224, 1),    // E1: restored, not whole
-        (64 + 225, 0),    // E1: restored, nothing
-        (64 + 296, 1),    // E1: dropped, not whole
-        (64 + 305, 0),    // E1: dropped, nothing
-        (4000, 1),        // B4: something behind the entries
+        (64 + 130, 1),    // ENTRY4: padding
+        (64 + 156, 1),    // ENTRY4: reserved
+        (64 + 192, 6),    // ENTRY5: a boundary that is not newer
+        (64 + 197, 1),    // ENTRY5: a boundary beyond all ids
+        (64 + 224, 1),    // ENTRY1: restored, not whole
+        (64 + 225, 0),    // ENTRY1: restored, nothing
+        (64 + 296, 1),    // ENTRY1: dropped, not whole
+        (64 + 305, 0),    // ENTRY1: dropped, nothing
+        (4000, 1),        // BLOCK4: something behind the entries
     ];
     for (at, value) in cases {
         let mut block = bytes(&sample());
@@ -163,7 +166,7 @@ fn contradictions_are_refused_with_a_sound_checksum() {
     let mut last = bytes(&sample());
     NEXT.put_u64(&mut last, 0);
     CHECKSUM.seal(&mut last);
-    assert!(EntryBlock::decode(&last, BlockKind::Log, 0x10_0000).is_err(), "B3: a log has no end");
+    assert!(EntryBlock::decode(&last, BlockKind::Log, 0x10_0000).is_err(), "BLOCK3: a log has no end");
 }
 
 fn any_entry() -> impl Strategy<Value = Entry> {

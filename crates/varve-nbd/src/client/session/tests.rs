@@ -76,17 +76,20 @@ fn servers_that_lie_are_caught() {
         let mut session = session(Framing::Structured, &read(7, 100, 16));
         play(&mut session, &input.concat(), usize::MAX).is_err()
     };
-    assert!(lies(&[data(1, 99, b"a")]), "R2: before the read");
-    assert!(lies(&[data(1, 115, b"ab")]), "R2: beyond the read");
-    assert!(lies(&[data(1, u64::MAX, b"ab")]), "R2: at the edge of 64 bits");
-    assert!(lies(&[data(0, 100, b"abcd"), data(1, 103, b"efgh")]), "R2: twice");
-    assert!(lies(&[data(0, 104, b"abcd"), data(1, 100, b"efghi")]), "R2: twice, from the other side");
-    assert!(lies(&[data(1, 100, b"abcd")]), "R2: in part");
-    assert!(lies(&[structured(1, chunk::NONE, 8, &[])]), "R1");
-    assert!(lies(&[data(1, 100, b"0123456789abcdef"), data(1, 100, b"a")]), "R1: twice");
+    assert!(lies(&[data(1, 99, b"a")]), "SESSION2: before the read");
+    assert!(lies(&[data(1, 115, b"ab")]), "SESSION2: beyond the read");
+    assert!(lies(&[data(1, u64::MAX, b"ab")]), "SESSION2: at the edge of 64 bits");
+    assert!(lies(&[data(0, 100, b"abcd"), data(1, 103, b"efgh")]), "SESSION2: twice");
+    assert!(lies(&[data(0, 104, b"abcd"), data(1, 100, b"efghi")]), "SESSION2: twice, from the other side");
+    assert!(lies(&[data(1, 100, b"abcd")]), "SESSION2: in part");
+    assert!(lies(&[structured(1, chunk::NONE, 8, &[])]), "SESSION1");
+    assert!(lies(&[data(1, 100, b"0123456789abcdef"), data(1, 100, b"a")]), "SESSION1: twice");
     assert!(lies(&[structured(1, chunk::BLOCK_STATUS, 7, &[0; 12])]), "runs for a read");
     assert!(lies(&[structured(1, chunk::ERROR, 7, &[0; 2])]), "half an error");
-    assert!(lies(&[b"\x66\x8e\x33\xef\0\x01\x80\x01\0\0\0\0\0\0\0\x07\xff\xff\xff\xff".to_vec()]), "R3");
+    assert!(
+        lies(&[b"\x66\x8e\x33\xef\0\x01\x80\x01\0\0\0\0\0\0\0\x07\xff\xff\xff\xff".to_vec()]),
+        "SESSION3"
+    );
     assert!(lies(&[b"\x67\x44\x66\x98\0\0\0\0\0\0\0\0\0\0\0\x07".to_vec()]), "a simple reply");
     assert!(lies(&[b"garbage".to_vec()]));
 }
@@ -99,7 +102,7 @@ fn a_read_in_crumbs_is_given_up() {
         let front = &data(0, index * 2, b"x")[..28];
         failed |= session.feed(front).is_err();
     }
-    assert!(failed, "R3");
+    assert!(failed, "SESSION3");
 }
 
 #[test]
