@@ -10,6 +10,7 @@ mod events;
 mod failures;
 mod fault;
 mod http;
+mod injected_bug;
 mod jobs;
 mod log;
 mod metrics;

@@ -4,7 +4,7 @@
 //! - METADATA1. A disk has at any moment a whole label: its copies are written one after the other, with a flush between.
 //! - METADATA2. A slot is written where it does not touch the newest one, and is durable before anybody relies on it.
 
-use crate::flaw::{Flaw, has};
+use crate::injected_bug::{InjectedBug, has};
 use uuid::Uuid;
 use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, MIB};
 use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RingContent, Slot, place, slot_length};
@@ -143,7 +143,7 @@ pub(crate) async fn write_slot(
     slot: &Slot,
     arena: &Arena,
 ) -> Result<Extent, IoError> {
-    let beside = if has(Flaw::OverwriteNewest) { None } else { newest };
+    let beside = if has(InjectedBug::OverwriteNewest) { None } else { newest };
     let extent = place(ring, beside, slot_length(slot.text.len()));
     let bytes = arena.copy(&slot.encode(extent.offset));
     assert!(
@@ -151,7 +151,7 @@ pub(crate) async fn write_slot(
         "METADATA2: {extent:?} in {ring:?}"
     );
     device.write(extent.offset, bytes, Durability::Volatile).await?;
-    if !has(Flaw::SkipFlush) {
+    if !has(InjectedBug::SkipFlush) {
         device.flush().await?;
     }
     Ok(extent)

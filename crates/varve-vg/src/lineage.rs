@@ -21,7 +21,7 @@
 //! - ELECT5. A disk that lacks a version with a successor, both counting on it, has lost what it had acknowledged: its
 //!   data may be as old as its description.
 
-use crate::flaw::{Flaw, has};
+use crate::injected_bug::{InjectedBug, has};
 use crate::model::{Group, TextError};
 use std::collections::{BTreeMap, HashMap};
 use uuid::Uuid;
@@ -93,7 +93,7 @@ pub fn judge(witnesses: &[Witness]) -> Result<Verdict, Undecided> {
     let chain = tree.chain(version);
     assert_eq!(chain.first(), Some(&version), "a line begins with its head");
     let standings: Vec<_> = witnesses.iter().map(|witness| tree.standing(witness, &chain, &group)).collect();
-    if !standings.contains(&Standing::Current) && !has(Flaw::BelieveStale) {
+    if !standings.contains(&Standing::Current) && !has(InjectedBug::BelieveStale) {
         return Err(Undecided::Contradiction("it counts on no disk that holds it"));
     }
     Ok(Verdict { slot, group, standings })
@@ -125,7 +125,7 @@ impl<'a> Tree<'a> {
     }
 
     fn winner(&self) -> Result<Uuid, Undecided> {
-        if has(Flaw::BelieveStale) {
+        if has(InjectedBug::BelieveStale) {
             let first = self.witnesses.iter().find_map(|witness| witness.ring.newest());
             return first.map(|placed| placed.version).ok_or(Undecided::Nothing);
         }

@@ -18,8 +18,8 @@ mod messages;
 pub use messages::{Absent, CommitError, Note};
 
 use crate::disk::{Disk, Reading, write_label, write_slot};
-use crate::flaw::{Flaw, has};
 use crate::free_disk::FreeDisk;
+use crate::injected_bug::{InjectedBug, has};
 use crate::lineage::{Standing, Verdict, Witness};
 use crate::model::Group;
 use crate::plan::{Change, Plan, Stamp, plan};
@@ -240,7 +240,7 @@ impl OpenGroup {
         self.bring_forward().await?;
         self.mend_labels().await?;
         self.state = State::Settled;
-        if has(Flaw::ForgetMissing) {
+        if has(InjectedBug::ForgetMissing) {
             return Ok(());
         }
         let superseded: Vec<Uuid> = self.with_newer_slots().map(|member| member.pv).collect();

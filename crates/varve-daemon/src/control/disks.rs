@@ -7,6 +7,7 @@
 use super::stalled::STALLED;
 use super::{Control, PROBE};
 use crate::failures;
+use crate::injected_bug::{InjectedBug, has};
 use crate::world::DiskRef;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -219,14 +220,15 @@ impl Control {
     /// A disk that is known already, if it may become part of a group.
     fn known_candidate(&self, path: &Path, search: Search) -> Result<Option<Candidate>, Failure> {
         let text = path.display();
-        if let Some(group) = self.group_of(path) {
+        let is_shared = has(InjectedBug::ShareDisk);
+        if let Some(group) = self.group_of(path).filter(|_| !is_shared) {
             let message = format!("{text} is a physical volume of group {group}");
             return Err(Failure::new(Code::PhysicalVolumeInGroup, message)
                 .help(format!("varve vg reduce {group} {text}")));
         }
         let disks = self.disks.borrow();
         let Some(known) = disks.get(path) else { return Ok(None) };
-        let label = known.label.filter(|label| search.labelled && label.vg.is_none());
+        let label = known.label.filter(|label| search.labelled && (label.vg.is_none() || is_shared));
         match label {
             Some(_) => {
                 let (file, path) = (Arc::clone(&known.file), path.to_owned());

@@ -5,6 +5,7 @@
 
 use super::Control;
 use super::flatten::FLATTEN;
+use crate::injected_bug::{InjectedBug, has};
 use crate::jobs::{NewJob, Progress};
 use crate::state::{RememberedJob, RememberedRollback, RememberedTarget};
 use futures_util::future::{Either, select};
@@ -67,6 +68,9 @@ impl Control {
         targets: Vec<RememberedTarget>,
         rollback: Option<RememberedRollback>,
     ) {
+        if has(InjectedBug::ForgetJob) {
+            return;
+        }
         let (kind, subject, started) = (kind.to_owned(), subject.to_owned(), self.now());
         let job = RememberedJob { id, kind, subject, started, targets, rollback };
         self.remembered.borrow_mut().jobs.push(job);

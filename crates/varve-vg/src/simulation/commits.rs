@@ -4,7 +4,7 @@
 //! boot has settled, it is that one and no other, whichever disks were there and whichever come back later.
 
 use super::{Content, Lab, content, number_of, stamp};
-use crate::flaw::{Flaw, make};
+use crate::injected_bug::{InjectedBug, inject};
 use crate::model::{Role, StorePolicy};
 use crate::plan::{Change, Layout, Plan, plan};
 use crate::size::SizeArgument;
@@ -351,34 +351,34 @@ fn disks_that_fail_leave_the_old_version_or_the_new_one() {
     assert!(settling + changing < 100 || settling.min(changing) > 10, "{settling} and {changing}");
 }
 
-/// Asserts that the oracle finds a violation with at least so many percent of some seeds when the program makes `flaw`.
-fn caught_with(flaw: Flaw, habits: Habits, histories: u64, percent_min: u64) {
-    make(Some(flaw));
-    caught_share(&format!("{flaw:?}"), histories, percent_min, |seed| live(seed, habits));
-    make(None);
+/// Asserts that the oracle finds a violation with at least so many percent of some seeds when the program holds `bug`.
+fn caught_with(bug: InjectedBug, habits: Habits, histories: u64, percent_min: u64) {
+    inject(Some(bug));
+    caught_share(&format!("{bug:?}"), histories, percent_min, |seed| live(seed, habits));
+    inject(None);
 }
 
 #[test]
 fn a_skipped_flush_is_caught() {
-    caught_with(Flaw::SkipFlush, USUAL, 300, 5);
+    caught_with(InjectedBug::SkipFlush, USUAL, 300, 5);
 }
 
 #[test]
 fn a_newest_slot_overwritten_in_place_is_caught() {
-    caught_with(Flaw::OverwriteNewest, USUAL, 200, 5);
+    caught_with(InjectedBug::OverwriteNewest, USUAL, 200, 5);
 }
 
 #[test]
 fn a_stale_disk_believed_is_caught() {
-    caught_with(Flaw::BelieveStale, ABSENCES, 150, 10);
+    caught_with(InjectedBug::BelieveStale, ABSENCES, 150, 10);
 }
 
 #[test]
 fn a_missing_disk_forgotten_is_caught() {
-    caught_with(Flaw::ForgetMissing, ABSENCES, 150, 10);
+    caught_with(InjectedBug::ForgetMissing, ABSENCES, 150, 10);
 }
 
 #[test]
-fn without_a_flaw_nothing_is_caught() {
+fn without_an_injected_bug_nothing_is_caught() {
     assert_eq!(caught(200, history), 0);
 }

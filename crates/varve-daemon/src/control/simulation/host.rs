@@ -197,6 +197,7 @@ pub(super) struct Host {
     sockets: Sockets,
     random: RefCell<Random>,
     block_size: u32,
+    latency_max: Duration,
 }
 
 impl Host {
@@ -205,19 +206,30 @@ impl Host {
         let world = varve_sim::World::new(seed);
         let mut random = world.random();
         let block_size = *random.pick(&[512, 4096]);
+        let latency_max = *random.pick(&[
+            Duration::from_micros(400),
+            Duration::from_micros(400),
+            Duration::from_millis(100),
+        ]);
         Rc::new(Self {
             files: Arc::default(),
             disks: RefCell::default(),
             sockets: RefCell::default(),
             random: RefCell::new(random),
             block_size,
+            latency_max,
             world,
         })
     }
 
     fn disk(&self, entry: Entry) -> SimDisk {
-        let new =
-            || SimDisk::with(SimOptions { block_size: self.block_size, ..SimOptions::sized(entry.size) });
+        let new = || {
+            SimDisk::with(SimOptions {
+                block_size: self.block_size,
+                latency_max: self.latency_max,
+                ..SimOptions::sized(entry.size)
+            })
+        };
         self.disks.borrow_mut().entry(entry.disk).or_insert_with(new).clone()
     }
 
@@ -252,13 +264,6 @@ impl Host {
             handle
         };
         ((0..SHARDS).map(begin).collect(), events)
-    }
-
-    /// A connection to the socket at `place`, if one listens there.
-    pub(super) fn connect(&self, place: &str) -> Option<Stream> {
-        let (one, other) = varve_sim::stream_pair(&self.world);
-        self.sockets.borrow().get(place)?.unbounded_send(one).ok()?;
-        Some(other)
     }
 
     /// Lets some time pass, as a call of the system does.

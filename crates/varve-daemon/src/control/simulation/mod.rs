@@ -8,6 +8,7 @@
 //! - M3. Once nothing goes wrong any more, all jobs end, and everything is well.
 //! - M4. A command that is refused has changed nothing.
 //! - M5. A disk that fails harms its own group only; once it is sound again `pv scan` brings everything back.
+//! - M6. A job that was begun when its command was answered goes on over crashes, unless the state directory is lost.
 
 mod daemon;
 mod host;
@@ -15,17 +16,19 @@ mod model;
 mod trouble;
 mod verbs;
 
+use crate::injected_bug::{self, InjectedBug};
 use daemon::Daemon;
 use host::Host;
 use model::{Lists, Model};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trouble::Trouble;
 use varve_api::{Code, Failure};
 use varve_block::IoError;
-use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, run_seeds, test_name};
+use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, caught_share, run_seeds, test_name};
 use verbs::Verb;
 
 /// Lives of the daemon in a history; the last one is not cut short.
@@ -34,7 +37,7 @@ const LIVES: usize = 6;
 const STEPS_MAX: u64 = 40;
 
 /// Errors that a command may end with though nothing went wrong: there is not always room, and some things exclude others.
-const REFUSALS: [Code; 8] = [
+const REFUSALS: [Code; 9] = [
     Code::NoSpaceInGroup,
     Code::SnapshotsFull,
     Code::NoSpaceForSnapshots,
@@ -43,7 +46,10 @@ const REFUSALS: [Code; 8] = [
     Code::SnapshotMergesNow,
     Code::VolumeExported,
     Code::RollbackBesideIndependent,
+    Code::PhysicalVolumeInGroup,
 ];
+/// Histories in which an injected bug is looked for.
+const CONTROLS: u64 = 100;
 
 /// What happened over all histories.
 #[derive(Default)]
@@ -64,6 +70,19 @@ fn log(words: std::fmt::Arguments<'_>) {
     }
 }
 
+impl Counts {
+    fn report(&self) {
+        let now = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let (commands, refused, requests) = (now(&self.commands), now(&self.refused), now(&self.requests));
+        let (crashes, in_commands) = (now(&self.crashes), now(&self.in_commands));
+        let (troubles, states) = (now(&self.troubles), now(&self.lost_states));
+        eprintln!(
+            "sim: daemon: {commands} commands ({refused} refused), {requests} batches of requests, {crashes} crashes \
+             ({in_commands} in commands), {troubles} disks in trouble, {states} lost state directories"
+        );
+    }
+}
+
 fn count(number: &AtomicU64) {
     number.fetch_add(1, Ordering::Relaxed);
 }
@@ -73,6 +92,8 @@ struct History<'a> {
     random: RefCell<Random>,
     /// What there may be: one model, or what a command that was cut short was to lead from and to.
     models: RefCell<Vec<Model>>,
+    /// The model before the command whose job runs.
+    accepted: RefCell<Option<Model>>,
     trouble: RefCell<Option<Trouble>>,
     /// Clients that stay connected to volumes, while these keep their names and sizes.
     clients: RefCell<BTreeMap<String, Client>>,
@@ -84,7 +105,15 @@ impl<'a> History<'a> {
         let host = Host::new(seed);
         let random = RefCell::new(host.world.random());
         let (models, trouble) = (RefCell::new(vec![Model::default()]), RefCell::default());
-        Self { host, random, models, trouble, clients: RefCell::default(), counts }
+        Self {
+            host,
+            random,
+            models,
+            accepted: RefCell::default(),
+            trouble,
+            clients: RefCell::default(),
+            counts,
+        }
     }
 
     fn run(&self) {
@@ -181,8 +210,19 @@ impl<'a> History<'a> {
         self.disconnect(part).await;
         let after = verb.apply(&before);
         self.models.replace(vec![before.clone(), after.clone()]);
-        let outcome: Result<(), Failure> = verb.clone().issue(daemon).await;
-        log(format_args!("{verb:?}: {outcome:?}"));
+        let issued = verb.clone().issue(daemon).await;
+        log(format_args!("{verb:?}: {issued:?}"));
+        let outcome = match issued {
+            Ok(Some(job)) => {
+                // M6.
+                self.models.replace(vec![after.clone()]);
+                self.accepted.replace(Some(before.clone()));
+                daemon.wait_for_job(job).await
+            }
+            Ok(None) => Ok(()),
+            Err(failure) => Err(failure),
+        };
+        self.accepted.take();
         count(&self.counts.commands);
         self.models.replace(vec![match outcome {
             Ok(()) => after,
@@ -277,21 +317,32 @@ fn histories_of_a_daemon_with_crashes() {
         let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().try_init();
     }
     let counts = Counts::default();
-    run_seeds(test_name!("histories_of_a_daemon_with_crashes"), 100, |seed| {
+    run_seeds(test_name!("histories_of_a_daemon_with_crashes"), 2000, |seed| {
         History::new(seed, &counts).run()
     });
-    let [commands, refused, requests, crashes, in_commands, troubles, states] = [
-        &counts.commands,
-        &counts.refused,
-        &counts.requests,
-        &counts.crashes,
-        &counts.in_commands,
-        &counts.troubles,
-        &counts.lost_states,
-    ]
-    .map(|number| number.load(Ordering::Relaxed));
-    eprintln!(
-        "sim: daemon: {commands} commands ({refused} refused), {requests} batches of requests, {crashes} crashes \
-         ({in_commands} in commands), {troubles} disks in trouble, {states} lost state directories"
-    );
+    counts.report();
+}
+
+/// With how many of the histories the oracle notices a bug that `inject` puts in and takes out.
+fn control_of(bug: &str, percent_min: u64, inject: impl Fn(bool)) {
+    let counts = Counts::default();
+    caught_share(&format!("daemon, {bug}"), CONTROLS, percent_min, |seed| {
+        inject(true);
+        let noticed = catch_unwind(AssertUnwindSafe(|| History::new(seed, &counts).run()));
+        inject(false);
+        if let Err(payload) = noticed {
+            resume_unwind(payload);
+        }
+    });
+}
+
+#[test]
+fn bugs_of_the_control_are_noticed() {
+    let inject = |bug| move |is_in: bool| injected_bug::inject(is_in.then_some(bug));
+    control_of("a job is forgotten", 5, inject(InjectedBug::ForgetJob));
+    control_of("two groups share a disk", 5, inject(InjectedBug::ShareDisk));
+    control_of("doors hear nothing of lost writes", 5, inject(InjectedBug::HideLoss));
+    control_of("a group's text is acknowledged before it is durable", 5, |is_in| {
+        varve_vg::injected_bug::inject(is_in.then_some(varve_vg::injected_bug::InjectedBug::SkipFlush));
+    });
 }

@@ -19,22 +19,78 @@ const SNAPSHOTS_MAX: usize = 4;
 /// A command.
 #[derive(Clone, Debug)]
 pub(super) enum Verb {
-    CreateGroup { name: String, disks: Vec<String> },
-    ExtendGroup { name: String, disk: String },
-    RenameGroup { name: String, to: String },
-    CreatePool { name: String, size: u64, block_size: u64 },
-    RemovePool { name: String },
-    CreateVolume { name: String, size: u64, stripes: u32 },
-    CreateThin { name: String, size: u64, pool: String },
-    Resize { name: String, size: u64, grows: bool },
-    RenameVolume { name: String, to: String },
-    RemoveVolume { name: String },
-    Snapshot { names: Vec<(String, String)>, read_only: bool, independent: bool },
-    RemoveSnapshots { volume: String, names: Vec<String> },
-    Hold { volume: String, name: String, held: bool },
-    RollBack { volume: String, name: String },
-    Export { target: String, address: String },
-    RemoveExport { address: String },
+    CreateGroup {
+        name: String,
+        disks: Vec<String>,
+    },
+    ExtendGroup {
+        name: String,
+        disk: String,
+    },
+    /// Is refused: the disk is that of a group.
+    TakeUsedDisk {
+        name: String,
+        disk: String,
+    },
+    RenameGroup {
+        name: String,
+        to: String,
+    },
+    CreatePool {
+        name: String,
+        size: u64,
+        block_size: u64,
+    },
+    RemovePool {
+        name: String,
+    },
+    CreateVolume {
+        name: String,
+        size: u64,
+        stripes: u32,
+    },
+    CreateThin {
+        name: String,
+        size: u64,
+        pool: String,
+    },
+    Resize {
+        name: String,
+        size: u64,
+        grows: bool,
+    },
+    RenameVolume {
+        name: String,
+        to: String,
+    },
+    RemoveVolume {
+        name: String,
+    },
+    Snapshot {
+        names: Vec<(String, String)>,
+        read_only: bool,
+        independent: bool,
+    },
+    RemoveSnapshots {
+        volume: String,
+        names: Vec<String>,
+    },
+    Hold {
+        volume: String,
+        name: String,
+        held: bool,
+    },
+    RollBack {
+        volume: String,
+        name: String,
+    },
+    Export {
+        target: String,
+        address: String,
+    },
+    RemoveExport {
+        address: String,
+    },
     Scan,
     Status,
 }
@@ -93,6 +149,11 @@ impl Verb {
         if random.chance(1, 2) {
             let to = new_name("g", |name| model.groups.contains_key(name), random);
             return Some(Verb::RenameGroup { name, to });
+        }
+        if random.chance(1, 4) {
+            let disk = pick(model.groups[&name].iter(), random)?.clone();
+            let name = new_name("h", |_| false, random);
+            return Some(Verb::TakeUsedDisk { name, disk });
         }
         let disk = format!("/disks/{name}-{}", random.below(1 << 40));
         (model.groups[&name].len() < 4).then_some(Verb::ExtendGroup { name, disk })
@@ -277,15 +338,15 @@ impl Verb {
             Verb::RemoveExport { address } => {
                 after.exports.remove(&address);
             }
-            Verb::Scan | Verb::Status => {}
+            Verb::TakeUsedDisk { .. } | Verb::Scan | Verb::Status => {}
         }
         after
     }
 
-    /// Gives the command, and waits for the job that it starts.
-    pub(super) async fn issue(self, daemon: &Daemon) -> Result<(), Failure> {
+    /// Gives the command; the job that it has started, if it has.
+    pub(super) async fn issue(self, daemon: &Daemon) -> Result<Option<String>, Failure> {
         let handle = &daemon.handle;
-        let job = handle
+        handle
             .call(async move |control| {
                 Ok(match self {
                     Verb::CreateGroup { name, disks: paths } => {
@@ -303,6 +364,11 @@ impl Verb {
                         control
                             .extend_group(&name, GroupExtend { paths: vec![disk], ..Default::default() })
                             .await?;
+                        None
+                    }
+                    Verb::TakeUsedDisk { name, disk } => {
+                        let request = GroupCreate { name, paths: vec![disk], ..Default::default() };
+                        control.create_group(request).await?;
                         None
                     }
                     Verb::RenameGroup { name, to } => {
@@ -397,11 +463,7 @@ impl Verb {
                     }
                 })
             })
-            .await?;
-        match job {
-            Some(id) => daemon.wait_for_job(id).await,
-            None => Ok(()),
-        }
+            .await
     }
 }
 
