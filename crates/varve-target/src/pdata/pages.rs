@@ -176,6 +176,11 @@ impl Pages {
         self.space.freed_runs()
     }
 
+    /// Whether this transaction should be committed because it takes much though what it gave up would do.
+    pub fn turns_over_much(&self) -> bool {
+        self.space.turns_over_much()
+    }
+
     /// Number of the first block behind the store.
     pub fn end_block(&self) -> u64 {
         self.space.end()
