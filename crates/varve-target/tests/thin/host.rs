@@ -96,6 +96,12 @@ pub(crate) enum Kind {
     LostNodes,
 }
 
+impl Kind {
+    fn faults(self, random: &mut Random) -> FaultPlan {
+        if self == Kind::LostNodes { loses_nodes(100_000) } else { random_faults(0, random) }
+    }
+}
+
 pub(crate) struct Host {
     world: World,
     disk: SimDisk,
@@ -164,10 +170,7 @@ impl Host {
             discards,
             kind,
             counts,
-            faults: match kind {
-                Kind::LostNodes => Some(loses_nodes(100_000)),
-                _ => is_faulty.then(|| random_faults(0, &mut random)),
-            },
+            faults: is_faulty.then(|| kind.faults(&mut random)),
             held: RefCell::default(),
             fails_at_boot: random.chance(1, 3),
             stall,

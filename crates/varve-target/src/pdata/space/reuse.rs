@@ -31,6 +31,7 @@ pub(super) struct Wanted {
 impl Wanted {
     /// The first such run of a page of which `first` is the first block, from index `from` on and before `end`.
     pub(super) fn find(self, page: &SpacePage, first: u64, from: u64, end: u64) -> Option<Run> {
+        assert!(self.align.is_power_of_two() && self.least > 0, "a run has blocks");
         let mut at = from;
         while let Some((index, length)) = page.free_run(at, end, self.enough + self.align) {
             let (aligned, behind) = (align_up(first + index, self.align), first + index + length);
@@ -98,6 +99,7 @@ impl Space {
     pub(super) fn take_freed(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
         let Some((first, length)) = self.freed_run(side)? else { return Ok(None) };
         let run = (first, length.min(limit));
+        assert!(run.1 > 0, "F8: a run has blocks");
         self.mark(run, true);
         self.freed_on[side as usize].run = (first + run.1, length - run.1);
         Ok(Some(run))
@@ -121,6 +123,7 @@ impl Space {
                 let end = if group == edge { edge_index } else { length };
                 let from = from.saturating_sub(wanted.least + wanted.align);
                 if let Some(run) = wanted.find(page, first, from, end) {
+                    assert!(run.0 + run.1 <= first + end, "F8: what may never have been used is left");
                     freed.groups.insert(group, run.0 - first);
                     return Ok(Some(run));
                 }
