@@ -54,7 +54,9 @@ impl Pool {
         let (exclusive, shared) = self.exclusive(id).await?;
         let ended = self.clock.now();
         let found = Found { exclusive, changes, ended, took: ended.since(begun) };
-        self.holdings.borrow_mut().insert(id, found);
+        if self.volumes.borrow().contains_key(&id) {
+            self.holdings.borrow_mut().insert(id, found);
+        }
         Ok(Holding { exclusive, shared })
     }
 

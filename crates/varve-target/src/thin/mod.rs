@@ -260,7 +260,7 @@ pub struct Pool {
     tickets: Tickets,
     /// A durable checkpoint whose freed blocks wait for requests of before its ticket (T5).
     handover: RefCell<Option<(Commit, u64)>>,
-    /// Held, by the ids of the volumes, by whoever clones, removes, resizes, rolls back, or walks through a whole map.
+    /// Held, by the ids of the volumes, by whoever clones, removes, resizes or rolls back.
     managing: RangeLock,
     /// Volumes that are being removed for all but whoever makes them (K3 of `rollback.rs`).
     in_the_making: RefCell<BTreeSet<u64>>,
