@@ -3,14 +3,13 @@
 #[path = "common/thin.rs"]
 mod common;
 
-use common::{fresh, open, read, sound, volume, write};
+use common::{fresh, open, read, slow_to_trim, sound, volume, write};
 use futures_util::FutureExt;
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::time::Duration;
 use varve_block::{
-    Allocation, BlockDevice, Checked, Clock, Completion, Device, Extent, Io, KIB, MIB, Shape, StatusFuture,
-    StatusRun,
+    Allocation, BlockDevice, Checked, Completion, Device, Extent, KIB, MIB, Shape, StatusFuture, StatusRun,
 };
 use varve_sim::{CrashKind, FaultBudget, FaultPlan, Holder, Holds, SimDisk, World};
 use varve_target::thin::{Discards, NewVolume, Origin, Uuid};
@@ -230,35 +229,13 @@ fn what_a_shrinking_has_cut_off_already_never_shows_the_origin_again() {
     });
 }
 
-/// A disk that never answers when it is told what is free.
-struct DeafToTrims {
-    below: Device,
-    clock: Clock,
-}
-
-impl BlockDevice for DeafToTrims {
-    fn shape(&self) -> Shape {
-        self.below.shape()
-    }
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        match io.into_io() {
-            io @ Io::Discard { .. } => Completion::pending(async move {
-                self.clock.sleep(Duration::from_secs(100_000)).await;
-                self.below.submit(io).await
-            }),
-            io => self.below.submit(io),
-        }
-    }
-}
-
 /// F6 of `space.rs`.
 #[test]
 fn blocks_of_which_the_disk_is_being_told_are_free_after_a_crash() {
     let (world, disk) = (World::new(1), SimDisk::new(8 * MIB));
     let arena = world.arena();
     world.run(async {
-        let deaf = Device::new(DeafToTrims { below: disk.device(&world), clock: world.clock() });
-        let pool = fresh(deaf, &world).await;
+        let pool = fresh(slow_to_trim(disk.device(&world), &world, 100_000), &world).await;
         let (_, device) = volume(&pool, "v", 4 * MIB).await;
         write(&device, &arena, Extent::new(0, 2 * MIB), 1).await.expect("space");
         pool.checkpoint().await.expect("no faults");

@@ -3,36 +3,14 @@
 #[path = "common/thin.rs"]
 mod common;
 
-use common::{fresh, read, sound, volume, write};
+use common::{fresh, read, slow_to_trim, sound, volume, write};
 use std::time::Duration;
-use varve_block::{BlockDevice, Checked, Clock, Completion, Device, Extent, Io, KIB, MIB, Shape};
+use varve_block::{Extent, KIB, MIB};
 use varve_sim::{SimDisk, World};
 use varve_target::pdata::MetadataOrder;
 use varve_target::thin::Discards;
 
 const PART: u64 = 4 * KIB;
-
-/// A disk that takes its time when it is told what is free.
-struct SlowToTrim {
-    below: Device,
-    clock: Clock,
-}
-
-impl BlockDevice for SlowToTrim {
-    fn shape(&self) -> Shape {
-        self.below.shape()
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        match io.into_io() {
-            io @ Io::Discard { .. } => Completion::pending(async move {
-                self.clock.sleep(Duration::from_secs(30)).await;
-                self.below.submit(io).await
-            }),
-            io => self.below.submit(io),
-        }
-    }
-}
 
 #[test]
 fn a_flush_does_not_wait_until_the_disk_knows_what_is_free() {
@@ -40,8 +18,7 @@ fn a_flush_does_not_wait_until_the_disk_knows_what_is_free() {
     let disk = SimDisk::new(8 * MIB);
     world.run(async {
         let (arena, clock) = (world.arena(), world.clock());
-        let slow = SlowToTrim { below: disk.device(&world), clock: clock.clone() };
-        let pool = fresh(Device::new(slow), &world).await;
+        let pool = fresh(slow_to_trim(disk.device(&world), &world, 30), &world).await;
         pool.set_metadata_order(MetadataOrder::WriteThrough); // every flush is a checkpoint
         pool.set_discards(Discards::PassDown);
         let (_, device) = volume(&pool, "v", 4 * MIB).await;
@@ -68,8 +45,7 @@ fn what_two_checkpoints_free_is_taken_by_nobody_before_the_disk_is_told() {
     let disk = SimDisk::new(4 * MIB);
     world.run(async {
         let (arena, clock) = (world.arena(), world.clock());
-        let slow = SlowToTrim { below: disk.device(&world), clock: clock.clone() };
-        let pool = fresh(Device::new(slow), &world).await;
+        let pool = fresh(slow_to_trim(disk.device(&world), &world, 30), &world).await;
         pool.set_discards(Discards::PassDown);
         let (_, device) = volume(&pool, "v", 4 * MIB).await;
         let (_, other) = volume(&pool, "w", 8 * MIB).await;

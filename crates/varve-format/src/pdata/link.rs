@@ -40,6 +40,11 @@ impl Link {
         self.0 % Self::BLOCK_END
     }
 
+    /// Whether the node that it leads to may have been made by the transaction of that generation.
+    pub const fn may_be_of(self, generation: u64) -> bool {
+        self.0 >> BLOCK_BITS == generation << BLOCK_BITS >> BLOCK_BITS
+    }
+
     /// Whether it leads nowhere.
     pub const fn is_none(self) -> bool {
         self.0 == 0

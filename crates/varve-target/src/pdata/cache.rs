@@ -148,19 +148,19 @@ impl Cache {
         Rc::make_mut(self.nodes.get_mut(&address).expect("a node that is changed is in memory"))
     }
 
-    /// Forgets a node that is no longer part of any map.
-    pub(super) fn forget(&mut self, address: u64) {
-        self.dirty.remove(&address);
-        if self.nodes.remove(&address).is_some() {
-            self.policy.remove(address);
-        }
+    /// Forgets a node that is no longer part of any map; returns it if it is not written yet.
+    pub(super) fn forget(&mut self, address: u64) -> Option<Rc<Node>> {
+        let is_dirty = self.dirty.remove(&address);
+        let node = self.nodes.remove(&address)?;
+        self.policy.remove(address);
+        is_dirty.then_some(node)
     }
 
     /// Forgets a node that is not what a map leads to: who finds it there too, and rightly, reads it again. Not one that is
     /// not written yet (K1): another map leads to that.
     pub(super) fn disbelieve(&mut self, address: u64) {
         if !self.dirty.contains(&address) {
-            self.forget(address);
+            drop(self.forget(address));
         }
     }
 

@@ -41,7 +41,7 @@ pub(crate) use map::of_device;
 pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX, skipped_generations};
 pub use order::MetadataOrder;
 pub(crate) use pages::OF_ANOTHER_TIME;
-pub use pages::{Pages, Room, Stop, Wanted};
+pub use pages::{Pages, ReadView, Room, Stop, Wanted};
 pub use policy::PolicyKind;
 pub use space::{FREED_RUNS_MAX, InUse, Side};
 pub use tree::{Leaf, Tree};

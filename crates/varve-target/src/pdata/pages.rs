@@ -7,8 +7,11 @@ mod belief;
 mod budget;
 mod cooling;
 mod loose;
+mod read_view;
 
 pub(crate) use belief::OF_ANOTHER_TIME;
+pub use read_view::ReadView;
+use read_view::ReadViews;
 
 use super::cache::{Cache, CacheUse};
 use super::map::MapOptions;
@@ -59,6 +62,7 @@ pub struct Pages {
     space: Space,
     /// Free blocks set aside for the change that is about to be made.
     reserved: Vec<u64>,
+    read_views: ReadViews,
     /// How many blocks of data were given up.
     data_given_up: u64,
     /// Free blocks that data may not take.
@@ -93,6 +97,7 @@ impl Pages {
             cache: Cache::new(options.cache_bytes, options.policy),
             space,
             reserved: Vec::new(),
+            read_views: ReadViews::default(),
             data_given_up: 0,
             floor: options.floor_blocks,
             commit_blocks: 0,
@@ -169,11 +174,6 @@ impl Pages {
     /// Blocks that were given up and become free with the next commits.
     pub fn reclaimable_blocks(&self) -> u64 {
         self.space.reclaimable()
-    }
-
-    /// Runs given up in this transaction: what they need in memory, until it is committed.
-    pub fn freed_runs(&self) -> usize {
-        self.space.freed_runs()
     }
 
     /// Number of the first block behind the store.
@@ -374,7 +374,9 @@ impl Pages {
     /// have been written and given up by the cache, and somebody may be reading it (T5).
     pub(super) fn release(&mut self, address: u64) {
         assert!(self.cache.contains(address), "T3: the path of a change is in memory");
-        self.cache.forget(address);
+        if let Some(unwritten) = self.cache.forget(address) {
+            self.read_views.keep(&unwritten);
+        }
         self.nodes = self.nodes.saturating_sub(1); // What a superblock says may be anything.
         self.space.give_up((address, 1));
     }

@@ -19,6 +19,7 @@
 //! - F5. A page stays in memory while its marks differ from those on the disk (`resident.rs`).
 //! - F7. What a map gives up and the space map says is free, or gives up twice, is found before it is committed
 //!   (`contradiction.rs`).
+//! - F8. Long runs of freed blocks are taken before what was never used (`reuse.rs`).
 //! - F6. If the device below is to be told of freed blocks, they are handed out only after it was.
 
 mod contradiction;
@@ -27,11 +28,13 @@ mod given_up;
 mod held;
 mod loose;
 mod resident;
+mod reuse;
 
 use cooling::Cooling;
 pub use given_up::FREED_RUNS_MAX;
 use given_up::{ByGroup, GivenUp};
 use held::{Held, Users, Waiting};
+use reuse::Freed;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
@@ -77,6 +80,8 @@ pub(super) struct Space {
     places: Vec<Place>,
     /// Given up in this transaction.
     freed: GivenUp,
+    /// How many blocks were taken in it since it had given up many.
+    taken_since: u64,
     /// Given up in the transaction that is being committed.
     freezing: GivenUp,
     /// Free on the disk, but not before those have ended who were reading then (F3).
@@ -91,8 +96,11 @@ pub(super) struct Space {
     given_up: ByGroup,
     /// Taken for content to which nothing leads yet: first block and number (F4).
     loose: BTreeMap<u64, u64>,
-    /// Where the next search begins on the near and on the far side.
+    /// Where the next search round the store begins on the near and on the far side.
     next: [u64; 2],
+    /// Freed blocks to take again on both sides, and in units (F8).
+    freed_on: [Freed; 2],
+    freed_units: Freed,
     /// Blocks not in use, and not given up either.
     free: u64,
     /// No whole unit was found free since space came back last.
@@ -130,6 +138,7 @@ impl Space {
             changed: BTreeSet::new(),
             places,
             freed: GivenUp::default(),
+            taken_since: 0,
             freezing: GivenUp::default(),
             waiting: Vec::new(),
             cooling: Cooling::default(),
@@ -138,6 +147,8 @@ impl Space {
             given_up: ByGroup::default(),
             loose: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
+            freed_on: Default::default(),
+            freed_units: Freed::default(),
             free,
             no_unit: false,
             contradiction: None,
@@ -221,14 +232,17 @@ impl Space {
         self.pages.entry(group).or_insert_with(|| found.unwrap_or_else(|| SpacePage::new(store, group)));
     }
 
-    /// Takes a run of at most `limit` free blocks, next to the last one taken on that side if possible. `Err(group)`
-    /// asks for that group's page; `Ok(None)` says that there is no free block.
+    /// Takes a run of at most `limit` free blocks: of a long run of freed ones, else next to the last one taken on that
+    /// side if possible. `Err(group)` asks for that group's page; `Ok(None)` says that there is no free block.
     pub(super) fn take(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
         assert!(limit > 0);
         // What the superblock says of their number may be less than what the pages say.
         let limit = limit.min(self.free);
         if limit == 0 {
             return Ok(None);
+        }
+        if let Some(run) = self.take_freed(limit, side)? {
+            return Ok(Some(run)); // F8
         }
         let (start, groups) = (self.next[side as usize].clamp(self.base, self.end - 1), self.groups());
         let first = (start - self.base) / GROUP_BLOCKS;
@@ -249,10 +263,15 @@ impl Space {
         Ok(None)
     }
 
-    /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is in use or not there.
+    /// Takes a run of at most `limit` blocks that begins at `block`; an empty one if that is in use or not there, or was
+    /// never used while a long run of freed blocks is there (F8).
     pub(super) fn take_at(&mut self, block: u64, limit: u64) -> Result<Run, u64> {
         let (nothing, limit) = ((block, 0), limit.min(self.free));
         if limit == 0 || !(self.base..self.end).contains(&block) {
+            return Ok(nothing);
+        }
+        let is_behind = block >= self.next[Side::Near as usize];
+        if is_behind && self.freed_run(Side::Near)?.is_some() {
             return Ok(nothing);
         }
         let (group, index) = self.locate(block);
@@ -260,7 +279,9 @@ impl Space {
         let found = page.free_run(index, self.group_length(group), limit);
         let Some((_, length)) = found.filter(|(first, _)| *first == index) else { return Ok(nothing) };
         self.mark((block, length), true);
-        self.next[Side::Near as usize] = block + length;
+        if is_behind {
+            self.next[Side::Near as usize] = block + length;
+        }
         Ok((block, length))
     }
 
@@ -303,6 +324,7 @@ impl Space {
         assert!(self.freezing.runs().next().is_none(), "F1: one commit at a time");
         assert_eq!(self.missing_for_commit(), None, "every page of a commit is in memory");
         self.freezing = std::mem::take(&mut self.freed);
+        self.taken_since = 0;
         let mut groups = std::mem::take(&mut self.changed);
         groups.extend(self.freezing.runs().flat_map(|run| self.groups_of(*run)));
         let mut images: BTreeMap<u64, SpacePage> =
@@ -336,7 +358,7 @@ impl Space {
     /// The frozen transaction is durable: what it gave up is free, or will be when those who read now have ended.
     pub(super) fn committed(&mut self) {
         self.committing.clear();
-        let GivenUp { read, unread } = std::mem::take(&mut self.freezing);
+        let GivenUp { read, unread, .. } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
         unread.into_iter().for_each(|run| self.come_back(run));
         let next = self.users.next();
@@ -382,6 +404,7 @@ impl Space {
 
     fn mark(&mut self, run: Run, used: bool) {
         self.set(run, used);
+        self.note_taken(if used { run.1 } else { 0 });
         for group in self.groups_of(run) {
             self.changed.insert(group);
         }
@@ -400,7 +423,10 @@ impl Space {
             page.set(index, used);
             changed += 1;
         }
-        self.no_unit &= used;
+        if !used {
+            self.no_unit = false;
+            self.note_freed(run);
+        }
         self.free = if used { self.free - changed } else { self.free + changed };
     }
 

@@ -29,7 +29,8 @@ struct Cut {
 impl SnapshotStore {
     pub(super) fn checkpoint_is_due(&self) -> bool {
         let records = self.state.borrow().log.blocks.len() as u64;
-        self.failed.get().is_none() && records >= self.options.log_records
+        let is_due = records >= self.options.log_records || self.blocks.pages().turns_over_much();
+        self.failed.get().is_none() && is_due
     }
 
     /// Writes a checkpoint. Called only by a leader, or before anybody is served.

@@ -23,8 +23,8 @@ pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
 use super::contradiction::report;
-use super::removal::let_others_go_on;
 use crate::pdata::{self, MapError, Pages, Room, Stop, Tree};
+use crate::yield_now::yield_now;
 use preserved::Preserved;
 use run::{Found, push_run};
 use std::cell::{Cell, RefCell};
@@ -234,7 +234,7 @@ impl Map {
             if left.extent.is_empty() {
                 return Ok(());
             }
-            let_others_go_on().await;
+            yield_now().await;
         }
     }
 

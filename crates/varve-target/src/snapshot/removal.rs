@@ -17,8 +17,7 @@ use super::batch::Work;
 use super::contents::Leaving;
 use super::{SnapshotStore, StoreError};
 use crate::pdata::{MapError, Pace};
-use std::future::poll_fn;
-use std::task::Poll;
+use crate::yield_now::yield_now;
 use varve_block::IoError;
 use varve_format::store::{Descriptor, Entry};
 
@@ -122,7 +121,7 @@ impl SnapshotStore {
                     (tried, looked_at) = (false, looked_at + looked);
                     if looked_at >= DOSE_ENTRIES {
                         looked_at = 0;
-                        let_others_go_on().await;
+                        yield_now().await;
                     }
                 }
                 Err(MapError::Full) if !std::mem::replace(&mut tried, true) => {
@@ -156,7 +155,7 @@ impl SnapshotStore {
         self.begin_removal(id).await?;
         loop {
             match self.reclaim(DOSE_ENTRIES).await {
-                Ok(true) => let_others_go_on().await,
+                Ok(true) => yield_now().await,
                 // It is removed; if there is no room now, the rest comes back later.
                 Ok(false) | Err(StoreError::NoSpace) => return Ok(()),
                 Err(error) => return Err(error),
@@ -208,17 +207,4 @@ fn settled(leaving: &Leaving, chunk_size: u64) -> u64 {
 /// The chunk of a key of preserved content.
 fn chunk_of(key: u128) -> u64 {
     (key >> 64) as u64
-}
-
-/// Returns when everybody else who can go on has had a turn.
-pub(super) async fn let_others_go_on() {
-    let mut again = true;
-    poll_fn(|context| {
-        if !std::mem::take(&mut again) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -224,7 +224,7 @@ impl SnapshotStore {
                 break;
             }
             tell();
-            super::removal::let_others_go_on().await;
+            crate::yield_now::yield_now().await;
             if busy {
                 self.clock.sleep(self.clock.now().since(started)).await;
             }

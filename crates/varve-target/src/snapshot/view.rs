@@ -2,10 +2,11 @@
 
 use super::batch::Work;
 use super::map::{Run, Source};
-use super::removal::{DOSE_ENTRIES, let_others_go_on};
+use super::removal::DOSE_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index, of_device};
 use crate::fan_out::join_pieces;
 use crate::pdata::{Pace, Pages, Room, Stop};
+use crate::yield_now::yield_now;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
@@ -122,7 +123,7 @@ impl SnapshotStore {
     async fn make_blocks_free(&self) -> Result<(), IoError> {
         let reclaimed = loop {
             match self.reclaim(DOSE_ENTRIES).await {
-                Ok(true) => let_others_go_on().await,
+                Ok(true) => yield_now().await,
                 Ok(false) | Err(StoreError::NoSpace) => break Ok(()),
                 Err(StoreError::Io(error)) => break Err(error),
                 Err(_) => break Err(IoError::Corrupt),
@@ -146,7 +147,7 @@ impl SnapshotStore {
                     (left, made_free) = (rest, false);
                     self.relieve(Pace::Prompt).await;
                     if !left.extent.is_empty() {
-                        let_others_go_on().await;
+                        yield_now().await;
                     }
                 }
                 Err((rest, error)) => {

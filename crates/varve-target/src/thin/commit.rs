@@ -254,9 +254,9 @@ impl Pool {
             let ring = self.commits.ring.borrow();
             ring.live_blocks() * 2 > ring.blocks
         };
-        let is_cache_dirty = self.map.pages().wants_commit();
+        let wants_map = self.map.pages().wants_commit() || self.map.pages().turns_over_much();
         let are_counts_many = self.shares.differences() > DIFFERENCES_MAX;
-        is_log_long || is_cache_dirty || are_counts_many || self.writes_through() || self.is_metadata_tight()
+        is_log_long || wants_map || are_counts_many || self.writes_through() || self.is_metadata_tight()
     }
 
     /// Whether the next commit is to be a checkpoint because every one is that says something.

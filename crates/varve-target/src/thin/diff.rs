@@ -8,6 +8,7 @@
 
 use super::mapping::leaf_end;
 use super::origin::is_same;
+use super::read_view::ReadView;
 use super::runs;
 use super::{Pool, PoolError};
 use crate::pdata::{Down, MapError, Pages, Stop, Tree};
@@ -57,19 +58,18 @@ impl Difference {
 impl Pool {
     /// The extents in which `one` and `two` may differ, in order and joined. What lies behind the end of the shorter one
     /// differs where the longer one has something. Zeros that were written differ from what never was, and all that the
-    /// origin of one shows from what lies over another one or none ([`Pool::have_same_origin`]). Writes to the two volumes
-    /// wait meanwhile.
+    /// origin of one shows from what lies over another one or none ([`Pool::have_same_origin`]). All of it at one instant;
+    /// everything goes on meanwhile.
     pub async fn diff(&self, one: u64, two: u64) -> Result<Vec<Extent>, PoolError> {
-        // The walk goes from node to node: none of them may be given up meanwhile.
-        let _first = self.manage(one.min(two)).await;
-        let _second = if one == two { None } else { Some(self.manage(one.max(two)).await) };
-        let (one, two) = (self.find(one)?, self.find(two)?);
-        let _closed = (one.gate.close(), two.gate.close());
-        one.gate.drained().await;
-        two.gate.drained().await;
-        let _ticket = self.tickets.take();
-        let (first, second) = self.leaves_that_differ(one.tree.get(), two.tree.get(), Damage::Refuse).await?;
-        let shown = origins_differ(one.over.get(), two.over.get());
+        let (one, two, (first, second)) = self
+            .walk(&[one, two], async |view| {
+                let (one, two) = (view.volumes[0], view.volumes[1]);
+                let view = Some(view);
+                let leaves = self.leaves_that_differ(one.tree, two.tree, Damage::Refuse, view).await?;
+                Ok((one, two, leaves))
+            })
+            .await?;
+        let shown = origins_differ(one.over, two.over);
         let mut extents: Vec<Extent> = differences(&first, &second).iter().map(Difference::extent).collect();
         if !shown.is_empty() {
             extents.push(Extent::between(shown.start * PART_SIZE, shown.end * PART_SIZE));
@@ -77,13 +77,14 @@ impl Pool {
         Ok(joined(extents))
     }
 
-    /// The runs of the leaves that only one of the two trees has.
+    /// The runs of the leaves that only one of the two trees has, in `view` if they may change meanwhile.
     pub(super) async fn leaves_that_differ(
         &self,
         one: Tree,
         two: Tree,
         damage: Damage,
-    ) -> Result<(Vec<Mapping>, Vec<Mapping>), MapError> {
+        view: Option<&ReadView<'_>>,
+    ) -> Result<(Vec<Mapping>, Vec<Mapping>), PoolError> {
         let side = |tree: Tree| Side { level: None, nodes: self.top(tree).into_iter().collect() };
         let mut sides = [side(one), side(two)];
         let mut found = [Vec::new(), Vec::new()];
@@ -100,13 +101,16 @@ impl Pool {
                 }
                 let mut below = Side { level: highest.checked_sub(1), nodes: Vec::new() };
                 for node in std::mem::take(&mut side.nodes) {
+                    if let Some(view) = view {
+                        view.breathe().await?;
+                    }
                     match self.step_down(node).await {
                         Ok((nodes, runs)) => {
                             below.nodes.extend(nodes);
                             found.extend(runs);
                         }
                         Err(_) if damage == Damage::PassOver => {}
-                        Err(error) => return Err(error),
+                        Err(error) => return Err(error.into()),
                     }
                 }
                 *side = below;

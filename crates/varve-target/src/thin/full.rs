@@ -11,7 +11,7 @@
 //!   up, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.
 //! - U5. An event that made no room wakes nobody, and no checkpoint is asked for that would not make enough: writes that
 //!   wait do not keep each other, or the disk, busy.
-//! - U3. No write fails for what a check keeps in place: before it is refused it asks for that, and waits.
+//! - U3. No write fails for what a check or a walk keeps in place: before it is refused it asks for that, and waits.
 
 use super::Pool;
 use crate::waiting_room::{Event, Patience, WaitingRoom};
@@ -60,7 +60,7 @@ pub(super) struct Room {
     waiting: WaitingRoom<WhenFull, PoolEvent>,
     /// Who waits until the pool is so full, in percent.
     filling: RefCell<Vec<(u64, Waker)>>,
-    /// Checks under way, which keep in place what is given up; and whether a write needs that (U3).
+    /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (U3).
     checks: Cell<u64>,
     is_wanted: Cell<bool>,
 }
@@ -100,9 +100,9 @@ impl Room {
         self.is_wanted.get()
     }
 
-    /// U3: waits until no check is under way.
-    async fn checks_end(&self, patience: &mut Patience) {
-        while self.checks.get() > 0 {
+    /// U3: waits until no check is under way, or none keeps anything.
+    async fn checks_end(&self, patience: &mut Patience, keeps_some: impl Fn() -> bool) {
+        while self.checks.get() > 0 && keeps_some() {
             self.is_wanted.set(true);
             self.waiting.begin(patience);
             self.waiting.comes(patience).await;
@@ -203,7 +203,8 @@ impl Pool {
         match self.room.waiting.policy() {
             WhenFull::Error if self.room.checks.get() > 0 && !attempt.outlasted_check => {
                 (attempt.checkpoints, attempt.outlasted_check) = (0, true);
-                self.room.checks_end(&mut attempt.patience).await;
+                let keeps_some = || self.map.pages().reclaimable_blocks() > 0;
+                self.room.checks_end(&mut attempt.patience, keeps_some).await;
                 Ok(())
             }
             WhenFull::Error => Err(IoError::NoSpace),

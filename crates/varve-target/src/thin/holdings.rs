@@ -5,7 +5,7 @@
 //! Invariant A1: walks take at most a twentieth of the time.
 
 use super::{Pool, PoolError};
-use crate::pdata::{Pages, Sharing};
+use crate::pdata::Pages;
 use std::time::Duration;
 use varve_block::Moment;
 use varve_format::thin::PART_SIZE;
@@ -33,7 +33,7 @@ pub(super) struct Found {
 }
 
 impl Pool {
-    /// What a volume holds alone, as it is or was a little while ago. Writes to the volume wait while it is found out.
+    /// What a volume holds alone, as it is or was a little while ago.
     pub async fn holding(&self, id: u64) -> Result<Holding, PoolError> {
         let volume = self.find(id)?;
         let held = |exclusive: u64| {
@@ -51,38 +51,38 @@ impl Pool {
         if let Some(last) = last.filter(is_good) {
             return Ok(held(last.exclusive));
         }
-        let (exclusive, _) = self.exclusive(id).await?;
+        let (exclusive, shared) = self.exclusive(id).await?;
         let ended = self.clock.now();
         let found = Found { exclusive, changes, ended, took: ended.since(begun) };
-        self.holdings.borrow_mut().insert(id, found);
-        Ok(held(exclusive))
+        if self.volumes.borrow().contains_key(&id) {
+            self.holdings.borrow_mut().insert(id, found);
+        }
+        Ok(Holding { exclusive, shared })
     }
 
-    /// Bytes that only this volume holds, and bytes of data that others hold too. Costs in proportion to the former and
-    /// the nodes that were copied for it; writes to the volume wait meanwhile.
+    /// Bytes that only this volume holds, and bytes of data that others hold too, at one instant. Costs in proportion to
+    /// the former and the nodes that were copied for it; everything goes on meanwhile.
     pub async fn exclusive(&self, id: u64) -> Result<(u64, u64), PoolError> {
-        // Nodes that it comes to must not be given up meanwhile: nobody rolls the volume back or removes it.
-        let _managing = self.manage(id).await;
-        let volume = self.find(id)?;
-        let _closed = volume.gate.close();
-        volume.gate.drained().await;
-        let held = volume.held(&self.shares, self.bounds());
-        let (mut ahead, mut alone) = (Vec::from_iter(self.top(volume.tree.get())), 0);
-        let _ticket = self.tickets.take();
-        while let Some(node) = ahead.pop() {
-            let block = node.0.address();
-            if self.map.run(|pages| held.others(pages, block)).await? > 0 {
-                continue;
+        self.walk(&[id], async |view| {
+            let volume = view.volumes[0];
+            let (mut ahead, mut alone) = (Vec::from_iter(self.top(volume.tree)), 0);
+            while let Some(node) = ahead.pop() {
+                view.breathe().await?;
+                let block = node.0.address();
+                if self.map.run(|pages| view.shares.others(pages, block)).await? > 0 {
+                    continue;
+                }
+                let (nodes, runs) = self.step_down(node).await?;
+                ahead.extend(nodes);
+                for run in runs.iter().filter(|run| run.place != 0) {
+                    let pieces = |pages: &mut Pages| view.shares.pieces(pages, run.place, run.count);
+                    let pieces = self.map.run(pieces).await?;
+                    let own = pieces.iter().filter(|piece| piece.others == 0);
+                    alone += own.map(|piece| piece.blocks).sum::<u64>();
+                }
             }
-            let (nodes, runs) = self.step_down(node).await?;
-            ahead.extend(nodes);
-            for run in runs.iter().filter(|run| run.place != 0) {
-                let pieces = |pages: &mut Pages| self.shares.pieces(pages, run.place, run.count);
-                let pieces = self.map.run(pieces).await?;
-                let own = pieces.iter().filter(|piece| piece.others == 0);
-                alone += own.map(|piece| piece.blocks).sum::<u64>();
-            }
-        }
-        Ok((alone * PART_SIZE, volume.mapped.get().saturating_sub(alone) * PART_SIZE))
+            Ok((alone * PART_SIZE, volume.mapped.saturating_sub(alone) * PART_SIZE))
+        })
+        .await
     }
 }

@@ -102,7 +102,7 @@ impl Pool {
         Ok(self.claim(source).await?.freeze().await)
     }
 
-    /// Waits for those who do something to `source` as a whole or walk through it. Changes to it go on meanwhile.
+    /// Waits for those who do something to `source` as a whole. Changes to it go on meanwhile.
     pub async fn claim(&self, source: u64) -> Result<ClaimedVolume<'_>, PoolError> {
         let managing = self.manage(source).await;
         Ok(ClaimedVolume { pool: self, volume: self.find(source)?, managing })

@@ -46,6 +46,7 @@ mod discards;
 mod flatten;
 mod full;
 mod holdings;
+mod keeping;
 mod kept;
 mod manage;
 mod mapping;
@@ -53,6 +54,7 @@ mod names;
 mod offline;
 mod origin;
 mod overlay;
+mod read_view;
 mod recover;
 mod removal;
 mod restore;
@@ -258,7 +260,7 @@ pub struct Pool {
     tickets: Tickets,
     /// A durable checkpoint whose freed blocks wait for requests of before its ticket (T5).
     handover: RefCell<Option<(Commit, u64)>>,
-    /// Held, by the ids of the volumes, by whoever clones, removes, resizes, rolls back, or walks through a whole map.
+    /// Held, by the ids of the volumes, by whoever clones, removes, resizes or rolls back.
     managing: RangeLock,
     /// Volumes that are being removed for all but whoever makes them (K3 of `rollback.rs`).
     in_the_making: RefCell<BTreeSet<u64>>,

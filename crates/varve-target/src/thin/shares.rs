@@ -17,6 +17,7 @@ use super::tickets::Tickets;
 use crate::pdata::{Alone, Pages, Span, Stop, Tree};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
 use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::Share;
@@ -49,7 +50,8 @@ struct Lately {
 
 pub(super) struct Shares {
     root: Cell<Tree>,
-    difference: RefCell<Numbers>,
+    /// Shared with read views, which go on to see it as it was.
+    difference: RefCell<Rc<Numbers>>,
     lately: RefCell<Lately>,
     tickets: Tickets,
     /// A fault for tests that prove that this is noticed.
@@ -60,6 +62,12 @@ impl Shares {
     pub(super) fn open(root: Tree, tickets: Tickets, sabotage: Option<Sabotage>) -> Self {
         let root = Cell::new(root);
         Self { root, difference: RefCell::default(), lately: RefCell::default(), tickets, sabotage }
+    }
+
+    /// The counts of this instant, for a read view: it alone keeps their map readable.
+    pub(super) fn as_they_are(&self) -> Shares {
+        let difference = RefCell::new(Rc::clone(&self.difference.borrow()));
+        Self { difference, ..Self::open(self.root(), Tickets::default(), None) }
     }
 
     pub(super) fn root(&self) -> Tree {
@@ -73,12 +81,12 @@ impl Shares {
 
     pub(super) fn hold(&self, first: u64, blocks: u64) {
         assert!(first > 0, "a superblock is never shared");
-        add(&mut self.difference.borrow_mut(), first, blocks, 1);
+        add(Rc::make_mut(&mut self.difference.borrow_mut()), first, blocks, 1);
     }
 
     pub(super) fn let_go(&self, first: u64, blocks: u64) {
         assert!(first > 0, "a superblock is never shared");
-        add(&mut self.difference.borrow_mut(), first, blocks, -1);
+        add(Rc::make_mut(&mut self.difference.borrow_mut()), first, blocks, -1);
         add(&mut self.lately.borrow_mut().now, first, blocks, 1);
     }
 
@@ -185,6 +193,7 @@ impl Shares {
     /// Puts the differences of one leaf into the map; `false` if there is none left.
     pub(super) fn attempt_fold(&self, pages: &mut Pages) -> Result<bool, Stop> {
         let mut difference = self.difference.borrow_mut();
+        let difference = Rc::make_mut(&mut difference);
         let Some(first) = difference.keys().next().copied() else { return Ok(false) };
         let mut tree = self.root.get();
         let span = tree.span(pages, Key::from(first))?;
@@ -193,7 +202,7 @@ impl Shares {
         let mut numbers = noted
             .map(|share| share.map(|share| (share.first, (share.blocks, signed(share.others)))))
             .collect::<Result<Numbers, Stop>>()?;
-        cut(&mut difference, end); // H2
+        cut(difference, end); // H2
         let folded: Vec<_> =
             difference.range(..end).take(FOLD_MAX).map(|(first, run)| (*first, *run)).collect();
         for (first, (length, number)) in &folded {

@@ -105,7 +105,7 @@ impl Pool {
         for (volume, like) in volumes.iter().zip(likes) {
             push_volume(&mut text, volume, like.as_ref().map(|like| like.id));
             let (before, parts) = like.map_or((Tree::EMPTY, 0), |like| (like.tree.get(), like.parts()));
-            let (before, now) = self.leaves_that_differ(before, volume.tree.get(), damage).await?;
+            let (before, now) = self.leaves_that_differ(before, volume.tree.get(), damage, None).await?;
             let (before, now) = (self.believed(before, parts), self.believed(now, volume.parts()));
             push_parts(&mut text, &before, &now);
         }

@@ -3,7 +3,10 @@
 #![allow(dead_code, reason = "each file of tests needs some of it")]
 
 use std::rc::Rc;
-use varve_block::{Arena, Device, Durability, Extent, IoError};
+use std::time::Duration;
+use varve_block::{
+    Arena, BlockDevice, Checked, Clock, Completion, Device, Durability, Extent, Io, IoError, Shape,
+};
 use varve_sim::World;
 use varve_target::thin::{NewVolume, Pool, PoolError, PoolFormat, PoolOptions, Uuid};
 
@@ -47,4 +50,32 @@ pub(crate) async fn remove_all(pool: &Pool) {
     while pool.remove_some(100).await.expect("no faults").volumes > 0 {}
     pool.checkpoint().await.expect("no faults");
     pool.checkpoint().await.expect("no faults");
+}
+
+/// A disk that answers late when it is told what is free.
+struct SlowToTrim {
+    below: Device,
+    clock: Clock,
+    delay: Duration,
+}
+
+impl BlockDevice for SlowToTrim {
+    fn shape(&self) -> Shape {
+        self.below.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            io @ Io::Discard { .. } => Completion::pending(async move {
+                self.clock.sleep(self.delay).await;
+                self.below.submit(io).await
+            }),
+            io => self.below.submit(io),
+        }
+    }
+}
+
+/// `below`, that answers so many seconds late when it is told what is free.
+pub(crate) fn slow_to_trim(below: Device, world: &World, seconds: u64) -> Device {
+    Device::new(SlowToTrim { below, clock: world.clock(), delay: Duration::from_secs(seconds) })
 }

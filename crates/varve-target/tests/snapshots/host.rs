@@ -2,6 +2,7 @@
 
 mod verbs;
 
+use super::faults::{loses_nodes, random_faults};
 use super::stalls::{Held, Stalls, WrittenNames};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use varve_block::{Device, Durability, Extent, IoError, KIB, Shown, Switch, ZeroOptions, widen, widen_shown};
 use varve_sim::{
     Client, CrashKind, DiskOptions, FaultBudget, FaultPlan, Mix, Oracle, Random, RollbackToken, SharedOracle,
-    SimDisk, Struck, World,
+    SimDisk, World,
 };
 use varve_target::Linear;
 use varve_target::pdata::PolicyKind;
@@ -189,8 +190,8 @@ impl Host {
             store_disk: disk(STORE_SIZE_MAX),
             options,
             faults: match kind {
-                Kind::LostNodes => Some(LOSES_NODES),
-                _ => faulty.then(|| random_faults(&mut random)),
+                Kind::LostNodes => Some(loses_nodes(250_000)),
+                _ => faulty.then(|| random_faults(2000, &mut random)),
             },
             fails_at_boot: random.chance(1, 3),
             rollbacks: if let Kind::Rollbacks(counts) = kind { Some(counts) } else { None },
@@ -367,46 +368,6 @@ pub(crate) static GROWN: AtomicU64 = AtomicU64::new(0);
 pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
 /// Parts that a rollback had brought back and no comparison may name, over all histories.
 pub(crate) static UNCHANGED: AtomicU64 = AtomicU64::new(0);
-
-/// A disk that loses nodes or writes them over others. A node that is written again in its transaction is spared: what is
-/// lost then is not noticed (`docs/decisions/0051-lost-writes-of-nodes.md`).
-const LOSES_NODES: FaultPlan = FaultPlan {
-    lost: 250_000,
-    misdirected: 50_000,
-    only: Some(Struck { magic: *b"VNOD", version: 16 }),
-    latent: 0,
-    rot: 0,
-    write_error: 0,
-    no_space: 0,
-    flush_error: 0,
-    flush_loss: 0,
-    stall: 0,
-    vanish: 0,
-    spares_content: true,
-};
-
-/// What goes wrong in one history: a bit of everything, or much of one thing.
-fn random_faults(random: &mut Random) -> FaultPlan {
-    let loud = FaultPlan {
-        latent: 2000,
-        write_error: 4000,
-        flush_error: 4000,
-        stall: 2000,
-        spares_content: true,
-        ..FaultPlan::default()
-    };
-    match random.below(7) {
-        0 | 1 => loud,
-        2 => FaultPlan { no_space: 8000, ..loud },
-        3 => FaultPlan { flush_loss: 8000, ..loud },
-        4 => FaultPlan { vanish: 1500, ..loud },
-        5 => FaultPlan {
-            rot: 20_000,
-            ..FaultPlan { stall: 2000, spares_content: true, ..FaultPlan::default() }
-        },
-        _ => FaultPlan { rot: 2000, no_space: 2000, flush_loss: 2000, vanish: 500, ..loud },
-    }
-}
 
 /// The host, running.
 pub(crate) struct Boot<'a> {

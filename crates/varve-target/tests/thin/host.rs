@@ -2,6 +2,7 @@
 
 mod verbs;
 
+use super::faults::{loses_nodes, random_faults};
 use super::watch::{Counts, Watched, count, count_if};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use varve_block::{Clock, Device, Durability, Extent, IoError, KIB, Suspended, Switch, ZeroOptions, widen};
 use varve_sim::{
     Client, DiskOptions, FaultBudget, FaultPlan, Holder, Holds, Mix, Oracle, Random, SharedOracle, SimDisk,
-    Struck, World,
+    World,
 };
 use varve_target::Linear;
 use varve_target::pdata::{MetadataOrder, PolicyKind};
@@ -95,6 +96,12 @@ pub(crate) enum Kind {
     LostNodes,
 }
 
+impl Kind {
+    fn faults(self, random: &mut Random) -> FaultPlan {
+        if self == Kind::LostNodes { loses_nodes(100_000) } else { random_faults(0, random) }
+    }
+}
+
 pub(crate) struct Host {
     world: World,
     disk: SimDisk,
@@ -163,7 +170,7 @@ impl Host {
             discards,
             kind,
             counts,
-            faults: is_faulty.then(|| random_faults(kind, &mut random)),
+            faults: is_faulty.then(|| kind.faults(&mut random)),
             held: RefCell::default(),
             fails_at_boot: random.chance(1, 3),
             stall,
@@ -307,45 +314,6 @@ impl Host {
         };
         boot.settle_doubts().await;
         Some(boot)
-    }
-}
-
-/// A disk that loses nodes or writes them over others. A node that is written again in its transaction is spared: what is
-/// lost then is not noticed (`docs/decisions/0051-lost-writes-of-nodes.md`).
-const LOSES_NODES: FaultPlan = FaultPlan {
-    lost: 100_000,
-    misdirected: 20_000,
-    only: Some(Struck { magic: *b"VNOD", version: 16 }),
-    latent: 0,
-    rot: 0,
-    write_error: 0,
-    no_space: 0,
-    flush_error: 0,
-    flush_loss: 0,
-    stall: 0,
-    vanish: 0,
-    spares_content: true,
-};
-
-/// What goes wrong in one history: a bit of everything, or much of one thing.
-fn random_faults(kind: Kind, random: &mut Random) -> FaultPlan {
-    if kind == Kind::LostNodes {
-        return LOSES_NODES;
-    }
-    let loud = FaultPlan {
-        latent: 2000,
-        write_error: 4000,
-        flush_error: 4000,
-        spares_content: true,
-        ..FaultPlan::default()
-    };
-    match random.below(7) {
-        0 | 1 => loud,
-        2 => FaultPlan { no_space: 8000, ..loud },
-        3 => FaultPlan { flush_loss: 8000, ..loud },
-        4 => FaultPlan { vanish: 1500, ..loud },
-        5 => FaultPlan { rot: 20_000, spares_content: true, ..FaultPlan::default() },
-        _ => FaultPlan { rot: 2000, no_space: 2000, flush_loss: 2000, vanish: 500, ..loud },
     }
 }
 

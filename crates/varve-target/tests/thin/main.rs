@@ -1,5 +1,7 @@
 //! Thin pools in the simulated world: random histories, a crash at any moment, everything read and compared.
 
+#[path = "../common/faults.rs"]
+mod faults;
 mod host;
 mod watch;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_api::{Cache, Failure, GroupExtend, JobState, PhysicalVolumeScan, PhysicalVolumeState};
+use varve_api::{Cache, Failure, GroupExtend, Job, JobState, PhysicalVolumeScan, PhysicalVolumeState};
 use varve_block::{Device, Extent, IoError};
 use varve_vg::names::VolumeName;
 
@@ -74,12 +74,17 @@ impl Daemon {
         lists.await
     }
 
+    /// Jobs that run, or ended lately.
+    pub(super) async fn jobs(&self) -> Vec<Job> {
+        self.handle.call(async |control| Ok(control.jobs().list())).await.expect("it runs")
+    }
+
     /// Waits until no job runs any more; then everything is well.
     pub(super) async fn idle(&self) {
         let clock = self.host.world.clock();
         let limit = clock.now().after(IDLE_MAX);
         loop {
-            let jobs = self.handle.call(async |control| Ok(control.jobs().list())).await.expect("it runs");
+            let jobs = self.jobs().await;
             let running: Vec<_> = jobs.iter().filter(|job| job.state == JobState::Running).collect();
             if running.is_empty() {
                 break;

@@ -20,13 +20,13 @@ use crate::injected_bug::{self, InjectedBug};
 use daemon::Daemon;
 use host::Host;
 use model::{Lists, Model};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use trouble::Trouble;
-use varve_api::{Code, Failure};
+use varve_api::Code;
 use varve_block::IoError;
 use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, caught_share, run_seeds, test_name};
 use verbs::Verb;
@@ -59,6 +59,7 @@ struct Counts {
     requests: AtomicU64,
     crashes: AtomicU64,
     in_commands: AtomicU64,
+    in_jobs: AtomicU64,
     troubles: AtomicU64,
     lost_states: AtomicU64,
 }
@@ -74,11 +75,12 @@ impl Counts {
     fn report(&self) {
         let now = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let (commands, refused, requests) = (now(&self.commands), now(&self.refused), now(&self.requests));
-        let (crashes, in_commands) = (now(&self.crashes), now(&self.in_commands));
+        let (crashes, in_commands, in_jobs) =
+            (now(&self.crashes), now(&self.in_commands), now(&self.in_jobs));
         let (troubles, states) = (now(&self.troubles), now(&self.lost_states));
         eprintln!(
             "sim: daemon: {commands} commands ({refused} refused), {requests} batches of requests, {crashes} crashes \
-             ({in_commands} in commands), {troubles} disks in trouble, {states} lost state directories"
+             ({in_commands} in commands, {in_jobs} in jobs), {troubles} disks in trouble, {states} lost state directories"
         );
     }
 }
@@ -92,9 +94,10 @@ struct History<'a> {
     random: RefCell<Random>,
     /// What there may be: one model, or what a command that was cut short was to lead from and to.
     models: RefCell<Vec<Model>>,
-    /// The model before the command whose job runs.
-    accepted: RefCell<Option<Model>>,
+    /// The job that runs, and the model before its command.
+    accepted: RefCell<Option<(String, Model)>>,
     trouble: RefCell<Option<Trouble>>,
+    life: Cell<usize>,
     /// Clients that stay connected to volumes, while these keep their names and sizes.
     clients: RefCell<BTreeMap<String, Client>>,
     counts: &'a Counts,
@@ -110,6 +113,7 @@ impl<'a> History<'a> {
             random,
             models,
             accepted: RefCell::default(),
+            life: Cell::new(0),
             trouble,
             clients: RefCell::default(),
             counts,
@@ -119,6 +123,7 @@ impl<'a> History<'a> {
     fn run(&self) {
         for life in 1..=LIVES {
             let is_last = life == LIVES;
+            self.life.set(life);
             let kind =
                 *self.random.borrow_mut().pick(&[CrashKind::Power, CrashKind::Power, CrashKind::Process]);
             if life > 1 && !is_last {
@@ -146,6 +151,12 @@ impl<'a> History<'a> {
     async fn live(&self, is_last: bool) {
         let daemon = Daemon::start(&self.host).await;
         self.find_disks(&daemon).await;
+        let accepted = self.accepted.take();
+        if let Some((job, _)) = accepted {
+            count(&self.counts.in_jobs);
+            let listed = daemon.jobs().await;
+            assert!(listed.iter().any(|known| known.id == job), "M6: job {job} goes on: {listed:?}");
+        }
         if self.trouble.borrow().is_some() {
             self.work_in_trouble(&daemon).await;
         }
@@ -216,7 +227,8 @@ impl<'a> History<'a> {
             Ok(Some(job)) => {
                 // M6.
                 self.models.replace(vec![after.clone()]);
-                self.accepted.replace(Some(before.clone()));
+                self.accepted.replace(Some((job.clone(), before.clone())));
+                self.cut_short_soon();
                 daemon.wait_for_job(job).await
             }
             Ok(None) => Ok(()),
@@ -235,6 +247,14 @@ impl<'a> History<'a> {
         if self.trouble.borrow().is_none() {
             let (shown, model) = (daemon.lists().await.expect("it runs"), self.models.borrow()[0].lists());
             assert_eq!(shown, model, "M1, M4, after {verb:?}");
+        }
+    }
+
+    /// Lets a crash come in the middle of a job, now and then.
+    fn cut_short_soon(&self) {
+        let mut random = self.random.borrow_mut();
+        if self.life.get() < LIVES && random.chance(2, 3) {
+            self.host.world.schedule(CrashAt::Event(random.between(1, 30)), CrashKind::Power);
         }
     }
 

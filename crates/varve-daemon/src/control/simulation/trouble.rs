@@ -130,12 +130,11 @@ impl History<'_> {
         }
         if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, 8) {
             self.host.files.lose_state();
-            let before = self.accepted.take();
-            self.models.borrow_mut().extend(before); // M6
+            let accepted = self.accepted.take();
+            self.models.borrow_mut().extend(accepted.map(|(_, before)| before)); // M6
             self.models.borrow_mut().iter_mut().for_each(|model| model.exports.clear());
             count(&self.counts.lost_states);
         }
-        self.accepted.take();
     }
 
     /// A daemon that has lost its state directory is shown its disks.

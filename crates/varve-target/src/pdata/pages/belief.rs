@@ -15,7 +15,8 @@ impl Pages {
     /// The node that `link` leads to. Another one in its block goes from memory (D3 of `down.rs`).
     pub fn node(&mut self, link: Link) -> Result<Rc<Node>, Stop> {
         let address = link.block();
-        let node = self.cache.get(address).ok_or(Stop::Missing(Wanted::Node(address)))?;
+        let node = self.cache.get(address).or_else(|| self.read_views.get(link));
+        let node = node.ok_or(Stop::Missing(Wanted::Node(address)))?;
         if link.leads_to(&node) || self.trusts_generations {
             return Ok(node);
         }

@@ -10,6 +10,16 @@ impl Pages {
         self.data_given_up
     }
 
+    /// Whether this transaction should be committed because it takes much though what it gave up would do.
+    pub fn turns_over_much(&self) -> bool {
+        self.space.turns_over_much()
+    }
+
+    /// Runs given up in this transaction: what they need in memory, until it is committed.
+    pub fn freed_runs(&self) -> usize {
+        self.space.freed_runs()
+    }
+
     /// Has freed blocks wait for [`Pages::take_cooling`] and [`Pages::passed`] from now on, or not any more.
     pub fn cool(&mut self, enabled: bool) {
         self.space.cool(enabled);

@@ -6,6 +6,11 @@ use std::collections::BTreeMap;
 /// With more runs given up than these in one transaction its owner ends it: until then each takes a little memory.
 pub const FREED_RUNS_MAX: usize = 128 << 10;
 
+/// When so many blocks were given up in one transaction, or this part of the store, and then as many others taken, what
+/// was given up is not left to wait any longer (F8).
+const MUCH_BLOCKS: u64 = 1024;
+const MUCH_PART: u64 = 32;
+
 /// What is given up in one transaction, and by whom it may be read.
 #[derive(Default)]
 pub(super) struct GivenUp {
@@ -13,6 +18,8 @@ pub(super) struct GivenUp {
     pub(super) read: Vec<Run>,
     /// Blocks that nobody reads.
     pub(super) unread: Vec<Run>,
+    /// Number of blocks of both.
+    blocks: u64,
 }
 
 impl GivenUp {
@@ -71,6 +78,22 @@ impl Space {
         self.freed.read.len() + self.freed.unread.len()
     }
 
+    /// Whether the transaction should be committed because it takes much though what it gave up would do.
+    pub(in super::super) fn turns_over_much(&self) -> bool {
+        self.taken_since > self.much()
+    }
+
+    /// Some blocks were taken.
+    pub(super) fn note_taken(&mut self, blocks: u64) {
+        if self.freed.blocks > self.much() {
+            self.taken_since += blocks;
+        }
+    }
+
+    fn much(&self) -> u64 {
+        MUCH_BLOCKS.max(self.end / MUCH_PART)
+    }
+
     /// Gives up blocks; they are free once this transaction is committed and nobody reads them any more (F1, F3).
     pub(in super::super) fn give_up(&mut self, run: Run) {
         if self.reuse_at_once {
@@ -81,6 +104,7 @@ impl Space {
         }
         self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
         self.freed.read.push(run);
+        self.freed.blocks += run.1;
     }
 
     /// Gives up blocks that nobody reads; they are free once this transaction is committed (F1).
@@ -93,6 +117,7 @@ impl Space {
         }
         self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
         self.freed.unread.push(run);
+        self.freed.blocks += run.1;
     }
 
     /// What was given up is free.

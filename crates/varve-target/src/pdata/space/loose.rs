@@ -1,5 +1,6 @@
 //! Loose blocks for content that is laid out in units: beside its neighbours, or in a unit that is free as a whole.
 
+use super::reuse::Wanted;
 use super::{GROUP_BLOCKS, PAGE_PLACES, Place, Run, Side, Space};
 use varve_block::align_up;
 
@@ -29,20 +30,18 @@ impl Space {
         self.changed.extend(self.groups_of(run));
     }
 
-    /// Takes a loose run of at most `limit` blocks that begins at `start`, if that is free.
+    /// Takes a loose run of at most `limit` blocks that begins at `start`, if that is free, and not if it was never used
+    /// while a long run of freed blocks is there (F8).
     pub(in super::super) fn take_loose_at(&mut self, start: u64, limit: u64) -> Result<Option<Run>, u64> {
-        if !(self.base..self.end).contains(&start) {
-            return Ok(None);
+        let run = self.take_at(start, limit)?;
+        if run.1 > 0 {
+            self.loosen(run);
         }
-        let (group, index) = self.locate(start);
-        let Some(page) = self.pages.get(&group) else { return Err(group) };
-        let found = page.free_run(index, self.group_length(group), limit);
-        let found = found.filter(|(first, _)| *first == index);
-        Ok(found.map(|(_, length)| self.take_as_loose((start, length))))
+        Ok(Some(run).filter(|run| run.1 > 0))
     }
 
     /// Takes a loose run of at most `limit` blocks that begins `slot` blocks within a unit of `unit` blocks, a power
-    /// of two, that is free as a whole.
+    /// of two, that is free as a whole: the lowest of which something was freed, else the next.
     pub(in super::super) fn take_in_unit(
         &mut self,
         unit: u64,
@@ -53,26 +52,26 @@ impl Space {
         if self.no_unit || self.free < unit {
             return Ok(None);
         }
-        let (start, groups) = (self.next[Side::Near as usize].clamp(self.base, self.end - 1), self.groups());
-        let first = (start - self.base) / GROUP_BLOCKS;
         // A run of this length has what is wanted in it, wherever it begins: it need not be looked at to its end.
-        let enough = 2 * unit + limit;
+        let wanted = Wanted { align: unit, least: unit, enough: unit + limit };
+        let within = |(first, length): Run| (first + slot, limit.min(length - slot));
+        if let Some(free) = self.freed_unit(wanted)? {
+            return Ok(Some(self.take_as_loose(within(free))));
+        }
+        let (start, groups) = (self.next[Side::Near as usize].clamp(self.base, self.end - 1), self.groups());
+        let group = (start - self.base) / GROUP_BLOCKS;
         for step in 0..=groups {
-            let group = (first + step) % groups;
+            let group = (group + step) % groups;
             if !self.may_have(group, unit) {
                 continue;
             }
             let Some(page) = self.pages.get(&group) else { return Err(group) };
-            let mut from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
-            while let Some((index, length)) = page.free_run(from, self.group_length(group), enough) {
-                let begin = self.base + group * GROUP_BLOCKS + index;
-                let (aligned, end) = (align_up(begin, unit), begin + length);
-                if aligned + unit <= end {
-                    let run = self.take_as_loose((aligned + slot, limit.min(end - aligned - slot)));
-                    self.next[Side::Near as usize] = align_up(run.0 + run.1, unit);
-                    return Ok(Some(run));
-                }
-                from = index + length;
+            let from = if step == 0 { (start - self.base) % GROUP_BLOCKS } else { 0 };
+            let first = self.base + group * GROUP_BLOCKS;
+            if let Some(free) = wanted.find(page, first, from, self.group_length(group)) {
+                let run = self.take_as_loose(within(free));
+                self.next[Side::Near as usize] = align_up(run.0 + run.1, unit);
+                return Ok(Some(run));
             }
         }
         self.no_unit = true;

@@ -91,8 +91,16 @@ impl Model {
     fn allocate(&mut self, map: &Map, values: &[u64], near: bool) -> u64 {
         let gap = if near { 0 } else { 1 };
         let wanted = values.len() as u64 + gap;
-        let run = block_on(map.blocks.run(|pages| pages.take_on(pdata::Side::Near, wanted))).expect("room");
-        assert_eq!(run.1, wanted, "there is room for all in one run");
+        let take =
+            || block_on(map.blocks.run(|pages| pages.take_on(pdata::Side::Near, wanted))).expect("room");
+        let mut short = Vec::new();
+        let run = loop {
+            match take() {
+                run if run.1 == wanted => break run,
+                run => short.push(run),
+            }
+        };
+        short.into_iter().for_each(|run| map.blocks.pages().untake(run));
         if gap > 0 {
             map.blocks.pages().untake((run.0, 1));
         }

@@ -4,13 +4,14 @@
 //! Whoever checks keeps everything in place that is given up meanwhile; so a check ends without a result when the pool has
 //! no room for others (U3 of `full.rs`).
 
+use super::super::keeping::Keeping;
 use super::super::recover::read_superblock;
 use super::super::shares::Shares;
 use super::super::tickets::Tickets;
 use super::super::{Pool, PoolError};
 use super::counts::GROUPS_MAX_SERVING;
 use super::{Checker, PoolReport, View};
-use crate::pdata::{InUse, Tree};
+use crate::pdata::Tree;
 use std::rc::Rc;
 use varve_block::LocalFuture;
 use varve_format::pdata::space_page::GROUP_BLOCKS;
@@ -19,35 +20,13 @@ use varve_format::pdata::space_page::GROUP_BLOCKS;
 /// number of those to look at in all; the check goes on when the future is ready, and ends if it is an error.
 pub type CheckPace<'a> = dyn Fn(u64, u64) -> LocalFuture<'a, Result<(), PoolError>> + 'a;
 
-/// Keeps everything in place that is given up.
-struct Keeping<'a> {
-    pool: &'a Pool,
-    in_use: Option<InUse>,
-}
-
-impl<'a> Keeping<'a> {
-    fn new(pool: &'a Pool) -> Self {
-        pool.room.check_begins();
-        let in_use = Some(pool.map.pages().in_use());
-        Self { pool, in_use }
-    }
-}
-
-impl Drop for Keeping<'_> {
-    fn drop(&mut self) {
-        assert!(self.in_use.take().is_some(), "F3: it was kept all the while");
-        self.pool.map.pages().reclaim();
-        self.pool.room.check_ended();
-    }
-}
-
 impl Pool {
     /// Checks the last commit while everything goes on. What is marked as in use and held by nobody is noticed where the
     /// space map of that commit is still there (S1 of `space.rs`). `NoSpace` says that others need the room that the check keeps.
     pub async fn check_last_commit(&self, pace: &CheckPace<'_>) -> Result<PoolReport, PoolError> {
         self.checkpoint().await?; // what was given up before need not be kept
         // Before the commit that is checked: nothing that is given up after it is used again.
-        let _keeping = Keeping::new(self);
+        let keeping = Keeping::new(self);
         self.checkpoint().await?;
         let superblock = read_superblock(&self.device(), &self.arena).await?;
         if superblock.pool != self.id || superblock.base_block() != self.base_block() {
@@ -61,12 +40,7 @@ impl Pool {
         let groups = (superblock.end_block - superblock.base_block()).div_ceil(GROUP_BLOCKS);
         let total = superblock.nodes.saturating_mul(2).saturating_add(groups);
         let pace = |done: u64| -> LocalFuture<'_, Result<(), PoolError>> {
-            let (free, kept) = {
-                let pages = self.map.pages();
-                (pages.free_blocks(), pages.reclaimable_blocks())
-            };
-            let is_room_needed = kept * 2 > free || self.is_paused() || self.room.is_wanted();
-            if is_room_needed || self.is_metadata_tight() {
+            if keeping.is_room_needed() {
                 return Box::pin(std::future::ready(Err(PoolError::NoSpace)));
             }
             pace(done, total.max(done))

@@ -1,0 +1,135 @@
+//! Freed space is taken again before space that was never used, the lowest first, where it is long enough for what is
+//! written in sequence: else a sparse device would come to hold the whole store, however little of that is in use.
+//!
+//! Groups in which blocks were freed are noted, and searched when space is wanted; one that has nothing long enough is
+//! not searched again before more of it is freed. So searches cost in proportion to what was freed. Shorter runs are left
+//! to the search that goes round the store ([`Space::take`]).
+//!
+//! Invariant F8: a run that is taken again is free as a whole, and does not reach over the block where the search round the
+//! store goes on: what lies behind that block may never have been used.
+
+use super::{GROUP_BLOCKS, Run, Side, Space};
+use std::collections::BTreeMap;
+use varve_block::align_up;
+use varve_format::pdata::space_page::SpacePage;
+
+/// Blocks of the shortest run that is worth leaving a place where others follow: 1 MiB near, where data lies, and 64 KiB
+/// far, where nodes do.
+const LEAST: [u64; 2] = [256, 16];
+
+/// A free run that is wanted.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Its first block is a multiple of this, a power of two.
+    pub(super) align: u64,
+    /// It has at least so many blocks.
+    pub(super) least: u64,
+    /// And need not be looked at beyond so many.
+    pub(super) enough: u64,
+}
+
+impl Wanted {
+    /// The first such run of a page of which `first` is the first block, from index `from` on and before `end`.
+    pub(super) fn find(self, page: &SpacePage, first: u64, from: u64, end: u64) -> Option<Run> {
+        assert!(self.align.is_power_of_two() && self.least > 0, "a run has blocks");
+        let mut at = from;
+        while let Some((index, length)) = page.free_run(at, end, self.enough + self.align) {
+            let (aligned, behind) = (align_up(first + index, self.align), first + index + length);
+            if aligned + self.least <= behind {
+                return Some((aligned, behind - aligned));
+            }
+            at = index + length;
+        }
+        None
+    }
+}
+
+/// Freed blocks that may make up runs which are long enough for some purpose.
+#[derive(Default)]
+pub(super) struct Freed {
+    /// The groups, and from which of their blocks on.
+    groups: BTreeMap<u64, u64>,
+    /// What may be left of the run that was found last.
+    run: Run,
+}
+
+impl Freed {
+    fn note(&mut self, group: u64, index: u64) {
+        self.groups.entry(group).and_modify(|from| *from = index.min(*from)).or_insert(index);
+    }
+}
+
+impl Space {
+    /// The blocks of `run` are free from now on.
+    pub(super) fn note_freed(&mut self, run: Run) {
+        let far = self.group_of(self.base + (self.end - self.base) / 2);
+        for group in self.groups_of(run) {
+            let (_, index) = self.locate(run.0.max(self.base + group * GROUP_BLOCKS));
+            self.freed_units.note(group, index);
+            self.freed_on[Side::Near as usize].note(group, index);
+            if group >= far {
+                self.freed_on[Side::Far as usize].note(group, index);
+            }
+        }
+    }
+
+    /// A long run of freed blocks on one side: what is left of the last one, or the lowest. `Err(group)` asks for that
+    /// group's page.
+    pub(super) fn freed_run(&mut self, side: Side) -> Result<Option<Run>, u64> {
+        let (first, length) = self.freed_on[side as usize].run;
+        if length > 0 {
+            let (group, index) = self.locate(first);
+            let Some(page) = self.pages.get(&group) else { return Err(group) };
+            // Others may have taken some of it.
+            if let Some((_, length)) =
+                page.free_run(index, index + length, length).filter(|run| run.0 == index)
+            {
+                return Ok(Some((first, length)));
+            }
+        }
+        let least = LEAST[side as usize];
+        let mut freed = std::mem::take(&mut self.freed_on[side as usize]);
+        let found = self.lowest(&mut freed, side, Wanted { align: 1, least, enough: 4 * least });
+        freed.run = found.ok().flatten().unwrap_or_default();
+        self.freed_on[side as usize] = freed;
+        found
+    }
+
+    /// Takes at most `limit` blocks of a long run of freed blocks on one side.
+    pub(super) fn take_freed(&mut self, limit: u64, side: Side) -> Result<Option<Run>, u64> {
+        let Some((first, length)) = self.freed_run(side)? else { return Ok(None) };
+        let run = (first, length.min(limit));
+        assert!(run.1 > 0, "F8: a run has blocks");
+        self.mark(run, true);
+        self.freed_on[side as usize].run = (first + run.1, length - run.1);
+        Ok(Some(run))
+    }
+
+    /// The lowest unit, as it is wanted, in a group of which blocks were freed.
+    pub(super) fn freed_unit(&mut self, unit: Wanted) -> Result<Option<Run>, u64> {
+        let mut freed = std::mem::take(&mut self.freed_units);
+        let found = self.lowest(&mut freed, Side::Near, unit);
+        self.freed_units = freed;
+        found
+    }
+
+    fn lowest(&self, freed: &mut Freed, side: Side, wanted: Wanted) -> Result<Option<Run>, u64> {
+        let (edge, edge_index) = self.locate(self.next[side as usize].clamp(self.base, self.end - 1));
+        while let Some((group, from)) = freed.groups.first_key_value().map(|(group, from)| (*group, *from)) {
+            if self.may_have(group, wanted.least) {
+                let Some(page) = self.pages.get(&group) else { return Err(group) };
+                let (first, length) = (self.base + group * GROUP_BLOCKS, self.group_length(group));
+                // F8; and the blocks before may have been free already.
+                let end = if group == edge { edge_index } else { length };
+                let from = from.saturating_sub(wanted.least + wanted.align);
+                if let Some(run) = wanted.find(page, first, from, end) {
+                    assert!(run.0 + run.1 <= first + end, "F8: what may never have been used is left");
+                    freed.groups.insert(group, run.0 - first);
+                    return Ok(Some(run));
+                }
+            }
+            freed.groups.remove(&group);
+        }
+        Ok(None)
+    }
+}

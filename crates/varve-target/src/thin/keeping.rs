@@ -1,0 +1,38 @@
+//! What a check or a walk keeps in place while it goes on: everything that is given up, as if somebody were reading there
+//! (F3 of `pdata::space`). When others need that room it gives way (U3 of `full.rs`).
+
+use super::Pool;
+use crate::pdata::InUse;
+
+/// Keeps everything in place that is given up, until it is dropped.
+pub(super) struct Keeping<'a> {
+    pool: &'a Pool,
+    in_use: Option<InUse>,
+}
+
+impl<'a> Keeping<'a> {
+    pub(super) fn new(pool: &'a Pool) -> Self {
+        pool.room.check_begins();
+        let in_use = Some(pool.map.pages().in_use());
+        Self { pool, in_use }
+    }
+
+    /// Whether others need the room that is kept.
+    pub(super) fn is_room_needed(&self) -> bool {
+        assert!(self.in_use.is_some(), "F3: it is kept all the while");
+        let (free, kept) = {
+            let pages = self.pool.map.pages();
+            (pages.free_blocks(), pages.reclaimable_blocks())
+        };
+        let is_asked_for = self.pool.is_paused() || self.pool.room.is_wanted();
+        kept > 0 && (kept * 2 > free || is_asked_for || self.pool.is_metadata_tight())
+    }
+}
+
+impl Drop for Keeping<'_> {
+    fn drop(&mut self) {
+        assert!(self.in_use.take().is_some(), "F3: it was kept all the while");
+        self.pool.map.pages().reclaim();
+        self.pool.room.check_ended();
+    }
+}

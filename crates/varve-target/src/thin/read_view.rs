@@ -1,0 +1,83 @@
+//! Volumes of a pool as they were at one instant, to be walked through while everything goes on.
+//!
+//! A walk closes no gate and holds no ticket: no write, clone or checkpoint waits for it. When others need the room that it
+//! keeps it begins again, at a later instant; what was given up before is free then.
+
+use super::keeping::Keeping;
+use super::shares::Shares;
+use super::{Pool, PoolError};
+use crate::pdata::{self, Tree};
+use crate::yield_now::yield_now;
+use std::cell::Cell;
+use varve_format::thin::Origin;
+
+/// How often a walk begins before it takes the pool for too full to be walked through.
+const WALKS_MAX: u32 = 8;
+/// After so many nodes a walk lets others go on.
+const NODES_AT_ONCE: u64 = 4;
+
+/// A volume at that instant.
+#[derive(Clone, Copy)]
+pub(super) struct VolumeView {
+    pub(super) tree: Tree,
+    /// Parts mapped to data.
+    pub(super) mapped: u64,
+    pub(super) over: Option<Origin>,
+}
+
+/// The maps of some volumes, and how many hold their nodes and blocks, at one instant.
+pub(super) struct ReadView<'a> {
+    pub(super) volumes: Vec<VolumeView>,
+    pub(super) shares: Shares,
+    nodes: Cell<u64>,
+    _maps: pdata::ReadView,
+    keeping: Keeping<'a>,
+}
+
+impl<'a> ReadView<'a> {
+    fn open(pool: &'a Pool, ids: &[u64]) -> Result<Self, PoolError> {
+        let volume = |id: &u64| {
+            let volume = pool.find(*id)?;
+            Ok(VolumeView { tree: volume.tree.get(), mapped: volume.mapped.get(), over: volume.over.get() })
+        };
+        let volumes = ids.iter().map(volume).collect::<Result<Vec<_>, PoolError>>()?;
+        let shares = pool.shares.as_they_are();
+        let roots: Vec<_> =
+            volumes.iter().map(|volume| volume.tree).chain([shares.root()]).map(|tree| tree.root).collect();
+        let keeping = Keeping::new(pool);
+        let maps = pool.map.pages().read_view(&roots);
+        assert_eq!(volumes.len(), ids.len(), "a view has each volume that was asked for");
+        Ok(Self { volumes, shares, nodes: Cell::new(0), _maps: maps, keeping })
+    }
+
+    /// Lets others go on, before each node. `NoSpace` says that they need the room that is kept.
+    pub(super) async fn breathe(&self) -> Result<(), PoolError> {
+        self.nodes.set(self.nodes.get() + 1);
+        if self.nodes.get().is_multiple_of(NODES_AT_ONCE) {
+            yield_now().await;
+        }
+        if self.keeping.is_room_needed() { Err(PoolError::NoSpace) } else { Ok(()) }
+    }
+}
+
+impl Pool {
+    /// Carries out `walk` over these volumes as they are at one instant. `NoSpace` says that the pool is so full that others
+    /// need the room that walks keep, again and again.
+    pub(super) async fn walk<T>(
+        &self,
+        ids: &[u64],
+        walk: impl AsyncFn(&ReadView<'_>) -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
+        for _ in 0..WALKS_MAX {
+            let outcome = {
+                let view = ReadView::open(self, ids)?;
+                walk(&view).await
+            };
+            match outcome {
+                Err(PoolError::NoSpace) => self.checkpoint().await?,
+                outcome => return outcome,
+            }
+        }
+        Err(PoolError::NoSpace)
+    }
+}
