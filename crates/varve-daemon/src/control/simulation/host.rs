@@ -201,16 +201,11 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// A host without disks in the world of `seed`.
-    pub(super) fn new(seed: u64) -> Rc<Self> {
+    /// A host without disks in the world of `seed`; its disks take so long for a request at most.
+    pub(super) fn new(seed: u64, latency_max: Duration) -> Rc<Self> {
         let world = varve_sim::World::new(seed);
         let mut random = world.random();
         let block_size = *random.pick(&[512, 4096]);
-        let latency_max = *random.pick(&[
-            Duration::from_micros(400),
-            Duration::from_micros(400),
-            Duration::from_millis(100),
-        ]);
         Rc::new(Self {
             files: Arc::default(),
             disks: RefCell::default(),

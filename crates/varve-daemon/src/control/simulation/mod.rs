@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use trouble::Trouble;
 use varve_api::Code;
 use varve_block::IoError;
@@ -89,6 +90,24 @@ fn count(number: &AtomicU64) {
     number.fetch_add(1, Ordering::Relaxed);
 }
 
+/// What a history is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// A bit of everything.
+    Plain,
+    /// Jobs that take long, on slow disks.
+    Jobs,
+}
+
+impl Kind {
+    fn latency_max(self) -> Duration {
+        match self {
+            Kind::Plain => Duration::from_micros(400),
+            Kind::Jobs => Duration::from_millis(200),
+        }
+    }
+}
+
 struct History<'a> {
     host: Rc<Host>,
     random: RefCell<Random>,
@@ -98,14 +117,15 @@ struct History<'a> {
     accepted: RefCell<Option<(String, Model)>>,
     trouble: RefCell<Option<Trouble>>,
     life: Cell<usize>,
+    kind: Kind,
     /// Clients that stay connected to volumes, while these keep their names and sizes.
     clients: RefCell<BTreeMap<String, Client>>,
     counts: &'a Counts,
 }
 
 impl<'a> History<'a> {
-    fn new(seed: u64, counts: &'a Counts) -> Self {
-        let host = Host::new(seed);
+    fn new(seed: u64, kind: Kind, counts: &'a Counts) -> Self {
+        let host = Host::new(seed, kind.latency_max());
         let random = RefCell::new(host.world.random());
         let (models, trouble) = (RefCell::new(vec![Model::default()]), RefCell::default());
         Self {
@@ -114,6 +134,7 @@ impl<'a> History<'a> {
             models,
             accepted: RefCell::default(),
             life: Cell::new(0),
+            kind,
             trouble,
             clients: RefCell::default(),
             counts,
@@ -211,10 +232,21 @@ impl<'a> History<'a> {
         self.models.replace(models);
     }
 
+    fn pick(&self, part: &Model) -> Verb {
+        let mut random = self.random.borrow_mut();
+        let mut verb = Verb::pick(part, &mut random);
+        for _ in 0..4 {
+            if self.kind == Kind::Jobs && !verb.starts_a_job() {
+                verb = Verb::pick(part, &mut random);
+            }
+        }
+        verb
+    }
+
     /// Gives a command that `part` of the model allows; the model follows.
     async fn command(&self, daemon: &Daemon, part: &Model) {
         let before = self.models.borrow()[0].clone();
-        let verb = Verb::pick(part, &mut self.random.borrow_mut());
+        let verb = self.pick(part);
         if verb.makes_what_is_in(&before) {
             return;
         }
@@ -338,17 +370,26 @@ fn histories_of_a_daemon_with_crashes() {
     }
     let counts = Counts::default();
     run_seeds(test_name!("histories_of_a_daemon_with_crashes"), 2000, |seed| {
-        History::new(seed, &counts).run()
+        History::new(seed, Kind::Plain, &counts).run();
+    });
+    counts.report();
+}
+
+#[test]
+fn histories_of_jobs_with_crashes() {
+    let counts = Counts::default();
+    run_seeds(test_name!("histories_of_jobs_with_crashes"), 500, |seed| {
+        History::new(seed, Kind::Jobs, &counts).run();
     });
     counts.report();
 }
 
 /// With how many of the histories the oracle notices a bug that `inject` puts in and takes out.
-fn control_of(bug: &str, percent_min: u64, inject: impl Fn(bool)) {
+fn control_of(bug: &str, kind: Kind, inject: impl Fn(bool)) {
     let counts = Counts::default();
-    caught_share(&format!("daemon, {bug}"), CONTROLS, percent_min, |seed| {
+    caught_share(&format!("daemon, {bug}"), CONTROLS, 5, |seed| {
         inject(true);
-        let noticed = catch_unwind(AssertUnwindSafe(|| History::new(seed, &counts).run()));
+        let noticed = catch_unwind(AssertUnwindSafe(|| History::new(seed, kind, &counts).run()));
         inject(false);
         if let Err(payload) = noticed {
             resume_unwind(payload);
@@ -359,10 +400,10 @@ fn control_of(bug: &str, percent_min: u64, inject: impl Fn(bool)) {
 #[test]
 fn bugs_of_the_control_are_noticed() {
     let inject = |bug| move |is_in: bool| injected_bug::inject(is_in.then_some(bug));
-    control_of("a job is forgotten", 5, inject(InjectedBug::ForgetJob));
-    control_of("two groups share a disk", 5, inject(InjectedBug::ShareDisk));
-    control_of("doors hear nothing of lost writes", 5, inject(InjectedBug::HideLoss));
-    control_of("a group's text is acknowledged before it is durable", 5, |is_in| {
+    control_of("a job is forgotten", Kind::Jobs, inject(InjectedBug::ForgetJob));
+    control_of("two groups share a disk", Kind::Plain, inject(InjectedBug::ShareDisk));
+    control_of("doors hear nothing of lost writes", Kind::Plain, inject(InjectedBug::HideLoss));
+    control_of("a group's text is acknowledged before it is durable", Kind::Plain, |is_in| {
         varve_vg::injected_bug::inject(is_in.then_some(varve_vg::injected_bug::InjectedBug::SkipFlush));
     });
 }

@@ -272,6 +272,11 @@ impl Verb {
         (model.exports.len() < 3).then_some(Verb::Export { target, address })
     }
 
+    /// Whether it goes on after it was answered.
+    pub(super) fn starts_a_job(&self) -> bool {
+        matches!(self, Verb::RemoveSnapshots { .. } | Verb::RollBack { .. })
+    }
+
     /// Whether it is to make what there is already.
     pub(super) fn makes_what_is_in(&self, model: &Model) -> bool {
         match self {
