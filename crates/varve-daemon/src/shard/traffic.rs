@@ -109,8 +109,9 @@ impl BlockDevice for Counted {
                 }
                 Completion::Ready(outcome)
             }
-            Completion::Pending(future) => {
-                Completion::pending(Request { io: self.health.contain(future), counters: &self.counters })
+            under_way => {
+                let io = self.health.contain(under_way.boxed());
+                Completion::pending(Request { io, counters: &self.counters })
             }
         }
     }
