@@ -127,7 +127,7 @@ pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Healt
         id: recipe.id,
         context: context.apart(),
         health: health.clone(),
-        counters: Counters::default(),
+        counters: Counters::new(context.state()),
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
         top: context.state().top(recipe.id, &base),
@@ -206,7 +206,7 @@ impl Family {
             id,
             context: context.apart(),
             health: thin.open.health.clone(),
-            counters: Counters::default(),
+            counters: Counters::new(context.state()),
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
             top: context.state().top(id, &base),
@@ -277,7 +277,8 @@ impl Family {
 
     /// A snapshot of the volume, as doors see it, whose requests are not counted.
     pub(super) fn contained_view(&self, device: Device) -> Device {
-        counted(widen(device, self.context.arena()), Counters::default(), self.health.clone())
+        let counters = Counters::new(self.context.state());
+        counted(widen(device, self.context.arena()), counters, self.health.clone())
     }
 
     /// Whether something in the volume, or in its pool, has panicked.
