@@ -43,6 +43,7 @@ mod rescan;
 mod restore;
 mod rollback;
 mod sets;
+mod snapshot_change;
 mod snapshots;
 mod stale;
 mod stalled;
