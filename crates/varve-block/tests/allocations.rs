@@ -6,9 +6,7 @@ use futures_executor::block_on;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::task::Poll;
-use varve_block::{
-    Arena, BlockDevice, Buffer, Checked, Completion, Device, Durability, Shape, Switch,
-};
+use varve_block::{Arena, BlockDevice, Buffer, Checked, Completion, Device, Durability, Shape, Switch};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };

@@ -9,8 +9,8 @@ use crate::table::Table;
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Failure, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode, SnapshotRemove,
-    SnapshotRollback,
+    Failure, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode,
+    SnapshotRemove, SnapshotRollback,
 };
 
 /// Carries out a verb of snapshots.

@@ -215,7 +215,8 @@ impl Control {
             let done = done.await.map_err(failures::gone)?;
             done.map_err(|error| failures::store(&batch.volume.to_string(), &error))?;
             let all = self.shown_snapshots(&batch.volume, &batch.located).await;
-            let is_named = |snapshot: &Snapshot| batch.names.iter().any(|name| batch.full(name) == snapshot.name);
+            let is_named =
+                |snapshot: &Snapshot| batch.names.iter().any(|name| batch.full(name) == snapshot.name);
             shown.extend(all.into_iter().filter(is_named));
         }
         Ok(shown)

@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Envelope, Job, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove,
-    SnapshotRollback,
+    Changed, Envelope, Job, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold,
+    SnapshotRemove, SnapshotRollback,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {

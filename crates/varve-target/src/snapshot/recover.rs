@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - R1. Before anything is believed the store is flushed: what a killed process left in a disk's cache and is read
-//!   now must not be lost later, when other things rely on it.
+//!   now must not be lost later, when other things rely on it. What this program has just made is durable (R5).
 //! - R2. Only the last record of the log can be torn (S3): its data is verified, and a record that fails is as if it
 //!   had never been written; the change that it would have preserved for was never begun. A damaged one with another
 //!   behind it was not torn: then nothing is served.
@@ -148,7 +148,9 @@ impl SnapshotStore {
         options: StoreOptions,
     ) -> Result<Rc<SnapshotStore>, StoreError> {
         check_fit(&origin, &store, options)?;
-        store.flush().await?; // R1
+        if options.flush_first {
+            store.flush().await?; // R1
+        }
         let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
         let skipped = pdata::skipped_generations(&clock);
         let reading = Reading { cache_bytes, policy, sabotage, skipped, write_back: true };
