@@ -200,16 +200,16 @@ impl Background {
             return;
         }
         self.sweep.trouble.set(None);
-        let (context, sweep) = (self.context.clone(), Rc::clone(&self.sweep));
+        let (clock, sweep) = (self.context.clock(), Rc::clone(&self.sweep));
+        let requests = Rc::clone(&self.context.state().requests);
         self.work(async move || {
-            let (clock, requests) = (context.clock(), || context.state().requests.get());
             let mut pace = sweep.pace.get();
-            let rest = pace.rest(requests());
+            let rest = pace.rest(requests.get());
             sweep.pace.set(pace);
             if rest.is_some() {
                 return rest; // Y3
             }
-            let (begun, before) = (clock.now(), requests());
+            let (begun, before) = (clock.now(), requests.get());
             let ended = dose().await;
             sweep.pace.set(Pace::after(clock.now().since(begun), before));
             match ended {
