@@ -55,7 +55,8 @@ pub(crate) enum SnapVerb {
         waiting: Waiting,
     },
     /// Let snapshots be written, or no more; while they are not exported.
-    Change {
+    #[command(name = "change")]
+    Access {
         /// The snapshots.
         #[arg(required = true, value_name = "VG/LV@SNAP")]
         names: Vec<String>,

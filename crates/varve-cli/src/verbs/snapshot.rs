@@ -42,7 +42,7 @@ pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer
             session.consent(&format!("snap rollback {name}"), &call, destroy).await?;
             session.job(call, waiting, &text).await
         }
-        SnapVerb::Change { names, read_only, read_write: _, change } => {
+        SnapVerb::Access { names, read_only, read_write: _, change } => {
             let request = SnapshotChange { names, read_only, ..SnapshotChange::default() };
             let call = post("/v1/snapshots/change", &request, change.dry_run);
             session.change(call, |changed: &Vec<Snapshot>| names_of("changed", changed)).await
