@@ -23,8 +23,8 @@ pub use nouns::{
 pub use requests::{
     Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
     GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
-    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotRemove,
-    SnapshotRollback, VolumeChange, VolumeCreate,
+    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
+    SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MetadataOrder, OverCommit,

@@ -226,6 +226,14 @@ requests! {
         names: Vec<String>,
     }
 
+    /// Lets snapshots be written, or no more.
+    struct SnapshotChange {
+        /// `VG/LV@SNAP` each.
+        names: Vec<String>,
+        /// Whether they may not be written from now on.
+        read_only: bool,
+    }
+
     /// Makes a volume's content that of a snapshot.
     struct SnapshotRollback {
         /// `VG/LV@SNAP`.

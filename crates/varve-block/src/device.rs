@@ -6,10 +6,19 @@
 //! - DEVICE3. A change is submitted only to a device that may be written; else it is answered `ReadOnly`.
 //! - DEVICE4. A request of no bytes, other than a flush, is answered at once.
 //! - DEVICE5. A read's outcome is the buffer that was given, filled; every other outcome is empty.
+//!
+//! And of what a device that forwards requests, such as [`crate::Switch`], relies on:
+//! - DEVICE6. A forwarded request is dropped before the device that carries it out is, and counted until then.
+//!
+//! DEVICE6 is known to us and not to the compiler; `docs/decisions/0081-forwarding-without-allocation.md` says why this file has
+//! `unsafe` code.
+
+#![allow(unsafe_code)]
 
 use crate::buffer::{Buffer, Bytes};
 use crate::clock::LocalFuture;
 use crate::error::IoError;
+use crate::inside::Inside;
 use crate::io::{Durability, Io, Outcome, ZeroOptions};
 use crate::units::Extent;
 use std::future::Future;
@@ -153,6 +162,8 @@ pub enum Completion<'a> {
     Ready(Option<Outcome>),
     /// Under way.
     Pending(LocalFuture<'a, Outcome>),
+    /// Under way on a device that may have been replaced since.
+    Forwarded(Forwarded),
 }
 
 impl<'a> Completion<'a> {
@@ -175,11 +186,18 @@ impl<'a> Completion<'a> {
     /// The same request, with `kept` held until it is done.
     pub fn keeping<T: 'a>(self, kept: T) -> Self {
         match self {
-            Completion::Pending(future) => Completion::pending(async move {
-                let _kept = kept;
-                future.await
-            }),
             ready @ Completion::Ready(_) => ready,
+            under_way => Completion::pending(async move {
+                let _kept = kept;
+                under_way.await
+            }),
+        }
+    }
+    /// The answer as a future of no particular kind.
+    pub fn boxed(self) -> LocalFuture<'a, Outcome> {
+        match self {
+            Completion::Pending(future) => future,
+            other => Box::pin(other),
         }
     }
 }
@@ -192,7 +210,29 @@ impl Future for Completion<'_> {
                 Poll::Ready(outcome.take().expect("a completion is polled to its end once"))
             }
             Completion::Pending(future) => future.as_mut().poll(context),
+            Completion::Forwarded(forwarded) => forwarded.poll(context),
         }
+    }
+}
+
+/// A request under way, and the device that carries it out; nothing once it is done.
+pub struct Forwarded(Option<Held>);
+
+/// DEVICE6: the fields are dropped in this order.
+struct Held {
+    request: LocalFuture<'static, Outcome>,
+    _device: Rc<dyn BlockDevice>,
+    _inside: Inside,
+}
+
+impl Forwarded {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Outcome> {
+        let held = self.0.as_mut().expect("a completion is polled to its end once");
+        let outcome = held.request.as_mut().poll(context);
+        if outcome.is_ready() {
+            self.0 = None;
+        }
+        outcome
     }
 }
 
@@ -226,20 +266,47 @@ impl Device {
         std::ptr::addr_eq(Rc::as_ptr(&self.inner), Rc::as_ptr(&other.inner))
     }
 
-    /// Submits one request. The only place where a [`Checked`] is made.
+    /// Submits one request.
     pub fn submit(&self, io: Io) -> Completion<'_> {
+        match self.check(io) {
+            Ok(checked) => self.inner.submit(checked),
+            Err(answered) => answered,
+        }
+    }
+
+    /// Submits one request, and keeps the device and `inside` until it is done. Allocates nothing itself.
+    pub(crate) fn forward(self, io: Io, inside: Inside) -> Completion<'static> {
+        let checked = match self.check(io) {
+            Ok(checked) => checked,
+            Err(answered) => return answered,
+        };
+        // SAFETY: DEVICE6. The request, the only thing that may keep this reference, is dropped before `self.inner`, which
+        // keeps what the reference leads to alive and in its place. `submit` works for a reference of any lifetime, so
+        // no implementor can rely on this one.
+        let device: &'static dyn BlockDevice = unsafe { &*Rc::as_ptr(&self.inner) };
+        match device.submit(checked) {
+            ready @ Completion::Ready(_) => ready,
+            under_way => {
+                let request = under_way.boxed();
+                Completion::Forwarded(Forwarded(Some(Held { request, _device: self.inner, _inside: inside })))
+            }
+        }
+    }
+
+    /// The only place where a [`Checked`] is made; else the answer.
+    fn check(&self, io: Io) -> Result<Checked, Completion<'static>> {
         match self.shape.check(&io) {
             Ok(()) => {}
-            Err(Rejected::ReadOnly) => return Completion::failed(IoError::ReadOnly),
+            Err(Rejected::ReadOnly) => return Err(Completion::failed(IoError::ReadOnly)),
             Err(rejected) => {
                 panic!("contract: {rejected:?}: {} of {:?} on {:?}", io.verb(), io.extent(), self.shape)
             }
         }
         if io.extent().is_empty() && !matches!(io, Io::Flush) {
-            return Completion::done();
+            return Err(Completion::done());
         }
         tracing::trace!(target: "varve::io", verb = io.verb(), extent = ?io.extent());
-        self.inner.submit(Checked(io))
+        Ok(Checked(io))
     }
 
     /// Reads into `buffer`, all of it, from `offset` on.

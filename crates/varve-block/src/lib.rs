@@ -10,6 +10,7 @@ mod clock;
 mod device;
 mod error;
 mod event_limit;
+mod inside;
 mod io;
 mod lock;
 mod portal;
@@ -26,7 +27,8 @@ mod tests;
 pub use buffer::{Arena, ArenaUse, Buffer, Bytes, HeapMemory, Memory};
 pub use clock::{Clock, ClockSource, LocalFuture, Moment, UnixTime, timeout};
 pub use device::{
-    Access, Allocation, BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture, StatusRun,
+    Access, Allocation, BlockDevice, Checked, Completion, Device, Forwarded, Rejected, Shape, StatusFuture,
+    StatusRun,
 };
 pub use error::IoError;
 pub use event_limit::EventLimit;

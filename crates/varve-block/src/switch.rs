@@ -6,6 +6,8 @@
 
 use crate::device::{BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture};
 use crate::error::IoError;
+use crate::inside::{Inside, RequestCount};
+use crate::io::Io;
 use crate::units::Extent;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,10 +22,9 @@ pub struct Switch {
 
 struct Inner {
     current: RefCell<Device>,
-    inside: Cell<usize>,
+    inside: RequestCount,
     suspended: Cell<usize>,
     gate: RefCell<Vec<Waker>>,
-    drained: RefCell<Vec<Waker>>,
 }
 
 impl Switch {
@@ -31,10 +32,9 @@ impl Switch {
     pub fn new(device: Device) -> Self {
         let inner = Inner {
             current: RefCell::new(device),
-            inside: Cell::new(0),
+            inside: RequestCount::default(),
             suspended: Cell::new(0),
             gate: RefCell::default(),
-            drained: RefCell::default(),
         };
         Self { inner: Rc::new(inner) }
     }
@@ -58,14 +58,7 @@ impl Switch {
     pub async fn suspend(&self) -> Suspended {
         self.inner.suspended.set(self.inner.suspended.get() + 1);
         let suspended = Suspended { switch: self.clone() };
-        std::future::poll_fn(|context| {
-            if self.inner.inside.get() == 0 {
-                return Poll::Ready(());
-            }
-            self.inner.drained.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.inner.inside.empty().await;
         suspended
     }
 
@@ -78,26 +71,16 @@ impl Switch {
             Poll::Pending
         })
         .await;
-        self.admit()
+        self.inner.inside.enter()
     }
 
-    fn admit(&self) -> Inside {
-        self.inner.inside.set(self.inner.inside.get() + 1);
-        Inside { inner: Rc::clone(&self.inner) }
-    }
-}
-
-/// Counts a request while it is inside.
-struct Inside {
-    inner: Rc<Inner>,
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        self.inner.inside.set(self.inner.inside.get() - 1);
-        if self.inner.inside.get() == 0 {
-            self.inner.drained.take().into_iter().for_each(Waker::wake);
+    fn forward(&self, io: Io, inside: Inside) -> Completion<'static> {
+        let device = self.current();
+        // SWITCH2: the request was checked against the shape of its handle, not of what is inside now.
+        if device.shape().check(&io) == Err(Rejected::OutOfBounds) {
+            return Completion::failed(IoError::Gone);
         }
+        device.forward(io, inside)
     }
 }
 
@@ -130,16 +113,12 @@ impl BlockDevice for Switch {
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {
-        let switch = self.clone();
+        if self.inner.suspended.get() == 0 {
+            return self.forward(io.into_io(), self.inner.inside.enter());
+        }
         Completion::pending(async move {
-            let _inside =
-                if switch.inner.suspended.get() == 0 { switch.admit() } else { switch.enter().await };
-            let device = switch.current();
-            // SWITCH2: the request was checked against the shape of its handle, not of what is inside now.
-            if device.shape().check(io.io()) == Err(Rejected::OutOfBounds) {
-                return Err(IoError::Gone);
-            }
-            device.submit(io.into_io()).await
+            let inside = self.enter().await;
+            self.forward(io.into_io(), inside).await
         })
     }
 

@@ -120,6 +120,18 @@ fn a_device_without_the_right_to_write_reads_and_changes_nothing() {
 }
 
 #[test]
+fn a_forwarded_request_counts_until_it_is_done_or_dropped() {
+    let switch = Switch::new(Device::new(Blocks::new(8192, 512)));
+    let device = switch.device();
+    let (mut done, dropped) = (device.flush(), device.flush());
+    assert_eq!(switch.inside(), 2, "DEVICE6");
+    drop(dropped);
+    assert_eq!(switch.inside(), 1, "DEVICE6");
+    assert!(block_on(&mut done).is_ok());
+    assert_eq!(switch.inside(), 0, "DEVICE6: though its answer is held still");
+}
+
+#[test]
 fn a_switch_lets_requests_out_before_it_turns_and_holds_back_new_ones() {
     let (old, new) = (Blocks::new(8192, 512), Blocks::new(8192, 512));
     let arena = Arena::heap(1 << 16);

@@ -38,7 +38,7 @@ pub(crate) fn join_pieces(mut children: Vec<Completion<'_>>) -> Completion<'_> {
     if children.iter().all(|child| matches!(child, Completion::Ready(_))) {
         let outcomes = children.into_iter().map(|child| match child {
             Completion::Ready(outcome) => outcome.expect("a child just submitted was not polled"),
-            Completion::Pending(_) => unreachable!("all children are ready"),
+            _ => unreachable!("all children are ready"),
         });
         return Completion::ready(join(outcomes));
     }

@@ -13,7 +13,7 @@ use varve_block::{
 };
 use varve_format::pdata::node::{Entries, Node};
 use varve_format::store::{BlockKind, Entry, EntryBlock, SLOT_ADDRESSES, Superblock};
-use varve_sim::{Holder, Holds, ModelDisk, SimDisk, World, run_seeds, test_name};
+use varve_sim::{Holder, Holds, ModelDisk, SimDisk, World, for_each_crash_point, run_seeds, test_name};
 use varve_target::snapshot::{
     FormatOptions, FullPolicy, MetadataOrder, NewSnapshot, SnapshotStore, StoreError, StoreEvent,
     StoreOptions, Uuid, check_store, check_store_in_windows,
@@ -45,6 +45,49 @@ async fn byte(device: &Device, world: &World, part: u64) -> Result<u8, IoError> 
 
 fn with_policy(full: FullPolicy) -> StoreOptions {
     StoreOptions { full, ..StoreOptions::default() }
+}
+
+#[test]
+fn a_store_is_made_and_opened_with_one_flush_and_counts_only_when_all_of_it_is_durable() {
+    const NEW: Uuid = Uuid::from_u128(8);
+    let crashes = for_each_crash_point(13, |world| {
+        let (origin, disk) = (SimDisk::new(MIB), SimDisk::new(MIB));
+        let device = disk.device(world);
+        let ran = world.run_until_crash(async {
+            let old = make(world, origin.device(world), device.clone(), StoreOptions::default()).await;
+            create(&old, "old").await;
+            drop(old);
+            let before = disk.counters();
+            let format = FormatOptions::new(NEW);
+            SnapshotStore::format(&device, &world.arena(), format).await.expect("large enough");
+            let options = StoreOptions { flush_first: false, ..StoreOptions::default() };
+            let (above, arena) = (origin.device(world), world.arena());
+            SnapshotStore::open(above, device.clone(), arena, world.clock(), options)
+                .await
+                .expect("it is new");
+            let cost = disk.counters().since(&before);
+            assert_eq!(
+                (cost.flushes, cost.zeros),
+                (1, 0),
+                "R5: and the superblock is durable when it is written"
+            );
+        });
+        let is_made = !ran.crashed();
+        world.disarm();
+        world.run(async {
+            let (origin, device, options) =
+                (origin.device(world), disk.device(world), StoreOptions::default());
+            let opened = SnapshotStore::open(origin, device, world.arena(), world.clock(), options).await;
+            let new = opened.ok().filter(|store| store.id() == NEW);
+            assert!(new.is_some() || !is_made, "what was made is there");
+            if let Some(store) = new {
+                assert!(store.list().is_empty(), "R5: nothing of before is seen");
+                let checked = check_store(&disk.device(world), &world.arena()).await;
+                assert!(checked.is_ok(), "R5: {checked:?}");
+            }
+        });
+    });
+    assert!(crashes > 10, "the making was cut short at each of its steps: {crashes}");
 }
 
 #[test]

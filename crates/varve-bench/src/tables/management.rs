@@ -334,7 +334,7 @@ async fn delete(
     Ok(Deletion { alone, beside, begun_ms, whole_ms })
 }
 
-/// Gives back in doses what removed snapshots alone had, with the rests that the daemon takes.
+/// Gives back in doses what removed snapshots alone had, with the rests that the daemon takes while requests keep arriving.
 async fn reclaim(store: &Rc<SnapshotStore>, around: &Surroundings) -> Result<(), String> {
     loop {
         let began = around.clock.now();

@@ -54,6 +54,21 @@ pub(crate) enum SnapVerb {
         #[command(flatten)]
         waiting: Waiting,
     },
+    /// Let snapshots be written, or no more; while they are not exported.
+    #[command(name = "change")]
+    Access {
+        /// The snapshots.
+        #[arg(required = true, value_name = "VG/LV@SNAP")]
+        names: Vec<String>,
+        /// Nobody may write to them.
+        #[arg(long, required_unless_present = "read_write", conflicts_with = "read_write")]
+        read_only: bool,
+        /// They may be written.
+        #[arg(long)]
+        read_write: bool,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Protect snapshots against removal.
     Hold {
         /// The snapshots.

@@ -9,8 +9,8 @@ use crate::table::Table;
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Failure, Snapshot, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode, SnapshotRemove,
-    SnapshotRollback,
+    Failure, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotMode,
+    SnapshotRemove, SnapshotRollback,
 };
 
 /// Carries out a verb of snapshots.
@@ -41,6 +41,11 @@ pub(crate) async fn snapshot(session: &Session, verb: SnapVerb) -> Result<Answer
             let call = post("/v1/snapshots/rollback", &request, destroy.dry_run);
             session.consent(&format!("snap rollback {name}"), &call, destroy).await?;
             session.job(call, waiting, &text).await
+        }
+        SnapVerb::Access { names, read_only, read_write: _, change } => {
+            let request = SnapshotChange { names, read_only, ..SnapshotChange::default() };
+            let call = post("/v1/snapshots/change", &request, change.dry_run);
+            session.change(call, |changed: &Vec<Snapshot>| names_of("changed", changed)).await
         }
         SnapVerb::Hold { names, change } => {
             let request = SnapshotHold { names, ..SnapshotHold::default() };

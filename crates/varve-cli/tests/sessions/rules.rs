@@ -29,6 +29,7 @@ fn a_dry_run_says_would_and_changes_nothing() {
         "snap create data/a@four --mode independent",
         "lv change data/a --when-full drop-oldest",
         "lv extend data/a@one --size +64M",
+        "snap change data/a@one --read-only",
         "snap hold data/a@one",
         "snap release data/a@one",
         "export create data/a --nbd unix:a.sock",

@@ -320,3 +320,54 @@ fn a_store_is_made_anew_offline_and_the_old_one_is_kept() {
     world.ok("lv remove data/a.store-1 -y");
     world.ok("lv remove data/a.store-2 -y");
 }
+
+#[test]
+fn a_snapshot_is_made_writable_changed_and_made_read_only_again() {
+    let mut world = World::with_group();
+    world.ok("lv create data/a --size 32M");
+    world.ok("pool create data/p --size 64M");
+    world.ok("lv create data/t --pool p --size 32M");
+    for name in ["data/a@one", "data/t@one"] {
+        world.ok(&format!("snap create {name} --read-only"));
+        let export = || {
+            world.ok(&format!("export create {name} --nbd unix:one.sock"));
+            Client::new(&world.path("one.sock"), name)
+        };
+        let mut kept = export();
+        assert!(kept.fill(4096, 4096, 7).is_err());
+        let refusal = world.refused(&format!("snap change {name} --read-write"), 5, "V0404");
+        assert!(refusal.contains("varve export remove"), "W1: {refusal}");
+        drop(kept);
+        world.ok("export remove one.sock");
+
+        let changed = world.data(&format!("snap change {name} --read-write"));
+        assert_eq!(changed[0]["read_only"], false, "{changed}");
+        let mut written = export();
+        written.fill(4096, 4096, 7).expect("it may be written");
+        world.refused(&format!("snap change {name} --read-only"), 5, "V0404");
+        drop(written);
+        world.ok("export remove one.sock");
+
+        let changed = world.data(&format!("snap change {name} --read-only"));
+        assert_eq!(changed[0]["read_only"], true, "{changed}");
+        let mut again = export();
+        assert!(again.fill(4096, 4096, 8).is_err());
+        drop(again);
+        world.ok("export remove one.sock");
+
+        world.ok(&format!("snap hold {name}"));
+        let refusal = world.refused(&format!("snap change {name} --read-write"), 5, "V0403");
+        assert!(refusal.contains(&format!("varve snap release {name}")), "W2: {refusal}");
+        world.ok(&format!("snap release {name}"));
+    }
+    world.kill();
+    world.start();
+    for name in ["data/a@one", "data/t@one"] {
+        assert_eq!(world.data(&format!("snap change {name} --read-only"))[0]["read_only"], true);
+        let content = content(&world, name);
+        assert!(content[4096..8192].iter().all(|byte| *byte == 7), "what was written before is durable");
+    }
+    world.ok("lv create data/over --pool p --origin data/a@one");
+    let refusal = world.refused("snap change data/a@one --read-write", 5, "V0416");
+    assert!(refusal.contains("varve lv flatten data/over"), "W2: {refusal}");
+}

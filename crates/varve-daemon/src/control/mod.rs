@@ -45,6 +45,7 @@ mod rollback;
 mod sets;
 #[cfg(test)]
 mod simulation;
+mod snapshot_change;
 mod snapshots;
 mod stale;
 mod stalled;

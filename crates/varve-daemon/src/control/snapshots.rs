@@ -192,26 +192,38 @@ impl Control {
             let steps = request.names.iter().map(|name| format!("would {verb} {name}")).collect();
             return Ok(Changed::Planned(Plan::of_steps(steps)));
         }
+        self.set_flags(&batches, None, Some(held)).await.map(Changed::Done)
+    }
+
+    /// Changes whether the snapshots of a command may not be written, and whether they are held; what is none stays.
+    pub(super) async fn set_flags(
+        &self,
+        batches: &[Batch],
+        read_only: Option<bool>,
+        held: Option<bool>,
+    ) -> Result<Vec<Snapshot>, Failure> {
         let mut shown = Vec::new();
-        for batch in &batches {
+        for batch in batches {
             let (volume, names) = (batch.located.volume.id, batch.names.clone());
             let done = batch.located.home.run(async move |here: ShardContext| {
                 let family = here.family(volume).ok_or(StoreError::NotFound)?;
                 for name in names {
-                    family.hold_snapshot(&name, held).await?;
+                    family.set_flags(&name, read_only, held).await?;
                 }
                 Ok(())
             });
             let done = done.await.map_err(failures::gone)?;
             done.map_err(|error| failures::store(&batch.volume.to_string(), &error))?;
             let all = self.shown_snapshots(&batch.volume, &batch.located).await;
-            shown.extend(all.into_iter().filter(|snapshot| request.names.contains(&snapshot.name)));
+            let is_named =
+                |snapshot: &Snapshot| batch.names.iter().any(|name| batch.full(name) == snapshot.name);
+            shown.extend(all.into_iter().filter(is_named));
         }
-        Ok(Changed::Done(shown))
+        Ok(shown)
     }
 
     /// The names of a command, by volume, each of which is found by `find`.
-    fn batches(
+    pub(super) fn batches(
         &self,
         names: &[String],
         find: impl Fn(&Self, &VolumeName) -> Result<Located, Failure>,

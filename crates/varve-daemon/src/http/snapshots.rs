@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Envelope, Job, Snapshot, SnapshotCreate, SnapshotDiff, SnapshotHold, SnapshotRemove,
-    SnapshotRollback,
+    Changed, Envelope, Job, Snapshot, SnapshotChange, SnapshotCreate, SnapshotDiff, SnapshotHold,
+    SnapshotRemove, SnapshotRollback,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -19,6 +19,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(diff_snapshots))
         .routes(routes!(remove_snapshots))
         .routes(routes!(rollback_snapshot))
+        .routes(routes!(change_snapshots))
         .routes(routes!(hold_snapshots))
         .routes(routes!(release_snapshots))
 }
@@ -90,6 +91,16 @@ async fn rollback_snapshot(
     Body(request): Body<SnapshotRollback>,
 ) -> Reply<Changed<Job>> {
     Ok(Data(control.call(async move |control| control.rollback_snapshot(request).await).await?))
+}
+
+/// Let snapshots be written, or no more.
+#[utoipa::path(post, path = "/v1/snapshots/change", tag = "snapshots", request_body = SnapshotChange,
+    responses((status = 200, body = Envelope<Changed<Vec<Snapshot>>>)))]
+async fn change_snapshots(
+    State(control): State<ControlHandle>,
+    Body(request): Body<SnapshotChange>,
+) -> Reply<Changed<Vec<Snapshot>>> {
+    Ok(Data(control.call(async move |control| control.change_snapshots(request).await).await?))
 }
 
 /// Protect snapshots against removal.

@@ -1,7 +1,7 @@
 //! What works in the background of something open: begun with it and ended with it, or in doses until nothing is left.
 //!
 //! Invariants:
-//! - Y3. Doses get at most a tenth of the shard's time.
+//! - Y3. While requests of clients arrive on the shard, doses get at most a tenth of its time; else all that is left over.
 //! - Y4. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
 //!   Only who waits for something to happen is given up.
 
@@ -18,9 +18,9 @@ use std::time::Duration;
 use varve_block::{Clock, IoError};
 use varve_target::snapshot::StoreError;
 
-/// The least rest after a dose.
+/// The least rest after a dose, and the time without a request after which no more rest is due.
 const REST_MIN: Duration = Duration::from_micros(200);
-/// Doses rest so many times as long as they took (Y3).
+/// Doses rest so many times as long as they took, as long as requests arrive (Y3).
 pub(super) const REST_FACTOR: u32 = 9;
 /// How long they rest when one found no room.
 const REST_FULL: Duration = Duration::from_millis(100);
@@ -68,6 +68,33 @@ struct Stop {
 struct Sweep {
     is_under_way: Cell<bool>,
     trouble: Cell<Option<StoreError>>,
+    pace: Cell<Pace>,
+}
+
+/// When doses rest (Y3).
+#[derive(Clone, Copy, Default)]
+struct Pace {
+    /// The requests that had arrived when this was asked last.
+    seen: u64,
+    /// The rest that is due while others arrive.
+    due: Duration,
+}
+
+impl Pace {
+    /// A dose has taken so long, and `requests` had arrived before it.
+    fn after(took: Duration, requests: u64) -> Self {
+        Self { seen: requests, due: rest_after(took, REST_FACTOR) }
+    }
+
+    /// How long to rest before this is asked again, now that `requests` have arrived; none if a dose may be taken.
+    fn rest(&mut self, requests: u64) -> Option<Duration> {
+        if std::mem::replace(&mut self.seen, requests) == requests {
+            self.due = Duration::ZERO;
+        }
+        let rest = self.due.min(REST_MIN);
+        self.due -= rest;
+        (!rest.is_zero()).then_some(rest)
+    }
 }
 
 impl Stop {
@@ -81,8 +108,11 @@ impl Stop {
         self.last_worker.get()
     }
 
-    /// Lets time pass for a worker, unless everything is to end.
+    /// Lets time pass for a worker, or only other tasks go on, unless everything is to end.
     async fn rest(&self, worker: u64, clock: &Clock, time: Duration) {
+        if time.is_zero() {
+            return let_others_go_on().await;
+        }
         let asked = poll_fn(|context| {
             if self.is_asked.get() {
                 return Poll::Ready(());
@@ -171,22 +201,43 @@ impl Background {
         }
         self.sweep.trouble.set(None);
         let (clock, sweep) = (self.context.clock(), Rc::clone(&self.sweep));
+        let requests = Rc::clone(&self.context.state().requests);
         self.work(async move || {
-            let begun = clock.now();
-            let least = match dose().await {
-                Dose::More => Duration::ZERO,
-                Dose::NoRoom => REST_FULL,
+            let mut pace = sweep.pace.get();
+            let rest = pace.rest(requests.get());
+            sweep.pace.set(pace);
+            if rest.is_some() {
+                return rest; // Y3
+            }
+            let (begun, before) = (clock.now(), requests.get());
+            let ended = dose().await;
+            sweep.pace.set(Pace::after(clock.now().since(begun), before));
+            match ended {
+                Dose::More => Some(Duration::ZERO),
+                Dose::NoRoom => Some(REST_FULL),
                 end @ (Dose::Done | Dose::Failed(_)) => {
                     if let Dose::Failed(error) = end {
                         sweep.trouble.set(Some(error));
                     }
                     sweep.is_under_way.set(false);
-                    return None;
+                    None
                 }
-            };
-            Some(rest_after(clock.now().since(begun), REST_FACTOR).max(least)) // Y3
+            }
         });
     }
+}
+
+/// Lets the other tasks of the shard go on, and those that the kernel has answers for.
+async fn let_others_go_on() {
+    let mut is_their_turn = true;
+    poll_fn(|context| {
+        if !std::mem::take(&mut is_their_turn) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 #[cfg(test)]
@@ -233,5 +284,48 @@ mod tests {
             background.close().await;
             assert_eq!(background.trouble(), Some(StoreError::Io(IoError::Gone)), "nobody sweeps any more");
         });
+    }
+
+    #[test]
+    fn doses_rest_while_requests_arrive_and_no_longer() {
+        let took = Duration::from_millis(1);
+        let mut pace = Pace::after(took, 5);
+        assert_eq!(pace.rest(5), None, "Y3: nobody else wants the time");
+        assert_eq!(pace.rest(6), None, "and no rest is due any more");
+
+        let mut pace = Pace::after(took, 6);
+        let rests: Duration = (7..).map_while(|requests| pace.rest(requests)).sum();
+        assert_eq!(rests, took * REST_FACTOR, "Y3");
+
+        let mut pace = Pace::after(took, 6);
+        assert_eq!((pace.rest(7), pace.rest(7)), (Some(REST_MIN), None), "Y3: only one request came");
+    }
+
+    #[test]
+    fn doses_leave_nine_tenths_of_the_time_to_requests_that_keep_arriving() {
+        const DOSES: u32 = 20;
+        let (took, whole) = on_a_shard(async |context| {
+            let (background, clock) = (Background::new(&context, &Health::new(|_| {})), context.clock());
+            let (took, doses) = (Rc::new(Cell::new(Duration::ZERO)), Rc::new(Cell::new(0)));
+            let (time, spent, taken) = (clock.clone(), Rc::clone(&took), Rc::clone(&doses));
+            let begun = clock.now();
+            background.sweep(async move || {
+                let begun = time.now();
+                time.sleep(Duration::from_micros(500)).await;
+                taken.set(taken.get() + 1);
+                if taken.get() > DOSES {
+                    return Dose::Done;
+                }
+                spent.set(spent.get() + time.now().since(begun));
+                Dose::More
+            });
+            while background.is_sweeping() {
+                context.state().requests.set(context.state().requests.get() + 1);
+                let_others_go_on().await;
+            }
+            background.close().await;
+            (took.get(), clock.now().since(begun))
+        });
+        assert!(whole >= took * 10, "Y3: {took:?} of {whole:?}");
     }
 }

@@ -1,8 +1,7 @@
 //! What code on a shard is given: its world, the volumes that live there, and the way up to the control.
 //!
-//! Invariants:
-//! - H1. What is on a shard is made, used and dropped on its thread.
-//! - H2. A shard's loop alone owns what lives there: it goes with the loop, whoever has a context still.
+//! Invariant H1: a shard's loop alone owns what lives there; it is made, used and dropped on the shard's thread, and goes
+//! with the loop, whoever has a context still.
 
 use super::events::{EventSender, VolumeEvent};
 use super::family::Family;
@@ -28,7 +27,7 @@ pub(super) struct Used(pub(super) Rc<RefCell<Vec<Seat>>>);
 #[derive(Clone)]
 pub(crate) struct ShardContext {
     world: Rc<dyn World>,
-    /// H2.
+    // H1.
     state: Weak<ShardState>,
     events: EventSender,
     /// None for what outlives the work that began it.
@@ -53,7 +52,7 @@ impl ShardContext {
 
     /// What lives here.
     pub(crate) fn state(&self) -> Rc<ShardState> {
-        self.state.upgrade().expect("H2: nothing runs on a shard whose loop has ended")
+        self.state.upgrade().expect("H1: nothing runs on a shard whose loop has ended")
     }
 
     /// The volume, if it is active on this shard.

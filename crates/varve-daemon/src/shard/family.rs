@@ -35,7 +35,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
 use varve_target::ErrorTarget;
-use varve_target::snapshot::{FormatOptions, SnapshotStore, side_by_side};
+use varve_target::snapshot::{FormatOptions, SnapshotStore, StoreOptions, side_by_side};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
 use varve_vg::activate::build;
@@ -130,7 +130,7 @@ pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Healt
         id: recipe.id,
         context: context.apart(),
         health: health.clone(),
-        counters: Counters::default(),
+        counters: Counters::new(&context.state()),
         policy: Cell::new(recipe.policy),
         share: Cell::new(recipe.share),
         top: top.switch,
@@ -144,7 +144,8 @@ pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Healt
         thin: None,
     });
     for store in &recipe.stores {
-        if let Err(failure) = family.open_store(store, &recipe.disks).await {
+        let options = family.share.get().store_options();
+        if let Err(failure) = family.open_store(store, &recipe.disks, options).await {
             family.close().await;
             return Err(failure);
         }
@@ -211,7 +212,7 @@ impl Family {
             id,
             context: context.apart(),
             health: thin.open.health.clone(),
-            counters: Counters::default(),
+            counters: Counters::new(&context.state()),
             policy: Cell::new(StorePolicy::default()),
             share: Cell::default(),
             top: top.switch,
@@ -283,7 +284,8 @@ impl Family {
 
     /// A snapshot of the volume, as doors see it, whose requests are not counted.
     pub(super) fn contained_view(&self, device: Device) -> Device {
-        counted(widen(device, self.context.arena()), Counters::default(), self.health.clone())
+        let counters = Counters::new(&self.context.state());
+        counted(widen(device, self.context.arena()), counters, self.health.clone())
     }
 
     /// Whether something in the volume, or in its pool, has panicked.
@@ -320,13 +322,18 @@ impl Family {
         Ok(())
     }
 
-    async fn open_store(&self, recipe: &StoreRecipe, disks: &Disks) -> Result<(), Failure> {
+    async fn open_store(
+        &self,
+        recipe: &StoreRecipe,
+        disks: &Disks,
+        options: StoreOptions,
+    ) -> Result<(), Failure> {
         let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
         assert!(!dependent || recipe.kind == StoreKind::Independent, "F3");
         let device = self.gate.guard(device_of(&self.context, &recipe.table, disks)?);
         let (arena, clock) = (self.context.arena(), self.context.clock());
         let base = self.base.borrow().clone();
-        let opened = SnapshotStore::open(base, device, arena, clock, self.share.get().store_options()).await;
+        let opened = SnapshotStore::open(base, device, arena, clock, options).await;
         let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
         // It may have become another one meanwhile.
         let mut given = None;
@@ -372,11 +379,12 @@ impl Family {
         self.id
     }
 
-    /// Puts the store that was made where the recipe says between the volume and its doors.
+    /// Puts the store that was made just now, where the recipe says, between the volume and its doors.
     pub(crate) async fn add_store(&self, recipe: &StoreRecipe, disks: &Disks) -> Result<(), Failure> {
         // F2: nothing may reach the base from the moment at which the store looks at it.
         let suspended = self.top.suspend().await;
-        self.open_store(recipe, disks).await?;
+        let options = StoreOptions { flush_first: false, ..self.share.get().store_options() };
+        self.open_store(recipe, disks, options).await?;
         suspended.replace(self.below()?);
         Ok(())
     }

@@ -60,8 +60,8 @@ impl BlockDevice for Patient {
         match self.device.submit(io) {
             Completion::Ready(Some(Err(IoError::NoSpace))) => Completion::pending(self.retry(kept, seen)),
             ready @ Completion::Ready(_) => ready,
-            Completion::Pending(future) => Completion::pending(async move {
-                match future.await {
+            under_way => Completion::pending(async move {
+                match under_way.await {
                     Err(IoError::NoSpace) => self.retry(kept, seen).await,
                     outcome => outcome,
                 }

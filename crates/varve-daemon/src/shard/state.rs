@@ -4,7 +4,7 @@ use super::family::Family;
 use super::losses::Losses;
 use super::nbd::NbdSocket;
 use super::open_pool::OpenPool;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -35,6 +35,8 @@ pub(crate) struct ShardState {
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
     /// Which of their exports are active.
     pub(crate) activity: Activity,
+    /// How many requests of clients have arrived, of all volumes.
+    pub(super) requests: Rc<Cell<u64>>,
 }
 
 impl ShardState {

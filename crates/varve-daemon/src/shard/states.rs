@@ -167,13 +167,25 @@ impl Family {
         all
     }
 
-    /// Protects a snapshot against removal, or ends that.
-    pub(crate) async fn hold_snapshot(&self, name: &str, held: bool) -> Result<(), StoreError> {
+    /// Changes whether a snapshot may not be written, and whether its removal is refused; what is none stays.
+    pub(crate) async fn set_flags(
+        &self,
+        name: &str,
+        read_only: Option<bool>,
+        held: Option<bool>,
+    ) -> Result<(), StoreError> {
+        if read_only.is_some() {
+            let view = self.view(name)?;
+            view.flush().await?;
+            // Its device has the access of before; the next one who asks for it gets another.
+            self.views.borrow_mut().retain(|_, known| !known.is_same(&view));
+        }
         if let Some(thin) = &self.thin {
-            return thin.hold(name, held).await;
+            return thin.set_flags(name, read_only, held).await;
         }
         let (open, number) = self.find(name)?;
-        let read_only = open.store.descriptor(number)?.read_only;
+        let known = open.store.descriptor(number)?;
+        let (read_only, held) = (read_only.unwrap_or(known.read_only), held.unwrap_or(known.held));
         loop {
             let seen = open.store.usage().size;
             match open.store.set_flags(number, read_only, held).await {

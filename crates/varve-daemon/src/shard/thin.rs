@@ -335,9 +335,15 @@ impl Thin {
         ThinFacts { mapped: exclusive + shared, exclusive, shared }
     }
 
-    pub(super) async fn hold(&self, name: &str, held: bool) -> Result<(), StoreError> {
+    pub(super) async fn set_flags(
+        &self,
+        name: &str,
+        read_only: Option<bool>,
+        held: Option<bool>,
+    ) -> Result<(), StoreError> {
         let known = self.pool().named(&self.full(name)).ok_or(StoreError::NotFound)?;
-        let read_only = known.flags.has(VolumeFlags::READ_ONLY);
+        let read_only = read_only.unwrap_or_else(|| known.flags.has(VolumeFlags::READ_ONLY));
+        let held = held.unwrap_or_else(|| known.flags.has(VolumeFlags::HELD));
         self.pool().set_flags(known.id, read_only, held).await.map_err(store_error)
     }
 

@@ -1,6 +1,7 @@
 //! A device that counts what goes through it, and keeps a panic below it from the doors above.
 
 use super::health::{Contained, Health};
+use super::state::ShardState;
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -14,6 +15,8 @@ use varve_block::{
 #[derive(Clone, Default)]
 pub(crate) struct Counters {
     inner: Rc<Inner>,
+    /// Requests of all volumes of the shard.
+    requests: Rc<Cell<u64>>,
 }
 
 #[derive(Default)]
@@ -32,6 +35,11 @@ fn add(cell: &Cell<u64>, amount: u64) {
 }
 
 impl Counters {
+    /// Counts of a volume of this shard.
+    pub(super) fn new(shard: &ShardState) -> Self {
+        Self { inner: Rc::default(), requests: Rc::clone(&shard.requests) }
+    }
+
     /// The counts as they are now.
     pub(crate) fn now(&self) -> Traffic {
         let inner = &self.inner;
@@ -48,6 +56,7 @@ impl Counters {
 
     fn count(&self, io: &Io) {
         let (inner, bytes) = (&self.inner, io.extent().length);
+        add(&self.requests, 1);
         match io {
             Io::Read { .. } => {
                 add(&inner.reads, 1);
@@ -109,8 +118,9 @@ impl BlockDevice for Counted {
                 }
                 Completion::Ready(outcome)
             }
-            Completion::Pending(future) => {
-                Completion::pending(Request { io: self.health.contain(future), counters: &self.counters })
+            under_way => {
+                let io = self.health.contain(under_way.boxed());
+                Completion::pending(Request { io, counters: &self.counters })
             }
         }
     }

@@ -88,6 +88,8 @@ use varve_format::store::{Mapping, PART_SIZE, STORE_SIZE_MAX};
 /// How a store works; the defaults are meant for everybody.
 #[derive(Clone, Copy, Debug)]
 pub struct StoreOptions {
+    /// Whether the store is flushed before it is read (R1 of `recover.rs`): not needed for one that was made just now.
+    pub flush_first: bool,
     /// The most data of one record of the log, in bytes.
     pub batch_bytes: u64,
     /// The most old content that is held in memory at once, in bytes; at least `batch_bytes`.
@@ -120,6 +122,7 @@ pub struct StoreOptions {
 impl Default for StoreOptions {
     fn default() -> Self {
         Self {
+            flush_first: true,
             batch_bytes: 4 * MIB - 4 * KIB,
             copy_bytes: 16 * MIB,
             log_records: 2048,

@@ -3,7 +3,7 @@
 //!
 //! Invariants:
 //! - R1. Before anything is believed the store is flushed: what a killed process left in a disk's cache and is read
-//!   now must not be lost later, when other things rely on it.
+//!   now must not be lost later, when other things rely on it. What this program has just made is durable (R5).
 //! - R2. Only the last record of the log can be torn (S3): its data is verified, and a record that fails is as if it
 //!   had never been written; the change that it would have preserved for was never begun. A damaged one with another
 //!   behind it was not torn: then nothing is served.
@@ -11,6 +11,9 @@
 //!   after it counted; then nothing is served, for an old checkpoint would show freed space as content.
 //! - R4. Everything that the log leads to is marked as in use before its first entry is applied: nodes that are made
 //!   anew must not take its place.
+//! - R5. The superblock of a new store is written when all else of it is durable, and durably. What a crash leaves of a
+//!   store that is being made may be a mixture with what lay there before: nobody looks for a store there until the
+//!   making has ended.
 
 mod replay;
 
@@ -26,7 +29,7 @@ use super::{
 use crate::pdata::{self, MapOptions, PolicyKind, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, MIB, ZeroOptions};
+use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, MIB};
 use varve_format::store::{
     BlockKind, CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Entry, EntryBlock, FIRST_ADDRESS, FIRST_BLOCK, PART_SIZE,
     Roots, SLOT_ADDRESSES, StoreFormatError, Superblock, Uuid,
@@ -102,18 +105,19 @@ impl SnapshotStore {
         if !chunk_size.is_power_of_two() || !(CHUNK_SIZE_MIN..=CHUNK_SIZE_MAX).contains(&chunk_size) {
             return Err(StoreError::Misfit("the chunk size is a power of two from 4 KiB to 1 MiB"));
         }
-        // Neither slot may show anything of before.
-        let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
-        device.zero(Extent::new(0, FIRST_ADDRESS), zeros).await?;
         let blocks = empty_space(device, arena, options.id, 0, size);
         let fault = |error| report(options.id, error);
         let log = blocks.run(|pages| pages.take_on(Side::Near, 1)).await.map_err(fault)?;
         let log = super::extent_of(log);
-        device.zero(log, zeros).await?;
-        device.flush().await?;
         let (commit, ()) = blocks.freeze(|_| Ok(())).await.map_err(fault)?;
+        // Neither slot, nor the log, may show anything of before. Written, for a disk that takes zeros as a change of its
+        // allocation would have that to make durable, too.
+        for extent in [Extent::new(0, FIRST_ADDRESS), log] {
+            let zeros = arena.take_zeroed(index(extent.length)).freeze();
+            device.write(extent.offset, zeros, Durability::Volatile).await?;
+        }
         blocks.write(&commit).await.map_err(fault)?;
-        device.flush().await?;
+        device.flush().await?; // R5
         let superblock = Superblock {
             generation: commit.generation(),
             store: options.id,
@@ -144,7 +148,9 @@ impl SnapshotStore {
         options: StoreOptions,
     ) -> Result<Rc<SnapshotStore>, StoreError> {
         check_fit(&origin, &store, options)?;
-        store.flush().await?; // R1
+        if options.flush_first {
+            store.flush().await?; // R1
+        }
         let StoreOptions { cache_bytes, policy, sabotage, .. } = options;
         let skipped = pdata::skipped_generations(&clock);
         let reading = Reading { cache_bytes, policy, sabotage, skipped, write_back: true };

@@ -2,6 +2,8 @@
 
 use super::daemon::Daemon;
 use super::model::Model;
+use crate::control::Control;
+use std::rc::Rc;
 use varve_api::{
     ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, Layout, PhysicalVolumeScan, PoolCreate,
     Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback,
@@ -350,125 +352,126 @@ impl Verb {
 
     /// Gives the command; the job that it has started, if it has.
     pub(super) async fn issue(self, daemon: &Daemon) -> Result<Option<String>, Failure> {
-        let handle = &daemon.handle;
-        handle
-            .call(async move |control| {
-                Ok(match self {
-                    Verb::CreateGroup { name, disks: paths } => {
-                        for path in &paths {
-                            control.create_disks(new_disk(path)).await?;
-                        }
-                        let extent_size = Some(EXTENT_SIZE.to_string());
-                        control
-                            .create_group(GroupCreate { name, paths, extent_size, ..Default::default() })
-                            .await?;
-                        None
-                    }
-                    Verb::ExtendGroup { name, disk } => {
-                        control.create_disks(new_disk(&disk)).await?;
-                        control
-                            .extend_group(&name, GroupExtend { paths: vec![disk], ..Default::default() })
-                            .await?;
-                        None
-                    }
-                    Verb::TakeUsedDisk { name, disk } => {
-                        let request = GroupCreate { name, paths: vec![disk], ..Default::default() };
-                        control.create_group(request).await?;
-                        None
-                    }
-                    Verb::RenameGroup { name, to } => {
-                        control.rename_group(&name, Rename { to, ..Default::default() }).await?;
-                        None
-                    }
-                    Verb::CreatePool { name, size, block_size } => {
-                        let (size, block_size) = (size.to_string(), Some(block_size.to_string()));
-                        control
-                            .create_pool(PoolCreate { name, size, block_size, ..Default::default() })
-                            .await?;
-                        None
-                    }
-                    Verb::RemovePool { name } => {
-                        control.remove_pool(&name, Remove::default()).await?;
-                        None
-                    }
-                    Verb::CreateVolume { name, size, stripes } => {
-                        let layout = (stripes > 1).then_some(Layout::Striped);
-                        let (size, stripes) = (size.to_string(), (stripes > 1).then_some(stripes));
-                        let request = VolumeCreate { name, size, layout, stripes, ..Default::default() };
-                        control.create_volume(request).await?;
-                        None
-                    }
-                    Verb::CreateThin { name, size, pool } => {
-                        let (size, pool) = (size.to_string(), Some(pool));
-                        control
-                            .create_volume(VolumeCreate { name, size, pool, ..Default::default() })
-                            .await?;
-                        None
-                    }
-                    Verb::Resize { name, size, grows } => {
-                        let request = Resize { size: size.to_string(), ..Default::default() };
-                        match grows {
-                            true => control.extend_volume(&name, request).await?,
-                            false => control.reduce_volume(&name, request).await?,
-                        };
-                        None
-                    }
-                    Verb::RenameVolume { name, to } => {
-                        control.rename_volume(&name, Rename { to, ..Default::default() }).await?;
-                        None
-                    }
-                    Verb::RemoveVolume { name } => {
-                        control.remove_volume(&name, Remove::default()).await?;
-                        None
-                    }
-                    Verb::Snapshot { names, read_only, independent } => {
-                        let names = names.iter().map(|(volume, own)| format!("{volume}@{own}")).collect();
-                        let mode = independent.then_some(SnapshotMode::Independent);
-                        let request = SnapshotCreate { names, read_only, mode, ..Default::default() };
-                        control.create_snapshots(request).await?;
-                        None
-                    }
-                    Verb::RemoveSnapshots { volume, names } => {
-                        let names = names.iter().map(|own| format!("{volume}@{own}")).collect();
-                        let removed =
-                            control.remove_snapshots(SnapshotRemove { names, ..Default::default() });
-                        done(removed.await?)
-                    }
-                    Verb::Hold { volume, name, held } => {
-                        let names = vec![format!("{volume}@{name}")];
-                        control.hold_snapshots(SnapshotHold { names, ..Default::default() }, held).await?;
-                        None
-                    }
-                    Verb::RollBack { volume, name } => {
-                        let name = format!("{volume}@{name}");
-                        done(
-                            control
-                                .rollback_snapshot(SnapshotRollback { name, ..Default::default() })
-                                .await?,
-                        )
-                    }
-                    Verb::Export { target: volume, address } => {
-                        let door = Some(varve_api::Door::Nbd);
-                        control
-                            .create_export(ExportCreate { volume, address, door, ..Default::default() })
-                            .await?;
-                        None
-                    }
-                    Verb::RemoveExport { address } => {
-                        control.remove_export(&address, ExportRemove::default()).await?;
-                        None
-                    }
-                    Verb::Scan => {
-                        control.scan_disks(PhysicalVolumeScan::default()).await?;
-                        None
-                    }
-                    Verb::Status => {
-                        control.status_with_problems().await?;
-                        None
-                    }
-                })
-            })
-            .await
+        use Verb::{
+            CreateThin, CreateVolume, Export, Hold, RemoveExport, RemoveSnapshots, RemoveVolume,
+            RenameVolume, Resize, RollBack, Snapshot,
+        };
+        let call = async move |control: Rc<Control>| match self {
+            Snapshot { .. } | RemoveSnapshots { .. } | Hold { .. } | RollBack { .. } => {
+                self.change_snapshot(&control).await
+            }
+            CreateVolume { .. }
+            | CreateThin { .. }
+            | Resize { .. }
+            | RenameVolume { .. }
+            | RemoveVolume { .. }
+            | Export { .. }
+            | RemoveExport { .. } => self.change_volume(&control).await.map(|()| None),
+            _ => self.change_group(&control).await.map(|()| None),
+        };
+        daemon.handle.call(call).await
+    }
+
+    async fn change_group(self, control: &Control) -> Result<(), Failure> {
+        match self {
+            Verb::CreateGroup { name, disks: paths } => {
+                for path in &paths {
+                    control.create_disks(new_disk(path)).await?;
+                }
+                let extent_size = Some(EXTENT_SIZE.to_string());
+                control.create_group(GroupCreate { name, paths, extent_size, ..Default::default() }).await?;
+            }
+            Verb::ExtendGroup { name, disk } => {
+                control.create_disks(new_disk(&disk)).await?;
+                control.extend_group(&name, GroupExtend { paths: vec![disk], ..Default::default() }).await?;
+            }
+            Verb::TakeUsedDisk { name, disk } => {
+                let request = GroupCreate { name, paths: vec![disk], ..Default::default() };
+                control.create_group(request).await?;
+            }
+            Verb::RenameGroup { name, to } => {
+                control.rename_group(&name, Rename { to, ..Default::default() }).await?;
+            }
+            Verb::CreatePool { name, size, block_size } => {
+                let (size, block_size) = (size.to_string(), Some(block_size.to_string()));
+                control.create_pool(PoolCreate { name, size, block_size, ..Default::default() }).await?;
+            }
+            Verb::RemovePool { name } => {
+                control.remove_pool(&name, Remove::default()).await?;
+            }
+            Verb::Scan => {
+                control.scan_disks(PhysicalVolumeScan::default()).await?;
+            }
+            Verb::Status => {
+                control.status_with_problems().await?;
+            }
+            other => unreachable!("{other:?} is for others"),
+        }
+        Ok(())
+    }
+
+    async fn change_volume(self, control: &Control) -> Result<(), Failure> {
+        match self {
+            Verb::CreateVolume { name, size, stripes } => {
+                let layout = (stripes > 1).then_some(Layout::Striped);
+                let (size, stripes) = (size.to_string(), (stripes > 1).then_some(stripes));
+                let request = VolumeCreate { name, size, layout, stripes, ..Default::default() };
+                control.create_volume(request).await?;
+            }
+            Verb::CreateThin { name, size, pool } => {
+                let (size, pool) = (size.to_string(), Some(pool));
+                control.create_volume(VolumeCreate { name, size, pool, ..Default::default() }).await?;
+            }
+            Verb::Resize { name, size, grows } => {
+                let request = Resize { size: size.to_string(), ..Default::default() };
+                match grows {
+                    true => control.extend_volume(&name, request).await?,
+                    false => control.reduce_volume(&name, request).await?,
+                };
+            }
+            Verb::RenameVolume { name, to } => {
+                control.rename_volume(&name, Rename { to, ..Default::default() }).await?;
+            }
+            Verb::RemoveVolume { name } => {
+                control.remove_volume(&name, Remove::default()).await?;
+            }
+            Verb::Export { target: volume, address } => {
+                let door = Some(varve_api::Door::Nbd);
+                control.create_export(ExportCreate { volume, address, door, ..Default::default() }).await?;
+            }
+            Verb::RemoveExport { address } => {
+                control.remove_export(&address, ExportRemove::default()).await?;
+            }
+            other => unreachable!("{other:?} is for others"),
+        }
+        Ok(())
+    }
+
+    async fn change_snapshot(self, control: &Control) -> Result<Option<String>, Failure> {
+        Ok(match self {
+            Verb::Snapshot { names, read_only, independent } => {
+                let names = names.iter().map(|(volume, own)| format!("{volume}@{own}")).collect();
+                let mode = independent.then_some(SnapshotMode::Independent);
+                let request = SnapshotCreate { names, read_only, mode, ..Default::default() };
+                control.create_snapshots(request).await?;
+                None
+            }
+            Verb::RemoveSnapshots { volume, names } => {
+                let names = names.iter().map(|own| format!("{volume}@{own}")).collect();
+                let removed = control.remove_snapshots(SnapshotRemove { names, ..Default::default() });
+                done(removed.await?)
+            }
+            Verb::Hold { volume, name, held } => {
+                let names = vec![format!("{volume}@{name}")];
+                control.hold_snapshots(SnapshotHold { names, ..Default::default() }, held).await?;
+                None
+            }
+            Verb::RollBack { volume, name } => {
+                let name = format!("{volume}@{name}");
+                done(control.rollback_snapshot(SnapshotRollback { name, ..Default::default() }).await?)
+            }
+            other => unreachable!("{other:?} is for others"),
+        })
     }
 }
 

@@ -3,8 +3,9 @@
 use super::{GROUP_BLOCKS, Run, Space};
 use std::collections::BTreeMap;
 
-/// With more runs given up than these in one transaction its owner ends it: until then each takes a little memory.
-pub const FREED_RUNS_MAX: usize = 128 << 10;
+/// With more runs given up than these in one transaction its owner ends it: until then each takes a little memory, and
+/// the end of the transaction a little time, a millisecond for all of them, in which nothing else is done.
+pub const FREED_RUNS_MAX: usize = 4 << 10;
 
 /// When so many blocks were given up in one transaction, or this part of the store, and then as many others taken, what
 /// was given up is not left to wait any longer (F8).
