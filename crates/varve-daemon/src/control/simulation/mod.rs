@@ -8,7 +8,8 @@
 //! - M3. Once nothing goes wrong any more, all jobs end, and everything is well.
 //! - M4. A command that is refused has changed nothing.
 //! - M5. A disk that fails harms its own group only; once it is sound again `pv scan` brings everything back.
-//! - M6. A job that was begun when its command was answered goes on over crashes, unless the state directory is lost.
+//! - M6. A job that was begun when its command was answered goes on over crashes, unless the state directory is lost: then a
+//!   removal of several snapshots may have removed some of them.
 
 mod daemon;
 mod host;
@@ -36,6 +37,19 @@ use verbs::Verb;
 const LIVES: usize = 6;
 /// Commands and batches of requests in a life, at most.
 const STEPS_MAX: u64 = 40;
+
+/// Requests without a flush among them.
+const UNFLUSHED: Mix = Mix {
+    reads: 2,
+    writes: 10,
+    durable_writes: 0,
+    zeros: 1,
+    discards: 0,
+    flushes: 0,
+    length_max: 16 << 10,
+    depth: 4,
+    overlaps: 25,
+};
 
 /// Errors that a command may end with though nothing went wrong: there is not always room, and some things exclude others.
 const REFUSALS: [Code; 9] = [
@@ -97,12 +111,14 @@ enum Kind {
     Plain,
     /// Jobs that take long, on slow disks.
     Jobs,
+    /// Disks that are in trouble again and again, just when there is much that was not flushed, and nobody uses it meanwhile.
+    Troubles,
 }
 
 impl Kind {
     fn latency_max(self) -> Duration {
         match self {
-            Kind::Plain => Duration::from_micros(400),
+            Kind::Plain | Kind::Troubles => Duration::from_micros(400),
             Kind::Jobs => Duration::from_millis(200),
         }
     }
@@ -188,11 +204,17 @@ impl<'a> History<'a> {
             let step = self.random.borrow_mut().below(24);
             match step {
                 0 => self.begin_trouble(),
+                20.. if self.kind == Kind::Troubles => {
+                    for _ in 0..4 {
+                        self.requests(&daemon, &UNFLUSHED).await;
+                    }
+                    self.begin_trouble();
+                }
                 1..=12 => {
                     let model = self.models.borrow()[0].clone();
                     self.command(&daemon, &model).await;
                 }
-                _ => self.requests(&daemon).await,
+                _ => self.requests(&daemon, &Mix::default()).await,
             }
             if self.trouble.borrow().is_some() {
                 self.work_in_trouble(&daemon).await;
@@ -291,7 +313,7 @@ impl<'a> History<'a> {
     }
 
     /// Lets a client use a volume or snapshot.
-    async fn requests(&self, daemon: &Daemon) {
+    async fn requests(&self, daemon: &Daemon, mix: &Mix) {
         if self.models.borrow().len() > 1 {
             return; // It is not known yet what there is.
         }
@@ -310,7 +332,7 @@ impl<'a> History<'a> {
         let mut random = self.random.borrow_mut().fork();
         let number = random.between(1, 30);
         count(&self.counts.requests);
-        let used = client.exercise(&Mix::default(), number, &mut random).await;
+        let used = client.exercise(mix, number, &mut random).await;
         log(format_args!("{number} requests to {name}: {used:?}"));
         match used {
             Ok(()) | Err(IoError::NoSpace) => {}
@@ -384,10 +406,19 @@ fn histories_of_jobs_with_crashes() {
     counts.report();
 }
 
-/// With how many of the histories the oracle notices a bug that `inject` puts in and takes out.
-fn control_of(bug: &str, kind: Kind, inject: impl Fn(bool)) {
+#[test]
+fn histories_of_disks_in_trouble() {
     let counts = Counts::default();
-    caught_share(&format!("daemon, {bug}"), CONTROLS, 5, |seed| {
+    run_seeds(test_name!("histories_of_disks_in_trouble"), 300, |seed| {
+        History::new(seed, Kind::Troubles, &counts).run();
+    });
+    counts.report();
+}
+
+/// With at least how many percent of the histories the oracle notices a bug that `inject` puts in and takes out.
+fn control_of(bug: &str, kind: Kind, percent_min: u64, inject: impl Fn(bool)) {
+    let counts = Counts::default();
+    caught_share(&format!("daemon, {bug}"), CONTROLS, percent_min, |seed| {
         inject(true);
         let noticed = catch_unwind(AssertUnwindSafe(|| History::new(seed, kind, &counts).run()));
         inject(false);
@@ -400,10 +431,10 @@ fn control_of(bug: &str, kind: Kind, inject: impl Fn(bool)) {
 #[test]
 fn bugs_of_the_control_are_noticed() {
     let inject = |bug| move |is_in: bool| injected_bug::inject(is_in.then_some(bug));
-    control_of("a job is forgotten", Kind::Jobs, inject(InjectedBug::ForgetJob));
-    control_of("two groups share a disk", Kind::Plain, inject(InjectedBug::ShareDisk));
-    control_of("doors hear nothing of lost writes", Kind::Plain, inject(InjectedBug::HideLoss));
-    control_of("a group's text is acknowledged before it is durable", Kind::Plain, |is_in| {
+    control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
+    control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
+    control_of("doors hear nothing of lost writes", Kind::Troubles, 3, inject(InjectedBug::HideLoss));
+    control_of("a group's text is acknowledged before it is durable", Kind::Plain, 10, |is_in| {
         varve_vg::injected_bug::inject(is_in.then_some(varve_vg::injected_bug::InjectedBug::SkipFlush));
     });
 }

@@ -1,10 +1,10 @@
 //! What goes wrong with the disk of one group for a while, and what a daemon does meanwhile and afterwards.
 
 use super::daemon::Daemon;
-use super::{History, count, model};
+use super::{History, Kind, count, model};
 use std::time::Duration;
 use varve_api::Code;
-use varve_sim::FaultPlan;
+use varve_sim::{FaultPlan, Mix};
 
 /// How long it may take until everything is back, in the time of the world.
 const BACK_MAX: Duration = Duration::from_secs(120);
@@ -13,7 +13,7 @@ const LOOK: Duration = Duration::from_millis(100);
 
 /// What is wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum Fault {
     /// It is not there.
     Gone,
     /// Requests fail now and then.
@@ -27,7 +27,7 @@ enum Kind {
 pub(super) struct Trouble {
     group: String,
     path: String,
-    kind: Kind,
+    fault: Fault,
 }
 
 impl Trouble {
@@ -37,10 +37,10 @@ impl Trouble {
     }
 
     fn plan(&self) -> FaultPlan {
-        match self.kind {
-            Kind::Gone => FaultPlan::default(),
-            Kind::Fails => FaultPlan { write_error: 100_000, flush_error: 100_000, ..FaultPlan::default() },
-            Kind::Stalls => FaultPlan { stall: 50_000, ..FaultPlan::default() },
+        match self.fault {
+            Fault::Gone => FaultPlan::default(),
+            Fault::Fails => FaultPlan { write_error: 100_000, flush_error: 100_000, ..FaultPlan::default() },
+            Fault::Stalls => FaultPlan { stall: 50_000, ..FaultPlan::default() },
         }
     }
 }
@@ -55,11 +55,14 @@ impl History<'_> {
         }
         let (group, disks) = random.pick(&groups).clone();
         let path = random.pick(&disks.into_iter().collect::<Vec<_>>()).clone();
-        let kind = *random.pick(&[Kind::Gone, Kind::Fails, Kind::Stalls]);
-        let trouble = Trouble { group, path, kind };
-        match kind {
-            Kind::Gone => self.host.set_gone(&trouble.path, true),
-            Kind::Fails | Kind::Stalls => self.host.set_faults(&trouble.path, trouble.plan()),
+        let fault = match self.kind {
+            Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails]),
+            _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls]),
+        };
+        let trouble = Trouble { group, path, fault };
+        match fault {
+            Fault::Gone => self.host.set_gone(&trouble.path, true),
+            Fault::Fails | Fault::Stalls => self.host.set_faults(&trouble.path, trouble.plan()),
         }
         count(&self.counts.troubles);
         super::log(format_args!("{trouble:?}"));
@@ -81,7 +84,8 @@ impl History<'_> {
                         self.command(daemon, &others).await;
                     }
                 }
-                _ => self.requests(daemon).await,
+                _ if self.kind == Kind::Troubles => {}
+                _ => self.requests(daemon, &Mix::default()).await,
             }
         }
         self.mend();
@@ -125,13 +129,17 @@ impl History<'_> {
     /// A crash is over. A disk that is gone may still be; the state directory may be lost.
     pub(super) fn after_crash(&self) {
         let stays = self.random.borrow_mut().chance(1, 2);
-        if !self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.kind == Kind::Gone && stays) {
+        if !self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.fault == Fault::Gone && stays) {
             self.mend();
         }
         if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, 8) {
             self.host.files.lose_state();
             let accepted = self.accepted.take();
-            self.models.borrow_mut().extend(accepted.map(|(_, before)| before)); // M6
+            let mut models = self.models.borrow_mut();
+            models.extend(accepted.map(|(_, before)| before)); // M6
+            let between = model::between(&models);
+            models.extend(between);
+            drop(models);
             self.models.borrow_mut().iter_mut().for_each(|model| model.exports.clear());
             count(&self.counts.lost_states);
         }
