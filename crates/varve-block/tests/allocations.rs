@@ -71,5 +71,5 @@ fn a_remap_allocates_nothing() {
     let below = Device::new(Slow);
     let own = allocations(&below);
     assert_eq!(own, 1, "the future of the write");
-    assert_eq!(allocations(&Switch::new(below.clone()).device()), own, "a switch");
+    assert_eq!(allocations(&Switch::new(below).device()), own, "a switch");
 }

@@ -1,8 +1,9 @@
 //! The composition root: configuration, shards, activation, exports, jobs, HTTP.
 //!
 //! One *control* lives on the first shard. It owns what is known of disks, groups, exports and jobs, and carries out
-//! changes one at a time. A volume with its snapshots and their store lives on one shard; the control reaches it by
-//! sending futures there. HTTP runs on the main thread and sends each request to the control.
+//! changes one at a time a group. A volume with its snapshots and their store lives on one shard: the control sends work there,
+//! and hears of the volume by events. HTTP runs on the main thread and sends each request to the control. Control and shards
+//! know the host by `world` alone, and run in a simulated one, too.
 
 mod config;
 mod control;
