@@ -109,6 +109,8 @@ fn unsafe_stays_behind_its_fences() {
 fn a_fence_without_need_is_taken_away() {
     let tree = Tree::of(&[
         ("crates/varve-block/src/buffer.rs", "fn a() { unsafe { b() } }"),
+        ("crates/varve-block/src/device.rs", "fn a() { unsafe { b() } }"),
+        ("crates/varve-block/tests/allocations.rs", "unsafe impl A for B {}"),
         ("crates/varve-os/src/a.rs", ""),
     ]);
     let findings = check_fences(&tree.sources());
