@@ -139,6 +139,11 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// Whether clients discard.
+    fn discards(&self) -> bool {
+        self.world.seed().is_multiple_of(2)
+    }
+
     /// A host whose sizes and settings follow from `seed`.
     pub(crate) fn new(seed: u64, kind: Kind, sabotage: Option<Sabotage>) -> Host {
         let world = World::new(seed);
@@ -492,10 +497,11 @@ impl Boot<'_> {
     }
 
     /// Asserts that after a rollback a comparison names no part that holds in the origin what it holds in `target` (K8 of
-    /// `rollback.rs`). What was written since has another content; only zeros are like others.
+    /// `rollback.rs`). What was written since has another content; only zeros are like others. A disk may keep what it was told
+    /// to discard: where there are discards, nothing is asserted.
     async fn verify_rolled_back(&self, target: u64) {
         // Requests that hang have preserved what they have not changed yet.
-        let is_quiet = !self.host.is_faulty() && self.host.stalls.is_none();
+        let is_quiet = !self.host.is_faulty() && !self.host.discards() && self.host.stalls.is_none();
         // Without room for nodes the copies stay.
         let usage = self.store.usage();
         let is_roomy = !self.has_been_full.get() && usage.free > usage.size / 4;
@@ -598,7 +604,7 @@ impl Boot<'_> {
             depth: usize::try_from(random.between(1, 7)).expect("small"),
             length_max: *random.pick(&[4 * KIB, 16 * KIB, 100 * KIB]),
             zeros: random.below(2),
-            discards: random.below(2),
+            discards: random.below(2) * u64::from(self.host.discards()),
             ..Mix::default()
         };
         let mut under_way = FuturesUnordered::new();
