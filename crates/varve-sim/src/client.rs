@@ -178,8 +178,29 @@ impl Client {
         }
     }
 
-    /// `count` random requests by `mix`, several at a time. None is sent after an error; those under way are answered.
+    /// `count` random requests by `mix`, several at a time. Stops at the first error: what is under way then is not awaited.
     pub async fn exercise(&self, mix: &Mix, count: u64, random: &mut Random) -> Result<(), IoError> {
+        let mut under_way = FuturesUnordered::new();
+        for _ in 0..count {
+            let mut choices = random.fork();
+            under_way.push(async move { self.step(mix, &mut choices).await });
+            if under_way.len() == mix.depth.max(1) {
+                under_way.next().await.unwrap_or(Ok(()))?;
+            }
+        }
+        while let Some(result) = under_way.next().await {
+            result?;
+        }
+        Ok(())
+    }
+
+    /// Like [`Client::exercise`], by a client that stays: it awaits what is under way when an error comes.
+    pub async fn exercise_to_the_end(
+        &self,
+        mix: &Mix,
+        count: u64,
+        random: &mut Random,
+    ) -> Result<(), IoError> {
         let mut under_way = FuturesUnordered::new();
         let mut outcome = Ok(());
         for _ in 0..count {

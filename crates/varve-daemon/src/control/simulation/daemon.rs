@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_api::{Cache, Failure, GroupExtend, Job, JobState, PhysicalVolumeScan, PhysicalVolumeState};
+use varve_api::{
+    Cache, Failure, GroupExtend, Job, JobState, PhysicalVolumeRemove, PhysicalVolumeScan, PhysicalVolumeState,
+};
 use varve_block::{Device, Extent, IoError};
 use varve_vg::names::VolumeName;
 
@@ -93,15 +95,19 @@ impl Daemon {
             clock.sleep(LOOK).await;
         }
         let status = self.handle.call(async |control| control.status_with_problems().await).await;
-        let mut problems = status.expect("it runs").problems;
-        // What was to become the disk of a group when the crash came is nobody's: its label may be torn, or say too much.
-        let groups = self.lists().await.expect("it runs").groups;
-        let is_used = |path: &str| groups.values().any(|(disks, _)| disks.contains(path));
-        problems.retain(|problem| {
-            let disk = problem.strip_prefix("pv ").and_then(|rest| rest.split(' ').next());
-            disk.is_none_or(is_used)
-        });
+        let (unused, problems): (Vec<_>, Vec<_>) = {
+            // What was to become the disk of a group when the crash came is nobody's: its label may be torn, or say too much.
+            let groups = self.lists().await.expect("it runs").groups;
+            let is_used = |path: &str| groups.values().any(|(disks, _)| disks.contains(path));
+            let problems = status.expect("it runs").problems;
+            problems.into_iter().partition(|problem| disk_of(problem).is_some_and(|path| !is_used(path)))
+        };
         assert!(problems.is_empty(), "everything is well: {problems:?}");
+        for path in unused.iter().filter_map(|problem| disk_of(problem)) {
+            let request = PhysicalVolumeRemove { path: path.to_owned(), ..PhysicalVolumeRemove::default() };
+            let removed = self.handle.call(async move |control| control.remove_disk(request).await.map(drop));
+            removed.await.unwrap_or_else(|failure| panic!("{path} can be given up: {failure:?}"));
+        }
     }
 
     /// Waits for the end of a job.
@@ -166,4 +172,9 @@ impl Daemon {
     pub(super) async fn stop(self) {
         self.handle.stop().await.expect("nothing has gone wrong");
     }
+}
+
+/// The disk that a problem is about, if it is one.
+fn disk_of(problem: &str) -> Option<&str> {
+    problem.strip_prefix("pv ")?.split(' ').next()
 }

@@ -129,8 +129,10 @@ struct History<'a> {
     random: RefCell<Random>,
     /// What there may be: one model, or what a command that was cut short was to lead from and to.
     models: RefCell<Vec<Model>>,
-    /// The job that runs, and the model before its command.
-    accepted: RefCell<Option<(String, Model)>>,
+    /// The job that ran when the crash came.
+    job: RefCell<Option<String>>,
+    /// The model before the command that began it.
+    accepted: RefCell<Option<Model>>,
     trouble: RefCell<Option<Trouble>>,
     life: Cell<usize>,
     kind: Kind,
@@ -148,6 +150,7 @@ impl<'a> History<'a> {
             host,
             random,
             models,
+            job: RefCell::default(),
             accepted: RefCell::default(),
             life: Cell::new(0),
             kind,
@@ -186,10 +189,10 @@ impl<'a> History<'a> {
 
     /// One life of a daemon.
     async fn live(&self, is_last: bool) {
+        let job = self.job.take();
         let daemon = Daemon::start(&self.host).await;
         self.find_disks(&daemon).await;
-        let accepted = self.accepted.take();
-        if let Some((job, _)) = accepted {
+        if let Some(job) = job {
             count(&self.counts.in_jobs);
             let listed = daemon.jobs().await;
             assert!(listed.iter().any(|known| known.id == job), "M6: job {job} goes on: {listed:?}");
@@ -252,6 +255,7 @@ impl<'a> History<'a> {
             oracle.borrow_mut().check(0, &contents[&name]).expect("it was compared");
         }
         self.models.replace(models);
+        self.accepted.take();
     }
 
     fn pick(&self, part: &Model) -> Verb {
@@ -281,13 +285,15 @@ impl<'a> History<'a> {
             Ok(Some(job)) => {
                 // M6.
                 self.models.replace(vec![after.clone()]);
-                self.accepted.replace(Some((job.clone(), before.clone())));
+                self.job.replace(Some(job.clone()));
+                self.accepted.replace(Some(before.clone()));
                 self.cut_short_soon();
                 daemon.wait_for_job(job).await
             }
             Ok(None) => Ok(()),
             Err(failure) => Err(failure),
         };
+        self.job.take();
         self.accepted.take();
         count(&self.counts.commands);
         self.models.replace(vec![match outcome {
@@ -332,7 +338,7 @@ impl<'a> History<'a> {
         let mut random = self.random.borrow_mut().fork();
         let number = random.between(1, 30);
         count(&self.counts.requests);
-        let used = client.exercise(mix, number, &mut random).await;
+        let used = client.exercise_to_the_end(mix, number, &mut random).await;
         log(format_args!("{number} requests to {name}: {used:?}"));
         match used {
             Ok(()) | Err(IoError::NoSpace) => {}

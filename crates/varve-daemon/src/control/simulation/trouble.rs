@@ -135,8 +135,9 @@ impl History<'_> {
         if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, 8) {
             self.host.files.lose_state();
             let accepted = self.accepted.take();
+            self.job.take();
             let mut models = self.models.borrow_mut();
-            models.extend(accepted.map(|(_, before)| before)); // M6
+            models.extend(accepted); // M6
             let between = model::between(&models);
             models.extend(between);
             drop(models);
