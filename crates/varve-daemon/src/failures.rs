@@ -11,6 +11,7 @@ use varve_target::thin::PoolError;
 use varve_vg::create::CreateProblem;
 use varve_vg::names::NamesError;
 use varve_vg::size::SizeError;
+use varve_vg::tree::TreeError;
 use varve_vg::{CommitError, PlanError};
 
 /// A name that is none.
@@ -147,6 +148,18 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::Invalid(_) => Code::Failed,
     };
     Failure::new(code, error.to_string()).help(unquoted(&error.help()))
+}
+
+/// A volume that cannot be used as its group stands.
+pub(crate) fn tree(error: &TreeError) -> Failure {
+    let (code, help) = match error {
+        TreeError::Incomplete(incomplete) => {
+            let group = incomplete.volume.split('/').next().unwrap_or_default();
+            (Code::VolumeUnusable, format!("varve vg show {group}"))
+        }
+        TreeError::Uncleared { .. } => (Code::VolumeBusy, "varve job list; varve job wait ID".to_owned()),
+    };
+    Failure::new(code, error.to_string()).help(help)
 }
 
 /// A change that could not be made durable.

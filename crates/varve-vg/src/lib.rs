@@ -25,6 +25,7 @@ pub mod scan;
 mod simulation;
 pub mod size;
 pub mod table;
+pub mod tree;
 
 pub use activate::ActiveVolume;
 pub use disk::{Disk, ReadProblem};

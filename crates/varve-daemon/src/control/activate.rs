@@ -1,20 +1,20 @@
 //! Volumes taken into use and let go of: each on one shard, the shards filled evenly.
 
 use super::Control;
-use super::exports::KnownExport;
 use super::find::Located;
-use super::groups::{Home, KnownGroup};
+use super::known_export::KnownExport;
+use super::known_group::{Home, KnownGroup};
 use crate::failures;
-use crate::shard::family::{self, Disks, Recipe, StoreRecipe};
+use crate::shard::retire;
+use crate::shard::spec::{ActivationSpec, Disks};
 use crate::shard::{ShardContext, ShardHandle};
 use futures_util::future::join_all;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_vg::model::{LogicalVolume, Store};
+use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
-use varve_vg::table::{Parts, Table, store_table, table};
-use varve_vg::{Group, StoreKind};
+use varve_vg::tree::VolumeNode;
 
 impl Control {
     /// Takes every volume of a group into use that is not yet; those that cannot be are known with the reason.
@@ -51,10 +51,9 @@ impl Control {
         volume: &LogicalVolume,
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
-        let recipe = self.recipe(group, volume)?;
+        let spec = self.activation_spec(group, volume)?;
         self.await_abandoned(group).await?; // N1 of `abandoned.rs`
-        let activated =
-            shard.run(async move |context: ShardContext| family::activate(&context, &recipe).await);
+        let activated = shard.run(async move |context: ShardContext| retire::activate(&context, &spec).await);
         activated.await.map_err(failures::gone)?
     }
 
@@ -99,7 +98,7 @@ impl Control {
         volume: Uuid,
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
-        let ended = shard.run(async move |here: ShardContext| family::deactivate(&here, volume).await);
+        let ended = shard.run(async move |here: ShardContext| retire::deactivate(&here, volume).await);
         let ended = ended.await.map_err(failures::gone);
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.homes.remove(&volume);
@@ -113,7 +112,11 @@ impl Control {
     }
 
     /// All that the volume's shard needs to use it.
-    pub(super) fn recipe(&self, group: Uuid, volume: &LogicalVolume) -> Result<Recipe, Failure> {
+    pub(super) fn activation_spec(
+        &self,
+        group: Uuid,
+        volume: &LogicalVolume,
+    ) -> Result<ActivationSpec, Failure> {
         self.with_group(group, |known| {
             if let Some(trouble) = &known.trouble {
                 return Err(Failure::new(Code::GroupIncomplete, trouble.clone()).help("varve vg list"));
@@ -124,12 +127,12 @@ impl Control {
             if let Some(failure) = self.out_of_use(known.group.name(), volume) {
                 return Err(failure);
             }
-            let (table, stores) = tables(&known.group, volume)?;
+            let node = VolumeNode::of(&known.group, volume).map_err(|error| failures::tree(&error))?;
             let policy = volume.store_policy.unwrap_or_default();
-            let (is_pool, disks) = (volume.is_pool(), self.disk_files(known));
-            let share = super::ration::first_share(known, volume.id);
+            let disks = self.disk_files(known);
+            let quota = super::ration::first_share(known, volume.id);
             let name = format!("{}/{}", known.group.name(), volume.name);
-            Ok(Recipe { id: volume.id, name, is_pool, table, stores, policy, share, disks })
+            Ok(ActivationSpec { name, node, policy, quota, disks })
         })?
     }
 
@@ -217,27 +220,6 @@ impl Control {
         })?
         .ok_or_else(|| Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list"))
     }
-}
-
-/// Where a volume and its snapshot stores lie.
-pub(super) fn tables(group: &Group, volume: &LogicalVolume) -> Result<(Table, Vec<StoreRecipe>), Failure> {
-    let incomplete = |error: varve_vg::table::IncompleteVolume| {
-        Failure::new(Code::VolumeUnusable, error.to_string()).help(format!("varve vg show {}", group.name()))
-    };
-    let main = table(group, volume, Parts::All).map_err(incomplete)?;
-    let main = match volume.uncleared {
-        Some(0) => return Err(super::clearing::not_yet(group, volume)),
-        Some(from) => main.up_to(group.bytes(from)), // V1 of `clearing.rs`
-        None => main,
-    };
-    let recipe = |store: &Store| {
-        let shared = volume.store.as_ref().is_some_and(|shared| shared.id == store.id);
-        let kind = if shared { StoreKind::Dependent } else { StoreKind::Independent };
-        let table = store_table(group, volume, store).map_err(incomplete);
-        table.map(|table| StoreRecipe { id: store.id, kind, table })
-    };
-    let stores: Result<Vec<StoreRecipe>, Failure> = volume.stores().map(recipe).collect();
-    Ok((main, stores?))
 }
 
 /// Volumes that are not in use.

@@ -7,9 +7,9 @@
 
 use super::Control;
 use super::change::joined;
-use super::exports::Open;
-use super::groups::Home;
-use super::volumes::volume_name;
+use super::find::volume_name;
+use super::known_export::Open;
+use super::known_group::Home;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::origins;
@@ -93,7 +93,7 @@ impl Control {
         text: &str,
         request: Activate,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let (group, entry) = self.volume_entry(text)?;
         match self.activate_entries(group, vec![entry], request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
@@ -107,7 +107,7 @@ impl Control {
         text: &str,
         request: Activate,
     ) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let located = self.find_pool(&volume_name(text)?)?;
         match self.activate_entries(located.group, vec![located.volume], request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
@@ -121,7 +121,7 @@ impl Control {
         name: &str,
         request: Activate,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn_of(name).await?;
+        let _lock = self.lock_of(name).await?;
         let group = self.find_group(name)?;
         let entries = self.with_group(group, |known| known.group.logical_volumes().to_vec())?;
         match self.activate_entries(group, entries, request.dry_run).await? {
@@ -136,7 +136,7 @@ impl Control {
         text: &str,
         request: Deactivate,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let (group, entry) = self.volume_entry(text)?;
         match self.deactivate_entries(group, vec![entry], request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
@@ -150,7 +150,7 @@ impl Control {
         text: &str,
         request: Deactivate,
     ) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let located = self.find_pool(&volume_name(text)?)?;
         match self.deactivate_entries(located.group, vec![located.volume], request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
@@ -164,7 +164,7 @@ impl Control {
         name: &str,
         request: Deactivate,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn_of(name).await?;
+        let _lock = self.lock_of(name).await?;
         let group = self.find_group(name)?;
         let entries = self.with_group(group, |known| known.group.logical_volumes().to_vec())?;
         match self.deactivate_entries(group, entries, request.dry_run).await? {
@@ -263,7 +263,7 @@ impl Control {
         }
         let stores = entries.iter().flat_map(|entry| entry.stores().map(|store| store.id));
         let below: BTreeSet<Uuid> = stores.chain(ids.iter().copied()).collect();
-        for (pool, home) in self.with_group(group, super::groups::KnownGroup::pools_in_use)? {
+        for (pool, home) in self.with_group(group, super::known_group::KnownGroup::pools_in_use)? {
             if ids.contains(&pool) {
                 continue;
             }

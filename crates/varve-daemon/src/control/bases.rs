@@ -8,12 +8,12 @@
 //! - B2. A note goes only when every pool of the group says that nothing lies over the snapshot, nor would after a crash.
 
 use super::Control;
-use super::groups::KnownGroup;
+use super::known_group::KnownGroup;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::origins;
-use crate::shard::states::Target;
+use crate::shard::snapshot_facts::Target;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::Failure;
@@ -21,7 +21,7 @@ use varve_target::thin::Origin;
 
 impl Control {
     /// Brings the notes of a group to what `wanted` says, which is all that is lain over now, as far as its pools are
-    /// here. Whoever calls this has the turn for changes.
+    /// here. Whoever calls this has the lock of the group.
     pub(super) async fn settle_bases(
         &self,
         group: Uuid,

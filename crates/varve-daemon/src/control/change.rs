@@ -27,7 +27,7 @@ impl Control {
     /// Waits for the right to plan and commit changes of a group (G1). To be given up before anything waits for a volume
     /// (G2).
     pub(super) async fn commits(&self, group: Uuid) -> Commits<'_> {
-        Commits { control: self, _guard: self.turns.commits(group).await }
+        Commits { control: self, _guard: self.locks.commits(group).await }
     }
 
     /// When a change is made, and which.

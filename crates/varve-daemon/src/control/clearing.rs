@@ -9,20 +9,17 @@
 //! - V2. The mark is taken away after the zeros are durable.
 
 use super::Control;
-use super::activate::tables;
-use super::jobs::Started;
+use super::jobs::{CLEAR, Started};
 use crate::failures;
 use crate::jobs::Progress;
 use crate::shard::clear;
-use crate::shard::family;
+use crate::shard::spec;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, MIB, ZeroOptions};
 use varve_vg::model::LogicalVolume;
+use varve_vg::tree::VolumeNode;
 use varve_vg::{Change, Group, Plan};
-
-/// What such a job is called.
-pub(super) const CLEAR: &str = "clear";
 
 /// Bytes that are cleared at a time.
 const STEP: u64 = 4 * MIB;
@@ -111,7 +108,7 @@ impl Control {
 
     /// V2, and the volume has what was cleared.
     async fn give_cleared(&self, group: Uuid, volume: Uuid) -> Result<(), Failure> {
-        let _changes = self.turn_of_group(group).await;
+        let _changes = self.lock_group(group).await;
         let words = format!("{} cleared", self.subject(volume));
         self.commits(group).await.make(group, Change::Cleared { volume }, &words).await?;
         self.reconcile(group).await;
@@ -122,15 +119,8 @@ impl Control {
     /// All of a volume, for this shard, whether it is served or not.
     fn whole_device(&self, group: Uuid, version: &Group, volume: &LogicalVolume) -> Result<Device, Failure> {
         let whole = LogicalVolume { uncleared: None, ..volume.clone() };
-        let (table, _) = tables(version, &whole)?;
+        let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
         let disks = self.with_group(group, |known| self.files_of(known, version))?;
-        family::device_of(&self.context, &table, &disks)
+        spec::device_of(&self.context, &node.table, &disks)
     }
-}
-
-/// Why a volume of which nothing is cleared yet is not served.
-pub(super) fn not_yet(group: &Group, volume: &LogicalVolume) -> Failure {
-    let name = format!("{}/{}", group.name(), volume.name);
-    Failure::new(Code::VolumeBusy, format!("{name}: what others wrote to its extents is being cleared"))
-        .help("varve job list; varve job wait ID")
 }

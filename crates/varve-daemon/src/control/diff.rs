@@ -3,7 +3,7 @@
 use super::Control;
 use super::find::Located;
 use crate::failures;
-use crate::shard::{ShardContext, thin};
+use crate::shard::{ShardContext, thin_volumes};
 use varve_api::{ByteExtent, Code, Failure, SnapshotDiff};
 use varve_block::Extent;
 use varve_target::snapshot::StoreError;
@@ -71,8 +71,9 @@ impl Control {
             (number.expect("the caller found thin volumes"), name.snapshot.clone())
         };
         let (pool, first, second) = (one.pool(), state(one, from), state(other, to));
-        let compared =
-            one.home.run(async move |here: ShardContext| thin::diff(&here, pool, first, second).await);
+        let compared = one
+            .home
+            .run(async move |here: ShardContext| thin_volumes::diff(&here, pool, first, second).await);
         compared.await.map_err(failures::gone)
     }
 }

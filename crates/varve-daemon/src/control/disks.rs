@@ -4,6 +4,7 @@
 //! - K1. No disk is written before it is locked and was looked at.
 //! - K2. A disk whose label another known disk carries is not taken into use.
 
+use super::known_disk::KnownDisk;
 use super::stalled::STALLED;
 use super::{Control, PROBE};
 use crate::failures;
@@ -24,16 +25,6 @@ use varve_vg::FreeDisk;
 use varve_vg::create::{DATA_OFFSET, NewLabel, create, examine, remove};
 use varve_vg::plan::NewDisk;
 use varve_vg::size::{format_size, parse_size};
-
-/// A disk that is open and locked.
-pub(super) struct KnownDisk {
-    pub(super) file: DiskRef,
-    pub(super) cache: Cache,
-    /// What it says of itself, if that can be believed.
-    pub(super) label: Option<Label>,
-    /// What is wrong with it.
-    pub(super) problem: Option<(PhysicalVolumeState, String)>,
-}
 
 /// A disk that may become a physical volume of a group.
 pub(super) struct Candidate {
@@ -106,7 +97,7 @@ impl Control {
         &self,
         request: PhysicalVolumeCreate,
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
-        let _turn = self.turn().await?;
+        let _lock = self.lock_host().await?;
         let size = request
             .size
             .as_deref()
@@ -143,7 +134,7 @@ impl Control {
 
     /// Wipes the label of a disk that no group uses.
     pub(crate) async fn remove_disk(&self, request: PhysicalVolumeRemove) -> Result<Changed<Empty>, Failure> {
-        let _turn = self.turn().await?;
+        let _lock = self.lock_host().await?;
         let path = self.find_disk(&request.path)?;
         if let Some(group) = self.group_of(&path) {
             let message = format!("{} belongs to group {group}", path.display());

@@ -4,12 +4,13 @@
 
 use super::Control;
 use super::address::Address;
-use super::exports::{KnownExport, Open};
 use super::find::Located;
+use super::known_export::{KnownExport, Open};
 use crate::failures;
 use crate::shard::ShardHandle;
-use crate::shard::nbd::{NbdSocket, Target};
-use crate::shard::{ShardContext, family};
+use crate::shard::export_target::{ReachedFrom, Target};
+use crate::shard::nbd::NbdSocket;
+use crate::shard::{ShardContext, open};
 use crate::state::RememberedExport;
 use crate::world::{Files, Place};
 use futures_util::future::{Either, join_all, select};
@@ -120,13 +121,15 @@ impl Control {
             let socket = match context.state().socket(&address) {
                 Some(socket) => socket,
                 None => {
-                    let opened = NbdSocket::open(&context, &place, resources);
+                    let opened =
+                        NbdSocket::open(context.host(), &place, resources, context.state().activity.clone());
                     let socket = opened.map_err(|error| failures::listen(&address, &error))?;
                     context.state().sockets.borrow_mut().insert(address, Rc::clone(&socket));
                     socket
                 }
             };
-            if socket.add(&own_name, target) {
+            let target = ReachedFrom { context: context.apart(), target };
+            if socket.add(&own_name, Rc::new(target)) {
                 return Ok(());
             }
             Err(Failure::new(Code::ExportExists, format!("{own_name} is exported at this socket already")))
@@ -190,7 +193,7 @@ impl Control {
     ) -> Result<Portal, Failure> {
         let volume = located.volume.id;
         let portal = located.home.run(async move |context: ShardContext| {
-            let device = family::device(&context, volume, snapshot.as_deref())?;
+            let device = open::device(&context, volume, snapshot.as_deref())?;
             let device = if read_only { varve_block::read_only(device) } else { device };
             Some(context.portal(&device))
         });

@@ -6,6 +6,7 @@
 
 use super::Control;
 use super::address::Address;
+use super::known_export::{KnownExport, Open};
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::{NoAnswer, ShardHandle};
@@ -24,28 +25,6 @@ use varve_vg::names::VolumeName;
 /// How long a command waits for requests of an export that it removes. They are waited for on.
 const CLOSE_MAX: Duration = Duration::from_secs(20);
 
-/// An export that the daemon is to serve.
-pub(super) struct KnownExport {
-    /// What brings it back.
-    pub(super) remembered: RememberedExport,
-    /// `VG/LV` or `VG/LV@SNAP` as it is called now.
-    pub(super) name: VolumeName,
-    /// How it is served now.
-    pub(super) open: Open,
-}
-
-/// How an export is served.
-pub(super) enum Open {
-    /// A name behind a socket of a shard.
-    Nbd(ShardHandle),
-    /// A file.
-    Fuse(Box<dyn FileDoor>),
-    /// Not at all, for this reason.
-    Down(Failure),
-    /// Being opened or closed.
-    Moving,
-}
-
 impl Control {
     /// All exports.
     pub(crate) async fn list_exports(&self) -> Result<Vec<Export>, Failure> {
@@ -60,8 +39,8 @@ impl Control {
 
     /// Opens a door onto a volume or snapshot.
     pub(crate) async fn create_export(&self, request: ExportCreate) -> Result<Changed<Export>, Failure> {
-        let _turn = self.turn_of(&request.volume).await?;
-        let _turn_of_exports = self.turn_of_exports().await?;
+        let _lock = self.lock_of(&request.volume).await?;
+        let _exports = self.lock_exports().await?;
         let name: VolumeName = request.volume.parse().map_err(|error| failures::bad_name(&error))?;
         let door = request
             .door
@@ -102,7 +81,7 @@ impl Control {
         }
         self.event(&request.volume, &format!("exported as {id} at {}", address.text()));
         let export = self.shown_export(&id).await;
-        Ok(Changed::Done(export.expect("nobody else changes exports in this turn (C1)")))
+        Ok(Changed::Done(export.expect("the lock on exports is held (C1)")))
     }
 
     /// Closes a door; `text` is its ID, its URI, its address or its volume.
@@ -111,7 +90,7 @@ impl Control {
         text: &str,
         request: ExportRemove,
     ) -> Result<Changed<Export>, Failure> {
-        let turn = self.turn_of_exports().await?;
+        let lock = self.lock_exports().await?;
         let id = self.find_export(text)?;
         let export = self.shown_export(&id).await.ok_or_else(|| no_export(text))?;
         if request.dry_run {
@@ -131,7 +110,7 @@ impl Control {
             let Some(control) = me.upgrade() else { return };
             let _ = sender.send(control.finish_removal(&id, &volume).await);
         });
-        drop(turn); // Q2 of `turns.rs`
+        drop(lock); // Q2 of `locking.rs`
         let deadline = self.context.clock().now().after(CLOSE_MAX);
         match self.until(deadline, closed).await {
             Some(Ok(closed)) => closed.map(|()| Changed::Done(export)),
@@ -187,7 +166,7 @@ impl Control {
     /// Brings back what is remembered and whose volume is there; tells why the others are not. Until `deadline` an
     /// address that is taken is tried again.
     pub(super) async fn restore_exports(&self, deadline: Moment) {
-        let Ok(_turn) = self.turn_of_exports().await else { return };
+        let Ok(_lock) = self.lock_exports().await else { return };
         let remembered = self.remembered.borrow().exports.clone();
         for export in remembered {
             let down = match self.exports.borrow().get(&export.id) {

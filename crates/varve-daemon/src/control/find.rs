@@ -1,14 +1,14 @@
 //! From names to what is known by them.
 
 use super::Control;
-use super::groups::KnownGroup;
+use super::known_group::KnownGroup;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_vg::model::LogicalVolume;
+use varve_vg::model::{Layout, LogicalVolume, Role};
 use varve_vg::names::VolumeName;
 
 /// A volume and where it is served.
@@ -117,7 +117,7 @@ impl Control {
                 None => {
                     let thin = known.thin_volumes().find(|thin| thin.name == name.volume);
                     let thin = thin.ok_or_else(missing)?;
-                    Ok(self.located(known, group, super::thin::entry(thin), Some(thin.clone())))
+                    Ok(self.located(known, group, entry(thin), Some(thin.clone())))
                 }
             }
         })?
@@ -209,5 +209,28 @@ impl Control {
         }
         let help = format!("varve snap list {}/{}", name.group, name.volume);
         Err(Failure::new(Code::SnapshotNotFound, format!("there is no snapshot {name}")).help(help))
+    }
+}
+/// `VG/LV`.
+pub(super) fn volume_name(text: &str) -> Result<VolumeName, Failure> {
+    VolumeName::parse_volume(text).map_err(|error| failures::bad_name(&error))
+}
+
+/// What a group would say of a thin volume, if it knew it.
+pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
+    LogicalVolume {
+        name: thin.name.clone(),
+        id: thin.id,
+        role: Role::Volume,
+        layout: Layout::Linear,
+        read_only: false,
+        created: varve_block::UnixTime(thin.created),
+        extents: 0,
+        segments: Vec::new(),
+        uncleared: None,
+        store_policy: None,
+        store: None,
+        independent_stores: Vec::new(),
+        inactive: None,
     }
 }

@@ -7,7 +7,7 @@
 //!   done or its volume is gone: it goes on, under another number, when a disk comes back, or the daemon starts again.
 
 use super::Control;
-use super::jobs::{SHORT, Started};
+use super::jobs::{FLATTEN, SHORT, Started};
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
@@ -19,13 +19,10 @@ use varve_api::{Changed, Code, Failure, Flatten, Job, JobState, Plan};
 use varve_vg::names::VolumeName;
 use varve_vg::size::format_size;
 
-/// The kind of a job that copies what a volume lies over.
-pub(super) const FLATTEN: &str = "flatten";
-
 impl Control {
     /// Copies what a thin volume, or a snapshot of one, shows of its origin into the pool; the answer is a job.
     pub(crate) async fn flatten_volume(&self, text: &str, request: Flatten) -> Result<Changed<Job>, Failure> {
-        let turn = self.turn_of(text).await?;
+        let lock = self.lock_of(text).await?;
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -54,7 +51,7 @@ impl Control {
         let id = started.id;
         self.event(&subject, "a copy of what it lies over begins");
         self.spawn_flattening(located.home.clone(), (pool, number), subject, &started);
-        drop(turn);
+        drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }
 
@@ -148,7 +145,7 @@ impl Control {
         if let Err(failure) = self.look_at_pool(group, pool).await {
             tracing::warn!(%pool, %failure, "a pool does not tell what is in it");
         }
-        let _turn = self.turn_of_group(group).await;
+        let _lock = self.lock_group(group).await;
         self.settle_below(group).await;
     }
 

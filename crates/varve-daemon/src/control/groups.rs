@@ -3,13 +3,10 @@
 use super::Control;
 use super::change::shown;
 use super::disks::Search;
+use super::known_group::KnownGroup;
 use super::stalled::STALLED;
 use crate::failures;
 use crate::fault;
-use crate::shard::ShardHandle;
-use crate::shard::states::Target;
-use crate::shard::thin::ThinVolume;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{
@@ -20,94 +17,10 @@ use varve_format::text::EXTENT_SIZE_DEFAULT;
 use varve_vg::model::Metadata;
 use varve_vg::names::{VolumeName, parse_group};
 use varve_vg::size::parse_size;
-use varve_vg::{Change, Group, Note, OpenGroup, RefusedGroup, plan_group};
+use varve_vg::{Change, OpenGroup, RefusedGroup, plan_group};
 
 /// Why a group is not changed after a commit that failed half way.
 const UNDECIDED: &str = "a change reached only some of its disks; varve pv scan finds out whether it counts";
-
-/// A group that is known.
-pub(super) struct KnownGroup {
-    /// What was last committed.
-    pub(super) group: Group,
-    /// The group with its disks; away while it is being changed.
-    pub(super) open: Option<OpenGroup>,
-    /// What may count instead, since a change reached some disks only.
-    pub(super) undecided: Option<Group>,
-    /// Whether volumes of it that were taken out of use may have requests under way.
-    pub(super) is_draining: bool,
-    /// Why it is not changed any more, if so.
-    pub(super) trouble: Option<String>,
-    /// Where its disks are, by identity.
-    pub(super) paths: BTreeMap<Uuid, String>,
-    /// Disks that are here and too old to be used, by path.
-    pub(super) stale: Vec<String>,
-    /// Where each of its volumes is served.
-    pub(super) homes: BTreeMap<Uuid, Home>,
-    /// What its pools said last of their volumes.
-    pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
-    /// What volumes lie over that is not there: store, number, and why.
-    pub(super) adrift: Vec<(Uuid, u64, Failure)>,
-    /// Snapshots that others lie over, as far as that is known.
-    pub(super) bases: BTreeSet<Target>,
-}
-
-/// Where a volume is served.
-pub(super) struct Home {
-    /// On this shard.
-    pub(super) shard: ShardHandle,
-    /// Why it cannot be used, if so.
-    pub(super) unusable: Option<Failure>,
-}
-
-impl KnownGroup {
-    /// What is known of `open`.
-    pub(super) fn new(open: OpenGroup, trouble: Option<String>) -> Self {
-        let mut known = Self {
-            group: open.group().clone(),
-            open: None,
-            undecided: None,
-            is_draining: false,
-            trouble,
-            paths: BTreeMap::new(),
-            stale: Vec::new(),
-            homes: BTreeMap::new(),
-            thin: BTreeMap::new(),
-            adrift: Vec::new(),
-            bases: BTreeSet::new(),
-        };
-        known.learn(open);
-        known
-    }
-
-    /// Whether a change of the group reached only some of its disks.
-    fn is_half_committed(&self) -> bool {
-        self.undecided.is_some() || self.open.as_ref().is_some_and(|open| !open.is_settled())
-    }
-
-    /// Learns the present state of `open`, and keeps it.
-    pub(super) fn learn(&mut self, open: OpenGroup) {
-        self.group = open.group().clone();
-        self.undecided = open.undecided().cloned();
-        let disks = self.group.physical_volumes().iter();
-        let place = |id: Uuid| open.path(id).map(|path| (id, path.to_owned()));
-        self.paths = disks.filter_map(|disk| place(disk.id)).collect();
-        let stale = open.notes().iter().filter_map(|note| match note {
-            Note::Stale { path, .. } => Some(path.clone()),
-            _ => None,
-        });
-        self.stale = stale.collect();
-        self.open = Some(open);
-    }
-
-    /// Disks that are not here.
-    fn missing(&self) -> Vec<&str> {
-        let disks = self.group.physical_volumes().iter();
-        disks
-            .filter(|disk| disk.missing || !self.paths.contains_key(&disk.id))
-            .map(|disk| disk.path.as_str())
-            .collect()
-    }
-}
 
 impl Control {
     /// All groups.
@@ -130,9 +43,9 @@ impl Control {
 
     /// Makes a group.
     pub(crate) async fn create_group(&self, request: GroupCreate) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn().await?;
+        let _lock = self.lock_host().await?;
         let name = parse_group(&request.name).map_err(|error| failures::bad_name(&error))?;
-        let _name = self.turns.claim(&format!("the name {name}"))?;
+        let _name = self.locks.claim(&format!("the name {name}"))?;
         if self.groups.borrow().values().any(|known| known.group.name() == name) {
             return Err(Failure::new(Code::GroupExists, format!("there is a group {name} already"))
                 .help("choose another name, or varve vg rename"));
@@ -175,7 +88,7 @@ impl Control {
         name: &str,
         request: GroupExtend,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn_of(name).await?;
+        let _lock = self.lock_of(name).await?;
         let id = self.find_group(name)?;
         let stale = self.stale_among(id, &request.paths)?;
         if !stale.is_empty() {
@@ -204,10 +117,10 @@ impl Control {
         name: &str,
         request: Rename,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn_of(name).await?;
+        let _lock = self.lock_of(name).await?;
         let id = self.find_group(name)?;
         let to = parse_group(&request.to).map_err(|error| failures::bad_name(&error))?;
-        let _name = self.turns.claim(&format!("the name {to}"))?;
+        let _name = self.locks.claim(&format!("the name {to}"))?;
         if self.groups.borrow().values().any(|known| known.group.name() == to) {
             return Err(Failure::new(Code::GroupExists, format!("there is a group {to} already"))
                 .help("choose another name"));
@@ -228,7 +141,7 @@ impl Control {
 
     /// Gives up an empty group.
     pub(crate) async fn remove_group(&self, name: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
-        let _turn = self.turn_of(name).await?;
+        let _lock = self.lock_of(name).await?;
         let id = self.find_group(name)?;
         let _commits = self.commits(id).await;
         let (volumes, pools) = self.with_group(id, |known| {

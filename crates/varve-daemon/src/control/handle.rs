@@ -1,7 +1,7 @@
 //! The way to the control: commands from any thread, and events of the volumes.
 
 use super::Control;
-use super::turns::Turns;
+use super::locks::Locks;
 use crate::config::Config;
 use crate::failures;
 use crate::shard::events::{EventReceiver, VolumeEvent};
@@ -66,7 +66,7 @@ impl ControlHandle {
                 stalled: RefCell::default(),
                 watching: RefCell::default(),
                 serving: RefCell::new(Some(serving)),
-                turns: Turns::default(),
+                locks: Locks::default(),
                 stop_max,
                 faults: RefCell::default(),
                 saving: futures_util::lock::Mutex::new(()),

@@ -11,7 +11,7 @@
 
 use super::Control;
 use super::disks::options;
-use super::groups::KnownGroup;
+use super::known_group::KnownGroup;
 use super::origins::Base;
 use crate::failures;
 use crate::fault;

@@ -10,9 +10,9 @@ use super::Control;
 use super::snapshots::Batch;
 use crate::failures;
 use crate::shard::ShardContext;
+use crate::shard::barrier::{Barrier, barriers};
 use crate::shard::open_store::OpenStore;
-use crate::shard::states::new_snapshot;
-use crate::shard::turns::{Turns, turns};
+use crate::shard::snapshots::new_snapshot;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -58,18 +58,18 @@ impl Control {
         if batches.len() > 1 {
             self.flush_all(batches).await?; // S3
         }
-        let (members, caller) = turns(batches.len(), STEPS);
+        let (members, caller) = barriers(batches.len(), STEPS);
         let mut outcomes = Vec::with_capacity(batches.len());
-        for (batch, turns) in batches.iter().zip(members) {
+        for (batch, barrier) in batches.iter().zip(members) {
             let (volume, names, stores) =
                 (batch.located.volume.id, batch.names.clone(), batch.stores.clone());
             let of = batch.of.clone();
             outcomes.push(batch.located.home.run(async move |here: ShardContext| {
                 if let Some(thin) = here.family(volume).filter(|family| family.is_thin()) {
-                    let made = thin.make_thin_snapshots(&names, of.as_deref(), read_only, turns);
+                    let made = thin.make_thin_snapshots(&names, of.as_deref(), read_only, barrier);
                     return made.await.map_err(|error| (error, 0));
                 }
-                make_of_one(&here, volume, &names, &stores, read_only, turns).await
+                make_of_one(&here, volume, &names, &stores, read_only, barrier).await
             }));
         }
         caller.call().await;
@@ -146,7 +146,7 @@ async fn make_of_one(
     names: &[String],
     stores: &[Uuid],
     read_only: bool,
-    mut turns: Turns,
+    mut barrier: Barrier,
 ) -> Result<(), (StoreError, u64)> {
     let missing = || (StoreError::NotFound, 0);
     let family = here.family(volume).ok_or_else(missing)?;
@@ -161,14 +161,14 @@ async fn make_of_one(
     for open in &opened {
         claimed.push(open.store.claim().await.map_err(failed)?); // S3
     }
-    turns.all_are_here().await.map_err(failed)?;
-    let clock = family.context.clock();
+    barrier.all_are_here().await.map_err(failed)?;
+    let clock = here.clock();
     let before = clock.now();
     let mut frozen = Vec::with_capacity(opened.len());
     for claimed in claimed {
         frozen.push(claimed.freeze().await.map_err(failed)?);
     }
-    turns.all_are_here().await.map_err(failed)?;
+    barrier.all_are_here().await.map_err(failed)?;
     let mut pending = Vec::with_capacity(names.len());
     let mut refused = None;
     for (name, index) in names.iter().zip(0..) {

@@ -4,7 +4,6 @@
 //! ever, except the one that it is rolled back to; other changes to it are refused. Removals keep nobody from anything.
 
 use super::Control;
-use super::flatten::FLATTEN;
 use crate::injected_bug::{InjectedBug, has};
 use crate::jobs::{NewJob, Progress};
 use crate::state::{RememberedJob, RememberedRollback, RememberedTarget};
@@ -13,6 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure, Job};
+
+/// The kinds of jobs.
+pub(super) const CHECK: &str = "pool-check";
+pub(super) const CLEAR: &str = "clear";
+pub(super) const FLATTEN: &str = "flatten";
+pub(super) const REMOVE: &str = "snapshot-remove";
+pub(super) const ROLLBACK: &str = "rollback";
 
 /// How long a command waits for its job, which may be short.
 pub(super) const SHORT: Duration = Duration::from_millis(500);
@@ -44,7 +50,7 @@ impl Control {
     /// Remembers that `targets` are being removed; the number of the job. It is not durable yet.
     pub(super) fn remember_removal(&self, subject: &str, targets: Vec<RememberedTarget>) -> u64 {
         let id = self.next_job();
-        self.remember_job(id, super::removal::REMOVE, subject, targets, None);
+        self.remember_job(id, REMOVE, subject, targets, None);
         id
     }
 
@@ -94,7 +100,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let may_end = [super::removal::REMOVE, FLATTEN, super::pool_check::CHECK, super::clearing::CLEAR];
+        let may_end = [REMOVE, FLATTEN, CHECK, CLEAR];
         let cancellable = may_end.contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);
@@ -144,7 +150,7 @@ impl Control {
         let interrupted = self.remembered.borrow().jobs.clone();
         for job in interrupted {
             match job.kind.as_str() {
-                super::removal::REMOVE => self.resume_removal(job),
+                REMOVE => self.resume_removal(job),
                 FLATTEN => self.resume_flattening(&job),
                 _ => self.resume_rollback(&job),
             }

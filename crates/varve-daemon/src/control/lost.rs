@@ -4,7 +4,8 @@
 
 use super::Control;
 use super::change::{Commits, shown};
-use super::groups::{KnownGroup, few};
+use super::groups::few;
+use super::known_group::KnownGroup;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::origins::{self, Above};
@@ -19,7 +20,7 @@ impl Control {
         name: &str,
         request: GroupReduce,
     ) -> Result<Changed<ShownGroup>, Failure> {
-        let _turn = self.turn_of(name).await?;
+        let _lock = self.lock_of(name).await?;
         let id = self.find_group(name)?;
         let (change, words) = match (&request.path, request.missing) {
             (Some(path), false) => {

@@ -4,7 +4,7 @@
 //! hears of them by events.
 //!
 //! Invariants:
-//! - C1. Changes hold the lock of what they change (`turns.rs`) from their first look at what is known to the end, so each
+//! - C1. Changes hold the lock of what they change (`locking.rs`) from their first look at what is known to the end, so each
 //!   sees the last one's result.
 //! - C2. What is known of a group is what was last committed to its disks.
 
@@ -26,7 +26,12 @@ mod handle;
 mod images;
 mod instant;
 mod jobs;
+mod known_disk;
+mod known_export;
+mod known_group;
 mod layout;
+mod locking;
+mod locks;
 mod lost;
 mod origins;
 mod over_commit;
@@ -55,7 +60,6 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod thin;
-mod turns;
 mod volumes;
 
 pub use change::shown as shown_plan;
@@ -69,17 +73,17 @@ use crate::metrics::Figures;
 use crate::shard::nbd::DoorResources;
 use crate::shard::{ShardContext, ShardHandle};
 use crate::state::Remembered;
-use disks::KnownDisk;
-use exports::KnownExport;
 use futures_channel::oneshot;
 use futures_util::lock::Mutex;
-use groups::KnownGroup;
+use known_disk::KnownDisk;
+use known_export::KnownExport;
+use known_group::KnownGroup;
+use locks::Locks;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::rc::Weak;
 use std::time::Duration;
-use turns::Turns;
 use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, GroupState, PhysicalVolumeState, VolumeState};
 use varve_vg::RefusedGroup;
@@ -104,7 +108,7 @@ pub(crate) struct Control {
     watching: RefCell<Option<oneshot::Sender<()>>>,
     /// Dropped, it ends the control: nothing reaches it any more.
     serving: RefCell<Option<oneshot::Sender<()>>>,
-    turns: Turns,
+    locks: Locks,
     /// How long a stop may take.
     stop_max: Duration,
     /// What the exit status is to tell.

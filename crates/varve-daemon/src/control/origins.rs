@@ -9,13 +9,13 @@
 
 use super::Control;
 use super::find::Located;
-use super::groups::KnownGroup;
+use super::known_group::KnownGroup;
 use super::snapshots::snapshot_name;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::origins::{self, Below, Place};
-use crate::shard::states::Target;
+use crate::shard::snapshot_facts::Target;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -180,7 +180,7 @@ impl Control {
     }
 
     /// Lets go of what nothing lies over any more, if the group has anything that others lie over. To be called by whoever
-    /// has the turn for changes.
+    /// has the lock of the group.
     pub(super) async fn settle_below(&self, group: Uuid) {
         let has_any = |known: &KnownGroup| !known.bases.is_empty() || !known.group.images().is_empty();
         if self.with_group(group, has_any).unwrap_or_default() {

@@ -7,7 +7,7 @@ use super::Control;
 use super::snapshots::Batch;
 use crate::failures;
 use crate::shard::ShardContext;
-use crate::shard::thin;
+use crate::shard::thin_volumes;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
@@ -28,7 +28,7 @@ impl Control {
         let Some(name) = name else { return Ok(()) };
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         let home = self.home_of(pool).ok_or_else(missing)?;
-        let asked = home.run(async move |here: ShardContext| thin::promises(&here, pool)).await;
+        let asked = home.run(async move |here: ShardContext| thin_volumes::promises(&here, pool)).await;
         let (most, promised) = asked.map_err(failures::gone)??;
         match excess(most, promised, more) {
             None => Ok(()),

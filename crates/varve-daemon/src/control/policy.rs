@@ -3,7 +3,7 @@
 use super::Control;
 use super::change::shown;
 use super::find::Located;
-use super::volumes::volume_name;
+use super::find::volume_name;
 use crate::failures;
 use crate::shard::ShardContext;
 use varve_api::{
@@ -58,7 +58,7 @@ impl Control {
         text: &str,
         request: VolumeChange,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
         if located.thin.is_some() {

@@ -3,7 +3,7 @@
 //! Invariant C1: a check changes nothing; so a restart forgets it.
 
 use super::Control;
-use super::jobs::SHORT;
+use super::jobs::{CHECK, SHORT};
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::pool_check;
@@ -11,15 +11,13 @@ use std::sync::Arc;
 use varve_api::{Code, Failure, Job};
 use varve_target::thin::PoolReport;
 
-/// The kind of a job that checks a pool.
-pub(super) const CHECK: &str = "pool-check";
 /// So many findings are told one by one.
 const TOLD_MAX: usize = 20;
 
 impl Control {
     /// Checks the last commit of a pool; the answer is a job, which fails if anything is damaged.
     pub(crate) async fn check_pool(&self, text: &str) -> Result<Job, Failure> {
-        let name = super::volumes::volume_name(text)?;
+        let name = super::find::volume_name(text)?;
         let located = self.find_pool(&name)?.usable()?;
         let (id, pool, subject) = (self.next_job(), located.volume.id, name.to_string());
         // C1: it is not remembered.

@@ -1,19 +1,20 @@
 //! Thin pools: made, listed, extended, changed, removed.
 //!
-//! Whoever makes a pool larger or changes its policy does not wait for the turn for changes: others may have it who wait
+//! Whoever makes a pool larger or changes its policy does not wait for the lock of the group: others may have it who wait
 //! for writes that wait for this (P1 of `store.rs`).
 
 use super::Control;
 use super::activation::state_of;
 use super::change::shown;
 use super::find::Located;
+use super::find::volume_name;
 use super::layout::layout;
 use super::policy::{changed, shown_discards, shown_over_commit, shown_policy};
 use super::snapshots::unit_size;
-use super::volumes::{shown_segments, volume_name};
+use super::volumes::shown_segments;
 use crate::failures;
 use crate::shard::open_pool::PoolFacts;
-use crate::shard::{ShardContext, thin};
+use crate::shard::{ShardContext, pool_serving};
 use uuid::Uuid;
 use varve_api::{
     Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Rename,
@@ -24,6 +25,7 @@ use varve_vg::Change;
 use varve_vg::model::{Role, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::size::SizeArgument;
+use varve_vg::tree::VolumeNode;
 
 impl Control {
     /// All pools, or those of one group.
@@ -60,7 +62,7 @@ impl Control {
 
     /// Makes a pool.
     pub(crate) async fn create_pool(&self, request: PoolCreate) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn_of(&request.name).await?;
+        let _lock = self.lock_of(&request.name).await?;
         let name = volume_name(&request.name)?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let block_size = request.block_size.as_deref().map(|text| unit_size(text, "block")).transpose()?;
@@ -77,9 +79,9 @@ impl Control {
             return Ok(Changed::Planned(shown(&planned)));
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this pool");
-        let (table, _) = super::activate::tables(&planned.after, &volume)?;
+        let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
         let disks = self.with_group(group, |known| self.disk_files(known))?;
-        thin::format(&self.context, &table, &disks, id, block_size).await?;
+        pool_serving::format(&self.context, &node.table, &disks, id, block_size).await?;
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.activate_new(group, &volume).await?;
@@ -143,7 +145,7 @@ impl Control {
         text: &str,
         request: Rename,
     ) -> Result<Changed<ShownPool>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
         let to = match request.to.split_once('/') {
@@ -167,7 +169,7 @@ impl Control {
 
     /// Removes a pool in which there is no volume.
     pub(crate) async fn remove_pool(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_pool(&name)?;
         let id = located.volume.id;

@@ -8,10 +8,11 @@
 
 use super::Control;
 use super::change::shown as shown_plan;
-use super::groups::KnownGroup;
+use super::known_group::KnownGroup;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
-use crate::shard::metadata::{self, SHARE_MIN, Share};
+use crate::shard::metadata;
+use crate::shard::quota::{CacheQuota, QUOTA_MIN};
 use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -41,7 +42,7 @@ struct User {
 }
 
 /// What everybody has: by volume or pool, each of its stores.
-type Shares = BTreeMap<Uuid, Share>;
+type Shares = BTreeMap<Uuid, CacheQuota>;
 
 impl Control {
     /// Changes what a group declares, while its volumes are in use.
@@ -131,9 +132,9 @@ impl Control {
 }
 
 /// What a volume's stores, or a pool, may have when they are opened (R2).
-pub(super) fn first_share(known: &KnownGroup, volume: Uuid) -> Share {
+pub(super) fn first_share(known: &KnownGroup, volume: Uuid) -> CacheQuota {
     let all = shares(known, |_| true);
-    let least = Share { cache_bytes: SHARE_MIN, ..usual(known.group.metadata()) };
+    let least = CacheQuota { cache_bytes: QUOTA_MIN, ..usual(known.group.metadata()) };
     all.get(&volume).copied().unwrap_or(least)
 }
 
@@ -206,7 +207,7 @@ fn bad_cache(message: &str) -> Failure {
 }
 
 /// How everybody works, but for how much he may keep.
-fn usual(metadata: Metadata) -> Share {
+fn usual(metadata: Metadata) -> CacheQuota {
     let policy = match metadata.cache_policy {
         CachePolicy::RoundRobin => PolicyKind::RoundRobin,
         CachePolicy::Fifo => PolicyKind::Fifo,
@@ -217,7 +218,7 @@ fn usual(metadata: Metadata) -> Share {
         MetadataOrder::Logged => Order::Logged,
         MetadataOrder::WriteThrough => Order::WriteThrough,
     };
-    Share { policy, order, ..Share::default() }
+    CacheQuota { policy, order, ..CacheQuota::default() }
 }
 
 /// Who shares the budget of a group.
@@ -236,7 +237,7 @@ fn shares(known: &KnownGroup, counts: impl Fn(&User) -> bool) -> Shares {
     let metadata = known.group.metadata();
     let usual = usual(metadata);
     let each = divided(budget(metadata, &users), &users);
-    let share = |(user, cache_bytes): (&User, u64)| (user.volume, Share { cache_bytes, ..usual });
+    let share = |(user, cache_bytes): (&User, u64)| (user.volume, CacheQuota { cache_bytes, ..usual });
     users.iter().zip(each).map(share).collect()
 }
 
@@ -254,14 +255,14 @@ fn budget(metadata: Metadata, users: &[User]) -> u64 {
 fn divided(budget: u64, users: &[User]) -> Vec<u64> {
     let count: u64 = users.iter().map(|user| user.count).sum();
     let whole: u128 = users.iter().map(|user| u128::from(user.bytes) * u128::from(user.count)).sum();
-    let rest = u128::from(budget.saturating_sub(count * SHARE_MIN));
+    let rest = u128::from(budget.saturating_sub(count * QUOTA_MIN));
     let part = |user: &User| (rest * u128::from(user.bytes)).checked_div(whole).unwrap_or(0);
     let shares: Vec<u64> = users
         .iter()
-        .map(|user| SHARE_MIN + u64::try_from(part(user)).expect("a part is no more than the budget"))
+        .map(|user| QUOTA_MIN + u64::try_from(part(user)).expect("a part is no more than the budget"))
         .collect();
     let given: u64 = shares.iter().zip(users).map(|(share, user)| share * user.count).sum();
-    assert!(given <= budget.max(count * SHARE_MIN), "R1");
+    assert!(given <= budget.max(count * QUOTA_MIN), "R1");
     shares
 }
 
@@ -279,12 +280,12 @@ mod tests {
         assert_eq!(divided(MIB, &[]), Vec::<u64>::new());
         assert_eq!(divided(MIB, &[user(24, 1)]), [MIB]);
         let users = [user(1, 1), user(3, 2)];
-        let rest = MIB - 3 * SHARE_MIN;
-        assert_eq!(divided(MIB, &users), [SHARE_MIN + rest / 7, SHARE_MIN + rest * 3 / 7]);
-        assert_eq!(divided(100 * KIB, &users), [SHARE_MIN; 2], "R1: each has the least");
+        let rest = MIB - 3 * QUOTA_MIN;
+        assert_eq!(divided(MIB, &users), [QUOTA_MIN + rest / 7, QUOTA_MIN + rest * 3 / 7]);
+        assert_eq!(divided(100 * KIB, &users), [QUOTA_MIN; 2], "R1: each has the least");
         for budget in [0, 1, 200_001, 300_007, u64::MAX] {
             let shares = divided(budget, &users);
-            assert!(shares[0] + 2 * shares[1] <= budget.max(3 * SHARE_MIN), "R1");
+            assert!(shares[0] + 2 * shares[1] <= budget.max(3 * QUOTA_MIN), "R1");
         }
     }
 

@@ -8,13 +8,13 @@
 //! - E2. No extent is given to anybody as long as a volume that is out of use may still have requests under way to it.
 
 use super::Control;
-use super::activate::tables;
-use super::exports::{KnownExport, Open};
-use super::groups::KnownGroup;
+use super::known_export::{KnownExport, Open};
+use super::known_group::KnownGroup;
 use crate::failures;
 use crate::shard::ShardContext;
-use crate::shard::family::Disks;
-use crate::shard::reconcile::{self, Standing, Wanted};
+use crate::shard::placement::Standing;
+use crate::shard::reconcile::{self, Wanted};
+use crate::shard::spec::Disks;
 use crate::shard::{NoAnswer, ShardHandle};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,6 +23,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_vg::Group;
 use varve_vg::model::LogicalVolume;
+use varve_vg::tree::VolumeNode;
 
 /// A volume in use, and what the versions of its group say of it that may count.
 struct Served {
@@ -39,15 +40,12 @@ impl KnownGroup {
 
     /// Whether versions that may count say different things of a volume, so that it cannot be taken into use.
     pub(super) fn is_undecided(&self, volume: &LogicalVolume) -> bool {
-        let tables = self.versions().map(|version| {
+        let nodes = self.versions().map(|version| {
             let entry = version.logical_volumes().iter().find(|entry| entry.id == volume.id)?;
-            let (main, stores) = tables(version, entry).ok()?;
-            let stores: Vec<_> =
-                stores.into_iter().map(|store| (store.id, store.kind, store.table)).collect();
-            Some((main, stores))
+            VolumeNode::of(version, entry).ok()
         });
-        let tables: Vec<_> = tables.collect();
-        tables.windows(2).any(|pair| pair[0] != pair[1])
+        let nodes: Vec<_> = nodes.collect();
+        nodes.windows(2).any(|pair| pair[0] != pair[1])
     }
 
     /// Why a volume cannot be used as long as a change of its group is on some disks only.
@@ -158,7 +156,7 @@ impl Control {
     /// Volumes and pools in use.
     fn served(&self, group: Uuid) -> Vec<Served> {
         let served = self.with_group(group, |known| {
-            let served = |(id, home): (&Uuid, &super::groups::Home)| {
+            let served = |(id, home): (&Uuid, &super::known_group::Home)| {
                 let versions = known.versions().map(|version| self.wanted(known, version, *id)).collect();
                 Served { id: *id, home: home.shard.clone(), versions }
             };
@@ -170,8 +168,8 @@ impl Control {
     /// What a version of a group says of a volume; nothing if it has none, or not all of it.
     fn wanted(&self, known: &KnownGroup, version: &Group, volume: Uuid) -> Option<Wanted> {
         let entry = version.logical_volumes().iter().find(|entry| entry.id == volume)?;
-        let (table, stores) = tables(version, entry).ok()?;
-        Some(Wanted { table, stores, disks: self.files_of(known, version) })
+        let node = VolumeNode::of(version, entry).ok()?;
+        Some(Wanted { node, disks: self.files_of(known, version) })
     }
 
     /// The disks of a version of a group as files that every shard can use.
@@ -215,7 +213,7 @@ impl Control {
             return;
         }
         if let Some((group, volume)) = self.name_of(id)
-            && let Ok(name) = super::volumes::volume_name(&format!("{group}/{volume}"))
+            && let Ok(name) = super::find::volume_name(&format!("{group}/{volume}"))
             && let Ok(located) = self.find_volume(&name)
         {
             self.resize_exports(&name, &located).await;

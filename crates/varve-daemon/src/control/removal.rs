@@ -9,14 +9,14 @@
 
 use super::Control;
 use super::find::Located;
-use super::groups::KnownGroup;
-use super::jobs::Started;
+use super::jobs::{REMOVE, Started};
+use super::known_group::KnownGroup;
 use super::snapshots::{Batch, snapshot_name};
 use crate::failures;
 use crate::jobs::Progress as JobProgress;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
-use crate::shard::states::{SnapshotFacts, Target};
+use crate::shard::snapshot_facts::{SnapshotFacts, Target};
 use crate::state::{RememberedJob, RememberedTarget};
 use futures_util::future::select;
 use std::collections::BTreeSet;
@@ -28,8 +28,6 @@ use varve_target::snapshot::StoreError;
 use varve_vg::names::{SnapshotRange, VolumeName};
 use varve_vg::size::format_size;
 
-/// The kind of a job that removes snapshots.
-pub(super) const REMOVE: &str = "snapshot-remove";
 /// How long a command goes on beginning removals before it leaves the rest to its job.
 const BEGIN_MAX: Duration = Duration::from_millis(4);
 /// How long it then waits for the job's number to be durable.
@@ -47,7 +45,7 @@ struct Going {
 impl Control {
     /// Removes snapshots; the answer is a job.
     pub(crate) async fn remove_snapshots(&self, request: SnapshotRemove) -> Result<Changed<Job>, Failure> {
-        let turn = self.turn_of_all(request.names.iter().map(String::as_str)).await?;
+        let lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
         let batches = self.ranges(&request.names).await?;
         let mut removable = Vec::with_capacity(batches.len());
         for batch in &batches {
@@ -89,7 +87,7 @@ impl Control {
         }
         let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
         self.spawn_removal(going, None, started);
-        drop(turn);
+        drop(lock);
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }
 
@@ -305,7 +303,7 @@ impl Control {
             groups.iter().filter(|(_, known)| has_one(known)).map(|(id, _)| *id).collect()
         };
         for group in groups {
-            let _turn = self.turn_of_group(group).await;
+            let _lock = self.lock_group(group).await;
             self.settle_below(group).await;
         }
     }

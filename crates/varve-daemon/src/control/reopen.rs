@@ -4,7 +4,7 @@
 //! - Z3. While something is opened anew the requests of its doors wait; they reach the new one, or fail if there is none.
 //! - Z4. A disk is opened anew only when nothing of its group uses it any more.
 
-use super::disks::KnownDisk;
+use super::known_disk::KnownDisk;
 use super::{Control, PROBE};
 use crate::failures;
 use crate::shard::ShardContext;
@@ -20,7 +20,7 @@ impl Control {
     /// Lets go of everything in groups with trouble that may be over, and opens their disks anew; the groups. The survey
     /// that follows takes them into use again; then [`Control::lead_doors`].
     pub(super) async fn reopen_failed(&self) -> Vec<Uuid> {
-        let (turns, commits, silent) = self.turns_of_answering().await;
+        let (locks, commits, silent) = self.lock_answering().await;
         drop(commits); // What is set aside may wait for its store to grow (G2 of `change.rs`).
         let mut reopened = Vec::new();
         for group in self.troubled_groups(&silent).await {
@@ -32,7 +32,7 @@ impl Control {
             }
             reopened.push(group);
         }
-        drop(turns);
+        drop(locks);
         reopened
     }
 

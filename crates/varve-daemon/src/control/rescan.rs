@@ -4,7 +4,8 @@
 //! reason why it is not.
 
 use super::Control;
-use super::disks::{KnownDisk, options, read_label};
+use super::disks::{options, read_label};
+use super::known_disk::KnownDisk;
 use super::reopen::why_failed;
 use std::path::{Path, PathBuf};
 use varve_api::{Changed, Code, Failure, PhysicalVolume, PhysicalVolumeScan, PhysicalVolumeState, Plan};
@@ -17,7 +18,7 @@ impl Control {
         &self,
         request: PhysicalVolumeScan,
     ) -> Result<Changed<Vec<PhysicalVolume>>, Failure> {
-        let _turn = self.turn().await?;
+        let _lock = self.lock_host().await?;
         let mut paths: Vec<PathBuf> = match request.paths.as_slice() {
             [] => self.unopened.borrow().keys().cloned().collect(),
             paths => paths.iter().map(PathBuf::from).collect(),

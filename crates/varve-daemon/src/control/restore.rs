@@ -32,7 +32,7 @@ impl Control {
         name: &str,
         request: GroupRestore,
     ) -> Result<Changed<Restored>, Failure> {
-        let _turn = self.turn_of(name).await?;
+        let _lock = self.lock_of(name).await?;
         let id = self.find_group(name)?;
         let backup = Group::from_text(&request.text).map_err(|error| {
             Failure::new(Code::BadBackup, format!("the backup cannot be read: {error}"))

@@ -9,13 +9,13 @@
 
 use super::Control;
 use super::find::Located;
-use super::jobs::{SHORT, Started};
+use super::jobs::{ROLLBACK, SHORT, Started};
 use super::snapshots::snapshot_name;
 use crate::failures;
 use crate::fault;
 use crate::jobs::Progress as JobProgress;
 use crate::shard::ShardContext;
-use crate::shard::states::{RollbackPoint, Target};
+use crate::shard::snapshot_facts::{RollbackPoint, Target};
 use crate::state::{RememberedJob, RememberedRollback, RememberedTarget};
 use futures_util::future::{Either, select};
 use std::sync::Arc;
@@ -25,8 +25,6 @@ use varve_api::{Changed, Code, Failure, Job, JobState, Plan, SnapshotRollback};
 use varve_target::snapshot::Progress;
 use varve_vg::names::VolumeName;
 
-/// The kind of a job that rolls a volume back.
-const ROLLBACK: &str = "rollback";
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(2);
 /// How long a rollback rests after an error: at first, and at most.
@@ -36,7 +34,7 @@ impl Control {
     /// Makes a volume's content that of a snapshot; the answer is a job. When it returns, requests to the volume are
     /// answered from that snapshot; the job copies what is not yet on the volume's own place.
     pub(crate) async fn rollback_snapshot(&self, request: SnapshotRollback) -> Result<Changed<Job>, Failure> {
-        let turn = self.turn_of(&request.name).await?;
+        let lock = self.lock_of(&request.name).await?;
         let name = snapshot_name(&request.name)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -62,7 +60,7 @@ impl Control {
         fault::die_at("rollback-remembered");
         self.event(&request.name, "rollback begins");
         self.spawn_rollback(Some(rollback), &located, &started);
-        drop(turn);
+        drop(lock);
         self.until_begun(id, &progress).await;
         self.job_soon(id, SHORT).await.map(Changed::Done)
     }

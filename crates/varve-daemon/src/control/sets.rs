@@ -189,7 +189,7 @@ impl Control {
     pub(super) async fn settle_sets(&self) {
         let standing: Vec<Part> = {
             let groups = self.groups.borrow();
-            let part = |(group, known): (&Uuid, &super::groups::KnownGroup)| {
+            let part = |(group, known): (&Uuid, &super::known_group::KnownGroup)| {
                 let group = *group;
                 let sets = known.group.snapshot_sets().iter().cloned();
                 sets.map(|set| Part { group, set }).collect::<Vec<Part>>()

@@ -14,7 +14,7 @@ impl Control {
         &self,
         request: SnapshotChange,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
-        let _turn = self.turn_of_all(request.names.iter().map(String::as_str)).await?;
+        let _lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
         let batches = self.batches(&request.names, Control::find_family)?;
         for batch in &batches {
             self.refuse_access(batch, request.read_only).await?;

@@ -5,7 +5,7 @@ use super::change::{joined, shown};
 use super::find::Located;
 use crate::failures;
 use crate::shard::ShardContext;
-use crate::shard::states::SnapshotFacts;
+use crate::shard::snapshot_facts::SnapshotFacts;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{
@@ -39,7 +39,7 @@ impl Control {
     /// All snapshots, or those of one volume, the oldest first.
     pub(crate) async fn list_snapshots(&self, volume: Option<&str>) -> Result<Vec<Snapshot>, Failure> {
         let names = match volume {
-            Some(text) => vec![super::volumes::volume_name(text)?],
+            Some(text) => vec![super::find::volume_name(text)?],
             None => self.all_volumes(),
         };
         let mut snapshots = Vec::new();
@@ -59,7 +59,7 @@ impl Control {
         &self,
         request: SnapshotCreate,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
-        let _turn = self.turn_of_all(request.names.iter().map(String::as_str)).await?;
+        let _lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
         let kind = match request.mode {
             Some(SnapshotMode::Independent) => StoreKind::Independent,
             Some(SnapshotMode::Dependent | SnapshotMode::Thin) | None => StoreKind::Dependent,
@@ -170,7 +170,7 @@ impl Control {
         request: SnapshotHold,
         held: bool,
     ) -> Result<Changed<Vec<Snapshot>>, Failure> {
-        let _turn = self.turn_of_all(request.names.iter().map(String::as_str)).await?;
+        let _lock = self.lock_all_of(request.names.iter().map(String::as_str)).await?;
         let batches = self.batches(&request.names, Control::find_family)?;
         for batch in &batches {
             for name in &batch.names {

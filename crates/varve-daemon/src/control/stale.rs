@@ -1,7 +1,7 @@
 //! Disks that lost what they had acknowledged to their group: not used, and taken back only because somebody insists.
 
 use super::Control;
-use super::groups::KnownGroup;
+use super::known_group::KnownGroup;
 use crate::failures;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupExtend, Plan};

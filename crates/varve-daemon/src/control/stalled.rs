@@ -1,25 +1,15 @@
 //! Disks that do not answer: shown as such while it lasts, with an event when it begins and one when it ends.
 
 use super::Control;
-use super::disks::KnownDisk;
 use futures_channel::oneshot;
 use futures_util::future::select;
 use std::time::Duration;
 
-/// For how long none of a disk's requests is answered before it is shown as stalled.
-const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// How often that is looked at for events.
 const LOOK: Duration = Duration::from_secs(1);
 /// What lists say of it.
 pub(super) const STALLED: &str =
     "its requests wait and none is answered; its volumes go on when it answers again";
-
-impl KnownDisk {
-    /// Whether its requests wait, and none was answered lately.
-    pub(super) fn is_stalled(&self) -> bool {
-        self.file.silence() >= SILENCE_MAX
-    }
-}
 
 impl Control {
     /// Looks at all disks from now on, until what it answers with is dropped.

@@ -1,7 +1,7 @@
 //! From a cold start to serving, and back: disks found, groups settled, volumes and exports there; then all let go.
 
 use super::Control;
-use super::groups::KnownGroup;
+use super::known_group::KnownGroup;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,7 +20,7 @@ const STEP: Duration = Duration::from_millis(20);
 impl Control {
     /// Finds everything that is remembered, and serves it.
     pub(super) async fn start(&self) -> Result<(), Failure> {
-        let _turn = self.turn().await?;
+        let _lock = self.lock_host().await?;
         let lingering = self.context.clock().now().after(LINGER);
         self.open_remembered(lingering).await;
         self.survey().await;
@@ -56,7 +56,7 @@ impl Control {
 
     /// Reads all known disks, settles the groups on them, and takes into use what is not yet.
     pub(super) async fn survey(&self) {
-        let (_turns, commits, silent) = self.turns_of_answering().await;
+        let (_turns, commits, silent) = self.lock_answering().await;
         let survey = scan(self.disks_except(&silent), &self.context.arena()).await;
         for problem in &survey.problems {
             self.note_problem(problem);
@@ -111,7 +111,7 @@ impl Control {
     fn disks_except(&self, silent: &BTreeSet<PathBuf>) -> Vec<Disk> {
         let disks = self.disks.borrow();
         let disks = disks.iter().filter(|(path, _)| !silent.contains(*path));
-        let disk = |(path, known): (&PathBuf, &super::disks::KnownDisk)| Disk {
+        let disk = |(path, known): (&PathBuf, &super::known_disk::KnownDisk)| Disk {
             path: path.display().to_string(),
             device: self.context.disk(&known.file),
         };

@@ -7,7 +7,7 @@
 //! - Z5. All stages together take no longer than the stop may.
 
 use super::{Control, PROBE};
-use crate::shard::{NoAnswer, ShardContext, ShardHandle, family};
+use crate::shard::{NoAnswer, ShardContext, ShardHandle, retire};
 use futures_util::future::{Either, join_all, select};
 use std::path::PathBuf;
 use std::pin::pin;
@@ -37,7 +37,7 @@ impl Control {
         self.stopping.set(true);
         let stages = Stages::of(self.context.clock().now(), self.stop_max); // Z5
         self.fail_waiting(stages.commands).await;
-        let changes = self.until(stages.commands, self.all_turns()).await;
+        let changes = self.until(stages.commands, self.lock_everything()).await;
         if changes.is_none() {
             tracing::warn!("a command does not end: the daemon stops without it");
         }
@@ -75,7 +75,7 @@ impl Control {
             used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
         };
         join_all(homes.into_iter().map(async |(volume, shard)| {
-            let closed = shard.run(async move |here: ShardContext| family::deactivate(&here, volume).await);
+            let closed = shard.run(async move |here: ShardContext| retire::deactivate(&here, volume).await);
             let trouble = match self.until(deadline, closed).await {
                 Some(Ok(Ok(()))) => return,
                 Some(Ok(Err(failure))) => failure.message,

@@ -4,16 +4,15 @@
 //! A new store has a tenth of its volume, at least 64 MiB, at most what is free. It grows as the volume's policy says,
 //! by at least 64 MiB if there is so much.
 //!
-//! Invariant P1: while writes of a volume wait for space nobody waits for them with the turn for changes in hand: what
+//! Invariant P1: while writes of a volume wait for space nobody waits for them with the lock of the group in hand: what
 //! gives them space is such a change.
 
 use super::Control;
-use super::activate::tables;
 use super::change::{Commits, shown};
 use super::find::Located;
 use crate::failures;
 use crate::shard::ShardContext;
-use crate::shard::family::{self, StoreRecipe};
+use crate::shard::open;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, LogicalVolume as ShownVolume};
@@ -21,6 +20,7 @@ use varve_block::MIB;
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size, share};
+use varve_vg::tree::VolumeNode;
 use varve_vg::{Change, Group, Plan, StoreKind};
 
 /// The smallest step, in bytes.
@@ -164,14 +164,14 @@ impl Control {
     /// Lets a store that was extended know it.
     pub(super) async fn grow_on_shard(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
         let (group, entry) = self.entry_of(volume)?;
-        let recipe = self.recipe(group, &entry)?;
+        let spec = self.activation_spec(group, &entry)?;
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let grown = self.home_of(volume).ok_or_else(missing)?.run(async move |here: ShardContext| {
             if let Some(pool) = here.pool(volume) {
-                return pool.grown(&recipe.table, &recipe.disks);
+                return pool.grown(&spec.node.table, &spec.disks);
             }
-            match (here.family(volume), recipe.stores.iter().find(|known| known.id == store)) {
-                (Some(family), Some(known)) => family.grow_store(store, &known.table, &recipe.disks),
+            match (here.family(volume), spec.node.store(store)) {
+                (Some(family), Some(known)) => family.grow_store(store, &known.table, &spec.disks),
                 _ => Ok(()),
             }
         });
@@ -253,16 +253,15 @@ impl Control {
         let commits = self.commits(located.group).await;
         let (store, planned) = self.plan_store(&commits, located, chunk_size, kind)?;
         let volume = planned.after.lv(&located.volume.name).cloned().expect("the plan keeps this volume");
-        let (_, recipes) = tables(&planned.after, &volume)?;
-        let recipe = recipes.into_iter().find(|recipe| recipe.id == store);
-        let recipe: StoreRecipe = recipe.expect("the plan gives it this store");
+        let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
+        let node = node.store(store).expect("the plan gives it this store").clone();
         let disks = self.with_group(located.group, |known| self.disk_files(known))?;
-        family::format_store(&self.context, &recipe.table, &disks, store, chunk_size).await?;
+        open::format_store(&self.context, &node.table, &disks, store, chunk_size).await?;
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
         let id = located.volume.id;
         let added = located.home.run(async move |here: ShardContext| match here.family(id) {
-            Some(family) => family.add_store(&recipe, &disks).await,
+            Some(family) => family.add_store(&node, &disks).await,
             None => Err(Failure::new(Code::VolumeUnusable, "the volume is not active")),
         });
         added.await.map_err(failures::gone)??;
@@ -284,11 +283,11 @@ impl Control {
         }
         // A thin volume has no store of its own.
         let Ok((group, _)) = self.entry_of(volume) else { return Ok(()) };
-        let _turn = self.turn_of_group(group).await;
+        let _lock = self.lock_group(group).await;
         self.drop_empty(volume, |_| true).await
     }
 
-    /// Gives back those stores of a volume that are meant and hold no snapshot. The caller has the turn for changes.
+    /// Gives back those stores of a volume that are meant and hold no snapshot. The caller has the lock of the group.
     pub(super) async fn drop_empty(
         &self,
         volume: Uuid,

@@ -6,8 +6,8 @@ use crate::config::Config;
 use crate::config::{IoMode, LogForm};
 use crate::jobs::Progress;
 use crate::shard::ShardContext;
-use crate::shard::metadata::{self, Share};
-use crate::shard::{family, pool_check};
+use crate::shard::quota::CacheQuota;
+use crate::shard::{metadata, open, pool_check, retire};
 use futures_util::future::{join, join_all};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -91,7 +91,7 @@ async fn write_block(control: &Control, volume: &str, at: u64, byte: u8) -> Resu
     let located = control.find_any_volume(&name(volume)).expect("it is there");
     let id = located.volume.id;
     let written = located.home.run(async move |context: ShardContext| {
-        let device = family::device(&context, id, None).ok_or(IoError::Gone)?;
+        let device = open::device(&context, id, None).ok_or(IoError::Gone)?;
         let data = context.arena().copy(&[byte; 4096]);
         device.write(at, data, Durability::Durable).await.map(drop)
     });
@@ -103,7 +103,7 @@ async fn content(control: &Control, volume: &str) -> Vec<u8> {
     let located = control.find_volume(&name(volume)).expect("it is there");
     let id = located.volume.id;
     let read = located.home.run(async move |context: ShardContext| {
-        let device = family::device(&context, id, None).expect("it is served");
+        let device = open::device(&context, id, None).expect("it is served");
         let mut bytes = Vec::new();
         for (_, piece) in device.shape().extent().pieces(MIB) {
             let length = usize::try_from(piece.length).expect("at most a MiB");
@@ -169,11 +169,10 @@ fn a_volume_whose_last_flush_fails_is_served_again() {
         let refused = control.remove_volume("data/a", Remove::default()).await;
         assert_eq!(refused.map_err(|failure| failure.code), Err(Code::MediumFailed));
         let located = control.find_volume(&name("data/a")).expect("it can be used");
-        let device =
-            located.home.run(async move |here: ShardContext| match family::device(&here, id, None) {
-                Some(device) => device.flush().await.is_ok(),
-                None => false,
-            });
+        let device = located.home.run(async move |here: ShardContext| match open::device(&here, id, None) {
+            Some(device) => device.flush().await.is_ok(),
+            None => false,
+        });
         assert_eq!(device.await, Ok(true), "it is what the control says that it is");
         let shown = control.show_volume("data/a").await.expect("it is there");
         assert_eq!(shown.state, VolumeState::Active);
@@ -216,13 +215,13 @@ fn of_two_divisions_that_overlap_the_later_one_counts_for_every_store() {
         let id = located.volume.id;
         let stores: Vec<Uuid> = located.volume.stores().map(|store| store.id).collect();
         let given = located.home.run(async move |context: ShardContext| {
-            let device = family::device(&context, id, None).expect("it is active");
+            let device = open::device(&context, id, None).expect("it is active");
             let data = context.arena().take_zeroed(4096).freeze();
             let writes = (0..2000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
             assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
             let usage = |store: &Uuid| context.family(id)?.open(*store).map(|open| open.store.cache_use());
             assert!(usage(&stores[0]).is_some_and(|usage| usage.dirty > 8), "more than may be");
-            let share = |cache_bytes| vec![(id, Share { cache_bytes, ..Share::default() })];
+            let share = |cache_bytes| vec![(id, CacheQuota { cache_bytes, ..CacheQuota::default() })];
             // The first one has to write nodes before it is done with the first store.
             join(metadata::give(&context, share(4096)), metadata::give(&context, share(8 * MIB))).await;
             let budget =
@@ -275,12 +274,12 @@ fn the_check_of_a_pool_ends_when_that_is_let_go_of_though_it_is_opened_again() {
         make_volume(&control, "data/a", Some("p"), None).await;
         make_snapshot(&control, "data/a@one").await;
         let located = control.find_pool(&name("data/p")).expect("it is there");
-        let recipe = control.recipe(located.group, &located.volume).expect("it can be used");
+        let spec = control.activation_spec(located.group, &located.volume).expect("it can be used");
         let ends = located.home.run(async move |context: ShardContext| {
-            let (progress, id) = (Progress::default(), recipe.id);
+            let (progress, id) = (Progress::default(), spec.node.id);
             let again = async {
-                family::deactivate(&context, id).await?;
-                family::activate(&context, &recipe).await
+                retire::deactivate(&context, id).await?;
+                retire::activate(&context, &spec).await
             };
             let (checked, again) = join(pool_check::check(&context, id, &progress), again).await;
             again.expect("it is sound");
@@ -303,7 +302,7 @@ fn a_store_that_was_given_back_is_written_no_more() {
         let store = located.volume.stores().next().expect("it has a store").id;
         control.ration(located.group).await;
         let order = located.home.run(async move |context: ShardContext| {
-            let device = family::device(&context, id, None).expect("it is active");
+            let device = open::device(&context, id, None).expect("it is active");
             let data = context.arena().take_zeroed(4096).freeze();
             let writes = (0..12000).map(|at| device.write(at * 8 * KIB, data.clone(), Durability::Volatile));
             assert!(join_all(writes).await.iter().all(Result::is_ok), "there is space");
@@ -313,7 +312,7 @@ fn a_store_that_was_given_back_is_written_no_more() {
             open.store.begin_removal(one).await.expect("it is there");
             let dirty = || open.store.cache_use().dirty;
             let (before, at_removal) = (dirty(), Cell::new(0));
-            let share = vec![(id, Share { cache_bytes: 4096, ..Share::default() })];
+            let share = vec![(id, CacheQuota { cache_bytes: 4096, ..CacheQuota::default() })];
             let removal = async {
                 family.remove_store(store).await.expect("it is empty");
                 at_removal.set(dirty());
@@ -377,7 +376,7 @@ fn a_volume_whose_removal_reached_some_disks_is_out_of_use_and_goes_with_a_scan(
         scan(&control).await;
         let shown = control.show_volume("data/v").await.map_err(|failure| failure.code);
         assert_eq!(shown.map(|shown| shown.size), Err(Code::VolumeNotFound), "the newer version counts");
-        let is_served = home.run(async move |here: ShardContext| family::device(&here, id, None).is_some());
+        let is_served = home.run(async move |here: ShardContext| open::device(&here, id, None).is_some());
         assert_eq!(is_served.await, Ok(false));
     });
 }
@@ -392,7 +391,7 @@ fn who_holds_a_device_of_a_volume_that_went_out_of_use_reaches_it_again_and_no_b
         let (answer, mut answers) = futures_channel::mpsc::unbounded();
         let holder = home.run(async move |context: ShardContext| {
             use futures_util::StreamExt;
-            let (device, mut kept) = (family::device(&context, id, None).expect("it is served"), kept);
+            let (device, mut kept) = (open::device(&context, id, None).expect("it is served"), kept);
             while let Some(at) = kept.next().await {
                 let written = device.write(at, context.arena().copy(&[9; 4096]), Durability::Durable).await;
                 let _ = answer.unbounded_send(written.map(drop));
@@ -458,7 +457,7 @@ fn a_command_that_waits_for_a_disk_of_its_group_holds_up_no_other_group() {
         control.create_group(group).await.expect("a group");
         make_volume(&control, "data/a", None, None).await;
         let data = control.find_group("data").expect("it is there");
-        let turn = control.turn_of("data").await;
+        let lock = control.lock_of("data").await;
         let commits = control.commits(data).await;
         let made = soon(&control, make_volume(&control, "other/a", None, None)).await;
         assert!(made.is_some(), "a command on another group");
@@ -469,7 +468,7 @@ fn a_command_that_waits_for_a_disk_of_its_group_holds_up_no_other_group() {
         let deadline = control.context.clock().now().after(Duration::from_millis(50));
         let own = control.until(deadline, make_volume(&control, "data/b", None, None)).await;
         assert!(own.is_none(), "C1");
-        drop((turn, commits));
+        drop((lock, commits));
         make_volume(&control, "data/c", None, None).await;
     });
 }
@@ -496,7 +495,7 @@ fn requests_wait_while_their_volume_is_opened_anew() {
             let located = control.find_volume(&name(volume)).expect("it is there");
             let id = located.volume.id;
             let door = located.home.run(async move |context: ShardContext| {
-                let device = family::device(&context, id, None)?;
+                let device = open::device(&context, id, None)?;
                 Some(context.portal(&device))
             });
             let door = door.await.expect("a shard").expect("it is active");

@@ -5,10 +5,11 @@
 
 use super::Control;
 use super::find::Located;
-use super::groups::KnownGroup;
-use super::volumes::volume_name;
+use super::find::volume_name;
+use super::known_group::KnownGroup;
 use crate::failures;
-use crate::shard::thin::{self, ThinVolume};
+use crate::shard::thin::ThinVolume;
+use crate::shard::thin_volumes;
 use crate::shard::{ShardContext, open_pool::PoolFacts};
 use std::collections::BTreeSet;
 use uuid::Uuid;
@@ -16,7 +17,6 @@ use varve_api::{
     Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, Remove, Resize,
     VolumeCreate,
 };
-use varve_vg::model::{Layout, LogicalVolume, Role};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{Amount, SizeArgument, format_size};
 
@@ -24,25 +24,6 @@ use varve_vg::size::{Amount, SizeArgument, format_size};
 const UNIT: u64 = 4096;
 /// The largest thin volume.
 const SIZE_MAX: u64 = 1 << 60;
-
-/// What a group would say of a thin volume, if it knew it.
-pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
-    LogicalVolume {
-        name: thin.name.clone(),
-        id: thin.id,
-        role: Role::Volume,
-        layout: Layout::Linear,
-        read_only: false,
-        created: varve_block::UnixTime(thin.created),
-        extents: 0,
-        segments: Vec::new(),
-        uncleared: None,
-        store_policy: None,
-        store: None,
-        independent_stores: Vec::new(),
-        inactive: None,
-    }
-}
 
 impl KnownGroup {
     /// The thin volumes of the group.
@@ -63,7 +44,7 @@ impl Control {
     pub(super) async fn look_at_pool(&self, group: Uuid, pool: Uuid) -> Result<PoolFacts, Failure> {
         let missing = || Failure::new(Code::PoolNotFound, "the pool is gone").help("varve pool list");
         let home = self.home_of(pool).ok_or_else(missing)?;
-        let looked = home.run(async move |here: ShardContext| thin::look(&here, pool));
+        let looked = home.run(async move |here: ShardContext| thin_volumes::look(&here, pool));
         let (facts, volumes) = looked.await.map_err(failures::gone)??;
         if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
             known.thin.insert(pool, volumes);
@@ -95,7 +76,7 @@ impl Control {
         let home = self.home_of(volume.pool).ok_or_else(missing)?;
         let (pool, number, name) = (volume.pool, volume.number, name.to_owned());
         let renamed =
-            home.run(async move |here: ShardContext| thin::rename(&here, pool, number, &name).await);
+            home.run(async move |here: ShardContext| thin_volumes::rename(&here, pool, number, &name).await);
         renamed.await.map_err(failures::gone)??;
         self.look_at_pool(group, pool).await.map(drop)
     }
@@ -154,11 +135,11 @@ impl Control {
             Some(base) => Some(self.protect_below(base, bytes, located.group).await?),
             None => None,
         };
-        let recipe = self.recipe(located.group, &located.volume)?;
+        let spec = self.activation_spec(located.group, &located.volume)?;
         let own = name.volume.clone();
-        let made = located
-            .home
-            .run(async move |context: ShardContext| thin::create(&context, &recipe, &own, bytes, over).await);
+        let made = located.home.run(async move |context: ShardContext| {
+            thin_volumes::create(&context, &spec, &own, bytes, over).await
+        });
         let made = made.await.map_err(failures::gone)?;
         self.look_at_pool(located.group, located.volume.id).await?;
         if made.is_err() {
@@ -282,7 +263,7 @@ impl Control {
         }
         let removed = located
             .home
-            .run(async move |here: ShardContext| thin::remove(&here, thin.pool, thin.number).await);
+            .run(async move |here: ShardContext| thin_volumes::remove(&here, thin.pool, thin.number).await);
         let (pool, number) = (thin.pool, thin.number);
         removed.await.map_err(failures::gone)??;
         if self.forget_flattening(|target| (target.store, target.number) == (pool, number)) {

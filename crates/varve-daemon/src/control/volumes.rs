@@ -4,8 +4,8 @@
 
 use super::activation::state_of;
 use super::change::{Commits, joined, shown};
-use super::find::Located;
-use super::groups::KnownGroup;
+use super::find::{Located, volume_name};
+use super::known_group::KnownGroup;
 use super::layout::layout;
 use super::policy::{changed, shown_policy};
 use super::{Control, PROBE};
@@ -48,7 +48,7 @@ impl Control {
 
     /// Makes a volume.
     pub(crate) async fn create_volume(&self, request: VolumeCreate) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn_of(&request.name).await?;
+        let _lock = self.lock_of(&request.name).await?;
         let name = volume_name(&request.name)?;
         if let Some(pool) = &request.pool {
             return self.create_thin(&request, &name, pool).await;
@@ -96,7 +96,7 @@ impl Control {
         text: &str,
         request: Resize,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -134,7 +134,7 @@ impl Control {
         text: &str,
         request: Resize,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -165,7 +165,7 @@ impl Control {
         text: &str,
         request: Rename,
     ) -> Result<Changed<ShownVolume>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
         let to = match request.to.split_once('/') {
@@ -193,7 +193,7 @@ impl Control {
 
     /// Removes a volume that nobody uses.
     pub(crate) async fn remove_volume(&self, text: &str, request: Remove) -> Result<Changed<Empty>, Failure> {
-        let _turn = self.turn_of(text).await?;
+        let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
@@ -424,11 +424,6 @@ fn names(id: Uuid, known: &KnownGroup) -> Vec<VolumeName> {
     // The identity finds the group even if another one has the same name.
     let name = |(_, volume)| VolumeName { group: id.to_string(), volume, snapshot: None };
     known.volumes().into_iter().map(name).collect()
-}
-
-/// `VG/LV`.
-pub(super) fn volume_name(text: &str) -> Result<VolumeName, Failure> {
-    VolumeName::parse_volume(text).map_err(|error| failures::bad_name(&error))
 }
 
 /// The size that `--size SIZE` or `--size -SIZE` leaves of `now`.

@@ -5,9 +5,9 @@
 //! - Y4. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
 //!   Only who waits for something to happen is given up.
 
-use super::ShardContext;
 use super::crowd::{Crowd, Guest};
 use super::health::Health;
+use super::host::Host;
 use futures_util::future::{AbortHandle, abortable, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(super) enum Dose {
 
 /// The tasks of something open.
 pub(super) struct Background {
-    context: ShardContext,
+    host: Host,
     health: Health,
     /// They only wait for something to happen.
     listeners: RefCell<Vec<AbortHandle>>,
@@ -127,9 +127,9 @@ impl Stop {
 
 impl Background {
     /// Nothing to do yet.
-    pub(super) fn new(context: &ShardContext, health: &Health) -> Self {
+    pub(super) fn new(host: &Host, health: &Health) -> Self {
         Self {
-            context: context.clone(),
+            host: host.clone(),
             health: health.clone(),
             listeners: RefCell::default(),
             workers: Crowd::default(),
@@ -141,7 +141,7 @@ impl Background {
     /// Has `task`, which waits for something to happen and passes it on, run until its end, or that of all.
     pub(super) fn listen(&self, task: impl Future<Output = ()> + 'static) {
         let (task, handle) = abortable(self.health.contain(Box::pin(task)));
-        self.context.spawner().spawn(async move {
+        self.host.spawner().spawn(async move {
             let _ = task.await;
         });
         self.listeners.borrow_mut().push(handle);
@@ -150,7 +150,7 @@ impl Background {
     /// Does `step` again and again, each time after as long a rest as the last one said and the first time at once, until
     /// one says that it was the last, or everything is to end.
     pub(super) fn work(&self, step: impl AsyncFn() -> Option<Duration> + 'static) {
-        let (clock, stop, guest) = (self.context.clock(), Rc::clone(&self.stop), self.workers.enter());
+        let (clock, stop, guest) = (self.host.clock(), Rc::clone(&self.stop), self.workers.enter());
         let worker = stop.new_worker();
         let work = async move {
             while !stop.is_asked.get() {
@@ -161,7 +161,7 @@ impl Background {
             drop(guest);
         };
         let contained = self.health.contain(Box::pin(work));
-        self.context.spawner().spawn(async move {
+        self.host.spawner().spawn(async move {
             let _ = contained.await;
         });
     }
@@ -200,8 +200,8 @@ impl Background {
             return;
         }
         self.sweep.trouble.set(None);
-        let (clock, sweep) = (self.context.clock(), Rc::clone(&self.sweep));
-        let requests = Rc::clone(&self.context.state().requests);
+        let (clock, sweep) = (self.host.clock(), Rc::clone(&self.sweep));
+        let requests = Rc::clone(&self.host.requests);
         self.work(async move || {
             let mut pace = sweep.pace.get();
             let rest = pace.rest(requests.get());
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn who_is_in_the_middle_of_a_step_is_waited_for_and_who_rests_is_not() {
         let (begun, ended) = on_a_shard(async |context| {
-            let background = Background::new(&context, &Health::new(|_| {}));
+            let background = Background::new(context.host(), &Health::new(|_| {}));
             let (clock, begun, ended) = (context.clock(), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
             let counts = (Rc::clone(&begun), Rc::clone(&ended));
             let time = clock.clone();
@@ -272,7 +272,8 @@ mod tests {
     #[test]
     fn doses_that_fail_are_told_of_and_taken_again_when_asked() {
         on_a_shard(async |context| {
-            let (background, clock) = (Background::new(&context, &Health::new(|_| {})), context.clock());
+            let (background, clock) =
+                (Background::new(context.host(), &Health::new(|_| {})), context.clock());
             for wrong in [Some(StoreError::NoSpace), None] {
                 background.sweep(async move || wrong.map_or(Dose::Done, Dose::Failed));
                 while background.is_sweeping() {
@@ -305,7 +306,8 @@ mod tests {
     fn doses_leave_nine_tenths_of_the_time_to_requests_that_keep_arriving() {
         const DOSES: u32 = 20;
         let (took, whole) = on_a_shard(async |context| {
-            let (background, clock) = (Background::new(&context, &Health::new(|_| {})), context.clock());
+            let (background, clock) =
+                (Background::new(context.host(), &Health::new(|_| {})), context.clock());
             let (took, doses) = (Rc::new(Cell::new(Duration::ZERO)), Rc::new(Cell::new(0)));
             let (time, spent, taken) = (clock.clone(), Rc::clone(&took), Rc::clone(&doses));
             let begun = clock.now();
@@ -320,7 +322,7 @@ mod tests {
                 Dose::More
             });
             while background.is_sweeping() {
-                context.state().requests.set(context.state().requests.get() + 1);
+                context.requests.set(context.requests.get() + 1);
                 let_others_go_on().await;
             }
             background.close().await;

@@ -3,21 +3,22 @@
 //! Invariant H1: a shard's loop alone owns what lives there; it is made, used and dropped on the shard's thread, and goes
 //! with the loop, whoever has a context still.
 
-use super::events::{EventSender, VolumeEvent};
 use super::family::Family;
 use super::health::{Health, Seat};
+use super::host::Host;
+use super::no_answer::NoAnswer;
 use super::open_pool::OpenPool;
 use super::state::ShardState;
 use crate::failures;
-use crate::world::{DiskRef, Files, Listener, Place, World};
+use crate::world::Files;
 use futures_channel::oneshot;
 use std::cell::RefCell;
 use std::io;
+use std::ops::Deref;
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::{Arena, Clock, Device, Portal, Spawner};
 
 /// Volumes that some work has used: a panic in it is theirs.
 #[derive(Clone, Default)]
@@ -26,18 +27,30 @@ pub(super) struct Used(pub(super) Rc<RefCell<Vec<Seat>>>);
 /// What code on a shard is given. Cloning shares it.
 #[derive(Clone)]
 pub(crate) struct ShardContext {
-    world: Rc<dyn World>,
+    host: Host,
     // H1.
     state: Weak<ShardState>,
-    events: EventSender,
     /// None for what outlives the work that began it.
     used: Option<Used>,
 }
 
+impl Deref for ShardContext {
+    type Target = Host;
+
+    fn deref(&self) -> &Host {
+        &self.host
+    }
+}
+
 impl ShardContext {
     /// The context of a shard that owns `state`.
-    pub(super) fn new(world: Rc<dyn World>, events: EventSender, state: &Rc<ShardState>) -> Self {
-        Self { world, state: Rc::downgrade(state), events, used: None }
+    pub(super) fn new(host: Host, state: &Rc<ShardState>) -> Self {
+        Self { host, state: Rc::downgrade(state), used: None }
+    }
+
+    /// What its volumes are given.
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
     }
 
     /// The same shard for work whose panics belong to the volumes that it uses.
@@ -88,61 +101,6 @@ impl ShardContext {
         drop(used);
     }
 
-    /// Tells the control.
-    pub(super) fn tell(&self, event: VolumeEvent) {
-        self.events.send(event);
-    }
-
-    /// The number of this shard, from zero.
-    pub(crate) fn index(&self) -> usize {
-        self.world.index()
-    }
-
-    /// Time.
-    pub(crate) fn clock(&self) -> Clock {
-        self.world.clock()
-    }
-
-    /// The right to start tasks on this shard.
-    pub(crate) fn spawner(&self) -> Spawner {
-        self.world.spawner()
-    }
-
-    /// Memory for requests; one arena for all shards.
-    pub(crate) fn arena(&self) -> Arena {
-        self.world.arena()
-    }
-
-    /// A new identity.
-    pub(crate) fn new_id(&self) -> Uuid {
-        self.world.new_id()
-    }
-
-    /// A device on `disk`, with the shape that it has now.
-    pub(crate) fn disk(&self, disk: &DiskRef) -> Device {
-        self.world.device(disk)
-    }
-
-    /// The way from any thread to a device of this shard.
-    pub(crate) fn portal(&self, device: &Device) -> Portal {
-        self.world.portal(device)
-    }
-
-    /// A device that lives on another shard.
-    pub(crate) fn import(&self, portal: &Portal) -> Device {
-        self.world.import(portal)
-    }
-
-    /// Listens at `place`.
-    pub(crate) fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>> {
-        self.world.listen(place)
-    }
-
-    /// Whether nothing new is taken in any more, because the program is about to end.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.world.is_draining()
-    }
-
     /// Does `work` on the files of the host where only what is done at `path` waits for it.
     pub(crate) async fn files_at<T: Send + 'static>(
         &self,
@@ -153,8 +111,8 @@ impl ShardContext {
         let work = move |files: &dyn Files| {
             let _ = sender.send(work(files));
         };
-        self.world.work_at(path, Box::new(work));
-        answer.await.map_err(|_| failures::gone(super::NoAnswer::Gone))
+        self.host.world.work_at(path, Box::new(work));
+        answer.await.map_err(|_| failures::gone(NoAnswer::Gone))
     }
 
     /// Does `work` on the files of the host on a thread of its own. Its answer may never come.
@@ -166,7 +124,7 @@ impl ShardContext {
         let work = move |files: &dyn Files| {
             let _ = sender.send(work(files));
         };
-        self.world.work_alone(Box::new(work))?;
+        self.host.world.work_alone(Box::new(work))?;
         Ok(answer)
     }
 }

@@ -14,18 +14,17 @@
 //!
 //! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
 
-use super::ShardContext;
+use super::gate::Gate;
 use super::health::Health;
-use super::losses::Losses;
-use super::metadata::Share;
+use super::host::Host;
 use super::open_store::{OpenStore, StoreFacts};
-use super::reconcile::{Gate, Lies};
-pub(crate) use super::retire::{activate, deactivate};
-use super::thin::{self, Thin, ThinFacts};
+use super::placement::Placement;
+use super::quota::CacheQuota;
+use super::spec::{ActivationSpec, Disks, device_of};
+use super::thin::{Thin, ThinFacts};
+use super::top::Top;
 use super::traffic::{Counters, counted};
 use crate::failures;
-use crate::fault;
-use crate::world::DiskRef;
 use futures_util::future::{Either, select};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -35,67 +34,33 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
 use varve_target::ErrorTarget;
-use varve_target::snapshot::{FormatOptions, SnapshotStore, StoreOptions, side_by_side};
+use varve_target::snapshot::{SnapshotStore, StoreOptions, side_by_side};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
-use varve_vg::activate::build;
-use varve_vg::model::{PvName, StorePolicy};
+use varve_vg::model::StorePolicy;
 use varve_vg::table::Table;
+use varve_vg::tree::StoreNode;
 
 /// How often it is asked whether requests that are waited for wait for space.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// The disks of a group, by the names that its tables use.
-pub(crate) type Disks = BTreeMap<PvName, DiskRef>;
-
-/// All that a volume is made of; goes from the control to the volume's shard.
-#[derive(Clone)]
-pub(crate) struct Recipe {
-    /// The volume.
-    pub(crate) id: Uuid,
-    /// What it is called: `VG/LV`.
-    pub(crate) name: String,
-    /// Whether it is a thin pool.
-    pub(crate) is_pool: bool,
-    /// Where its bytes lie.
-    pub(crate) table: Table,
-    /// Its snapshot stores.
-    pub(crate) stores: Vec<StoreRecipe>,
-    /// What is done when they fill.
-    pub(crate) policy: StorePolicy,
-    /// How the metadata of each of its stores, or of the pool, is kept.
-    pub(crate) share: Share,
-    /// The group's disks.
-    pub(crate) disks: Disks,
-}
-
-/// A snapshot store of a volume.
-#[derive(Clone)]
-pub(crate) struct StoreRecipe {
-    /// Its id in the group.
-    pub(crate) id: Uuid,
-    /// Whose snapshots it serves.
-    pub(crate) kind: StoreKind,
-    /// Where its bytes lie.
-    pub(crate) table: Table,
-}
-
 /// A volume in use.
 pub(crate) struct Family {
     id: Uuid,
-    pub(crate) context: ShardContext,
+    pub(super) host: Host,
     health: Health,
     counters: Counters,
     policy: Cell<StorePolicy>,
-    pub(super) share: Cell<Share>,
-    pub(super) top: Switch,
-    losses: Losses,
+    /// How its stores keep their metadata.
+    pub(super) quota: Cell<CacheQuota>,
+    /// Where its doors lead.
+    top: Top,
     /// Held alone while a rollback begins (F4).
     pub(super) shown: Shown,
     /// Below its stores and its base, unless it is a thin volume.
     pub(super) gate: Gate,
     /// Where its base lies, unless it is a thin volume.
-    pub(super) lies: RefCell<Option<Lies>>,
+    pub(super) placement: RefCell<Option<Placement>>,
     base: RefCell<Device>,
     pub(super) stores: RefCell<Vec<Rc<OpenStore>>>,
     /// Devices of snapshots in use, by their stores and numbers (F1).
@@ -115,116 +80,62 @@ pub(crate) struct FamilyFacts {
     pub(crate) failure: Option<IoError>,
 }
 
-/// Takes a volume into use on this shard.
-pub(super) async fn open(context: &ShardContext, recipe: &Recipe, health: &Health) -> Result<(), Failure> {
-    fault::panic_at(&recipe.name, "open");
-    super::reconcile::retire(context, recipe.id).await; // What is there cannot be used.
-    if recipe.is_pool {
-        return thin::activate(context, recipe, health).await;
-    }
-    let gate = Gate::default();
-    let base = gate.guard(device_of(context, &recipe.table, &recipe.disks)?);
-    let base = fault::with_injected_bug(base, &recipe.name);
-    let top = context.state().top(recipe.id, &base);
-    let family = Rc::new(Family {
-        id: recipe.id,
-        context: context.apart(),
-        health: health.clone(),
-        counters: Counters::new(&context.state()),
-        policy: Cell::new(recipe.policy),
-        share: Cell::new(recipe.share),
-        top: top.switch,
-        losses: top.losses,
-        shown: Shown::default(),
-        gate,
-        lies: RefCell::new(Some(Lies::at(&recipe.table, &recipe.disks))),
-        base: RefCell::new(base),
-        stores: RefCell::default(),
-        views: RefCell::default(),
-        thin: None,
-    });
-    for store in &recipe.stores {
-        let options = family.share.get().store_options();
-        if let Err(failure) = family.open_store(store, &recipe.disks, options).await {
-            family.close().await;
-            return Err(failure);
-        }
-    }
-    family.turn_top().await?;
-    let replaced = context.state().families.borrow_mut().insert(recipe.id, family);
-    assert!(replaced.is_none(), "a volume is activated once");
-    Ok(())
-}
-
-/// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
-pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
-    let pool = context.state().pools.borrow_mut().remove(&volume);
-    if let Some(pool) = pool {
-        return thin::deactivate(context, &pool).await;
-    }
-    let family = context.state().families.borrow_mut().remove(&volume);
-    match family {
-        Some(family) => {
-            let flushed = family.flush().await;
-            family.close().await;
-            family.gate.close();
-            flushed.map_err(|error| failures::io("the last flush", error))
-        }
-        None => Ok(()),
-    }
-}
-
-/// The device of a table on this shard.
-pub(crate) fn device_of(context: &ShardContext, table: &Table, disks: &Disks) -> Result<Device, Failure> {
-    let devices = disks.iter().map(|(name, file)| (*name, context.disk(file))).collect();
-    build(table, &devices).map_err(|error| failures::io("the volume's disks", error))
-}
-
-/// A device for one door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
-pub(crate) fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
-    let family = context.family(volume)?;
-    match snapshot {
-        None => Some(family.losses.door(family.top.device())),
-        Some(name) => family.view(name).ok(),
-    }
-}
-
-/// Makes an empty store where `table` says, which nobody uses yet.
-pub(crate) async fn format_store(
-    context: &ShardContext,
-    table: &Table,
-    disks: &Disks,
-    id: Uuid,
-    chunk_size: u64,
-) -> Result<(), Failure> {
-    let device = device_of(context, table, disks)?;
-    let options = FormatOptions { chunk_size, ..FormatOptions::new(id) };
-    SnapshotStore::format(&device, &context.arena(), options)
-        .await
-        .map_err(|error| failures::store("", &error))
-}
-
 impl Family {
-    /// A thin volume, served through `base`.
-    pub(super) fn thin(id: Uuid, thin: Thin, base: Device, context: &ShardContext) -> Rc<Self> {
-        let top = context.state().top(id, &base);
+    /// A volume whose bytes lie at `base`, behind `gate`, where `spec` says; without its stores as yet.
+    pub(super) fn thick(
+        spec: &ActivationSpec,
+        (gate, base): (Gate, Device),
+        top: Top,
+        host: &Host,
+        health: &Health,
+    ) -> Rc<Self> {
         Rc::new(Self {
+            policy: Cell::new(spec.policy),
+            quota: Cell::new(spec.quota),
+            gate,
+            placement: RefCell::new(Some(Placement::at(&spec.node.table, &spec.disks))),
+            ..Self::new(spec.node.id, base, top, host, health)
+        })
+    }
+
+    /// A thin volume, served through `base`.
+    pub(super) fn thin(id: Uuid, thin: Thin, base: Device, top: Top, host: &Host) -> Rc<Self> {
+        let health = thin.open.health.clone();
+        Rc::new(Self { thin: Some(thin), ..Self::new(id, base, top, host, &health) })
+    }
+
+    fn new(id: Uuid, base: Device, top: Top, host: &Host, health: &Health) -> Self {
+        Self {
             id,
-            context: context.apart(),
-            health: thin.open.health.clone(),
-            counters: Counters::new(&context.state()),
-            policy: Cell::new(StorePolicy::default()),
-            share: Cell::default(),
-            top: top.switch,
-            losses: top.losses,
+            host: host.clone(),
+            health: health.clone(),
+            counters: Counters::new(host),
+            policy: Cell::default(),
+            quota: Cell::default(),
+            top,
             shown: Shown::default(),
             gate: Gate::default(),
-            lies: RefCell::default(),
+            placement: RefCell::default(),
             base: RefCell::new(base),
             stores: RefCell::default(),
             views: RefCell::default(),
-            thin: Some(thin),
-        })
+            thin: None,
+        }
+    }
+
+    /// A device for one door onto the volume; any byte can be addressed.
+    pub(super) fn door(&self) -> Device {
+        self.top.losses.door(self.top.switch.device())
+    }
+
+    /// Whether it is a thin volume.
+    pub(crate) fn is_thin(&self) -> bool {
+        self.thin.is_some()
+    }
+
+    /// Whether it is a thin volume, and what it lies over is not there (N3 of `pool_serving.rs`).
+    pub(super) fn is_adrift(&self) -> bool {
+        self.thin.as_ref().is_some_and(|thin| thin.is_adrift.get())
     }
 
     /// Changes a thin volume as a whole by `change`, between two requests.
@@ -246,7 +157,7 @@ impl Family {
     /// Holds back requests of a thin volume when those under way have ended; not if they wait for space, perhaps for
     /// what holding them back would keep from coming.
     async fn suspend_unless_paused(&self, thin: &Thin) -> Option<Suspended> {
-        let (mut suspended, clock) = (Box::pin(self.top.suspend()), self.context.clock());
+        let (mut suspended, clock) = (Box::pin(self.top.switch.suspend()), self.host.clock());
         loop {
             match select(suspended, clock.sleep(PATIENCE)).await {
                 Either::Left((suspended, _)) => return Some(suspended),
@@ -278,14 +189,14 @@ impl Family {
 
     /// What doors see of `device` (F1, F4), a part of the volume: what panics there takes the volume out of use.
     fn contained(&self, device: Device) -> Device {
-        let widened = widen_shown(device, self.context.arena(), self.shown.clone());
+        let widened = widen_shown(device, self.host.arena(), self.shown.clone());
         counted(widened, self.counters.clone(), self.health.clone())
     }
 
     /// A snapshot of the volume, as doors see it, whose requests are not counted.
     pub(super) fn contained_view(&self, device: Device) -> Device {
-        let counters = Counters::new(&self.context.state());
-        counted(widen(device, self.context.arena()), counters, self.health.clone())
+        let counters = Counters::new(&self.host);
+        counted(widen(device, self.host.arena()), counters, self.health.clone())
     }
 
     /// Whether something in the volume, or in its pool, has panicked.
@@ -295,7 +206,7 @@ impl Family {
 
     /// Where the doors of the volume lead.
     pub(super) fn top(&self) -> &Switch {
-        &self.top
+        &self.top.switch
     }
 
     /// A thin volume lies at `base` from now on.
@@ -306,47 +217,48 @@ impl Family {
 
     /// Writes that were not flushed may be lost (L1 of `losses.rs`).
     pub(super) fn note_loss(&self) {
-        self.losses.add();
+        self.top.losses.add();
     }
 
     /// Doors get `error` from now on, in the size that they see.
     pub(super) fn lead_to_error(&self, suspended: &Suspended, error: IoError) {
-        let shape = self.top.current().shape();
+        let shape = self.top.switch.current().shape();
         suspended.replace(Device::new(ErrorTarget::new(shape.size, shape.block_size, error)));
     }
 
     /// Leads the switch to what is below it now, between two requests.
     pub(super) async fn turn_top(&self) -> Result<(), Failure> {
-        let suspended = self.top.suspend().await;
+        let suspended = self.top.switch.suspend().await;
         suspended.replace(self.below()?);
         Ok(())
     }
 
-    async fn open_store(
+    pub(super) async fn open_store(
         &self,
-        recipe: &StoreRecipe,
+        spec: &StoreNode,
         disks: &Disks,
         options: StoreOptions,
     ) -> Result<(), Failure> {
         let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
-        assert!(!dependent || recipe.kind == StoreKind::Independent, "F3");
-        let device = self.gate.guard(device_of(&self.context, &recipe.table, disks)?);
-        let (arena, clock) = (self.context.arena(), self.context.clock());
+        assert!(!dependent || spec.kind == StoreKind::Independent, "F3");
+        let device = self.gate.guard(device_of(&self.host, &spec.table, disks)?);
+        let (arena, clock) = (self.host.arena(), self.host.clock());
         let base = self.base.borrow().clone();
         let opened = SnapshotStore::open(base, device, arena, clock, options).await;
         let store = opened.map_err(|error| failures::store("its snapshot store", &error))?;
         // It may have become another one meanwhile.
         let mut given = None;
-        while given != Some(self.share.get()) {
-            let share = self.share.get();
-            share.give(&store).await;
-            given = Some(share);
+        while given != Some(self.quota.get()) {
+            let quota = self.quota.get();
+            quota.give(&store).await;
+            given = Some(quota);
         }
-        let lies = Lies::at(&recipe.table, disks);
-        let what = (recipe.id, recipe.kind, lies);
-        let open = OpenStore::new(what, store, self, self.policy.get());
+        let placement = Placement::at(&spec.table, disks);
+        let what = (spec.id, spec.kind, placement);
+        let owner = (self.id, &self.host, &self.health);
+        let open = OpenStore::new(what, store, owner, self.policy.get());
         let mut stores = self.stores.borrow_mut();
-        match recipe.kind {
+        match spec.kind {
             StoreKind::Dependent => stores.insert(0, open),
             StoreKind::Independent => stores.push(open),
         }
@@ -379,12 +291,12 @@ impl Family {
         self.id
     }
 
-    /// Puts the store that was made just now, where the recipe says, between the volume and its doors.
-    pub(crate) async fn add_store(&self, recipe: &StoreRecipe, disks: &Disks) -> Result<(), Failure> {
+    /// Puts the store that was made just now, where the spec says, between the volume and its doors.
+    pub(crate) async fn add_store(&self, spec: &StoreNode, disks: &Disks) -> Result<(), Failure> {
         // F2: nothing may reach the base from the moment at which the store looks at it.
-        let suspended = self.top.suspend().await;
-        let options = StoreOptions { flush_first: false, ..self.share.get().store_options() };
-        self.open_store(recipe, disks, options).await?;
+        let suspended = self.top.switch.suspend().await;
+        let options = StoreOptions { flush_first: false, ..self.quota.get().store_options() };
+        self.open_store(spec, disks, options).await?;
         suspended.replace(self.below()?);
         Ok(())
     }
@@ -392,7 +304,7 @@ impl Family {
     /// Takes a store that holds no snapshot any more out of the way. Nothing happens if there is no such store.
     pub(crate) async fn remove_store(&self, id: Uuid) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
-        let suspended = self.top.suspend().await;
+        let suspended = self.top.switch.suspend().await;
         if !open.store.list().is_empty() {
             return Err(Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots"));
         }
@@ -407,22 +319,22 @@ impl Family {
     /// A store lies where `table` says now, which is more than before. Nothing happens if there is no such store.
     pub(crate) fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
-        let device = self.gate.guard(device_of(&self.context, table, disks)?);
+        let device = self.gate.guard(device_of(&self.host, table, disks)?);
         open.store.grown(device).map_err(|error| failures::store("", &error))?;
-        open.lies.replace(Lies::at(table, disks));
+        open.placement.replace(Placement::at(table, disks));
         open.group_has_space();
         Ok(())
     }
 
     /// The volume lies where `table` says now.
     pub(crate) async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let base = self.gate.guard(device_of(&self.context, table, disks)?);
-        let suspended = self.top.suspend().await;
+        let base = self.gate.guard(device_of(&self.host, table, disks)?);
+        let suspended = self.top.switch.suspend().await;
         for open in self.stores.borrow().iter() {
             open.store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;
         }
         self.base.replace(base);
-        self.lies.replace(Some(Lies::at(table, disks)));
+        self.placement.replace(Some(Placement::at(table, disks)));
         suspended.replace(self.below()?);
         Ok(())
     }
@@ -487,6 +399,6 @@ impl Family {
                 Err(error) => return Err(error),
             }
         }
-        self.top.device().flush().await.map(drop)
+        self.top.switch.device().flush().await.map(drop)
     }
 }

@@ -5,9 +5,9 @@
 //! - Y1. At most one request for growth of a vessel is under way; who comes meanwhile shares its result.
 //! - Y2. What is declared for a full vessel is done only when it cannot grow; until then changes wait.
 
-use super::ShardContext;
 use super::bell::Bell;
 use super::events::VolumeEvent;
+use super::host::Host;
 use futures_channel::oneshot;
 use futures_util::future::{Either, LocalBoxFuture, select};
 use futures_util::lock::Mutex;
@@ -63,7 +63,7 @@ pub(super) struct Growth<V> {
     volume: Uuid,
     /// What is to grow: a store of the volume, or itself.
     store: Uuid,
-    context: ShardContext,
+    host: Host,
     policy: Cell<StorePolicy>,
     growing: Mutex<()>,
     /// Changes without space fail at once from now on, whatever is declared: an export ends, or the daemon.
@@ -83,14 +83,14 @@ impl<V: Vessel> Growth<V> {
         vessel: Rc<V>,
         volume: Uuid,
         store: Uuid,
-        context: &ShardContext,
+        host: &Host,
         policy: StorePolicy,
     ) -> Rc<Self> {
         let growth = Rc::new(Self {
             vessel,
             volume,
             store,
-            context: context.apart(),
+            host: host.clone(),
             policy: Cell::new(policy),
             growing: Mutex::new(()),
             is_ending: Cell::new(false),
@@ -154,7 +154,7 @@ impl<V: Vessel> Growth<V> {
         }
         let (volume, store) = (self.volume, self.store);
         let (answer, answered) = oneshot::channel();
-        self.context.tell(VolumeEvent::NeedsSpace { volume, store, answer });
+        self.host.tell(VolumeEvent::NeedsSpace { volume, store, answer });
         let grown = match answered.await {
             Ok(Ok(())) => self.vessel.size() > seen,
             Ok(Err(failure)) => {
@@ -173,7 +173,7 @@ impl<V: Vessel> Growth<V> {
 
     /// Has it grow when it runs low or changes wait, and tells when it cannot.
     pub(super) async fn watch(self: Rc<Self>) {
-        let (mut told, clock) = (0, self.context.clock());
+        let (mut told, clock) = (0, self.host.clock());
         loop {
             let (size, percent, policy) = (self.vessel.size(), self.vessel.percent(), self.policy.get());
             let due = policy.extend_at_percent.is_some_and(|at| percent >= at || self.vessel.is_paused());
@@ -247,6 +247,6 @@ impl<V: Vessel> Growth<V> {
 
     /// Tells people something about the volume.
     pub(super) fn tell(&self, message: String) {
-        self.context.tell(VolumeEvent::Warning { volume: self.volume, message });
+        self.host.tell(VolumeEvent::Warning { volume: self.volume, message });
     }
 }

@@ -6,6 +6,8 @@
 use super::context::{ShardContext, Used};
 use super::events::EventSender;
 use super::health::drop_quietly;
+use super::host::Host;
+use super::no_answer::NoAnswer;
 use crate::world::World;
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
@@ -14,15 +16,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use varve_block::LocalFuture;
-
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoAnswer {
-    /// The shard has ended.
-    Gone,
-    /// A volume that the work used has failed.
-    Failed,
-}
 
 /// Work for a shard.
 type Call = Box<dyn FnOnce(&ShardContext) -> LocalFuture<'static, ()> + Send>;
@@ -47,7 +40,7 @@ impl Inbox {
     /// The loop of a shard in `world`: starts each piece of work as a task of its own. It ends with the shard.
     pub(crate) async fn serve(mut self, world: Rc<dyn World>, events: EventSender) {
         let state = Rc::default();
-        let shard = ShardContext::new(world, events, &state);
+        let shard = ShardContext::new(Host::new(world, events), &state);
         while let Some(call) = self.0.next().await {
             shard.spawner().spawn(call(&shard));
         }

@@ -3,52 +3,11 @@
 use super::ShardContext;
 use super::family::Family;
 use super::open_pool::OpenPool;
+use super::quota::CacheQuota;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::MetadataMemory;
-use varve_block::KIB;
-use varve_target::pdata::{CacheUse, MetadataOrder, PolicyKind};
-use varve_target::snapshot::{SnapshotStore, StoreOptions};
-use varve_target::thin::PoolOptions;
-
-/// However many stores and pools share a budget, each may keep so many bytes.
-pub(crate) const SHARE_MIN: u64 = 64 * KIB;
-
-/// What one store or pool may keep in memory, and how it writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Share {
-    /// Bytes in memory.
-    pub(crate) cache_bytes: u64,
-    /// What goes first.
-    pub(crate) policy: PolicyKind,
-    /// When metadata is written.
-    pub(crate) order: MetadataOrder,
-}
-
-impl Default for Share {
-    fn default() -> Self {
-        let (policy, order) = (PolicyKind::default(), MetadataOrder::default());
-        Self { cache_bytes: SHARE_MIN, policy, order }
-    }
-}
-
-impl Share {
-    pub(super) fn store_options(self) -> StoreOptions {
-        let Self { cache_bytes, policy, order } = self;
-        StoreOptions { cache_bytes, policy, metadata: order, ..StoreOptions::default() }
-    }
-
-    pub(super) fn pool_options(self) -> PoolOptions {
-        let Self { cache_bytes, policy, order } = self;
-        PoolOptions { cache_bytes, policy, metadata: order, ..PoolOptions::default() }
-    }
-
-    /// Lets an open store have this share from now on.
-    pub(super) async fn give(self, store: &SnapshotStore) {
-        store.set_metadata_order(self.order);
-        store.set_cache(self.cache_bytes, self.policy).await;
-    }
-}
+use varve_target::pdata::CacheUse;
 
 fn memory(usage: CacheUse) -> MetadataMemory {
     let CacheUse { hits, loads, evictions, .. } = usage;
@@ -67,14 +26,14 @@ pub(crate) fn sum(one: MetadataMemory, other: MetadataMemory) -> MetadataMemory 
 
 /// Lets the stores of these volumes, and these pools, have other shares from now on. Completes when what is too much has
 /// gone; of a pool, with its next commit.
-pub(crate) async fn give(context: &ShardContext, shares: Vec<(Uuid, Share)>) {
+pub(crate) async fn give(context: &ShardContext, shares: Vec<(Uuid, CacheQuota)>) {
     for (volume, share) in shares {
         if let Some(pool) = context.pool(volume) {
             pool.pool.set_metadata_order(share.order);
             pool.pool.set_cache(share.cache_bytes, share.policy);
         }
         if let Some(family) = context.family(volume) {
-            family.set_share(share).await;
+            family.set_quota(share).await;
         }
         context.done_with_all();
     }
@@ -92,8 +51,8 @@ pub(crate) fn figures(context: &ShardContext, volumes: &[Uuid]) -> MetadataMemor
 }
 
 impl Family {
-    async fn set_share(&self, share: Share) {
-        if self.share.replace(share) == share {
+    async fn set_quota(&self, share: CacheQuota) {
+        if self.quota.replace(share) == share {
             return;
         }
         let stores: Vec<Uuid> = self.stores.borrow().iter().map(|open| open.id).collect();
@@ -101,7 +60,7 @@ impl Family {
             // One that was given back meanwhile is not written any more; others are not given back meanwhile.
             let Some(open) = self.open(store) else { continue };
             let _guest = open.enter();
-            self.share.get().give(&open.store).await; // Meanwhile it may have become another one.
+            self.quota.get().give(&open.store).await; // Meanwhile it may have become another one.
         }
     }
 

@@ -3,33 +3,47 @@
 //! Code on a shard is given a [`ShardContext`]; code elsewhere sends work with [`ShardHandle::run`].
 
 mod background;
+pub(crate) mod barrier;
 mod bell;
 pub(crate) mod clear;
 mod context;
 pub(crate) mod crowd;
 pub(crate) mod events;
+pub(crate) mod export_target;
 pub(crate) mod family;
+mod gate;
 pub(crate) mod growth;
 mod handle;
 pub(crate) mod health;
+mod host;
 mod losses;
 pub(crate) mod metadata;
 pub(crate) mod nbd;
+mod no_answer;
+pub(crate) mod open;
 pub(crate) mod open_pool;
 pub(crate) mod open_store;
 pub(crate) mod origins;
 mod patient;
+pub(crate) mod placement;
 pub(crate) mod pool_check;
+mod pool_error;
+pub(crate) mod pool_serving;
+pub(crate) mod quota;
 pub(crate) mod reconcile;
 pub(crate) mod reopen;
 pub(crate) mod retire;
+pub(crate) mod snapshot_facts;
+pub(crate) mod snapshots;
+pub(crate) mod spec;
 mod state;
-pub(crate) mod states;
 #[cfg(test)]
 mod testing;
 pub(crate) mod thin;
+pub(crate) mod thin_volumes;
+mod top;
 pub(crate) mod traffic;
-pub(crate) mod turns;
 
 pub(crate) use context::ShardContext;
-pub(crate) use handle::{NoAnswer, ShardHandle, shard_channel};
+pub(crate) use handle::{ShardHandle, shard_channel};
+pub(crate) use no_answer::NoAnswer;

@@ -5,20 +5,18 @@
 //! - N2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
 use super::crowd::Crowd;
-use super::{ShardContext, family};
+use super::host::Host;
 use crate::config::Config;
-use crate::shard::ShardHandle;
 use crate::world::{Listener, Place};
 use futures_util::future::{Either, select};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
-use uuid::Uuid;
 use varve_api::Traffic;
 use varve_block::{Device, LocalFuture};
 use varve_export::nbd::{
-    Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
+    Activity, Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
 };
 
 /// What the clients of all doors of the daemon share.
@@ -44,33 +42,31 @@ impl DoorResources {
 }
 
 /// What an export leads to.
-#[derive(Clone)]
-pub(crate) struct Target {
-    /// The volume.
-    pub(crate) volume: Uuid,
-    /// One of its snapshots, or the volume itself.
-    pub(crate) snapshot: Option<String>,
-    /// The shard on which the volume lives.
-    pub(crate) home: ShardHandle,
+pub(crate) trait ExportTarget {
+    /// What it is, for people.
+    fn description(&self) -> &'static str;
     /// Whether clients may not write.
-    pub(crate) read_only: bool,
+    fn is_read_only(&self) -> bool;
+    /// A device for one connection; none if there is nothing to lead to now.
+    fn device(&self) -> LocalFuture<'_, Option<Device>>;
 }
 
 struct Entry {
-    target: Target,
+    target: Rc<dyn ExportTarget>,
     shutdown: Shutdown,
     counters: Rc<Counters>,
 }
 
 /// The exports of one socket.
+#[derive(Default)]
 struct Exports {
-    context: ShardContext,
     entries: RefCell<BTreeMap<String, Entry>>,
 }
 
 /// A listening socket with its exports and connections.
 pub(crate) struct NbdSocket {
     exports: Rc<Exports>,
+    host: Host,
     door: Door,
     crowd: Crowd,
 }
@@ -78,29 +74,30 @@ pub(crate) struct NbdSocket {
 impl NbdSocket {
     /// Listens at `place`. No export yet.
     pub(crate) fn open(
-        context: &ShardContext,
+        host: &Host,
         place: &Place,
         resources: DoorResources,
+        activity: Activity,
     ) -> std::io::Result<Rc<Self>> {
-        let (listener, context) = (context.listen(place)?, &context.apart());
-        let exports = Rc::new(Exports { context: context.clone(), entries: RefCell::default() });
+        let listener = host.world.listen(place)?;
+        let exports: Rc<Exports> = Rc::default();
         let door = Door {
             catalog: Rc::clone(&exports) as Rc<dyn Catalog>,
             limits: resources.limits,
             budget: resources.budget,
             admission: resources.admission,
-            activity: context.state().activity.clone(),
-            arena: context.arena(),
-            clock: context.clock(),
+            activity,
+            arena: host.arena(),
+            clock: host.clock(),
             shutdown: Shutdown::new(),
         };
-        let socket = Rc::new(Self { exports, door, crowd: Crowd::default() });
-        context.spawner().spawn(accept(context.clone(), listener, socket.door.clone(), socket.crowd.clone()));
+        let socket = Rc::new(Self { exports, host: host.clone(), door, crowd: Crowd::default() });
+        host.spawner().spawn(accept(host.clone(), listener, socket.door.clone(), socket.crowd.clone()));
         Ok(socket)
     }
 
     /// Adds an export; `false` if there is one of this name.
-    pub(crate) fn add(&self, name: &str, target: Target) -> bool {
+    pub(crate) fn add(&self, name: &str, target: Rc<dyn ExportTarget>) -> bool {
         let mut entries = self.exports.entries.borrow_mut();
         if entries.contains_key(name) {
             return false;
@@ -122,7 +119,7 @@ impl NbdSocket {
         let entry = self.exports.entries.borrow_mut().remove(name);
         if let Some(entry) = entry {
             entry.shutdown.pull();
-            wait_for_connections(&self.exports.context, &entry.counters).await;
+            wait_for_connections(&self.host, &entry.counters).await;
         }
         !self.exports.entries.borrow().is_empty()
     }
@@ -151,15 +148,15 @@ impl NbdSocket {
 }
 
 /// N2 for one export: connections notice the signal at once and drain within the door's limits.
-async fn wait_for_connections(context: &ShardContext, counters: &Rc<Counters>) {
-    let clock = context.clock();
+async fn wait_for_connections(host: &Host, counters: &Rc<Counters>) {
+    let clock = host.clock();
     while counters.connections.get() > 0 {
         clock.sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// Takes connections in until the door is shut.
-async fn accept(context: ShardContext, listener: Box<dyn Listener>, door: Door, crowd: Crowd) {
+async fn accept(host: Host, listener: Box<dyn Listener>, door: Door, crowd: Crowd) {
     let _guest = crowd.enter();
     loop {
         let next = select(listener.accept(), Box::pin(door.shutdown.wait()));
@@ -167,7 +164,7 @@ async fn accept(context: ShardContext, listener: Box<dyn Listener>, door: Door, 
             Either::Right(_) => return,
             Either::Left((Ok(stream), _)) => {
                 let (door, guest) = (door.clone(), crowd.enter());
-                context.spawner().spawn(async move {
+                host.spawner().spawn(async move {
                     let peer = stream.peer();
                     match door.serve(stream).await {
                         Ok(()) | Err(SessionEnd::Refused(_)) => {}
@@ -177,11 +174,11 @@ async fn accept(context: ShardContext, listener: Box<dyn Listener>, door: Door, 
                 });
             }
             Either::Left((Err(error), _)) => {
-                if context.is_draining() || door.shutdown.is_pulled() {
+                if host.world.is_draining() || door.shutdown.is_pulled() {
                     return;
                 }
                 tracing::warn!(%error, "an NBD connection could not be accepted");
-                context.clock().sleep(Duration::from_millis(100)).await;
+                host.clock().sleep(Duration::from_millis(100)).await;
             }
         }
     }
@@ -205,19 +202,15 @@ impl Catalog for Exports {
     fn lookup<'a>(&'a self, name: &'a str) -> LocalFuture<'a, Option<Export>> {
         Box::pin(async move {
             let name = self.resolve(name)?;
-            let target = self.entries.borrow().get(&name).map(|entry| entry.target.clone())?;
-            let device = reach(&self.context, &target).await?;
+            let target = self.entries.borrow().get(&name).map(|entry| Rc::clone(&entry.target))?;
+            let device = target.device().await?;
             // The export may have gone while its device was looked for.
             let entries = self.entries.borrow();
             let entry = entries.get(&name)?;
-            let description = match target.snapshot {
-                Some(_) => "a snapshot",
-                None => "a volume",
-            };
             Some(Export {
                 device,
-                description: description.to_owned(),
-                read_only: target.read_only,
+                description: target.description().to_owned(),
+                read_only: target.is_read_only(),
                 multi_conn: true,
                 shutdown: entry.shutdown.clone(),
                 counters: Rc::clone(&entry.counters),
@@ -232,17 +225,4 @@ impl Catalog for Exports {
             entries.keys().map(|name| Listed { name: name.clone(), description: String::new() }).collect();
         Box::pin(std::future::ready(listed))
     }
-}
-
-/// A device for this shard onto a volume that lives on this one or another.
-async fn reach(context: &ShardContext, target: &Target) -> Option<Device> {
-    if target.home.index() == context.index() {
-        return family::device(context, target.volume, target.snapshot.as_deref());
-    }
-    let (volume, snapshot) = (target.volume, target.snapshot.clone());
-    let portal = target.home.run(async move |there: ShardContext| {
-        family::device(&there, volume, snapshot.as_deref()).map(|device| there.portal(&device))
-    });
-    let portal = portal.await.ok().flatten()?;
-    Some(context.import(&portal))
 }

@@ -3,14 +3,15 @@
 //!
 //! How a pool grows is in `growth.rs`, how doses are taken in `background.rs`.
 
-use super::ShardContext;
 use super::background::{Background, Dose};
 use super::crowd::Guest;
-use super::family::{Disks, Recipe, device_of};
+use super::gate::Gate;
 use super::growth::{Growth, Vessel, Words};
 use super::health::Health;
-use super::reconcile::{Gate, Lies};
-use super::thin::store_error;
+use super::host::Host;
+use super::placement::Placement;
+use super::pool_error::store_error;
+use super::spec::{ActivationSpec, Disks, device_of};
 use crate::failures;
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
@@ -41,11 +42,11 @@ pub(crate) struct OpenPool {
     /// Below it.
     pub(super) gate: Gate,
     /// Where it lies.
-    pub(super) lies: RefCell<Lies>,
+    pub(super) placement: RefCell<Placement>,
     /// Whether something in it has panicked.
     pub(super) health: Health,
     growth: Rc<Growth<Pool>>,
-    context: ShardContext,
+    host: Host,
     background: Background,
 }
 
@@ -71,25 +72,25 @@ pub(crate) struct PoolFacts {
 impl OpenPool {
     /// `pool`, kept from now on.
     pub(super) fn new(
-        recipe: &Recipe,
+        spec: &ActivationSpec,
         pool: Rc<Pool>,
-        place: (Gate, Lies),
-        context: &ShardContext,
+        place: (Gate, Placement),
+        host: &Host,
         health: &Health,
     ) -> Rc<Self> {
-        let (id, policy) = (recipe.id, recipe.policy);
+        let (id, policy) = (spec.node.id, spec.policy);
         pool.set_discards(discards(policy));
-        let growth = Growth::new(Rc::clone(&pool), id, id, context, policy);
+        let growth = Growth::new(Rc::clone(&pool), id, id, host, policy);
         let open = Rc::new(Self {
             id,
-            name: recipe.name.clone(),
+            name: spec.name.clone(),
             pool,
             gate: place.0,
-            lies: RefCell::new(place.1),
+            placement: RefCell::new(place.1),
             health: health.clone(),
             growth,
-            context: context.apart(),
-            background: Background::new(context, health),
+            host: host.clone(),
+            background: Background::new(host, health),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
         open.background.listen(Rc::clone(&open).listen());
@@ -166,9 +167,9 @@ impl OpenPool {
 
     /// It lies where `table` says now, which is more than before.
     pub(crate) fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let device = self.gate.guard(device_of(&self.context, table, disks)?);
+        let device = self.gate.guard(device_of(&self.host, table, disks)?);
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
-        self.lies.replace(Lies::at(table, disks));
+        self.placement.replace(Placement::at(table, disks));
         self.growth.group_has_space();
         self.sweep();
         Ok(())

@@ -3,13 +3,13 @@
 //!
 //! How a store grows is in `growth.rs`, how doses are taken in `background.rs`.
 
-use super::ShardContext;
 use super::background::{Background, Dose};
 use super::crowd::Guest;
 use super::events::VolumeEvent;
-use super::family::Family;
 use super::growth::{Growth, Vessel, Words};
-use super::reconcile::Lies;
+use super::health::Health;
+use super::host::Host;
+use super::placement::Placement;
 use futures_util::future::LocalBoxFuture;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -30,9 +30,9 @@ pub(crate) struct OpenStore {
     /// The store itself.
     pub(crate) store: Rc<SnapshotStore>,
     /// Where it lies.
-    pub(super) lies: RefCell<Lies>,
+    pub(super) placement: RefCell<Placement>,
     volume: Uuid,
-    context: ShardContext,
+    host: Host,
     growth: Rc<Growth<SnapshotStore>>,
     background: Background,
     dropped: Cell<u64>,
@@ -53,22 +53,22 @@ pub(crate) struct StoreFacts {
 impl OpenStore {
     /// `store`, which belongs to `volume`, kept from now on.
     pub(super) fn new(
-        what: (Uuid, StoreKind, Lies),
+        what: (Uuid, StoreKind, Placement),
         store: Rc<SnapshotStore>,
-        family: &Family,
+        owner: (Uuid, &Host, &Health),
         policy: StorePolicy,
     ) -> Rc<Self> {
-        let ((id, kind, lies), volume, context) = (what, family.id(), &family.context);
-        let growth = Growth::new(Rc::clone(&store), volume, id, context, policy);
+        let ((id, kind, placement), (volume, host, health)) = (what, owner);
+        let growth = Growth::new(Rc::clone(&store), volume, id, host, policy);
         let open = Rc::new(Self {
             id,
             kind,
             store,
-            lies: RefCell::new(lies),
+            placement: RefCell::new(placement),
             volume,
-            context: context.clone(),
+            host: host.clone(),
             growth,
-            background: Background::new(context, family.health()),
+            background: Background::new(host, health),
             dropped: Cell::new(0),
         });
         open.background.listen(Rc::clone(&open.growth).watch());
@@ -139,7 +139,7 @@ impl OpenStore {
                     self.dropped.set(self.dropped.get() + 1);
                     self.sweep_on();
                     let (volume, store, snapshot) = (self.volume, self.id, snapshot.name);
-                    self.context.tell(VolumeEvent::SnapshotDropped { volume, store, snapshot });
+                    self.host.tell(VolumeEvent::SnapshotDropped { volume, store, snapshot });
                 }
             }
         }

@@ -6,9 +6,11 @@
 
 use super::background::rest_after;
 use super::open_pool::OpenPool;
-use super::states::Target;
+use super::pool_serving::serve;
+use super::snapshot_facts::Target;
+use super::thin::is_volume;
 use super::traffic::{Counters, counted};
-use super::{ShardContext, thin};
+use super::{ShardContext, open, pool_serving};
 use crate::failures;
 use crate::jobs::Progress;
 use crate::shard::ShardHandle;
@@ -78,7 +80,7 @@ pub(crate) async fn above(
     pool: Uuid,
     target: Target,
 ) -> Result<Vec<String>, Failure> {
-    let open = thin::pool(context, pool)?;
+    let open = pool_serving::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     let list = open.pool.list();
     let lies_over = |volume: &&VolumeInfo| {
@@ -120,7 +122,7 @@ fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
 
 /// What anything in a pool lies over, or would after a crash.
 pub(crate) async fn over(context: &ShardContext, pool: Uuid) -> Result<Vec<Origin>, Failure> {
-    let open = thin::pool(context, pool)?;
+    let open = pool_serving::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     Ok(open.pool.origins())
 }
@@ -188,7 +190,7 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         )));
     }
     if origin.store == owner {
-        let volume = super::family::device(context, owner, None).ok_or_else(lost)?;
+        let volume = open::device(context, owner, None).ok_or_else(lost)?;
         let is_whole = volume.shape().access == Access::ReadOnly && volume.shape().size >= origin.bytes;
         return if is_whole { Ok(volume) } else { Err(lost()) }; // A1
     }
@@ -237,10 +239,10 @@ pub(super) async fn attach_device(
     origin: Origin,
     device: &Device,
 ) -> Result<(), Failure> {
-    let open = thin::pool(context, pool)?;
+    let open = pool_serving::pool(context, pool)?;
     open.pool.attach_origin(&origin, device).map_err(|error| failures::pool("its origin", &error))?;
-    for volume in open.pool.list().iter().filter(|volume| thin::is_volume(volume)) {
-        thin::serve(&open, context, volume.id).await?;
+    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
+        serve(&open, context, volume.id).await?;
     }
     Ok(())
 }
@@ -252,7 +254,7 @@ pub(crate) fn lies_over(
     number: u64,
     snapshot: Option<&str>,
 ) -> Result<(u64, Option<Origin>), Failure> {
-    let open = thin::pool(context, pool)?;
+    let open = pool_serving::pool(context, pool)?;
     let found = match snapshot {
         Some(snapshot) => open.pool.named(&format!("{number}@{snapshot}")),
         None => open.pool.info(number),
@@ -286,7 +288,7 @@ pub(crate) async fn flatten(
         if progress.is_cancelled() {
             return Err(Failure::new(Code::JobCancelled, "cancelled; what was copied stays"));
         }
-        let open: Rc<OpenPool> = thin::pool(context, pool)?;
+        let open: Rc<OpenPool> = pool_serving::pool(context, pool)?;
         let begun = clock.now();
         let flattened = open.pool.flatten_some(number).await;
         if flattened == Err(PoolError::NoSpace) && rests > 0 {

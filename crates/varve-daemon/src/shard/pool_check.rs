@@ -2,7 +2,7 @@
 
 use super::ShardContext;
 use super::background::{REST_FACTOR, rest_after};
-use super::thin::pool;
+use super::pool_serving::pool;
 use crate::failures;
 use crate::jobs::Progress;
 use std::cell::Cell;

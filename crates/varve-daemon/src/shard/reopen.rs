@@ -1,7 +1,8 @@
 //! Volumes and pools that are opened anew: their doors wait, led to errors, until they lead to something again.
 
 use super::ShardContext;
-use super::family::{self, Family};
+use super::family::Family;
+use super::open;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Device, IoError, Suspended};
@@ -35,7 +36,7 @@ pub(crate) async fn set_aside(context: &ShardContext, volume: Uuid) -> Result<()
         family.close().await;
     }
     context.state().held.borrow_mut().extend(held);
-    family::close(context, volume).await // A pool, without its volumes.
+    open::close(context, volume).await // A pool, without its volumes.
 }
 
 /// Lets all requests that waited go on.

@@ -2,8 +2,9 @@
 
 use super::ShardContext;
 use super::events::VolumeEvent;
-use super::family::{self, Recipe};
 use super::health::{Health, drop_quietly};
+use super::open;
+use super::spec::ActivationSpec;
 use crate::failures;
 use futures_util::future::join_all;
 use std::future::poll_fn;
@@ -24,10 +25,10 @@ pub(super) fn health_of(context: &ShardContext, subject: Uuid) -> Health {
 }
 
 /// Takes a volume or pool into use on this shard. A panic meanwhile is an error, and takes it out of use.
-pub(crate) async fn activate(context: &ShardContext, recipe: &Recipe) -> Result<(), Failure> {
-    let health = health_of(context, recipe.id);
-    let opened = health.contain(Box::pin(family::open(context, recipe, &health))).await;
-    opened.unwrap_or_else(|_| Err(failures::failed(&recipe.name, recipe.is_pool, &health.reason())))
+pub(crate) async fn activate(context: &ShardContext, spec: &ActivationSpec) -> Result<(), Failure> {
+    let health = health_of(context, spec.node.id);
+    let opened = health.contain(Box::pin(open::open(context, spec, &health))).await;
+    opened.unwrap_or_else(|_| Err(failures::failed(&spec.name, spec.node.is_pool(), &health.reason())))
 }
 
 /// Lets go of a volume or pool; everything that was acknowledged is durable afterwards. A panic meanwhile is an error.
@@ -42,7 +43,7 @@ pub(crate) async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(
         families.values().filter(|family| family.pool() == Some(volume)).map(|family| family.id()).collect()
     };
     let ended = match &health {
-        Some(health) => health.contain(Box::pin(family::close(context, volume))).await,
+        Some(health) => health.contain(Box::pin(open::close(context, volume))).await,
         None => Ok(Ok(())),
     };
     context.state().tops.borrow_mut().retain(|id, _| *id != volume && !members.contains(id));

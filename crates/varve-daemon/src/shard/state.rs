@@ -1,24 +1,15 @@
 //! The things of one shard: volumes and pools in use, where their doors lead, and listening sockets.
 
 use super::family::Family;
-use super::losses::Losses;
 use super::nbd::NbdSocket;
 use super::open_pool::OpenPool;
-use std::cell::{Cell, RefCell};
+use super::top::Top;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
-use varve_block::{Device, Suspended, Switch};
+use varve_block::{Device, Suspended};
 use varve_export::nbd::Activity;
-
-/// Where the doors of a volume lead.
-#[derive(Clone)]
-pub(crate) struct Top {
-    /// To whatever serves it.
-    pub(super) switch: Switch,
-    /// What they are to hear of.
-    pub(super) losses: Losses,
-}
 
 /// The things of one shard.
 #[derive(Default)]
@@ -35,8 +26,6 @@ pub(crate) struct ShardState {
     pub(crate) sockets: RefCell<BTreeMap<String, Rc<NbdSocket>>>,
     /// Which of their exports are active.
     pub(crate) activity: Activity,
-    /// How many requests of clients have arrived, of all volumes.
-    pub(super) requests: Rc<Cell<u64>>,
 }
 
 impl ShardState {
@@ -49,8 +38,7 @@ impl ShardState {
 
     /// Where the doors of a volume lead: to `base` if it is new.
     pub(super) fn top(&self, volume: Uuid, base: &Device) -> Top {
-        let new = || Top { switch: Switch::new(base.clone()), losses: Losses::default() };
-        self.tops.borrow_mut().entry(volume).or_insert_with(new).clone()
+        self.tops.borrow_mut().entry(volume).or_insert_with(|| Top::new(base)).clone()
     }
 
     /// The socket that listens at `address`, if it is one of this shard.

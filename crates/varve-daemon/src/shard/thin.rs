@@ -1,36 +1,20 @@
-//! Thin volumes and their snapshots on the shard of their pool: the same questions and changes as for other volumes, put
-//! to the pool.
+//! A thin volume and its snapshots: the questions and changes that other volumes put to their stores, put to its pool.
 //!
 //! Invariants:
 //! - N1. A snapshot of volume N is called `N@NAME` in the pool; a volume's name has no `@`.
 //! - N2. The identity of a volume of a pool is the pool's plus the volume's number.
-//! - N3. Every volume of a pool in use has a family, even if what it lies over is not there: it is adrift then. Its pool
-//!   tells what there is of it all the same, and removes it and its snapshots; requests to it fail.
 
-use super::ShardContext;
-use super::family::{Family, Recipe, device_of};
-use super::health::Health;
-use super::open_pool::{OpenPool, PoolFacts};
-use super::origins::{self, Below};
-use super::reconcile::{Gate, Lies};
-use super::states::{SnapshotFacts, Target};
-use super::turns::Turns;
-use crate::failures;
-use crate::fault;
+use super::barrier::Barrier;
+use super::open_pool::OpenPool;
+use super::pool_error::store_error;
+use super::snapshot_facts::{SnapshotFacts, Target};
 use std::cell::Cell;
 use std::rc::Rc;
 use uuid::Uuid;
-use varve_api::{Code, Failure};
-use varve_block::{Device, Extent, IoError};
-use varve_target::ErrorTarget;
+use varve_block::Device;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Holding, NewVolume, Origin, Pool, PoolError, PoolFormat, VolumeFlags, VolumeInfo};
+use varve_target::thin::{Holding, Origin, Pool, PoolError, VolumeFlags, VolumeInfo};
 use varve_vg::StoreKind;
-use varve_vg::table::Table;
-
-/// The shape of what stands in the place of a volume that is adrift.
-const UNIT: u64 = 4096;
-const BLOCK_SIZE: u32 = 4096;
 
 /// N2.
 pub(crate) fn volume_id(pool: Uuid, number: u64) -> Uuid {
@@ -57,7 +41,7 @@ pub(super) struct Thin {
     pub(super) open: Rc<OpenPool>,
     pub(super) number: u64,
     /// Whether what it lies over is not there (N3).
-    is_adrift: Cell<bool>,
+    pub(super) is_adrift: Cell<bool>,
 }
 
 /// What a thin volume holds.
@@ -66,200 +50,6 @@ pub(crate) struct ThinFacts {
     pub(crate) mapped: u64,
     pub(crate) exclusive: u64,
     pub(crate) shared: u64,
-}
-
-/// Makes a pool where `table` says, in which nothing is.
-pub(crate) async fn format(
-    context: &ShardContext,
-    table: &Table,
-    disks: &super::family::Disks,
-    id: Uuid,
-    block_size: u64,
-) -> Result<(), Failure> {
-    let device = device_of(context, table, disks)?;
-    let format = PoolFormat { block_size, ..PoolFormat::new(id) };
-    Pool::format(&device, &context.arena(), format).await.map_err(|error| failures::pool("the pool", &error))
-}
-
-/// Takes a pool and its volumes into use on this shard.
-pub(super) async fn activate(
-    context: &ShardContext,
-    recipe: &Recipe,
-    health: &Health,
-) -> Result<(), Failure> {
-    let gate = Gate::default();
-    let device = gate.guard(device_of(context, &recipe.table, &recipe.disks)?);
-    let device = fault::with_injected_bug(device, &recipe.name);
-    let opened = Pool::open(device, context.arena(), context.clock(), recipe.share.pool_options()).await;
-    let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
-    if pool.id() != recipe.id {
-        let message = "another pool lies where this one should be";
-        return Err(Failure::new(Code::VolumeUnusable, message).help("varve vg history VG"));
-    }
-    let place = (gate, Lies::at(&recipe.table, &recipe.disks));
-    let open = OpenPool::new(recipe, pool, place, context, health);
-    context.state().pools.borrow_mut().insert(recipe.id, Rc::clone(&open));
-    // Some are adrift until what they lie over is there (N3).
-    for volume in open.pool.list().iter().filter(|volume| is_volume(volume)) {
-        enter(&open, context, volume.id).await?;
-    }
-    Ok(())
-}
-
-/// Serves one volume of a pool from now on, or knows it at least (N3).
-async fn enter(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
-    let (base, is_adrift) = match open.pool.volume(number) {
-        Ok(base) => (base, false),
-        Err(PoolError::OriginMissing) => (nowhere(), true),
-        Err(error) => return Err(failures::pool("the volume", &error)),
-    };
-    let base = fault::with_injected_bug(base, &open.full_name(number));
-    let thin = Thin { open: Rc::clone(open), number, is_adrift: Cell::new(is_adrift) };
-    let family = Family::thin(volume_id(open.id, number), thin, base, context);
-    family.turn_top().await?;
-    let replaced = context.state().families.borrow_mut().insert(volume_id(open.id, number), family);
-    assert!(replaced.is_none(), "N2: a volume is served once");
-    Ok(())
-}
-
-/// What stands in the place of a volume that is adrift (N3): nobody can open it, and every request to it fails.
-fn nowhere() -> Device {
-    Device::new(ErrorTarget::new(UNIT, BLOCK_SIZE, IoError::Gone))
-}
-
-/// Serves a volume of a pool if it can be used now: one that is new, or was adrift (N3).
-pub(super) async fn serve(open: &Rc<OpenPool>, context: &ShardContext, number: u64) -> Result<(), Failure> {
-    let Some(family) = context.family(volume_id(open.id, number)) else {
-        return enter(open, context, number).await;
-    };
-    match (open.pool.volume(number), &family.thin) {
-        (Ok(base), Some(thin)) if thin.is_adrift.get() => {
-            family.lead_to(base).await?;
-            thin.is_adrift.set(false);
-            Ok(())
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Lets go of a pool whose volumes nobody uses any more; everything that was acknowledged is durable afterwards.
-pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> Result<(), Failure> {
-    let mut outcome = Ok(());
-    for family in context.state().take_families(open.id) {
-        let flushed = family.flush().await.map_err(|error| failures::io("the last flush", error));
-        outcome = outcome.and(flushed);
-    }
-    open.close().await;
-    // What is in the log need not be done again at the next start; without room for that it is.
-    let settled = match open.pool.checkpoint().await {
-        Err(PoolError::NoSpace) => open.pool.commit().await,
-        other => other,
-    };
-    open.pool.let_go_of_origins();
-    open.gate.close();
-    outcome.and(settled.map_err(|error| failures::pool("the last commit", &error)))
-}
-
-pub(super) fn is_volume(volume: &VolumeInfo) -> bool {
-    !volume.flags.has(VolumeFlags::REMOVING) && !volume.name.contains('@') // N1
-}
-
-/// A pool on this shard.
-pub(super) fn pool(context: &ShardContext, id: Uuid) -> Result<Rc<OpenPool>, Failure> {
-    let found = context.pool(id);
-    found.ok_or_else(|| Failure::new(Code::VolumeUnusable, "the pool is not active").help("varve pool list"))
-}
-
-/// What a pool is like now, and its volumes.
-pub(crate) fn look(context: &ShardContext, id: Uuid) -> Result<(PoolFacts, Vec<ThinVolume>), Failure> {
-    let open = pool(context, id)?;
-    let volumes = open.pool.list().into_iter().filter(is_volume).map(|volume| ThinVolume {
-        id: volume_id(id, volume.id),
-        pool: id,
-        number: volume.id,
-        name: volume.name,
-        bytes: volume.bytes,
-        created: volume.created,
-        origin: volume.origin,
-        is_served: context.family(volume_id(id, volume.id)).is_some_and(|family| !family.is_adrift()),
-    });
-    Ok((open.facts(), volumes.collect()))
-}
-
-/// How many bytes a pool can promise, and how many it has promised.
-pub(crate) fn promises(context: &ShardContext, id: Uuid) -> Result<(u64, u64), Failure> {
-    let facts = pool(context, id)?.facts();
-    Ok((facts.promise_max, facts.virtual_bytes))
-}
-
-/// Makes a volume in a pool, over an origin or not, and serves it.
-pub(crate) async fn create(
-    context: &ShardContext,
-    recipe: &Recipe,
-    name: &str,
-    bytes: u64,
-    over: Option<(Origin, Below)>,
-) -> Result<(), Failure> {
-    let open = pool(context, recipe.id)?;
-    let over = match over {
-        // Before there is a volume that needs it.
-        Some((origin, below)) => Some((origin, origins::reach(context, &below, &origin).await?)),
-        None => None,
-    };
-    let new = NewVolume { name: name.to_owned(), bytes, origin: over.as_ref().map(|(origin, _)| *origin) };
-    let number = open.pool.create(&new).await.map_err(|error| failures::pool(name, &error))?;
-    match over {
-        Some((origin, device)) => origins::attach_device(context, recipe.id, origin, &device).await,
-        None => enter(&open, context, number).await,
-    }
-}
-
-/// Gives a volume of a pool another name.
-pub(crate) async fn rename(context: &ShardContext, id: Uuid, number: u64, name: &str) -> Result<(), Failure> {
-    pool(context, id)?.pool.rename(number, name).await.map_err(|error| failures::pool(name, &error))
-}
-
-/// Removes a volume of a pool, as far as anybody can see; its space comes back bit by bit.
-pub(crate) async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(), Failure> {
-    let open = pool(context, id)?;
-    let prefix = format!("{number}@");
-    if !open.pool.named_like(&prefix).is_empty() {
-        return Err(
-            Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots").help("varve snap list")
-        );
-    }
-    open.pool.remove(number).await.map_err(|error| failures::pool("the volume", &error))?;
-    // Only now: a volume that is still there is served.
-    context.state().families.borrow_mut().remove(&volume_id(id, number));
-    context.state().tops.borrow_mut().remove(&volume_id(id, number));
-    open.sweep();
-    Ok(())
-}
-
-/// A volume of a pool by its number, or a snapshot of it by its own name.
-pub(crate) type State = (u64, Option<String>);
-
-/// In which extents two volumes or snapshots of a pool differ, and whether none of them is there without need.
-pub(crate) async fn diff(
-    context: &ShardContext,
-    id: Uuid,
-    one: State,
-    two: State,
-) -> Result<(Vec<Extent>, bool), StoreError> {
-    let open = pool(context, id).map_err(|_| StoreError::NotFound)?;
-    let find = |(number, snapshot): State| match snapshot {
-        None => Ok(number),
-        Some(own) => {
-            let name = format!("{number}@{own}"); // N1
-            open.pool.named(&name).map(|found| found.id).ok_or(StoreError::NotFound)
-        }
-    };
-    let (one, two) = (find(one)?, find(two)?);
-    if one == two {
-        return Ok((Vec::new(), true));
-    }
-    let extents = open.pool.diff(one, two).await.map_err(store_error)?;
-    Ok((extents, open.pool.have_same_origin(one, two)))
 }
 
 impl Thin {
@@ -380,18 +170,18 @@ impl Thin {
     }
 
     /// Makes snapshots of the volume, or of its snapshot `of`, when all volumes of the command are frozen: all or none.
-    async fn make_snapshots(
+    pub(super) async fn make_snapshots(
         &self,
         names: &[String],
         of: Option<&str>,
         read_only: bool,
-        mut turns: Turns,
+        mut barrier: Barrier,
     ) -> Result<(), StoreError> {
         let source = of.map_or(Ok(self.number), |of| self.find(of))?;
         let claimed = self.pool().claim(source).await.map_err(store_error)?;
-        turns.all_are_here().await?;
+        barrier.all_are_here().await?;
         let frozen = claimed.freeze().await;
-        turns.all_are_here().await?;
+        barrier.all_are_here().await?;
         let (mut made, mut refused) = (Vec::new(), None);
         for name in names {
             match frozen.snapshot(&self.full(name), read_only) {
@@ -409,42 +199,6 @@ impl Thin {
     }
 }
 
-impl Family {
-    /// Whether it is a thin volume.
-    pub(crate) fn is_thin(&self) -> bool {
-        self.thin.is_some()
-    }
-
-    /// Whether it is a thin volume, and what it lies over is not there (N3).
-    pub(super) fn is_adrift(&self) -> bool {
-        self.thin.as_ref().is_some_and(|thin| thin.is_adrift.get())
-    }
-
-    /// Makes snapshots of a thin volume, as [`Thin::make_snapshots`].
-    pub(crate) async fn make_thin_snapshots(
-        &self,
-        names: &[String],
-        of: Option<&str>,
-        read_only: bool,
-        turns: Turns,
-    ) -> Result<(), StoreError> {
-        let thin = self.thin.as_ref().ok_or(StoreError::NotFound)?;
-        thin.make_snapshots(names, of, read_only, turns).await
-    }
-}
-
-/// The error of a pool in the words of snapshots.
-pub(super) fn store_error(error: PoolError) -> StoreError {
-    match error {
-        PoolError::Io(error) => StoreError::Io(error),
-        PoolError::NoSpace | PoolError::TooSmall(_) => StoreError::NoSpace,
-        PoolError::NotFound => StoreError::NotFound,
-        PoolError::Exists => StoreError::Exists,
-        PoolError::Held => StoreError::Held,
-        PoolError::Name => StoreError::Name,
-        PoolError::OriginMissing | PoolError::Misfit(_) | PoolError::Format(_) | PoolError::Corrupt(_) => {
-            tracing::error!(%error, "a pool refuses");
-            StoreError::Io(IoError::Corrupt)
-        }
-    }
+pub(super) fn is_volume(volume: &VolumeInfo) -> bool {
+    !volume.flags.has(VolumeFlags::REMOVING) && !volume.name.contains('@') // N1
 }

@@ -1,7 +1,7 @@
 //! A device that counts what goes through it, and keeps a panic below it from the doors above.
 
 use super::health::{Contained, Health};
-use super::state::ShardState;
+use super::host::Host;
 use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -36,8 +36,8 @@ fn add(cell: &Cell<u64>, amount: u64) {
 
 impl Counters {
     /// Counts of a volume of this shard.
-    pub(super) fn new(shard: &ShardState) -> Self {
-        Self { inner: Rc::default(), requests: Rc::clone(&shard.requests) }
+    pub(super) fn new(host: &Host) -> Self {
+        Self { inner: Rc::default(), requests: Rc::clone(&host.requests) }
     }
 
     /// The counts as they are now.

@@ -1,7 +1,7 @@
 //! Writes smaller than a block beside a rollback that begins, through all layers that a volume has in the daemon.
 
 use super::*;
-use crate::shard::ShardContext;
+use crate::shard::{ShardContext, open};
 use futures_util::future::{Either, select};
 use std::pin::pin;
 use std::time::Duration;
@@ -22,12 +22,12 @@ fn a_rollback_begins_before_or_after_a_write_smaller_than_a_block_not_within() {
         let located = control.find_volume(&name("data/a")).expect("it is there");
         let (id, home) = (located.volume.id, located.home);
         let first = home.run(async move |context: ShardContext| {
-            write(&context, &family::device(&context, id, None).expect("it is active"), 0xaa).await;
+            write(&context, &open::device(&context, id, None).expect("it is active"), 0xaa).await;
         });
         first.await.expect("a shard");
         make_snapshot(&control, "data/a@one").await;
         let order = home.run(async move |context: ShardContext| {
-            let device = family::device(&context, id, None).expect("it is active");
+            let device = open::device(&context, id, None).expect("it is active");
             write(&context, &device, 0xbb).await;
             // Its block is read from the disk; the task goes on with it only when it is polled again.
             let mut ragged = device.write(0, context.arena().copy(&[0x11; 100]), Durability::Volatile);

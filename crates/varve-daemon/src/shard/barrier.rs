@@ -7,13 +7,13 @@ use futures_util::future::join_all;
 use varve_target::snapshot::StoreError;
 
 /// One of them, with as many steps as were agreed upon.
-pub(crate) struct Turns(std::vec::IntoIter<(Sender<()>, Receiver<()>)>);
+pub(crate) struct Barrier(std::vec::IntoIter<(Sender<()>, Receiver<()>)>);
 
 /// Who tells them when all are there. Nobody goes on when it is dropped.
 pub(crate) struct Caller(Vec<Vec<(Sender<()>, Receiver<()>)>>);
 
 /// `members` who take `steps` steps.
-pub(crate) fn turns(members: usize, steps: usize) -> (Vec<Turns>, Caller) {
+pub(crate) fn barriers(members: usize, steps: usize) -> (Vec<Barrier>, Caller) {
     let mut all = Vec::with_capacity(members);
     let mut caller: Vec<Vec<_>> = (0..steps).map(|_| Vec::with_capacity(members)).collect();
     for _ in 0..members {
@@ -23,12 +23,12 @@ pub(crate) fn turns(members: usize, steps: usize) -> (Vec<Turns>, Caller) {
             own.push((here, may_go));
             step.push((go, is_here));
         }
-        all.push(Turns(own.into_iter()));
+        all.push(Barrier(own.into_iter()));
     }
     (all, Caller(caller))
 }
 
-impl Turns {
+impl Barrier {
     /// Waits until all are here; [`StoreError::Busy`] if one of them will not come (R1).
     pub(crate) async fn all_are_here(&mut self) -> Result<(), StoreError> {
         let (here, may_go) = self.0.next().ok_or(StoreError::Busy)?;
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn nobody_takes_a_step_before_all_have_taken_the_last_one() {
-        let (mut all, caller) = turns(2, 2);
+        let (mut all, caller) = barriers(2, 2);
         let mut caller = Box::pin(caller.call());
         let (mut second, mut first) = (all.pop().expect("two"), all.pop().expect("two"));
         for _ in 0..2 {
@@ -80,10 +80,10 @@ mod tests {
 
     #[test]
     fn if_one_does_not_come_nobody_goes_on() {
-        let (mut all, caller) = turns(3, 2);
+        let (mut all, caller) = barriers(3, 2);
         drop(all.remove(1));
         let mut caller = Box::pin(caller.call());
-        let mut waits: Vec<_> = all.iter_mut().map(|turns| Box::pin(turns.all_are_here())).collect();
+        let mut waits: Vec<_> = all.iter_mut().map(|barrier| Box::pin(barrier.all_are_here())).collect();
         for wait in &mut waits {
             assert!(wait.now_or_never().is_none());
         }

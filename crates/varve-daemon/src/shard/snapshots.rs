@@ -1,20 +1,20 @@
 //! The snapshots of a volume on its shard: found by name in whichever store has them, used, compared, removed.
 
+use super::barrier::Barrier;
 use super::family::Family;
 use super::open_store::OpenStore;
 use super::patient::patient;
+use super::snapshot_facts::{Leaving, RollbackPoint, SnapshotFacts, Target};
 use super::thin::Thin;
 use crate::failures;
 use crate::jobs::Progress;
 use futures_util::future::{Either, select};
 use std::rc::Rc;
 use std::time::Duration;
-use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Device, Extent, joined};
 use varve_target::snapshot::{NewSnapshot, StoreError};
 use varve_target::thin::PoolError;
-use varve_vg::StoreKind;
 
 /// How often a store grows for a rollback that does not get on.
 const GROWTHS_MAX: u32 = 4;
@@ -23,53 +23,19 @@ const WAIT_CHECK: Duration = Duration::from_millis(50);
 /// How often the progress of removals is told.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What a snapshot is like, as its store says.
-pub(crate) struct SnapshotFacts {
-    pub(crate) name: String,
-    pub(crate) created: u64,
-    pub(crate) size: u64,
-    /// Bytes that it keeps; 0 if they were not counted.
-    pub(crate) used: u64,
-    pub(crate) read_only: bool,
-    pub(crate) held: bool,
-    /// Whether others lie over it.
-    pub(crate) is_base: bool,
-    /// Whether the volume is being rolled back to it.
-    pub(crate) is_merging: bool,
-    pub(crate) kind: StoreKind,
-    /// Whether it is in a pool; then its kind means nothing.
-    pub(crate) is_thin: bool,
-    pub(crate) target: Target,
-}
-
-/// A snapshot, for good: no other one ever has its number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Target {
-    /// The store that it is in.
-    pub(crate) store: Uuid,
-    /// Its number there.
-    pub(crate) number: u64,
-}
-
-/// A rollback that may have to be taken up again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RollbackPoint {
-    /// The snapshot.
-    pub(crate) target: Target,
-    /// Its size.
-    pub(crate) bytes: u64,
-    /// What a thin volume had before; it has another one once it was rolled back.
-    pub(crate) mark: Option<u64>,
-}
-
-/// A removed snapshot whose space has not all come back.
-pub(crate) struct Leaving {
-    pub(crate) name: String,
-    pub(crate) size: u64,
-    pub(crate) target: Target,
-}
-
 impl Family {
+    /// Makes snapshots of a thin volume, as [`Thin::make_snapshots`].
+    pub(crate) async fn make_thin_snapshots(
+        &self,
+        names: &[String],
+        of: Option<&str>,
+        read_only: bool,
+        barrier: Barrier,
+    ) -> Result<(), StoreError> {
+        let thin = self.thin.as_ref().ok_or(StoreError::NotFound)?;
+        thin.make_snapshots(names, of, read_only, barrier).await
+    }
+
     /// The store and number of the snapshot called `name`.
     pub(crate) fn find(&self, name: &str) -> Result<(Rc<OpenStore>, u64), StoreError> {
         let stores = self.stores.borrow();
@@ -268,7 +234,7 @@ impl Family {
     /// Begins a rollback while no write smaller than a block lies between its read and its write (F4). `NoSpace` if one
     /// that does waits for space in a store.
     async fn begin_rollback_between_merges(&self, open: &OpenStore, number: u64) -> Result<(), StoreError> {
-        let (mut exchange, clock) = (self.shown.exchange(), self.context.clock());
+        let (mut exchange, clock) = (self.shown.exchange(), self.host.clock());
         let _alone = loop {
             match select(exchange, clock.sleep(WAIT_CHECK)).await {
                 Either::Left((alone, _)) => break alone,
@@ -383,7 +349,7 @@ impl Family {
         before: u64,
         progress: &Progress,
     ) -> Result<(), StoreError> {
-        let clock = self.context.clock();
+        let clock = self.host.clock();
         loop {
             let (mut done, mut trouble, mut is_over) = (before, None, true);
             for (target, size) in targets {

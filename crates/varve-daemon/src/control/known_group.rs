@@ -1,0 +1,93 @@
+//! A group, as the control knows it: what was last committed, where its disks are, and where its volumes are served.
+
+use crate::shard::ShardHandle;
+use crate::shard::snapshot_facts::Target;
+use crate::shard::thin::ThinVolume;
+use std::collections::{BTreeMap, BTreeSet};
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_vg::{Group, Note, OpenGroup};
+
+/// A group that is known.
+pub(super) struct KnownGroup {
+    /// What was last committed.
+    pub(super) group: Group,
+    /// The group with its disks; away while it is being changed.
+    pub(super) open: Option<OpenGroup>,
+    /// What may count instead, since a change reached some disks only.
+    pub(super) undecided: Option<Group>,
+    /// Whether volumes of it that were taken out of use may have requests under way.
+    pub(super) is_draining: bool,
+    /// Why it is not changed any more, if so.
+    pub(super) trouble: Option<String>,
+    /// Where its disks are, by identity.
+    pub(super) paths: BTreeMap<Uuid, String>,
+    /// Disks that are here and too old to be used, by path.
+    pub(super) stale: Vec<String>,
+    /// Where each of its volumes is served.
+    pub(super) homes: BTreeMap<Uuid, Home>,
+    /// What its pools said last of their volumes.
+    pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
+    /// What volumes lie over that is not there: store, number, and why.
+    pub(super) adrift: Vec<(Uuid, u64, Failure)>,
+    /// Snapshots that others lie over, as far as that is known.
+    pub(super) bases: BTreeSet<Target>,
+}
+
+/// Where a volume is served.
+pub(super) struct Home {
+    /// On this shard.
+    pub(super) shard: ShardHandle,
+    /// Why it cannot be used, if so.
+    pub(super) unusable: Option<Failure>,
+}
+
+impl KnownGroup {
+    /// What is known of `open`.
+    pub(super) fn new(open: OpenGroup, trouble: Option<String>) -> Self {
+        let mut known = Self {
+            group: open.group().clone(),
+            open: None,
+            undecided: None,
+            is_draining: false,
+            trouble,
+            paths: BTreeMap::new(),
+            stale: Vec::new(),
+            homes: BTreeMap::new(),
+            thin: BTreeMap::new(),
+            adrift: Vec::new(),
+            bases: BTreeSet::new(),
+        };
+        known.learn(open);
+        known
+    }
+
+    /// Whether a change of the group reached only some of its disks.
+    pub(super) fn is_half_committed(&self) -> bool {
+        self.undecided.is_some() || self.open.as_ref().is_some_and(|open| !open.is_settled())
+    }
+
+    /// Learns the present state of `open`, and keeps it.
+    pub(super) fn learn(&mut self, open: OpenGroup) {
+        self.group = open.group().clone();
+        self.undecided = open.undecided().cloned();
+        let disks = self.group.physical_volumes().iter();
+        let place = |id: Uuid| open.path(id).map(|path| (id, path.to_owned()));
+        self.paths = disks.filter_map(|disk| place(disk.id)).collect();
+        let stale = open.notes().iter().filter_map(|note| match note {
+            Note::Stale { path, .. } => Some(path.clone()),
+            _ => None,
+        });
+        self.stale = stale.collect();
+        self.open = Some(open);
+    }
+
+    /// Disks that are not here.
+    pub(super) fn missing(&self) -> Vec<&str> {
+        let disks = self.group.physical_volumes().iter();
+        disks
+            .filter(|disk| disk.missing || !self.paths.contains_key(&disk.id))
+            .map(|disk| disk.path.as_str())
+            .collect()
+    }
+}

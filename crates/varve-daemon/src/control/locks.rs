@@ -1,0 +1,57 @@
+//! The locks of the control, and what a command is about to use.
+
+use futures_util::lock::{Mutex, OwnedMutexGuard};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+
+pub(super) type Lock = Arc<Mutex<()>>;
+pub(super) type Guard = OwnedMutexGuard<()>;
+
+/// All locks of the control.
+#[derive(Default)]
+pub(super) struct Locks {
+    pub(super) host: Lock,
+    pub(super) exports: Lock,
+    pub(super) groups: RefCell<BTreeMap<Uuid, Lock>>,
+    commits: RefCell<BTreeMap<Uuid, Lock>>,
+    /// Disks and names that are about to become part of a group.
+    claimed: RefCell<BTreeSet<String>>,
+}
+
+/// The right to change something, until it is dropped.
+pub(super) struct Held(#[expect(dead_code, reason = "they are held")] pub(super) Vec<Guard>);
+
+/// A disk or a name that one command is about to use.
+pub(super) struct Claim<'a> {
+    locks: &'a Locks,
+    what: String,
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.locks.claimed.borrow_mut().remove(&self.what);
+    }
+}
+
+pub(super) fn of(locks: &RefCell<BTreeMap<Uuid, Lock>>, group: Uuid) -> Lock {
+    Arc::clone(locks.borrow_mut().entry(group).or_default())
+}
+
+impl Locks {
+    /// The right to commit changes of a group.
+    pub(super) async fn commits(&self, group: Uuid) -> Guard {
+        of(&self.commits, group).lock_owned().await
+    }
+
+    /// Nobody else may use `what` meanwhile.
+    pub(super) fn claim(&self, what: &str) -> Result<Claim<'_>, Failure> {
+        if self.claimed.borrow_mut().insert(what.to_owned()) {
+            return Ok(Claim { locks: self, what: what.to_owned() });
+        }
+        Err(Failure::new(Code::VolumeBusy, format!("another command is about to use {what}"))
+            .help("try again when it has ended"))
+    }
+}

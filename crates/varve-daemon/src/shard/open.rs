@@ -1,0 +1,85 @@
+//! Takes volumes into use on their shard, and out of use.
+
+use super::family::Family;
+use super::gate::Gate;
+use super::health::Health;
+use super::spec::{ActivationSpec, Disks, device_of};
+use super::{ShardContext, pool_serving, reconcile};
+use crate::failures;
+use crate::fault;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::Device;
+use varve_target::snapshot::{FormatOptions, SnapshotStore};
+use varve_vg::table::Table;
+
+/// Takes a volume into use on this shard.
+pub(super) async fn open(
+    context: &ShardContext,
+    spec: &ActivationSpec,
+    health: &Health,
+) -> Result<(), Failure> {
+    fault::panic_at(&spec.name, "open");
+    reconcile::retire(context, spec.node.id).await; // What is there cannot be used.
+    if spec.node.is_pool() {
+        return pool_serving::activate(context, spec, health).await;
+    }
+    let gate = Gate::default();
+    let base = gate.guard(device_of(context, &spec.node.table, &spec.disks)?);
+    let base = fault::with_injected_bug(base, &spec.name);
+    let top = context.state().top(spec.node.id, &base);
+    let family = Family::thick(spec, (gate, base), top, context, health);
+    for store in &spec.node.stores {
+        let options = family.quota.get().store_options();
+        if let Err(failure) = family.open_store(store, &spec.disks, options).await {
+            family.close().await;
+            return Err(failure);
+        }
+    }
+    family.turn_top().await?;
+    let replaced = context.state().families.borrow_mut().insert(spec.node.id, family);
+    assert!(replaced.is_none(), "a volume is activated once");
+    Ok(())
+}
+
+/// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
+pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
+    let pool = context.state().pools.borrow_mut().remove(&volume);
+    if let Some(pool) = pool {
+        return pool_serving::deactivate(context, &pool).await;
+    }
+    let family = context.state().families.borrow_mut().remove(&volume);
+    match family {
+        Some(family) => {
+            let flushed = family.flush().await;
+            family.close().await;
+            family.gate.close();
+            flushed.map_err(|error| failures::io("the last flush", error))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A device for one door onto a volume or one of its snapshots that lives on this shard; any byte can be addressed.
+pub(crate) fn device(context: &ShardContext, volume: Uuid, snapshot: Option<&str>) -> Option<Device> {
+    let family = context.family(volume)?;
+    match snapshot {
+        None => Some(family.door()),
+        Some(name) => family.view(name).ok(),
+    }
+}
+
+/// Makes an empty store where `table` says, which nobody uses yet.
+pub(crate) async fn format_store(
+    context: &ShardContext,
+    table: &Table,
+    disks: &Disks,
+    id: Uuid,
+    chunk_size: u64,
+) -> Result<(), Failure> {
+    let device = device_of(context, table, disks)?;
+    let options = FormatOptions { chunk_size, ..FormatOptions::new(id) };
+    SnapshotStore::format(&device, &context.arena(), options)
+        .await
+        .map_err(|error| failures::store("", &error))
+}

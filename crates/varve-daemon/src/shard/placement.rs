@@ -1,0 +1,43 @@
+//! Where something that is served lies, compared with where its group says that it does.
+
+use super::spec::Disks;
+use crate::world::{DiskRef, is_same_disk};
+use std::sync::Arc;
+use varve_vg::table::Table;
+
+/// Where something that is served lies.
+#[derive(Clone)]
+pub(super) struct Placement {
+    table: Table,
+    /// The disks of the table.
+    disks: Disks,
+}
+
+impl Placement {
+    /// In the places of `table`, on those of `disks` that it names.
+    pub(super) fn at(table: &Table, disks: &Disks) -> Self {
+        let own = table.disks();
+        let disks = disks.iter().filter(|(name, _)| own.contains(name));
+        Self { table: table.clone(), disks: disks.map(|(name, file)| (*name, Arc::clone(file))).collect() }
+    }
+
+    /// How `table`, on `disks`, differs from it.
+    pub(super) fn compared(&self, table: &Table, disks: &Disks) -> Standing {
+        let is_same = |(name, file)| disks.get(name).is_some_and(|now: &DiskRef| is_same_disk(now, file));
+        if !table.begins_with(&self.table) || !self.disks.iter().all(is_same) {
+            return Standing::Fenced;
+        }
+        if *table == self.table { Standing::Same } else { Standing::Grown }
+    }
+}
+
+/// How what is served of a volume stands to what its group says; the worse is the greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Standing {
+    /// It is what its group says; or nothing is served of it.
+    Same,
+    /// Its group gives it more than is served.
+    Grown,
+    /// It is something else, and out of use.
+    Fenced,
+}
