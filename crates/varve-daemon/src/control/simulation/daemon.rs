@@ -9,13 +9,16 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::{
-    Cache, Failure, GroupExtend, Job, JobState, PhysicalVolumeRemove, PhysicalVolumeScan, PhysicalVolumeState,
+    Cache, Failure, GroupExtend, Job, JobState, LogicalVolume, PhysicalVolumeRemove, PhysicalVolumeScan,
+    PhysicalVolumeState,
 };
 use varve_block::{Device, Extent, IoError};
 use varve_vg::names::VolumeName;
 
 /// How long jobs may take once nothing goes wrong any more, in the time of the world.
 const IDLE_MAX: Duration = Duration::from_secs(600);
+/// Bytes that are compared at a time.
+const SECTOR: usize = 512;
 /// How often they are looked at.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -157,6 +160,61 @@ impl Daemon {
                 .insert(name.clone(), bytes.unwrap_or_else(|error| panic!("{name} can be read: {error}")));
         }
         contents
+    }
+
+    /// M7: every extent is owned once, and the rest is free.
+    pub(super) async fn check_space(&self) {
+        let looked = self.handle.call(async |control| {
+            Ok((control.list_groups(), control.list_volumes(None).await?, control.list_pools(None).await?))
+        });
+        let (groups, volumes, pools) = looked.await.expect("it runs");
+        let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut owned: BTreeMap<&str, u64> = BTreeMap::new();
+        let stores = |volume: &LogicalVolume| {
+            let stores = volume.snapshot_store.iter().chain(&volume.independent_stores);
+            stores.map(|store| store.size).sum::<u64>()
+        };
+        for volume in &volumes {
+            *taken.entry(&volume.group).or_default() += stores(volume);
+        }
+        let volumes = volumes.iter().map(|volume| (&volume.group, &volume.segments));
+        for (group, segments) in volumes.chain(pools.iter().map(|pool| (&pool.group, &pool.segments))) {
+            for segment in segments {
+                *taken.entry(group).or_default() += segment.length;
+                let length = segment.length / segment.areas.len().max(1) as u64;
+                for area in &segment.areas {
+                    let other = owned.insert(area, length);
+                    assert!(other.is_none(), "M7: {area} is owned once");
+                }
+            }
+        }
+        for group in &groups {
+            let taken = taken.get(group.name.as_str()).copied().unwrap_or_default();
+            assert_eq!(group.free + taken, group.size, "M7: the space of {} adds up", group.name);
+        }
+        let places = owned.iter().filter_map(|(area, length)| Some((area.rsplit_once(':')?, *length)));
+        let mut places: Vec<(&str, u64, u64)> = places
+            .map(|((path, offset), length)| (path, offset.parse().expect("a number"), length))
+            .collect();
+        places.sort_unstable();
+        for pair in places.windows(2) {
+            let ((path, start, length), (other, next, _)) = (pair[0], pair[1]);
+            assert!(path != other || start + length <= next, "M7: {path}: {start} + {length}, {next}");
+        }
+    }
+
+    /// M8: whatever two states of a volume differ in is named as a difference.
+    pub(super) async fn check_difference(&self, from: &str, to: &str, contents: &BTreeMap<String, Vec<u8>>) {
+        let (one, other) = (from.to_owned(), to.to_owned());
+        let diff = self.handle.call(async move |control| control.diff_snapshots(&one, Some(&other)).await);
+        let extents = diff.await.unwrap_or_else(|failure| panic!("{from} to {to}: {failure:?}")).extents;
+        let pairs = contents[from].chunks(SECTOR).zip(contents[to].chunks(SECTOR));
+        for (number, _) in pairs.enumerate().filter(|(_, (one, other))| one != other) {
+            let offset = (number * SECTOR) as u64;
+            let is_named =
+                extents.iter().any(|named| (named.offset..named.offset + named.length).contains(&offset));
+            assert!(is_named, "M8: {from} and {to} differ at {offset}, named are {extents:?}");
+        }
     }
 
     async fn read_all(&self, device: &Device) -> Result<Vec<u8>, IoError> {

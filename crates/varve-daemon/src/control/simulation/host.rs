@@ -43,6 +43,9 @@ struct Entry {
 struct Table {
     entries: BTreeMap<PathBuf, Entry>,
     last_disk: u64,
+    /// Processes that have ended.
+    ended: u64,
+    /// Disks that the process that runs has locked.
     locked: BTreeSet<u64>,
     remembered: Remembered,
 }
@@ -66,6 +69,13 @@ impl SimFiles {
         self.table().remembered = Remembered::default();
     }
 
+    /// The process has ended: the kernel takes its locks away.
+    pub(super) fn process_ended(&self) {
+        let mut table = self.table();
+        table.ended += 1;
+        table.locked.clear();
+    }
+
     /// Paths of all disks that are there.
     pub(super) fn disks(&self) -> Vec<String> {
         let table = self.table();
@@ -79,12 +89,17 @@ struct SimOpenDisk {
     files: Arc<SimFiles>,
     path: PathBuf,
     entry: Entry,
+    /// Processes that had ended when it was opened.
+    process: u64,
     has_lost_writes: AtomicBool,
 }
 
 impl Drop for SimOpenDisk {
     fn drop(&mut self) {
-        self.files.table().locked.remove(&self.entry.disk);
+        let mut table = self.files.table();
+        if table.ended == self.process {
+            table.locked.remove(&self.entry.disk);
+        }
     }
 }
 
@@ -142,8 +157,8 @@ impl Files for SimFilesRef {
         if !table.locked.insert(entry.disk) {
             return Err(OpenError::InUse(path.to_owned()));
         }
-        let (files, path) = (Arc::clone(&self.0), path.to_owned());
-        Ok(Arc::new(SimOpenDisk { files, path, entry, has_lost_writes: AtomicBool::new(false) }))
+        let (files, path, process) = (Arc::clone(&self.0), path.to_owned(), table.ended);
+        Ok(Arc::new(SimOpenDisk { files, path, entry, process, has_lost_writes: AtomicBool::new(false) }))
     }
 
     fn open_image(&self, path: &Path, _: DiskOptions) -> Result<OpenImage, OpenError> {

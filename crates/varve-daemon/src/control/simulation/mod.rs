@@ -10,6 +10,8 @@
 //! - M5. A disk that fails harms its own group only; once it is sound again `pv scan` brings everything back.
 //! - M6. A job that was begun when its command was answered goes on over crashes, unless the state directory is lost: then a
 //!   removal of several snapshots may have removed some of them.
+//! - M7. Every extent of a group is owned once, and what is owned and what is free add up to its size.
+//! - M8. Whatever two states of a volume differ in is named by `snap diff`.
 
 mod daemon;
 mod host;
@@ -52,7 +54,7 @@ const UNFLUSHED: Mix = Mix {
 };
 
 /// Errors that a command may end with though nothing went wrong: there is not always room, and some things exclude others.
-const REFUSALS: [Code; 9] = [
+const REFUSALS: [Code; 14] = [
     Code::NoSpaceInGroup,
     Code::SnapshotsFull,
     Code::NoSpaceForSnapshots,
@@ -62,6 +64,11 @@ const REFUSALS: [Code; 9] = [
     Code::VolumeExported,
     Code::RollbackBesideIndependent,
     Code::PhysicalVolumeInGroup,
+    Code::SnapshotIsOrigin,
+    Code::SnapshotExported,
+    Code::SnapshotHeld,
+    Code::DiskHoldsExtents,
+    Code::LastDisk,
 ];
 /// Histories in which an injected bug is looked for.
 const CONTROLS: u64 = 100;
@@ -183,6 +190,7 @@ impl<'a> History<'a> {
             }
             self.clients.borrow_mut().clear();
             model::crashed(&self.models.borrow());
+            self.host.files.process_ended();
             self.after_crash();
         }
     }
@@ -253,6 +261,13 @@ impl<'a> History<'a> {
         models.truncate(1);
         for (name, oracle) in models[0].contents() {
             oracle.borrow_mut().check(0, &contents[&name]).expect("it was compared");
+        }
+        daemon.check_space().await;
+        for (name, volume) in &models[0].volumes {
+            let states: Vec<String> = volume.snapshots.keys().map(|own| format!("{name}@{own}")).collect();
+            let Some(from) = states.first() else { continue };
+            let to = states.get(1).unwrap_or(name);
+            daemon.check_difference(from, to, &contents).await;
         }
         self.models.replace(models);
         self.accepted.take();

@@ -22,6 +22,8 @@ pub(super) struct Volume {
     /// `VG/POOL`, if it is thin.
     pub(super) pool: Option<String>,
     pub(super) snapshots: BTreeMap<String, Snapshot>,
+    /// Whether it may still need a snapshot that it lies over.
+    pub(super) has_origin: bool,
 }
 
 /// All that there is. A copy shares the contents that a change leaves as they are.
@@ -105,7 +107,16 @@ impl Model {
     /// Adds a volume of zeros.
     pub(super) fn add(&mut self, name: &str, size: u64, layout: Layout, pool: Option<String>) {
         let oracle = Rc::new(RefCell::new(Oracle::new(self.next_number(), size)));
-        let volume = Volume { oracle, layout, pool, snapshots: BTreeMap::new() };
+        let volume = Volume { oracle, layout, pool, snapshots: BTreeMap::new(), has_origin: false };
+        self.volumes.insert(name.to_owned(), volume);
+    }
+
+    /// Adds a volume that shows what `origin` shows.
+    pub(super) fn add_over(&mut self, name: &str, pool: String, origin: &Snapshot) {
+        let number = self.next_number();
+        let oracle = Rc::new(RefCell::new(origin.oracle.borrow().snapshot(number)));
+        let (pool, snapshots) = (Some(pool), BTreeMap::new());
+        let volume = Volume { oracle, layout: Layout::Thin, pool, snapshots, has_origin: true };
         self.volumes.insert(name.to_owned(), volume);
     }
 

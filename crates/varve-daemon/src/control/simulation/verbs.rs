@@ -5,9 +5,9 @@ use super::model::Model;
 use crate::control::Control;
 use std::rc::Rc;
 use varve_api::{
-    ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, Layout, PhysicalVolumeScan, PoolCreate,
-    Remove, Rename, Resize, SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback,
-    VolumeCreate,
+    ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout, PhysicalVolumeScan,
+    PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotMode,
+    SnapshotRemove, SnapshotRollback, VolumeCreate,
 };
 use varve_block::{KIB, MIB};
 use varve_sim::Random;
@@ -34,9 +34,18 @@ pub(super) enum Verb {
         name: String,
         disk: String,
     },
+    /// Is refused unless nothing lies on the disk.
+    ReduceGroup {
+        name: String,
+        disk: String,
+    },
     RenameGroup {
         name: String,
         to: String,
+    },
+    ExtendPool {
+        name: String,
+        bytes: u64,
     },
     CreatePool {
         name: String,
@@ -55,6 +64,16 @@ pub(super) enum Verb {
         name: String,
         size: u64,
         pool: String,
+    },
+    /// A thin volume that shows a read-only snapshot where nothing was written.
+    CreateOver {
+        name: String,
+        pool: String,
+        volume: String,
+        snapshot: String,
+    },
+    Flatten {
+        name: String,
     },
     Resize {
         name: String,
@@ -81,6 +100,11 @@ pub(super) enum Verb {
         volume: String,
         name: String,
         held: bool,
+    },
+    ChangeSnapshot {
+        volume: String,
+        name: String,
+        read_only: bool,
     },
     RollBack {
         volume: String,
@@ -157,6 +181,10 @@ impl Verb {
             let name = new_name("h", |_| false, random);
             return Some(Verb::TakeUsedDisk { name, disk });
         }
+        if random.chance(1, 4) {
+            let disk = pick(model.groups[&name].iter(), random)?.clone();
+            return Some(Verb::ReduceGroup { name, disk });
+        }
         let disk = format!("/disks/{name}-{}", random.below(1 << 40));
         (model.groups[&name].len() < 4).then_some(Verb::ExtendGroup { name, disk })
     }
@@ -171,6 +199,7 @@ impl Verb {
         let pools = model.pools.iter().filter(|pool| pool.starts_with(&format!("{group}/")));
         let pool = pick(pools, random).filter(|_| random.chance(2, 3));
         Some(match pool {
+            Some(pool) if random.chance(1, 3) => Self::new_over(model, group, name, pool, random)?,
             Some(pool) => {
                 let size = random.between(1, 65) * 4 * KIB;
                 Verb::CreateThin { name, size, pool: pool.clone() }
@@ -184,6 +213,17 @@ impl Verb {
         })
     }
 
+    fn new_over(model: &Model, group: &str, name: String, pool: &str, random: &mut Random) -> Option<Verb> {
+        let prefix = format!("{group}/");
+        let volumes = model.volumes.iter().filter(|(name, _)| name.starts_with(&prefix));
+        let origins = volumes.flat_map(|(name, volume)| {
+            let read_only = volume.snapshots.iter().filter(|(_, snapshot)| snapshot.read_only);
+            read_only.map(move |(own, _)| (name.clone(), own.clone()))
+        });
+        let (volume, snapshot) = pick(origins, random)?;
+        Some(Verb::CreateOver { name, pool: pool.to_owned(), volume, snapshot })
+    }
+
     fn of_pool(model: &Model, random: &mut Random) -> Option<Verb> {
         let free = model
             .pools
@@ -193,7 +233,8 @@ impl Verb {
             return Some(Verb::RemovePool { name: pool.clone() });
         }
         if model.pools.len() >= 2 {
-            return None;
+            let name = pick(model.pools.iter(), random)?.clone();
+            return Some(Verb::ExtendPool { name, bytes: random.between(1, 40) * EXTENT_SIZE });
         }
         let group = pick(model.groups.keys(), random)?;
         let is_used = |name: &str| model.pools.contains(&format!("{group}/{name}"));
@@ -205,7 +246,8 @@ impl Verb {
     fn of_volume(model: &Model, random: &mut Random) -> Option<Verb> {
         let (name, volume) = pick(model.volumes.iter(), random)?;
         let name = name.clone();
-        match random.below(3) {
+        match random.below(4) {
+            3 if volume.has_origin => Some(Verb::Flatten { name }),
             0 => {
                 let (group, _) = name.split_once('/')?;
                 let is_used = |own: &str| model.volumes.contains_key(&format!("{group}/{own}"));
@@ -249,7 +291,8 @@ impl Verb {
         let (own, snapshot) = pick(volume.snapshots.iter(), random)?;
         let (name, own) = (name.clone(), own.clone());
         let is_exported = |name: &str| model.exports.values().any(|target| target == name);
-        match random.below(5) {
+        match random.below(6) {
+            5 => Some(Verb::ChangeSnapshot { volume: name, name: own, read_only: !snapshot.read_only }),
             0 => Some(Verb::Hold { volume: name, name: own, held: !snapshot.held }),
             1 => Some(Verb::RollBack { volume: name, name: own }),
             _ => {
@@ -276,7 +319,7 @@ impl Verb {
 
     /// Whether it goes on after it was answered.
     pub(super) fn starts_a_job(&self) -> bool {
-        matches!(self, Verb::RemoveSnapshots { .. } | Verb::RollBack { .. })
+        matches!(self, Verb::RemoveSnapshots { .. } | Verb::RollBack { .. } | Verb::Flatten { .. })
     }
 
     /// Whether it is to make what there is already.
@@ -311,6 +354,15 @@ impl Verb {
                 after.add(&name, size, layout, None);
             }
             Verb::CreateThin { name, size, pool } => after.add(&name, size, Layout::Thin, Some(pool)),
+            Verb::CreateOver { name, pool, volume, snapshot } => {
+                after.add_over(&name, pool, &before.volumes[&volume].snapshots[&snapshot]);
+            }
+            Verb::Flatten { name } => {
+                after.volumes.get_mut(&name).expect("it is there").has_origin = false;
+            }
+            Verb::ReduceGroup { name, disk } => {
+                after.groups.entry(name).or_default().remove(&disk);
+            }
             Verb::Resize { name, size, grows } => {
                 after.change(&name, |oracle, _| if grows { oracle.grow(size) } else { oracle.cut(size) });
             }
@@ -332,6 +384,10 @@ impl Verb {
                 let volume = after.volumes.get_mut(&volume).expect("it is there");
                 volume.snapshots.get_mut(&name).expect("it is there").held = held;
             }
+            Verb::ChangeSnapshot { volume, name, read_only } => {
+                let volume = after.volumes.get_mut(&volume).expect("it is there");
+                volume.snapshots.get_mut(&name).expect("it is there").read_only = read_only;
+            }
             Verb::RollBack { volume, name } => after.change(&volume, |oracle, volume| {
                 let size = oracle.size();
                 let mut becomes = volume.snapshots[&name].oracle.borrow().fork();
@@ -345,7 +401,7 @@ impl Verb {
             Verb::RemoveExport { address } => {
                 after.exports.remove(&address);
             }
-            Verb::TakeUsedDisk { .. } | Verb::Scan | Verb::Status => {}
+            Verb::TakeUsedDisk { .. } | Verb::ExtendPool { .. } | Verb::Scan | Verb::Status => {}
         }
         after
     }
@@ -353,15 +409,19 @@ impl Verb {
     /// Gives the command; the job that it has started, if it has.
     pub(super) async fn issue(self, daemon: &Daemon) -> Result<Option<String>, Failure> {
         use Verb::{
-            CreateThin, CreateVolume, Export, Hold, RemoveExport, RemoveSnapshots, RemoveVolume,
-            RenameVolume, Resize, RollBack, Snapshot,
+            ChangeSnapshot, CreateOver, CreateThin, CreateVolume, Export, Flatten, Hold, RemoveExport,
+            RemoveSnapshots, RemoveVolume, RenameVolume, Resize, RollBack, Snapshot,
         };
         let call = async move |control: Rc<Control>| match self {
-            Snapshot { .. } | RemoveSnapshots { .. } | Hold { .. } | RollBack { .. } => {
-                self.change_snapshot(&control).await
-            }
+            Snapshot { .. }
+            | RemoveSnapshots { .. }
+            | Hold { .. }
+            | ChangeSnapshot { .. }
+            | RollBack { .. }
+            | Flatten { .. } => self.change_snapshot(&control).await,
             CreateVolume { .. }
             | CreateThin { .. }
+            | CreateOver { .. }
             | Resize { .. }
             | RenameVolume { .. }
             | RemoveVolume { .. }
@@ -388,6 +448,14 @@ impl Verb {
             Verb::TakeUsedDisk { name, disk } => {
                 let request = GroupCreate { name, paths: vec![disk], ..Default::default() };
                 control.create_group(request).await?;
+            }
+            Verb::ReduceGroup { name, disk } => {
+                control.reduce_group(&name, GroupReduce { path: Some(disk), ..Default::default() }).await?;
+            }
+            Verb::ExtendPool { name, bytes } => {
+                control
+                    .extend_pool(&name, Resize { size: format!("+{bytes}"), ..Default::default() })
+                    .await?;
             }
             Verb::RenameGroup { name, to } => {
                 control.rename_group(&name, Rename { to, ..Default::default() }).await?;
@@ -421,6 +489,10 @@ impl Verb {
             Verb::CreateThin { name, size, pool } => {
                 let (size, pool) = (size.to_string(), Some(pool));
                 control.create_volume(VolumeCreate { name, size, pool, ..Default::default() }).await?;
+            }
+            Verb::CreateOver { name, pool, volume, snapshot } => {
+                let (pool, origin) = (Some(pool), Some(format!("{volume}@{snapshot}")));
+                control.create_volume(VolumeCreate { name, pool, origin, ..Default::default() }).await?;
             }
             Verb::Resize { name, size, grows } => {
                 let request = Resize { size: size.to_string(), ..Default::default() };
@@ -465,6 +537,14 @@ impl Verb {
                 let names = vec![format!("{volume}@{name}")];
                 control.hold_snapshots(SnapshotHold { names, ..Default::default() }, held).await?;
                 None
+            }
+            Verb::ChangeSnapshot { volume, name, read_only } => {
+                let names = vec![format!("{volume}@{name}")];
+                control.change_snapshots(SnapshotChange { names, read_only, ..Default::default() }).await?;
+                None
+            }
+            Verb::Flatten { name } => {
+                done(control.flatten_volume(&name, varve_api::Flatten::default()).await?)
             }
             Verb::RollBack { volume, name } => {
                 let name = format!("{volume}@{name}");
