@@ -20,6 +20,7 @@ mod stream;
 mod switch;
 mod units;
 mod widen;
+mod yield_now;
 
 #[cfg(test)]
 mod tests;
@@ -41,3 +42,4 @@ pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use switch::{Suspended, Switch};
 pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
 pub use widen::{Shown, widen, widen_shown};
+pub use yield_now::yield_now;

@@ -15,7 +15,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use varve_block::{Clock, IoError};
+use varve_block::{Clock, IoError, yield_now};
 use varve_target::snapshot::StoreError;
 
 /// The least rest after a dose, and the time without a request after which no more rest is due.
@@ -111,7 +111,7 @@ impl Stop {
     /// Lets time pass for a worker, or only other tasks go on, unless everything is to end.
     async fn rest(&self, worker: u64, clock: &Clock, time: Duration) {
         if time.is_zero() {
-            return let_others_go_on().await;
+            return yield_now().await;
         }
         let asked = poll_fn(|context| {
             if self.is_asked.get() {
@@ -227,19 +227,6 @@ impl Background {
     }
 }
 
-/// Lets the other tasks of the shard go on, and those that the kernel has answers for.
-async fn let_others_go_on() {
-    let mut is_their_turn = true;
-    poll_fn(|context| {
-        if !std::mem::take(&mut is_their_turn) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -321,7 +308,7 @@ mod tests {
             });
             while background.is_sweeping() {
                 context.state().requests.set(context.state().requests.get() + 1);
-                let_others_go_on().await;
+                yield_now().await;
             }
             background.close().await;
             (took.get(), clock.now().since(begun))

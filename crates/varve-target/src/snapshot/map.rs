@@ -24,12 +24,12 @@ pub(super) use walk::Readable;
 
 use super::contradiction::report;
 use crate::pdata::{self, MapError, Pages, Room, Stop, Tree};
-use crate::yield_now::yield_now;
 use preserved::Preserved;
 use run::{Found, push_run};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use varve_block::yield_now;
 use varve_block::{Extent, IoError};
 use varve_format::pdata::written::NO_PLACE;
 use varve_format::store::{Mapping, PART_SIZE, Roots, STORE_SIZE_MAX, Uuid};
