@@ -6,7 +6,6 @@
 //!   Only who waits for something to happen is given up.
 
 use super::ShardContext;
-use super::crowd::{Crowd, Guest};
 use super::health::Health;
 use futures_util::future::{AbortHandle, abortable, select};
 use std::cell::{Cell, RefCell};
@@ -15,7 +14,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use varve_block::{Clock, IoError, yield_now};
+use varve_block::{Clock, IoError, Tracker, TrackerGuard, yield_now};
 use varve_target::snapshot::StoreError;
 
 /// The least rest after a dose, and the time without a request after which no more rest is due.
@@ -49,7 +48,7 @@ pub(super) struct Background {
     health: Health,
     /// They only wait for something to happen.
     listeners: RefCell<Vec<AbortHandle>>,
-    workers: Crowd,
+    workers: Tracker,
     stop: Rc<Stop>,
     sweep: Rc<Sweep>,
 }
@@ -132,7 +131,7 @@ impl Background {
             context: context.clone(),
             health: health.clone(),
             listeners: RefCell::default(),
-            workers: Crowd::default(),
+            workers: Tracker::default(),
             stop: Rc::default(),
             sweep: Rc::default(),
         }
@@ -150,7 +149,7 @@ impl Background {
     /// Does `step` again and again, each time after as long a rest as the last one said and the first time at once, until
     /// one says that it was the last, or everything is to end.
     pub(super) fn work(&self, step: impl AsyncFn() -> Option<Duration> + 'static) {
-        let (clock, stop, guest) = (self.context.clock(), Rc::clone(&self.stop), self.workers.enter());
+        let (clock, stop, guard) = (self.context.clock(), Rc::clone(&self.stop), self.workers.enter());
         let worker = stop.new_worker();
         let work = async move {
             while !stop.is_asked.get() {
@@ -158,7 +157,7 @@ impl Background {
                 stop.rest(worker, &clock, rest).await;
             }
             drop(step); // What it holds is let go of before it counts as ended.
-            drop(guest);
+            drop(guard);
         };
         let contained = self.health.contain(Box::pin(work));
         self.context.spawner().spawn(async move {
@@ -167,7 +166,7 @@ impl Background {
     }
 
     /// Counts somebody who works on the same thing and looks himself whether he is to end (Y4).
-    pub(super) fn enter(&self) -> Guest {
+    pub(super) fn enter(&self) -> TrackerGuard {
         self.workers.enter()
     }
 

@@ -3,10 +3,8 @@
 //! Code on a shard is given a [`ShardContext`]; code elsewhere sends work with [`ShardHandle::run`].
 
 mod background;
-mod bell;
 pub(crate) mod clear;
 mod context;
-pub(crate) mod crowd;
 pub(crate) mod events;
 pub(crate) mod family;
 pub(crate) mod growth;

@@ -4,7 +4,6 @@
 //! - N1. An export answers to its own name; an export alone behind its socket answers to the empty name too.
 //! - N2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
-use super::crowd::Crowd;
 use super::{ShardContext, family};
 use crate::config::Config;
 use crate::shard::ShardHandle;
@@ -16,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Traffic;
-use varve_block::{Device, LocalFuture};
+use varve_block::{Device, LocalFuture, Tracker};
 use varve_export::nbd::{
     Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
 };
@@ -72,7 +71,7 @@ struct Exports {
 pub(crate) struct NbdSocket {
     exports: Rc<Exports>,
     door: Door,
-    crowd: Crowd,
+    tasks: Tracker,
 }
 
 impl NbdSocket {
@@ -94,8 +93,8 @@ impl NbdSocket {
             clock: context.clock(),
             shutdown: Shutdown::new(),
         };
-        let socket = Rc::new(Self { exports, door, crowd: Crowd::default() });
-        context.spawner().spawn(accept(context.clone(), listener, socket.door.clone(), socket.crowd.clone()));
+        let socket = Rc::new(Self { exports, door, tasks: Tracker::default() });
+        context.spawner().spawn(accept(context.clone(), listener, socket.door.clone(), socket.tasks.clone()));
         Ok(socket)
     }
 
@@ -130,7 +129,7 @@ impl NbdSocket {
     /// Stops listening and waits until every connection has ended.
     pub(crate) async fn close(&self) {
         self.door.shutdown.pull();
-        self.crowd.empty().await; // N2
+        self.tasks.empty().await; // N2
     }
 
     /// Open connections of an export, and what it did.
@@ -159,21 +158,21 @@ async fn wait_for_connections(context: &ShardContext, counters: &Rc<Counters>) {
 }
 
 /// Takes connections in until the door is shut.
-async fn accept(context: ShardContext, listener: Box<dyn Listener>, door: Door, crowd: Crowd) {
-    let _guest = crowd.enter();
+async fn accept(context: ShardContext, listener: Box<dyn Listener>, door: Door, tasks: Tracker) {
+    let _guard = tasks.enter();
     loop {
         let next = select(listener.accept(), Box::pin(door.shutdown.wait()));
         match next.await {
             Either::Right(_) => return,
             Either::Left((Ok(stream), _)) => {
-                let (door, guest) = (door.clone(), crowd.enter());
+                let (door, guard) = (door.clone(), tasks.enter());
                 context.spawner().spawn(async move {
                     let peer = stream.peer();
                     match door.serve(stream).await {
                         Ok(()) | Err(SessionEnd::Refused(_)) => {}
                         Err(end) => tracing::info!(peer, %end, "an NBD connection ended out of order"),
                     }
-                    drop(guest);
+                    drop(guard);
                 });
             }
             Either::Left((Err(error), _)) => {

@@ -5,7 +5,6 @@
 
 use super::ShardContext;
 use super::background::{Background, Dose};
-use super::crowd::Guest;
 use super::family::{Disks, Recipe, device_of};
 use super::growth::{Growth, Vessel, Words};
 use super::health::Health;
@@ -18,7 +17,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::IoError;
+use varve_block::{IoError, TrackerGuard};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
@@ -106,7 +105,7 @@ impl OpenPool {
     }
 
     /// Keeps the pool from being let go of while somebody works on all of it, who looks whether it is served still.
-    pub(super) fn enter(&self) -> Guest {
+    pub(super) fn enter(&self) -> TrackerGuard {
         self.background.enter()
     }
 
