@@ -5,6 +5,7 @@
 
 mod belief;
 mod budget;
+mod change;
 mod cooling;
 mod loose;
 mod read_view;
@@ -14,7 +15,7 @@ pub use read_view::ReadView;
 use read_view::ReadViews;
 
 use super::cache::{Cache, CacheUse};
-use super::map::MapOptions;
+use super::options::MapOptions;
 use super::policy::PolicyKind;
 use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
