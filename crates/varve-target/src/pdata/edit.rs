@@ -82,6 +82,11 @@ impl Needs {
         self.blocks += leaves + usize::from(leaves > 1);
     }
 
+    /// Sets so many aside if fewer are needed: nodes that are made one after the other then lie side by side.
+    fn set_ahead(&mut self, blocks: usize) {
+        self.blocks = self.blocks.max(blocks);
+    }
+
     /// Sets them aside.
     fn reserve(self, pages: &mut Pages, room: Room) -> Result<(), Stop> {
         pages.reserve_beside(self.blocks, room, self.nodes.into_iter())
@@ -178,7 +183,10 @@ impl Tree {
         needs.add(pages, &path, shared, splice.added())?;
         if path.is_empty() {
             needs.add_leaves(splice.added());
-        } else if splice.shrinks() && sharing.may_merge() {
+        }
+        if !sharing.may_merge() {
+            needs.set_ahead(path.len() * 2 + 2);
+        } else if splice.shrinks() {
             needs.add_neighbours(&path);
         }
         needs.reserve(pages, room)?;
@@ -284,6 +292,7 @@ impl Tree {
         let dropped = pages.node(path[depth].link)?;
         let mut needs = Needs::default();
         needs.add(pages, path, shared, 0)?;
+        needs.set_ahead(path.len() * 2);
         needs.reserve(pages, Room::All)?;
         self.own(pages, sharing, &path[..depth], shared);
         let gone = if shared <= depth {
