@@ -18,8 +18,8 @@
 use crate::buffer::{Buffer, Bytes};
 use crate::clock::LocalFuture;
 use crate::error::IoError;
-use crate::inside::Inside;
 use crate::io::{Durability, Io, Outcome, ZeroOptions};
+use crate::tracker::TrackerGuard;
 use crate::units::Extent;
 use std::future::Future;
 use std::pin::Pin;
@@ -222,7 +222,7 @@ pub struct Forwarded(Option<Held>);
 struct Held {
     request: LocalFuture<'static, Outcome>,
     _device: Rc<dyn BlockDevice>,
-    _inside: Inside,
+    _inside: TrackerGuard,
 }
 
 impl Forwarded {
@@ -275,7 +275,7 @@ impl Device {
     }
 
     /// Submits one request, and keeps the device and `inside` until it is done. Allocates nothing itself.
-    pub(crate) fn forward(self, io: Io, inside: Inside) -> Completion<'static> {
+    pub(crate) fn forward(self, io: Io, inside: TrackerGuard) -> Completion<'static> {
         let checked = match self.check(io) {
             Ok(checked) => checked,
             Err(answered) => return answered,

@@ -10,16 +10,19 @@ mod clock;
 mod device;
 mod error;
 mod event_limit;
-mod inside;
+mod gate;
 mod io;
 mod lock;
+mod notify;
 mod portal;
 mod read_only;
 mod spawn;
 mod stream;
 mod switch;
+mod tracker;
 mod units;
 mod widen;
+mod yield_now;
 
 #[cfg(test)]
 mod tests;
@@ -32,12 +35,16 @@ pub use device::{
 };
 pub use error::IoError;
 pub use event_limit::EventLimit;
+pub use gate::Gate;
 pub use io::{Durability, Io, Outcome, ZeroOptions};
 pub use lock::{LockMode, RangeGuard, RangeLock, RangeWait};
+pub use notify::Notify;
 pub use portal::{Done, Portal, Submit};
 pub use read_only::read_only;
 pub use spawn::{Spawn, Spawner};
 pub use stream::{ByteStream, Received, Stream, StreamError, Transfer};
 pub use switch::{Suspended, Switch};
+pub use tracker::{Tracker, TrackerGuard};
 pub use units::{Extent, GIB, KIB, MIB, align_down, align_up, is_aligned, joined};
 pub use widen::{Shown, widen, widen_shown};
+pub use yield_now::yield_now;

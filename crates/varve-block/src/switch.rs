@@ -6,12 +6,12 @@
 
 use crate::device::{BlockDevice, Checked, Completion, Device, Rejected, Shape, StatusFuture};
 use crate::error::IoError;
-use crate::inside::{Inside, RequestCount};
+use crate::gate::Gate;
 use crate::io::Io;
+use crate::tracker::TrackerGuard;
 use crate::units::Extent;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 /// The exchangeable device. Its [`Device`] handles keep the shape they were made with; after a resize ask
 /// [`Switch::device`] for a new one.
@@ -22,21 +22,13 @@ pub struct Switch {
 
 struct Inner {
     current: RefCell<Device>,
-    inside: RequestCount,
-    suspended: Cell<usize>,
-    gate: RefCell<Vec<Waker>>,
+    gate: Gate,
 }
 
 impl Switch {
     /// A switch that leads to `device`.
     pub fn new(device: Device) -> Self {
-        let inner = Inner {
-            current: RefCell::new(device),
-            inside: RequestCount::default(),
-            suspended: Cell::new(0),
-            gate: RefCell::default(),
-        };
-        Self { inner: Rc::new(inner) }
+        Self { inner: Rc::new(Inner { current: RefCell::new(device), gate: Gate::default() }) }
     }
 
     /// A handle with the present shape.
@@ -51,30 +43,17 @@ impl Switch {
 
     /// Number of requests inside.
     pub fn inside(&self) -> usize {
-        self.inner.inside.get()
+        self.inner.gate.inside()
     }
 
     /// Holds back new requests and waits until those inside are done. May be nested.
     pub async fn suspend(&self) -> Suspended {
-        self.inner.suspended.set(self.inner.suspended.get() + 1);
-        let suspended = Suspended { switch: self.clone() };
-        self.inner.inside.empty().await;
+        let suspended = Suspended { switch: self.clone(), _closed: self.inner.gate.close() };
+        self.inner.gate.drained().await;
         suspended
     }
 
-    async fn enter(&self) -> Inside {
-        std::future::poll_fn(|context| {
-            if self.inner.suspended.get() == 0 {
-                return Poll::Ready(());
-            }
-            self.inner.gate.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-        self.inner.inside.enter()
-    }
-
-    fn forward(&self, io: Io, inside: Inside) -> Completion<'static> {
+    fn forward(&self, io: Io, inside: TrackerGuard) -> Completion<'static> {
         let device = self.current();
         // SWITCH2: the request was checked against the shape of its handle, not of what is inside now.
         if device.shape().check(&io) == Err(Rejected::OutOfBounds) {
@@ -87,6 +66,7 @@ impl Switch {
 /// The right to exchange the inside; on drop the requests that waited go on.
 pub struct Suspended {
     switch: Switch,
+    _closed: TrackerGuard,
 }
 
 impl Suspended {
@@ -97,34 +77,24 @@ impl Suspended {
     }
 }
 
-impl Drop for Suspended {
-    fn drop(&mut self) {
-        let inner = &self.switch.inner;
-        inner.suspended.set(inner.suspended.get() - 1);
-        if inner.suspended.get() == 0 {
-            inner.gate.take().into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
 impl BlockDevice for Switch {
     fn shape(&self) -> Shape {
         self.inner.current.borrow().shape()
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {
-        if self.inner.suspended.get() == 0 {
-            return self.forward(io.into_io(), self.inner.inside.enter());
+        if let Some(inside) = self.inner.gate.try_enter() {
+            return self.forward(io.into_io(), inside);
         }
         Completion::pending(async move {
-            let inside = self.enter().await;
+            let inside = self.inner.gate.enter().await;
             self.forward(io.into_io(), inside).await
         })
     }
 
     fn status(&self, extent: Extent) -> StatusFuture<'_> {
         Box::pin(async move {
-            let _inside = self.enter().await;
+            let _inside = self.inner.gate.enter().await;
             let device = self.current();
             if !device.shape().extent().contains(extent) {
                 return Err(IoError::Gone);

@@ -8,7 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, StatusRun, ZeroOptions, timeout};
+use varve_block::{
+    Access, Allocation, Device, Durability, Extent, IoError, StatusRun, ZeroOptions, timeout, yield_now,
+};
 
 mod bad_disks;
 mod block_device;
@@ -29,19 +31,6 @@ pub(crate) fn with_shards(count: usize, test: impl Fn(&Shards)) {
         assert_eq!(arena.usage().in_use, 0, "URING2: all memory has come home");
         assert_eq!(arena.usage().overflow, 0, "URING2: all memory has come home");
     }
-}
-
-/// Ends this poll, to be polled again at once.
-pub(crate) async fn yield_now() {
-    let mut yielded = false;
-    std::future::poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return std::task::Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        std::task::Poll::Pending
-    })
-    .await;
 }
 
 /// Where a disk is put, and how it is used.

@@ -1,10 +1,10 @@
 //! A device that keeps requests back on demand: a disk that hangs on some requests and serves all others.
 
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::cell::Cell;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
-use varve_block::{BlockDevice, Checked, Completion, Device, Durability, Extent, Io, Shape, StatusFuture};
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Durability, Extent, Io, Notify, Shape, StatusFuture,
+};
 
 /// Which requests are kept back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,7 +37,7 @@ struct Inner {
     held: Cell<u32>,
     /// What is kept back goes on in the next round.
     round: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    released: Notify,
 }
 
 impl Holder {
@@ -48,7 +48,7 @@ impl Holder {
             wanted: Cell::new((0, Holds::Reads)),
             held: Cell::new(0),
             round: Cell::new(0),
-            waiting: RefCell::default(),
+            released: Notify::default(),
         });
         (Holder { inner: Rc::clone(&inner) }, Device::new(InFront { inner }))
     }
@@ -67,7 +67,7 @@ impl Holder {
     pub fn release(&self) {
         self.inner.wanted.set((0, Holds::Reads));
         self.inner.round.set(self.inner.round.get() + 1);
-        self.inner.waiting.take().into_iter().for_each(Waker::wake);
+        self.inner.released.notify_all();
     }
 }
 
@@ -84,14 +84,7 @@ impl Inner {
     }
 
     async fn released(&self, round: u64) {
-        poll_fn(|context| {
-            if self.round.get() != round {
-                return Poll::Ready(());
-            }
-            self.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.released.until(|| self.round.get() != round).await;
         self.held.set(self.held.get() - 1);
     }
 }

@@ -12,7 +12,6 @@ pub mod snapshot;
 mod striped;
 pub mod thin;
 mod waiting_room;
-mod yield_now;
 
 pub use constant::{ErrorTarget, ZeroTarget};
 pub use fan_out::{fan_out, flush_all};

@@ -8,10 +8,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
 use std::time::Duration;
-use varve_block::{Clock, IoError, Moment, timeout};
+use varve_block::{Clock, IoError, Moment, Notify, timeout};
 
 /// How many events wait for a listener; then the oldest are dropped.
 const EVENTS_MAX: usize = 256;
@@ -32,10 +30,10 @@ pub(crate) trait Event: Debug + PartialEq {
 pub(crate) struct WaitingRoom<P, E: Event> {
     policy: Cell<P>,
     arrivals: Cell<u64>,
-    waiting: RefCell<Vec<Waker>>,
+    waiting: Notify,
     paused: Cell<usize>,
     events: RefCell<VecDeque<E>>,
-    listening: RefCell<Vec<Waker>>,
+    listening: Notify,
 }
 
 /// What somebody who needs room knows of his attempts.
@@ -52,10 +50,10 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
         Self {
             policy: Cell::new(policy),
             arrivals: Cell::new(0),
-            waiting: RefCell::default(),
+            waiting: Notify::default(),
             paused: Cell::new(0),
             events: RefCell::default(),
-            listening: RefCell::default(),
+            listening: Notify::default(),
         }
     }
 
@@ -78,7 +76,7 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
     /// Room has come, or may be had.
     pub(crate) fn came(&self) {
         self.arrivals.set(self.arrivals.get() + 1);
-        self.waiting.take().into_iter().for_each(Waker::wake);
+        self.waiting.notify_all();
     }
 
     /// An attempt begins (W1).
@@ -110,14 +108,7 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
 
     /// Waits until room comes, or has come since the attempt began.
     pub(crate) async fn comes(&self, patience: &Patience) {
-        poll_fn(|context| {
-            if self.has_come(patience) {
-                return Poll::Ready(());
-            }
-            self.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.waiting.until(|| self.has_come(patience)).await; // W1
     }
 
     /// Something has happened that the owner should hear of.
@@ -132,19 +123,12 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
         }
         events.push_back(event);
         drop(events);
-        self.listening.take().into_iter().for_each(Waker::wake);
+        self.listening.notify_all();
     }
 
     /// Completes when something has happened; what nobody asks for is kept, up to a bound.
     pub(crate) async fn next_event(&self) -> E {
-        poll_fn(|context| match self.events.borrow_mut().pop_front() {
-            Some(event) => Poll::Ready(event),
-            None => {
-                self.listening.borrow_mut().push(context.waker().clone());
-                Poll::Pending
-            }
-        })
-        .await
+        self.listening.next(|| self.events.borrow_mut().pop_front()).await
     }
 }
 

@@ -5,7 +5,6 @@
 //! - Y4. Who writes is never given up half way: he is asked to stop, looks at that between two steps, and is waited for.
 //!   Only who waits for something to happen is given up.
 
-use super::crowd::{Crowd, Guest};
 use super::health::Health;
 use super::host::Host;
 use futures_util::future::{AbortHandle, abortable, select};
@@ -15,7 +14,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
-use varve_block::{Clock, IoError};
+use varve_block::{Clock, IoError, Tracker, TrackerGuard, yield_now};
 use varve_target::snapshot::StoreError;
 
 /// The least rest after a dose, and the time without a request after which no more rest is due.
@@ -49,7 +48,7 @@ pub(super) struct Background {
     health: Health,
     /// They only wait for something to happen.
     listeners: RefCell<Vec<AbortHandle>>,
-    workers: Crowd,
+    workers: Tracker,
     stop: Rc<Stop>,
     sweep: Rc<Sweep>,
 }
@@ -111,7 +110,7 @@ impl Stop {
     /// Lets time pass for a worker, or only other tasks go on, unless everything is to end.
     async fn rest(&self, worker: u64, clock: &Clock, time: Duration) {
         if time.is_zero() {
-            return let_others_go_on().await;
+            return yield_now().await;
         }
         let asked = poll_fn(|context| {
             if self.is_asked.get() {
@@ -132,7 +131,7 @@ impl Background {
             host: host.clone(),
             health: health.clone(),
             listeners: RefCell::default(),
-            workers: Crowd::default(),
+            workers: Tracker::default(),
             stop: Rc::default(),
             sweep: Rc::default(),
         }
@@ -150,7 +149,7 @@ impl Background {
     /// Does `step` again and again, each time after as long a rest as the last one said and the first time at once, until
     /// one says that it was the last, or everything is to end.
     pub(super) fn work(&self, step: impl AsyncFn() -> Option<Duration> + 'static) {
-        let (clock, stop, guest) = (self.host.clock(), Rc::clone(&self.stop), self.workers.enter());
+        let (clock, stop, guard) = (self.host.clock(), Rc::clone(&self.stop), self.workers.enter());
         let worker = stop.new_worker();
         let work = async move {
             while !stop.is_asked.get() {
@@ -158,7 +157,7 @@ impl Background {
                 stop.rest(worker, &clock, rest).await;
             }
             drop(step); // What it holds is let go of before it counts as ended.
-            drop(guest);
+            drop(guard);
         };
         let contained = self.health.contain(Box::pin(work));
         self.host.spawner().spawn(async move {
@@ -167,7 +166,7 @@ impl Background {
     }
 
     /// Counts somebody who works on the same thing and looks himself whether he is to end (Y4).
-    pub(super) fn enter(&self) -> Guest {
+    pub(super) fn enter(&self) -> TrackerGuard {
         self.workers.enter()
     }
 
@@ -225,19 +224,6 @@ impl Background {
             }
         });
     }
-}
-
-/// Lets the other tasks of the shard go on, and those that the kernel has answers for.
-async fn let_others_go_on() {
-    let mut is_their_turn = true;
-    poll_fn(|context| {
-        if !std::mem::take(&mut is_their_turn) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 #[cfg(test)]
@@ -323,7 +309,7 @@ mod tests {
             });
             while background.is_sweeping() {
                 context.requests.set(context.requests.get() + 1);
-                let_others_go_on().await;
+                yield_now().await;
             }
             background.close().await;
             (took.get(), clock.now().since(begun))

@@ -5,7 +5,6 @@
 //! - Y1. At most one request for growth of a vessel is under way; who comes meanwhile shares its result.
 //! - Y2. What is declared for a full vessel is done only when it cannot grow; until then changes wait.
 
-use super::bell::Bell;
 use super::events::VolumeEvent;
 use super::host::Host;
 use futures_channel::oneshot;
@@ -15,6 +14,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
+use varve_block::Notify;
 use varve_vg::model::{StorePolicy, WhenFull};
 use varve_vg::size::format_size;
 
@@ -70,7 +70,9 @@ pub(super) struct Growth<V> {
     is_ending: Cell<bool>,
     /// The group had no space for it when it last asked.
     is_stuck: Cell<bool>,
-    bell: Bell,
+    /// Whether something has changed since [`Growth::watch`] looked.
+    is_changed: Cell<bool>,
+    changed: Notify,
     /// Whether it was told that changes wait.
     pause_told: Cell<bool>,
     timeout_told: Cell<bool>,
@@ -95,7 +97,8 @@ impl<V: Vessel> Growth<V> {
             growing: Mutex::new(()),
             is_ending: Cell::new(false),
             is_stuck: Cell::new(false),
-            bell: Bell::default(),
+            is_changed: Cell::new(false),
+            changed: Notify::default(),
             pause_told: Cell::new(false),
             timeout_told: Cell::new(false),
             timed_out: Cell::new(0),
@@ -119,7 +122,7 @@ impl<V: Vessel> Growth<V> {
     pub(super) fn group_has_space(&self) {
         self.is_stuck.set(false);
         self.apply_policy();
-        self.bell.ring();
+        self.look_again();
     }
 
     /// Changes that wait for space fail, now and until they may wait again.
@@ -171,6 +174,12 @@ impl<V: Vessel> Growth<V> {
         grown
     }
 
+    /// Something that [`Growth::watch`] looks at has changed.
+    fn look_again(&self) {
+        self.is_changed.set(true);
+        self.changed.notify_all();
+    }
+
     /// Has it grow when it runs low or changes wait, and tells when it cannot.
     pub(super) async fn watch(self: Rc<Self>) {
         let (mut told, clock) = (0, self.host.clock());
@@ -193,7 +202,7 @@ impl<V: Vessel> Growth<V> {
                 (true, false) => RETRY[1],
                 (false, _) => IDLE,
             };
-            let changed = select(filled, Box::pin(self.bell.heard()));
+            let changed = select(filled, Box::pin(self.changed.until(|| self.is_changed.take())));
             let _: Either<_, _> = select(changed, clock.sleep(retry)).await;
         }
     }
@@ -224,7 +233,7 @@ impl<V: Vessel> Growth<V> {
 
     /// A change waits for space, the first one.
     pub(super) fn paused(&self) {
-        self.bell.ring();
+        self.look_again();
     }
 
     /// No change waits any more.

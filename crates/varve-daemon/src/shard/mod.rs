@@ -4,10 +4,8 @@
 
 mod background;
 pub(crate) mod barrier;
-mod bell;
 pub(crate) mod clear;
 mod context;
-pub(crate) mod crowd;
 pub(crate) mod events;
 pub(crate) mod export_target;
 pub(crate) mod family;

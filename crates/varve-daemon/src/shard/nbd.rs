@@ -4,7 +4,6 @@
 //! - N1. An export answers to its own name; an export alone behind its socket answers to the empty name too.
 //! - N2. When [`NbdSocket::close`] returns, no connection of the socket has a request in flight.
 
-use super::crowd::Crowd;
 use super::host::Host;
 use crate::config::Config;
 use crate::world::{Listener, Place};
@@ -14,7 +13,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::Traffic;
-use varve_block::{Device, LocalFuture};
+use varve_block::{Device, LocalFuture, Tracker};
 use varve_export::nbd::{
     Activity, Admission, Budget, Catalog, Counters, Door, Export, Limits, Listed, SessionEnd, Shutdown,
 };
@@ -68,7 +67,7 @@ pub(crate) struct NbdSocket {
     exports: Rc<Exports>,
     host: Host,
     door: Door,
-    crowd: Crowd,
+    tasks: Tracker,
 }
 
 impl NbdSocket {
@@ -91,8 +90,8 @@ impl NbdSocket {
             clock: host.clock(),
             shutdown: Shutdown::new(),
         };
-        let socket = Rc::new(Self { exports, host: host.clone(), door, crowd: Crowd::default() });
-        host.spawner().spawn(accept(host.clone(), listener, socket.door.clone(), socket.crowd.clone()));
+        let socket = Rc::new(Self { exports, host: host.clone(), door, tasks: Tracker::default() });
+        host.spawner().spawn(accept(host.clone(), listener, socket.door.clone(), socket.tasks.clone()));
         Ok(socket)
     }
 
@@ -127,7 +126,7 @@ impl NbdSocket {
     /// Stops listening and waits until every connection has ended.
     pub(crate) async fn close(&self) {
         self.door.shutdown.pull();
-        self.crowd.empty().await; // N2
+        self.tasks.empty().await; // N2
     }
 
     /// Open connections of an export, and what it did.
@@ -156,21 +155,21 @@ async fn wait_for_connections(host: &Host, counters: &Rc<Counters>) {
 }
 
 /// Takes connections in until the door is shut.
-async fn accept(host: Host, listener: Box<dyn Listener>, door: Door, crowd: Crowd) {
-    let _guest = crowd.enter();
+async fn accept(host: Host, listener: Box<dyn Listener>, door: Door, tasks: Tracker) {
+    let _guard = tasks.enter();
     loop {
         let next = select(listener.accept(), Box::pin(door.shutdown.wait()));
         match next.await {
             Either::Right(_) => return,
             Either::Left((Ok(stream), _)) => {
-                let (door, guest) = (door.clone(), crowd.enter());
+                let (door, guard) = (door.clone(), tasks.enter());
                 host.spawner().spawn(async move {
                     let peer = stream.peer();
                     match door.serve(stream).await {
                         Ok(()) | Err(SessionEnd::Refused(_)) => {}
                         Err(end) => tracing::info!(peer, %end, "an NBD connection ended out of order"),
                     }
-                    drop(guest);
+                    drop(guard);
                 });
             }
             Either::Left((Err(error), _)) => {

@@ -4,7 +4,6 @@
 //! How a pool grows is in `growth.rs`, how doses are taken in `background.rs`.
 
 use super::background::{Background, Dose};
-use super::crowd::Guest;
 use super::gate::Gate;
 use super::growth::{Growth, Vessel, Words};
 use super::health::Health;
@@ -19,7 +18,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::IoError;
+use varve_block::{IoError, TrackerGuard};
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
@@ -107,7 +106,7 @@ impl OpenPool {
     }
 
     /// Keeps the pool from being let go of while somebody works on all of it, who looks whether it is served still.
-    pub(super) fn enter(&self) -> Guest {
+    pub(super) fn enter(&self) -> TrackerGuard {
         self.background.enter()
     }
 

@@ -4,7 +4,6 @@
 //! How a store grows is in `growth.rs`, how doses are taken in `background.rs`.
 
 use super::background::{Background, Dose};
-use super::crowd::Guest;
 use super::events::VolumeEvent;
 use super::growth::{Growth, Vessel, Words};
 use super::health::Health;
@@ -15,6 +14,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 use uuid::Uuid;
+use varve_block::TrackerGuard;
 use varve_target::snapshot::{FullPolicy, SnapshotStore, StoreError, StoreEvent, Usage};
 use varve_vg::StoreKind;
 use varve_vg::model::{StorePolicy, WhenFull};
@@ -80,7 +80,7 @@ impl OpenStore {
     }
 
     /// Keeps the store from being let go of while somebody works on it.
-    pub(super) fn enter(&self) -> Guest {
+    pub(super) fn enter(&self) -> TrackerGuard {
         self.background.enter()
     }
 

@@ -7,11 +7,9 @@ use super::open;
 use super::spec::ActivationSpec;
 use crate::failures;
 use futures_util::future::join_all;
-use std::future::poll_fn;
-use std::task::Poll;
 use uuid::Uuid;
 use varve_api::Failure;
-use varve_block::IoError;
+use varve_block::{IoError, yield_now};
 
 /// The state of a volume or pool that is taken into use.
 pub(super) fn health_of(context: &ShardContext, subject: Uuid) -> Health {
@@ -50,22 +48,9 @@ pub(crate) async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(
     if let Ok(ended) = ended {
         return ended;
     }
-    let_others_run().await; // Whatever else of the volume was under way was woken, and ends.
+    yield_now().await; // Whatever else of the volume was under way was woken, and ends.
     let reason = health.map_or(String::new(), |health| health.reason());
     Err(failures::failed("the volume", false, &reason))
-}
-
-/// Goes on when all tasks that can run now have run.
-async fn let_others_run() {
-    let mut has_waited = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_waited, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Forgets a failed volume, or a pool with its volumes, when every request to it has ended with an error. Their doors

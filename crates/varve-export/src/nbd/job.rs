@@ -4,12 +4,12 @@ use super::activity::Pace;
 use super::receive_buffer::Payload;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use varve_block::{
     Allocation, Arena, Buffer, Completion, Device, Durability, Extent, Io, IoError, LocalFuture, Outcome,
-    ZeroOptions,
+    ZeroOptions, yield_now,
 };
 use varve_nbd::transmission::coalesce;
 use varve_nbd::wire::{STATE_HOLE, STATE_ZERO, command_flag};
@@ -236,19 +236,6 @@ fn next_piece(extent: &mut Extent, unit: u64) -> Extent {
     let (_, piece) = extent.pieces(unit).next().expect("the extent is not empty");
     *extent = Extent::between(piece.end(), extent.end());
     piece
-}
-
-/// Ends this poll of a request that may never wait (NBD5).
-async fn yield_now() {
-    let mut yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }
 
 /// Reads, so that the layers below may keep it.

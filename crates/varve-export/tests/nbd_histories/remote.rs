@@ -7,8 +7,8 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 use varve_block::{
-    Arena, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Io, IoError, Outcome, Shape,
-    Stream, StreamError,
+    Arena, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Io, IoError, Notify, Outcome,
+    Shape, Stream, StreamError,
 };
 use varve_nbd::client::{Event, Handshake, Session, Step, Wish};
 use varve_nbd::wire::command_flag::{FAST_ZERO, FUA, NO_HOLE};
@@ -16,23 +16,16 @@ use varve_nbd::{Command, ErrorCode, Request};
 
 /// Something that happens once.
 #[derive(Clone, Default)]
-pub(crate) struct Once(Rc<(Cell<bool>, RefCell<Vec<Waker>>)>);
+pub(crate) struct Once(Rc<(Cell<bool>, Notify)>);
 
 impl Once {
     pub(crate) fn happen(&self) {
         self.0.0.set(true);
-        self.0.1.take().into_iter().for_each(Waker::wake);
+        self.0.1.notify_all();
     }
 
     pub(crate) async fn wait(&self) {
-        poll_fn(|context| {
-            if self.0.0.get() {
-                return Poll::Ready(());
-            }
-            self.0.1.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.0.1.until(|| self.0.0.get()).await;
     }
 }
 

@@ -1,11 +1,11 @@
 //! Tests of connections.
 
-use crate::tests::{with_shards, yield_now};
+use crate::tests::with_shards;
 use crate::{ShardContext, socket_pair};
 use std::os::unix::fs::PermissionsExt;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Arena, Bytes, Stream, StreamError};
+use varve_block::{Arena, Bytes, Stream, StreamError, yield_now};
 
 /// Many parts of odd sizes: several times what one call takes, and more than any socket buffer.
 fn parts(arena: &Arena, count: usize) -> Vec<Bytes> {

@@ -1,24 +1,21 @@
 //! A place in a map that moves forward: one descent for all the neighbours in a leaf.
 
 use super::pages::{Pages, Stop};
-use super::tree::Tree;
-use std::rc::Rc;
-use varve_format::pdata::node::{Entries, Key, Node, Value};
+use super::tree::{Span, Tree};
+use varve_format::pdata::node::{Key, Value};
 
 /// A place in a map. It belongs to one attempt: a change of the map makes it stale.
 pub struct Cursor {
     tree: Tree,
     /// The leaf in which it stands; none at the end.
-    leaf: Option<Rc<Node>>,
+    span: Span,
     index: usize,
-    /// Where the next leaf begins.
-    next: Option<Key>,
 }
 
 impl Cursor {
     /// At the last entry at or before `key`, or else at the first one behind it.
     pub fn floor(tree: Tree, pages: &mut Pages, key: Key) -> Result<Cursor, Stop> {
-        let mut cursor = Cursor { tree, leaf: None, index: 0, next: None };
+        let mut cursor = Cursor { tree, span: Span::default(), index: 0 };
         cursor.descend(pages, key)?;
         match cursor.entries().partition_point(|entry| entry.0 <= key) {
             0 => match tree.floor(pages, key)? {
@@ -32,7 +29,7 @@ impl Cursor {
 
     /// At the first entry at or after `key`.
     pub fn ceiling(tree: Tree, pages: &mut Pages, key: Key) -> Result<Cursor, Stop> {
-        let mut cursor = Cursor { tree, leaf: None, index: 0, next: None };
+        let mut cursor = Cursor { tree, span: Span::default(), index: 0 };
         cursor.go_to(pages, key)?;
         Ok(cursor)
     }
@@ -51,7 +48,7 @@ impl Cursor {
     /// To where [`Cursor::floor`] would be; cheap if that is in the same leaf.
     pub fn seek_floor(&mut self, pages: &mut Pages, key: Key) -> Result<(), Stop> {
         let begun = self.entries().first().is_some_and(|entry| entry.0 <= key);
-        if begun && self.next.is_none_or(|next| key < next) {
+        if begun && self.span.end.is_none_or(|end| key < end) {
             self.index = self.entries().partition_point(|entry| entry.0 <= key) - 1;
             return Ok(());
         }
@@ -60,11 +57,7 @@ impl Cursor {
     }
 
     fn entries(&self) -> &[(Key, Value)] {
-        match self.leaf.as_deref().map(|leaf| &leaf.entries) {
-            Some(Entries::Leaf(entries)) => entries,
-            Some(Entries::Branch(_)) => unreachable!("N3: a cursor stands in a leaf"),
-            None => &[],
-        }
+        self.span.entries()
     }
 
     fn go_to(&mut self, pages: &mut Pages, key: Key) -> Result<(), Stop> {
@@ -75,7 +68,7 @@ impl Cursor {
 
     /// To the beginning of the leaf where `key` lies or would lie.
     fn descend(&mut self, pages: &mut Pages, key: Key) -> Result<(), Stop> {
-        (self.leaf, self.next) = self.tree.leaf_of(pages, key)?;
+        self.span = self.tree.span(pages, key)?;
         self.index = 0;
         Ok(())
     }
@@ -83,8 +76,8 @@ impl Cursor {
     /// From the end of a leaf to the beginning of the next that has entries.
     fn settle(&mut self, pages: &mut Pages) -> Result<(), Stop> {
         while self.index >= self.entries().len() {
-            let Some(next) = self.next else {
-                self.leaf = None;
+            let Some(next) = self.span.end else {
+                self.span = Span::default();
                 return Ok(());
             };
             self.descend(pages, next)?;

@@ -1,127 +1,38 @@
-//! Trees that share nodes: a clone is a second root, and a change copies what the two share.
+//! The editor of trees: every change replaces some entries of a leaf, or takes something out of the tree.
 //!
-//! A clone costs nothing but a count: one more tree holds the root. Counts go down the tree only where one of the trees
-//! is changed: who copies a node that several hold lets go of the old one and becomes one more holder of each of its
-//! children (Rodeh, "B-trees, shadowing, and clones", ACM TOS 2008; `dm-thin` and btrfs do the same). The owner of
-//! the trees keeps the counts and hands them in as [`Sharing`].
+//! Trees may share nodes: a clone is a second root, and a change copies what the two share. A clone costs nothing but a
+//! count: one more tree holds the root. Counts go down the tree only where one of the trees is changed: who copies a node
+//! that several hold lets go of the old one and becomes one more holder of each of its children (Rodeh, "B-trees,
+//! shadowing, and clones", ACM TOS 2008; `dm-thin` and btrfs do the same). The owner of the trees keeps the counts and
+//! hands them in as [`Sharing`]; a tree that is never cloned is [`Alone`].
 //!
-//! All changes are of one leaf: its entries are replaced by others as a whole. The owner takes care that what an entry
-//! stands for ends before the next leaf begins ([`Span::end`]); so every question and every change is about one leaf.
+//! The rules of splitting and merging are the usual ones, except that a leaf that overflows at its end is split there, so
+//! that keys that come in order leave full leaves behind, and that a node is merged only with a neighbour that is in
+//! memory (`merge.rs`). So a change needs the paths of its keys and nothing else. A node that falls empty is taken out of
+//! its parent even if no neighbour is there.
+//!
+//! The owner of trees that are cloned takes care that what an entry stands for ends before the next leaf begins
+//! ([`Span::end`](super::tree::Span::end)); so every question and every change is about one leaf.
 //!
 //! Invariants: T1 to T4 of the module, and
 //! - X1. A node that others hold too is neither changed nor given up, only let go of.
 //! - X2. A node made after [`Sharing::since`] is held by this tree alone: its path was copied since the last clone.
-//! - X3. Everything that a change needs to know is read and every block set aside before anything is changed (T3, G1).
+//! - X3. Everything that a change needs to know is read and every block set aside before anything is changed (T3, G1):
+//!   also where several keys are changed as one ([`Tree::patch`]).
+//! - X4. Only nodes of a tree that is never cloned are merged: a neighbour may be others' too.
 
 use super::down::Down;
+use super::merge;
 use super::pages::{Pages, Room, Stop};
-use super::tree::{Step, Tree, child_of, children, level_of};
-use std::ops::Range;
-use std::rc::Rc;
+use super::sharing::{Alone, Sharing, copy_shared, first_shared};
+use super::splice::Splice;
+use super::tree::{Step, Tree, child_of, leaf_entries};
 use varve_format::pdata::BlockError;
 use varve_format::pdata::link::Link;
-use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Node, Value};
+use varve_format::pdata::node::{BRANCH_CAPACITY, Entries, Key, LEAF_CAPACITY, LEVEL_MAX, Value};
 
-/// Who else holds the nodes of a tree and what its entries stand for.
-pub trait Sharing {
-    /// The generation of the newest node that another tree may hold too (X2).
-    fn since(&self) -> u64;
-    /// How many other trees, or nodes of them, hold the node in `block`.
-    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop>;
-    /// One more holds the node in `block`.
-    fn hold(&self, block: u64);
-    /// One less holds the node in `block`, which others hold too.
-    fn let_go(&self, block: u64);
-    /// One more leaf has this entry.
-    fn hold_entry(&self, key: Key, value: &Value);
-    /// Whether every entry of this leaf is one that there can be: before it is copied with [`Sharing::hold_entry`].
-    fn believe(&self, leaf: &Span) -> Result<(), Stop> {
-        let _any = leaf;
-        Ok(())
-    }
-}
-
-/// Of a tree that is never cloned.
-pub struct Alone;
-
-impl Sharing for Alone {
-    fn since(&self) -> u64 {
-        0
-    }
-    fn others(&self, _: &mut Pages, _: u64) -> Result<u64, Stop> {
-        Ok(0)
-    }
-    fn hold(&self, _: u64) {
-        unreachable!("X2: nobody else holds a node")
-    }
-    fn let_go(&self, _: u64) {
-        unreachable!("X2: nobody else holds a node")
-    }
-    fn hold_entry(&self, _: Key, _: &Value) {
-        unreachable!("X2: nobody else holds a node")
-    }
-}
-
-/// The leaf where a key lies. Who holds it while the leaf is changed has the old one.
-#[derive(Clone, Debug)]
-pub struct Span {
-    /// The smallest key that it may contain.
-    pub first: Key,
-    /// The smallest key that the next leaf may contain; `None` for the last leaf.
-    pub end: Option<Key>,
-    leaf: Option<Rc<Node>>,
-}
-
-impl Span {
-    /// All entries of the leaf.
-    pub fn entries(&self) -> &[(Key, Value)] {
-        match self.leaf.as_deref().map(|leaf| &leaf.entries) {
-            Some(Entries::Leaf(entries)) => entries,
-            Some(Entries::Branch(_)) => unreachable!("N3: a way ends in a leaf"),
-            None => &[],
-        }
-    }
-
-    /// The block of the leaf, 0 for none, and the transaction that made it.
-    pub fn leaf(&self) -> (u64, u64) {
-        self.leaf.as_deref().map_or((0, 0), |leaf| (leaf.address, leaf.generation))
-    }
-}
-
-/// A change of some entries of a leaf: those in `range` make way for `entries`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Splice {
-    /// Which of the entries go.
-    pub range: Range<usize>,
-    /// What comes in their place.
-    pub entries: Vec<(Key, Value)>,
-}
-
-impl Splice {
-    /// What makes `new` of the entries `old` of a leaf. What is the same at both ends stays: a leaf that becomes too long
-    /// is then cut where it has grown.
-    fn of(old: &[(Key, Value)], mut new: Vec<(Key, Value)>) -> Splice {
-        let before = old.iter().zip(&new).take_while(|(one, two)| one == two).count();
-        let rest = old[before..].iter().rev().zip(new[before..].iter().rev());
-        let behind = rest.take_while(|(one, two)| one == two).count();
-        new.truncate(new.len() - behind);
-        new.drain(..before);
-        Splice { range: before..old.len() - behind, entries: new }
-    }
-
-    /// How many entries a leaf of `length` has then.
-    fn length(&self, length: usize) -> usize {
-        length - self.range.len() + self.entries.len()
-    }
-
-    /// Whether `entries` with this change are in order (N2).
-    fn keeps_order(&self, entries: &[(Key, Value)]) -> bool {
-        let before = self.range.start.checked_sub(1).map(|index| entries[index].0);
-        let behind = entries.get(self.range.end).map(|entry| entry.0);
-        let keys = before.into_iter().chain(self.entries.iter().map(|entry| entry.0)).chain(behind);
-        keys.is_sorted_by(|one, two| one < two)
-    }
-}
+/// Most keys that one patch changes.
+const PATCH_MAX: usize = 8;
 
 /// What has left a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,19 +43,105 @@ pub enum Gone {
     Own(Vec<(Key, Value)>),
 }
 
-impl Tree {
-    /// The leaf where `key` lies or would lie.
-    pub fn span(self, pages: &mut Pages, key: Key) -> Result<Span, Stop> {
-        let mut down = Down::root(self.root);
-        let mut leaf = None;
-        while !down.link.is_none() && leaf.is_none() {
-            let node = down.node(pages)?;
-            match &node.entries {
-                Entries::Branch(children) => down = down.to_child(&node, children, child_of(children, key)),
-                Entries::Leaf(_) => leaf = Some(node),
+/// What changes need, counted before the first of them is made (X3).
+#[derive(Default)]
+struct Needs {
+    /// How many blocks they take at most.
+    blocks: usize,
+    /// The nodes of their paths.
+    nodes: Vec<u64>,
+}
+
+impl Needs {
+    /// The nodes of `path` are made this transaction's and this tree's, of which others hold those from `shared` on, and
+    /// the leaf gets so many more entries.
+    fn add(&mut self, pages: &Pages, path: &[Step], shared: usize, added: usize) -> Result<(), Stop> {
+        check_height(path)?;
+        for (depth, step) in path.iter().enumerate() {
+            if self.nodes.contains(&step.link.block()) {
+                continue;
+            }
+            self.nodes.push(step.link.block());
+            self.blocks += usize::from(depth >= shared || step.generation != pages.generation());
+            if added > step.room {
+                // A split, twice if the first was at the end, and a new root.
+                self.blocks += 2 + added / (LEAF_CAPACITY / 2) + usize::from(depth == 0);
             }
         }
-        Ok(Span { first: down.low, end: down.high, leaf })
+        Ok(())
+    }
+
+    /// A neighbour on each level of `path`, to merge with.
+    fn add_neighbours(&mut self, path: &[Step]) {
+        self.blocks += path.len().saturating_sub(1);
+    }
+
+    /// The first leaves of an empty tree, for so many entries, and their root.
+    fn add_leaves(&mut self, entries: usize) {
+        let leaves = entries.div_ceil(LEAF_CAPACITY);
+        self.blocks += leaves + usize::from(leaves > 1);
+    }
+
+    /// Sets so many aside if fewer are needed: nodes that are made one after the other then lie side by side.
+    fn set_ahead(&mut self, blocks: usize) {
+        self.blocks = self.blocks.max(blocks);
+    }
+
+    /// Sets them aside.
+    fn reserve(self, pages: &mut Pages, room: Room) -> Result<(), Stop> {
+        pages.reserve_beside(self.blocks, room, self.nodes.into_iter())
+    }
+}
+
+impl Tree {
+    /// Sets the value of `key`; the value it had.
+    pub fn insert(&mut self, pages: &mut Pages, key: Key, value: Value) -> Result<Option<Value>, Stop> {
+        let old = self.get(pages, key)?;
+        self.patch(pages, &[], &[(key, value)], Room::Ordinary)?;
+        Ok(old)
+    }
+
+    /// Removes `key`; the value it had.
+    pub fn remove(&mut self, pages: &mut Pages, key: Key) -> Result<Option<Value>, Stop> {
+        let old = self.get(pages, key)?;
+        if old.is_some() {
+            self.patch(pages, &[key], &[], Room::Ordinary)?;
+        }
+        Ok(old)
+    }
+
+    /// Sets the values of some keys of a tree that is never cloned and removes others, which are there: all of it or
+    /// nothing (X3).
+    pub fn patch(
+        &mut self,
+        pages: &mut Pages,
+        removes: &[Key],
+        puts: &[(Key, Value)],
+        room: Room,
+    ) -> Result<(), Stop> {
+        assert!(removes.len() + puts.len() <= PATCH_MAX, "X3: {} and {}", removes.len(), puts.len());
+        let mut needs = Needs::default();
+        if self.root.is_none() {
+            assert!(removes.is_empty(), "nothing can be removed from an empty map");
+            needs.add_leaves(puts.len());
+        }
+        for key in removes.iter().chain(puts.iter().map(|put| &put.0)) {
+            let path = self.path(pages, *key)?;
+            needs.add(pages, &path, path.len(), puts.len())?;
+            if removes.contains(key) {
+                needs.add_neighbours(&path);
+            }
+        }
+        needs.reserve(pages, room)?;
+        // In this order: the leaf of a key that is set is not taken out because others fell empty.
+        for (key, value) in puts {
+            self.change_now(pages, *key, |entries| Splice::put(entries, *key, *value));
+        }
+        for key in removes {
+            let remove = |entries: &_| Splice::remove(entries, *key).expect("X3: what is removed is there");
+            self.change_now(pages, *key, remove);
+        }
+        Ok(())
     }
 
     /// Whether others hold the leaf of `key`, or something on the way to it.
@@ -161,9 +158,10 @@ impl Tree {
         sharing: &dyn Sharing,
         key: Key,
         entries: Vec<(Key, Value)>,
+        room: Room,
     ) -> Result<(), Stop> {
         let splice = Splice::of(self.span(pages, key)?.entries(), entries);
-        self.splice(pages, sharing, key, splice)
+        self.splice(pages, sharing, key, splice, room)
     }
 
     /// Changes some entries of the leaf of `key`, which is as it was when the change was made up. Values of entries that
@@ -174,41 +172,72 @@ impl Tree {
         sharing: &dyn Sharing,
         key: Key,
         splice: Splice,
+        room: Room,
     ) -> Result<(), Stop> {
         let path = self.path(pages, key)?;
         let shared = first_shared(pages, sharing, &path)?;
         if shared < path.len() {
             sharing.believe(&self.span(pages, key)?)?;
         }
-        check_height(&path)?;
-        let blocks = path.len() * 2 + splice.entries.len() / (LEAF_CAPACITY / 2) + 2;
-        pages.reserve_beside(blocks, Room::All, path.iter().map(|step| step.link.block()))?; // X3
-        let Some(leaf) = self.own(pages, sharing, &path, shared) else {
+        let mut needs = Needs::default();
+        needs.add(pages, &path, shared, splice.added())?;
+        if path.is_empty() {
+            needs.add_leaves(splice.added());
+        }
+        if !sharing.may_merge() {
+            needs.set_ahead(path.len() * 2 + 2);
+        } else if splice.shrinks() {
+            needs.add_neighbours(&path);
+        }
+        needs.reserve(pages, room)?;
+        self.splice_now(pages, sharing, key, &path, shared, splice);
+        Ok(())
+    }
+
+    /// Changes the leaf of `key` of a tree that is never cloned: all that it needs is there (X3).
+    fn change_now(&mut self, pages: &mut Pages, key: Key, splice: impl FnOnce(&[(Key, Value)]) -> Splice) {
+        let path = self.path(pages, key).expect("X3: the path of a change is in memory");
+        let splice = match path.last() {
+            Some(leaf) => splice(leaf_entries(&pages.node(leaf.link).expect("X3: it is in memory"))),
+            None => splice(&[]),
+        };
+        self.splice_now(pages, &Alone, key, &path, path.len(), splice);
+    }
+
+    /// Changes the leaf at the end of `path`, of which others hold what lies from `shared` on: all that it needs is there
+    /// (X3).
+    fn splice_now(
+        &mut self,
+        pages: &mut Pages,
+        sharing: &dyn Sharing,
+        key: Key,
+        path: &[Step],
+        shared: usize,
+        splice: Splice,
+    ) {
+        let Some(leaf) = self.own(pages, sharing, path, shared) else {
             assert!(splice.range.is_empty() && splice.keeps_order(&[]), "N2: keys rise");
-            self.plant(pages, &splice.entries);
-            return Ok(());
+            return self.plant(pages, &splice.entries);
         };
-        let Entries::Leaf(entries) = &mut pages.change(leaf.link.block()).entries else {
-            unreachable!("N3: a path ends in a leaf")
-        };
+        let (depth, merges) = (path.len() - 1, splice.shrinks() && sharing.may_merge());
+        let entries = pages.leaf(leaf);
         assert!(splice.keeps_order(entries), "N2: keys rise");
-        let length = splice.length(entries.len());
         let at_end = splice.range.end == entries.len();
         entries.splice(splice.range, splice.entries);
-        if length == 0 {
-            pages.release(leaf.link.block());
-            self.unlink(pages, key, path.len() - 1);
-        } else if length > LEAF_CAPACITY {
-            self.overflow(pages, key, path.len() - 1, leaf.link, at_end);
+        match entries.len() {
+            length if length > LEAF_CAPACITY => self.overflow(pages, key, depth, leaf, at_end),
+            _ if merges => self.mend(pages, key, depth),
+            0 => {
+                pages.release(leaf.block());
+                self.unlink(pages, key, depth);
+            }
+            _ => {}
         }
-        Ok(())
     }
 
     /// Cuts the leaf that `link` leads to, which has become too long, into as many as it needs: full ones if it grew at its end.
     fn overflow(&mut self, pages: &mut Pages, key: Key, depth: usize, link: Link, at_end: bool) {
-        let Entries::Leaf(entries) = &mut pages.change(link.block()).entries else {
-            unreachable!("N3: a path ends in a leaf")
-        };
+        let entries = pages.leaf(link);
         let count = entries.len().div_ceil(LEAF_CAPACITY);
         let length = if at_end { LEAF_CAPACITY } else { entries.len().div_ceil(count) };
         let rest = entries.split_off(length);
@@ -261,17 +290,17 @@ impl Tree {
     ) -> Result<Gone, Stop> {
         let shared = first_shared(pages, sharing, path)?;
         let dropped = pages.node(path[depth].link)?;
-        pages.reserve_beside(path.len() * 2, Room::All, path.iter().map(|step| step.link.block()))?; // X3
+        let mut needs = Needs::default();
+        needs.add(pages, path, shared, 0)?;
+        needs.set_ahead(path.len() * 2);
+        needs.reserve(pages, Room::All)?;
         self.own(pages, sharing, &path[..depth], shared);
         let gone = if shared <= depth {
             sharing.let_go(dropped.address);
             Gone::Shared
         } else {
             pages.release(dropped.address);
-            match &dropped.entries {
-                Entries::Leaf(entries) => Gone::Own(entries.clone()),
-                Entries::Branch(_) => unreachable!("only a leaf is taken out that nobody else holds"),
-            }
+            Gone::Own(leaf_entries(&dropped).to_vec())
         };
         self.unlink(pages, key, depth);
         Ok(gone)
@@ -295,15 +324,15 @@ impl Tree {
     }
 
     /// Makes every node of `path` one of this transaction and of this tree alone; `shared` is the index of the first
-    /// that others hold too. Where the last of them is now.
+    /// that others hold too. What leads to the last of them now.
     fn own(
         &mut self,
         pages: &mut Pages,
         sharing: &dyn Sharing,
         path: &[Step],
         shared: usize,
-    ) -> Option<Step> {
-        let mut parent: Option<Step> = None;
+    ) -> Option<Link> {
+        let mut parent: Option<(Link, usize)> = None;
         for (depth, step) in path.iter().enumerate() {
             let link = if depth >= shared {
                 copy_shared(pages, sharing, step.link)
@@ -315,51 +344,39 @@ impl Tree {
             if link != step.link {
                 match parent {
                     None => self.root = link,
-                    Some(parent) => children(pages, parent.link)[parent.index].1 = link,
+                    Some((parent, index)) => pages.branch(parent)[index].1 = link,
                 }
             }
-            parent = Some(Step { link, ..*step });
+            parent = Some((link, step.index));
         }
-        parent
+        parent.map(|(last, _)| last)
     }
 
     /// Takes the child at `depth` on the way to `key`, which is gone, out of its parent, and parents that become empty.
     fn unlink(&mut self, pages: &mut Pages, key: Key, depth: usize) {
         assert!(!self.root.is_none(), "there was something");
-        let parents = self.branches(pages, key, depth);
-        for step in parents.into_iter().rev() {
-            let entries = children(pages, step.link);
-            let (first_key, _) = entries.remove(step.index);
-            if let Some(first) = entries.first_mut() {
-                if step.index == 0 {
-                    first.0 = first_key; // N4
-                }
-                return self.lower_root(pages);
+        for (branch, index) in self.branches(pages, key, depth).into_iter().rev() {
+            if !pages.take_child(branch.link, index) {
+                return self.lower(pages);
             }
-            pages.release(step.link.block());
+            pages.release(branch.link.block());
         }
         self.root = Link::NONE;
     }
 
     /// Enters `grown` behind the child at `depth` on the way to `key`.
     fn grow(&mut self, pages: &mut Pages, key: Key, depth: usize, mut grown: Vec<(Key, Link)>) {
-        if grown.is_empty() {
-            return;
-        }
-        for step in self.branches(pages, key, depth).into_iter().rev() {
-            if grown.is_empty() {
-                return;
-            }
-            let entries = children(pages, step.link);
-            let at_end = step.index + 1 == entries.len();
-            let next = grown[0].0;
-            if let Some(first) = entries.first_mut().filter(|first| first.0 >= next) {
+        for (branch, index) in self.branches(pages, key, depth).into_iter().rev() {
+            let Some(next) = grown.first().map(|first| first.0) else { return };
+            let children = pages.branch(branch.link);
+            let at_end = index + 1 == children.len();
+            if let Some(first) = children.first_mut().filter(|first| first.0 >= next) {
                 first.0 = 0; // N4: where the first child begins is said above it
             }
-            entries.splice(step.index + 1..step.index + 1, grown.drain(..));
-            if entries.len() > BRANCH_CAPACITY {
-                let upper = entries.split_off(if at_end { BRANCH_CAPACITY } else { BRANCH_CAPACITY / 2 });
-                let (upper_key, level) = (upper[0].0, level_of(pages, step.link));
+            children.splice(index + 1..index + 1, grown.drain(..));
+            if children.len() > BRANCH_CAPACITY {
+                let upper = children.split_off(if at_end { BRANCH_CAPACITY } else { BRANCH_CAPACITY / 2 });
+                let (upper_key, level) = (upper[0].0, level_of(pages, branch.link));
                 grown.push((upper_key, pages.create(level, Entries::Branch(upper))));
             }
         }
@@ -371,35 +388,46 @@ impl Tree {
         }
     }
 
-    /// The first `depth` branches on the way to `key`, all of them owned and in memory.
-    fn branches(self, pages: &mut Pages, key: Key, depth: usize) -> Vec<Step> {
-        let mut steps = Vec::with_capacity(depth);
-        let mut link = self.root;
-        for _ in 0..depth {
-            let node = pages.node(link).expect("T3: the path of a change is in memory");
-            let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
-            let index = child_of(children, key);
-            steps.push(Step { link, index, generation: node.generation });
-            link = children[index].1;
-        }
-        steps
+    /// X4: mends what has become too small on the way to `key`, below the first `depth` branches and at the root.
+    fn mend(&mut self, pages: &mut Pages, key: Key, depth: usize) {
+        let branches = self.branches(pages, key, depth);
+        branches.into_iter().rev().for_each(|(branch, index)| merge::mend(pages, branch, index));
+        self.lower(pages);
     }
 
-    /// A root of this transaction with one child makes way for it.
-    fn lower_root(&mut self, pages: &mut Pages) {
+    /// The first `depth` branches on the way to `key`, all of them owned and in memory, and which child it goes on to.
+    fn branches(self, pages: &mut Pages, key: Key, depth: usize) -> Vec<(Down, usize)> {
+        let mut branches = Vec::with_capacity(depth);
+        let mut down = Down::root(self.root);
+        for _ in 0..depth {
+            let node = pages.node(down.link).expect("X3: the path of a change is in memory");
+            let Entries::Branch(children) = &node.entries else { unreachable!("N3: leaves lie below") };
+            let index = child_of(children, key);
+            branches.push((down, index));
+            down = down.to_child(&node, children, index);
+        }
+        branches
+    }
+
+    /// Takes away roots of this transaction that lead to one child only, or are empty.
+    fn lower(&mut self, pages: &mut Pages) {
         while let Ok(node) = pages.node(self.root) {
-            let Entries::Branch(children) = &node.entries else { return };
-            if children.len() > 1 || node.generation != pages.generation() {
-                return;
+            let next = match &node.entries {
+                Entries::Branch(children) if children.len() == 1 => children[0].1,
+                _ if node.is_empty() => Link::NONE,
+                _ => return,
+            };
+            if node.generation != pages.generation() {
+                return; // X1: others may hold it
             }
             pages.release(self.root.block());
-            self.root = children[0].1;
+            self.root = next;
         }
     }
 }
 
 /// N3: a tree that could not grow has more entries than a store has blocks, or was never made so.
-pub(super) fn check_height(path: &[Step]) -> Result<(), Stop> {
+fn check_height(path: &[Step]) -> Result<(), Stop> {
     match path.first() {
         Some(root) if path.len() > LEVEL_MAX as usize => {
             Err(Stop::Damaged(root.link.block(), BlockError::Invalid("N3: a tree is never that high")))
@@ -408,24 +436,6 @@ pub(super) fn check_height(path: &[Step]) -> Result<(), Stop> {
     }
 }
 
-/// The index of the first node of `path` that others hold too; everything below it is shared with them.
-fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Step]) -> Result<usize, Stop> {
-    for (depth, step) in path.iter().enumerate() {
-        if step.generation <= sharing.since() && sharing.others(pages, step.link.block())? > 0 {
-            return Ok(depth);
-        }
-    }
-    Ok(path.len())
-}
-
-/// X1: a copy of a node that others hold too.
-fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, link: Link) -> Link {
-    assert!(sharing.since() > 0, "X1: nothing is shared before the first clone");
-    let node: Rc<Node> = pages.node(link).expect("T3: the path of a change is in memory");
-    match &node.entries {
-        Entries::Branch(children) => children.iter().for_each(|child| sharing.hold(child.1.block())),
-        Entries::Leaf(entries) => entries.iter().for_each(|(key, value)| sharing.hold_entry(*key, value)),
-    }
-    sharing.let_go(link.block());
-    pages.create(node.level, node.entries.clone())
+fn level_of(pages: &mut Pages, link: Link) -> u32 {
+    pages.node(link).expect("X3: the path of a change is in memory").level
 }

@@ -1,21 +1,17 @@
 //! The asynchronous side of the map: reads the blocks that attempts ask for, writes those that commits consist of.
 
+use super::options::MapOptions;
 use super::pages::{Frozen, Pages, Stop, Wanted};
-use super::policy::PolicyKind;
-use super::space::{Space, fresh_blocks};
+use super::space::Space;
 use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use varve_block::{
-    Arena, Buffer, Clock, Device, Durability, Extent, IoError, LockMode, RangeGuard, RangeLock,
-};
+use varve_block::{Arena, Buffer, Device, Durability, Extent, IoError, LockMode, RangeGuard, RangeLock};
 use varve_format::pdata::node::Node;
 use varve_format::pdata::space_page::{Place, SpacePage};
 use varve_format::pdata::{BlockError, PDATA_BLOCK};
 
 const BLOCK: u64 = PDATA_BLOCK as u64;
-/// At most two to this power of pairs of generations are passed over when a map is opened.
-const SKIPPED_BITS: u32 = 19;
 /// Most nodes of a write-back.
 pub const WRITE_BACK_MAX: usize = 256;
 
@@ -81,61 +77,6 @@ impl From<IoError> for MapError {
 /// itself has failed. Only what is missing in the store's own books is [`IoError::NoSpace`].
 pub(crate) fn of_device(error: IoError) -> IoError {
     if error == IoError::NoSpace { IoError::Medium } else { error }
-}
-
-/// What a map is opened with.
-#[derive(Clone, Debug)]
-pub struct MapOptions {
-    /// First half of the store's id; every block carries it.
-    pub store: u64,
-    /// The committed transaction.
-    pub generation: u64,
-    /// Generations that no transaction gets, an even number: a crash may have cut some short whose nodes lie on the disk (D3).
-    pub skipped: u64,
-    /// Block where the first group of the space map begins; the blocks before it are the owner's.
-    pub base_block: u64,
-    /// Number of the first block behind the store.
-    pub end_block: u64,
-    /// Blocks that were free at the last commit.
-    pub free_blocks: u64,
-    /// Where the pages of the space map lay at the last commit, by group.
-    pub places: Vec<Place>,
-    /// Nodes of all maps at the last commit.
-    pub nodes: u64,
-    /// Free blocks that only the map itself may use, so that deletes and commits go on when data finds no room.
-    pub floor_blocks: u64,
-    /// Bytes of nodes in memory.
-    pub cache_bytes: u64,
-    /// Which nodes are given up.
-    pub policy: PolicyKind,
-}
-
-/// D3: how many generations to pass over when a map is opened to be changed: another number each time, and an even one,
-/// as superblocks may lie in turn by the generation.
-pub fn skipped_generations(clock: &Clock) -> u64 {
-    let mixed = (clock.now().0 ^ clock.date().0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let skipped = mixed >> (64 - SKIPPED_BITS) << 1;
-    assert!(skipped.is_multiple_of(2), "superblocks lie in turn");
-    skipped
-}
-
-impl MapOptions {
-    /// Options for a fresh store of `end_block` blocks.
-    pub fn fresh(store: u64, base_block: u64, end_block: u64) -> Self {
-        Self {
-            store,
-            generation: 0,
-            skipped: 0,
-            base_block,
-            end_block,
-            free_blocks: fresh_blocks(base_block, end_block),
-            places: Vec::new(),
-            nodes: 0,
-            floor_blocks: 64,
-            cache_bytes: 64 << 20,
-            policy: PolicyKind::default(),
-        }
-    }
 }
 
 /// The maps of one store, all in one space.

@@ -27,24 +27,31 @@ mod cursor;
 mod down;
 mod edit;
 mod map;
+mod merge;
+mod options;
 mod order;
 mod pages;
 mod policy;
+mod sharing;
 mod space;
+mod splice;
 mod tree;
 
 pub use cache::CacheUse;
 pub use cursor::Cursor;
 pub(crate) use down::Down;
-pub use edit::{Alone, Gone, Sharing, Span, Splice};
+pub use edit::Gone;
 pub(crate) use map::of_device;
-pub use map::{Commit, Map, MapError, MapOptions, Pace, WRITE_BACK_MAX, skipped_generations};
+pub use map::{Commit, Map, MapError, Pace, WRITE_BACK_MAX};
+pub use options::{MapOptions, skipped_generations};
 pub use order::MetadataOrder;
 pub(crate) use pages::OF_ANOTHER_TIME;
 pub use pages::{Pages, ReadView, Room, Stop, Wanted};
 pub use policy::PolicyKind;
+pub use sharing::{Alone, Sharing};
 pub use space::{FREED_RUNS_MAX, InUse, Side};
-pub use tree::{Leaf, Tree};
+pub use splice::Splice;
+pub use tree::{Leaf, Span, Tree};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -5,7 +5,8 @@
 
 mod belief;
 mod budget;
-mod cooling;
+mod change;
+mod given_up;
 mod loose;
 mod read_view;
 
@@ -14,7 +15,7 @@ pub use read_view::ReadView;
 use read_view::ReadViews;
 
 use super::cache::{Cache, CacheUse};
-use super::map::MapOptions;
+use super::options::MapOptions;
 use super::policy::PolicyKind;
 use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
@@ -171,11 +172,6 @@ impl Pages {
         self.nodes
     }
 
-    /// Blocks that were given up and become free with the next commits.
-    pub fn reclaimable_blocks(&self) -> u64 {
-        self.space.reclaimable()
-    }
-
     /// Number of the first block behind the store.
     pub fn end_block(&self) -> u64 {
         self.space.end()
@@ -242,18 +238,6 @@ impl Pages {
         self.space.claim(run).map_err(missing_page)
     }
 
-    /// Gives up blocks of data; they are free once this transaction is committed (T2) and nobody who may have found
-    /// them before reads them any more (T5).
-    pub fn give_up(&mut self, run: Run) {
-        self.data_given_up += run.1;
-        self.space.give_up(run);
-    }
-
-    /// Gives up blocks that no request reads: they are free once this transaction is committed (T2).
-    pub fn give_up_unread(&mut self, run: Run) {
-        self.space.give_up_unread(run);
-    }
-
     /// Makes sure that the pages are in memory that say whether these blocks are in use.
     pub fn require(&self, run: Run) -> Result<(), Stop> {
         self.space.require(run).map_err(missing_page)
@@ -262,16 +246,6 @@ impl Pages {
     /// To be held by whoever reads blocks that a map leads to now (T5).
     pub fn in_use(&self) -> InUse {
         self.space.in_use()
-    }
-
-    /// Makes free what nobody reads any more (T5).
-    pub fn reclaim(&mut self) {
-        self.space.reclaim();
-    }
-
-    /// Of the blocks that were given up, those that a commit has set free and that somebody may still be reading.
-    pub fn held_blocks(&self) -> u64 {
-        self.space.held_blocks()
     }
 
     /// Has `listener` called when somebody has ended for whom blocks waited; it must not touch the maps.
@@ -378,7 +352,7 @@ impl Pages {
             self.read_views.keep(&unwritten);
         }
         self.nodes = self.nodes.saturating_sub(1); // What a superblock says may be anything.
-        self.space.give_up((address, 1));
+        self.space.give_up((address, 1), true);
     }
 
     pub(super) fn is_loaded(&self, wanted: Wanted) -> bool {
@@ -467,6 +441,16 @@ impl Pages {
     pub fn fence(&mut self) -> u64 {
         self.generation += 1;
         self.generation - 1
+    }
+
+    /// The maps with these roots as they are now.
+    pub fn read_view(&mut self, roots: &[Link]) -> ReadView {
+        // The root is the youngest node of a map.
+        while roots.iter().any(|root| root.may_be_of(self.generation)) {
+            self.fence();
+        }
+        let in_use = self.in_use();
+        self.read_views.open(self.generation - 1, in_use)
     }
 
     /// Blocks that data may take once everything is free that was given up.

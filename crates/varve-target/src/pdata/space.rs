@@ -23,24 +23,25 @@
 //! - F6. If the device below is to be told of freed blocks, they are handed out only after it was.
 
 mod contradiction;
-mod cooling;
+mod discard_queue;
+mod freed;
+mod give_up;
 mod given_up;
 mod held;
 mod loose;
 mod resident;
 mod reuse;
+mod run;
 
-use cooling::Cooling;
+use discard_queue::DiscardQueue;
+use freed::Freed;
 pub use given_up::FREED_RUNS_MAX;
 use given_up::{ByGroup, GivenUp};
 use held::{Held, Users, Waiting};
-use reuse::Freed;
+pub(super) use run::Run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES, Place, SpacePage};
-
-/// A run of blocks: first and number.
-pub(super) type Run = (u64, u64);
 
 /// How many free runs of a group are looked at for one that is long enough.
 const SEARCH_RUNS: usize = 16;
@@ -87,7 +88,7 @@ pub(super) struct Space {
     /// Free on the disk, but not before those have ended who were reading then (F3).
     waiting: Vec<Waiting>,
     /// Free on the disk and read by nobody, but not before the device knows (F6).
-    cooling: Cooling,
+    discards: DiscardQueue,
     /// Held by everybody who reads.
     users: Rc<Users>,
     /// How many blocks wait, and who listens.
@@ -141,7 +142,7 @@ impl Space {
             taken_since: 0,
             freezing: GivenUp::default(),
             waiting: Vec::new(),
-            cooling: Cooling::default(),
+            discards: DiscardQueue::default(),
             users: Users::first(&held),
             held,
             given_up: ByGroup::default(),
@@ -172,7 +173,7 @@ impl Space {
 
     /// Runs that are free on the disk and not here (F3, F6).
     fn free_on_disk(&self) -> impl Iterator<Item = &Run> {
-        self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.cooling.runs())
+        self.waiting.iter().flat_map(|waiting| &waiting.runs).chain(self.discards.runs())
     }
 
     /// Of the blocks that were given up, those that wait only for those who may be reading them.
@@ -304,7 +305,7 @@ impl Space {
     pub(super) fn untake(&mut self, run: Run) {
         if self.require(run).is_err() {
             // A commit has said since that they are in use; the next one reads their page and says that they are free.
-            return self.give_up_unread(run);
+            return self.give_up(run, false);
         }
         self.mark(run, false);
     }

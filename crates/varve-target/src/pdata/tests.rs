@@ -403,13 +403,14 @@ fn smaller_keys_than_the_first_ones_are_in_order_too() {
     let mut tree = Tree::EMPTY;
     let entries =
         |keys: std::ops::Range<u64>| keys.map(|key| (u128::from(key), value(key))).collect::<Vec<_>>();
-    block_on(map.run(|pages| tree.edit(pages, &Alone, 5000, entries(5000..5300)))).expect("there is room");
+    block_on(map.run(|pages| tree.edit(pages, &Alone, 5000, entries(5000..5300), Room::All)))
+        .expect("there is room");
     for first in (0..5000).rev().step_by(100) {
         let start = first - 99;
         block_on(map.run(|pages| {
             let mut all = tree.span(pages, start.into())?.entries().to_vec();
             all.splice(0..0, entries(start..first + 1));
-            tree.edit(pages, &Alone, start.into(), all)
+            tree.edit(pages, &Alone, start.into(), all, Room::All)
         }))
         .expect("there is room");
     }
@@ -527,7 +528,7 @@ fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
             let mut tree = store.tree;
             let mut entries = tree.span(pages, 0)?.entries().to_vec();
             entries.splice(at..at, [1, 2].map(|more| (at as u128 * 10 - 5 + more, value(more as u64))));
-            tree.edit(pages, &Alone, 0, entries)?;
+            tree.edit(pages, &Alone, 0, entries, Room::All)?;
             Ok(tree)
         }));
         let tree = edited.expect("there is room");

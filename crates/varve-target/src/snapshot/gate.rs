@@ -1,99 +1,10 @@
-//! What requests wait for: a gate that can be closed and drained, and a bound on the bytes that are being copied.
+//! A bound on the bytes that are being copied, for which requests wait in their order.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-
-/// A gate that counts who is inside. Cloning shares it.
-#[derive(Clone, Default)]
-pub(crate) struct Gate {
-    inner: Rc<GateInner>,
-}
-
-#[derive(Default)]
-struct GateInner {
-    inside: Cell<usize>,
-    closed: Cell<usize>,
-    waiting: RefCell<Vec<Waker>>,
-    draining: RefCell<Vec<Waker>>,
-}
-
-/// Somebody inside; leaves on drop.
-pub(crate) struct Inside(Rc<GateInner>);
-
-/// A closed gate; opens on drop.
-pub(crate) struct Closed(Rc<GateInner>);
-
-impl Gate {
-    pub(crate) fn is_open(&self) -> bool {
-        self.inner.closed.get() == 0
-    }
-
-    /// Goes in if the gate is open.
-    pub(crate) fn try_enter(&self) -> Option<Inside> {
-        if !self.is_open() {
-            return None;
-        }
-        self.inner.inside.set(self.inner.inside.get() + 1);
-        Some(Inside(Rc::clone(&self.inner)))
-    }
-
-    /// Goes in when the gate is open.
-    pub(crate) async fn enter(&self) -> Inside {
-        poll_fn(|context| match self.try_enter() {
-            Some(inside) => Poll::Ready(inside),
-            None => {
-                self.inner.waiting.borrow_mut().push(context.waker().clone());
-                Poll::Pending
-            }
-        })
-        .await
-    }
-
-    /// Closes the gate at once. It may be closed by several.
-    pub(crate) fn close(&self) -> Closed {
-        self.inner.closed.set(self.inner.closed.get() + 1);
-        Closed(Rc::clone(&self.inner))
-    }
-
-    /// Whether nobody is inside.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.inner.inside.get() == 0
-    }
-
-    /// Waits until nobody is inside.
-    pub(crate) async fn drained(&self) {
-        poll_fn(|context| {
-            if self.inner.inside.get() == 0 {
-                return Poll::Ready(());
-            }
-            self.inner.draining.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-}
-
-impl Drop for Inside {
-    fn drop(&mut self) {
-        assert!(self.0.inside.get() > 0, "who leaves was inside");
-        self.0.inside.set(self.0.inside.get() - 1);
-        if self.0.inside.get() == 0 {
-            self.0.draining.take().into_iter().for_each(Waker::wake);
-        }
-    }
-}
-
-impl Drop for Closed {
-    fn drop(&mut self) {
-        self.0.closed.set(self.0.closed.get() - 1);
-        if self.0.closed.get() == 0 {
-            self.0.waiting.take().into_iter().for_each(Waker::wake);
-        }
-    }
-}
 
 /// A bound on bytes in use. First come, first served. Cloning shares it.
 #[derive(Clone)]
@@ -178,42 +89,8 @@ impl Drop for Spent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_executor::LocalPool;
     use futures_util::FutureExt;
-    use futures_util::task::LocalSpawnExt;
     use std::pin::pin;
-
-    #[test]
-    fn a_closed_gate_keeps_newcomers_out_until_it_opens() {
-        let gate = Gate::default();
-        let inside = gate.try_enter().expect("open");
-        let closed = gate.close();
-        let mut drained = pin!(gate.drained());
-        let mut newcomer = pin!(gate.enter());
-        assert!(drained.as_mut().now_or_never().is_none());
-        assert!(newcomer.as_mut().now_or_never().is_none());
-        drop(inside);
-        assert!(drained.now_or_never().is_some());
-        drop(closed);
-        assert!(newcomer.now_or_never().is_some());
-    }
-
-    #[test]
-    fn a_gate_wakes_what_waits_when_the_last_that_closed_it_opens_it() {
-        let gate = Gate::default();
-        let (first, second) = (gate.close(), gate.close());
-        let mut tasks = LocalPool::new();
-        let newcomer = async move { gate.enter().await };
-        let mut newcomer = tasks.spawner().spawn_local_with_handle(newcomer).expect("the pool is there");
-        tasks.run_until_stalled();
-        drop(first);
-        tasks.run_until_stalled();
-        assert!((&mut newcomer).now_or_never().is_none(), "it is closed still");
-        drop(second);
-        // Only tasks that were woken are polled.
-        tasks.run_until_stalled();
-        assert!(newcomer.now_or_never().is_some());
-    }
 
     #[test]
     fn a_budget_serves_in_order_and_never_more_than_it_has() {

@@ -9,14 +9,13 @@
 //!   or two stores that are frozen for one instant would wait for each other.
 //! - V3. Nobody changes the origin behind the back of a store: a store that has siblings refuses to roll it back.
 
-use super::gate::Inside;
 use super::{SnapshotStore, StoreError};
 use crate::fan_out::fan_out;
 use crate::waiting_room::Patience;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Outcome, Shape, StatusFuture,
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Outcome, Shape, StatusFuture, TrackerGuard,
 };
 use varve_format::store::PART_SIZE;
 
@@ -44,11 +43,11 @@ pub fn side_by_side(stores: &[Rc<SnapshotStore>]) -> Result<Device, StoreError> 
 }
 
 impl SideBySide {
-    fn try_enter(&self) -> Option<Vec<Inside>> {
+    fn try_enter(&self) -> Option<Vec<TrackerGuard>> {
         self.stores.iter().map(|store| store.changes.try_enter()).collect() // V2: what was entered is left
     }
 
-    async fn enter(&self) -> Vec<Inside> {
+    async fn enter(&self) -> Vec<TrackerGuard> {
         loop {
             if let Some(inside) = self.try_enter() {
                 assert_eq!(inside.len(), self.stores.len(), "V2");
@@ -75,7 +74,7 @@ impl SideBySide {
     }
 
     /// Gives up what no snapshot needs of `extent`.
-    async fn discard(&self, extent: Extent, inside: Option<Vec<Inside>>) -> Outcome {
+    async fn discard(&self, extent: Extent, inside: Option<Vec<TrackerGuard>>) -> Outcome {
         let _inside = match inside {
             Some(inside) => inside,
             None => self.enter().await,
@@ -89,7 +88,7 @@ impl SideBySide {
         fan_out(spared.into_iter().map(|extent| (&self.device, Io::Discard { extent }))).await
     }
 
-    async fn change(&self, io: Io, inside: Option<Vec<Inside>>) -> Outcome {
+    async fn change(&self, io: Io, inside: Option<Vec<TrackerGuard>>) -> Outcome {
         let extent = io.extent();
         let (mut inside, mut attempts) = (inside, Vec::new());
         attempts.resize_with(self.stores.len(), Patience::default);

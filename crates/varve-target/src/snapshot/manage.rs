@@ -7,10 +7,8 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
-use varve_block::{Device, Extent, LockMode, RangeGuard};
+use varve_block::{Device, Extent, LockMode, RangeGuard, TrackerGuard};
 use varve_format::store::{Descriptor, Entry, PART_SIZE};
-
-use super::gate::Closed;
 
 /// What a snapshot is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +60,7 @@ impl Claimed {
 /// An origin whose changes wait, so that snapshots of several origins can share one instant. Goes on when dropped.
 pub struct Frozen {
     store: Rc<SnapshotStore>,
-    _closed: Closed,
+    _closed: TrackerGuard,
     _managing: RangeGuard,
 }
 

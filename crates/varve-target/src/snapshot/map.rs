@@ -23,13 +23,13 @@ pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
 use super::contradiction::report;
-use crate::pdata::{self, MapError, Pages, Room, Stop, Tree};
-use crate::yield_now::yield_now;
+use crate::pdata::{self, Alone, MapError, Pages, Room, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use varve_block::yield_now;
 use varve_block::{Extent, IoError};
 use varve_format::pdata::written::NO_PLACE;
 use varve_format::store::{Mapping, PART_SIZE, Roots, STORE_SIZE_MAX, Uuid};
@@ -360,15 +360,15 @@ impl Map {
     ) -> Result<(usize, Option<u128>), Stop> {
         let mut preserved = self.preserved.get();
         let heir = heir.map(|(heir, size)| (short(heir), size / PART_SIZE));
-        let leaf = preserved.tree.whole_leaf(pages, from)?;
-        let entries_of_leaf = preserved.decode_all(pages, &leaf.entries)?;
-        let start = leaf.entries.partition_point(|entry| entry.0 < from);
-        let end = leaf.entries.len().min(start.saturating_add(entries));
-        let key_at = |index: usize| leaf.entries.get(index).map(|entry| entry.0).or(leaf.next);
+        let leaf = preserved.tree.span(pages, from)?;
+        let entries_of_leaf = preserved.decode_all(pages, leaf.entries())?;
+        let start = leaf.entries().partition_point(|entry| entry.0 < from);
+        let end = leaf.entries().len().min(start.saturating_add(entries));
+        let key_at = |index: usize| leaf.entries().get(index).map(|entry| entry.0).or(leaf.end);
         let swept = preserved.sweep(&entries_of_leaf, start..end, leaving, heir);
         assert!((start..=end).contains(&swept.end), "L2: a step leads on, and not too far");
         if swept.changed {
-            preserved.tree.replace_leaf(pages, leaf.entries[0].0, swept.entries, Room::Ordinary)?;
+            preserved.tree.edit(pages, &Alone, from, swept.entries, Room::Ordinary)?;
             let given_up: u64 = swept.given_up.iter().map(|content| content.count).sum();
             self.count(Count::Preserved(leaving, -bytes(swept.handed_over + given_up)));
             if let Some((heir, _)) = heir {

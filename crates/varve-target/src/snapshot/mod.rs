@@ -45,7 +45,7 @@ mod contents;
 mod contradiction;
 mod diff;
 mod full;
-pub(crate) mod gate;
+mod gate;
 mod independent;
 mod log;
 mod manage;
@@ -75,14 +75,14 @@ pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 use crate::pdata::{self, PolicyKind, of_device};
 use batch::Pipeline;
 use contents::Contents;
-use gate::{Budget, Gate};
+use gate::Budget;
 use map::Map;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 use std::task::Waker;
-use varve_block::{Arena, Clock, Device, Extent, IoError, KIB, MIB, RangeLock, align_down};
+use varve_block::{Arena, Clock, Device, Extent, Gate, IoError, KIB, MIB, RangeLock, align_down};
 use varve_format::store::{Mapping, PART_SIZE, STORE_SIZE_MAX};
 
 /// How a store works; the defaults are meant for everybody.

@@ -1,7 +1,6 @@
 //! The origin's front: lets requests through, and preserves what a change is about to overwrite.
 
 use super::batch::Work;
-use super::gate::Inside;
 use super::rollback::{ORIGIN, Overwriting};
 use super::{Sabotage, SnapshotStore, index};
 use crate::fan_out::fan_out;
@@ -10,7 +9,7 @@ use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
     BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, MIB, Outcome, Shape,
-    StatusFuture,
+    StatusFuture, TrackerGuard,
 };
 use varve_format::store::PART_SIZE;
 
@@ -154,7 +153,7 @@ fn cut(run: Extent, length: u64) -> impl Iterator<Item = Extent> {
 
 impl Origin {
     /// A change that has to wait for something.
-    async fn change(&self, io: Io, inside: Option<Inside>) -> Outcome {
+    async fn change(&self, io: Io, inside: Option<TrackerGuard>) -> Outcome {
         let store = &*self.store;
         let (mut inside, mut attempt) = (inside, Patience::default());
         loop {
@@ -179,7 +178,7 @@ impl Origin {
 
     /// Gives up what `extent` of the origin holds, except where a snapshot needs it: that would have to be copied first,
     /// and the copy would take the space that this gives back.
-    async fn discard(&self, extent: Extent, inside: Option<Inside>) -> Outcome {
+    async fn discard(&self, extent: Extent, inside: Option<TrackerGuard>) -> Outcome {
         let store = &*self.store;
         let _inside = match inside {
             Some(inside) => inside,

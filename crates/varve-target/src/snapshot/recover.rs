@@ -174,7 +174,7 @@ impl SnapshotStore {
             contents,
             state: RefCell::new(State { log, table, unlogged: Vec::new() }),
             pipeline: Pipeline::new(options.batch_bytes),
-            changes: super::Gate::default(),
+            changes: varve_block::Gate::default(),
             copying: Budget::new(options.copy_bytes),
             copies: varve_block::RangeLock::new(),
             falls: varve_block::RangeLock::new(),

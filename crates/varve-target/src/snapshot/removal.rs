@@ -17,8 +17,8 @@ use super::batch::Work;
 use super::contents::Leaving;
 use super::{SnapshotStore, StoreError};
 use crate::pdata::{MapError, Pace};
-use crate::yield_now::yield_now;
 use varve_block::IoError;
+use varve_block::yield_now;
 use varve_format::store::{Descriptor, Entry};
 
 /// How many entries [`SnapshotStore::remove`] looks at before it lets others go on.

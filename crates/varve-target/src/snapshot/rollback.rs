@@ -224,7 +224,7 @@ impl SnapshotStore {
                 break;
             }
             tell();
-            crate::yield_now::yield_now().await;
+            varve_block::yield_now().await;
             if busy {
                 self.clock.sleep(self.clock.now().since(started)).await;
             }

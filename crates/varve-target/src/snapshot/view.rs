@@ -6,9 +6,9 @@ use super::removal::DOSE_ENTRIES;
 use super::{SnapshotStore, StoreError, ViewState, blocks_of, extent_of, index, of_device};
 use crate::fan_out::join_pieces;
 use crate::pdata::{Pace, Pages, Room, Stop};
-use crate::yield_now::yield_now;
 use futures_util::future::join_all;
 use std::rc::Rc;
+use varve_block::yield_now;
 use varve_block::{
     Access, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io, IoError,
     LockMode, Outcome, Shape, StatusFuture, StatusRun,

@@ -46,7 +46,7 @@ impl Pool {
     /// Declares what becomes of discards from now on.
     pub fn set_discards(&self, policy: Discards) {
         self.passing.policy.set(policy);
-        self.map.pages().cool(policy == Discards::PassDown);
+        self.map.pages().queue_discards(policy == Discards::PassDown);
         self.room.came();
     }
 
@@ -58,14 +58,14 @@ impl Pool {
     /// D1: tells the disks of what has become free, and then makes it free.
     pub(super) async fn pass_down(&self) {
         let _turn = self.passing.turn.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        let runs = self.map.pages().take_cooling();
+        let runs = self.map.pages().take_discards();
         if runs.is_empty() {
             return;
         }
         assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "D1: joined and in order");
         let device = self.device();
         if self.sabotaged(Sabotage::PassDownLate) {
-            self.map.pages().passed();
+            self.map.pages().discarded();
             self.clock.sleep(Duration::from_millis(5)).await;
         }
         for some in runs.chunks(AT_ONCE) {
@@ -75,7 +75,7 @@ impl Pool {
                 tracing::debug!(%error, "a disk does not want to know what is free"); // it was a hint
             }
         }
-        self.map.pages().passed();
+        self.map.pages().discarded();
         self.room.came();
     }
 

@@ -472,7 +472,7 @@ impl<'a> ClaimedVolume<'a> {
 pub struct FrozenVolume<'a> {
     pool: &'a Pool,
     volume: Rc<Volume>,
-    _closed: crate::snapshot::gate::Closed,
+    _closed: varve_block::TrackerGuard,
     _managing: varve_block::RangeGuard,
 }
 

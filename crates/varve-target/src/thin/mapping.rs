@@ -5,7 +5,7 @@
 use super::runs::{Runs, Segment, before, replace, segments, within};
 use super::volume::{Lately, Volume};
 use super::{Pool, Sabotage};
-use crate::pdata::{Gone, MapError, Pages, Stop};
+use crate::pdata::{Gone, MapError, Pages, Room, Stop};
 use varve_format::pdata::node::Key;
 use varve_format::thin::{Change, Mapping};
 
@@ -156,7 +156,7 @@ impl Pool {
         for old in &replaced {
             held.require(pages, old)?;
         }
-        tree.splice(pages, &held, new.key(), change)?;
+        tree.splice(pages, &held, new.key(), change, Room::All)?;
         volume.set_tree(tree);
         let at_once = self.sabotaged(Sabotage::ReuseAtOnce);
         replaced.iter().for_each(|old| held.release(pages, old, at_once));
@@ -200,7 +200,7 @@ impl Pool {
         } else {
             let (change, _) = replace(runs, (from, end), None, held.since)?;
             drop(span);
-            tree.splice(pages, &held, Key::from(from), change)?;
+            tree.splice(pages, &held, Key::from(from), change, Room::All)?;
         }
         volume.set_tree(tree);
         if released {

@@ -7,8 +7,8 @@ use super::keeping::Keeping;
 use super::shares::Shares;
 use super::{Pool, PoolError};
 use crate::pdata::{self, Tree};
-use crate::yield_now::yield_now;
 use std::cell::Cell;
+use varve_block::yield_now;
 use varve_format::thin::Origin;
 
 /// How often a walk begins before it takes the pool for too full to be walked through.

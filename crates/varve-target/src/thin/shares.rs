@@ -14,7 +14,7 @@
 
 use super::Sabotage;
 use super::tickets::Tickets;
-use crate::pdata::{Alone, Pages, Span, Stop, Tree};
+use crate::pdata::{Alone, Pages, Room, Span, Stop, Tree};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -209,7 +209,7 @@ impl Shares {
             add(&mut numbers, *first, *length, *number);
         }
         drop(span);
-        tree.edit(pages, &Alone, Key::from(first), entries(&numbers)?)?;
+        tree.edit(pages, &Alone, Key::from(first), entries(&numbers)?, Room::All)?;
         self.root.set(tree);
         for (first, _) in &folded {
             difference.remove(first);

@@ -4,9 +4,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use varve_block::Notify;
 
 /// The tickets of a pool. Cloning shares them.
 #[derive(Clone, Default)]
@@ -18,7 +17,7 @@ pub(super) struct Tickets {
 struct Inner {
     next: Cell<u64>,
     held: RefCell<BTreeSet<u64>>,
-    waiting: RefCell<Vec<Waker>>,
+    ended: Notify,
 }
 
 /// Held by a request under way.
@@ -46,21 +45,14 @@ impl Tickets {
 
     /// Waits for everybody who was under way at `mark`.
     pub(super) async fn ended(&self, mark: u64) {
-        poll_fn(|context| {
-            if self.have_ended(mark) {
-                return Poll::Ready(());
-            }
-            self.inner.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        self.inner.ended.until(|| self.have_ended(mark)).await;
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
         assert!(self.inner.held.borrow_mut().remove(&self.number), "K1: a ticket is held once");
-        self.inner.waiting.take().into_iter().for_each(Waker::wake);
+        self.inner.ended.notify_all();
     }
 }
 

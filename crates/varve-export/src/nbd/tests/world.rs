@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use varve_block::{
     Allocation, BlockDevice, Buffer, Bytes, Checked, Clock, ClockSource, Completion, Extent, Io, IoError,
-    LocalFuture, Moment, Received, Shape, StatusFuture, StatusRun, StreamError, Transfer, UnixTime,
-    ZeroOptions,
+    LocalFuture, Moment, Notify, Received, Shape, StatusFuture, StatusRun, StreamError, Transfer, UnixTime,
+    ZeroOptions, yield_now,
 };
 
 struct Flag(AtomicBool);
@@ -253,7 +253,7 @@ pub(super) struct MemoryDevice {
     pub(super) longest: Cell<u64>,
     pub(super) zeros: RefCell<Vec<ZeroOptions>>,
     pub(super) runs: RefCell<Vec<StatusRun>>,
-    waiting: RefCell<Vec<Waker>>,
+    released: Notify,
     dice: Dice,
 }
 
@@ -275,7 +275,7 @@ impl MemoryDevice {
             longest: Cell::new(0),
             zeros: RefCell::default(),
             runs: RefCell::default(),
-            waiting: RefCell::default(),
+            released: Notify::default(),
             dice: Dice::new(size),
         })
     }
@@ -283,7 +283,7 @@ impl MemoryDevice {
     /// Lets answers go.
     pub(super) fn release(&self) {
         self.held.set(false);
-        self.waiting.take().into_iter().for_each(Waker::wake);
+        self.released.notify_all();
     }
 
     fn apply(&self, io: Io) -> Result<Buffer, IoError> {
@@ -324,20 +324,11 @@ impl MemoryDevice {
     }
 
     async fn later(&self, io: Io) -> Result<Buffer, IoError> {
-        let mut turns = self.dice.below(self.turns.get() + 1);
-        poll_fn(|context| {
-            if self.held.get() {
-                self.waiting.borrow_mut().push(context.waker().clone());
-                return Poll::Pending;
-            }
-            if turns > 0 {
-                turns -= 1;
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            Poll::Ready(())
-        })
-        .await;
+        for _ in 0..self.dice.below(self.turns.get() + 1) {
+            self.released.until(|| !self.held.get()).await;
+            yield_now().await;
+        }
+        self.released.until(|| !self.held.get()).await;
         self.inside.set(self.inside.get() - 1);
         self.apply(io)
     }

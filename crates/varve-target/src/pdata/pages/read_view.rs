@@ -6,7 +6,7 @@
 //!
 //! Invariant V1: every node of a view is in memory, or on the disk where the view leads to it.
 
-use super::{InUse, Link, Node, Pages};
+use super::{InUse, Link, Node};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
@@ -31,6 +31,14 @@ pub(super) struct ReadViews {
 }
 
 impl ReadViews {
+    /// A view of nodes of generations up to `youngest`, whose blocks are not used again while `in_use` is held.
+    pub(super) fn open(&mut self, youngest: u64, in_use: InUse) -> ReadView {
+        let unwritten = Rc::new(Unwritten { youngest, nodes: RefCell::default() });
+        self.open.retain(|view| view.strong_count() > 0);
+        self.open.push(Rc::downgrade(&unwritten));
+        ReadView { _in_use: in_use, _unwritten: unwritten }
+    }
+
     /// V1: no map leads to `node` any more, and it was never written.
     pub(super) fn keep(&self, node: &Rc<Node>) {
         let leads_to_it = |view: &Rc<Unwritten>| node.generation <= view.youngest;
@@ -43,19 +51,5 @@ impl ReadViews {
     pub(super) fn get(&self, link: Link) -> Option<Rc<Node>> {
         let mut open = self.open.iter().filter_map(Weak::upgrade);
         open.find_map(|view| view.nodes.borrow().get(&link).cloned())
-    }
-}
-
-impl Pages {
-    /// The maps with these roots as they are now.
-    pub fn read_view(&mut self, roots: &[Link]) -> ReadView {
-        // The root is the youngest node of a map.
-        while roots.iter().any(|root| root.may_be_of(self.generation)) {
-            self.fence();
-        }
-        let unwritten = Rc::new(Unwritten { youngest: self.generation - 1, nodes: RefCell::default() });
-        self.read_views.open.retain(|view| view.strong_count() > 0);
-        self.read_views.open.push(Rc::downgrade(&unwritten));
-        ReadView { _in_use: self.in_use(), _unwritten: unwritten }
     }
 }

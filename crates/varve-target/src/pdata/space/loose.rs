@@ -1,6 +1,6 @@
 //! Loose blocks for content that is laid out in units: beside its neighbours, or in a unit that is free as a whole.
 
-use super::reuse::Wanted;
+use super::freed::Wanted;
 use super::{GROUP_BLOCKS, PAGE_PLACES, Place, Run, Side, Space};
 use varve_block::align_up;
 

@@ -2,7 +2,8 @@
 
 use super::super::PoolError;
 use super::super::volume::Volume;
-use super::{Checker, PoolDamage};
+use super::checker::Checker;
+use super::report::PoolDamage;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_block::{Extent, joined};

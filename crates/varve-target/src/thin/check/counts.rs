@@ -4,7 +4,7 @@
 //! they lie.
 
 use super::super::PoolError;
-use super::Checker;
+use super::checker::Checker;
 use super::space::Marks;
 use crate::pdata::Room;
 use std::collections::BTreeMap;
@@ -13,10 +13,6 @@ use varve_format::pdata::link::Link;
 use varve_format::pdata::node::Entries;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::Mapping;
-
-/// Groups of which counts are kept at a time: 128 MiB of memory; and while the pool serves: 16 MiB.
-pub(super) const GROUPS_MAX: usize = 1024;
-pub(super) const GROUPS_MAX_SERVING: usize = 128;
 
 /// Counts of the blocks of some groups.
 struct Counts {

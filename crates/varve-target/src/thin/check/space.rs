@@ -5,7 +5,7 @@
 //! nothing more is asked than that what is held is in use.
 
 use super::super::{PoolError, index};
-use super::Checker;
+use super::checker::Checker;
 use crate::pdata::Pages;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, Place, SpacePage};
 use varve_format::thin::PART_SIZE;

@@ -1,34 +1,11 @@
 //! The walk through the nodes of the maps: each is read once, however many lead to it.
 
 use super::super::{PoolError, runs};
-use super::Checker;
+use super::checker::{Checker, Known};
 use crate::pdata::OF_ANOTHER_TIME;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Value};
 use varve_format::thin::Share;
-
-/// What is known of a node and everything below it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Known {
-    /// What led to it.
-    pub(super) link: Link,
-    pub(super) level: u32,
-    /// Parts that are mapped to data.
-    pub(super) mapped: u64,
-    /// The first part that is mapped, and the first behind all of them.
-    pub(super) first: u64,
-    pub(super) end: u64,
-    /// Whether all of it can be read.
-    pub(super) is_whole: bool,
-    /// Whether it is of a map that is never cloned.
-    pub(super) is_alone: bool,
-}
-
-impl Known {
-    fn nothing(link: Link, level: u32, is_alone: bool) -> Self {
-        Self { link, level, mapped: 0, first: u64::MAX, end: 0, is_whole: true, is_alone }
-    }
-}
 
 /// What a node must be, going by the one above it.
 #[derive(Clone, Copy)]

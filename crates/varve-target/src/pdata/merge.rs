@@ -1,11 +1,11 @@
 //! Nodes that have become too small: they are merged with a neighbour that is in memory, or share entries with it.
 //!
-//! Nothing is read for that (B1 of the parent), and nothing believed that only happens to be in memory: a neighbour is
+//! Nothing is read for that (X3 of `edit.rs`), and nothing believed that only happens to be in memory: a neighbour is
 //! looked at as any other child is (D1 and D3 of `down.rs`), or what lies elsewhere would become part of the map.
 
-use super::super::down::Down;
-use super::super::pages::Pages;
-use super::{capacity, children};
+use super::down::Down;
+use super::pages::Pages;
+use super::tree::capacity;
 use std::rc::Rc;
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Entries, Key, Node};
@@ -14,35 +14,34 @@ use varve_format::pdata::node::{Entries, Key, Node};
 /// node; else shares their entries out. An empty child without a neighbour is taken out.
 pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
     let parent = branch.link;
-    let entries = children(pages, parent).clone();
-    if index >= entries.len() {
-        return;
-    }
-    let child = pages.node(entries[index].1).expect("B1: the paths of a change are in memory");
+    let Some((_, link)) = pages.branch(parent).get(index).copied() else { return };
+    let child = pages.node(link).expect("X3: the path of a change is in memory");
     if child.len() > capacity(&child) / 4 {
         return;
     }
+    let entries = pages.branch(parent).clone();
     let Some((left, right)) = neighbours(pages, branch, &entries, index) else {
         if child.is_empty() {
-            unlink(pages, parent, index);
+            pages.take_child(parent, index);
+            pages.release(link.block());
         }
         return;
     };
     let (left_node, right_node) = (sibling(pages, entries[left].1), sibling(pages, entries[right].1));
     let joined = join(&left_node, &right_node, entries[right].0);
     let target = pages.shadow(entries[left].1);
-    children(pages, parent)[left].1 = target;
+    pages.branch(parent)[left].1 = target;
     if joined_len(&joined) <= capacity(&left_node) * 3 / 4 {
         pages.change(target.block()).entries = joined;
         pages.release(entries[right].1.block());
-        children(pages, parent).remove(right);
+        pages.branch(parent).remove(right);
         return;
     }
     let other = pages.shadow(entries[right].1);
     let (first, second, key) = halve(joined);
     pages.change(target.block()).entries = first;
     pages.change(other.block()).entries = second;
-    children(pages, parent)[right] = (key, other);
+    pages.branch(parent)[right] = (key, other);
 }
 
 /// The child at `index` of `branch` and a neighbour, the left one first, that may be changed without reading or taking a
@@ -53,25 +52,13 @@ fn neighbours(
     entries: &[(Key, Link)],
     index: usize,
 ) -> Option<(usize, usize)> {
-    let parent = pages.node(branch.link).expect("B1: the paths of a change are in memory");
+    let parent = pages.node(branch.link).expect("X3: the path of a change is in memory");
     let pairs = [index.checked_sub(1).map(|left| (left, index)), Some((index, index + 1))];
     pairs.into_iter().flatten().filter(|(_, right)| *right < entries.len()).find(|(left, right)| {
         let other = if *left == index { *right } else { *left };
         let Some(node) = branch.to_child(&parent, entries, other).node_in_memory(pages) else { return false };
         pages.is_new(&node) || pages.has_reserve()
     })
-}
-
-/// Takes the child at `index`, which is empty, out of its parent; the next one begins where it began (N4).
-fn unlink(pages: &mut Pages, parent: Link, index: usize) {
-    let entries = children(pages, parent);
-    let (key, child) = entries.remove(index);
-    if index == 0
-        && let Some(first) = entries.first_mut()
-    {
-        first.0 = key;
-    }
-    pages.release(child.block());
 }
 
 fn sibling(pages: &mut Pages, link: Link) -> Rc<Node> {

@@ -1,0 +1,74 @@
+//! Blocks that were given up and are not free yet: what the next commit makes free, and what becomes free only after the
+//! device below was told of it, if the owner wants that (F6 of `space.rs`).
+
+use super::super::space::Run;
+use super::Pages;
+
+impl Pages {
+    /// Gives up blocks of data; they are free once this transaction is committed (T2) and nobody who may have found
+    /// them before reads them any more (T5).
+    pub fn give_up(&mut self, run: Run) {
+        self.data_given_up += run.1;
+        self.space.give_up(run, true);
+    }
+
+    /// Gives up blocks that no request reads: they are free once this transaction is committed (T2).
+    pub fn give_up_unread(&mut self, run: Run) {
+        self.space.give_up(run, false);
+    }
+
+    /// Blocks that were given up and become free with the next commits.
+    pub fn reclaimable_blocks(&self) -> u64 {
+        self.space.reclaimable()
+    }
+
+    /// Makes free what nobody reads any more (T5).
+    pub fn reclaim(&mut self) {
+        self.space.reclaim();
+    }
+
+    /// Of the blocks that were given up, those that a commit has set free and that somebody may still be reading.
+    pub fn held_blocks(&self) -> u64 {
+        self.space.held_blocks()
+    }
+
+    /// How many blocks of data were given up so.
+    pub fn data_given_up(&self) -> u64 {
+        self.data_given_up
+    }
+
+    /// Whether this transaction should be committed because it takes much though what it gave up would do.
+    pub fn turns_over_much(&self) -> bool {
+        self.space.turns_over_much()
+    }
+
+    /// Runs given up in this transaction: what they need in memory, until it is committed.
+    pub fn freed_runs(&self) -> usize {
+        self.space.freed_runs()
+    }
+
+    /// Has freed blocks wait for [`Pages::take_discards`] and [`Pages::discarded`] from now on, or not any more.
+    pub fn queue_discards(&mut self, enabled: bool) {
+        self.space.queue_discards(enabled);
+    }
+
+    /// Freed blocks of which the device is to be told now; they are free after [`Pages::discarded`].
+    pub fn take_discards(&mut self) -> Vec<Run> {
+        self.space.take_discards()
+    }
+
+    /// Of the blocks that were given up, those that the next commit makes free: nobody reads them.
+    pub fn pending_free_blocks(&self) -> u64 {
+        self.space.reclaimable().saturating_sub(self.space.read_blocks())
+    }
+
+    /// As [`Pages::free_blocks_after_commit`], without what readers still keep then.
+    pub fn free_blocks_with_next_commit(&self) -> u64 {
+        (self.space.free() + self.pending_free_blocks()).saturating_sub(self.floor)
+    }
+
+    /// The device knows of all that was taken so.
+    pub fn discarded(&mut self) {
+        self.space.discarded();
+    }
+}

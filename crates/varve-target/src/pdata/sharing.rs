@@ -1,0 +1,75 @@
+//! Who else holds the nodes of a tree and what its entries stand for: what an editor asks before it changes a node.
+
+use super::pages::{Pages, Stop};
+use super::tree::{Span, Step};
+use varve_format::pdata::link::Link;
+use varve_format::pdata::node::{Entries, Key, Value};
+
+/// The reference counts of nodes that several trees hold, and of what their entries stand for.
+pub trait Sharing {
+    /// The generation of the newest node that another tree may hold too (X2).
+    fn since(&self) -> u64;
+    /// How many other trees, or nodes of them, hold the node in `block`.
+    fn others(&self, pages: &mut Pages, block: u64) -> Result<u64, Stop>;
+    /// One more holds the node in `block`.
+    fn hold(&self, block: u64);
+    /// One less holds the node in `block`, which others hold too.
+    fn let_go(&self, block: u64);
+    /// One more leaf has this entry.
+    fn hold_entry(&self, key: Key, value: &Value);
+    /// Whether every entry of this leaf is one that there can be: before it is copied with [`Sharing::hold_entry`].
+    fn believe(&self, leaf: &Span) -> Result<(), Stop> {
+        let _any = leaf;
+        Ok(())
+    }
+    /// Whether nodes that have become too small are merged (X4).
+    fn may_merge(&self) -> bool {
+        false
+    }
+}
+
+/// Of a tree that is never cloned.
+pub struct Alone;
+
+impl Sharing for Alone {
+    fn since(&self) -> u64 {
+        0
+    }
+    fn others(&self, _: &mut Pages, _: u64) -> Result<u64, Stop> {
+        Ok(0)
+    }
+    fn hold(&self, _: u64) {
+        unreachable!("X2: nobody else holds a node")
+    }
+    fn let_go(&self, _: u64) {
+        unreachable!("X2: nobody else holds a node")
+    }
+    fn hold_entry(&self, _: Key, _: &Value) {
+        unreachable!("X2: nobody else holds a node")
+    }
+    fn may_merge(&self) -> bool {
+        true
+    }
+}
+
+/// The index of the first node of `path` that others hold too; everything below it is shared with them.
+pub(super) fn first_shared(pages: &mut Pages, sharing: &dyn Sharing, path: &[Step]) -> Result<usize, Stop> {
+    for (depth, step) in path.iter().enumerate() {
+        if step.generation <= sharing.since() && sharing.others(pages, step.link.block())? > 0 {
+            return Ok(depth);
+        }
+    }
+    Ok(path.len())
+}
+
+/// X1: a copy of a node that others hold too.
+pub(super) fn copy_shared(pages: &mut Pages, sharing: &dyn Sharing, link: Link) -> Link {
+    assert!(sharing.since() > 0, "X1: nothing is shared before the first clone");
+    let node = pages.node(link).expect("X3: the path of a change is in memory");
+    match &node.entries {
+        Entries::Branch(children) => children.iter().for_each(|child| sharing.hold(child.1.block())),
+        Entries::Leaf(entries) => entries.iter().for_each(|(key, value)| sharing.hold_entry(*key, value)),
+    }
+    sharing.let_go(link.block());
+    pages.create(node.level, node.entries.clone())
+}

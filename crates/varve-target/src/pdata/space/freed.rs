@@ -1,0 +1,49 @@
+//! Where blocks were freed, and how a free run that is long enough is found in a page (F8).
+
+use super::Run;
+use std::collections::BTreeMap;
+use varve_block::align_up;
+use varve_format::pdata::space_page::SpacePage;
+
+/// A free run that is wanted.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// Its first block is a multiple of this, a power of two.
+    pub(super) align: u64,
+    /// It has at least so many blocks.
+    pub(super) least: u64,
+    /// And need not be looked at beyond so many.
+    pub(super) enough: u64,
+}
+
+impl Wanted {
+    /// The first such run of a page of which `first` is the first block, from index `from` on and before `end`.
+    pub(super) fn find(self, page: &SpacePage, first: u64, from: u64, end: u64) -> Option<Run> {
+        assert!(self.align.is_power_of_two() && self.least > 0, "a run has blocks");
+        let mut at = from;
+        while let Some((index, length)) = page.free_run(at, end, self.enough + self.align) {
+            let (aligned, behind) = (align_up(first + index, self.align), first + index + length);
+            if aligned + self.least <= behind {
+                return Some((aligned, behind - aligned));
+            }
+            at = index + length;
+        }
+        None
+    }
+}
+
+/// Freed blocks that may make up runs which are long enough for some purpose.
+#[derive(Default)]
+pub(super) struct Freed {
+    /// The groups, and from which of their blocks on.
+    pub(super) groups: BTreeMap<u64, u64>,
+    /// What may be left of the run that was found last.
+    pub(super) run: Run,
+}
+
+impl Freed {
+    /// Something was freed from this block of a group on.
+    pub(super) fn note(&mut self, group: u64, index: u64) {
+        self.groups.entry(group).and_modify(|from| *from = index.min(*from)).or_insert(index);
+    }
+}

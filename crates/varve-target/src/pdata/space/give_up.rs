@@ -1,0 +1,93 @@
+//! Gives blocks up and makes them free again (F1, F3, F6).
+
+use super::{GROUP_BLOCKS, Run, Space};
+
+/// When so many blocks were given up in one transaction, or this part of the store, and then as many others taken, what
+/// was given up is not left to wait any longer (F8).
+const MUCH_BLOCKS: u64 = 1024;
+const MUCH_PART: u64 = 32;
+
+impl Space {
+    /// Blocks given up that a commit, or the end of a request, will make free.
+    pub(in super::super) fn reclaimable(&self) -> u64 {
+        self.given_up.blocks()
+    }
+
+    /// Runs given up in this transaction.
+    pub(in super::super) fn freed_runs(&self) -> usize {
+        self.freed.read.len() + self.freed.unread.len()
+    }
+
+    /// Whether the transaction should be committed because it takes much though what it gave up would do.
+    pub(in super::super) fn turns_over_much(&self) -> bool {
+        self.taken_since > self.much()
+    }
+
+    /// Some blocks were taken.
+    pub(super) fn note_taken(&mut self, blocks: u64) {
+        if self.freed.blocks() > self.much() {
+            self.taken_since += blocks;
+        }
+    }
+
+    fn much(&self) -> u64 {
+        MUCH_BLOCKS.max(self.end / MUCH_PART)
+    }
+
+    /// Gives up blocks; they are free once this transaction is committed (F1), and if somebody may be reading them, nobody
+    /// does any more (F3).
+    pub(in super::super) fn give_up(&mut self, run: Run, is_read: bool) {
+        if self.reuse_at_once {
+            return self.mark(run, false);
+        }
+        if !self.may_be_given_up(run) {
+            return self.contradicts(run.0); // F7
+        }
+        self.shares_of(run).for_each(|(group, blocks)| self.given_up.add(group, blocks));
+        self.freed.add(run, is_read);
+    }
+
+    /// Blocks are free on the disk, and nobody reads them.
+    pub(super) fn come_back(&mut self, run: Run) {
+        if let Some(run) = self.discards.add(run) {
+            self.set_free(run);
+        }
+    }
+
+    /// Has freed blocks wait for [`Space::take_discards`] and [`Space::discarded`] from now on, or not any more (F6).
+    pub(in super::super) fn queue_discards(&mut self, enabled: bool) {
+        self.discards.enable(enabled).into_iter().for_each(|run| self.set_free(run));
+    }
+
+    /// The blocks of which the device is to be told now, in order and joined. They are handed out after
+    /// [`Space::discarded`] (F6).
+    pub(in super::super) fn take_discards(&mut self) -> Vec<Run> {
+        self.discards.take()
+    }
+
+    /// The device knows of all that was taken so.
+    pub(in super::super) fn discarded(&mut self) {
+        self.discards.discarded().into_iter().for_each(|run| self.set_free(run));
+    }
+
+    /// What was given up is free.
+    pub(super) fn set_free(&mut self, run: Run) {
+        self.shares_of(run).for_each(|(group, blocks)| self.given_up.subtract(group, blocks));
+        self.set(run, false);
+    }
+
+    /// The group of the first page that a commit needs and that is not in memory: those of what earlier transactions gave
+    /// up are there (F5).
+    pub(in super::super) fn missing_for_commit(&self) -> Option<u64> {
+        self.given_up.groups().find(|group| !self.is_loaded(*group))
+    }
+
+    /// How many blocks of each group a run has.
+    fn shares_of(&self, run: Run) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (base, end) = (self.base, run.0 + run.1);
+        self.groups_of(run).map(move |group| {
+            let first = base + group * GROUP_BLOCKS;
+            (group, end.min(first + GROUP_BLOCKS) - run.0.max(first))
+        })
+    }
+}

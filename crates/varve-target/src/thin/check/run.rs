@@ -1,0 +1,170 @@
+//! The check as a whole: all maps are walked, what the volumes and the pool say is compared, and every block counted.
+
+use super::super::volume::Volume;
+use super::super::{Pool, PoolError};
+use super::checker::{Checker, GROUPS_MAX, Known, View};
+use super::report::PoolReport;
+use crate::pdata::{MapError, Pages, Tree};
+use std::collections::BTreeSet;
+use varve_format::pdata::link::Link;
+use varve_format::pdata::node::Entries;
+use varve_format::thin::{Mapping, VolumeFlags};
+
+impl Pool {
+    /// Checks the pool as it is in memory. Nothing may change meanwhile.
+    pub async fn check(&self) -> Result<PoolReport, PoolError> {
+        self.check_names();
+        let volumes = self.volumes.borrow().values().cloned().collect();
+        let table = self.table.get();
+        let (shares, groups_max) = (&self.shares, GROUPS_MAX);
+        let view = View { volumes, shares, table, commit: None, groups_max, pace: None };
+        Checker::new(self, view).run().await
+    }
+
+    pub(in super::super) async fn entries_of(&self, link: Link) -> Result<Entries, MapError> {
+        self.map.run(|pages: &mut Pages| Ok(pages.node(link)?.entries.clone())).await
+    }
+}
+
+impl Checker<'_> {
+    pub(super) async fn run(mut self) -> Result<PoolReport, PoolError> {
+        let volumes = self.view.volumes.clone();
+        for volume in &volumes {
+            self.report.volumes += 1;
+            self.report.names.insert(volume.id, volume.name.borrow().clone());
+            let root = volume.tree.get().root;
+            if !root.is_none() {
+                let known = self.walk(root, false).await?;
+                self.compare_volume(volume, known);
+            } else if volume.mapped.get() != 0 && !volume.has(VolumeFlags::REMOVING) {
+                self.report.error(format!("{}: something is mapped and there is no map", told(volume)));
+            }
+        }
+        for root in
+            [self.view.shares.root().root, self.view.table.root].into_iter().filter(|root| !root.is_none())
+        {
+            self.walk(root, true).await?;
+        }
+        self.compare_totals();
+        self.count().await?;
+        if self.view.shares.root() != Tree::EMPTY || self.view.shares.differences() > 0 {
+            for volume in &volumes {
+                self.check_alone(volume).await?;
+            }
+        }
+        if !self.broken.is_empty() || !self.doubtful.is_empty() {
+            self.blame(&volumes).await?;
+        }
+        self.report.nodes = (self.nodes.len() - self.broken.len()) as u64;
+        Ok(self.report)
+    }
+
+    /// The number of mapped parts, and that none lies behind the volume's end.
+    fn compare_volume(&mut self, volume: &Volume, known: Known) {
+        assert!(known.first <= known.end || known.mapped == 0, "R1: runs are in order");
+        let (removing, over) = (volume.has(VolumeFlags::REMOVING), volume.over.get());
+        let fits = over.is_none_or(|over| over.bytes <= volume.bytes.get());
+        if !fits || over.is_some() != volume.has(VolumeFlags::ORIGIN) {
+            self.report.error(format!("{}: it does not lie over {over:?}", told(volume)));
+        }
+        if removing || !known.is_whole {
+            return;
+        }
+        if known.mapped != volume.mapped.get() || known.end > volume.parts() {
+            let (mapped, said) = (known.mapped, volume.mapped.get());
+            let error = format!("{}: {mapped} parts are mapped, not {said}, or beyond its end", told(volume));
+            self.report.error(error);
+        }
+    }
+
+    /// What is said of the whole pool.
+    fn compare_totals(&mut self) {
+        let (said, found) = (self.pool.map.pages().nodes(), self.nodes.len() as u64);
+        if self.view.is_space_of_now() && self.broken.is_empty() && said != found {
+            self.report.error(format!("there are {found} nodes, not {said}"));
+        }
+        let mut names = BTreeSet::new();
+        for volume in &self.view.volumes {
+            let name = volume.name.borrow().clone();
+            if volume.id >= self.pool.next_volume.get() {
+                self.report.error(format!("volume {}: no volume has this number yet", volume.id));
+            }
+            if !volume.has(VolumeFlags::REMOVING) && !names.insert(name.clone()) {
+                self.report.error(format!("two volumes are called {name}"));
+            }
+        }
+    }
+
+    /// W2, and the same of nodes: what a volume changes in place without a look at counts is its own.
+    async fn check_alone(&mut self, volume: &Volume) -> Result<(), PoolError> {
+        let since = volume.since.get();
+        let mut ahead = vec![volume.tree.get().root];
+        while let Some(link) = ahead.pop() {
+            let block = link.block();
+            if link.is_none() || self.broken.contains(&block) {
+                continue;
+            }
+            let (generation, entries) = self.node(link).await?;
+            if generation <= since {
+                continue;
+            }
+            if self.others(block).await.is_some_and(|others| others > 0) {
+                let error = format!("W2: {}: node {block} is held by others too", told(volume));
+                self.report.error(error);
+                continue;
+            }
+            match entries {
+                Entries::Branch(children) => ahead.extend(children.iter().map(|child| child.1)),
+                Entries::Leaf(entries) => {
+                    let runs = entries.iter().filter_map(|(key, value)| Mapping::decode(*key, value).ok());
+                    for run in runs.filter(|run| run.place != 0 && run.birth > since) {
+                        self.check_run_alone(volume, run).await;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_run_alone(&mut self, volume: &Volume, run: Mapping) {
+        let shares = self.view.shares;
+        if !self.are_counts_readable {
+            return;
+        }
+        let pieces = self.pool.map.run(|pages| shares.pieces(pages, run.place, run.count)).await;
+        for piece in pieces.unwrap_or_default().iter().filter(|piece| piece.others > 0) {
+            let (first, last) = (piece.first, piece.end() - 1);
+            let error = format!("W2: {}: blocks {first} to {last} are held by others too", told(volume));
+            self.report.error(error);
+            self.doubt(piece.first, piece.blocks);
+        }
+    }
+}
+
+impl Pool {
+    /// Block where the groups of the space map begin.
+    pub(in super::super) fn base_block(&self) -> u64 {
+        2 * self.layout.slot_blocks + self.layout.log_blocks
+    }
+
+    /// Blocks that may hold data or nodes.
+    pub(in super::super) fn is_inside(&self, first: u64, blocks: u64) -> bool {
+        self.bounds().contain(first, blocks)
+    }
+
+    /// Whether the data of all these runs lies behind the log and in the pool.
+    pub(in super::super) fn are_inside(&self, runs: &[Mapping]) -> bool {
+        runs.iter().all(|run| run.place == 0 || self.is_inside(run.place, run.count))
+    }
+
+    /// Whether data can lie in these blocks: no page of the space map does.
+    pub(in super::super) fn may_hold_data(&self, first: u64, blocks: u64) -> bool {
+        self.bounds().may_hold_data(first, blocks)
+    }
+}
+
+/// A volume in words.
+fn told(volume: &Volume) -> String {
+    let name = volume.name.borrow();
+    if name.is_empty() { format!("volume {}", volume.id) } else { format!("volume {} ({name})", volume.id) }
+}
