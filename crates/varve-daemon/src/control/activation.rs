@@ -9,7 +9,6 @@ use super::Control;
 use super::change::joined;
 use super::find::volume_name;
 use super::known_export::Open;
-use super::known_group::Home;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::origins;
@@ -37,10 +36,8 @@ impl Control {
         self.warn(&subject, &format!("failed and is out of use: {reason}"));
         let Ok((group, entry)) = self.entry_of(volume) else { return };
         let failure = failures::failed(&subject, entry.is_pool(), reason);
-        if let Some(known) = self.groups.borrow_mut().get_mut(&group)
-            && let Some(Home { unusable, .. }) = known.homes.get_mut(&volume)
-        {
-            *unusable = Some(failure);
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.note_closed(volume, failure);
         }
         self.remembered.borrow_mut().out_of_use.insert(volume, reason.to_owned());
         self.save_or_warn().await;

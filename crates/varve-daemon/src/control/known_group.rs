@@ -30,6 +30,8 @@ pub(super) struct KnownGroup {
     pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
     /// What volumes lie over that is not there: store, number, and why.
     pub(super) adrift: Vec<(Uuid, u64, Failure)>,
+    /// Volumes and pools that were closed while pools went on that may hold their snapshots as external origins.
+    pub(super) closed: BTreeSet<Uuid>,
     /// Snapshots that others lie over, as far as that is known.
     pub(super) bases: BTreeSet<Target>,
 }
@@ -56,10 +58,24 @@ impl KnownGroup {
             homes: BTreeMap::new(),
             thin: BTreeMap::new(),
             adrift: Vec::new(),
+            closed: BTreeSet::new(),
             bases: BTreeSet::new(),
         };
         known.learn(open);
         known
+    }
+
+    /// A volume or pool that was served was closed, for this reason.
+    pub(super) fn note_closed(&mut self, volume: Uuid, reason: Failure) {
+        if let Some(home) = self.homes.get_mut(&volume) {
+            home.unusable = Some(reason);
+            self.closed.insert(volume);
+        }
+    }
+
+    /// Whether pools may hold external origins that were closed: these lead nowhere, and keep disks open.
+    pub(super) fn may_hold_closed_origins(&self) -> bool {
+        !self.closed.is_empty() && !self.pools_in_use().is_empty()
     }
 
     /// Whether a change of the group reached only some of its disks.

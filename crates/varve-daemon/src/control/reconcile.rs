@@ -192,10 +192,12 @@ impl Control {
         });
         let (Ok(reason), subject) = (reason, self.subject(volume)) else { return };
         let mut groups = self.groups.borrow_mut();
-        let home = groups.get_mut(&group).and_then(|known| known.homes.get_mut(&volume));
-        let Some(home) = home.filter(|home| home.unusable.is_none()) else { return };
+        let Some(known) = groups.get_mut(&group) else { return };
+        if known.homes.get(&volume).is_none_or(|home| home.unusable.is_some()) {
+            return;
+        }
         tracing::error!(volume = subject, %reason, "a volume is taken out of use");
-        home.unusable = Some(reason.clone());
+        known.note_closed(volume, reason.clone());
         drop(groups);
         self.warn(&subject, &format!("taken out of use: {}", reason.message));
     }

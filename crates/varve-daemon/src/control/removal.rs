@@ -69,7 +69,13 @@ impl Control {
             batches.iter().flat_map(|batch| batch.names.iter().map(|name| batch.full(name))).collect();
         let subject = names.join(" ");
         let id = self.remember_removal(&subject, remembered(&going));
-        let saved = self.save_soon();
+        let mut saved = Some(self.save_soon());
+        // J3: the first is not gone before it is durable that the others are to go.
+        if names.len() > 1
+            && let Some(saved) = saved.take()
+        {
+            let _ = saved.await;
+        }
         let begun = match self.begin(&going, Some(BEGIN_MAX), &JobProgress::default()).await {
             Ok(begun) => begun,
             Err(failure) => {
@@ -80,10 +86,9 @@ impl Control {
         for name in &names[..begun] {
             self.event(name, "snapshot removed");
         }
-        match begun < names.len() {
-            true => drop(saved.await),
-            // The stores know (J2): what is remembered serves only to keep the job's number.
-            false => drop(select(saved, self.context.clock().sleep(SAVE_MAX)).await),
+        if let Some(saved) = saved {
+            // The store knows (J2): what is remembered serves only to keep the job's number.
+            drop(select(saved, self.context.clock().sleep(SAVE_MAX)).await);
         }
         let started = self.register_job(id, REMOVE, &subject, "bytes", &[], self.now());
         self.spawn_removal(going, None, started);

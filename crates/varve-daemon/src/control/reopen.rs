@@ -2,9 +2,11 @@
 //!
 //! Invariants:
 //! - Z3. While something is opened anew the requests of its doors wait; they reach the new one, or fail if there is none.
-//! - Z4. A disk is opened anew only when nothing of its group uses it any more.
+//! - Z4. A disk is opened anew only when nothing of its group uses it any more: neither a volume nor what lies over its
+//!   snapshots.
 
 use super::known_disk::KnownDisk;
+use super::known_group::KnownGroup;
 use super::{Control, PROBE};
 use crate::failures;
 use crate::shard::ShardContext;
@@ -52,7 +54,8 @@ impl Control {
         }
     }
 
-    /// Groups with a disk that failed, or with a store or pool that takes no changes any more.
+    /// Groups with a disk that failed, with a store or pool that takes no changes any more, or with a pool whose volumes lie
+    /// over something that was closed since.
     async fn troubled_groups(&self, silent: &BTreeSet<PathBuf>) -> Vec<Uuid> {
         let groups: Vec<Uuid> = {
             let groups = self.groups.borrow();
@@ -61,7 +64,8 @@ impl Control {
         };
         let mut troubled = Vec::new();
         for group in groups {
-            if !self.failed_disks(group).is_empty() || self.has_failing(group).await {
+            let holds_closed = self.with_group(group, KnownGroup::may_hold_closed_origins).unwrap_or_default();
+            if holds_closed || !self.failed_disks(group).is_empty() || self.has_failing(group).await {
                 troubled.push(group);
             }
         }
@@ -99,6 +103,9 @@ impl Control {
 
     /// Z4.
     pub(super) async fn set_group_aside(&self, group: Uuid) {
+        if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
+            known.closed.clear(); // Whatever holds them is closed, too.
+        }
         for (volume, home) in self.homes_in_use(group) {
             let closed = home.run(async move |here: ShardContext| reopen::set_aside(&here, volume).await);
             if let Ok(Err(failure)) = closed.await {

@@ -32,7 +32,9 @@ use std::time::Duration;
 use trouble::Trouble;
 use varve_api::Code;
 use varve_block::IoError;
-use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, caught_share, run_seeds, test_name};
+use varve_sim::{
+    Client, CrashAt, CrashKind, Mix, Random, TestName, caught_share, run_seeds, test_name,
+};
 use verbs::Verb;
 
 /// Lives of the daemon in a history; the last one is not cut short.
@@ -406,34 +408,29 @@ fn compare(model: &Model, contents: &BTreeMap<String, Vec<u8>>) -> Result<(), St
     Ok(())
 }
 
-#[test]
-fn histories_of_a_daemon_with_crashes() {
+/// Runs histories of one kind and tells what happened.
+fn run_histories(name: TestName, kind: Kind, seeds: u64) {
     if std::env::var_os("VARVE_SIM_LOG").is_some() {
         let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).without_time().try_init();
     }
     let counts = Counts::default();
-    run_seeds(test_name!("histories_of_a_daemon_with_crashes"), 2000, |seed| {
-        History::new(seed, Kind::Plain, &counts).run();
-    });
+    run_seeds(name, seeds, |seed| History::new(seed, kind, &counts).run());
     counts.report();
+}
+
+#[test]
+fn histories_of_a_daemon_with_crashes() {
+    run_histories(test_name!("histories_of_a_daemon_with_crashes"), Kind::Plain, 2000);
 }
 
 #[test]
 fn histories_of_jobs_with_crashes() {
-    let counts = Counts::default();
-    run_seeds(test_name!("histories_of_jobs_with_crashes"), 500, |seed| {
-        History::new(seed, Kind::Jobs, &counts).run();
-    });
-    counts.report();
+    run_histories(test_name!("histories_of_jobs_with_crashes"), Kind::Jobs, 500);
 }
 
 #[test]
 fn histories_of_disks_in_trouble() {
-    let counts = Counts::default();
-    run_seeds(test_name!("histories_of_disks_in_trouble"), 300, |seed| {
-        History::new(seed, Kind::Troubles, &counts).run();
-    });
-    counts.report();
+    run_histories(test_name!("histories_of_disks_in_trouble"), Kind::Troubles, 300);
 }
 
 /// With at least how many percent of the histories the oracle notices a bug that `inject` puts in and takes out.
