@@ -4,7 +4,7 @@ use super::daemon::Daemon;
 use super::{History, Kind, count, model};
 use std::time::Duration;
 use varve_api::Code;
-use varve_sim::{FaultPlan, Mix};
+use varve_sim::{Client, FaultPlan, Mix};
 
 /// How long it may take until everything is back, in the time of the world.
 const BACK_MAX: Duration = Duration::from_secs(120);
@@ -76,7 +76,10 @@ impl History<'_> {
             let Some(trouble) = self.trouble.borrow().clone() else { return };
             let step = self.random.borrow_mut().below(8);
             match step {
-                0 => drop(daemon.scan(Vec::new()).await),
+                0 => {
+                    let _ = daemon.scan(Vec::new()).await;
+                    self.hear_of_losses().await;
+                }
                 1 => drop(daemon.lists().await),
                 2..=4 => {
                     let others = self.models.borrow()[0].part(&trouble.group, false);
@@ -118,12 +121,18 @@ impl History<'_> {
             daemon.take_back_stale_disks().await;
             clock.sleep(LOOK).await;
         }
-        // Clients that stayed connected hear of what may be lost, once.
-        let clients: Vec<_> = self.clients.borrow().values().cloned().collect();
-        for client in clients {
-            let _ = client.flush().await;
+        for client in self.hear_of_losses().await {
             client.flush().await.expect("M5");
         }
+    }
+
+    /// Clients that stayed connected hear of what may be lost, with the next flush of each, before they read again.
+    async fn hear_of_losses(&self) -> Vec<Client> {
+        let clients: Vec<Client> = self.clients.borrow().values().cloned().collect();
+        for client in &clients {
+            let _ = client.flush().await;
+        }
+        clients
     }
 
     /// A crash is over. A disk that is gone may still be; the state directory may be lost.
