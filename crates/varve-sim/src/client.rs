@@ -180,18 +180,7 @@ impl Client {
 
     /// `count` random requests by `mix`, several at a time. Stops at the first error: what is under way then is not awaited.
     pub async fn exercise(&self, mix: &Mix, count: u64, random: &mut Random) -> Result<(), IoError> {
-        let mut under_way = FuturesUnordered::new();
-        for _ in 0..count {
-            let mut choices = random.fork();
-            under_way.push(async move { self.step(mix, &mut choices).await });
-            if under_way.len() == mix.depth.max(1) {
-                under_way.next().await.unwrap_or(Ok(()))?;
-            }
-        }
-        while let Some(result) = under_way.next().await {
-            result?;
-        }
-        Ok(())
+        self.send(mix, count, random, false).await
     }
 
     /// Like [`Client::exercise`], by a client that stays: it awaits what is under way when an error comes.
@@ -201,6 +190,10 @@ impl Client {
         count: u64,
         random: &mut Random,
     ) -> Result<(), IoError> {
+        self.send(mix, count, random, true).await
+    }
+
+    async fn send(&self, mix: &Mix, count: u64, random: &mut Random, stays: bool) -> Result<(), IoError> {
         let mut under_way = FuturesUnordered::new();
         let mut outcome = Ok(());
         for _ in 0..count {
@@ -213,7 +206,9 @@ impl Client {
                 break;
             }
         }
-        while let Some(result) = under_way.next().await {
+        while (stays || outcome.is_ok())
+            && let Some(result) = under_way.next().await
+        {
             outcome = outcome.and(result);
         }
         outcome

@@ -64,7 +64,8 @@ impl Control {
         };
         let mut troubled = Vec::new();
         for group in groups {
-            let holds_closed = self.with_group(group, KnownGroup::may_hold_closed_origins).unwrap_or_default();
+            let holds_closed =
+                self.with_group(group, KnownGroup::may_hold_closed_origins).unwrap_or_default();
             if holds_closed || !self.failed_disks(group).is_empty() || self.has_failing(group).await {
                 troubled.push(group);
             }

@@ -3,7 +3,6 @@
 use super::ration::first_share;
 use super::*;
 use crate::config::Config;
-use crate::config::{IoMode, LogForm};
 use crate::jobs::Progress;
 use crate::shard::ShardContext;
 use crate::shard::quota::CacheQuota;
@@ -37,20 +36,7 @@ where
 {
     let folder = tempfile::tempdir().expect("a folder");
     let place = |name: &str| folder.path().join(name);
-    let config = Config {
-        state: place("state"),
-        socket: place("socket"),
-        http: None,
-        shards: Some(2),
-        io: IoMode::Auto,
-        cache,
-        memory: 64 << 20,
-        connections: 256,
-        client_timeout: Duration::from_secs(30),
-        stop_timeout: Duration::from_secs(30),
-        log: LogForm::Text,
-        log_filter: None,
-    };
+    let config = Config { cache, ..Config::for_tests(folder.path()) };
     std::fs::create_dir(&config.state).expect("a folder");
     let path = |number: usize| place(&format!("disk{number}")).display().to_string();
     let (disks, size): (Vec<String>, _) = ((0..count).map(path).collect(), size.to_owned());

@@ -2,14 +2,14 @@
 
 use super::host::{Host, Imported};
 use super::model::{Lists, Model};
-use crate::config::{Config, IoMode, LogForm};
+use crate::config::Config;
 use crate::control::ControlHandle;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::{
-    Cache, Failure, GroupExtend, Job, JobState, LogicalVolume, PhysicalVolumeRemove, PhysicalVolumeScan,
+    Failure, GroupExtend, Job, JobState, LogicalVolume, PhysicalVolumeRemove, PhysicalVolumeScan,
     PhysicalVolumeState,
 };
 use varve_block::{Device, Extent, IoError};
@@ -28,29 +28,13 @@ pub(super) struct Daemon {
     host: Rc<Host>,
 }
 
-fn config() -> Config {
-    Config {
-        state: PathBuf::from("/state"),
-        socket: PathBuf::from("/socket"),
-        http: None,
-        shards: None,
-        io: IoMode::Auto,
-        cache: Cache::Direct,
-        memory: 64 << 20,
-        connections: 256,
-        client_timeout: Duration::from_secs(30),
-        stop_timeout: Duration::from_secs(30),
-        log: LogForm::Text,
-        log_filter: None,
-    }
-}
-
 impl Daemon {
     /// Begins with what the host's files hold.
     pub(super) async fn start(host: &Rc<Host>) -> Self {
         let (shards, events) = host.begin_shards();
         let remembered = host.files.remembered();
-        let started = ControlHandle::start(shards, events, false, &config(), remembered).await;
+        let config = Config::for_tests(Path::new("/"));
+        let started = ControlHandle::start(shards, events, false, &config, remembered).await;
         Self { handle: started.expect("a daemon can always start"), host: Rc::clone(host) }
     }
 

@@ -32,9 +32,7 @@ use std::time::Duration;
 use trouble::Trouble;
 use varve_api::Code;
 use varve_block::IoError;
-use varve_sim::{
-    Client, CrashAt, CrashKind, Mix, Random, TestName, caught_share, run_seeds, test_name,
-};
+use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, TestName, caught_share, run_seeds, test_name};
 use verbs::Verb;
 
 /// Lives of the daemon in a history; the last one is not cut short.
