@@ -61,6 +61,7 @@ impl ByGroup {
     }
 
     pub(super) fn add(&mut self, group: u64, blocks: u64) {
+        assert!(blocks > 0, "F1: a run has blocks in each of its groups");
         self.blocks += blocks;
         *self.of.entry(group).or_default() += blocks;
     }
