@@ -4,6 +4,9 @@
 //! Requests are data ([`Io`]) and travel down; answers ([`Outcome`]) travel back. Everything that is not
 //! deterministic (disks, clocks, tasks, sockets) enters through the traits of this crate, so that the same
 //! engine runs in the real world (`varve-os`) and in a simulated one (`varve-sim`).
+//!
+//! Tasks of one thread wait for each other by [`Notify`] (a condition becomes true), [`Tracker`] (all that is counted has
+//! ended) and [`Gate`] (nobody goes in until it opens).
 
 mod buffer;
 mod clock;

@@ -122,6 +122,7 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
             events.pop_front();
         }
         events.push_back(event);
+        assert!(events.len() <= EVENTS_MAX, "what nobody asks for is bounded");
         drop(events);
         self.listening.notify_all();
     }

@@ -124,6 +124,7 @@ impl Cache {
     /// Takes in a node that was read.
     pub(super) fn admit(&mut self, node: Node) {
         let address = node.address;
+        assert!(!self.contains(address), "K1: what is in memory is not read over");
         self.usage.loads += 1;
         self.put(node);
         self.shrink(address);

@@ -125,9 +125,11 @@ impl Tree {
             assert!(removes.is_empty(), "nothing can be removed from an empty map");
             needs.add_leaves(puts.len());
         }
+        // More than these puts may need: nodes that are made one after the other then lie side by side.
+        let added = if puts.is_empty() { 0 } else { PATCH_MAX };
         for key in removes.iter().chain(puts.iter().map(|put| &put.0)) {
             let path = self.path(pages, *key)?;
-            needs.add(pages, &path, path.len(), puts.len())?;
+            needs.add(pages, &path, path.len(), added)?;
             if removes.contains(key) {
                 needs.add_neighbours(&path);
             }
@@ -239,6 +241,7 @@ impl Tree {
     fn overflow(&mut self, pages: &mut Pages, key: Key, depth: usize, link: Link, at_end: bool) {
         let entries = pages.leaf(link);
         let count = entries.len().div_ceil(LEAF_CAPACITY);
+        assert!(count > 1, "only a leaf that is too long is cut");
         let length = if at_end { LEAF_CAPACITY } else { entries.len().div_ceil(count) };
         let rest = entries.split_off(length);
         let leaves = rest
@@ -308,6 +311,7 @@ impl Tree {
 
     /// The first leaves of an empty tree.
     fn plant(&mut self, pages: &mut Pages, entries: &[(Key, Value)]) {
+        assert!(self.root.is_none(), "X3: only an empty tree gets its first leaves");
         let mut leaves: Vec<_> = entries
             .chunks(LEAF_CAPACITY)
             .map(|entries| (entries[0].0, pages.create(0, Entries::Leaf(entries.to_vec()))))
@@ -370,6 +374,7 @@ impl Tree {
             let Some(next) = grown.first().map(|first| first.0) else { return };
             let children = pages.branch(branch.link);
             let at_end = index + 1 == children.len();
+            assert!(index == 0 || children[index].0 < next, "N4: what has grown lies behind its child");
             if let Some(first) = children.first_mut().filter(|first| first.0 >= next) {
                 first.0 = 0; // N4: where the first child begins is said above it
             }

@@ -298,6 +298,7 @@ impl Map {
 
     /// Writes nodes that lie one behind the other.
     async fn write_run(&self, run: &[Rc<Node>]) -> Result<(), MapError> {
+        assert!(run.windows(2).all(|pair| pair[0].address + 1 == pair[1].address), "T6: one write, one run");
         let mut buffer = self.arena.take(run.len() * PDATA_BLOCK);
         for (block, node) in buffer.chunks_exact_mut(PDATA_BLOCK).zip(run) {
             node.encode(block);
@@ -310,6 +311,7 @@ impl Map {
     }
 
     async fn write_blocks(&self, address: u64, buffer: Buffer) -> Result<(), MapError> {
+        assert!(!buffer.is_empty() && buffer.len().is_multiple_of(PDATA_BLOCK), "nodes and pages are blocks");
         let device = self.device.borrow().clone();
         device.write(address * BLOCK, buffer.freeze(), Durability::Volatile).await?;
         Ok(())

@@ -27,6 +27,7 @@ pub(super) fn mend(pages: &mut Pages, branch: Down, index: usize) {
         }
         return;
     };
+    assert!(left + 1 == right && (left == index || right == index), "N4: neighbours lie side by side");
     let (left_node, right_node) = (sibling(pages, entries[left].1), sibling(pages, entries[right].1));
     let joined = join(&left_node, &right_node, entries[right].0);
     let target = pages.shadow(entries[left].1);
@@ -68,7 +69,13 @@ fn sibling(pages: &mut Pages, link: Link) -> Rc<Node> {
 /// The entries of two neighbours; the second one's first child begins where its parent says.
 fn join(left: &Node, right: &Node, right_key: Key) -> Entries {
     match (&left.entries, &right.entries) {
-        (Entries::Leaf(left), Entries::Leaf(right)) => Entries::Leaf([&left[..], &right[..]].concat()),
+        (Entries::Leaf(left), Entries::Leaf(right)) => {
+            assert!(
+                left.last().is_none_or(|last| last.0 < right_key),
+                "N4: a leaf ends where the next begins"
+            );
+            Entries::Leaf([&left[..], &right[..]].concat())
+        }
         (Entries::Branch(left), Entries::Branch(right)) => {
             let mut joined = [&left[..], &right[..]].concat();
             joined[left.len()].0 = right_key;
@@ -87,6 +94,7 @@ fn joined_len(entries: &Entries) -> usize {
 
 /// Two halves, and the key where the second begins.
 fn halve(entries: Entries) -> (Entries, Entries, Key) {
+    assert!(joined_len(&entries) > 1, "N3: no half is empty");
     match entries {
         Entries::Leaf(mut first) => {
             let second = first.split_off(first.len() / 2);

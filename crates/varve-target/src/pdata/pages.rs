@@ -213,6 +213,7 @@ impl Pages {
                 }
             }
         }
+        assert_eq!(runs.iter().map(|run| run.1).sum::<u64>(), count, "T3: all or none");
         Ok(runs)
     }
 
@@ -302,6 +303,7 @@ impl Pages {
             // Handed out from the back, so that a growing tree lies in order.
             self.reserved.splice(0..0, (run.0..run.0 + run.1).rev());
         }
+        assert!(self.reserved.len() >= count, "G1");
         Ok(())
     }
 
@@ -450,6 +452,7 @@ impl Pages {
             self.fence();
         }
         let in_use = self.in_use();
+        assert!(self.generation > 0, "V1: what is made from now on is younger than the view");
         self.read_views.open(self.generation - 1, in_use)
     }
 

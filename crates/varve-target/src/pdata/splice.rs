@@ -19,6 +19,7 @@ impl Splice {
         let before = old.iter().zip(&new).take_while(|(one, two)| one == two).count();
         let rest = old[before..].iter().rev().zip(new[before..].iter().rev());
         let behind = rest.take_while(|(one, two)| one == two).count();
+        assert!(before + behind <= old.len().min(new.len()), "what stays is in both");
         new.truncate(new.len() - behind);
         new.drain(..before);
         Splice { range: before..old.len() - behind, entries: new }
@@ -51,6 +52,7 @@ impl Splice {
 
     /// Whether `entries` with this change are in order (N2).
     pub(super) fn keeps_order(&self, entries: &[(Key, Value)]) -> bool {
+        assert!(self.range.start <= self.range.end && self.range.end <= entries.len(), "it is of this leaf");
         let before = self.range.start.checked_sub(1).map(|index| entries[index].0);
         let behind = entries.get(self.range.end).map(|entry| entry.0);
         let keys = before.into_iter().chain(self.entries.iter().map(|entry| entry.0)).chain(behind);

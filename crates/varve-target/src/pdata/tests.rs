@@ -538,3 +538,49 @@ fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
         assert_eq!([first.entries.len(), second.entries.len()], lengths);
     }
 }
+
+/// Of a tree that may be cloned and was not yet.
+struct MayBeCloned;
+
+impl Sharing for MayBeCloned {
+    fn since(&self) -> u64 {
+        0
+    }
+    fn others(&self, _: &mut Pages, _: u64) -> Result<u64, Stop> {
+        Ok(0)
+    }
+    fn hold(&self, _: u64) {
+        unreachable!("X2")
+    }
+    fn let_go(&self, _: u64) {
+        unreachable!("X2")
+    }
+    fn hold_entry(&self, _: u128, _: &Value) {
+        unreachable!("X2")
+    }
+}
+
+#[test]
+fn leaves_that_edits_make_small_are_merged_unless_the_tree_may_be_cloned() {
+    const LEAVES: u64 = 10;
+    for (sharing, nodes) in [(&Alone as &dyn Sharing, 1), (&MayBeCloned, LEAVES + 1)] {
+        let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+        (0..LEAVES * 126).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
+        assert_eq!(store.map.pages().nodes(), LEAVES + 1);
+        let mut from = Some(0);
+        while let Some(key) = from {
+            let edited = block_on(store.map.run(|pages| {
+                let (mut tree, span) = (store.tree, store.tree.span(pages, key)?);
+                let kept: Vec<_> =
+                    span.entries().iter().copied().filter(|entry| entry.0 % 126 == 0).collect();
+                let next = if kept.len() == span.entries().len() { span.end } else { Some(span.first) };
+                tree.edit(pages, sharing, key, kept, Room::All)?;
+                Ok((tree, next))
+            }));
+            (store.tree, from) = edited.expect("there is room");
+        }
+        let keys: Vec<u128> = store.all().into_iter().map(|entry| entry.0).collect();
+        assert_eq!(keys, (0..LEAVES).map(|leaf| u128::from(leaf) * 126).collect::<Vec<_>>());
+        assert_eq!(store.map.pages().nodes(), nodes, "X4");
+    }
+}

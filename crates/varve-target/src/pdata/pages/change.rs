@@ -24,6 +24,7 @@ impl Pages {
     /// the only one.
     pub(in super::super) fn take_child(&mut self, branch: Link, index: usize) -> bool {
         let children = self.branch(branch);
+        assert!(index < children.len(), "N3: what is gone was a child");
         let (key, _) = children.remove(index);
         match children.get_mut(index) {
             Some(first) if index == 0 => first.0 = key,

@@ -3,7 +3,7 @@
 use super::Run;
 use std::collections::BTreeMap;
 use varve_block::align_up;
-use varve_format::pdata::space_page::SpacePage;
+use varve_format::pdata::space_page::{GROUP_BLOCKS, SpacePage};
 
 /// A free run that is wanted.
 #[derive(Clone, Copy)]
@@ -44,6 +44,7 @@ pub(super) struct Freed {
 impl Freed {
     /// Something was freed from this block of a group on.
     pub(super) fn note(&mut self, group: u64, index: u64) {
+        assert!(index < GROUP_BLOCKS, "F8: it is one of the group's blocks");
         self.groups.entry(group).and_modify(|from| *from = index.min(*from)).or_insert(index);
     }
 }

@@ -22,9 +22,9 @@ impl GivenUp {
     pub(super) fn add(&mut self, run: Run, is_read: bool) {
         assert!(run.1 > 0, "F1: a run has blocks");
         if is_read {
-            self.read.push(run)
+            self.read.push(run);
         } else {
-            self.unread.push(run)
+            self.unread.push(run);
         }
         self.blocks += run.1;
     }
@@ -61,6 +61,7 @@ impl ByGroup {
     }
 
     pub(super) fn add(&mut self, group: u64, blocks: u64) {
+        assert!(blocks > 0, "F1: a run has blocks in each of its groups");
         self.blocks += blocks;
         *self.of.entry(group).or_default() += blocks;
     }

@@ -127,6 +127,7 @@ impl Checker<'_> {
     }
 
     async fn check_run_alone(&mut self, volume: &Volume, run: Mapping) {
+        assert!(run.place != 0 && run.count > 0, "M1: {run:?}");
         let shares = self.view.shares;
         if !self.are_counts_readable {
             return;

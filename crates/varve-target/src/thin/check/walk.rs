@@ -39,6 +39,7 @@ impl Branch {
     fn next_child(&mut self) -> Option<(Link, Under)> {
         let (key, link) = *self.children.get(self.next)?;
         self.next += 1;
+        assert!(self.known.level > 0, "N3: a branch is no leaf");
         // The first child takes what comes before its key too.
         let first = if self.next == 1 { self.under.first } else { key.max(self.under.first) };
         let end = self.children.get(self.next).map(|child| child.0).or(self.under.end);
