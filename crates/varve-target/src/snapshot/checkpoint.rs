@@ -30,14 +30,12 @@ impl SnapshotStore {
     pub(super) fn checkpoint_is_due(&self) -> bool {
         let records = self.state.borrow().log.blocks.len() as u64;
         let is_due = records >= self.options.log_records || self.blocks.pages().turns_over_much();
-        self.failed.get().is_none() && is_due
+        self.failed.failure().is_none() && is_due
     }
 
     /// Writes a checkpoint. Called only by a leader, or before anybody is served.
     pub(super) async fn checkpoint(&self) -> Result<(), IoError> {
-        if let Some(error) = self.failed.get() {
-            return Err(error);
-        }
+        self.failed.check()?;
         let _writing = self.write_nodes_alone().await;
         let frozen =
             self.blocks.freeze(|pages| self.cut(pages)).await.map_err(|error| self.map.report(error));
@@ -47,8 +45,7 @@ impl SnapshotStore {
         };
         if let Err(error) = self.write_checkpoint(&commit, &cut).await {
             tracing::error!(store = %self.id, %error, "the checkpoint cannot be written");
-            self.failed.set(Some(error));
-            return Err(error);
+            return Err(self.failed.shut(error));
         }
         let mut state = self.state.borrow_mut();
         assert!(state.log.generation < commit.generation(), "one checkpoint at a time");

@@ -26,6 +26,7 @@ use super::map::Map;
 use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
+use crate::journal::Latch;
 use crate::pdata::{self, MapOptions, PolicyKind, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -182,9 +183,8 @@ impl SnapshotStore {
             views: RefCell::new(views),
             managing: varve_block::RangeLock::new(),
             restoring: varve_block::RangeLock::new(),
-            failed: Cell::new(None),
+            failed: Latch::default(),
             half_rolled_back: Cell::new(false),
-            space_waiters: RefCell::default(),
             room: super::full::Room::new(options.full),
             has_siblings: Cell::new(false),
         });

@@ -49,6 +49,7 @@ impl Pool {
         (superblock.generation, superblock.free_blocks) = (commit.generation(), commit.free_blocks());
         (superblock.nodes, superblock.places) = (commit.nodes(), commit.places().to_vec());
         if let Err(error) = self.write_frozen(&commit, &superblock).await {
+            self.commits.group.end();
             return Err(self.fail(error));
         }
         self.number.set(superblock.number);
@@ -61,7 +62,7 @@ impl Pool {
         *self.handover.borrow_mut() = Some((commit, mark));
         self.try_hand_over();
         self.shares.commit_ended();
-        self.commits.end();
+        self.commits.group.end();
         Ok(true)
     }
 

@@ -1,19 +1,17 @@
-//! Commits: who waits for one, the changes that the next one will carry, and the ring in which their records lie.
+//! Commits: the changes that the next one will carry, and the ring in which their records lie.
 //!
-//! Everybody who needs a commit waits for one that begins after now. One of them leads; when his has ended, one of those
-//! who came meanwhile leads the next, for all of them.
+//! A request that needs a commit waits for one that begins after now (`journal/group_commit.rs`).
 //!
 //! Invariants: T1 to T3 of the module, and
-//! - C1. One leads at a time; everything in a commit and a checkpoint is his.
+//! - C1. Everything in a commit and a checkpoint is the leader's (GROUP1).
 //! - C2. A record never lies over one that the last durable superblock needs.
 
 use super::discards::Discards;
 use super::{Pool, PoolError, Sabotage, index};
-use crate::pdata::{MetadataOrder, of_device};
+use crate::journal::{GroupCommit, Latch, Turn};
+use crate::pdata::MetadataOrder;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 use varve_block::{Durability, IoError, Moment};
 use varve_format::thin::{Change, Mapping, NUMBER_MAX, PART_SIZE, RECORD_BLOCKS_MAX, Record, change_length};
@@ -29,12 +27,9 @@ pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
 pub(super) struct Commits {
     pub(super) pending: RefCell<Pending>,
     pub(super) ring: RefCell<Ring>,
-    /// Commits that have begun, and that have ended.
-    begun: Cell<u64>,
-    done: Cell<u64>,
-    leading: Cell<bool>,
+    pub(super) group: GroupCommit,
+    pub(super) latch: Latch,
     wants_checkpoint: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
     /// How often something has changed.
     changes: Cell<u64>,
 }
@@ -125,11 +120,9 @@ impl Commits {
         Self {
             pending: RefCell::default(),
             ring: RefCell::new(ring),
-            begun: Cell::new(0),
-            done: Cell::new(0),
-            leading: Cell::new(false),
+            group: GroupCommit::default(),
+            latch: Latch::default(),
             wants_checkpoint: Cell::new(false),
-            waiting: RefCell::default(),
             changes: Cell::new(0),
         }
     }
@@ -141,26 +134,13 @@ impl Commits {
 
     /// A commit begins with everything that has changed up to this instant.
     pub(super) fn begin(&self) -> Vec<Change> {
-        assert_eq!(self.begun.get(), self.done.get(), "C1: one commit at a time");
-        self.begun.set(self.begun.get() + 1);
+        self.group.begin();
         std::mem::take(&mut *self.pending.borrow_mut()).changes
-    }
-
-    /// Everything that has begun is durable.
-    pub(super) fn end(&self) {
-        assert!(self.begun.get() > self.done.get(), "C1: what ends has begun");
-        self.done.set(self.begun.get());
-        self.waiting.take().into_iter().for_each(Waker::wake);
-    }
-
-    /// How many commits have begun; none while one is written.
-    pub(super) fn at_rest(&self) -> Option<u64> {
-        (!self.leading.get()).then(|| self.begun.get())
     }
 
     /// Whether a change that was acknowledged may not be durable yet.
     pub(super) fn is_behind(&self) -> bool {
-        !self.pending.borrow().is_empty() || self.begun.get() != self.done.get()
+        !self.pending.borrow().is_empty() || self.group.is_under_way()
     }
 }
 
@@ -191,38 +171,16 @@ impl Pool {
     }
 
     pub(super) async fn join_commit(&self, checkpoint: bool) -> Result<(), IoError> {
-        let commits = &self.commits;
-        let target = commits.begun.get() + 1;
+        let number = self.commits.group.next();
         if checkpoint {
-            commits.wants_checkpoint.set(true);
+            self.commits.wants_checkpoint.set(true);
         }
         loop {
             self.is_sound()?;
-            if commits.done.get() >= target {
-                return Ok(());
-            }
-            if !commits.leading.replace(true) {
-                let outcome = self.lead().await;
-                commits.leading.set(false);
-                commits.waiting.take().into_iter().for_each(Waker::wake);
-                outcome?;
-                continue;
-            }
-            self.somebody_leads(target).await;
+            let Turn::Lead(_lead) = self.commits.group.turn(number).await else { return self.is_sound() };
+            self.is_sound()?;
+            self.lead().await?;
         }
-    }
-
-    async fn somebody_leads(&self, target: u64) {
-        let commits = &self.commits;
-        poll_fn(|context| {
-            let over = commits.done.get() >= target || !commits.leading.get() || self.failed.get().is_some();
-            if over {
-                return Poll::Ready(());
-            }
-            commits.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
     }
 
     /// C1: one commit, with a checkpoint if it is time for one.
@@ -241,7 +199,7 @@ impl Pool {
         let changes = self.commits.begin();
         let outcome = self.append(changes).await.map_err(|error| self.fail(error));
         self.shares.commit_ended();
-        self.commits.end();
+        self.commits.group.end();
         outcome
     }
 
@@ -315,9 +273,7 @@ impl Pool {
     /// room says `NoSpace`, and one whose disk has none has failed.
     pub(super) fn fail(&self, error: IoError) -> IoError {
         tracing::error!(pool = %self.id, %error, "a commit of the pool failed; it is not changed any more");
-        let told = of_device(error);
-        self.failed.set(Some(told));
-        self.commits.waiting.take().into_iter().for_each(Waker::wake);
+        let told = self.commits.latch.shut(error);
         self.room.came();
         told
     }
@@ -333,7 +289,7 @@ impl Pool {
         let pending = self.commits.pending.borrow();
         let since = |since: Moment| self.clock.now().since(since) >= self.options.commit_interval;
         let is_enough = || pending.bytes > PENDING_BYTES_MAX || self.map.pages().wants_commit();
-        !self.commits.leading.get() && (pending.since.is_some_and(since) || is_enough())
+        self.commits.group.at_rest().is_some() && (pending.since.is_some_and(since) || is_enough())
     }
 
     /// Whether who changes the maps faster than they are written is to wait for that: memory has a bound.

@@ -198,7 +198,6 @@ impl Pool {
             room: Room::new(options.when_full),
             passing: Passing::default(),
             holdings: RefCell::default(),
-            failed: Cell::new(None),
             told_of: Cell::new(None),
         }
     }
