@@ -6,6 +6,7 @@
 use super::contradiction::tell_of_block;
 use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
 use crate::fan_out::fan_out;
+use crate::journal::publish;
 use crate::pdata::{Commit, Pages, Stop};
 use varve_block::{Arena, Device, Durability, Extent, Io, IoError, KIB};
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, PART_SIZE, Roots, Superblock, Uuid};
@@ -82,8 +83,6 @@ impl SnapshotStore {
         self.blocks.write(commit).await.map_err(|error| self.map.report(error))?;
         let blocks = chain(self.id, commit.generation(), &cut.table, &cut.runs);
         write_blocks(&device, &self.arena, &blocks, &cut.runs).await.map_err(of_device)?;
-        // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
-        device.flush().await.map_err(of_device)?;
         let superblock = Superblock {
             generation: commit.generation(),
             store: self.id,
@@ -104,8 +103,9 @@ impl SnapshotStore {
             tell_of_block(self.id, superblock.address(), "a superblock whose counts are possible", &found);
             return Err(IoError::Corrupt);
         }
+        // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
         let bytes = self.arena.copy(&superblock.encode());
-        device.write(superblock.address(), bytes, Durability::Durable).await.map_err(of_device)?;
+        publish(&device, superblock.address(), bytes).await.map_err(of_device)?;
         tracing::debug!(
             store = %self.id, generation = commit.generation(), nodes = commit.nodes(), table = blocks.len(),
             written = cut.unlogged, "checkpoint"

@@ -25,11 +25,12 @@ use super::contradiction::report;
 use super::map::Map;
 use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superblock};
 use super::{StoreError, blocks_of, extent_of, usable_size};
+use crate::journal::publish;
 use crate::pdata::{self, Room, Side};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::rc::Rc;
-use varve_block::{Arena, Device, Durability, Extent, UnixTime, ZeroOptions, is_aligned};
+use varve_block::{Arena, Device, Extent, UnixTime, ZeroOptions, is_aligned};
 use varve_format::store::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Descriptor, Entry, FIRST_ADDRESS, Mapping, NUMBER_MAX, PART_SIZE, Roots,
     STORE_SIZE_MAX, Superblock, Uuid, ZEROS,
@@ -207,7 +208,6 @@ async fn write(
     }
     blocks.write(&commit).await.map_err(|error| map.report(error))?;
     write_blocks(device, arena, &table, &runs).await?;
-    device.flush().await?;
     let superblock = Superblock {
         generation: commit.generation(),
         store: head.store,
@@ -225,7 +225,7 @@ async fn write(
     };
     superblock.check().map_err(StoreError::Format)?;
     let bytes = arena.copy(&superblock.encode());
-    device.write(superblock.address(), bytes, Durability::Durable).await?;
+    publish(device, superblock.address(), bytes).await?;
     Ok(())
 }
 

@@ -1,20 +1,18 @@
-//! Commits: the changes that the next one will carry, and the ring in which their records lie.
+//! Commits: the changes that the next one will carry, and when it is a checkpoint.
 //!
 //! A request that needs a commit waits for one that begins after now (`journal/group_commit.rs`).
 //!
 //! Invariants: T1 to T3 of the module, and
 //! - C1. Everything in a commit and a checkpoint is the leader's (GROUP1).
-//! - C2. A record never lies over one that the last durable superblock needs.
 
 use super::discards::Discards;
 use super::{Pool, PoolError, Sabotage, index};
-use crate::journal::{GroupCommit, Latch, Turn};
+use crate::journal::{GroupCommit, Latch, Ring, Turn};
 use crate::pdata::MetadataOrder;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::time::Duration;
 use varve_block::{Durability, IoError, Moment};
-use varve_format::thin::{Change, Mapping, NUMBER_MAX, PART_SIZE, RECORD_BLOCKS_MAX, Record, change_length};
+use varve_format::thin::{Change, Mapping, NUMBER_MAX, PART_SIZE, Record, change_length};
 
 /// So many bytes of changes are not left to wait for somebody who asks.
 const PENDING_BYTES_MAX: usize = 128 << 10;
@@ -26,7 +24,7 @@ pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
 /// What there is to know about commits.
 pub(super) struct Commits {
     pub(super) pending: RefCell<Pending>,
-    pub(super) ring: RefCell<Ring>,
+    pub(super) ring: Ring,
     pub(super) group: GroupCommit,
     pub(super) latch: Latch,
     wants_checkpoint: Cell<bool>,
@@ -41,48 +39,6 @@ pub(super) struct Pending {
     bytes: usize,
     /// When the first of them was made.
     since: Option<Moment>,
-}
-
-/// The ring of the log.
-pub(super) struct Ring {
-    /// First block of the pool that is part of it.
-    pub(super) first: u64,
-    pub(super) blocks: u64,
-    /// Where the next record lies if there is room, counted from `first`.
-    pub(super) head: u64,
-    /// The number of the next record.
-    pub(super) sequence: u64,
-    /// Records that the last durable superblock needs: where and how long.
-    pub(super) live: VecDeque<(u64, u64)>,
-}
-
-impl Ring {
-    /// Where a record of `blocks` blocks goes (C2).
-    fn place(&self, blocks: u64) -> Option<u64> {
-        assert!((1..=self.record_blocks_max()).contains(&blocks), "L2: a record of {blocks} blocks");
-        [self.head, 0].into_iter().find(|start| {
-            let end = start + blocks;
-            end <= self.blocks
-                && !self.live.iter().any(|(other, length)| *other < end && *start < other + length)
-        })
-    }
-
-    fn live_blocks(&self) -> u64 {
-        self.live.iter().map(|(_, length)| length).sum()
-    }
-
-    /// The longest record: two of them, and what a wrap wastes, always fit.
-    pub(super) fn record_blocks_max(&self) -> u64 {
-        (self.blocks / 4).clamp(1, RECORD_BLOCKS_MAX)
-    }
-
-    /// Whether there may be no room for records of so many bytes in all.
-    fn is_tight(&self, bytes: usize) -> bool {
-        let longest = self.record_blocks_max();
-        // A change may not fit into the rest of a record.
-        let records = bytes / (Record::capacity(longest) - 512) + 1;
-        self.live_blocks() + (records as u64 + 1) * longest > self.blocks
-    }
 }
 
 impl Pending {
@@ -119,7 +75,7 @@ impl Commits {
     pub(super) fn new(ring: Ring) -> Self {
         Self {
             pending: RefCell::default(),
-            ring: RefCell::new(ring),
+            ring,
             group: GroupCommit::default(),
             latch: Latch::default(),
             wants_checkpoint: Cell::new(false),
@@ -204,16 +160,16 @@ impl Pool {
     }
 
     fn is_log_tight(&self) -> bool {
-        self.commits.ring.borrow().is_tight(self.commits.pending.borrow().bytes)
+        let longest = Record::capacity(self.commits.ring.record_blocks_max());
+        // A change may not fit into the rest of a record.
+        let records = self.commits.pending.borrow().bytes / (longest - 512) + 1;
+        self.commits.ring.is_tight(records as u64)
     }
 
     fn wants_checkpoint(&self) -> bool {
-        let is_log_long = {
-            let ring = self.commits.ring.borrow();
-            ring.live_blocks() * 2 > ring.blocks
-        };
         let wants_map = self.map.pages().wants_commit() || self.map.pages().turns_over_much();
         let are_counts_many = self.shares.differences() > DIFFERENCES_MAX;
+        let is_log_long = self.commits.ring.is_long();
         is_log_long || wants_map || are_counts_many || self.writes_through() || self.is_metadata_tight()
     }
 
@@ -228,7 +184,7 @@ impl Pool {
         if changes.is_empty() || !self.sabotaged(Sabotage::MetadataBeforeData) {
             device.flush().await?; // T1
         }
-        let longest = self.commits.ring.borrow().record_blocks_max();
+        let longest = self.commits.ring.record_blocks_max();
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
             let (mut length, mut some) = (0, Vec::new());
@@ -244,29 +200,17 @@ impl Pool {
     }
 
     async fn append_record(&self, changes: Vec<Change>) -> Result<(), IoError> {
-        let (sequence, first) = {
-            let ring = self.commits.ring.borrow();
-            (ring.sequence, ring.first)
-        };
         assert!(!changes.is_empty(), "L2: a record says something");
-        let record = Record { sequence, pool: self.store_id(), changes };
-        let blocks = record.blocks();
-        let place = self.commits.ring.borrow().place(blocks);
-        let Some(start) = place.filter(|_| sequence <= NUMBER_MAX) else {
-            // A tight ring gets a checkpoint first (C2); only one that was read from a disk can be so full of holes, or
-            // numbered so high (L3).
-            tracing::error!(pool = %self.id, sequence, blocks, "the ring of a pool's log contradicts itself");
+        let sequence = self.commits.ring.sequence();
+        if sequence > NUMBER_MAX {
+            // Only a log that was read from a disk is numbered so high (L3).
+            tracing::error!(pool = %self.id, sequence, "the log of a pool contradicts itself");
             return Err(IoError::Corrupt);
-        };
-        let mut bytes = self.arena.take(index(blocks * PART_SIZE));
+        }
+        let record = Record { sequence, pool: self.store_id(), changes };
+        let mut bytes = self.arena.take(index(record.blocks() * PART_SIZE));
         record.encode(&mut bytes);
-        self.device().write((first + start) * PART_SIZE, bytes.freeze(), Durability::Durable).await?; // T3
-        let mut ring = self.commits.ring.borrow_mut();
-        assert_eq!(ring.sequence, sequence, "T3: one record at a time");
-        ring.live.push_back((start, blocks));
-        ring.head = start + blocks;
-        ring.sequence += 1;
-        Ok(())
+        self.commits.ring.append(&self.device(), sequence, bytes, Durability::Durable).await // T3
     }
 
     /// Nothing is changed any more: what is on the disk is not known. What is told from now on: only a pool that has no

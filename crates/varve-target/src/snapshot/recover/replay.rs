@@ -1,8 +1,9 @@
-//! Reading the log behind the last checkpoint, and applying it. The invariants R2 to R4 of the parent.
+//! The log behind the last checkpoint: what the next record is, and what one says. Invariants R2 and R3 of the parent.
 
 use super::super::contents::apply;
 use super::super::{StoreError, blocks_of, index};
 use super::{Loaded, read_block};
+use crate::journal::{Log, Next};
 use crate::pdata::{Pace, Room};
 use varve_block::{Arena, Device, Extent, MIB, align_down};
 use varve_format::store::{
@@ -13,14 +14,42 @@ use varve_format::store::{
 /// space allowed it.
 const LOOK_AHEAD_BYTES: u64 = 8 * MIB;
 
-/// What lies where the log goes on.
-pub(in crate::snapshot) enum Next {
-    /// The record that should.
-    Record(EntryBlock),
-    /// Something else: the log ends here.
-    End,
-    /// A block of a log that is not what it was: a record that a crash has torn, or damage.
-    Damaged,
+/// The log of a store that is read.
+pub(in crate::snapshot) struct LoadedLog<'a> {
+    pub(in crate::snapshot) loaded: &'a mut Loaded,
+    pub(in crate::snapshot) store: &'a Device,
+    pub(in crate::snapshot) arena: &'a Arena,
+}
+
+impl Log for LoadedLog<'_> {
+    type Record = EntryBlock;
+    type Error = StoreError;
+
+    async fn next(&self, before: &[EntryBlock]) -> Result<Next<EntryBlock>, StoreError> {
+        let (address, sequence) = self.loaded.log_end(before);
+        self.loaded.next_record(self.store, self.arena, address, sequence).await
+    }
+
+    async fn goes_on(&self, before: &[EntryBlock]) -> Result<bool, StoreError> {
+        let (address, sequence) = self.loaded.log_end(before);
+        self.loaded.log_goes_on(self.store, self.arena, address, sequence).await
+    }
+
+    fn damaged(&self) -> StoreError {
+        StoreError::Corrupt("a record of the log is damaged, and the log goes on behind it")
+    }
+
+    async fn is_whole(&self, last: &EntryBlock) -> Result<bool, StoreError> {
+        is_whole(last, self.store, self.arena).await
+    }
+
+    async fn claim(&self, record: &EntryBlock) -> Result<(), StoreError> {
+        self.loaded.claim_record(record).await
+    }
+
+    async fn apply(&mut self, record: EntryBlock) -> Result<(), StoreError> {
+        self.loaded.accept(&record).await
+    }
 }
 
 impl Loaded {
@@ -39,35 +68,6 @@ impl Loaded {
                 "two owners share a place in the exception store, or it has no such place",
             )),
         }
-    }
-
-    pub(super) async fn replay(&mut self, store: &Device, arena: &Arena) -> Result<(), StoreError> {
-        let mut records: Vec<EntryBlock> = Vec::new();
-        loop {
-            let (address, sequence) = self.log_end(&records);
-            match self.next_record(store, arena, address, sequence).await? {
-                Next::Record(block) => records.push(block),
-                Next::End => break,
-                Next::Damaged if self.log_goes_on(store, arena, address, sequence).await? => {
-                    return Err(StoreError::Corrupt(
-                        "a record of the log is damaged, and the log goes on behind it",
-                    ));
-                }
-                Next::Damaged => break,
-            }
-        }
-        if let Some(last) = records.pop()
-            && is_whole(&last, store, arena).await?
-        {
-            records.push(last);
-        }
-        for record in &records {
-            self.claim_record(record).await?; // R4
-        }
-        for record in &records {
-            self.accept(record).await?;
-        }
-        Ok(())
     }
 
     /// Where the log goes on behind `records`, and with which number.
@@ -113,13 +113,13 @@ impl Loaded {
     }
 
     /// The record at `address`, if it is the one with this number.
-    pub(in crate::snapshot) async fn next_record(
+    async fn next_record(
         &self,
         store: &Device,
         arena: &Arena,
         address: u64,
         sequence: u64,
-    ) -> Result<Next, StoreError> {
+    ) -> Result<Next<EntryBlock>, StoreError> {
         let bytes = read_block(store, arena, address).await?;
         let block = match EntryBlock::decode(&bytes, BlockKind::Log, address) {
             Ok(block) => block,
