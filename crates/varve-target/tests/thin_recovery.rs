@@ -154,7 +154,7 @@ fn a_damaged_record_in_the_midst_of_the_log_is_damage_and_at_its_end_a_torn_one(
             // Magic, checksum, number, length, an entry, the padding.
             for at in [0, 5, 8, 25, 70, 4000] {
                 let opened = open_damaged(&disk, &world, *block, at);
-                assert!(matches!(opened, Err(PoolError::Corrupt(_))), "O4: {count} {block} {at}: {opened:?}");
+                assert!(matches!(opened, Err(PoolError::Corrupt(_))), "REPLAY1: {count} {block} {at}: {opened:?}");
                 midst += 1;
             }
         }

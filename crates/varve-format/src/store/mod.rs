@@ -25,7 +25,7 @@ pub use uuid::Uuid;
 /// Bytes of every metadata block of a store, and the unit in which content is preserved.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const STORE_VERSION: u32 = 4;
+pub const STORE_VERSION: u32 = 5;
 /// The first byte that is neither of the superblock's slots.
 pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 

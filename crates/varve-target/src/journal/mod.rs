@@ -24,7 +24,7 @@ mod tests;
 pub(crate) use group_commit::{GroupCommit, Lead, Turn};
 pub(crate) use latch::Latch;
 pub(crate) use replay::{End, Log, Next, read_as_far, replay};
-pub(crate) use ring::Ring;
+pub(crate) use ring::{LogStart, Ring};
 pub(crate) use ring_reader::{Placed, RingReader, RingRecord};
 pub(crate) use space_watch::SpaceWatch;
 pub(crate) use superblock::{Newest, Superblock, publish};

@@ -14,6 +14,16 @@ use varve_block::{Buffer, Device, Durability, IoError, KIB};
 /// Bytes of a block, in which the ring counts.
 pub(super) const BLOCK_SIZE: u64 = 4 * KIB;
 
+/// Where a log goes on, as a superblock says.
+#[derive(Clone, Copy)]
+pub(crate) struct LogStart {
+    /// Where the next record lies if there is room, in blocks from the ring's start; and its number.
+    pub(crate) head: u64,
+    pub(crate) sequence: u64,
+    /// The superblock's epoch, which the records behind it have, too.
+    pub(crate) epoch: u32,
+}
+
 /// A ring of blocks of a device.
 pub(crate) struct Ring {
     /// Its first block, and how many there are.
@@ -21,6 +31,7 @@ pub(crate) struct Ring {
     blocks: u64,
     /// The most blocks of a record.
     record_blocks_max: u64,
+    epoch: u32,
     /// Where the next record lies if there is room, counted from `first`; and its number.
     head: Cell<u64>,
     sequence: Cell<u64>,
@@ -29,12 +40,12 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// The ring as a superblock describes it that says where the next record lies and which number it has. No record
-    /// has more than `record_blocks_max` blocks.
-    pub(crate) fn new(first: u64, blocks: u64, (head, sequence): (u64, u64), record_blocks_max: u64) -> Self {
+    /// The ring of `blocks` blocks from `first` on. No record has more than `record_blocks_max` blocks.
+    pub(crate) fn new(first: u64, blocks: u64, begin: LogStart, record_blocks_max: u64) -> Self {
         let record_blocks_max = (blocks / 4).clamp(1, record_blocks_max);
-        let (head, sequence) = (Cell::new(head), Cell::new(sequence));
-        Self { first, blocks, record_blocks_max, head, sequence, live: RefCell::default() }
+        let LogStart { head, sequence, epoch } = begin;
+        let (head, sequence, live) = (Cell::new(head), Cell::new(sequence), RefCell::default());
+        Self { first, blocks, record_blocks_max, epoch, head, sequence, live }
     }
 
     pub(crate) fn first(&self) -> u64 {
@@ -43,6 +54,11 @@ impl Ring {
 
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
+    }
+
+    /// The epoch of the log.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// Where the next record lies if there is room.

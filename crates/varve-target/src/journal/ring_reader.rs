@@ -1,6 +1,9 @@
 //! Reading the ring of a log: the next record, and what lies behind the end.
 //!
-//! Invariant SCAN1: what cannot be read claims nothing. What the log needs of the ring was asked for before.
+//! Invariants:
+//! - SCAN1. What cannot be read claims nothing. What the log needs of the ring was asked for before.
+//! - SCAN2. A record of an earlier epoch was written by a host that had lost its term: it is no record of this log. One of
+//!   a later epoch says that the superblock that counted was lost: then the log is refused.
 
 use super::ring::{BLOCK_SIZE, Ring};
 use futures_util::{StreamExt, stream};
@@ -16,6 +19,12 @@ pub(crate) trait RingRecord: Sized {
 
     /// Number and blocks of the record whose first block is `block`, if it may be one of the log of `owner`.
     fn claims(block: &[u8], owner: u64) -> Option<(u64, u64)>;
+
+    /// What a log with a record of a later epoch than its superblock's is refused with.
+    const LATER_EPOCH: Self::Error;
+
+    /// The epoch of the superblock that it follows.
+    fn epoch(&self) -> u32;
 
     /// The record in all of its blocks; none if it is torn.
     fn decode(bytes: &[u8]) -> Result<Option<Self>, Self::Error>;
@@ -61,7 +70,13 @@ impl RingReader<'_> {
     ) -> Result<Option<Placed<R>>, R::Error> {
         let Some(bytes) = self.bytes::<R>(start, sequence).await? else { return Ok(None) };
         let blocks = bytes.len() as u64 / BLOCK_SIZE;
-        Ok(R::decode(&bytes)?.map(|record| Placed { record, sequence, start, blocks }))
+        match R::decode(&bytes)? {
+            Some(record) if record.epoch() == self.ring.epoch() => {
+                Ok(Some(Placed { record, sequence, start, blocks }))
+            }
+            Some(record) if record.epoch() > self.ring.epoch() => Err(R::LATER_EPOCH), // SCAN2
+            Some(_) | None => Ok(None),
+        }
     }
 
     /// All blocks of what claims to be the record with this number.
@@ -72,7 +87,9 @@ impl RingReader<'_> {
         let block = self.read(Extent::new(start * BLOCK_SIZE, BLOCK_SIZE)).await?;
         let claimed = R::claims(&block, self.owner).filter(|(found, _)| *found == sequence);
         match claimed.filter(|(_, blocks)| start + blocks <= self.ring.blocks()) {
-            Some((_, blocks)) => self.read(Extent::new(start * BLOCK_SIZE, blocks * BLOCK_SIZE)).await.map(Some),
+            Some((_, blocks)) => {
+                self.read(Extent::new(start * BLOCK_SIZE, blocks * BLOCK_SIZE)).await.map(Some)
+            }
             None => Ok(None),
         }
     }
@@ -81,7 +98,12 @@ impl RingReader<'_> {
     pub(crate) async fn later<R: RingRecord>(&self, sequence: u64) -> Option<(u64, u64)> {
         for (start, number) in self.claims_from::<R>(sequence + 1).await {
             let Ok(Some(bytes)) = self.bytes::<R>(start, number).await else { continue }; // SCAN1
-            if !matches!(R::decode(&bytes), Ok(None)) {
+            let is_one = match R::decode(&bytes) {
+                Ok(Some(record)) => record.epoch() >= self.ring.epoch(), // SCAN2
+                Ok(None) => false,
+                Err(_) => true,
+            };
+            if is_one {
                 return Some((number, self.ring.first() + start));
             }
         }

@@ -66,6 +66,7 @@ fn is_sound(bytes: &[u8]) -> bool {
 type Change = (u64, u64);
 
 struct Record {
+    epoch: u32,
     changes: Vec<Change>,
 }
 
@@ -78,6 +79,12 @@ impl RingRecord for Record {
         is_one.then(|| (field(block, 1), blocks))
     }
 
+    const LATER_EPOCH: IoError = IoError::Fenced;
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
     fn decode(bytes: &[u8]) -> Result<Option<Self>, IoError> {
         let has_checksum = bytes[..8] != [0; 8];
         if has_checksum && !is_sound(bytes) {
@@ -88,15 +95,15 @@ impl RingRecord for Record {
             let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
             (number(end), number(end + 8))
         };
-        Ok(Some(Record { changes: (0..field(bytes, 3)).rev().map(change).collect() }))
+        let epoch = u32::try_from(field(bytes, 4)).expect("small");
+        Ok(Some(Record { epoch, changes: (0..field(bytes, 3)).rev().map(change).collect() }))
     }
 }
 
 #[derive(Clone, Copy)]
 struct Root {
     number: u64,
-    head: u64,
-    sequence: u64,
+    begin: LogStart,
 }
 
 impl Superblock for Root {
@@ -130,7 +137,7 @@ impl Engine {
     }
 
     async fn format(device: &Device, arena: &Arena) {
-        let root = Root { number: 1, head: 0, sequence: 1 };
+        let root = Root { number: 1, begin: LogStart { head: 0, sequence: 1, epoch: 0 } };
         let numbers = [0; CLIENTS * KEYS];
         Engine::write_checkpoint(device, arena, root, &numbers, Fault::None).await.expect("no faults");
     }
@@ -147,7 +154,8 @@ impl Engine {
         let place = (NUMBERS + root.number % 2) * BLOCK as u64;
         device.write(place, content.freeze(), Durability::Volatile).await?;
         let mut slot = arena.take(BLOCK);
-        encode(&mut slot, &[root.number, root.head, root.sequence]);
+        let LogStart { head, sequence, epoch } = root.begin;
+        encode(&mut slot, &[root.number, head, sequence, u64::from(epoch)]);
         let address = if fault == Fault::OneSlot { 0 } else { root.number % 2 * BLOCK as u64 };
         if fault == Fault::NoFlush {
             return device.write(address, slot.freeze(), Durability::Durable).await.map(drop);
@@ -160,14 +168,16 @@ impl Engine {
         let mut newest = Newest::<Root>::new();
         for slot in 0..2 {
             let bytes = Engine::read(&device, &arena, slot).await;
-            let root = Root { number: field(&bytes, 0), head: field(&bytes, 1), sequence: field(&bytes, 2) };
+            let epoch = u32::try_from(field(&bytes, 3)).expect("small");
+            let begin = LogStart { head: field(&bytes, 1), sequence: field(&bytes, 2), epoch };
+            let root = Root { number: field(&bytes, 0), begin };
             newest.look_at(if is_sound(&bytes) && root.number > 0 { Ok(root) } else { Err(()) });
         }
         let root = newest.found().map_err(|()| IoError::Corrupt)?;
         let content = Engine::read(&device, &arena, NUMBERS + root.number % 2).await;
         let mut numbers = [0; CLIENTS * KEYS];
         numbers.iter_mut().enumerate().for_each(|(at, number)| *number = field(&content, at));
-        let ring = Ring::new(RING, RING_BLOCKS, (root.head, root.sequence), RECORD_BLOCKS_MAX);
+        let ring = Ring::new(RING, RING_BLOCKS, root.begin, RECORD_BLOCKS_MAX);
         let mut engine = Engine {
             device,
             arena,
@@ -213,8 +223,8 @@ impl Engine {
         let blocks = sequence % RECORD_BLOCKS_MAX + 1;
         let mut bytes = self.arena.take(BLOCK * blocks as usize);
         bytes.fill(0);
-        let head = [OWNER, sequence, blocks, changes.len() as u64];
-        bytes[8..40].copy_from_slice(head.map(u64::to_le_bytes).as_flattened());
+        let head = [OWNER, sequence, blocks, changes.len() as u64, u64::from(self.ring.epoch())];
+        bytes[8..48].copy_from_slice(head.map(u64::to_le_bytes).as_flattened());
         // The changes stand at the end, so that a torn record may lack them.
         let mut end = bytes.len();
         for (key, number) in changes.iter().rev() {
@@ -233,8 +243,7 @@ impl Engine {
 
     /// All numbers as they are at this instant, those that wait for a commit too.
     async fn checkpoint(&self) -> Result<(), IoError> {
-        let (head, sequence) = (self.ring.head(), self.ring.sequence());
-        let root = Root { number: self.number.get() + 1, head, sequence };
+        let root = self.root(self.ring.epoch());
         if self.fault != Fault::RecordOverLive {
             let numbers = *self.numbers.borrow();
             Engine::write_checkpoint(&self.device, &self.arena, root, &numbers, self.fault).await?;
@@ -242,6 +251,12 @@ impl Engine {
         }
         self.ring.release();
         Ok(())
+    }
+
+    /// The next superblock, of a host with this epoch.
+    fn root(&self, epoch: u32) -> Root {
+        let begin = LogStart { head: self.ring.head(), sequence: self.ring.sequence(), epoch };
+        Root { number: self.number.get() + 1, begin }
     }
 
     fn reader(&self) -> RingReader<'_> {
@@ -385,7 +400,7 @@ fn a_damaged_record_with_another_behind_it_was_not_torn() {
 
 #[test]
 fn a_ring_without_room_refuses_a_record() {
-    let ring = Ring::new(0, 8, (0, 1), RECORD_BLOCKS_MAX);
+    let ring = Ring::new(0, 8, LogStart { head: 0, sequence: 1, epoch: 0 }, RECORD_BLOCKS_MAX);
     assert!(!ring.is_tight(1));
     for (sequence, start) in (1..).zip([0, 2, 4]) {
         ring.accept(start, 2, sequence);
@@ -401,5 +416,32 @@ fn a_ring_without_room_refuses_a_record() {
         assert_eq!(append(5).await, Err(IoError::Corrupt), "RING1");
         ring.release();
         assert_eq!((append(5).await, ring.head()), (Ok(()), 2), "RING2: at the ring's start again");
+    });
+}
+
+#[test]
+fn records_of_a_host_that_lost_its_term_are_none_and_those_of_a_later_term_refuse_the_log() {
+    let (world, disk) = (World::new(1), SimDisk::new((RING + RING_BLOCKS) * BLOCK as u64));
+    let (device, arena) = (disk.device(&world), world.arena());
+    world.run(async {
+        let open = async || Engine::open(device.clone(), arena.clone(), Fault::None).await;
+        Engine::format(&device, &arena).await;
+        let old = open().await.expect("a new one");
+        old.set(0, 1).await.expect("no faults");
+        // Another host takes over with a higher epoch; the old one, which does not know, goes on for a while.
+        let numbers = *old.numbers.borrow();
+        let taken = Engine::write_checkpoint(&device, &arena, old.root(1), &numbers, Fault::None).await;
+        taken.expect("no faults");
+        for number in 2..4 {
+            old.set(0, number).await.expect("no faults");
+        }
+        let new = open().await.expect("SCAN2: the log of the new host is empty");
+        assert_eq!((new.numbers.borrow()[0], new.ring.epoch()), (1, 1), "SCAN2");
+        new.set(1, 7).await.expect("no faults");
+        let again = open().await.expect("SCAN2: stale records behind the end are none");
+        assert_eq!(again.numbers.borrow()[..2], [1, 7], "SCAN2");
+        // The superblock of the new host is lost: what the old one's leads to is not served.
+        disk.poke(old.root(1).number % 2 * BLOCK as u64, &[0; BLOCK]);
+        assert_eq!(open().await.err(), Some(IoError::Fenced), "SCAN2");
     });
 }

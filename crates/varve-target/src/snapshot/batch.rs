@@ -156,7 +156,11 @@ impl Sealed<'_> {
             Poll::Pending
         })
         .await;
-        assert_eq!(self.batch.works.borrow().len(), self.batch.members.get(), "G2: every member is still there");
+        assert_eq!(
+            self.batch.works.borrow().len(),
+            self.batch.members.get(),
+            "G2: every member is still there"
+        );
         self.batch.works.take()
     }
 

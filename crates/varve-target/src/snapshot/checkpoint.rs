@@ -20,6 +20,7 @@ struct Cut {
     next_snapshot: u64,
     log: u64,
     sequence: u64,
+    epoch: u32,
     table: Vec<Vec<Entry>>,
     /// Where the table goes.
     runs: Vec<Extent>,
@@ -72,6 +73,7 @@ impl SnapshotStore {
             next_snapshot: contents.next_snapshot,
             log: state.log.next,
             sequence: state.log.sequence,
+            epoch: state.log.epoch,
             table,
             runs,
             unlogged: std::mem::take(&mut state.unlogged).len(),
@@ -81,7 +83,7 @@ impl SnapshotStore {
     async fn write_checkpoint(&self, commit: &Commit, cut: &Cut) -> Result<(), IoError> {
         let device = self.store_device();
         self.blocks.write(commit).await.map_err(|error| self.map.report(error))?;
-        let blocks = chain(self.id, commit.generation(), &cut.table, &cut.runs);
+        let blocks = chain(self.id, (commit.generation(), cut.epoch), &cut.table, &cut.runs);
         write_blocks(&device, &self.arena, &blocks, &cut.runs).await.map_err(of_device)?;
         let superblock = Superblock {
             generation: commit.generation(),
@@ -96,6 +98,7 @@ impl SnapshotStore {
             roots: cut.roots,
             nodes: commit.nodes(),
             free_blocks: commit.free_blocks(),
+            epoch: cut.epoch,
             places: commit.places().to_vec(),
         };
         if let Err(found) = superblock.check() {
@@ -117,7 +120,7 @@ impl SnapshotStore {
 /// The blocks of a table of `entries`, in the places that `runs` give.
 pub(super) fn chain(
     store: Uuid,
-    generation: u64,
+    (generation, epoch): (u64, u32),
     entries: &[Vec<Entry>],
     runs: &[Extent],
 ) -> Vec<EntryBlock> {
@@ -128,6 +131,7 @@ pub(super) fn chain(
         kind: BlockKind::Table,
         store,
         generation,
+        epoch,
         address: places[position],
         sequence: position as u64,
         next: places.get(position + 1).copied().unwrap_or(0),

@@ -224,9 +224,9 @@ impl SnapshotStore {
 
     /// Takes from `units` what fits into one record, and space for it.
     async fn plan(&self, units: &mut VecDeque<Unit>, data: &[Option<Buffer>]) -> Result<Record, IoError> {
-        let (start, generation, sequence) = {
+        let (start, generation, epoch, sequence) = {
             let log = &self.state.borrow().log;
-            (log.next, log.generation, log.sequence)
+            (log.next, log.generation, log.epoch, log.sequence)
         };
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
@@ -277,6 +277,7 @@ impl SnapshotStore {
             kind: BlockKind::Log,
             store: self.id,
             generation,
+            epoch,
             address: start,
             sequence,
             next,

@@ -282,6 +282,8 @@ struct State {
 /// Where the log goes on.
 struct LogPosition {
     generation: u64,
+    /// That of the superblocks and of all records.
+    epoch: u32,
     sequence: u64,
     /// Where the next record's block will lie; taken already.
     next: u64,

@@ -6,8 +6,9 @@
 //!   now must not be lost later, when other things rely on it. What this program has just made is durable (R5).
 //! - R2. Only the last record of the log can be torn (S3, REPLAY1): its data is verified, and a record that fails is as if
 //!   it had never been written; the change that it would have preserved for was never begun.
-//! - R3. A log whose end is followed by a record of a later generation means that the newest superblock was lost
-//!   after it counted; then nothing is served, for an old checkpoint would show freed space as content.
+//! - R3. A log whose end is followed by a record of a later generation or epoch means that the newest superblock was
+//!   lost after it counted; then nothing is served, for an old checkpoint would show freed space as content. A record of
+//!   an earlier epoch was written by a host that had lost its term: the log ends before it.
 //! - R5. The superblock of a new store is written when all else of it is durable, and durably. What a crash leaves of a
 //!   store that is being made may be a mixture with what lay there before: nobody looks for a store there until the
 //!   making has ended.
@@ -128,6 +129,7 @@ impl SnapshotStore {
             roots: Roots::default(),
             nodes: 0,
             free_blocks: commit.free_blocks(),
+            epoch: 0,
             places: commit.places().to_vec(),
         };
         let bytes = arena.copy(&superblock.encode());
@@ -279,6 +281,7 @@ pub(super) async fn load_table(
     contents.name_announced = reading.sabotage == Some(Sabotage::NameAnnounced);
     let log = LogPosition {
         generation: superblock.generation,
+        epoch: superblock.epoch,
         sequence: superblock.sequence,
         next: superblock.log,
         blocks: Vec::new(),
@@ -336,8 +339,10 @@ impl Loaded {
                 tell_of_block(self.superblock.store, address, "a block of the table of snapshots", &found);
                 StoreError::Format(found)
             })?;
-            let expected = (self.superblock.store, self.superblock.generation, position);
-            if (block.store, block.generation, block.sequence) != expected {
+            let Superblock { store: id, generation, epoch, .. } = self.superblock;
+            if (block.store, block.generation, block.epoch, block.sequence)
+                != (id, generation, epoch, position)
+            {
                 let found = StoreFormatError::Invalid("it is of another table, or of another place in it");
                 tell_of_block(
                     self.superblock.store,

@@ -99,6 +99,7 @@ impl Pool {
             generation: 0,
             free_blocks: 0,
             nodes: 0,
+            epoch: ring.epoch(),
             shares: self.shares.root().root,
             volumes: self.table.get().root,
             head: ring.head(),

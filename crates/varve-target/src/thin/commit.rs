@@ -207,7 +207,8 @@ impl Pool {
             tracing::error!(pool = %self.id, sequence, "the log of a pool contradicts itself");
             return Err(IoError::Corrupt);
         }
-        let record = Record { sequence, pool: self.store_id(), changes };
+        let (pool, epoch) = (self.store_id(), self.commits.ring.epoch());
+        let record = Record { sequence, pool, epoch, changes };
         let mut bytes = self.arena.take(index(record.blocks() * PART_SIZE));
         record.encode(&mut bytes);
         self.commits.ring.append(&self.device(), sequence, bytes, Durability::Durable).await // T3

@@ -13,7 +13,8 @@ use super::tickets::Tickets;
 use super::volume::Volume;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
 use crate::journal::{
-    self, End, Log, Newest, Next, Placed, Ring, RingReader, RingRecord, publish, read_as_far, replay,
+    self, End, Log, LogStart, Newest, Next, Placed, Ring, RingReader, RingRecord, publish, read_as_far,
+    replay,
 };
 use crate::pdata::{Map, MapOptions, Pages, Tree, skipped_generations};
 use std::cell::{Cell, RefCell};
@@ -23,8 +24,8 @@ use varve_block::{Arena, Clock, Device, Durability, KIB, MIB, RangeLock};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{
-    BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, RECORD_BLOCKS_MAX, Record, SLOT_BLOCKS_MAX,
-    Superblock, VolumeRows, slot_blocks_for, volume_key,
+    BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, RECORD_BLOCKS_MAX, Record,
+    SLOT_BLOCKS_MAX, Superblock, VolumeRows, slot_blocks_for, volume_key,
 };
 
 /// What a pool is made with.
@@ -84,6 +85,7 @@ impl Pool {
             generation: 0,
             free_blocks: MapOptions::fresh(0, base, end_block).free_blocks,
             nodes: 0,
+            epoch: 0,
             shares: Link::NONE,
             volumes: Link::NONE,
             head: 0,
@@ -154,8 +156,9 @@ impl Pool {
         if options.sabotage == Some(super::Sabotage::TrustGenerations) {
             map.pages().trust_generations();
         }
-        let position = (superblock.head, superblock.sequence);
-        let ring = Ring::new(superblock.ring(), superblock.log_blocks, position, RECORD_BLOCKS_MAX);
+        let Superblock { head, sequence, epoch, .. } = *superblock;
+        let begin = LogStart { head, sequence, epoch };
+        let ring = Ring::new(superblock.ring(), superblock.log_blocks, begin, RECORD_BLOCKS_MAX);
         let layout = Layout {
             block_size: superblock.block_size,
             slot_blocks: superblock.slot_blocks,
@@ -348,6 +351,13 @@ impl RingRecord for Record {
 
     fn claims(block: &[u8], pool: u64) -> Option<(u64, u64)> {
         Record::claims(block, pool)
+    }
+
+    const LATER_EPOCH: PoolError =
+        PoolError::Corrupt("the newest superblock of the pool was lost: its log is of a later epoch");
+
+    fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     fn decode(bytes: &[u8]) -> Result<Option<Record>, PoolError> {

@@ -224,7 +224,7 @@ impl Renewal {
         self.pool.map.run(spare).await.map(drop)
     }
 
-    /// O1 of recovery, and Y2: no node is put where a record of the log maps something.
+    /// REPLAY2 of the journal, and Y2: no node is put where a record of the log maps something.
     async fn claim_records(&mut self, records: &[Record]) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
         for (record, at, change) in numbered(records) {
@@ -470,6 +470,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
         generation: known.as_ref().map_or(0, |known| known.generation),
         free_blocks: 0,
         nodes: 0,
+        epoch: known.as_ref().map_or(0, |known| known.epoch),
         shares: Link::NONE,
         volumes: Link::NONE,
         head: 0,

@@ -7,7 +7,8 @@ use crate::journal::{Log, Next};
 use crate::pdata::{Pace, Room};
 use varve_block::{Arena, Device, Extent, MIB, align_down};
 use varve_format::store::{
-    BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, ZEROS, data_checksum, data_checksum_on,
+    BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, Superblock, ZEROS, data_checksum,
+    data_checksum_on,
 };
 
 /// How far behind a damaged record the next one is looked for: it lies behind the data of the damaged one, where the free
@@ -106,10 +107,11 @@ impl Loaded {
         assert!((blocks.len() as u64).is_multiple_of(PART_SIZE), "a record begins with a block");
         let places = (offset..).step_by(index(PART_SIZE)).zip(blocks.chunks(index(PART_SIZE)));
         let records = places.filter_map(|(at, block)| EntryBlock::decode(block, BlockKind::Log, at).ok());
-        let (store, generation) = (self.superblock.store, self.superblock.generation);
-        records.filter(move |record| {
-            (record.store, record.generation) == (store, generation) && record.sequence > sequence
-        })
+        let Superblock { store, generation, epoch, .. } = self.superblock;
+        let of_this = move |record: &EntryBlock| {
+            (record.store, record.generation, record.epoch) == (store, generation, epoch)
+        };
+        records.filter(move |record| of_this(record) && record.sequence > sequence)
     }
 
     /// The record at `address`, if it is the one with this number.
@@ -132,10 +134,11 @@ impl Loaded {
         if block.store != self.superblock.store {
             return Ok(Next::End);
         }
-        if block.generation > self.superblock.generation {
+        let Superblock { generation, epoch, .. } = self.superblock;
+        if block.generation > generation || block.epoch > epoch {
             return Err(StoreError::Corrupt("the newest superblock of the exception store was lost")); // R3
         }
-        let expected = block.generation == self.superblock.generation && block.sequence == sequence;
+        let expected = (block.generation, block.epoch, block.sequence) == (generation, epoch, sequence);
         Ok(if expected { Next::Record(block) } else { Next::End })
     }
 
