@@ -54,7 +54,9 @@ pub enum StoreFormatError {
     #[error("there is no block of an exception store")]
     Absent,
     /// A block of another version.
-    #[error("the block has version {0}; this program knows version {STORE_VERSION} only")]
+    #[error(
+        "the exception store has version {0}, and this varve knows version {STORE_VERSION} alone: use the one that wrote it"
+    )]
     Version(u32),
     /// A block whose bytes have changed.
     #[error("the block is damaged: its checksum is wrong")]

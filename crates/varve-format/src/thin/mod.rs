@@ -37,7 +37,9 @@ pub enum PoolFormatError {
     #[error("there is no thin pool")]
     Absent,
     /// A version that this program does not know.
-    #[error("the pool has version {0}; this program knows version {POOL_VERSION} only")]
+    #[error(
+        "the pool has version {0}, and this varve knows version {POOL_VERSION} alone: use the one that wrote it"
+    )]
     Newer(u32),
     /// The bytes have changed.
     #[error("the block is damaged: its checksum is wrong")]

@@ -94,9 +94,9 @@ impl Commits {
         std::mem::take(&mut *self.pending.borrow_mut()).changes
     }
 
-    /// Whether a change that was acknowledged may not be durable yet.
+    /// Whether a change that was acknowledged may not be durable yet. After a failure nobody knows.
     pub(super) fn is_behind(&self) -> bool {
-        !self.pending.borrow().is_empty() || self.group.is_under_way()
+        !self.pending.borrow().is_empty() || self.group.is_under_way() || self.latch.failure().is_some()
     }
 }
 
