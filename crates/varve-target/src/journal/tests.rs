@@ -47,9 +47,9 @@ fn encode(bytes: &mut [u8], fields: &[u64]) {
     for (place, field) in bytes[8..].chunks_exact_mut(8).zip(fields) {
         place.copy_from_slice(&field.to_le_bytes());
     }
-    // The last field stands at the very end, too: what is torn lacks it.
-    let (last, end) = (fields.last().copied().unwrap_or(0), bytes.len() - 8);
-    bytes[end..].copy_from_slice(&last.to_le_bytes());
+    // The first field stands at the very end, too: what is torn lacks it.
+    let end = bytes.len() - 8;
+    bytes[end..].copy_from_slice(&fields[0].to_le_bytes());
     let checksum = u64::from(data_checksum(&bytes[8..]));
     bytes[..8].copy_from_slice(&checksum.to_le_bytes());
 }
