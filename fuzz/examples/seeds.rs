@@ -99,6 +99,7 @@ fn store() -> Vec<Vec<u8>> {
         roots: Roots { preserved: Link::unpack(0x200_0000_0011), written: Link::unpack(0x100_0000_0012) },
         nodes: 5,
         free_blocks: 0x0203,
+        epoch: 0,
         places: vec![space_page::Place::First; 9],
     };
     let mapping = |place| Mapping { snapshot: 5, extent: Extent::new(0x2_0000, 0x1_0000), place };
@@ -126,6 +127,7 @@ fn store() -> Vec<Vec<u8>> {
             kind,
             store: id,
             generation: 2,
+            epoch: 0,
             address: 0x10_0000,
             sequence: 1,
             next,
@@ -159,6 +161,7 @@ fn pool() -> Vec<Vec<u8>> {
         sequence: 12,
         next_volume: 13,
         nodes: 14,
+        epoch: 0,
         places: vec![space_page::Place::First, space_page::Place::Never],
     };
     let name = "web".to_owned();
@@ -170,7 +173,7 @@ fn pool() -> Vec<Vec<u8>> {
         Change::RollBack { volume: 1, source: 2, rest: 3 },
         Change::Remove { volume: 1 },
     ];
-    let record = Record { sequence: 12, pool: 7, changes };
+    let record = Record { sequence: 12, pool: 7, epoch: 0, changes };
     let (mut slot, mut block) = (vec![0; 4096], vec![0; 4096]);
     superblock.encode(&mut slot);
     record.encode(&mut block);

@@ -5,6 +5,7 @@
 
 mod constant;
 mod fan_out;
+mod journal;
 mod linear;
 mod padded;
 pub mod pdata;

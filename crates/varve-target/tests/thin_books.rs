@@ -14,7 +14,7 @@ fn index(length: u64) -> usize {
     usize::try_from(length).expect("small")
 }
 
-/// C2 of `commit.rs`, and L2.
+/// RING1 of the journal, and L2.
 #[test]
 fn records_of_many_blocks_wrap_around_the_ring() {
     for seed in 1..7_u64 {

@@ -746,14 +746,14 @@ fn a_pool_that_was_repaired_can_be_opened_whatever_lies_in_its_ring() {
     let changes = vec![Change::Remove { volume: 1 }];
     let pool = Uuid::from_u128(7 << 64).as_u64_pair().0;
     let mut bytes = vec![0; BLOCK];
-    Record { sequence: bed.superblock().sequence + 2, pool, changes }.encode(&mut bytes);
+    Record { sequence: bed.superblock().sequence + 2, pool, epoch: 0, changes }.encode(&mut bytes);
     bytes[64] = 99;
     bytes[4..8].fill(0);
     let checksum = crc32c(&bytes);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
     assert!(matches!(Record::decode(&bytes), Err(PoolFormatError::Invalid(_))));
     bed.disk.poke((first + 2) * PART_SIZE, &bytes);
-    assert!(!bed.check().is_sound(), "O4");
+    assert!(!bed.check().is_sound(), "REPLAY1");
     bed.repair().expect("it can be mended");
     assert!(bed.check().is_sound(), "{:#?}", bed.check());
     assert_eq!(bed.contents()["one"][0], 9);

@@ -7,10 +7,11 @@ use common::{ID, fresh, open, read, remove_all, sound, volume, write};
 use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{Arena, Device, Extent, KIB, MIB};
-use varve_format::thin::{Record, Superblock};
+use varve_format::store::data_checksum;
+use varve_format::thin::{PoolFormatError, Record, Superblock};
 use varve_sim::{SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
-use varve_target::thin::{Pool, PoolError, PoolFormat, VolumeFlags};
+use varve_target::thin::{Pool, PoolError, PoolFormat, VolumeFlags, dump_pool, restore_pool};
 
 const BLOCK: u64 = 4 * KIB;
 const PIECE: u64 = 64 * KIB;
@@ -154,7 +155,10 @@ fn a_damaged_record_in_the_midst_of_the_log_is_damage_and_at_its_end_a_torn_one(
             // Magic, checksum, number, length, an entry, the padding.
             for at in [0, 5, 8, 25, 70, 4000] {
                 let opened = open_damaged(&disk, &world, *block, at);
-                assert!(matches!(opened, Err(PoolError::Corrupt(_))), "O4: {count} {block} {at}: {opened:?}");
+                assert!(
+                    matches!(opened, Err(PoolError::Corrupt(_))),
+                    "REPLAY1: {count} {block} {at}: {opened:?}"
+                );
                 midst += 1;
             }
         }
@@ -209,4 +213,29 @@ fn nothing_behind_the_two_superblocks_is_taken_for_one() {
         }
         world.run(async { open(disk.device(&world), &world).await?.checkpoint().await }).expect("no faults");
     }
+}
+
+/// Makes a superblock of 4 KiB, with a sound checksum, that of another version.
+fn make_older(disk: &SimDisk, slot: u64) {
+    let mut bytes = disk.peek(Extent::new(slot * BLOCK, BLOCK));
+    bytes[8..16].copy_from_slice(&[2, 0, 0, 0, 0, 0, 0, 0]);
+    let checksum = data_checksum(&bytes);
+    bytes[12..16].copy_from_slice(&checksum.to_le_bytes());
+    disk.poke(slot * BLOCK, &bytes);
+}
+
+#[test]
+fn a_pool_with_a_superblock_of_another_version_is_refused_until_it_is_made_anew_from_its_text() {
+    let (world, disk) = (World::new(6), SimDisk::new(4 * MIB));
+    world.run(with_writes(disk.device(&world), &world, 3));
+    world.run(async { open(disk.device(&world), &world).await?.checkpoint().await }).expect("no faults");
+    let (device, arena, clock) = (disk.device(&world), world.arena(), world.clock());
+    let text = world.run(dump_pool(&device, &arena, &clock)).expect("sound");
+    for slot in [0, 1] {
+        make_older(&disk, slot);
+        let opened = world.run(open(disk.device(&world), &world)).map(drop);
+        assert_eq!(opened, Err(PoolError::Format(PoolFormatError::Newer(2))), "PAIR3: slot {slot}");
+    }
+    world.run(restore_pool(&device, &arena, &clock, &text, false)).expect("it fits");
+    assert_eq!(world.run(dump_pool(&device, &arena, &clock)), Ok(text), "PAIR3");
 }

@@ -18,7 +18,7 @@ const MAGIC_LOG: &[u8; 8] = b"VARVE\xffSL";
 const MAGIC_TABLE: &[u8; 8] = b"VARVE\xffST";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SL` for the log, `ST` for the table");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 4");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 5");
 const ENTRY_BYTES: Field = Field::new(12, 4, "entry_bytes", "bytes of all entries");
 const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "of the superblock that leads here");
@@ -26,7 +26,8 @@ const STORE: Field = Field::new(32, 16, "store", "UUID of the exception store");
 const SEQUENCE: Field = Field::new(48, 8, "sequence", "number of the record, or index in the chain");
 const NEXT: Field =
     Field::new(56, 8, "next", "where the next block of the log or chain lies; 0 at a chain's end");
-const ENTRIES: Field = Field::new(64, 4028, "entries", "one behind the other; then zeros");
+const ENTRIES: Field = Field::new(64, 4024, "entries", "one behind the other; then zeros");
+const EPOCH: Field = Field::new(4088, 4, "epoch", "of the superblock that leads here");
 const CHECKSUM: Field = Field::new(4092, 4, "checksum", "CRC32C of all bytes before it");
 
 /// The byte table of an entry block.
@@ -34,7 +35,7 @@ pub const BLOCK_LAYOUT: Layout = Layout::new(
     "Exception store: entry block",
     "A record of the log, or a link of the chain that is the table of snapshots. Anywhere in the store.",
     SIZE,
-    &[MAGIC, VERSION, ENTRY_BYTES, ADDRESS, GENERATION, STORE, SEQUENCE, NEXT, ENTRIES, CHECKSUM],
+    &[MAGIC, VERSION, ENTRY_BYTES, ADDRESS, GENERATION, STORE, SEQUENCE, NEXT, ENTRIES, EPOCH, CHECKSUM],
 );
 const _: () = assert!(BLOCK_LAYOUT.size == 4096 && CHECKSUM.end() == SIZE);
 
@@ -68,6 +69,8 @@ pub struct EntryBlock {
     pub store: Uuid,
     /// The generation of the superblock that leads here.
     pub generation: u64,
+    /// Term of the host that wrote it; that of the same superblock.
+    pub epoch: u32,
     /// Where in the store the block lies, in bytes.
     pub address: u64,
     /// The record's number, or the index in the chain.
@@ -113,6 +116,7 @@ impl EntryBlock {
         }
         let bytes = u32::try_from(at - ENTRIES.offset).expect("BLOCK4: less than a block");
         ENTRY_BYTES.put_u32(block, bytes);
+        EPOCH.put_u32(block, self.epoch);
         CHECKSUM.seal(block);
     }
 
@@ -149,6 +153,7 @@ impl EntryBlock {
             kind,
             store: STORE.uuid(block),
             generation: GENERATION.u64(block),
+            epoch: EPOCH.u32(block),
             address,
             sequence: SEQUENCE.u64(block),
             next: NEXT.u64(block),

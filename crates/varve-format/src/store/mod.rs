@@ -25,7 +25,7 @@ pub use uuid::Uuid;
 /// Bytes of every metadata block of a store, and the unit in which content is preserved.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const STORE_VERSION: u32 = 4;
+pub const STORE_VERSION: u32 = 5;
 /// The first byte that is neither of the superblock's slots.
 pub const FIRST_ADDRESS: u64 = 2 * PART_SIZE;
 
@@ -54,7 +54,9 @@ pub enum StoreFormatError {
     #[error("there is no block of an exception store")]
     Absent,
     /// A block of another version.
-    #[error("the block has version {0}; this program knows version {STORE_VERSION} only")]
+    #[error(
+        "the exception store has version {0}, and this varve knows version {STORE_VERSION} alone: use the one that wrote it"
+    )]
     Version(u32),
     /// A block whose bytes have changed.
     #[error("the block is damaged: its checksum is wrong")]

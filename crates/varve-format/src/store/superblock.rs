@@ -28,8 +28,9 @@ pub const CHUNK_SIZE_MAX: u64 = 1 << 20;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffSS";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `SS`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 4");
-const RESERVED_1: Field = Field::new(12, 4, "reserved_1", "zero");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 5");
+const EPOCH: Field =
+    Field::new(12, 4, "epoch", "term of the host that wrote it; 0 without a group of several hosts");
 const ADDRESS: Field = Field::new(16, 8, "address", "where in the store this block lies, in bytes");
 const GENERATION: Field = Field::new(24, 8, "generation", "number of times that a superblock was written");
 const STORE: Field = Field::new(32, 16, "store", "UUID of this exception store");
@@ -66,7 +67,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
     &[
         MAGIC,
         VERSION,
-        RESERVED_1,
+        EPOCH,
         ADDRESS,
         GENERATION,
         STORE,
@@ -128,6 +129,8 @@ pub struct Superblock {
     pub nodes: u64,
     /// Number of blocks that are not in use.
     pub free_blocks: u64,
+    /// Term of the host that wrote it; 0 without a group of several hosts. Records of the log carry the same.
+    pub epoch: u32,
     /// Where the pages of the space map lie, one for each group.
     pub places: Vec<Place>,
 }
@@ -183,6 +186,7 @@ impl Superblock {
         let mut block = vec![0; SIZE];
         MAGIC.put(&mut block, MAGIC_VALUE);
         VERSION.put_u32(&mut block, STORE_VERSION);
+        EPOCH.put_u32(&mut block, self.epoch);
         ADDRESS.put_u64(&mut block, self.address());
         GENERATION.put_u64(&mut block, self.generation);
         STORE.put_uuid(&mut block, self.store);
@@ -216,9 +220,6 @@ impl Superblock {
             STORE_VERSION => {}
             version => return Err(StoreFormatError::Version(version)),
         }
-        if !RESERVED_1.is_zero(block) {
-            return Err(StoreFormatError::Invalid("reserved bytes are not zero"));
-        }
         let superblock = Superblock {
             generation: GENERATION.u64(block),
             store: STORE.uuid(block),
@@ -235,6 +236,7 @@ impl Superblock {
             },
             nodes: NODES.u64(block),
             free_blocks: FREE.u64(block),
+            epoch: EPOCH.u32(block),
             places: decode_places(PLACES.bytes(block), groups(STORE_SIZE.u64(block)))?,
         };
         // STORE2
@@ -279,6 +281,7 @@ mod tests {
             },
             nodes: 5,
             free_blocks: 0x0203,
+            epoch: 0x0e,
             places: vec![
                 Place::First,
                 Place::Second,
@@ -297,7 +300,8 @@ mod tests {
     fn golden_bytes() {
         let mut expected = vec![0; SIZE];
         expected[..8].copy_from_slice(b"VARVE\xffSS");
-        expected[8] = 4;
+        expected[8] = 5;
+        expected[12] = 0x0e;
         expected[17] = 0x10;
         expected[24] = 7;
         expected[32..48].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -315,7 +319,7 @@ mod tests {
         expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
         assert!(sample().encode() == expected, "the layout has changed");
     }
-    const GOLDEN_CHECKSUM: [u8; 4] = [0x1b, 0x41, 0x70, 0x0c];
+    const GOLDEN_CHECKSUM: [u8; 4] = [0x7f, 0x14, 0xa2, 0x4f];
 
     #[test]
     fn every_single_bit_of_damage_is_refused() {
@@ -378,7 +382,7 @@ mod tests {
         #[test]
         fn superblocks_survive_the_round_trip(
             generation: u64, store in 1..=u128::MAX, shift in 12_u32..=20, blocks in 3_u64..STORE_SIZE_MAX / PART_SIZE,
-            table in 0_u64..(1 << 40), log in 2_u64.., sequence: u64, next_snapshot in 1_u64..1 << 32, free: u64,
+            table in 0_u64..(1 << 40), log in 2_u64.., sequence: u64, next_snapshot in 1_u64..1 << 32, free: u64, epoch: u32,
         ) {
             let store_size = blocks * PART_SIZE;
             let place = |group: u64| if group % 3 == free % 3 { Place::First } else { Place::Second };
@@ -394,6 +398,7 @@ mod tests {
                 roots: Roots { preserved: Link::unpack(generation << 40 | (2 + log % (blocks - 2))), written: Link::NONE },
                 nodes: free % blocks,
                 free_blocks: free % blocks,
+                epoch,
                 places: (0..groups(store_size)).map(place).collect(),
             };
             prop_assert_eq!(Superblock::decode(&superblock.encode(), superblock.address()), Ok(superblock));

@@ -26,7 +26,7 @@ pub use volume::{ORIGIN_ENTRIES, VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_
 /// Bytes of a part: the unit of mappings, and of every metadata block.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const POOL_VERSION: u32 = 2;
+pub const POOL_VERSION: u32 = 3;
 
 const SIZE: usize = PART_SIZE as usize;
 
@@ -37,7 +37,9 @@ pub enum PoolFormatError {
     #[error("there is no thin pool")]
     Absent,
     /// A version that this program does not know.
-    #[error("the pool has version {0}; this program knows version {POOL_VERSION} only")]
+    #[error(
+        "the pool has version {0}, and this varve knows version {POOL_VERSION} alone: use the one that wrote it"
+    )]
     Newer(u32),
     /// The bytes have changed.
     #[error("the block is damaged: its checksum is wrong")]

@@ -21,7 +21,8 @@ const SEQUENCE: Field = Field::new(8, 8, "sequence", "number of this record");
 const POOL: Field = Field::new(16, 8, "pool", "first half of the pool's id");
 const BLOCKS: Field = Field::new(24, 4, "blocks", "number of blocks of 4 KiB");
 const COUNT: Field = Field::new(28, 4, "count", "number of entries");
-const RESERVED: Field = Field::new(32, 32, "reserved", "zero");
+const EPOCH: Field = Field::new(32, 4, "epoch", "of the superblock that it follows");
+const RESERVED: Field = Field::new(36, 28, "reserved", "zero");
 const ENTRIES: Field =
     Field::new(64, 4032, "entries", "`count` entries, on to the end of the blocks; then zeros");
 
@@ -30,7 +31,7 @@ pub const RECORD_LAYOUT: Layout = Layout::new(
     "Thin pool: record of the log",
     "What has changed, in order. In the ring behind the superblocks.",
     SIZE,
-    &[MAGIC, CHECKSUM, SEQUENCE, POOL, BLOCKS, COUNT, RESERVED, ENTRIES],
+    &[MAGIC, CHECKSUM, SEQUENCE, POOL, BLOCKS, COUNT, EPOCH, RESERVED, ENTRIES],
 );
 
 const KIND: Field = Field::new(
@@ -124,6 +125,8 @@ pub struct Record {
     pub sequence: u64,
     /// First half of the pool's id.
     pub pool: u64,
+    /// Term of the host that wrote it; that of the superblock that it follows.
+    pub epoch: u32,
     /// What it says.
     pub changes: Vec<Change>,
 }
@@ -150,6 +153,7 @@ impl Record {
         MAGIC.put_u32(bytes, MAGIC_VALUE);
         SEQUENCE.put_u64(bytes, self.sequence);
         POOL.put_u64(bytes, self.pool);
+        EPOCH.put_u32(bytes, self.epoch);
         BLOCKS.put_u32(bytes, u32::try_from(blocks).expect("RECORD2: a record has few blocks"));
         COUNT.put_u32(bytes, u32::try_from(self.changes.len()).expect("RECORD2: a record has few blocks"));
         let mut at = ENTRIES.offset;
@@ -197,7 +201,8 @@ impl Record {
         }
         require(!changes.is_empty(), "RECORD2: no entry")?;
         require(bytes[at..].iter().all(|byte| *byte == 0), "bytes behind the entries are not zero")?;
-        Ok(Record { sequence: SEQUENCE.u64(bytes), pool: POOL.u64(bytes), changes })
+        let (sequence, pool) = (SEQUENCE.u64(bytes), POOL.u64(bytes));
+        Ok(Record { sequence, pool, epoch: EPOCH.u32(bytes), changes })
     }
 }
 
@@ -297,7 +302,7 @@ mod tests {
             Change::Create { volume: 1, bytes: 8192, created: 9, flags: 4, origin, name },
             Change::ShowLess { volume: 1, bytes: 4096 },
         ];
-        Record { sequence: 5, pool: 6, changes }
+        Record { sequence: 5, pool: 6, epoch: 7, changes }
     }
 
     fn bytes(record: &Record) -> Vec<u8> {
@@ -310,7 +315,7 @@ mod tests {
     fn golden_bytes_and_round_trip() {
         let block = bytes(&sample());
         assert_eq!(&block[..4], b"VREC");
-        assert_eq!((block[8], block[16], block[24], block[28]), (5, 6, 1, 14));
+        assert_eq!((block[8], block[16], block[24], block[28], block[32]), (5, 6, 1, 14, 7));
         assert_eq!(
             block[64..96],
             [1, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]

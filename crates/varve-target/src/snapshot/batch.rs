@@ -1,20 +1,21 @@
 //! Batches: what waits for the log at the same time goes into it together.
 //!
-//! There is no timer and no task of its own. Whoever wants something in the log joins the last batch of the queue.
-//! The first member of the first batch that could go on seals it and leads: it waits until the other members have
-//! read the old content that they are reading already, writes the record, and tells the others. Everything that
-//! arrives meanwhile forms the next batch, whose reads overlap with this one's write.
+//! Whoever wants something in the log joins the last batch of the queue. Each batch is a commit of the journal
+//! (`journal/group_commit.rs`). Its leader seals it, waits until the other members have read the old content that they are
+//! reading already, writes the record, and tells the others. Everything that arrives meanwhile forms the next batch,
+//! whose reads overlap with this one's write.
 //!
 //! Invariants:
 //! - G1. Batches are committed one after the other, in the order in which they were formed, members in the order
 //!   in which they joined.
 //! - G2. A batch is not joined any more once it is sealed.
 
+use crate::journal::{GroupCommit, Lead, Turn};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 use varve_block::{Buffer, Extent, IoError};
 use varve_format::store::Entry;
 
@@ -46,41 +47,13 @@ pub(super) struct Batch {
     bytes: Cell<u64>,
     members: Cell<usize>,
     reading: Cell<usize>,
-    done: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
-}
-
-impl Batch {
-    fn wait(&self, context: &Context<'_>) {
-        let mut waiting = self.waiting.borrow_mut();
-        if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
-            waiting.push(context.waker().clone());
-        }
-    }
-
-    fn wake(&self) {
-        self.waiting.take().into_iter().for_each(Waker::wake);
-    }
-
-    /// The members' wishes, by the leader, once.
-    pub(super) fn take_works(&self) -> Vec<Work> {
-        assert_eq!(self.reading.get(), 0, "the leader waits for the readers");
-        assert_eq!(self.works.borrow().len(), self.members.get(), "G2: every member is still there");
-        self.works.take()
-    }
-
-    /// Says how each member fared.
-    pub(super) fn finish(&self, outcomes: Vec<Result<(), IoError>>) {
-        assert_eq!(outcomes.len(), self.members.get(), "every member has an outcome");
-        assert!(!self.done.get(), "G1: a batch is committed once");
-        self.outcomes.replace(outcomes);
-        self.done.set(true);
-        self.wake();
-    }
+    /// The leader, while it waits for members that read.
+    leader: Cell<Option<Waker>>,
 }
 
 /// A member's place in a batch.
 pub(super) struct Ticket {
+    number: u64,
     batch: Rc<Batch>,
     index: usize,
 }
@@ -98,48 +71,36 @@ impl Ticket {
         }
         self.batch.reading.set(self.batch.reading.get() - 1);
         if self.batch.reading.get() == 0 {
-            self.batch.wake();
+            self.batch.leader.take().into_iter().for_each(Waker::wake);
         }
     }
 
     /// How it fared; asked once the batch is done.
     pub(super) fn outcome(&self) -> Result<(), IoError> {
-        assert!(self.batch.done.get(), "asked too early");
-        self.batch.outcomes.borrow()[self.index]
+        let outcomes = self.batch.outcomes.borrow();
+        assert_eq!(outcomes.len(), self.batch.members.get(), "asked too early");
+        outcomes[self.index]
     }
 }
 
-/// The queue of batches.
-#[derive(Clone)]
+/// The queue of batches, each with the number of its commit.
 pub(super) struct Pipeline {
-    inner: Rc<PipelineInner>,
-}
-
-struct PipelineInner {
-    queue: RefCell<VecDeque<Rc<Batch>>>,
-    busy: Cell<bool>,
+    group: GroupCommit,
+    queue: RefCell<VecDeque<(u64, Rc<Batch>)>>,
     bytes_max: u64,
 }
 
-/// What a member does next.
-pub(super) enum Turn {
-    /// Its batch is done.
-    Done,
-    /// It leads its batch.
-    Lead(Lead),
-}
-
-/// The right to commit a batch; whoever waits next gets it on drop.
-pub(super) struct Lead {
-    pub batch: Rc<Batch>,
-    pipeline: Rc<PipelineInner>,
+/// A batch that is sealed, and the right to commit it.
+pub(super) struct Sealed<'a> {
+    batch: Rc<Batch>,
+    group: &'a GroupCommit,
+    _lead: Lead<'a>,
 }
 
 impl Pipeline {
     /// A pipeline whose batches hold up to `bytes_max` bytes of data.
     pub(super) fn new(bytes_max: u64) -> Self {
-        let inner = PipelineInner { queue: RefCell::default(), busy: Cell::new(false), bytes_max };
-        Self { inner: Rc::new(inner) }
+        Self { group: GroupCommit::default(), queue: RefCell::default(), bytes_max }
     }
 
     /// Joins the last batch, or a new one if that is full. A member that wants something preserved must `deliver`.
@@ -148,70 +109,65 @@ impl Pipeline {
             Work::Preserve { extent, .. } => extent.length,
             _ => 0,
         };
-        assert!(bytes <= self.inner.bytes_max, "a member fits into a batch");
-        let mut queue = self.inner.queue.borrow_mut();
-        let fits = |batch: &&Rc<Batch>| {
-            batch.bytes.get() + bytes <= self.inner.bytes_max && batch.members.get() < MEMBERS_MAX
+        assert!(bytes <= self.bytes_max, "a member fits into a batch");
+        let mut queue = self.queue.borrow_mut();
+        let next = queue.back().map_or(self.group.next(), |(number, _)| number + 1);
+        let fits = |(_, batch): &&(u64, Rc<Batch>)| {
+            batch.bytes.get() + bytes <= self.bytes_max && batch.members.get() < MEMBERS_MAX
         };
-        let last = queue.back().filter(fits).map(Rc::clone);
-        let batch = last.unwrap_or_else(|| {
-            queue.push_back(Rc::default());
-            Rc::clone(queue.back().expect("just pushed"))
+        let last = queue.back().filter(fits).cloned();
+        let (number, batch) = last.unwrap_or_else(|| {
+            queue.push_back((next, Rc::default()));
+            queue.back().cloned().expect("just pushed")
         });
-        assert!(!batch.done.get(), "G2: a batch in the queue is not sealed");
+        assert!(number >= self.group.next(), "G2: a batch in the queue is not sealed");
         let index = batch.members.replace(batch.members.get() + 1);
         batch.bytes.set(batch.bytes.get() + bytes);
         if matches!(work, Work::Preserve { .. }) {
             batch.reading.set(batch.reading.get() + 1);
         }
         batch.works.borrow_mut().push(work);
-        Ticket { batch, index }
+        Ticket { number, batch, index }
     }
 
     /// Whether nothing is on its way into the log.
     pub(super) fn is_idle(&self) -> bool {
-        !self.inner.busy.get() && self.inner.queue.borrow().is_empty()
+        self.group.at_rest().is_some() && self.queue.borrow().is_empty()
     }
 
-    /// Waits until the member's batch is done, or until it is to lead it.
-    pub(super) async fn turn(&self, ticket: &Ticket) -> Turn {
-        poll_fn(|context| {
-            if ticket.batch.done.get() {
-                return Poll::Ready(Turn::Done);
-            }
-            let first =
-                self.inner.queue.borrow().front().is_some_and(|batch| Rc::ptr_eq(batch, &ticket.batch));
-            if self.inner.busy.get() || !first {
-                ticket.batch.wait(context);
-                return Poll::Pending;
-            }
-            self.inner.busy.set(true);
-            self.inner.queue.borrow_mut().pop_front();
-            let (batch, pipeline) = (Rc::clone(&ticket.batch), Rc::clone(&self.inner));
-            Poll::Ready(Turn::Lead(Lead { batch, pipeline }))
-        })
-        .await
+    /// Waits until the member's batch is committed, or until the member is to commit it: then seals it.
+    pub(super) async fn turn(&self, ticket: &Ticket) -> Option<Sealed<'_>> {
+        let Turn::Lead(lead) = self.group.turn(ticket.number).await else { return None };
+        let first = self.queue.borrow_mut().pop_front();
+        let (number, batch) = first.expect("G1: a member's batch is in the queue until it is led");
+        assert_eq!((number, self.group.begin()), (ticket.number, ticket.number), "G1: in order");
+        Some(Sealed { batch, group: &self.group, _lead: lead })
     }
 }
 
-impl Lead {
-    /// Waits until every member has read what it is reading.
-    pub(super) async fn all_read(&self) {
+impl Sealed<'_> {
+    /// The members' wishes, once every member has read what it is reading.
+    pub(super) async fn works(&self) -> Vec<Work> {
         poll_fn(|context| {
             if self.batch.reading.get() == 0 {
                 return Poll::Ready(());
             }
-            self.batch.wait(context);
+            self.batch.leader.set(Some(context.waker().clone()));
             Poll::Pending
         })
         .await;
+        assert_eq!(
+            self.batch.works.borrow().len(),
+            self.batch.members.get(),
+            "G2: every member is still there"
+        );
+        self.batch.works.take()
     }
-}
 
-impl Drop for Lead {
-    fn drop(&mut self) {
-        assert!(self.pipeline.busy.replace(false), "G1: one leader at a time");
-        let next = self.pipeline.queue.borrow().front().map(Rc::clone);
-        next.into_iter().for_each(|batch| batch.wake());
+    /// Says how each member fared.
+    pub(super) fn finish(&self, outcomes: Vec<Result<(), IoError>>) {
+        assert_eq!(outcomes.len(), self.batch.members.get(), "every member has an outcome");
+        self.batch.outcomes.replace(outcomes);
+        self.group.end();
     }
 }

@@ -6,6 +6,7 @@
 use super::contradiction::tell_of_block;
 use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
 use crate::fan_out::fan_out;
+use crate::journal::publish;
 use crate::pdata::{Commit, Pages, Stop};
 use varve_block::{Arena, Device, Durability, Extent, Io, IoError, KIB};
 use varve_format::store::{BlockKind, ENTRY_CAPACITY, Entry, EntryBlock, PART_SIZE, Roots, Superblock, Uuid};
@@ -19,6 +20,7 @@ struct Cut {
     next_snapshot: u64,
     log: u64,
     sequence: u64,
+    epoch: u32,
     table: Vec<Vec<Entry>>,
     /// Where the table goes.
     runs: Vec<Extent>,
@@ -30,14 +32,12 @@ impl SnapshotStore {
     pub(super) fn checkpoint_is_due(&self) -> bool {
         let records = self.state.borrow().log.blocks.len() as u64;
         let is_due = records >= self.options.log_records || self.blocks.pages().turns_over_much();
-        self.failed.get().is_none() && is_due
+        self.failed.failure().is_none() && is_due
     }
 
     /// Writes a checkpoint. Called only by a leader, or before anybody is served.
     pub(super) async fn checkpoint(&self) -> Result<(), IoError> {
-        if let Some(error) = self.failed.get() {
-            return Err(error);
-        }
+        self.failed.check()?;
         let _writing = self.write_nodes_alone().await;
         let frozen =
             self.blocks.freeze(|pages| self.cut(pages)).await.map_err(|error| self.map.report(error));
@@ -47,8 +47,7 @@ impl SnapshotStore {
         };
         if let Err(error) = self.write_checkpoint(&commit, &cut).await {
             tracing::error!(store = %self.id, %error, "the checkpoint cannot be written");
-            self.failed.set(Some(error));
-            return Err(error);
+            return Err(self.failed.shut(error));
         }
         let mut state = self.state.borrow_mut();
         assert!(state.log.generation < commit.generation(), "one checkpoint at a time");
@@ -74,6 +73,7 @@ impl SnapshotStore {
             next_snapshot: contents.next_snapshot,
             log: state.log.next,
             sequence: state.log.sequence,
+            epoch: state.log.epoch,
             table,
             runs,
             unlogged: std::mem::take(&mut state.unlogged).len(),
@@ -83,10 +83,8 @@ impl SnapshotStore {
     async fn write_checkpoint(&self, commit: &Commit, cut: &Cut) -> Result<(), IoError> {
         let device = self.store_device();
         self.blocks.write(commit).await.map_err(|error| self.map.report(error))?;
-        let blocks = chain(self.id, commit.generation(), &cut.table, &cut.runs);
+        let blocks = chain(self.id, (commit.generation(), cut.epoch), &cut.table, &cut.runs);
         write_blocks(&device, &self.arena, &blocks, &cut.runs).await.map_err(of_device)?;
-        // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
-        device.flush().await.map_err(of_device)?;
         let superblock = Superblock {
             generation: commit.generation(),
             store: self.id,
@@ -100,6 +98,7 @@ impl SnapshotStore {
             roots: cut.roots,
             nodes: commit.nodes(),
             free_blocks: commit.free_blocks(),
+            epoch: cut.epoch,
             places: commit.places().to_vec(),
         };
         if let Err(found) = superblock.check() {
@@ -107,8 +106,9 @@ impl SnapshotStore {
             tell_of_block(self.id, superblock.address(), "a superblock whose counts are possible", &found);
             return Err(IoError::Corrupt);
         }
+        // Everything that the superblock leads to is durable before it, the data written to snapshots too (S4).
         let bytes = self.arena.copy(&superblock.encode());
-        device.write(superblock.address(), bytes, Durability::Durable).await.map_err(of_device)?;
+        publish(&device, superblock.address(), bytes).await.map_err(of_device)?;
         tracing::debug!(
             store = %self.id, generation = commit.generation(), nodes = commit.nodes(), table = blocks.len(),
             written = cut.unlogged, "checkpoint"
@@ -120,7 +120,7 @@ impl SnapshotStore {
 /// The blocks of a table of `entries`, in the places that `runs` give.
 pub(super) fn chain(
     store: Uuid,
-    generation: u64,
+    (generation, epoch): (u64, u32),
     entries: &[Vec<Entry>],
     runs: &[Extent],
 ) -> Vec<EntryBlock> {
@@ -131,6 +131,7 @@ pub(super) fn chain(
         kind: BlockKind::Table,
         store,
         generation,
+        epoch,
         address: places[position],
         sequence: position as u64,
         next: places.get(position + 1).copied().unwrap_or(0),

@@ -40,7 +40,6 @@ impl SnapshotStore {
             store = %self.id, snapshot, offset = extent.offset, length = extent.length, expected, ?found,
             "the exception store contradicts itself; nothing is written to it any more"
         );
-        self.failed.set(Some(IoError::Corrupt));
-        IoError::Corrupt
+        self.failed.shut(IoError::Corrupt)
     }
 }

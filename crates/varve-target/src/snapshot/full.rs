@@ -10,6 +10,7 @@
 //!   that are free once somebody has read to the end are waited for, though not for ever.
 
 use super::{SnapshotStore, StoreError};
+use crate::journal::SpaceWatch;
 use crate::pdata;
 use crate::waiting_room::{Event, Patience, WaitingRoom};
 use std::time::Duration;
@@ -62,12 +63,13 @@ impl Event for StoreEvent {
 /// Who waits for room, and who makes some by letting a snapshot go.
 pub(super) struct Room {
     waiting: WaitingRoom<FullPolicy, StoreEvent>,
+    pub(super) watch: SpaceWatch,
     dropping: RangeLock,
 }
 
 impl Room {
     pub(super) fn new(policy: FullPolicy) -> Self {
-        Self { waiting: WaitingRoom::new(policy), dropping: RangeLock::new() }
+        Self { waiting: WaitingRoom::new(policy), watch: SpaceWatch::default(), dropping: RangeLock::new() }
     }
 
     /// Room has come, or can be had for a checkpoint.

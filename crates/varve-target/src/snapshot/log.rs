@@ -3,7 +3,7 @@
 //! A record is one sequential write where the free space allows it. Where it does not, the data goes wherever there
 //! is space, for entries say where their data is; the record's block alone lies where the record before said.
 
-use super::batch::{Lead, Turn, Work};
+use super::batch::{Sealed, Work};
 use super::contents::apply;
 use super::{MetadataOrder, Sabotage, SnapshotStore, StoreError, extent_of, index, of_device};
 use crate::fan_out::fan_out;
@@ -69,8 +69,8 @@ impl Outcomes {
 impl SnapshotStore {
     /// Sees `ticket`'s batch through, as its leader or not.
     pub(super) async fn settle(&self, ticket: super::batch::Ticket) -> Result<(), IoError> {
-        if let Turn::Lead(lead) = self.pipeline.turn(&ticket).await {
-            self.lead(lead).await;
+        if let Some(batch) = self.pipeline.turn(&ticket).await {
+            self.lead(batch).await;
         }
         ticket.outcome()
     }
@@ -81,9 +81,8 @@ impl SnapshotStore {
         self.settle(ticket).await
     }
 
-    async fn lead(&self, lead: Lead) {
-        lead.all_read().await;
-        let works = lead.batch.take_works();
+    async fn lead(&self, batch: Sealed<'_>) {
+        let works = batch.works().await;
         let through = self.metadata.get() == MetadataOrder::WriteThrough;
         let asked: Vec<bool> = works.iter().map(|work| matches!(work, Work::Checkpoint)).collect();
         let wants_checkpoint = through || asked.contains(&true);
@@ -94,7 +93,7 @@ impl SnapshotStore {
             let asked = outcomes.iter_mut().zip(asked).filter(|(outcome, asked)| *asked && outcome.is_ok());
             asked.for_each(|(outcome, _)| *outcome = Err(error));
         }
-        lead.batch.finish(outcomes);
+        batch.finish(outcomes);
         if !wants_checkpoint && self.checkpoint_is_due() {
             // Nobody asked for it: if it fails, the next one who needs it is told.
             let _ = self.checkpoint().await;
@@ -104,7 +103,7 @@ impl SnapshotStore {
 
     /// Carries out a batch; returns each member's outcome.
     async fn commit(&self, works: Vec<Work>) -> Vec<Result<(), IoError>> {
-        if let Some(error) = self.failed.get() {
+        if let Some(error) = self.failed.failure() {
             return self.refuse_all(&works, error);
         }
         let mut outcomes = Outcomes { outcomes: vec![Ok(()); works.len()], flushing: Vec::new() };
@@ -200,7 +199,7 @@ impl SnapshotStore {
         if let Err(error) = entered {
             // Nobody knows what the log says of this record, or the maps do not say what it does. Those before are sound.
             tracing::error!(store = %self.id, %error, sequence, "nothing is written to the log any more");
-            self.failed.set(Some(error));
+            let error = self.failed.shut(error);
             record.members.into_iter().for_each(|member| outcomes.fail(member, error));
         }
         entered
@@ -210,8 +209,7 @@ impl SnapshotStore {
     async fn collect_written(&self) -> Result<Vec<Unit>, IoError> {
         let written = std::mem::take(&mut self.state.borrow_mut().unlogged);
         if let Err(error) = self.store_device().flush().await.map_err(of_device) {
-            self.failed.set(Some(error));
-            return Err(error);
+            return Err(self.failed.shut(error));
         }
         let unit = |mapping| Unit::Entry { member: None, entry: Entry::Written(mapping) };
         Ok(written.into_iter().map(unit).collect())
@@ -226,9 +224,9 @@ impl SnapshotStore {
 
     /// Takes from `units` what fits into one record, and space for it.
     async fn plan(&self, units: &mut VecDeque<Unit>, data: &[Option<Buffer>]) -> Result<Record, IoError> {
-        let (start, generation, sequence) = {
+        let (start, generation, epoch, sequence) = {
             let log = &self.state.borrow().log;
-            (log.next, log.generation, log.sequence)
+            (log.next, log.generation, log.epoch, log.sequence)
         };
         let waiting: u64 = units.iter().map(Unit::bytes).sum();
         let wanted = waiting.min(self.options.batch_bytes).min(self.available(units.len(), waiting));
@@ -279,6 +277,7 @@ impl SnapshotStore {
             kind: BlockKind::Log,
             store: self.id,
             generation,
+            epoch,
             address: start,
             sequence,
             next,

@@ -4,9 +4,7 @@ use super::batch::{Ticket, Work};
 use super::{SnapshotBytes, SnapshotStore, StoreError, of_device, usable_size};
 use crate::pdata::Room;
 use std::collections::BTreeMap;
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 use varve_block::{Device, Extent, LockMode, RangeGuard, TrackerGuard};
 use varve_format::store::{Descriptor, Entry, PART_SIZE};
 
@@ -220,29 +218,12 @@ impl SnapshotStore {
 
     /// Completes when at least `percent` of the store are taken.
     pub async fn filled(&self, percent: u64) -> Usage {
-        poll_fn(|context| {
-            let usage = self.usage();
-            if usage.percent() >= percent {
-                return Poll::Ready(usage);
-            }
-            let mut waiters = self.space_waiters.borrow_mut();
-            if !waiters.iter().any(|known| known.0 == percent && known.1.will_wake(context.waker())) {
-                waiters.push((percent, context.waker().clone()));
-            }
-            Poll::Pending
-        })
-        .await
+        self.room.watch.filled(percent, || self.usage().percent()).await;
+        self.usage()
     }
 
     pub(super) fn notify_space(&self) {
-        let mut waiters = self.space_waiters.borrow_mut();
-        if waiters.is_empty() {
-            return;
-        }
-        let percent = self.usage().percent();
-        let due: Vec<(u64, Waker)> = waiters.extract_if(.., |waiter| waiter.0 <= percent).collect();
-        drop(waiters);
-        due.into_iter().for_each(|(_, waker)| waker.wake());
+        self.room.watch.notify(|| self.usage().percent());
     }
 
     /// The store's device has grown: `device` is the same, with more behind its end.

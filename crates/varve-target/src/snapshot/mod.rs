@@ -72,6 +72,7 @@ pub use salvage::{Salvage, salvage_store};
 pub use text::{STORE_TEXT_TITLE, dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
+use crate::journal::Latch;
 use crate::pdata::{self, PolicyKind, of_device};
 use batch::Pipeline;
 use contents::Contents;
@@ -81,7 +82,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
-use std::task::Waker;
 use varve_block::{Arena, Clock, Device, Extent, Gate, IoError, KIB, MIB, RangeLock, align_down};
 use varve_format::store::{Mapping, PART_SIZE, STORE_SIZE_MAX};
 
@@ -262,11 +262,9 @@ pub struct SnapshotStore {
     /// Held by whoever carries out a dose of a rollback.
     restoring: RangeLock,
     /// After a failed write to the log nothing that needs the log is done any more.
-    failed: Cell<Option<IoError>>,
+    failed: Latch,
     /// It is not known what the log says of a rollback; the origin is not served (K6).
     half_rolled_back: Cell<bool>,
-    /// Who waits until so many percent of the store are taken.
-    space_waiters: RefCell<Vec<(u64, Waker)>>,
     room: full::Room,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,
@@ -284,6 +282,8 @@ struct State {
 /// Where the log goes on.
 struct LogPosition {
     generation: u64,
+    /// That of the superblocks and of all records.
+    epoch: u32,
     sequence: u64,
     /// Where the next record's block will lie; taken already.
     next: u64,
@@ -302,7 +302,7 @@ struct ViewState {
 impl SnapshotStore {
     /// Why nothing is changed any more, if a write to the log has failed.
     pub fn last_failure(&self) -> Option<IoError> {
-        self.failed.get()
+        self.failed.failure()
     }
 
     fn sabotaged(&self, fault: Sabotage) -> bool {

@@ -116,9 +116,7 @@ impl SnapshotStore {
         runs: &[Extent],
         between: &impl AsyncFn() -> Result<(), IoError>,
     ) -> Result<(), IoError> {
-        if let Some(error) = self.failed.get() {
-            return Err(error);
-        }
+        self.failed.check()?;
         assert!(
             !runs.is_empty() && runs.iter().all(|run| run.is_aligned(PART_SIZE)),
             "whole parts are preserved"

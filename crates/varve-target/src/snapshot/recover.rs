@@ -1,23 +1,21 @@
 //! Making a store, and opening it: superblock and table are read, the log behind them replayed; the maps are left
 //! where they are, but for the nodes that the log changes.
 //!
-//! Invariants:
+//! Invariants, beside those of `journal/replay.rs`:
 //! - R1. Before anything is believed the store is flushed: what a killed process left in a disk's cache and is read
 //!   now must not be lost later, when other things rely on it. What this program has just made is durable (R5).
-//! - R2. Only the last record of the log can be torn (S3): its data is verified, and a record that fails is as if it
-//!   had never been written; the change that it would have preserved for was never begun. A damaged one with another
-//!   behind it was not torn: then nothing is served.
-//! - R3. A log whose end is followed by a record of a later generation means that the newest superblock was lost
-//!   after it counted; then nothing is served, for an old checkpoint would show freed space as content.
-//! - R4. Everything that the log leads to is marked as in use before its first entry is applied: nodes that are made
-//!   anew must not take its place.
+//! - R2. Only the last record of the log can be torn (S3, REPLAY1): its data is verified, and a record that fails is as if
+//!   it had never been written; the change that it would have preserved for was never begun.
+//! - R3. A log whose end is followed by a record of a later generation or epoch means that the newest superblock was
+//!   lost after it counted; then nothing is served, for an old checkpoint would show freed space as content. A record of
+//!   an earlier epoch was written by a host that had lost its term: the log ends before it.
 //! - R5. The superblock of a new store is written when all else of it is durable, and durably. What a crash leaves of a
 //!   store that is being made may be a mixture with what lay there before: nobody looks for a store there until the
 //!   making has ended.
 
 mod replay;
 
-pub(super) use replay::{Next, is_whole};
+pub(super) use replay::{LoadedLog, is_whole};
 
 use super::contents::Contents;
 use super::contradiction::{report, tell_of_block};
@@ -26,6 +24,7 @@ use super::map::Map;
 use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
+use crate::journal::{self, Latch, Newest, publish, replay};
 use crate::pdata::{self, MapOptions, PolicyKind, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -117,7 +116,6 @@ impl SnapshotStore {
             device.write(extent.offset, zeros, Durability::Volatile).await?;
         }
         blocks.write(&commit).await.map_err(fault)?;
-        device.flush().await?; // R5
         let superblock = Superblock {
             generation: commit.generation(),
             store: options.id,
@@ -131,10 +129,11 @@ impl SnapshotStore {
             roots: Roots::default(),
             nodes: 0,
             free_blocks: commit.free_blocks(),
+            epoch: 0,
             places: commit.places().to_vec(),
         };
         let bytes = arena.copy(&superblock.encode());
-        device.write(superblock.address(), bytes, Durability::Durable).await?;
+        publish(device, superblock.address(), bytes).await?; // R5
         Ok(())
     }
 
@@ -182,9 +181,8 @@ impl SnapshotStore {
             views: RefCell::new(views),
             managing: varve_block::RangeLock::new(),
             restoring: varve_block::RangeLock::new(),
-            failed: Cell::new(None),
+            failed: Latch::default(),
             half_rolled_back: Cell::new(false),
-            space_waiters: RefCell::default(),
             room: super::full::Room::new(options.full),
             has_siblings: Cell::new(false),
         });
@@ -240,7 +238,7 @@ pub(super) fn empty_space(
 /// Reads the store: superblock, table, log.
 pub(super) async fn load(store: &Device, arena: &Arena, reading: Reading) -> Result<Loaded, StoreError> {
     let mut loaded = load_table(store, arena, reading).await?;
-    loaded.replay(store, arena).await?;
+    replay(&mut LoadedLog { loaded: &mut loaded, store, arena }).await?;
     loaded.contents.borrow().check_names()?;
     Ok(loaded)
 }
@@ -283,6 +281,7 @@ pub(super) async fn load_table(
     contents.name_announced = reading.sabotage == Some(Sabotage::NameAnnounced);
     let log = LogPosition {
         generation: superblock.generation,
+        epoch: superblock.epoch,
         sequence: superblock.sequence,
         next: superblock.log,
         blocks: Vec::new(),
@@ -310,23 +309,25 @@ async fn read_block(store: &Device, arena: &Arena, address: u64) -> Result<varve
 }
 
 pub(super) async fn newest_superblock(store: &Device, arena: &Arena) -> Result<Superblock, StoreError> {
-    let mut newest: Option<Superblock> = None;
-    let mut error = StoreFormatError::Absent;
+    let mut newest = Newest::<Superblock>::new();
     for address in SLOT_ADDRESSES {
         let block = read_block(store, arena, address).await?;
-        match Superblock::decode(&block, address) {
-            Ok(found) if newest.as_ref().is_none_or(|known| known.generation < found.generation) => {
-                newest = Some(found);
-            }
-            Ok(_) => {}
-            Err(StoreFormatError::Version(version)) => {
-                return Err(StoreError::Format(StoreFormatError::Version(version)));
-            }
-            Err(StoreFormatError::Absent) => {}
-            Err(found) => error = found,
-        }
+        newest.look_at(Superblock::decode(&block, address));
     }
-    newest.ok_or(StoreError::Format(error))
+    newest.found().map_err(StoreError::Format)
+}
+
+impl journal::Superblock for Superblock {
+    type Error = StoreFormatError;
+    const ABSENT: StoreFormatError = StoreFormatError::Absent;
+
+    fn number(&self) -> u64 {
+        self.generation
+    }
+
+    fn is_other_version(error: StoreFormatError) -> bool {
+        matches!(error, StoreFormatError::Version(_))
+    }
 }
 
 impl Loaded {
@@ -338,8 +339,10 @@ impl Loaded {
                 tell_of_block(self.superblock.store, address, "a block of the table of snapshots", &found);
                 StoreError::Format(found)
             })?;
-            let expected = (self.superblock.store, self.superblock.generation, position);
-            if (block.store, block.generation, block.sequence) != expected {
+            let Superblock { store: id, generation, epoch, .. } = self.superblock;
+            if (block.store, block.generation, block.epoch, block.sequence)
+                != (id, generation, epoch, position)
+            {
                 let found = StoreFormatError::Invalid("it is of another table, or of another place in it");
                 tell_of_block(
                     self.superblock.store,

@@ -62,9 +62,7 @@ impl SnapshotStore {
         let mut left = entries;
         // The last quarter is left to the next dose: of a leaf it would be the beginning, and that leaf looked at twice.
         while left > entries / 4 {
-            if let Some(error) = self.failed.get() {
-                return Err(error.into());
-            }
+            self.failed.check()?;
             if self.gave_up_many() {
                 let ticket = self.pipeline.join(Work::Checkpoint);
                 self.settle(ticket).await?;

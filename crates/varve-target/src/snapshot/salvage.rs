@@ -14,9 +14,10 @@
 mod saved;
 
 use super::map::Readable;
-use super::recover::{Loaded, Next, Reading, is_whole, load_table};
+use super::recover::{Loaded, LoadedLog, Reading, is_whole, load_table};
 use super::text::{Head, text_of};
 use super::{StoreError, index};
+use crate::journal::{End, read_as_far};
 use saved::Saved;
 use std::collections::BTreeMap;
 use varve_block::{Arena, Device, Extent, IoError, MIB, align_down};
@@ -39,7 +40,7 @@ pub struct Salvage {
 /// Reads all of the store on `device` that can be read. Writes nothing. An error if superblock or table are damaged, or
 /// records of the log are lost that may be about a rollback (Z4).
 pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, StoreError> {
-    let loaded = load_table(device, arena, Reading::only()).await?;
+    let mut loaded = load_table(device, arena, Reading::only()).await?;
     let mut saved = Saved::new(loaded.map.chunk_size(), &loaded.contents.borrow());
     let mut items = Vec::new();
     loaded.map.readable(false, |item| items.push(item)).await?;
@@ -47,7 +48,7 @@ pub async fn salvage_store(device: &Device, arena: &Arena) -> Result<Salvage, St
     items.clear();
     loaded.map.readable(true, |item| items.push(item)).await?;
     saved.add_written(&items);
-    let log = all_records(&loaded, device, arena).await?;
+    let log = all_records(&mut loaded, device, arena).await?;
     let mut contents = loaded.contents.borrow_mut();
     let mut doubtful: BTreeMap<u64, String> = BTreeMap::new();
     let mut written = Vec::new();
@@ -117,16 +118,12 @@ struct Log {
 }
 
 /// The records of the log in order, those behind a damaged one too, wherever they lie.
-async fn all_records(loaded: &Loaded, device: &Device, arena: &Arena) -> Result<Log, StoreError> {
-    let mut records: Vec<EntryBlock> = Vec::new();
-    let is_unread = loop {
-        let (address, sequence) = loaded.log_end(&records);
-        match loaded.next_record(device, arena, address, sequence).await {
-            Ok(Next::Record(record)) => records.push(record),
-            Ok(Next::End | Next::Damaged) => break false,
-            Err(StoreError::Io(IoError::Medium | IoError::Corrupt)) => break true,
-            Err(error) => return Err(error),
-        }
+async fn all_records(loaded: &mut Loaded, device: &Device, arena: &Arena) -> Result<Log, StoreError> {
+    let (mut records, end) = read_as_far(&LoadedLog { loaded, store: device, arena }).await;
+    let is_unread = match end {
+        End::Clean | End::Damaged => false,
+        End::Failed(StoreError::Io(IoError::Medium | IoError::Corrupt)) => true,
+        End::Failed(error) => return Err(error),
     };
     let (_, sequence) = loaded.log_end(&records);
     let later = later_records(loaded, device, arena, sequence).await?;

@@ -25,11 +25,12 @@ use super::contradiction::report;
 use super::map::Map;
 use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superblock};
 use super::{StoreError, blocks_of, extent_of, usable_size};
+use crate::journal::publish;
 use crate::pdata::{self, Room, Side};
 use std::cell::RefCell;
 use std::fmt::Write;
 use std::rc::Rc;
-use varve_block::{Arena, Device, Durability, Extent, UnixTime, ZeroOptions, is_aligned};
+use varve_block::{Arena, Device, Extent, UnixTime, ZeroOptions, is_aligned};
 use varve_format::store::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Descriptor, Entry, FIRST_ADDRESS, Mapping, NUMBER_MAX, PART_SIZE, Roots,
     STORE_SIZE_MAX, Superblock, Uuid, ZEROS,
@@ -155,8 +156,9 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
     if head.store_size > size {
         return Err(StoreError::Misfit("the exception store is shorter than it was"));
     }
-    let known = newest_superblock(device, arena).await.map_or(0, |superblock| superblock.generation);
-    head.generation = head.generation.max(known);
+    let known =
+        newest_superblock(device, arena).await.map_or((0, 0), |known| (known.generation, known.epoch));
+    head.generation = head.generation.max(known.0);
     let blocks = empty_space(device, arena, head.store, head.generation, size);
     let map = Map::new(head.store, Rc::clone(&blocks), Roots::default(), head.chunk_size);
     let contents = RefCell::new(Contents::new(head.next_snapshot));
@@ -170,7 +172,7 @@ pub async fn restore_store(device: &Device, arena: &Arena, text: &str) -> Result
     }
     assert_eq!(contents.borrow().next_snapshot, head.next_snapshot, "X1");
     let table = pack(contents.borrow().table(&map.bytes()));
-    write(device, arena, head, (&blocks, &map), table).await
+    write(device, arena, (head, known.1), (&blocks, &map), table).await
 }
 
 /// X2: marks as in use where content lies.
@@ -192,7 +194,7 @@ async fn claim(store: Uuid, blocks: &pdata::Map, entries: &[Entry]) -> Result<()
 async fn write(
     device: &Device,
     arena: &Arena,
-    head: Head,
+    (head, epoch): (Head, u32),
     (blocks, map): (&pdata::Map, &Map),
     entries: Vec<Vec<Entry>>,
 ) -> Result<(), StoreError> {
@@ -200,14 +202,13 @@ async fn write(
     let frozen = blocks.freeze(|pages| pages.take_for_commit(entries.len() as u64)).await;
     let (commit, runs) = frozen.map_err(|error| map.report(error))?;
     let (log, runs): (Extent, Vec<Extent>) = (extent_of(log), runs.into_iter().map(extent_of).collect());
-    let table = chain(head.store, commit.generation(), &entries, &runs);
+    let table = chain(head.store, (commit.generation(), epoch), &entries, &runs);
     let zeros = ZeroOptions { unmap: false, ..ZeroOptions::default() };
     for extent in [Extent::new(0, FIRST_ADDRESS), log] {
         device.zero(extent, zeros).await?;
     }
     blocks.write(&commit).await.map_err(|error| map.report(error))?;
     write_blocks(device, arena, &table, &runs).await?;
-    device.flush().await?;
     let superblock = Superblock {
         generation: commit.generation(),
         store: head.store,
@@ -221,11 +222,12 @@ async fn write(
         roots: map.roots(),
         nodes: commit.nodes(),
         free_blocks: commit.free_blocks(),
+        epoch,
         places: commit.places().to_vec(),
     };
     superblock.check().map_err(StoreError::Format)?;
     let bytes = arena.copy(&superblock.encode());
-    device.write(superblock.address(), bytes, Durability::Durable).await?;
+    publish(device, superblock.address(), bytes).await?;
     Ok(())
 }
 

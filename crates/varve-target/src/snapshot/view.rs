@@ -82,9 +82,7 @@ impl SnapshotStore {
 
     /// Makes durable what was written to any snapshot.
     pub(super) async fn flush_written(&self) -> Result<(), IoError> {
-        if let Some(error) = self.failed.get() {
-            return Err(error);
-        }
+        self.failed.check()?;
         if self.state.borrow().unlogged.is_empty() && self.pipeline.is_idle() {
             return self.store_device().flush().await.map(|_| ()).map_err(of_device);
         }
@@ -95,9 +93,7 @@ impl SnapshotStore {
     /// Takes space for up to `length` bytes that are written to a snapshot.
     async fn take_for_snapshot(&self, length: u64) -> Result<Extent, IoError> {
         for last in [false, true] {
-            if let Some(error) = self.failed.get() {
-                return Err(error);
-            }
+            self.failed.check()?;
             self.blocks.pages().reclaim();
             let take = |pages: &mut Pages| match length.min(self.available_of(pages, 1, length)) / PART_SIZE {
                 0 => Err(Stop::Full),

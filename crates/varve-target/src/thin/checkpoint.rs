@@ -5,6 +5,7 @@
 
 use super::volume::Volume;
 use super::{Pool, Sabotage, index, io_error};
+use crate::journal::publish;
 use crate::pdata::{MapError, Pages, Stop, Tree};
 use std::ops::Range;
 use std::rc::Rc;
@@ -49,19 +50,17 @@ impl Pool {
         (superblock.generation, superblock.free_blocks) = (commit.generation(), commit.free_blocks());
         (superblock.nodes, superblock.places) = (commit.nodes(), commit.places().to_vec());
         if let Err(error) = self.write_frozen(&commit, &superblock).await {
+            self.commits.group.end();
             return Err(self.fail(error));
         }
         self.number.set(superblock.number);
-        {
-            // Nothing is logged while a checkpoint is written (C1): it needs none of the records before.
-            let mut ring = self.commits.ring.borrow_mut();
-            assert_eq!(ring.sequence, superblock.sequence, "C1");
-            ring.live.clear();
-        }
+        // Nothing is logged while a checkpoint is written: it needs none of the records before.
+        assert_eq!(self.commits.ring.sequence(), superblock.sequence, "C1");
+        self.commits.ring.release();
         *self.handover.borrow_mut() = Some((commit, mark));
         self.try_hand_over();
         self.shares.commit_ended();
-        self.commits.end();
+        self.commits.group.end();
         Ok(true)
     }
 
@@ -77,19 +76,19 @@ impl Pool {
             return Err(IoError::Corrupt);
         }
         self.map.write(commit).await.map_err(io_error)?;
-        let device = self.device();
-        if !self.sabotaged(Sabotage::MetadataBeforeData) {
-            device.flush().await?; // T1
-        }
+        let (device, address) = (self.device(), superblock.slot() * PART_SIZE);
         let mut slot = self.arena.take(index(superblock.slot_blocks * PART_SIZE));
         superblock.encode(&mut slot);
-        device.write(superblock.slot() * PART_SIZE, slot.freeze(), Durability::Durable).await?;
-        Ok(())
+        if self.sabotaged(Sabotage::MetadataBeforeData) {
+            device.write(address, slot.freeze(), Durability::Durable).await?;
+            return Ok(());
+        }
+        publish(&device, address, slot.freeze()).await // T1
     }
 
     /// What a superblock says of this instant; the rest is the commit's.
     fn superblock(&self) -> Superblock {
-        let ring = self.commits.ring.borrow();
+        let ring = &self.commits.ring;
         Superblock {
             number: self.number.get() + 1,
             pool: self.id,
@@ -100,10 +99,11 @@ impl Pool {
             generation: 0,
             free_blocks: 0,
             nodes: 0,
+            epoch: ring.epoch(),
             shares: self.shares.root().root,
             volumes: self.table.get().root,
-            head: ring.head,
-            sequence: ring.sequence,
+            head: ring.head(),
+            sequence: ring.sequence(),
             next_volume: self.next_volume.get(),
             places: Vec::new(),
         }

@@ -1,22 +1,18 @@
-//! Commits: who waits for one, the changes that the next one will carry, and the ring in which their records lie.
+//! Commits: the changes that the next one will carry, and when it is a checkpoint.
 //!
-//! Everybody who needs a commit waits for one that begins after now. One of them leads; when his has ended, one of those
-//! who came meanwhile leads the next, for all of them.
+//! A request that needs a commit waits for one that begins after now (`journal/group_commit.rs`).
 //!
 //! Invariants: T1 to T3 of the module, and
-//! - C1. One leads at a time; everything in a commit and a checkpoint is his.
-//! - C2. A record never lies over one that the last durable superblock needs.
+//! - C1. Everything in a commit and a checkpoint is the leader's (GROUP1).
 
 use super::discards::Discards;
 use super::{Pool, PoolError, Sabotage, index};
-use crate::pdata::{MetadataOrder, of_device};
+use crate::journal::{GroupCommit, Latch, Ring, Turn};
+use crate::pdata::MetadataOrder;
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 use varve_block::{Durability, IoError, Moment};
-use varve_format::thin::{Change, Mapping, NUMBER_MAX, PART_SIZE, RECORD_BLOCKS_MAX, Record, change_length};
+use varve_format::thin::{Change, Mapping, NUMBER_MAX, PART_SIZE, Record, change_length};
 
 /// So many bytes of changes are not left to wait for somebody who asks.
 const PENDING_BYTES_MAX: usize = 128 << 10;
@@ -28,13 +24,10 @@ pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
 /// What there is to know about commits.
 pub(super) struct Commits {
     pub(super) pending: RefCell<Pending>,
-    pub(super) ring: RefCell<Ring>,
-    /// Commits that have begun, and that have ended.
-    begun: Cell<u64>,
-    done: Cell<u64>,
-    leading: Cell<bool>,
+    pub(super) ring: Ring,
+    pub(super) group: GroupCommit,
+    pub(super) latch: Latch,
     wants_checkpoint: Cell<bool>,
-    waiting: RefCell<Vec<Waker>>,
     /// How often something has changed.
     changes: Cell<u64>,
 }
@@ -46,48 +39,6 @@ pub(super) struct Pending {
     bytes: usize,
     /// When the first of them was made.
     since: Option<Moment>,
-}
-
-/// The ring of the log.
-pub(super) struct Ring {
-    /// First block of the pool that is part of it.
-    pub(super) first: u64,
-    pub(super) blocks: u64,
-    /// Where the next record lies if there is room, counted from `first`.
-    pub(super) head: u64,
-    /// The number of the next record.
-    pub(super) sequence: u64,
-    /// Records that the last durable superblock needs: where and how long.
-    pub(super) live: VecDeque<(u64, u64)>,
-}
-
-impl Ring {
-    /// Where a record of `blocks` blocks goes (C2).
-    fn place(&self, blocks: u64) -> Option<u64> {
-        assert!((1..=self.record_blocks_max()).contains(&blocks), "L2: a record of {blocks} blocks");
-        [self.head, 0].into_iter().find(|start| {
-            let end = start + blocks;
-            end <= self.blocks
-                && !self.live.iter().any(|(other, length)| *other < end && *start < other + length)
-        })
-    }
-
-    fn live_blocks(&self) -> u64 {
-        self.live.iter().map(|(_, length)| length).sum()
-    }
-
-    /// The longest record: two of them, and what a wrap wastes, always fit.
-    pub(super) fn record_blocks_max(&self) -> u64 {
-        (self.blocks / 4).clamp(1, RECORD_BLOCKS_MAX)
-    }
-
-    /// Whether there may be no room for records of so many bytes in all.
-    fn is_tight(&self, bytes: usize) -> bool {
-        let longest = self.record_blocks_max();
-        // A change may not fit into the rest of a record.
-        let records = bytes / (Record::capacity(longest) - 512) + 1;
-        self.live_blocks() + (records as u64 + 1) * longest > self.blocks
-    }
 }
 
 impl Pending {
@@ -124,12 +75,10 @@ impl Commits {
     pub(super) fn new(ring: Ring) -> Self {
         Self {
             pending: RefCell::default(),
-            ring: RefCell::new(ring),
-            begun: Cell::new(0),
-            done: Cell::new(0),
-            leading: Cell::new(false),
+            ring,
+            group: GroupCommit::default(),
+            latch: Latch::default(),
             wants_checkpoint: Cell::new(false),
-            waiting: RefCell::default(),
             changes: Cell::new(0),
         }
     }
@@ -141,26 +90,13 @@ impl Commits {
 
     /// A commit begins with everything that has changed up to this instant.
     pub(super) fn begin(&self) -> Vec<Change> {
-        assert_eq!(self.begun.get(), self.done.get(), "C1: one commit at a time");
-        self.begun.set(self.begun.get() + 1);
+        self.group.begin();
         std::mem::take(&mut *self.pending.borrow_mut()).changes
     }
 
-    /// Everything that has begun is durable.
-    pub(super) fn end(&self) {
-        assert!(self.begun.get() > self.done.get(), "C1: what ends has begun");
-        self.done.set(self.begun.get());
-        self.waiting.take().into_iter().for_each(Waker::wake);
-    }
-
-    /// How many commits have begun; none while one is written.
-    pub(super) fn at_rest(&self) -> Option<u64> {
-        (!self.leading.get()).then(|| self.begun.get())
-    }
-
-    /// Whether a change that was acknowledged may not be durable yet.
+    /// Whether a change that was acknowledged may not be durable yet. After a failure nobody knows.
     pub(super) fn is_behind(&self) -> bool {
-        !self.pending.borrow().is_empty() || self.begun.get() != self.done.get()
+        !self.pending.borrow().is_empty() || self.group.is_under_way() || self.latch.failure().is_some()
     }
 }
 
@@ -191,38 +127,16 @@ impl Pool {
     }
 
     pub(super) async fn join_commit(&self, checkpoint: bool) -> Result<(), IoError> {
-        let commits = &self.commits;
-        let target = commits.begun.get() + 1;
+        let number = self.commits.group.next();
         if checkpoint {
-            commits.wants_checkpoint.set(true);
+            self.commits.wants_checkpoint.set(true);
         }
         loop {
             self.is_sound()?;
-            if commits.done.get() >= target {
-                return Ok(());
-            }
-            if !commits.leading.replace(true) {
-                let outcome = self.lead().await;
-                commits.leading.set(false);
-                commits.waiting.take().into_iter().for_each(Waker::wake);
-                outcome?;
-                continue;
-            }
-            self.somebody_leads(target).await;
+            let Turn::Lead(_lead) = self.commits.group.turn(number).await else { return self.is_sound() };
+            self.is_sound()?;
+            self.lead().await?;
         }
-    }
-
-    async fn somebody_leads(&self, target: u64) {
-        let commits = &self.commits;
-        poll_fn(|context| {
-            let over = commits.done.get() >= target || !commits.leading.get() || self.failed.get().is_some();
-            if over {
-                return Poll::Ready(());
-            }
-            commits.waiting.borrow_mut().push(context.waker().clone());
-            Poll::Pending
-        })
-        .await;
     }
 
     /// C1: one commit, with a checkpoint if it is time for one.
@@ -241,21 +155,21 @@ impl Pool {
         let changes = self.commits.begin();
         let outcome = self.append(changes).await.map_err(|error| self.fail(error));
         self.shares.commit_ended();
-        self.commits.end();
+        self.commits.group.end();
         outcome
     }
 
     fn is_log_tight(&self) -> bool {
-        self.commits.ring.borrow().is_tight(self.commits.pending.borrow().bytes)
+        let longest = Record::capacity(self.commits.ring.record_blocks_max());
+        // A change may not fit into the rest of a record.
+        let records = self.commits.pending.borrow().bytes / (longest - 512) + 1;
+        self.commits.ring.is_tight(records as u64)
     }
 
     fn wants_checkpoint(&self) -> bool {
-        let is_log_long = {
-            let ring = self.commits.ring.borrow();
-            ring.live_blocks() * 2 > ring.blocks
-        };
         let wants_map = self.map.pages().wants_commit() || self.map.pages().turns_over_much();
         let are_counts_many = self.shares.differences() > DIFFERENCES_MAX;
+        let is_log_long = self.commits.ring.is_long();
         is_log_long || wants_map || are_counts_many || self.writes_through() || self.is_metadata_tight()
     }
 
@@ -270,7 +184,7 @@ impl Pool {
         if changes.is_empty() || !self.sabotaged(Sabotage::MetadataBeforeData) {
             device.flush().await?; // T1
         }
-        let longest = self.commits.ring.borrow().record_blocks_max();
+        let longest = self.commits.ring.record_blocks_max();
         let mut changes = changes.into_iter().peekable();
         while changes.peek().is_some() {
             let (mut length, mut some) = (0, Vec::new());
@@ -286,38 +200,25 @@ impl Pool {
     }
 
     async fn append_record(&self, changes: Vec<Change>) -> Result<(), IoError> {
-        let (sequence, first) = {
-            let ring = self.commits.ring.borrow();
-            (ring.sequence, ring.first)
-        };
         assert!(!changes.is_empty(), "L2: a record says something");
-        let record = Record { sequence, pool: self.store_id(), changes };
-        let blocks = record.blocks();
-        let place = self.commits.ring.borrow().place(blocks);
-        let Some(start) = place.filter(|_| sequence <= NUMBER_MAX) else {
-            // A tight ring gets a checkpoint first (C2); only one that was read from a disk can be so full of holes, or
-            // numbered so high (L3).
-            tracing::error!(pool = %self.id, sequence, blocks, "the ring of a pool's log contradicts itself");
+        let sequence = self.commits.ring.sequence();
+        if sequence > NUMBER_MAX {
+            // Only a log that was read from a disk is numbered so high (L3).
+            tracing::error!(pool = %self.id, sequence, "the log of a pool contradicts itself");
             return Err(IoError::Corrupt);
-        };
-        let mut bytes = self.arena.take(index(blocks * PART_SIZE));
+        }
+        let (pool, epoch) = (self.store_id(), self.commits.ring.epoch());
+        let record = Record { sequence, pool, epoch, changes };
+        let mut bytes = self.arena.take(index(record.blocks() * PART_SIZE));
         record.encode(&mut bytes);
-        self.device().write((first + start) * PART_SIZE, bytes.freeze(), Durability::Durable).await?; // T3
-        let mut ring = self.commits.ring.borrow_mut();
-        assert_eq!(ring.sequence, sequence, "T3: one record at a time");
-        ring.live.push_back((start, blocks));
-        ring.head = start + blocks;
-        ring.sequence += 1;
-        Ok(())
+        self.commits.ring.append(&self.device(), sequence, bytes, Durability::Durable).await // T3
     }
 
     /// Nothing is changed any more: what is on the disk is not known. What is told from now on: only a pool that has no
     /// room says `NoSpace`, and one whose disk has none has failed.
     pub(super) fn fail(&self, error: IoError) -> IoError {
         tracing::error!(pool = %self.id, %error, "a commit of the pool failed; it is not changed any more");
-        let told = of_device(error);
-        self.failed.set(Some(told));
-        self.commits.waiting.take().into_iter().for_each(Waker::wake);
+        let told = self.commits.latch.shut(error);
         self.room.came();
         told
     }
@@ -333,7 +234,7 @@ impl Pool {
         let pending = self.commits.pending.borrow();
         let since = |since: Moment| self.clock.now().since(since) >= self.options.commit_interval;
         let is_enough = || pending.bytes > PENDING_BYTES_MAX || self.map.pages().wants_commit();
-        !self.commits.leading.get() && (pending.since.is_some_and(since) || is_enough())
+        self.commits.group.at_rest().is_some() && (pending.since.is_some_and(since) || is_enough())
     }
 
     /// Whether who changes the maps faster than they are written is to wait for that: memory has a bound.

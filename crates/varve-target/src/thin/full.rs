@@ -14,11 +14,10 @@
 //! - U3. No write fails for what a check or a walk keeps in place: before it is refused it asks for that, and waits.
 
 use super::Pool;
+use crate::journal::SpaceWatch;
 use crate::waiting_room::{Event, Patience, WaitingRoom};
-use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
+use std::cell::Cell;
 use std::rc::Rc;
-use std::task::{Poll, Waker};
 use std::time::Duration;
 use varve_block::IoError;
 
@@ -58,8 +57,7 @@ impl Event for PoolEvent {
 /// Who waits for room, and who for the lack of it.
 pub(super) struct Room {
     waiting: WaitingRoom<WhenFull, PoolEvent>,
-    /// Who waits until the pool is so full, in percent.
-    filling: RefCell<Vec<(u64, Waker)>>,
+    watch: SpaceWatch,
     /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (U3).
     checks: Cell<u64>,
     is_wanted: Cell<bool>,
@@ -79,7 +77,7 @@ pub(super) struct Attempt {
 impl Room {
     pub(super) fn new(policy: WhenFull) -> Self {
         let (checks, is_wanted) = (Cell::new(0), Cell::new(false));
-        Self { waiting: WaitingRoom::new(policy), filling: RefCell::default(), checks, is_wanted }
+        Self { waiting: WaitingRoom::new(policy), watch: SpaceWatch::default(), checks, is_wanted }
     }
 
     /// A check begins.
@@ -147,17 +145,7 @@ impl Pool {
 
     /// Completes when the pool is at least so full, in percent: the moment to make it larger, before a write waits.
     pub async fn filled(&self, percent: u64) {
-        poll_fn(|context| {
-            if self.percent() >= percent {
-                return Poll::Ready(());
-            }
-            let mut filling = self.room.filling.borrow_mut();
-            if !filling.iter().any(|known| known.0 == percent && known.1.will_wake(context.waker())) {
-                filling.push((percent, context.waker().clone()));
-            }
-            Poll::Pending
-        })
-        .await;
+        self.room.watch.filled(percent, || self.percent()).await;
     }
 
     /// U4: blocks for which a reader was waited for are free with the next checkpoint.
@@ -169,14 +157,7 @@ impl Pool {
 
     /// Space was taken: those are told who wait until so much of it is.
     pub(super) fn notify_space(&self) {
-        let mut filling = self.room.filling.borrow_mut();
-        if filling.is_empty() {
-            return;
-        }
-        let percent = self.percent();
-        let due: Vec<(u64, Waker)> = filling.extract_if(.., |known| known.0 <= percent).collect();
-        drop(filling);
-        due.into_iter().for_each(|(_, waker)| waker.wake());
+        self.room.watch.notify(|| self.percent());
     }
 
     /// An attempt begins (U2).
@@ -234,7 +215,7 @@ impl Pool {
 
     /// T8: before anything that needs nodes.
     pub(super) async fn keep_metadata_room(&self) -> Result<(), IoError> {
-        if self.is_metadata_tight() && self.failed.get().is_none() {
+        if self.is_metadata_tight() && self.last_failure().is_none() {
             self.join_commit(true).await?;
             self.hand_over().await;
         } else if self.is_memory_short() {

@@ -268,8 +268,6 @@ pub struct Pool {
     passing: discards::Passing,
     /// What was last found of what volumes hold alone.
     holdings: RefCell<BTreeMap<u64, holdings::Found>>,
-    /// After a failed commit nothing is changed any more.
-    failed: Cell<Option<IoError>>,
     /// The damaged block that was told of last.
     told_of: Cell<Option<u64>>,
 }
@@ -315,11 +313,11 @@ impl Pool {
 
     /// Why nothing is changed any more, if a commit has failed.
     pub fn last_failure(&self) -> Option<IoError> {
-        self.failed.get()
+        self.commits.latch.failure()
     }
 
     fn is_sound(&self) -> Result<(), IoError> {
-        self.failed.get().map_or(Ok(()), Err)
+        self.commits.latch.check()
     }
 
     fn find(&self, id: u64) -> Result<Rc<Volume>, PoolError> {

@@ -108,11 +108,11 @@ impl Pool {
 
     /// Whether the log, which begins with record `first`, ends where its last record is, and not where one is damaged.
     async fn check_log(&self, first: u64, report: &mut PoolReport) {
-        let next = self.commits.ring.borrow().sequence;
+        let next = self.commits.ring.sequence();
         assert!(next >= first, "T3: numbers rise");
-        let (unread, error) = self.read_log_as_far().await;
+        let (unread, error) = self.records().await;
         report.records = next - first + unread.len() as u64;
-        let next = unread.last().map_or(next, |(record, _)| record.sequence + 1);
+        let next = unread.last().map_or(next, |record| record.sequence + 1);
         if let Some(error) = error {
             report.error(format!("the log: whether there is a record {next} cannot be read: {error}"));
         }

@@ -1,32 +1,31 @@
 //! Making a pool and opening one: the newer superblock, the volumes, and what the log says has happened since.
 //!
-//! Invariants:
-//! - O1. Blocks that a record maps are claimed before anything is replayed: no node is put there.
+//! Invariants, beside those of `journal/replay.rs`:
 //! - O2. Replay makes the same changes in the same order by the same functions as when they were made.
 //! - O3. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
-//! - O4. The log ends where the next record is missing or torn, and nowhere else: if a record of after that is there, the
-//!   missing one was durable once (T3), and what it said was promised. Then the pool is not opened. (Only of the very last
-//!   record nobody can tell whether it is torn or damaged.)
 
 use super::belief::tell_of_volume;
-use super::commit::{Commits, Ring};
+use super::commit::Commits;
 use super::discards::Passing;
 use super::full::Room;
 use super::shares::Shares;
 use super::tickets::Tickets;
 use super::volume::Volume;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
+use crate::journal::{
+    self, End, Log, LogStart, Newest, Next, Placed, Ring, RingReader, RingRecord, publish, read_as_far,
+    replay,
+};
 use crate::pdata::{Map, MapOptions, Pages, Tree, skipped_generations};
-use futures_util::{StreamExt, stream};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use varve_block::{Arena, Buffer, Clock, Device, Durability, Extent, KIB, MIB, RangeLock};
+use varve_block::{Arena, Clock, Device, Durability, KIB, MIB, RangeLock};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::node::{Key, Value};
 use varve_format::thin::{
-    BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, Record, SLOT_BLOCKS_MAX,
-    Superblock, VolumeRows, slot_blocks_for, volume_key,
+    BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, Change, Mapping, PART_SIZE, PoolFormatError, RECORD_BLOCKS_MAX, Record,
+    SLOT_BLOCKS_MAX, Superblock, VolumeRows, slot_blocks_for, volume_key,
 };
 
 /// What a pool is made with.
@@ -50,9 +49,6 @@ impl PoolFormat {
 
 /// The smallest ring of the log.
 const LOG_BLOCKS_MIN: u64 = 8;
-/// So much of the ring is read as one when records are searched, and so many such pieces at once.
-const SCAN_BYTES: u64 = MIB;
-const SCANS_AT_ONCE: usize = 4;
 /// The smallest space behind the ring.
 const SPACE_BLOCKS_MIN: u64 = 192;
 
@@ -89,6 +85,7 @@ impl Pool {
             generation: 0,
             free_blocks: MapOptions::fresh(0, base, end_block).free_blocks,
             nodes: 0,
+            epoch: 0,
             shares: Link::NONE,
             volumes: Link::NONE,
             head: 0,
@@ -104,8 +101,7 @@ impl Pool {
         let (other, ring) = empty.freeze().split_at(index(slot_blocks * PART_SIZE));
         device.write(0, other, Durability::Volatile).await?;
         device.write(superblock.ring() * PART_SIZE, ring, Durability::Volatile).await?;
-        device.flush().await?;
-        device.write(superblock.slot() * PART_SIZE, slot.freeze(), Durability::Durable).await?;
+        publish(device, superblock.slot() * PART_SIZE, slot.freeze()).await?;
         Ok(())
     }
 
@@ -128,7 +124,7 @@ impl Pool {
             pool.grow_to(end_block);
         }
         pool.load_volumes().await?;
-        pool.replay().await?;
+        replay(&mut &*pool).await?;
         pool.device().flush().await?; // O3
         pool.shares.commit_begins();
         pool.shares.commit_ended(); // H4: what was read is what a crash would leave
@@ -160,13 +156,9 @@ impl Pool {
         if options.sabotage == Some(super::Sabotage::TrustGenerations) {
             map.pages().trust_generations();
         }
-        let ring = Ring {
-            first: superblock.ring(),
-            blocks: superblock.log_blocks,
-            head: superblock.head,
-            sequence: superblock.sequence,
-            live: VecDeque::new(),
-        };
+        let Superblock { head, sequence, epoch, .. } = *superblock;
+        let begin = LogStart { head, sequence, epoch };
+        let ring = Ring::new(superblock.ring(), superblock.log_blocks, begin, RECORD_BLOCKS_MAX);
         let layout = Layout {
             block_size: superblock.block_size,
             slot_blocks: superblock.slot_blocks,
@@ -198,7 +190,6 @@ impl Pool {
             room: Room::new(options.when_full),
             passing: Passing::default(),
             holdings: RefCell::default(),
-            failed: Cell::new(None),
             told_of: Cell::new(None),
         }
     }
@@ -223,32 +214,6 @@ impl Pool {
         Ok(())
     }
 
-    /// Does again what the log says was done since the checkpoint.
-    async fn replay(&self) -> Result<(), PoolError> {
-        let records = self.read_log().await?;
-        self.check_end(&records).await?;
-        for change in records.iter().flat_map(|(record, _)| &record.changes) {
-            if let Change::Map { count, place, .. } = change {
-                let claimed = self.map.run(|pages| pages.claim_loose((*place, *count))).await?; // O1
-                if !claimed {
-                    return Err(PoolError::Corrupt("the log maps a block that is in use"));
-                }
-            }
-        }
-        for (record, start) in records {
-            for change in &record.changes {
-                self.redo(change).await?;
-            }
-            {
-                let mut ring = self.commits.ring.borrow_mut();
-                ring.live.push_back((start, record.blocks()));
-                (ring.head, ring.sequence) = (start + record.blocks(), record.sequence + 1);
-            }
-            self.relieve().await?;
-        }
-        Ok(())
-    }
-
     /// A checkpoint between two records, if memory or blocks for nodes run out.
     async fn relieve(&self) -> Result<(), PoolError> {
         let is_cache_dirty = self.map.pages().wants_commit();
@@ -258,156 +223,29 @@ impl Pool {
         Ok(())
     }
 
-    /// The records since the checkpoint, up to the first that is missing, and where each begins in the ring.
-    async fn read_log(&self) -> Result<Vec<(Record, u64)>, PoolError> {
-        match self.read_log_as_far().await {
-            (records, None) => Ok(records),
-            (_, Some(error)) => Err(error),
-        }
-    }
-
-    /// As [`Pool::read_log`], up to the first that is missing or cannot be read; and why it cannot.
-    pub(super) async fn read_log_as_far(&self) -> (Vec<(Record, u64)>, Option<PoolError>) {
-        let (mut records, mut head, mut sequence) = {
-            let ring = self.commits.ring.borrow();
-            (Vec::new(), ring.head, ring.sequence)
-        };
-        'next: loop {
-            for start in [head, 0] {
-                match self.read_record(start, sequence).await {
-                    Ok(Some(record)) => {
-                        (head, sequence) = (start + record.blocks(), sequence + 1);
-                        records.push((record, start));
-                        continue 'next;
-                    }
-                    Ok(None) => {}
-                    Err(error) => return (records, Some(error)),
-                }
-            }
-            return (records, None);
-        }
-    }
-
-    /// O4: refuses a log of which `records` are not all.
-    async fn check_end(&self, records: &[(Record, u64)]) -> Result<(), PoolError> {
-        let first = self.commits.ring.borrow().sequence;
-        let missing = records.last().map_or(first, |(record, _)| record.sequence + 1);
-        let Some((later, block)) = self.find_record_behind(missing).await else { return Ok(()) };
-        tracing::error!(pool = %self.id, missing, later, block,
-            "a record of the pool's log is damaged: a later one is there");
-        Err(PoolError::Corrupt("a record in the midst of the pool's log is damaged"))
-    }
-
-    /// O4: a sound record of after number `sequence`, wherever it lies in the ring: its number and its first block.
-    async fn find_record_behind(&self, sequence: u64) -> Option<(u64, u64)> {
-        let first = self.commits.ring.borrow().first;
-        for (start, number) in self.claims_from(sequence + 1).await {
-            match self.read_record(start, number).await {
-                Ok(None) | Err(PoolError::Io(_)) => {}
-                Ok(Some(_)) | Err(_) => return Some((number, first + start)),
-            }
-        }
-        None
+    /// For reading the ring of the log.
+    pub(super) fn ring_reader(&self) -> RingReader<'_> {
+        let (ring, arena) = (&self.commits.ring, &self.arena);
+        RingReader { ring, device: self.device(), arena, owner: self.store_id() }
     }
 
     /// All whole records of this pool in the ring with this number or a higher one.
     pub(super) async fn records_from(&self, sequence: u64) -> BTreeMap<u64, Record> {
-        let mut found = BTreeMap::new();
-        for (start, number) in self.claims_from(sequence).await {
-            if let Ok(Some(record)) = self.read_record(start, number).await {
-                assert!(record.sequence >= sequence, "L1: a record has the number that it claims");
-                found.insert(number, record);
+        let (reader, mut found) = (self.ring_reader(), BTreeMap::new());
+        for (start, number) in reader.claims_from::<Record>(sequence).await {
+            if let Ok(Some(placed)) = reader.record::<Record>(start, number).await {
+                assert!(placed.record.sequence >= sequence, "L1: a record has the number that it claims");
+                found.insert(number, placed.record);
             }
         }
         found
     }
 
-    /// Where in the ring a record may begin that has this number or a higher one, and its number, in the order of the
-    /// ring. What cannot be read claims nothing.
-    pub(super) async fn claims_from(&self, sequence: u64) -> Vec<(u64, u64)> {
-        let blocks = self.commits.ring.borrow().blocks;
-        assert!(blocks > 0, "B4: there is a ring");
-        let pieces = Extent::new(0, blocks * PART_SIZE).pieces(SCAN_BYTES);
-        let claims = pieces.map(|(_, piece)| self.claims_in(piece, sequence));
-        stream::iter(claims).buffered(SCANS_AT_ONCE).collect::<Vec<_>>().await.concat()
-    }
-
-    async fn claims_in(&self, piece: Extent, sequence: u64) -> Vec<(u64, u64)> {
-        let first = self.commits.ring.borrow().first;
-        let mut found = Vec::new();
-        for (offset, bytes) in self.readable(first * PART_SIZE, piece).await {
-            for (start, block) in (offset / PART_SIZE..).zip(bytes.chunks_exact(index(PART_SIZE))) {
-                let claimed = Record::claims(block, self.store_id()).map(|(number, _)| (start, number));
-                found.extend(claimed.filter(|(_, number)| *number >= sequence));
-            }
-        }
-        found
-    }
-
-    /// What can be read of `piece`, behind `base`: as a whole, or else block by block. The rest proves nothing; what the
-    /// log needs of it was asked for before.
-    async fn readable(&self, base: u64, piece: Extent) -> Vec<(u64, Buffer)> {
-        let read = async |part: Extent| {
-            let buffer = self.arena.take(index(part.length));
-            self.device().read(base + part.offset, buffer).await.map(|bytes| (part.offset, bytes))
-        };
-        if let Ok(whole) = read(piece).await {
-            return vec![whole];
-        }
-        let mut found = Vec::new();
-        for (_, block) in piece.pieces(PART_SIZE) {
-            found.extend(read(block).await);
-        }
-        found
-    }
-
-    /// Writes zeros where the ring of a log that says nothing cannot be read, or the next one who opens the pool could not
-    /// tell where the log ends.
-    pub(super) async fn mend_ring(&self) -> Result<(), PoolError> {
-        let (ring, device) = {
-            let ring = self.commits.ring.borrow();
-            assert!(ring.live.is_empty(), "C2: nothing in the ring is needed");
-            (Extent::new(ring.first * PART_SIZE, ring.blocks * PART_SIZE), self.device())
-        };
-        let cannot_be_read = async |extent: Extent| {
-            device.read(extent.offset, self.arena.take(index(extent.length))).await.is_err()
-        };
-        for (_, piece) in ring.pieces(SCAN_BYTES) {
-            if !cannot_be_read(piece).await {
-                continue;
-            }
-            for (_, block) in piece.pieces(PART_SIZE) {
-                if cannot_be_read(block).await {
-                    let zeros = self.arena.take_zeroed(index(PART_SIZE));
-                    device.write(block.offset, zeros.freeze(), Durability::Volatile).await?;
-                }
-            }
-        }
-        device.flush().await?;
-        Ok(())
-    }
-
-    /// The record with this number, if it lies there whole.
-    async fn read_record(&self, start: u64, sequence: u64) -> Result<Option<Record>, PoolError> {
-        let (first, blocks) = {
-            let ring = self.commits.ring.borrow();
-            (ring.first, ring.blocks)
-        };
-        if start >= blocks {
-            return Ok(None);
-        }
-        let device = self.device();
-        let place = (first + start) * PART_SIZE;
-        let block = device.read(place, self.arena.take(index(PART_SIZE))).await?;
-        let length = Record::length(&block, sequence, self.store_id());
-        let Some(length) = length.filter(|length| start + length <= blocks) else { return Ok(None) };
-        let bytes = device.read(place, self.arena.take(index(length * PART_SIZE))).await?;
-        match Record::decode(&bytes) {
-            Ok(record) => Ok(Some(record)),
-            // A record that a crash cut short: the last one, and nobody was told of it (T3, O4).
-            Err(PoolFormatError::Checksum) => Ok(None),
-            Err(error) => Err(PoolError::Format(error)),
-        }
+    /// The records behind those that were replayed, up to the first that is missing or cannot be read; and why it cannot.
+    pub(super) async fn records(&self) -> (Vec<Record>, Option<PoolError>) {
+        let (records, end) = read_as_far(&self).await;
+        let error = if let End::Failed(error) = end { Some(error) } else { None };
+        (records.into_iter().map(|placed| placed.record).collect(), error)
     }
 
     /// O2: makes a change again.
@@ -474,14 +312,14 @@ pub(super) fn volumes_in(
 /// The newer of the two superblocks. The second slot's place follows from the length of a slot, which either tells. When
 /// one has told it nothing else is looked at: elsewhere lies data, in which anybody may have written anything.
 pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Superblock, PoolError> {
-    let mut found: Result<Superblock, PoolFormatError> = Err(PoolFormatError::Absent);
+    let mut newest = Newest::<Superblock>::new();
     let lengths = std::iter::successors(Some(1), |length| Some(length * 2));
     let second = lengths.take_while(|length| *length <= SLOT_BLOCKS_MAX);
     for address in std::iter::once(0).chain(second) {
         if (address + 1) * PART_SIZE > device.shape().size {
             break;
         }
-        if found.as_ref().is_ok_and(|one| one.slot_blocks != address) {
+        if newest.so_far().is_some_and(|one| one.slot_blocks != address) {
             continue;
         }
         let block = device.read(address * PART_SIZE, arena.take(index(PART_SIZE))).await?;
@@ -490,11 +328,86 @@ pub(super) async fn read_superblock(device: &Device, arena: &Arena) -> Result<Su
             continue;
         }
         let slot = device.read(address * PART_SIZE, arena.take(index(length * PART_SIZE))).await?;
-        found = match (found, Superblock::decode(&slot, address)) {
-            (Ok(one), Ok(two)) => Ok(if one.number > two.number { one } else { two }),
-            (Ok(one), Err(_)) => Ok(one),
-            (Err(_), other) => other,
-        };
+        newest.look_at(Superblock::decode(&slot, address));
     }
-    found.map_err(PoolError::Format)
+    newest.found().map_err(PoolError::Format)
+}
+
+impl journal::Superblock for Superblock {
+    type Error = PoolFormatError;
+    const ABSENT: PoolFormatError = PoolFormatError::Absent;
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn is_other_version(error: PoolFormatError) -> bool {
+        matches!(error, PoolFormatError::Newer(_))
+    }
+}
+
+impl RingRecord for Record {
+    type Error = PoolError;
+
+    fn claims(block: &[u8], pool: u64) -> Option<(u64, u64)> {
+        Record::claims(block, pool)
+    }
+
+    const LATER_EPOCH: PoolError =
+        PoolError::Corrupt("the newest superblock of the pool was lost: its log is of a later epoch");
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Option<Record>, PoolError> {
+        match Record::decode(bytes) {
+            Ok(record) => Ok(Some(record)),
+            Err(PoolFormatError::Checksum) => Ok(None),
+            Err(error) => Err(PoolError::Format(error)),
+        }
+    }
+}
+
+impl Log for &Pool {
+    type Record = Placed<Record>;
+    type Error = PoolError;
+
+    async fn next(&self, before: &[Placed<Record>]) -> Result<Next<Placed<Record>>, PoolError> {
+        let found = self.ring_reader().next(before.last()).await?;
+        Ok(found.map_or(Next::Damaged, Next::Record)) // What lies there instead is not told from a torn record.
+    }
+
+    async fn goes_on(&self, before: &[Placed<Record>]) -> Result<bool, PoolError> {
+        let missing = before.last().map_or(self.commits.ring.sequence(), |last| last.sequence + 1);
+        let later = self.ring_reader().later::<Record>(missing).await;
+        if let Some((later, block)) = later {
+            tracing::error!(pool = %self.id, missing, later, block,
+                "a record of the pool's log is damaged: a later one is there");
+        }
+        Ok(later.is_some())
+    }
+
+    fn damaged(&self) -> PoolError {
+        PoolError::Corrupt("a record in the midst of the pool's log is damaged")
+    }
+
+    async fn claim(&self, placed: &Placed<Record>) -> Result<(), PoolError> {
+        for change in &placed.record.changes {
+            if let Change::Map { count, place, .. } = change
+                && !self.map.run(|pages| pages.claim_loose((*place, *count))).await?
+            {
+                return Err(PoolError::Corrupt("the log maps a block that is in use"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn apply(&mut self, placed: Placed<Record>) -> Result<(), PoolError> {
+        for change in &placed.record.changes {
+            self.redo(change).await?;
+        }
+        self.commits.ring.accept(placed.start, placed.blocks, placed.sequence);
+        self.relieve().await
+    }
 }

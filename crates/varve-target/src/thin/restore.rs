@@ -21,11 +21,11 @@ use super::overlay::Overlay;
 use super::recover::read_superblock;
 use super::text::{Head, Line, POOL_TEXT_TITLE, VolumeLine, parse_head, parse_line};
 use super::volume::Volume;
-use super::{Pool, PoolError, PoolOptions};
+use super::{Pool, PoolError, PoolOptions, index};
 use crate::pdata::{MapError, MapOptions, Pace, Pages};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device};
+use varve_block::{Arena, Clock, Device, Durability};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Change, Mapping, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
@@ -110,7 +110,7 @@ impl Blocks {
     fn insert(&mut self, block: u64) -> bool {
         let words = self.groups.entry(block / GROUP_BLOCKS).or_insert_with(|| vec![0; 504]);
         let at = block % GROUP_BLOCKS;
-        let (word, bit) = (super::index(at / 64), 1 << (at % 64));
+        let (word, bit) = (index(at / 64), 1 << (at % 64));
         let is_new = words[word] & bit == 0;
         words[word] |= bit;
         is_new
@@ -153,9 +153,9 @@ impl Renewal {
             refused: BTreeSet::new(),
         };
         // Behind everything that may be taken for a record, now or by a later version.
-        let claims = renewal.pool.claims_from(0).await;
+        let claims = renewal.pool.ring_reader().claims_from::<Record>(0).await;
         let behind = claims.iter().filter_map(|(_, number)| number.checked_add(1)).max();
-        renewal.pool.commits.ring.borrow_mut().sequence = superblock.sequence.max(behind.unwrap_or(0));
+        renewal.pool.commits.ring.skip_to(behind.unwrap_or(0));
         for line in lines(text) {
             if let Line::Parts { start, end, place: Some(place) } = line?
                 && place != 0
@@ -193,7 +193,7 @@ impl Renewal {
     async fn spare(&mut self, old: &Pool) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get().min(old.end_block.get()));
         self.left = old.removing();
-        for group in (0..end.saturating_sub(base)).step_by(super::index(GROUP_BLOCKS)) {
+        for group in (0..end.saturating_sub(base)).step_by(index(GROUP_BLOCKS)) {
             let group = (base + group, GROUP_BLOCKS.min(end - base - group));
             // A page that cannot be read says nothing; the nodes below are spared then.
             let was_used = old.map.run(|pages: &mut Pages| pages.marks(group)).await.unwrap_or_default();
@@ -224,7 +224,7 @@ impl Renewal {
         self.pool.map.run(spare).await.map(drop)
     }
 
-    /// O1 of recovery, and Y2: no node is put where a record of the log maps something.
+    /// REPLAY2 of the journal, and Y2: no node is put where a record of the log maps something.
     async fn claim_records(&mut self, records: &[Record]) -> Result<(), PoolError> {
         let (base, end) = (self.pool.base_block(), self.pool.end_block.get());
         for (record, at, change) in numbered(records) {
@@ -406,7 +406,12 @@ impl Renewal {
             return Err(PoolError::NoSpace);
         }
         assert_eq!(self.pool.number.get(), before + 1, "one superblock makes it the pool's");
-        self.pool.mend_ring().await?;
+        if before == 0 {
+            // No superblock could be read. One of another version would refuse the new one, too (PAIR3).
+            let zeros = self.pool.arena.take_zeroed(index(self.pool.layout.slot_blocks * PART_SIZE));
+            self.pool.device().write(0, zeros.freeze(), Durability::Volatile).await?;
+        }
+        self.pool.ring_reader().mend().await?;
         let volumes = self.pool.volumes.borrow();
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
@@ -445,12 +450,6 @@ fn concerned(change: &Change) -> (u64, Option<u64>) {
 }
 
 impl Pool {
-    /// The records of the log, up to the first that is missing or cannot be read; and why it cannot.
-    async fn records(&self) -> (Vec<Record>, Option<PoolError>) {
-        let (records, error) = self.read_log_as_far().await;
-        (records.into_iter().map(|(record, _)| record).collect(), error)
-    }
-
     /// Volumes that are being removed.
     fn removing(&self) -> BTreeSet<u64> {
         let volumes = self.volumes.borrow();
@@ -471,6 +470,7 @@ async fn empty_superblock(device: &Device, arena: &Arena, head: Head) -> Result<
         generation: known.as_ref().map_or(0, |known| known.generation),
         free_blocks: 0,
         nodes: 0,
+        epoch: known.as_ref().map_or(0, |known| known.epoch),
         shares: Link::NONE,
         volumes: Link::NONE,
         head: 0,

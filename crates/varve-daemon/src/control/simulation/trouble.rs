@@ -78,7 +78,9 @@ impl History<'_> {
             match step {
                 0 => {
                     let _ = daemon.scan(Vec::new()).await;
-                    self.hear_of_losses().await;
+                    if self.kind != Kind::Troubles {
+                        self.hear_of_losses().await; // Others use nothing until the disk is sound again.
+                    }
                 }
                 1 => drop(daemon.lists().await),
                 2..=4 => {

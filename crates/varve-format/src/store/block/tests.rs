@@ -11,6 +11,7 @@ fn sample() -> EntryBlock {
         kind: BlockKind::Log,
         store: Uuid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10),
         generation: 3,
+        epoch: 0x0e,
         address: 0x10_0000,
         sequence: 0x0102,
         next: 0x11_0000,
@@ -47,7 +48,7 @@ fn bytes(block: &EntryBlock) -> Vec<u8> {
 fn golden_bytes() {
     let mut expected = vec![0; SIZE];
     expected[..8].copy_from_slice(b"VARVE\xffSL");
-    expected[8] = 4;
+    expected[8] = 5;
     expected[12..14].copy_from_slice(&[56, 1]);
     expected[18] = 0x10;
     expected[24] = 3;
@@ -97,10 +98,11 @@ fn golden_bytes() {
     entries[280..284].copy_from_slice(&[10, 0, 32, 0]);
     entries[288] = 6;
     (entries[297], entries[305]) = (0x40, 0x10);
+    expected[4088] = 0x0e;
     expected[4092..].copy_from_slice(&GOLDEN_CHECKSUM);
     assert!(bytes(&sample()) == expected, "the layout has changed");
 }
-const GOLDEN_CHECKSUM: [u8; 4] = [0xfe, 0x50, 0xc6, 0x2c];
+const GOLDEN_CHECKSUM: [u8; 4] = [0xc9, 0xc5, 0x0e, 0x91];
 
 #[test]
 fn every_single_bit_of_damage_is_refused() {
@@ -128,8 +130,8 @@ fn a_block_of_another_place_or_chain_is_refused() {
 fn contradictions_are_refused_with_a_sound_checksum() {
     // (byte in the block, its new value)
     let cases: &[(usize, u8)] = &[
-        (8, 5),           // a newer version
-        (8, 3),           // an older version
+        (8, 6),           // a newer version
+        (8, 4),           // an older version
         (12, 16),         // entries cut off
         (13, 2),          // and more than there are
         (64, 99),         // an unknown kind
@@ -218,13 +220,13 @@ fn any_entry() -> impl Strategy<Value = Entry> {
 proptest! {
     #[test]
     fn blocks_survive_the_round_trip(
-        log: bool, store: u128, generation in 0..=NUMBER_MAX, sequence in 0..=NUMBER_MAX, ends in (2_u64..1 << 50, 2_u64..1 << 50),
+        log: bool, store: u128, generation in 0..=NUMBER_MAX, sequence in 0..=NUMBER_MAX, epoch: u32, ends in (2_u64..1 << 50, 2_u64..1 << 50),
         entries in prop::collection::vec(any_entry(), 0..24),
     ) {
         let block = EntryBlock {
             kind: if log { BlockKind::Log } else { BlockKind::Table },
             store: Uuid::from_u128(store),
-            generation, sequence, entries,
+            generation, epoch, sequence, entries,
             address: ends.0 * PART_SIZE,
             next: if !log && ends.1 % 2 == 0 { 0 } else { ends.1 * PART_SIZE },
         };
@@ -241,8 +243,8 @@ proptest! {
         block[65] = 0;
         block[66] = 40;
         block[67] = 0;
-        let end = (64 + length as usize).min(4092);
-        block[end..4092].fill(0);
+        let end = (64 + length as usize).min(4088);
+        block[end..4088].fill(0);
         CHECKSUM.seal(&mut block);
         let _ = EntryBlock::decode(&block, BlockKind::Log, 8192);
     }

@@ -1,26 +1,56 @@
-//! Reading the log behind the last checkpoint, and applying it. The invariants R2 to R4 of the parent.
+//! The log behind the last checkpoint: what the next record is, and what one says. Invariants R2 and R3 of the parent.
 
 use super::super::contents::apply;
 use super::super::{StoreError, blocks_of, index};
 use super::{Loaded, read_block};
+use crate::journal::{Log, Next};
 use crate::pdata::{Pace, Room};
 use varve_block::{Arena, Device, Extent, MIB, align_down};
 use varve_format::store::{
-    BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, ZEROS, data_checksum, data_checksum_on,
+    BlockKind, Entry, EntryBlock, PART_SIZE, StoreFormatError, Superblock, ZEROS, data_checksum,
+    data_checksum_on,
 };
 
 /// How far behind a damaged record the next one is looked for: it lies behind the data of the damaged one, where the free
 /// space allowed it.
 const LOOK_AHEAD_BYTES: u64 = 8 * MIB;
 
-/// What lies where the log goes on.
-pub(in crate::snapshot) enum Next {
-    /// The record that should.
-    Record(EntryBlock),
-    /// Something else: the log ends here.
-    End,
-    /// A block of a log that is not what it was: a record that a crash has torn, or damage.
-    Damaged,
+/// The log of a store that is read.
+pub(in crate::snapshot) struct LoadedLog<'a> {
+    pub(in crate::snapshot) loaded: &'a mut Loaded,
+    pub(in crate::snapshot) store: &'a Device,
+    pub(in crate::snapshot) arena: &'a Arena,
+}
+
+impl Log for LoadedLog<'_> {
+    type Record = EntryBlock;
+    type Error = StoreError;
+
+    async fn next(&self, before: &[EntryBlock]) -> Result<Next<EntryBlock>, StoreError> {
+        let (address, sequence) = self.loaded.log_end(before);
+        self.loaded.next_record(self.store, self.arena, address, sequence).await
+    }
+
+    async fn goes_on(&self, before: &[EntryBlock]) -> Result<bool, StoreError> {
+        let (address, sequence) = self.loaded.log_end(before);
+        self.loaded.log_goes_on(self.store, self.arena, address, sequence).await
+    }
+
+    fn damaged(&self) -> StoreError {
+        StoreError::Corrupt("a record of the log is damaged, and the log goes on behind it")
+    }
+
+    async fn is_whole(&self, last: &EntryBlock) -> Result<bool, StoreError> {
+        is_whole(last, self.store, self.arena).await
+    }
+
+    async fn claim(&self, record: &EntryBlock) -> Result<(), StoreError> {
+        self.loaded.claim_record(record).await
+    }
+
+    async fn apply(&mut self, record: EntryBlock) -> Result<(), StoreError> {
+        self.loaded.accept(&record).await
+    }
 }
 
 impl Loaded {
@@ -39,35 +69,6 @@ impl Loaded {
                 "two owners share a place in the exception store, or it has no such place",
             )),
         }
-    }
-
-    pub(super) async fn replay(&mut self, store: &Device, arena: &Arena) -> Result<(), StoreError> {
-        let mut records: Vec<EntryBlock> = Vec::new();
-        loop {
-            let (address, sequence) = self.log_end(&records);
-            match self.next_record(store, arena, address, sequence).await? {
-                Next::Record(block) => records.push(block),
-                Next::End => break,
-                Next::Damaged if self.log_goes_on(store, arena, address, sequence).await? => {
-                    return Err(StoreError::Corrupt(
-                        "a record of the log is damaged, and the log goes on behind it",
-                    ));
-                }
-                Next::Damaged => break,
-            }
-        }
-        if let Some(last) = records.pop()
-            && is_whole(&last, store, arena).await?
-        {
-            records.push(last);
-        }
-        for record in &records {
-            self.claim_record(record).await?; // R4
-        }
-        for record in &records {
-            self.accept(record).await?;
-        }
-        Ok(())
     }
 
     /// Where the log goes on behind `records`, and with which number.
@@ -106,20 +107,21 @@ impl Loaded {
         assert!((blocks.len() as u64).is_multiple_of(PART_SIZE), "a record begins with a block");
         let places = (offset..).step_by(index(PART_SIZE)).zip(blocks.chunks(index(PART_SIZE)));
         let records = places.filter_map(|(at, block)| EntryBlock::decode(block, BlockKind::Log, at).ok());
-        let (store, generation) = (self.superblock.store, self.superblock.generation);
-        records.filter(move |record| {
-            (record.store, record.generation) == (store, generation) && record.sequence > sequence
-        })
+        let Superblock { store, generation, epoch, .. } = self.superblock;
+        let of_this = move |record: &EntryBlock| {
+            (record.store, record.generation, record.epoch) == (store, generation, epoch)
+        };
+        records.filter(move |record| of_this(record) && record.sequence > sequence)
     }
 
     /// The record at `address`, if it is the one with this number.
-    pub(in crate::snapshot) async fn next_record(
+    async fn next_record(
         &self,
         store: &Device,
         arena: &Arena,
         address: u64,
         sequence: u64,
-    ) -> Result<Next, StoreError> {
+    ) -> Result<Next<EntryBlock>, StoreError> {
         let bytes = read_block(store, arena, address).await?;
         let block = match EntryBlock::decode(&bytes, BlockKind::Log, address) {
             Ok(block) => block,
@@ -132,10 +134,11 @@ impl Loaded {
         if block.store != self.superblock.store {
             return Ok(Next::End);
         }
-        if block.generation > self.superblock.generation {
+        let Superblock { generation, epoch, .. } = self.superblock;
+        if block.generation > generation || block.epoch > epoch {
             return Err(StoreError::Corrupt("the newest superblock of the exception store was lost")); // R3
         }
-        let expected = block.generation == self.superblock.generation && block.sequence == sequence;
+        let expected = (block.generation, block.epoch, block.sequence) == (generation, epoch, sequence);
         Ok(if expected { Next::Record(block) } else { Next::End })
     }
 

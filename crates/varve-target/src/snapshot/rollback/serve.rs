@@ -267,9 +267,7 @@ impl SnapshotStore {
         if pending.is_empty() && plain.is_empty() {
             return Ok(None);
         }
-        if let Some(error) = self.failed.get() {
-            return Err(error);
-        }
+        self.failed.check()?;
         let since = self.target().map_or(ORIGIN, |(_, boundary)| boundary);
         let newest_is_since = self.contents.borrow().newest().is_some_and(|(newest, _)| newest >= since);
         // K4: a snapshot of after the instant needs what the origin shows, so that goes to the device first.

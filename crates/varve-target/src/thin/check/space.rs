@@ -56,13 +56,13 @@ impl Checker<'_> {
             return Ok(Some(Err("its page lies behind the end of the pool".to_owned())));
         }
         for _ in 0..READS_MAX {
-            let before = self.pool.commits.at_rest();
+            let before = self.pool.commits.group.at_rest();
             let why = match self.read_page(address, group).await {
                 Ok(page) if page.generation > commit.generation => return Ok(None),
                 Ok(page) => return Ok(Some(Ok(page))),
                 Err(why) => why,
             };
-            if before.is_some() && before == self.pool.commits.at_rest() {
+            if before.is_some() && before == self.pool.commits.group.at_rest() {
                 return Ok(Some(Err(why)));
             }
             self.breathe().await?; // Perhaps it was being written.

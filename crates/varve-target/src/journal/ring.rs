@@ -1,0 +1,144 @@
+//! The ring of a log: where the records lie that the last durable superblock needs, and where the next one goes.
+//!
+//! A record lies in one piece and in whole blocks: directly behind the one before it, or at the ring's start.
+//!
+//! Invariants:
+//! - RING1. A record never lies over one that the last durable superblock needs.
+//! - RING2. Records are written one after the other, each durable before the next is begun.
+//! - RING3. Before two of the longest records might not fit, the ring is tight, and the next commit is a checkpoint.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use varve_block::{Buffer, Device, Durability, IoError, KIB};
+
+/// Bytes of a block, in which the ring counts.
+pub(super) const BLOCK_SIZE: u64 = 4 * KIB;
+
+/// Where a log goes on, as a superblock says.
+#[derive(Clone, Copy)]
+pub(crate) struct LogStart {
+    /// Where the next record lies if there is room, in blocks from the ring's start; and its number.
+    pub(crate) head: u64,
+    pub(crate) sequence: u64,
+    /// The superblock's epoch, which the records behind it have, too.
+    pub(crate) epoch: u32,
+}
+
+/// A ring of blocks of a device.
+pub(crate) struct Ring {
+    /// Its first block, and how many there are.
+    first: u64,
+    blocks: u64,
+    /// The most blocks of a record.
+    record_blocks_max: u64,
+    epoch: u32,
+    /// Where the next record lies if there is room, counted from `first`; and its number.
+    head: Cell<u64>,
+    sequence: Cell<u64>,
+    /// Records that the last durable superblock needs: where and how long.
+    live: RefCell<VecDeque<(u64, u64)>>,
+}
+
+impl Ring {
+    /// The ring of `blocks` blocks from `first` on. No record has more than `record_blocks_max` blocks.
+    pub(crate) fn new(first: u64, blocks: u64, begin: LogStart, record_blocks_max: u64) -> Self {
+        let record_blocks_max = (blocks / 4).clamp(1, record_blocks_max);
+        let LogStart { head, sequence, epoch } = begin;
+        let (head, sequence, live) = (Cell::new(head), Cell::new(sequence), RefCell::default());
+        Self { first, blocks, record_blocks_max, epoch, head, sequence, live }
+    }
+
+    pub(crate) fn first(&self) -> u64 {
+        self.first
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// The epoch of the log.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Where the next record lies if there is room.
+    pub(crate) fn head(&self) -> u64 {
+        self.head.get()
+    }
+
+    /// The number of the next record.
+    pub(crate) fn sequence(&self) -> u64 {
+        self.sequence.get()
+    }
+
+    /// The number of the next record is `sequence` at least.
+    pub(crate) fn skip_to(&self, sequence: u64) {
+        self.sequence.set(self.sequence.get().max(sequence));
+    }
+
+    /// The longest record: two of them, and what a wrap wastes, always fit.
+    pub(crate) fn record_blocks_max(&self) -> u64 {
+        self.record_blocks_max
+    }
+
+    /// Whether more than half of the ring is in use.
+    pub(crate) fn is_long(&self) -> bool {
+        self.live_blocks() * 2 > self.blocks
+    }
+
+    /// RING3: whether there may be no room for `records` records.
+    pub(crate) fn is_tight(&self, records: u64) -> bool {
+        self.live_blocks() + (records + 1) * self.record_blocks_max > self.blocks
+    }
+
+    /// A superblock is durable that needs none of the records.
+    pub(crate) fn release(&self) {
+        self.live.borrow_mut().clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.live.borrow().is_empty()
+    }
+
+    /// Writes record `sequence`, the next one, whose bytes are whole blocks. `Corrupt` says that there is no room for it: a
+    /// tight ring gets a checkpoint first, so only one that was read from a disk can be so full of holes.
+    pub(crate) async fn append(
+        &self,
+        device: &Device,
+        sequence: u64,
+        record: Buffer,
+        durability: Durability,
+    ) -> Result<(), IoError> {
+        assert_eq!(sequence, self.sequence.get(), "RING2: one record at a time");
+        let blocks = record.len() as u64 / BLOCK_SIZE;
+        let Some(start) = self.place(blocks) else {
+            tracing::error!(sequence, blocks, "the ring of a log contradicts itself");
+            return Err(IoError::Corrupt);
+        };
+        device.write((self.first + start) * BLOCK_SIZE, record.freeze(), durability).await?;
+        self.accept(start, blocks, sequence);
+        Ok(())
+    }
+
+    /// Record `sequence` lies at `start`: it was written just now, or was found there by a replay.
+    pub(crate) fn accept(&self, start: u64, blocks: u64, sequence: u64) {
+        assert!(sequence >= self.sequence.get(), "RING2: numbers rise");
+        self.live.borrow_mut().push_back((start, blocks));
+        self.head.set(start + blocks);
+        self.sequence.set(sequence + 1);
+    }
+
+    fn live_blocks(&self) -> u64 {
+        self.live.borrow().iter().map(|(_, length)| length).sum()
+    }
+
+    /// Where a record of `blocks` blocks goes (RING1).
+    fn place(&self, blocks: u64) -> Option<u64> {
+        assert!((1..=self.record_blocks_max).contains(&blocks), "RING3: a record of {blocks} blocks");
+        let live = self.live.borrow();
+        [self.head.get(), 0].into_iter().find(|start| {
+            let end = start + blocks;
+            end <= self.blocks && !live.iter().any(|(other, length)| *other < end && *start < other + length)
+        })
+    }
+}
