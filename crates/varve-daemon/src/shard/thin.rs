@@ -8,6 +8,7 @@
 //!   tells what there is of it all the same, and removes it and its snapshots; requests to it fail.
 
 use super::ShardContext;
+use super::background::let_others_go_on;
 use super::family::{Family, Recipe, device_of};
 use super::health::Health;
 use super::open_pool::{OpenPool, PoolFacts};
@@ -28,6 +29,8 @@ use varve_target::thin::{Holding, NewVolume, Origin, Pool, PoolError, PoolFormat
 use varve_vg::StoreKind;
 use varve_vg::table::Table;
 
+/// Snapshots that are listed before others go on.
+const COUNTED_AT_ONCE: usize = 16;
 /// The shape of what stands in the place of a volume that is adrift.
 const UNIT: u64 = 4096;
 const BLOCK_SIZE: u32 = 4096;
@@ -293,6 +296,23 @@ impl Thin {
         let prefix = self.full("");
         let found = self.pool().named_like(&prefix); // N1
         found.iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
+    }
+
+    /// The same, and how much they use; requests go on meanwhile. One that is removed meanwhile is left out.
+    pub(super) async fn snapshots_counted(&self) -> Vec<SnapshotFacts> {
+        let prefix = self.full("");
+        let numbers = self.pool().numbers_like(&prefix);
+        let mut all = Vec::with_capacity(numbers.len());
+        for some in numbers.chunks(COUNTED_AT_ONCE) {
+            for number in some {
+                let used = self.holding(*number).await.exclusive;
+                let volume = self.pool().info(*number);
+                let facts = volume.and_then(|volume| self.snapshot(&volume, &prefix));
+                all.extend(facts.map(|facts| SnapshotFacts { used, ..facts }));
+            }
+            let_others_go_on().await;
+        }
+        all
     }
 
     /// Number of snapshots.
