@@ -11,9 +11,9 @@
 //!   after it counted; then nothing is served, for an old checkpoint would show freed space as content.
 //! - R4. Everything that the log leads to is marked as in use before its first entry is applied: nodes that are made
 //!   anew must not take its place.
-//! - R5. The superblock of a new store is written when all else of it is durable, and durably. What a crash leaves of a
-//!   store that is being made may be a mixture with what lay there before: nobody looks for a store there until the
-//!   making has ended.
+//! - R5. A new store is durable as a whole when its making returns, by one flush, and counts from then on. What a crash
+//!   leaves of one that is being made may be any mixture with what lay there before, a superblock that leads nowhere
+//!   included: nothing looks for a store there until the caller has recorded it, durably and afterwards.
 
 mod replay;
 
@@ -117,7 +117,6 @@ impl SnapshotStore {
             device.write(extent.offset, zeros, Durability::Volatile).await?;
         }
         blocks.write(&commit).await.map_err(fault)?;
-        device.flush().await?; // R5
         let superblock = Superblock {
             generation: commit.generation(),
             store: options.id,
@@ -134,7 +133,8 @@ impl SnapshotStore {
             places: commit.places().to_vec(),
         };
         let bytes = arena.copy(&superblock.encode());
-        device.write(superblock.address(), bytes, Durability::Durable).await?;
+        device.write(superblock.address(), bytes, Durability::Volatile).await?;
+        device.flush().await?; // R5
         Ok(())
     }
 
