@@ -127,6 +127,9 @@ fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
 }
 
 fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    if options.has(Medium::Memory) && options.wants("lists") {
+        tables::listing::measure(options, sheet)?;
+    }
     for medium in [Medium::Memory, Medium::DiskDirect] {
         tables::thin_scale::measure(options, medium, sheet)?;
         tables::thin::measure(options, medium, sheet)?;

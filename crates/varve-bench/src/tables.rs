@@ -7,6 +7,7 @@ pub(crate) mod daemon;
 pub(crate) mod distance;
 pub(crate) mod engine;
 pub(crate) mod layers;
+pub(crate) mod listing;
 pub(crate) mod management;
 pub(crate) mod management_daemon;
 pub(crate) mod nbd;

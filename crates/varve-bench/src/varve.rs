@@ -119,6 +119,13 @@ impl Varve {
         http::call(&self.socket, "POST", "/v1/snapshots", &body).map(drop)
     }
 
+    /// Lists the snapshots of a volume; how many there are.
+    pub(crate) fn list_snapshots(&self, name: &str) -> Result<usize, String> {
+        let path = format!("/v1/snapshots?volume={}", volume(name));
+        let listed = http::call(&self.socket, "GET", &path, &Value::Null)?;
+        listed.as_array().map(Vec::len).ok_or_else(|| format!("the answer is no list: {listed}"))
+    }
+
     /// Removes a snapshot; returns the job that gives its space back, as soon as the daemon answers.
     pub(crate) fn remove_snapshot(&self, name: &str, snapshot: &str) -> Result<String, String> {
         let body = json!({ "names": [format!("{}@{snapshot}", volume(name))] });

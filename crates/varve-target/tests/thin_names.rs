@@ -62,6 +62,9 @@ fn volumes_are_found_by_their_names_whatever_becomes_of_them() {
                 [of(one, "b"), of(one, "c")],
                 "in their order"
             );
+            let numbers = pool.numbers_like(&of(one, "")).into_iter();
+            let names_of = numbers.filter_map(|number| pool.info(number)).map(|volume| volume.name);
+            assert_eq!(names_of.collect::<Vec<_>>(), [of(one, "b"), of(one, "c")], "N1 of `names.rs`");
             assert_eq!(names("t").count(), 1);
         };
         found(&pool);

@@ -9,7 +9,7 @@ use crate::results::ManagementPart;
 use crate::sheet::Sheet;
 use crate::stats::percentile;
 use crate::tables::daemon::Subject;
-use crate::tables::management::{ALONE, CREATE_GOAL_MS, Deletion, ENTRIES, PERIOD, REMOVE_GOAL_MS};
+use crate::tables::management::{ALONE, CREATE_GOAL_MS, Deletion, ENTRIES, PERIOD, REGION, REMOVE_GOAL_MS};
 use crate::tables::stage::MARGIN;
 use crate::varve::Varve;
 use crate::watch::{Watch, pause};
@@ -24,9 +24,7 @@ const CREATES: usize = 30;
 /// Time between creating and removing, and the other way round.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Bytes of a write of the load.
-const BLOCK: usize = 4 << 10;
-/// Bytes that the load writes to.
-const REGION: u64 = 64 << 20;
+pub(super) const BLOCK: usize = 4 << 10;
 
 /// What one round took: milliseconds, and microseconds of writes.
 struct Round {
@@ -35,34 +33,25 @@ struct Round {
     writes: Vec<f64>,
 }
 
-/// Measures one medium; each round is kept as soon as it is there.
-pub(crate) fn measure(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
-    let parent = options.directory(medium);
-    let mut part = ManagementPart {
+fn empty_part(options: &Options, medium: Medium) -> ManagementPart {
+    ManagementPart {
         world: format!("daemon, {}", medium.name()),
         description: format!(
             "the daemon on {}, asked over its socket, while each {} ms 4 KiB are written over NBD to a random place of \
              {} MiB, their latency counted from when they were due; {CREATES} snapshots a round, {} rounds",
-            file_system(parent),
+            file_system(options.directory(medium)),
             PERIOD.as_millis(),
             REGION >> 20,
             options.runs()
         ),
         machine: Machine::look(),
         figures: Vec::new(),
-    };
-    creating(options, medium, &mut part, sheet)?;
-    // On a disk the room for a million copies would have to be written first.
-    if medium == Medium::Memory { deleting(options, medium, &mut part, sheet) } else { Ok(()) }
+    }
 }
 
-fn creating(
-    options: &Options,
-    medium: Medium,
-    part: &mut ManagementPart,
-    sheet: &mut Sheet,
-) -> Result<(), String> {
-    let parent = options.directory(medium);
+/// Measures creations and removals on one medium; each round is kept as soon as it is there.
+pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> Result<(), String> {
+    let (part, parent) = (&mut empty_part(options, medium), options.directory(medium));
     let size = REGION + MARGIN;
     let disk = COUNTS.len() as u64 * (4 * size + (64 << 20));
     let place = Place::new(parent, disk)?;
@@ -95,13 +84,10 @@ fn creating(
 /// Bytes from one entry of the deleted snapshot to the next: neighbours would become one.
 const PITCH: u64 = 8 << 10;
 
-/// A snapshot after the other leaves its entries to the one before it, while an NBD client writes.
-fn deleting(
-    options: &Options,
-    medium: Medium,
-    part: &mut ManagementPart,
-    sheet: &mut Sheet,
-) -> Result<(), String> {
+/// A snapshot after the other leaves its entries to the one before it, in memory and while an NBD client writes: on a
+/// disk the room for a million copies would have to be written first.
+pub(crate) fn deleting(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let (part, medium) = (&mut empty_part(options, Medium::Memory), Medium::Memory);
     let entries = if options.is_quick() { ENTRIES >> 6 } else { ENTRIES };
     let size = REGION + entries * PITCH;
     let need = 2 * entries * BLOCK as u64 + 4 * REGION;
@@ -143,7 +129,7 @@ fn delete(varve: &Varve, client: &mut Client, snapshot: &str) -> Result<Deletion
 }
 
 /// Runs `work` while the client writes; returns how many microseconds each write took, and what came of the work.
-fn beside_writes<T>(
+pub(super) fn beside_writes<T>(
     client: &mut Client,
     work: impl FnOnce() -> Result<T, String>,
 ) -> Result<(Vec<f64>, T), String> {

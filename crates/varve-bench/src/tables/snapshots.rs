@@ -8,7 +8,7 @@ use crate::tables::{cache, cache_times, cost, daemon, distance, engine, manageme
 type Part = (&'static str, Option<Medium>, fn(&Options, &mut Sheet) -> Result<(), String>);
 
 /// All parts, in the order in which they are measured: what is exact and short comes first.
-const PARTS: [Part; 14] = [
+const PARTS: [Part; 15] = [
     ("cost: model disk", None, |_, sheet| cost::measure_model(sheet)),
     ("first touches: model disk", None, |_, sheet| engine::measure_model(sheet)),
     ("distance: model disk", None, |_, sheet| distance::measure_model(sheet)),
@@ -27,11 +27,12 @@ const PARTS: [Part; 14] = [
         management::measure(options, Medium::DiskDirect, sheet)
     }),
     ("management: daemon, memory", Some(Medium::Memory), |options, sheet| {
-        management_daemon::measure(options, Medium::Memory, sheet)
+        management_daemon::creating(options, Medium::Memory, sheet)
     }),
     ("management: daemon, disk", Some(Medium::DiskDirect), |options, sheet| {
-        management_daemon::measure(options, Medium::DiskDirect, sheet)
+        management_daemon::creating(options, Medium::DiskDirect, sheet)
     }),
+    ("deletions: daemon", Some(Medium::Memory), management_daemon::deleting),
     ("first touches: slow disk", Some(Medium::Memory), engine::measure_slow),
     ("first touches: daemon, memory", Some(Medium::Memory), |options, sheet| {
         daemon::measure(options, Medium::Memory, sheet)

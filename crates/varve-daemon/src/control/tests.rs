@@ -234,6 +234,31 @@ fn of_two_changes_of_a_pool_at_once_neither_is_lost() {
 }
 
 #[test]
+fn requests_go_on_while_many_snapshots_of_a_thin_volume_are_listed() {
+    with_control(async |control| {
+        make_pool(&control, "data/p").await;
+        make_volume(&control, "data/a", Some("p"), None).await;
+        let names: Vec<String> = (0..64).map(|number| format!("data/a@s{number}")).collect();
+        let request = SnapshotCreate { names: names.clone(), ..Default::default() };
+        control.create_snapshots(request).await.expect("there is space");
+        let located = control.find_volume(&name("data/a")).expect("it is there");
+        let id = located.volume.id;
+        let listed = located.home.run(async move |here: ShardContext| {
+            let family = here.family(id).expect("it is active");
+            let (mut listing, mut steps) = (Box::pin(family.snapshots_counted()), 0);
+            let all = std::future::poll_fn(|context| {
+                steps += 1;
+                listing.as_mut().poll(context)
+            });
+            (all.await.into_iter().map(|facts| format!("data/a@{}", facts.name)).collect::<Vec<_>>(), steps)
+        });
+        let (listed, steps) = listed.await.expect("a shard");
+        assert_eq!(listed, names);
+        assert!(steps > 4, "others had their turn between: {steps} steps");
+    });
+}
+
+#[test]
 fn after_a_rollback_a_volume_tells_what_it_lies_over_then() {
     with_control(async |control| {
         make_pool(&control, "data/p").await;

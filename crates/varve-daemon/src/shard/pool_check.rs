@@ -1,7 +1,7 @@
 //! A pool that is checked while it serves: in doses, with rests between them.
 
 use super::ShardContext;
-use super::background::{REST_FACTOR, rest_after};
+use super::background::rest_after;
 use super::pool_serving::pool;
 use crate::failures;
 use crate::jobs::Progress;
@@ -15,6 +15,8 @@ use varve_target::thin::{PoolError, PoolReport};
 
 /// Nodes, or groups of blocks, that a check looks at between two rests, and for how long it does.
 const CHECK_DOSE: (u64, Duration) = (32, Duration::from_millis(1));
+/// It rests so many times as long as a dose took.
+const REST_FACTOR: u32 = 9;
 
 /// Checks the last commit of a pool in doses, and tells how far it is.
 pub(crate) async fn check(

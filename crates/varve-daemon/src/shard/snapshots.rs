@@ -116,13 +116,10 @@ impl Family {
 
     /// All snapshots, the oldest first, and how much they use.
     pub(crate) async fn snapshots_counted(&self) -> Vec<SnapshotFacts> {
-        let mut all = self.snapshots();
         if let Some(thin) = &self.thin {
-            for facts in &mut all {
-                facts.used = thin.holding(facts.target.number).await.exclusive;
-            }
-            return all;
+            return thin.snapshots_counted().await;
         }
+        let mut all = self.snapshots();
         for open in self.stores.borrow().iter() {
             let bytes = open.store.snapshot_bytes();
             for facts in all.iter_mut().filter(|facts| facts.target.store == open.id) {

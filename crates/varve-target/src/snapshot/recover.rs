@@ -9,9 +9,9 @@
 //! - R3. A log whose end is followed by a record of a later generation or epoch means that the newest superblock was
 //!   lost after it counted; then nothing is served, for an old checkpoint would show freed space as content. A record of
 //!   an earlier epoch was written by a host that had lost its term: the log ends before it.
-//! - R5. The superblock of a new store is written when all else of it is durable, and durably. What a crash leaves of a
-//!   store that is being made may be a mixture with what lay there before: nobody looks for a store there until the
-//!   making has ended.
+//! - R5. A new store is durable as a whole when its making returns, by one flush, and counts from then on. What a crash
+//!   leaves of one that is being made may be any mixture with what lay there before, a superblock that leads nowhere
+//!   included: nothing looks for a store there until the caller has recorded it, durably and afterwards.
 
 mod replay;
 
@@ -24,7 +24,7 @@ use super::map::Map;
 use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
-use crate::journal::{self, Latch, Newest, publish, replay};
+use crate::journal::{self, Latch, Newest, replay};
 use crate::pdata::{self, MapOptions, PolicyKind, Side};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -133,7 +133,8 @@ impl SnapshotStore {
             places: commit.places().to_vec(),
         };
         let bytes = arena.copy(&superblock.encode());
-        publish(device, superblock.address(), bytes).await?; // R5
+        device.write(superblock.address(), bytes, Durability::Volatile).await?;
+        device.flush().await?; // R5
         Ok(())
     }
 

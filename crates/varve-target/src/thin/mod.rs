@@ -267,7 +267,7 @@ pub struct Pool {
     room: full::Room,
     passing: discards::Passing,
     /// What was last found of what volumes hold alone.
-    holdings: RefCell<BTreeMap<u64, holdings::Found>>,
+    holdings: RefCell<holdings::Holdings>,
     /// The damaged block that was told of last.
     told_of: Cell<Option<u64>>,
 }

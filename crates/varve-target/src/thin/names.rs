@@ -62,12 +62,16 @@ impl Pool {
 
     /// The volumes whose names begin with `start`, in the order of their creation.
     pub fn named_like(&self, start: &str) -> Vec<VolumeInfo> {
-        let (names, volumes) = (self.names.borrow(), self.volumes.borrow());
+        self.numbers_like(start).into_iter().filter_map(|number| self.info(number)).collect()
+    }
+
+    /// As [`Pool::named_like`], their numbers alone: little for each, where there are many.
+    pub fn numbers_like(&self, start: &str) -> Vec<u64> {
+        let names = self.names.borrow();
         let alike = names.starting_at(start).take_while(|(name, _)| name.starts_with(start));
-        let mut found: Vec<VolumeInfo> =
-            alike.filter_map(|(_, number)| volumes.get(number)).map(|volume| info(volume)).collect();
-        found.sort_unstable_by_key(|volume| volume.id);
-        found
+        let mut numbers: Vec<u64> = alike.map(|(_, number)| *number).collect();
+        numbers.sort_unstable();
+        numbers
     }
 
     /// Number of volumes whose names begin with `start`.
