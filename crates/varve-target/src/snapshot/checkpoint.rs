@@ -3,7 +3,7 @@
 //! Runs in the turn of a batch, so that no record is written meanwhile; reads, and changes that need no copy, go on,
 //! and so do changes of the maps: those belong to the next checkpoint already (T1).
 
-use super::contradiction::tell_of_block;
+use super::report::tell_of_block;
 use super::{SnapshotStore, blocks_of, extent_of, index, of_device};
 use crate::fan_out::fan_out;
 use crate::journal::publish;

@@ -5,26 +5,7 @@
 //! in the belief that it holds, nobody knows what follows, and nothing is written to the log any more.
 
 use super::SnapshotStore;
-use crate::pdata::MapError;
 use varve_block::{Extent, IoError};
-use varve_format::store::{StoreFormatError, Uuid};
-
-/// What a request is told of an error of the maps of `store`; a person finds the block in the trace.
-pub(super) fn report(store: Uuid, error: MapError) -> IoError {
-    match error {
-        MapError::Io(error) => error,
-        MapError::Full => IoError::NoSpace,
-        MapError::Damaged { block, error } => {
-            tracing::error!(%store, block, %error, "a block of the exception store's maps is damaged");
-            IoError::Corrupt
-        }
-    }
-}
-
-/// Tells of a block of the store, at byte `address`, that is not what leads there expects.
-pub(super) fn tell_of_block(store: Uuid, address: u64, expected: &str, found: &StoreFormatError) {
-    tracing::error!(%store, address, expected, %found, "a block of the exception store is damaged");
-}
 
 impl SnapshotStore {
     /// What was `expected` of `extent` of snapshot `snapshot` is not so, though it was just made so: the maps contradict

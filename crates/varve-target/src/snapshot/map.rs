@@ -22,7 +22,7 @@ mod written;
 pub(super) use run::{Run, Source, push_extent};
 pub(super) use walk::Readable;
 
-use super::contradiction::report;
+use super::report::report;
 use crate::pdata::{self, Alone, MapError, Pages, Room, Stop, Tree};
 use preserved::Preserved;
 use run::{Found, push_run};

@@ -44,31 +44,39 @@ mod checkpoint;
 mod contents;
 mod contradiction;
 mod diff;
+mod error;
 mod full;
 mod gate;
 mod independent;
+mod injected_bug;
 mod log;
 mod manage;
 mod map;
+mod options;
 mod origin;
 mod recover;
 mod removal;
+mod report;
 mod rollback;
 mod room;
 mod salvage;
+mod space;
 mod text;
 mod view;
 
 pub use crate::pdata::MetadataOrder;
 pub use check::{StoreReport, check_store, check_store_in_windows};
-pub use full::{FullPolicy, StoreEvent};
+pub use error::StoreError;
 pub use independent::side_by_side;
+pub use injected_bug::Sabotage;
 pub use manage::{Claimed, Frozen, NewSnapshot, Pending, Usage};
 pub use map::SnapshotBytes;
+pub use options::StoreOptions;
 pub use recover::FormatOptions;
 pub use removal::Removal;
 pub use rollback::{Progress, RollbackStatus};
 pub use salvage::{Salvage, salvage_store};
+pub use space::{FullPolicy, StoreEvent};
 pub use text::{STORE_TEXT_TITLE, dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
@@ -80,153 +88,9 @@ use gate::Budget;
 use map::Map;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::rc::Rc;
-use varve_block::{Arena, Clock, Device, Extent, Gate, IoError, KIB, MIB, RangeLock, align_down};
+use varve_block::{Arena, Clock, Device, Extent, Gate, IoError, RangeLock, align_down};
 use varve_format::store::{Mapping, PART_SIZE, STORE_SIZE_MAX};
-
-/// How a store works; the defaults are meant for everybody.
-#[derive(Clone, Copy, Debug)]
-pub struct StoreOptions {
-    /// Whether the store is flushed before it is read (R1 of `recover.rs`): not needed for one that was made just now.
-    pub flush_first: bool,
-    /// The most data of one record of the log, in bytes.
-    pub batch_bytes: u64,
-    /// The most old content that is held in memory at once, in bytes; at least `batch_bytes`.
-    pub copy_bytes: u64,
-    /// After so many records of the log a checkpoint is written.
-    pub log_records: u64,
-    /// When the nodes of the maps are written, until [`SnapshotStore::set_metadata_order`] says something else.
-    pub metadata: MetadataOrder,
-    /// Bytes of nodes and of pages of the space map that are kept in memory, until [`SnapshotStore::set_cache`] says
-    /// something else.
-    pub cache_bytes: u64,
-    /// Which nodes are given up first.
-    pub policy: PolicyKind,
-    /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
-    /// ranges join and the memory for them stays bounded.
-    pub restored_ranges: usize,
-    /// When a removal has given up more runs of blocks than these since the last checkpoint, another one comes: until then
-    /// each takes a little memory.
-    pub freed_runs: usize,
-    /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
-    pub low_space_percent: u64,
-    /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
-    /// opens it for a volume hands in what the volume declares.
-    pub full: FullPolicy,
-    /// A fault for the tests that prove that the oracle finds it.
-    #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
-}
-
-impl Default for StoreOptions {
-    fn default() -> Self {
-        Self {
-            flush_first: true,
-            batch_bytes: 4 * MIB - 4 * KIB,
-            copy_bytes: 16 * MIB,
-            log_records: 2048,
-            metadata: MetadataOrder::Logged,
-            cache_bytes: 64 * MIB,
-            policy: PolicyKind::default(),
-            restored_ranges: 16 << 10,
-            freed_runs: pdata::FREED_RUNS_MAX,
-            low_space_percent: 80,
-            full: FullPolicy::Error,
-            sabotage: None,
-        }
-    }
-}
-
-/// Faults that can be built in on purpose.
-#[doc(hidden)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
-    /// Records are not durable when the origin is changed (breaks S1 and S3).
-    SkipFlush,
-    /// The origin is changed before the record is written (breaks S1).
-    EntryAfterWrite,
-    /// At a removal the older snapshot does not get what it needs.
-    SkipHandOver,
-    /// What was written to a newer snapshot is taken for preserved content.
-    WrittenAsPreserved,
-    /// Freed space is used again at once (breaks S5).
-    ReuseAtOnce,
-    /// What was written to snapshots is forgotten when they are compared.
-    DiffWithoutWritten,
-    /// The log does not say what a rollback has restored, or changes have replaced (breaks K3).
-    SkipRestoredMark,
-    /// The log says so before it is true (breaks K3).
-    MarkBeforeReplacing,
-    /// A rollback preserves nothing for newer snapshots (breaks K4).
-    RestoreUnpreserved,
-    /// A rollback drops all that was preserved of what it has restored (breaks K8).
-    DropNeeded,
-    /// A table names snapshots of which the log does not say yet that they exist (breaks C3).
-    NameAnnounced,
-    /// Freed space is used again although somebody may be reading it (breaks the second half of S5).
-    ReuseWhileRead,
-    /// Nodes of any transaction are believed (breaks D3 of `pdata`).
-    TrustGenerations,
-}
-
-/// Why something about a store or its snapshots cannot be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreError {
-    /// A device failed.
-    Io(IoError),
-    /// There is no space left in the store.
-    NoSpace,
-    /// There is no snapshot with this id.
-    NotFound,
-    /// There is a snapshot with this name already.
-    Exists,
-    /// The snapshot is held.
-    Held,
-    /// A rollback is under way, or that snapshot is what the origin is being rolled back to.
-    Busy,
-    /// The log could not be written during a rollback, and nobody knows what it says of that; the origin is not
-    /// served until the store is opened again.
-    HalfRolledBack,
-    /// The name is none.
-    Name,
-    /// The store's device is too small; the number is the bytes that it must have.
-    TooSmall(u64),
-    /// Origin, store and options do not fit together, as said.
-    Misfit(&'static str),
-    /// There is no store on this device, or none that can be read.
-    Format(StoreFormatError),
-    /// The store contradicts itself, as said.
-    Corrupt(&'static str),
-}
-
-impl fmt::Display for StoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreError::Io(error) => write!(f, "input or output failed: {error}"),
-            StoreError::NoSpace => f.write_str("no space is left in the exception store"),
-            StoreError::NotFound => f.write_str("there is no such snapshot"),
-            StoreError::Exists => f.write_str("there is a snapshot with this name already"),
-            StoreError::Held => f.write_str("the snapshot is held"),
-            StoreError::Busy => f.write_str("the origin is being rolled back"),
-            StoreError::HalfRolledBack => f.write_str(
-                "the log failed during a rollback; the origin is not served until it is read again",
-            ),
-            StoreError::Name => f.write_str("this cannot be a snapshot's name"),
-            StoreError::TooSmall(bytes) => write!(f, "an exception store needs at least {bytes} bytes"),
-            StoreError::Misfit(why) | StoreError::Corrupt(why) => f.write_str(why),
-            StoreError::Format(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for StoreError {}
-
-impl From<IoError> for StoreError {
-    fn from(error: IoError) -> Self {
-        if error == IoError::NoSpace { StoreError::NoSpace } else { StoreError::Io(error) }
-    }
-}
 
 /// An exception store, open, between its origin and its snapshots.
 pub struct SnapshotStore {
@@ -265,7 +129,7 @@ pub struct SnapshotStore {
     failed: Latch,
     /// It is not known what the log says of a rollback; the origin is not served (K6).
     half_rolled_back: Cell<bool>,
-    room: full::Room,
+    room: space::Room,
     /// Whether other stores preserve for their own snapshots what this one's origin loses.
     has_siblings: Cell<bool>,
 }

@@ -13,19 +13,22 @@
 //!   leaves of one that is being made may be any mixture with what lay there before, a superblock that leads nowhere
 //!   included: nothing looks for a store there until the caller has recorded it, durably and afterwards.
 
+mod loaded;
 mod replay;
 
+pub(super) use loaded::Loaded;
 pub(super) use replay::{LoadedLog, is_whole};
 
 use super::contents::Contents;
-use super::contradiction::{report, tell_of_block};
 use super::gate::Budget;
 use super::map::Map;
+use super::report::{report, tell_of_block};
 use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
 use crate::journal::{self, Latch, Newest, replay};
 use crate::pdata::{self, MapOptions, PolicyKind, Side};
+use loaded::read_block;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use varve_block::{Access, Arena, Clock, Device, Durability, Extent, IoError, KIB, MIB};
@@ -51,21 +54,6 @@ impl FormatOptions {
     pub fn new(id: Uuid) -> Self {
         Self { id, chunk_size: 64 * KIB }
     }
-}
-
-/// A store that was read and not written.
-pub(super) struct Loaded {
-    pub superblock: Superblock,
-    pub contents: RefCell<Contents>,
-    pub blocks: Rc<pdata::Map>,
-    pub map: Map,
-    /// Blocks of the table.
-    pub table: Vec<Extent>,
-    pub log: LogPosition,
-    /// Entries of the table and of the log.
-    pub entries: u64,
-    /// Whether nodes may be written where they will stay, when many are dirty.
-    write_back: bool,
 }
 
 /// How a store is read.
@@ -184,7 +172,7 @@ impl SnapshotStore {
             restoring: varve_block::RangeLock::new(),
             failed: Latch::default(),
             half_rolled_back: Cell::new(false),
-            room: super::full::Room::new(options.full),
+            room: super::space::Room::new(options.full),
             has_siblings: Cell::new(false),
         });
         let listener = Rc::downgrade(&opened);
@@ -300,13 +288,6 @@ pub(super) async fn load_table(
     };
     loaded.read_table(store, arena).await?;
     Ok(loaded)
-}
-
-async fn read_block(store: &Device, arena: &Arena, address: u64) -> Result<varve_block::Buffer, StoreError> {
-    if address.checked_add(PART_SIZE).is_none_or(|end| end > store.shape().size) {
-        return Err(StoreError::Corrupt("a block lies beyond the end of the exception store"));
-    }
-    Ok(store.read(address, arena.take(index(PART_SIZE))).await?)
 }
 
 pub(super) async fn newest_superblock(store: &Device, arena: &Arena) -> Result<Superblock, StoreError> {

@@ -42,8 +42,10 @@
 mod drops;
 mod ranges;
 mod serve;
+mod state;
 
 pub(super) use serve::{ORIGIN, Overwriting};
+pub(super) use state::Rollback;
 
 use super::batch::{Ticket, Work};
 use super::map::{Run, Source};
@@ -86,60 +88,6 @@ pub struct RollbackStatus {
     pub done: u64,
     /// How many it has.
     pub total: u64,
-}
-
-/// What the log says of a rollback under way.
-pub(super) struct Rollback {
-    /// The target.
-    pub snapshot: u64,
-    /// The id of the first snapshot of after the instant.
-    pub boundary: u64,
-    /// Bytes of the target.
-    pub target_size: u64,
-    /// Bytes of the origin, as far as they are known: what lies beyond the target shows zeros (K7).
-    pub size: u64,
-    restored: Ranges,
-    /// How many requests came since the beginning, more or less.
-    requests: Cell<u64>,
-}
-
-impl Rollback {
-    /// A rollback to snapshot `snapshot`, of `target_size` bytes, of an origin of `origin_size` bytes.
-    pub(super) fn new(snapshot: u64, boundary: u64, target_size: u64, origin_size: u64) -> Self {
-        assert!(boundary > snapshot, "E5: the boundary comes behind the target");
-        let size = target_size.max(origin_size);
-        let (restored, requests) = (Ranges::default(), Cell::new(0));
-        Self { snapshot, boundary, target_size, size, restored, requests }
-    }
-
-    /// The origin has so many bytes from now on.
-    pub(super) fn resize_origin(&mut self, bytes: u64) {
-        self.size = self.target_size.max(bytes);
-        assert!(self.size >= bytes, "K7: all of the origin is pending or restored");
-    }
-
-    /// Notes that `extent` is restored.
-    pub(super) fn restore(&mut self, extent: Extent) {
-        self.restored.insert(extent);
-    }
-
-    /// What of `extent` is not restored.
-    fn unrestored(&self, extent: Extent) -> Vec<Extent> {
-        let inside = extent.intersect(Extent::new(0, self.size));
-        inside.map(|inside| self.restored.gaps(inside)).unwrap_or_default()
-    }
-
-    /// How many entries say what is restored.
-    pub(super) fn marks(&self) -> usize {
-        self.restored.count()
-    }
-
-    /// The shortest log that says the same.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
-        let Rollback { snapshot, boundary, .. } = *self;
-        let restored = self.restored.iter().map(move |extent| Entry::Restored { snapshot, extent });
-        std::iter::once(Entry::RollbackBegun { snapshot, boundary }).chain(restored)
-    }
 }
 
 impl SnapshotStore {

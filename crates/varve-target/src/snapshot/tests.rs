@@ -3,7 +3,7 @@
 use super::checkpoint::pack;
 use super::contents::Contents;
 use super::*;
-use varve_block::{Durability, UnixTime};
+use varve_block::{Durability, MIB, UnixTime};
 use varve_format::store::{Entry, ZEROS};
 use varve_sim::{SimDisk, World};
 

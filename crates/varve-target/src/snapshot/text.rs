@@ -21,9 +21,9 @@
 
 use super::checkpoint::{chain, pack, write_blocks};
 use super::contents::{Contents, apply};
-use super::contradiction::report;
 use super::map::Map;
 use super::recover::{Loaded, Reading, SIZE_MIN, empty_space, load, newest_superblock};
+use super::report::report;
 use super::{StoreError, blocks_of, extent_of, usable_size};
 use crate::journal::publish;
 use crate::pdata::{self, Room, Side};

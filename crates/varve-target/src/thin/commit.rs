@@ -5,100 +5,14 @@
 //! Invariants: T1 to T3 of the module, and
 //! - C1. Everything in a commit and a checkpoint is the leader's (GROUP1).
 
-use super::discards::Discards;
+use super::commits::{DIFFERENCES_MAX, PENDING_BYTES_FULL, PENDING_BYTES_MAX};
+use super::discard_state::Discards;
 use super::{Pool, PoolError, Sabotage, index};
-use crate::journal::{GroupCommit, Latch, Ring, Turn};
+use crate::journal::Turn;
 use crate::pdata::MetadataOrder;
-use std::cell::{Cell, RefCell};
 use std::time::Duration;
 use varve_block::{Durability, IoError, Moment};
-use varve_format::thin::{Change, Mapping, NUMBER_MAX, PART_SIZE, Record, change_length};
-
-/// So many bytes of changes are not left to wait for somebody who asks.
-const PENDING_BYTES_MAX: usize = 128 << 10;
-/// With so many, who would make more waits for the commit that is under way.
-const PENDING_BYTES_FULL: usize = 4 << 20;
-/// So many counts of holders are not left in memory (H3).
-pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
-
-/// What there is to know about commits.
-pub(super) struct Commits {
-    pub(super) pending: RefCell<Pending>,
-    pub(super) ring: Ring,
-    pub(super) group: GroupCommit,
-    pub(super) latch: Latch,
-    wants_checkpoint: Cell<bool>,
-    /// How often something has changed.
-    changes: Cell<u64>,
-}
-
-/// What has changed since the last commit.
-#[derive(Default)]
-pub(super) struct Pending {
-    changes: Vec<Change>,
-    bytes: usize,
-    /// When the first of them was made.
-    since: Option<Moment>,
-}
-
-impl Pending {
-    /// Adds a change; goes on with the last one if it can.
-    fn push(&mut self, change: Change) {
-        match (self.changes.last_mut(), &change) {
-            (
-                Some(Change::Map { volume, start, count, place }),
-                Change::Map { volume: other, start: next, count: more, place: behind },
-            ) if volume == other
-                && *start + *count == *next
-                && *place + *count == *behind
-                && *count + *more <= Mapping::COUNT_MAX =>
-            {
-                *count += more;
-            }
-            (
-                Some(Change::Unmap { volume, end, .. }),
-                Change::Unmap { volume: other, start: next, end: last },
-            ) if volume == other && end == next => *end = *last,
-            _ => {
-                self.bytes += change_length(&change);
-                self.changes.push(change);
-            }
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.changes.is_empty()
-    }
-}
-
-impl Commits {
-    pub(super) fn new(ring: Ring) -> Self {
-        Self {
-            pending: RefCell::default(),
-            ring,
-            group: GroupCommit::default(),
-            latch: Latch::default(),
-            wants_checkpoint: Cell::new(false),
-            changes: Cell::new(0),
-        }
-    }
-
-    /// How often something has changed since the pool was opened.
-    pub(super) fn changes(&self) -> u64 {
-        self.changes.get()
-    }
-
-    /// A commit begins with everything that has changed up to this instant.
-    pub(super) fn begin(&self) -> Vec<Change> {
-        self.group.begin();
-        std::mem::take(&mut *self.pending.borrow_mut()).changes
-    }
-
-    /// Whether a change that was acknowledged may not be durable yet. After a failure nobody knows.
-    pub(super) fn is_behind(&self) -> bool {
-        !self.pending.borrow().is_empty() || self.group.is_under_way() || self.latch.failure().is_some()
-    }
-}
+use varve_format::thin::{Change, NUMBER_MAX, PART_SIZE, Record, change_length};
 
 impl Pool {
     /// Something has changed, in this very instant. Blocks may have been given up: whoever waits for room asks for the

@@ -3,10 +3,10 @@
 //! A write to parts that the volume does not own alone goes to fresh blocks; only when it is done the parts are mapped to
 //! them. So nothing is ever read, copied or zeroed first, and what is not written is not there.
 
-use super::discards::Discards;
-use super::full::Attempt;
+use super::discard_state::Discards;
 use super::mapping::Target;
 use super::runs::Segment;
+use super::space::Attempt;
 use super::tickets::Ticket;
 use super::volume::Volume;
 use super::{Pool, Sabotage, index};

@@ -6,10 +6,10 @@
 //! Invariant E1: the nodes that are believed are those that the engine and a check believe (D1 of `pdata::down`, W1 of
 //! `check`, R3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
 
-use super::mapping::leaf_end;
 use super::origin::is_same;
 use super::read_view::ReadView;
 use super::runs;
+use super::runs::leaf_end;
 use super::{Pool, PoolError};
 use crate::pdata::{Down, MapError, Pages, Stop, Tree};
 use std::collections::BTreeSet;

@@ -7,40 +7,12 @@
 //! Invariant D1: the disks are told of blocks that are free on the disk, that nobody reads, and that nobody can take before
 //! they have answered. So no crash leads to a block of which they were told, and no write to one is lost.
 
+use super::discard_state::{AT_ONCE, Discards, PASS_INTERVAL};
 use super::{Pool, PoolError, Sabotage};
 use crate::fan_out::fan_out;
-use std::cell::Cell;
 use std::time::Duration;
-use varve_block::{Extent, Io, LockMode, Moment, RangeLock};
+use varve_block::{Extent, Io, LockMode};
 use varve_format::thin::PART_SIZE;
-
-/// Requests at a time.
-const AT_ONCE: usize = 32;
-/// So long blocks that were freed may wait until the disks are told of them.
-const PASS_INTERVAL: Duration = Duration::from_secs(2);
-
-/// What becomes of discards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Discards {
-    /// Nothing: the volume keeps what it has.
-    Ignore,
-    /// What is discarded is free in the pool.
-    #[default]
-    Keep,
-    /// And the disks below the pool are told of blocks that nobody needs any more.
-    PassDown,
-}
-
-/// What there is to know about them.
-#[derive(Default)]
-pub(super) struct Passing {
-    policy: Cell<Discards>,
-    /// Held by whoever tells the disks.
-    turn: RangeLock,
-    /// How much data had been given up when the disks were told last, and when that was.
-    told: Cell<u64>,
-    told_at: Cell<Option<Moment>>,
-}
 
 impl Pool {
     /// Declares what becomes of discards from now on.

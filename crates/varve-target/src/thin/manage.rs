@@ -2,18 +2,16 @@
 //!
 //! Each of these is one change: made in memory in one instant, logged in the same, and committed before it is answered.
 
+use super::arguments::{check_origin, check_size, check_volume_name};
 use super::device::Front;
+use super::info::{VolumeInfo, info};
 use super::volume::Volume;
 use super::{Pool, PoolError};
 use crate::pdata::{Pages, Tree};
 use std::rc::Rc;
-use varve_block::{Device, Extent, LockMode, is_aligned};
+use varve_block::{Device, Extent, LockMode};
 use varve_format::pdata::link::Link;
 use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows};
-use varve_format::{NAME_LENGTH_MAX as OWN_NAME_LENGTH_MAX, check_name};
-
-/// The longest name in a pool, in bytes: a number, `@` and a name.
-const NAME_LENGTH_MAX: usize = OWN_NAME_LENGTH_MAX + 21;
 
 /// A volume to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,29 +23,6 @@ pub struct NewVolume {
     pub bytes: u64,
     /// What shows where nothing was written, if not zeros; see [`Pool::attach_origin`].
     pub origin: Option<Origin>,
-}
-
-/// A volume as it is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VolumeInfo {
-    /// Its id, never given twice.
-    pub id: u64,
-    /// Its name; empty while it is being removed.
-    pub name: String,
-    /// Its size.
-    pub bytes: u64,
-    /// Bytes of it that have space in the pool, shared or not.
-    pub mapped_bytes: u64,
-    /// What it is.
-    pub flags: VolumeFlags,
-    /// The volume that it was cloned from; 0 for none. After a rollback a number that no other volume has.
-    pub source: u64,
-    /// When it was created, in seconds since 1970.
-    pub created: u64,
-    /// What shows where it holds nothing.
-    pub origin: Option<Origin>,
-    /// Of one that is being removed: bytes of it that are settled, from its start on, as of this boot.
-    pub removed_bytes: u64,
 }
 
 impl Pool {
@@ -386,54 +361,6 @@ impl Pool {
         let (name, origin) = (String::new(), None);
         let rows = VolumeRows { flags, origin, name, volume: rest, ..volume.rows() };
         self.enter(rows);
-    }
-}
-
-pub(super) fn check_size(bytes: u64) -> Result<(), PoolError> {
-    if is_aligned(bytes, PART_SIZE) && bytes > 0 && bytes <= 1 << 60 {
-        return Ok(());
-    }
-    Err(PoolError::Misfit("a volume is made of blocks of 4 KiB, up to 1 EiB"))
-}
-
-/// Whether a volume of `bytes` bytes can lie over `origin`.
-pub(super) fn check_origin(origin: Option<Origin>, bytes: u64) -> Result<(), PoolError> {
-    let fits = |origin: Origin| {
-        let is_named = !origin.store.is_nil();
-        is_named && (1..=bytes).contains(&origin.bytes) && is_aligned(origin.bytes, PART_SIZE)
-    };
-    if origin.is_none_or(fits) {
-        return Ok(());
-    }
-    Err(PoolError::Misfit("of an origin at most the size of the volume shows"))
-}
-
-/// A name, or the number of a volume, `@` and a name: a snapshot of that volume, however often it is renamed.
-pub(super) fn check_volume_name(name: &str) -> Result<(), PoolError> {
-    let own = match name.split_once('@') {
-        Some((number, own)) if is_number(number) => own,
-        _ => name,
-    };
-    let fits = name.len() <= NAME_LENGTH_MAX;
-    check_name(own).ok().filter(|()| fits).ok_or(PoolError::Name)
-}
-
-/// Whether `text` is a volume's number as it is written.
-fn is_number(text: &str) -> bool {
-    text.parse::<u64>().is_ok_and(|number| number.to_string() == text)
-}
-
-pub(super) fn info(volume: &Volume) -> VolumeInfo {
-    VolumeInfo {
-        id: volume.id,
-        name: volume.name.borrow().clone(),
-        bytes: volume.bytes.get(),
-        mapped_bytes: volume.mapped.get() * PART_SIZE,
-        flags: volume.flags.get(),
-        source: volume.source.get(),
-        created: volume.created,
-        removed_bytes: volume.removed_bytes(),
-        origin: volume.over.get(),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Every change is logged where it is made, in the same instant: the log says the same things in the same order.
 
-use super::runs::{Runs, Segment, before, replace, segments, within};
+use super::runs::{Runs, Segment, before, leaf_end, replace, segments, within};
 use super::volume::{Lately, Volume};
 use super::{Pool, Sabotage};
 use crate::pdata::{Gone, MapError, Pages, Room, Stop};
@@ -244,11 +244,6 @@ impl Pool {
         };
         self.map.run(attempt).await
     }
-}
-
-/// The first part that the next leaf may hold.
-pub(super) fn leaf_end(end: Option<Key>) -> u64 {
-    end.and_then(|end| u64::try_from(end).ok()).unwrap_or(u64::MAX)
 }
 
 /// Adds a run, as part of the one before if it goes on.

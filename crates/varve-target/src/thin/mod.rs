@@ -36,22 +36,33 @@
 //! - T9. The number of those that hold a block is the number of leaves and branches that lead to it and of volumes of
 //!   which it is the root; `check` walks and compares.
 
+mod accounting;
+mod arguments;
 mod belief;
+mod bounds;
 mod check;
 mod checkpoint;
 mod commit;
+mod commits;
 mod device;
 mod diff;
+mod discard_state;
 mod discards;
+mod error;
 mod flatten;
 mod full;
 mod holdings;
+mod info;
+mod injected_bug;
 mod keeping;
 mod kept;
+mod layout;
 mod manage;
 mod mapping;
+mod name_index;
 mod names;
 mod offline;
+mod options;
 mod origin;
 mod overlay;
 mod read_view;
@@ -61,177 +72,43 @@ mod restore;
 mod rollback;
 mod runs;
 mod shares;
+mod space;
 mod text;
 mod tickets;
 mod usage;
 mod volume;
 
+pub use accounting::Holding;
 pub use check::{CheckPace, PoolDamage, PoolReport};
-pub use discards::Discards;
+pub use discard_state::Discards;
+pub use error::PoolError;
 pub use flatten::Flattening;
-pub use full::{PoolEvent, WhenFull};
-pub use holdings::Holding;
+pub use info::VolumeInfo;
+pub use injected_bug::Sabotage;
 pub use kept::{KeptMetadata, kept_pool};
-pub use manage::{ClaimedVolume, FrozenVolume, NewVolume, VolumeInfo};
+pub use manage::{ClaimedVolume, FrozenVolume, NewVolume};
 pub use offline::{VolumeAndSnapshot, check_pool, compare_volumes};
+pub use options::PoolOptions;
 pub use recover::PoolFormat;
 pub use removal::Removal;
 pub use restore::{Restored, repair_pool, restore_pool};
+pub use space::{PoolEvent, WhenFull};
 pub use text::{POOL_TEXT_TITLE, dump_pool};
 pub use usage::PoolUsage;
 pub use varve_format::thin::{Origin, PoolFormatError, Uuid, VolumeFlags};
 
-use crate::pdata::{CacheUse, Commit, Map, MapError, MetadataOrder, PolicyKind, Tree};
-use commit::Commits;
+use crate::pdata::{CacheUse, Commit, Map, MetadataOrder, PolicyKind, Tree};
+use commits::Commits;
+use error::io_error;
+use layout::{Layout, index};
 use shares::Shares;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::rc::Rc;
-use std::time::Duration;
 use tickets::Tickets;
 use varve_block::{Arena, Clock, Device, IoError, RangeLock};
 use varve_format::thin::PART_SIZE;
 use volume::Volume;
-
-/// How a pool works; the defaults are meant for everybody.
-#[derive(Clone, Copy, Debug)]
-pub struct PoolOptions {
-    /// Bytes of nodes and of pages of the space map in memory, until [`Pool::set_cache`] says something else.
-    pub cache_bytes: u64,
-    /// Which nodes are given up.
-    pub policy: PolicyKind,
-    /// When nodes are written, until [`Pool::set_metadata_order`] says something else.
-    pub metadata: MetadataOrder,
-    /// What is acknowledged and not committed is committed after so long.
-    pub commit_interval: Duration,
-    /// The most that one dose of a flattening copies; whole parts.
-    pub flatten_bytes: u64,
-    /// What becomes of a write that finds no room, until [`Pool::set_when_full`] says something else.
-    pub when_full: WhenFull,
-    /// A fault for the tests that prove that the oracle finds it.
-    #[doc(hidden)]
-    pub sabotage: Option<Sabotage>,
-}
-
-impl Default for PoolOptions {
-    fn default() -> Self {
-        Self {
-            cache_bytes: 64 << 20,
-            policy: PolicyKind::default(),
-            metadata: MetadataOrder::Logged,
-            commit_interval: Duration::from_secs(1),
-            flatten_bytes: 1 << 20,
-            when_full: WhenFull::Error,
-            sabotage: None,
-        }
-    }
-}
-
-/// Faults that can be built in on purpose.
-#[doc(hidden)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sabotage {
-    /// Records are written without a flush of the data before (breaks T1).
-    MetadataBeforeData,
-    /// Durable writes end before the commit (breaks T2).
-    DurableBeforeCommit,
-    /// Blocks are taken again in the transaction that freed them (breaks T5).
-    ReuseAtOnce,
-    /// Blocks are taken again or overwritten while requests may still read them (breaks T4 and T5).
-    ForgetReaders,
-    /// Shared blocks are overwritten in place (breaks T4).
-    OverwriteShared,
-    /// Blocks are overwritten in place that were shared at the last commit (breaks T4).
-    OverwriteSharedLately,
-    /// Blocks are taken again before the disks have answered to what they were told of them (breaks D1 of `discards.rs`).
-    PassDownLate,
-    /// What is zeroed over an origin shows that origin again (breaks T6).
-    UnmapOverOrigin,
-    /// Nodes of any transaction are believed (breaks D3 of `pdata`).
-    TrustGenerations,
-}
-
-/// Why something about a pool or its volumes cannot be done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolError {
-    /// A device failed.
-    Io(IoError),
-    /// There is no space left in the pool.
-    NoSpace,
-    /// There is no volume with this id.
-    NotFound,
-    /// There is a volume with this name already.
-    Exists,
-    /// The volume is held.
-    Held,
-    /// The name is none.
-    Name,
-    /// The pool's device is too small; the number is the bytes that it must have.
-    TooSmall(u64),
-    /// What the volume lies over is not there.
-    OriginMissing,
-    /// What was asked does not fit the pool or the volume, as said.
-    Misfit(&'static str),
-    /// There is no pool on this device, or none that can be read.
-    Format(PoolFormatError),
-    /// The pool contradicts itself, as said.
-    Corrupt(&'static str),
-}
-
-impl fmt::Display for PoolError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PoolError::Io(error) => write!(f, "input or output failed: {error}"),
-            PoolError::NoSpace => f.write_str("no space is left in the pool"),
-            PoolError::NotFound => f.write_str("there is no such volume in the pool"),
-            PoolError::Exists => f.write_str("there is a volume with this name in the pool already"),
-            PoolError::Held => f.write_str("the volume is held"),
-            PoolError::Name => f.write_str("this cannot be a volume's name"),
-            PoolError::TooSmall(bytes) => write!(f, "a pool needs at least {bytes} bytes"),
-            PoolError::OriginMissing => f.write_str("what the volume lies over is not there"),
-            PoolError::Misfit(why) | PoolError::Corrupt(why) => f.write_str(why),
-            PoolError::Format(error) => write!(f, "{error}"),
-        }
-    }
-}
-
-impl std::error::Error for PoolError {}
-
-impl From<IoError> for PoolError {
-    fn from(error: IoError) -> Self {
-        if error == IoError::NoSpace { PoolError::NoSpace } else { PoolError::Io(error) }
-    }
-}
-
-impl From<MapError> for PoolError {
-    fn from(error: MapError) -> Self {
-        match error {
-            MapError::Io(error) => error.into(),
-            MapError::Full => PoolError::NoSpace,
-            MapError::Damaged { block, error } => {
-                tracing::error!(block, %error, "a block of the pool's maps is damaged");
-                PoolError::Io(IoError::Corrupt)
-            }
-        }
-    }
-}
-
-/// What a request is told of `error`.
-fn io_error(error: MapError) -> IoError {
-    match PoolError::from(error) {
-        PoolError::Io(error) => error,
-        _ => IoError::NoSpace,
-    }
-}
-
-/// Where things lie in a pool; constant for its life.
-#[derive(Clone, Copy, Debug)]
-struct Layout {
-    block_size: u64,
-    slot_blocks: u64,
-    log_blocks: u64,
-}
 
 /// A pool, open.
 pub struct Pool {
@@ -248,7 +125,7 @@ pub struct Pool {
     table: Cell<Tree>,
     volumes: RefCell<BTreeMap<u64, Rc<Volume>>>,
     /// What they are called (N1 of `names.rs`).
-    names: RefCell<names::Names>,
+    names: RefCell<name_index::Names>,
     /// Volumes that are gone from memory and not yet from the map of volumes.
     forgotten: RefCell<BTreeSet<u64>>,
     next_volume: Cell<u64>,
@@ -264,10 +141,10 @@ pub struct Pool {
     managing: RangeLock,
     /// Volumes that are being removed for all but whoever makes them (K3 of `rollback.rs`).
     in_the_making: RefCell<BTreeSet<u64>>,
-    room: full::Room,
-    passing: discards::Passing,
+    room: space::Room,
+    passing: discard_state::Passing,
     /// What was last found of what volumes hold alone.
-    holdings: RefCell<holdings::Holdings>,
+    holdings: RefCell<accounting::Holdings>,
     /// The damaged block that was told of last.
     told_of: Cell<Option<u64>>,
 }
@@ -324,9 +201,4 @@ impl Pool {
         let volume = self.volumes.borrow().get(&id).cloned();
         volume.filter(|volume| !volume.has(VolumeFlags::REMOVING)).ok_or(PoolError::NotFound)
     }
-}
-
-/// The length of something in memory.
-fn index(length: u64) -> usize {
-    usize::try_from(length).expect("what is in memory is shorter than the address space")
 }

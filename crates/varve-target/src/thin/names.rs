@@ -2,28 +2,11 @@
 //!
 //! Invariant N1: every volume that is not being removed stands here with its name, and nothing else does.
 
-use super::manage::info;
+use super::info::info;
 use super::volume::Volume;
 use super::{Pool, VolumeInfo};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-
-/// Names and the numbers of their volumes. A name is there twice only in a pool that is damaged.
-#[derive(Default)]
-pub(super) struct Names {
-    entries: BTreeSet<(String, u64)>,
-}
-
-impl Names {
-    /// The names from `start` on, in their order.
-    fn starting_at(&self, start: &str) -> impl Iterator<Item = &(String, u64)> {
-        self.entries.range((start.to_owned(), 0)..)
-    }
-
-    fn find(&self, name: &str) -> Option<u64> {
-        self.starting_at(name).next().filter(|(known, _)| known == name).map(|(_, volume)| *volume)
-    }
-}
 
 impl Pool {
     /// Takes in a volume that was not there (N1).

@@ -1,6 +1,6 @@
 //! A pool that nobody serves, looked at without a write: as it would be opened, or else as its last checkpoint left it.
 
-use super::manage::check_volume_name;
+use super::arguments::check_volume_name;
 use super::overlay::Overlay;
 use super::recover::{read_superblock, volumes_in};
 use super::volume::Volume;

@@ -5,10 +5,10 @@
 //! - O3. What was read is made durable before anything is built on it: a record may lie in the disk's cache only.
 
 use super::belief::tell_of_volume;
-use super::commit::Commits;
-use super::discards::Passing;
-use super::full::Room;
+use super::commits::Commits;
+use super::discard_state::Passing;
 use super::shares::Shares;
+use super::space::Room;
 use super::tickets::Tickets;
 use super::volume::Volume;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};

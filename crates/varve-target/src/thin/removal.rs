@@ -3,8 +3,8 @@
 //! A dose is a change of the volume's map like any other; so a removal goes on after a crash where the last commit left
 //! it, and costs in proportion to what the volume held alone.
 
-use super::mapping::leaf_end;
 use super::runs::Runs;
+use super::runs::leaf_end;
 use super::volume::Volume;
 use super::{Pool, PoolError, Sabotage};
 use crate::pdata::{FREED_RUNS_MAX, Gone, Pages, Stop, Tree};

@@ -13,9 +13,9 @@
 //! - Y4. A volume of which a whole change of the log could not be made again stays as it was before that: no later change
 //!   is made to it, nor to what would come from it.
 
-use super::commit::DIFFERENCES_MAX;
+use super::arguments::{check_origin, check_size};
+use super::commits::DIFFERENCES_MAX;
 use super::diff::Damage;
-use super::manage::{check_origin, check_size};
 use super::offline::last_checkpoint;
 use super::overlay::Overlay;
 use super::recover::read_superblock;

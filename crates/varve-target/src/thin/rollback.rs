@@ -7,7 +7,7 @@
 //! - K3. A copy that is brought to size first is being removed from the entry that makes it on: only the rollback that
 //!   needs it keeps it from going, and after a crash nobody does.
 
-use super::manage::check_size;
+use super::arguments::check_size;
 use super::volume::Volume;
 use super::{Pool, PoolError};
 use std::rc::Rc;

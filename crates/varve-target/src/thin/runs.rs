@@ -8,12 +8,11 @@
 //!   or another. A request believes each run that it meets, or fails ([`Runs`]): it ends before the next begins, is no
 //!   younger than its leaf, and lies where data can.
 
-use super::belief::Bounds;
-use super::mapping::leaf_end;
+use super::bounds::{Bounds, PARTS_MAX};
 use crate::pdata::{Span, Splice, Stop};
 use varve_format::pdata::BlockError;
 use varve_format::pdata::node::{Key, Value};
-use varve_format::thin::{Mapping, PART_SIZE};
+use varve_format::thin::Mapping;
 
 /// What some parts of a volume are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,9 +37,6 @@ impl Segment {
         pieces.into_iter().filter(|(start, end)| start < end).map(piece)
     }
 }
-
-/// More parts no volume has: 1 EiB.
-pub(super) const PARTS_MAX: u64 = (1 << 60) / PART_SIZE;
 
 /// R3: the runs of a leaf of this generation, if all of them can be; else what is wrong with it.
 pub(super) fn of_leaf(entries: &[(Key, Value)], generation: u64) -> Result<Vec<Mapping>, &'static str> {
@@ -100,6 +96,11 @@ impl<'a> Runs<'a> {
     fn first_from(&self, part: u64) -> usize {
         self.entries.partition_point(|entry| entry.0 < Key::from(part))
     }
+}
+
+/// The first part that the next leaf may hold.
+pub(super) fn leaf_end(end: Option<Key>) -> u64 {
+    end.and_then(|end| u64::try_from(end).ok()).unwrap_or(u64::MAX)
 }
 
 /// The part of `mapping` from `from` to `to`, if there is any.

@@ -1,6 +1,6 @@
 //! A volume of a pool in memory: its root, its size, who it is, and who may hold its nodes too.
 
-use super::belief::Bounds;
+use super::bounds::Bounds;
 use super::runs::Runs;
 use super::shares::Shares;
 use super::tickets::Tickets;

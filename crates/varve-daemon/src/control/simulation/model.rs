@@ -129,6 +129,12 @@ impl Model {
         volume.snapshots.insert(own.to_owned(), snapshot);
     }
 
+    /// A snapshot, to be changed.
+    pub(super) fn snapshot(&mut self, volume: &str, own: &str) -> &mut Snapshot {
+        let volume = self.volumes.get_mut(volume).expect("a verb names what there is");
+        volume.snapshots.get_mut(own).expect("a verb names what there is")
+    }
+
     /// Changes the content of a volume; copies of the model keep the old one.
     pub(super) fn change(&mut self, name: &str, change: impl FnOnce(&mut Oracle, &Volume)) {
         let volume = self.volumes.get_mut(name).expect("a verb names what there is");

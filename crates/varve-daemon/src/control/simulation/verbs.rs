@@ -381,12 +381,10 @@ impl Verb {
                 volume.snapshots.retain(|own, _| !names.contains(own));
             }
             Verb::Hold { volume, name, held } => {
-                let volume = after.volumes.get_mut(&volume).expect("it is there");
-                volume.snapshots.get_mut(&name).expect("it is there").held = held;
+                after.snapshot(&volume, &name).held = held;
             }
             Verb::ChangeSnapshot { volume, name, read_only } => {
-                let volume = after.volumes.get_mut(&volume).expect("it is there");
-                volume.snapshots.get_mut(&name).expect("it is there").read_only = read_only;
+                after.snapshot(&volume, &name).read_only = read_only;
             }
             Verb::RollBack { volume, name } => after.change(&volume, |oracle, volume| {
                 let size = oracle.size();

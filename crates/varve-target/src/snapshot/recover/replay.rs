@@ -2,7 +2,7 @@
 
 use super::super::contents::apply;
 use super::super::{StoreError, blocks_of, index};
-use super::{Loaded, read_block};
+use super::loaded::{Loaded, read_block};
 use crate::journal::{Log, Next};
 use crate::pdata::{Pace, Room};
 use varve_block::{Arena, Device, Extent, MIB, align_down};

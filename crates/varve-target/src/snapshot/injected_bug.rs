@@ -1,0 +1,33 @@
+//! Bugs that simulations put into a store on purpose, to prove that their oracle would notice them.
+
+/// Faults that can be built in on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sabotage {
+    /// Records are not durable when the origin is changed (breaks S1 and S3).
+    SkipFlush,
+    /// The origin is changed before the record is written (breaks S1).
+    EntryAfterWrite,
+    /// At a removal the older snapshot does not get what it needs.
+    SkipHandOver,
+    /// What was written to a newer snapshot is taken for preserved content.
+    WrittenAsPreserved,
+    /// Freed space is used again at once (breaks S5).
+    ReuseAtOnce,
+    /// What was written to snapshots is forgotten when they are compared.
+    DiffWithoutWritten,
+    /// The log does not say what a rollback has restored, or changes have replaced (breaks K3).
+    SkipRestoredMark,
+    /// The log says so before it is true (breaks K3).
+    MarkBeforeReplacing,
+    /// A rollback preserves nothing for newer snapshots (breaks K4).
+    RestoreUnpreserved,
+    /// A rollback drops all that was preserved of what it has restored (breaks K8).
+    DropNeeded,
+    /// A table names snapshots of which the log does not say yet that they exist (breaks C3).
+    NameAnnounced,
+    /// Freed space is used again although somebody may be reading it (breaks the second half of S5).
+    ReuseWhileRead,
+    /// Nodes of any transaction are believed (breaks D3 of `pdata`).
+    TrustGenerations,
+}

@@ -1,0 +1,60 @@
+//! How a store works.
+
+use super::injected_bug::Sabotage;
+use super::space::FullPolicy;
+use crate::pdata::MetadataOrder;
+use crate::pdata::{self, PolicyKind};
+use varve_block::{KIB, MIB};
+
+/// How a store works; the defaults are meant for everybody.
+#[derive(Clone, Copy, Debug)]
+pub struct StoreOptions {
+    /// Whether the store is flushed before it is read (R1 of `recover.rs`): not needed for one that was made just now.
+    pub flush_first: bool,
+    /// The most data of one record of the log, in bytes.
+    pub batch_bytes: u64,
+    /// The most old content that is held in memory at once, in bytes; at least `batch_bytes`.
+    pub copy_bytes: u64,
+    /// After so many records of the log a checkpoint is written.
+    pub log_records: u64,
+    /// When the nodes of the maps are written, until [`SnapshotStore::set_metadata_order`] says something else.
+    pub metadata: MetadataOrder,
+    /// Bytes of nodes and of pages of the space map that are kept in memory, until [`SnapshotStore::set_cache`] says
+    /// something else.
+    pub cache_bytes: u64,
+    /// Which nodes are given up first.
+    pub policy: PolicyKind,
+    /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
+    /// ranges join and the memory for them stays bounded.
+    pub restored_ranges: usize,
+    /// When a removal has given up more runs of blocks than these since the last checkpoint, another one comes: until then
+    /// each takes a little memory.
+    pub freed_runs: usize,
+    /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
+    pub low_space_percent: u64,
+    /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
+    /// opens it for a volume hands in what the volume declares.
+    pub full: FullPolicy,
+    /// A fault for the tests that prove that the oracle finds it.
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            flush_first: true,
+            batch_bytes: 4 * MIB - 4 * KIB,
+            copy_bytes: 16 * MIB,
+            log_records: 2048,
+            metadata: MetadataOrder::Logged,
+            cache_bytes: 64 * MIB,
+            policy: PolicyKind::default(),
+            restored_ranges: 16 << 10,
+            freed_runs: pdata::FREED_RUNS_MAX,
+            low_space_percent: 80,
+            full: FullPolicy::Error,
+            sabotage: None,
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Who waits for a commit, and the changes that the next one will carry.
+
+use crate::journal::{GroupCommit, Latch, Ring};
+use std::cell::{Cell, RefCell};
+use varve_block::Moment;
+use varve_format::thin::{Change, Mapping, change_length};
+
+/// So many bytes of changes are not left to wait for somebody who asks.
+pub(super) const PENDING_BYTES_MAX: usize = 128 << 10;
+/// With so many, who would make more waits for the commit that is under way.
+pub(super) const PENDING_BYTES_FULL: usize = 4 << 20;
+/// So many counts of holders are not left in memory (H3).
+pub(super) const DIFFERENCES_MAX: usize = 16 << 10;
+
+/// What there is to know about commits.
+pub(super) struct Commits {
+    pub(super) pending: RefCell<Pending>,
+    pub(super) ring: Ring,
+    pub(super) group: GroupCommit,
+    pub(super) latch: Latch,
+    pub(super) wants_checkpoint: Cell<bool>,
+    /// How often something has changed.
+    pub(super) changes: Cell<u64>,
+}
+
+/// What has changed since the last commit.
+#[derive(Default)]
+pub(super) struct Pending {
+    pub(super) changes: Vec<Change>,
+    pub(super) bytes: usize,
+    /// When the first of them was made.
+    pub(super) since: Option<Moment>,
+}
+
+impl Pending {
+    /// Adds a change; goes on with the last one if it can.
+    pub(super) fn push(&mut self, change: Change) {
+        match (self.changes.last_mut(), &change) {
+            (
+                Some(Change::Map { volume, start, count, place }),
+                Change::Map { volume: other, start: next, count: more, place: behind },
+            ) if volume == other
+                && *start + *count == *next
+                && *place + *count == *behind
+                && *count + *more <= Mapping::COUNT_MAX =>
+            {
+                *count += more;
+            }
+            (
+                Some(Change::Unmap { volume, end, .. }),
+                Change::Unmap { volume: other, start: next, end: last },
+            ) if volume == other && end == next => *end = *last,
+            _ => {
+                self.bytes += change_length(&change);
+                self.changes.push(change);
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+}
+
+impl Commits {
+    pub(super) fn new(ring: Ring) -> Self {
+        Self {
+            pending: RefCell::default(),
+            ring,
+            group: GroupCommit::default(),
+            latch: Latch::default(),
+            wants_checkpoint: Cell::new(false),
+            changes: Cell::new(0),
+        }
+    }
+
+    /// How often something has changed since the pool was opened.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
+    /// A commit begins with everything that has changed up to this instant.
+    pub(super) fn begin(&self) -> Vec<Change> {
+        self.group.begin();
+        std::mem::take(&mut *self.pending.borrow_mut()).changes
+    }
+
+    /// Whether a change that was acknowledged may not be durable yet. After a failure nobody knows.
+    pub(super) fn is_behind(&self) -> bool {
+        !self.pending.borrow().is_empty() || self.group.is_under_way() || self.latch.failure().is_some()
+    }
+}

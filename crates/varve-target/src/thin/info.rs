@@ -1,0 +1,41 @@
+//! What is told of a volume of a pool.
+
+use super::volume::Volume;
+use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
+
+/// A volume as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its id, never given twice.
+    pub id: u64,
+    /// Its name; empty while it is being removed.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes of it that have space in the pool, shared or not.
+    pub mapped_bytes: u64,
+    /// What it is.
+    pub flags: VolumeFlags,
+    /// The volume that it was cloned from; 0 for none. After a rollback a number that no other volume has.
+    pub source: u64,
+    /// When it was created, in seconds since 1970.
+    pub created: u64,
+    /// What shows where it holds nothing.
+    pub origin: Option<Origin>,
+    /// Of one that is being removed: bytes of it that are settled, from its start on, as of this boot.
+    pub removed_bytes: u64,
+}
+
+pub(super) fn info(volume: &Volume) -> VolumeInfo {
+    VolumeInfo {
+        id: volume.id,
+        name: volume.name.borrow().clone(),
+        bytes: volume.bytes.get(),
+        mapped_bytes: volume.mapped.get() * PART_SIZE,
+        flags: volume.flags.get(),
+        source: volume.source.get(),
+        created: volume.created,
+        removed_bytes: volume.removed_bytes(),
+        origin: volume.over.get(),
+    }
+}

@@ -1,0 +1,105 @@
+//! What a full pool declares, and who waits for space in it.
+
+use crate::journal::SpaceWatch;
+use crate::waiting_room::{Event, Patience, WaitingRoom};
+use std::cell::Cell;
+use std::time::Duration;
+
+/// How often one write has freed blocks brought back before it takes the pool for full.
+pub(super) const CHECKPOINTS_MAX: u32 = 2;
+
+/// What becomes of a write for which there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It fails with [`IoError::NoSpace`].
+    Error,
+    /// It waits until there is room, at most so long; then it fails.
+    Pause {
+        /// How long one write waits in all.
+        timeout: Duration,
+    },
+}
+
+/// What the owner of a pool should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolEvent {
+    /// A write waits for room, the first one.
+    Paused,
+    /// No write waits for room any more.
+    Resumed,
+    /// A write waited in vain and failed.
+    TimedOut,
+}
+
+impl Event for PoolEvent {
+    const VESSEL: &'static str = "the pool";
+    const PAUSED: Self = PoolEvent::Paused;
+    const RESUMED: Self = PoolEvent::Resumed;
+    const TIMED_OUT: Self = PoolEvent::TimedOut;
+}
+
+/// Who waits for room, and who for the lack of it.
+pub(super) struct Room {
+    pub(super) waiting: WaitingRoom<WhenFull, PoolEvent>,
+    pub(super) watch: SpaceWatch,
+    /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (U3).
+    pub(super) checks: Cell<u64>,
+    pub(super) is_wanted: Cell<bool>,
+}
+
+/// What one write knows of its attempts.
+#[derive(Default)]
+pub(super) struct Attempt {
+    pub(super) patience: Patience,
+    /// How many free blocks it needs.
+    pub(super) needed: u64,
+    pub(super) checkpoints: u32,
+    /// Whether it has waited for the end of a check.
+    pub(super) outlasted_check: bool,
+}
+
+impl Room {
+    pub(super) fn new(policy: WhenFull) -> Self {
+        let (checks, is_wanted) = (Cell::new(0), Cell::new(false));
+        Self { waiting: WaitingRoom::new(policy), watch: SpaceWatch::default(), checks, is_wanted }
+    }
+
+    /// A check begins.
+    pub(super) fn check_begins(&self) {
+        self.checks.set(self.checks.get() + 1);
+        assert!(self.checks.get() > 0, "U3: it is under way");
+    }
+
+    /// A check has ended, and keeps nothing any more.
+    pub(super) fn check_ended(&self) {
+        self.checks.set(self.checks.get().checked_sub(1).expect("U3: what ends has begun"));
+        self.is_wanted.set(self.is_wanted.get() && self.checks.get() > 0);
+        self.came();
+    }
+
+    /// Whether a write waits for what a check keeps.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.get()
+    }
+
+    /// U3: waits until no check is under way, or none keeps anything.
+    pub(super) async fn checks_end(&self, patience: &mut Patience, keeps_some: impl Fn() -> bool) {
+        while self.checks.get() > 0 && keeps_some() {
+            self.is_wanted.set(true);
+            self.waiting.begin(patience);
+            self.waiting.comes(patience).await;
+        }
+    }
+
+    /// Room has come, or may be had.
+    pub(super) fn came(&self) {
+        self.waiting.came();
+    }
+
+    /// U4: a checkpoint may make room now.
+    pub(super) fn may_come(&self) {
+        if self.waiting.is_paused() {
+            self.waiting.came();
+        }
+    }
+}
