@@ -154,7 +154,7 @@ fn noticed(sabotage: Sabotage, kind: Kind, histories: u64, percent_min: u64) {
 }
 
 /// As [`noticed`], in fewer histories with so many more crashes each: for faults that show only where a crash comes between
-/// two certain steps.
+/// two certain steps, or after several rollbacks.
 fn noticed_after_many_crashes(sabotage: Sabotage, kind: Kind, histories: u64, boots: (u64, u64)) {
     caught_share(&format!("{sabotage:?}"), histories, 5, |seed| {
         live(&Host::new(seed, kind, Some(sabotage)), kind, boots);
@@ -222,7 +222,7 @@ fn a_rollback_that_preserves_nothing_for_newer_snapshots_is_noticed() {
 
 #[test]
 fn a_rollback_that_drops_what_others_need_is_noticed() {
-    noticed(Sabotage::DropNeeded, Kind::Rollbacks(&ROLLBACKS), 150, 5);
+    noticed_after_many_crashes(Sabotage::DropNeeded, Kind::Rollbacks(&ROLLBACKS), 80, (9, 14));
 }
 
 #[test]
