@@ -124,10 +124,15 @@ async fn read_blocks(device: &Device, extent: Extent, arena: &Arena, bytes: &mut
     }
 }
 
-/// Writes both copies of `label`: METADATA1. The second copy first, so that an old first copy still stands if that fails.
+/// Writes both copies of `label`: METADATA1. A copy that is whole is durable, and the last to be overwritten, so that a crash
+/// leaves one.
 pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -> Result<(), IoError> {
     assert!(label.size <= device.shape().size, "a label does not promise more than there is");
-    for address in LABEL_ADDRESSES.into_iter().rev() {
+    let [first, second] = LABEL_ADDRESSES;
+    let block = device.read(first, arena.take(index(BLOCK_SIZE))).await;
+    let is_whole = block.is_ok_and(|block| Label::decode(&block, first).is_ok());
+    device.flush().await?; // A killed process may have left the whole copy in the disk's cache.
+    for address in if is_whole { [second, first] } else { [first, second] } {
         let block = arena.copy(&label.encode(address));
         device.write(address, block, Durability::Volatile).await?;
         device.flush().await?;

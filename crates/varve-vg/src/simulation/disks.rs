@@ -16,8 +16,8 @@ use crate::{
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_block::{Access, Durability, Extent, UnixTime};
-use varve_format::{BLOCK_SIZE, Label, LabelError, RING_BLOCKS_MIN, Slot, text_length_max};
-use varve_sim::{DiskOptions, SimDisk, World};
+use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN, Slot, text_length_max};
+use varve_sim::{DiskOptions, SimDisk, World, for_each_crash_state};
 
 const NEW: NewLabel = NewLabel { id: Uuid::from_u128(0x1000), created: UnixTime(1), overwrite: false };
 const SIZE: u64 = 8 << 20;
@@ -182,6 +182,34 @@ fn a_version_too_long_for_the_ring_of_a_disk_that_lags_behind_is_an_error() {
     let mut open = lab.only_group([0, 1]);
     let refused = lab.settle(&mut open, Absent::Refuse);
     assert!(matches!(refused, Err(CommitError::TextTooLong { .. })), "{refused:?}");
+}
+
+#[test]
+fn a_label_that_is_written_again_has_a_whole_copy_after_every_crash() {
+    for damaged in [None, Some(LABEL_ADDRESSES[0]), Some(LABEL_ADDRESSES[1])] {
+        let states = for_each_crash_state(17, 100, |world| {
+            let disk = SimDisk::new(SIZE);
+            let (pv, data_offset) = (pv_id(0), RING.end());
+            let created = UnixTime(1);
+            let old = Label { generation: 1, pv, vg: None, size: SIZE, ring: RING, data_offset, created };
+            for address in LABEL_ADDRESSES {
+                let bytes =
+                    if Some(address) == damaged { vec![0xaa; 512] } else { old.encode(address).to_vec() };
+                disk.poke(address, &bytes);
+            }
+            let device = disk.device(world);
+            let ran = world.run_until_crash(async {
+                let again = Label { generation: 2, ..old };
+                write_label(&device, &again, &world.arena()).await.expect("no faults");
+            });
+            world.disarm();
+            let (read, is_worn) = world
+                .run(read_label(&disk.device(world), &world.arena()))
+                .expect("METADATA1: a copy is whole");
+            assert!(ran.crashed() || (read.generation, is_worn) == (2, false));
+        });
+        assert!(states.points > 4, "{states:?}");
+    }
 }
 
 #[test]
