@@ -12,7 +12,7 @@
 //! - F4. What a volume shows is exchanged only while its switch is suspended, or, by the beginning of a rollback,
 //!   while the widened device merges nothing (W2 of `widen.rs`).
 //!
-//! What is done with snapshots is in `states.rs`, what a store does by itself in `open_store.rs`.
+//! What is done with snapshots is in `snapshots.rs`, what a store does by itself in `open_store.rs`.
 
 use super::gate::Gate;
 use super::health::Health;

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_api::{
-    Failure, GroupExtend, Job, JobState, LogicalVolume, PhysicalVolumeRemove, PhysicalVolumeScan,
-    PhysicalVolumeState,
+    Failure, GroupExtend, GroupReduce, Job, JobState, LogicalVolume, PhysicalVolumeRemove,
+    PhysicalVolumeScan, PhysicalVolumeState,
 };
 use varve_block::{Device, Extent, IoError};
 use varve_vg::names::VolumeName;
@@ -113,11 +113,22 @@ impl Daemon {
         self.handle.call(async move |control| control.scan_disks(scan).await.map(drop)).await
     }
 
-    /// Has groups count again on disks that were away while the groups changed.
-    pub(super) async fn take_back_stale_disks(&self) {
+    /// Has a group give up the disks that are missing.
+    pub(super) async fn reduce_missing(&self, group: String) -> Result<(), Failure> {
+        let request = GroupReduce { missing: true, ..GroupReduce::default() };
+        self.handle.call(async move |control| control.reduce_group(&group, request).await.map(drop)).await
+    }
+
+    /// Has groups count again on disks that were away while the groups changed, as far as one of `models` has them.
+    pub(super) async fn take_back_stale_disks(&self, models: &[Model]) {
         let disks = self.handle.call(async |control| Ok(control.list_disks())).await.expect("it runs");
         for disk in disks.into_iter().filter(|disk| disk.state == PhysicalVolumeState::Stale) {
             let (Some(group), Some(path)) = (disk.group, disk.path) else { continue };
+            let is_wanted =
+                |model: &Model| model.groups.get(&group).is_some_and(|disks| disks.contains(&path));
+            if !models.iter().any(is_wanted) {
+                continue;
+            }
             let request = GroupExtend { paths: vec![path], ..GroupExtend::default() };
             let taken = self.handle.call(async move |control| control.extend_group(&group, request).await);
             super::log(format_args!("vg extend with a stale disk: {:?}", taken.await.map(drop)));

@@ -33,6 +33,7 @@ use trouble::Trouble;
 use varve_api::Code;
 use varve_block::IoError;
 use varve_sim::{Client, CrashAt, CrashKind, Mix, Random, TestName, caught_share, run_seeds, test_name};
+use varve_vg::injected_bug::InjectedBug as GroupBug;
 use verbs::Verb;
 
 /// Lives of the daemon in a history; the last one is not cut short.
@@ -120,12 +121,14 @@ enum Kind {
     Jobs,
     /// Disks that are in trouble again and again, just when there is much that was not flushed, and nobody uses it meanwhile.
     Troubles,
+    /// Disks that go away and are given up, and come back when nobody counts on them any more.
+    Away,
 }
 
 impl Kind {
     fn latency_max(self) -> Duration {
         match self {
-            Kind::Plain | Kind::Troubles => Duration::from_micros(400),
+            Kind::Plain | Kind::Troubles | Kind::Away => Duration::from_micros(400),
             Kind::Jobs => Duration::from_millis(200),
         }
     }
@@ -215,6 +218,7 @@ impl<'a> History<'a> {
             let step = self.random.borrow_mut().below(24);
             match step {
                 0 => self.begin_trouble(),
+                18.. if self.kind == Kind::Away => self.begin_trouble(),
                 20.. if self.kind == Kind::Troubles => {
                     for _ in 0..4 {
                         self.requests(&daemon, &UNFLUSHED).await;
@@ -431,6 +435,11 @@ fn histories_of_disks_in_trouble() {
     run_histories(test_name!("histories_of_disks_in_trouble"), Kind::Troubles, 300);
 }
 
+#[test]
+fn histories_of_disks_that_are_given_up() {
+    run_histories(test_name!("histories_of_disks_that_are_given_up"), Kind::Away, 100);
+}
+
 /// With at least how many percent of the histories the oracle notices a bug that `inject` puts in and takes out.
 fn control_of(bug: &str, kind: Kind, percent_min: u64, inject: impl Fn(bool)) {
     let counts = Counts::default();
@@ -450,7 +459,8 @@ fn bugs_of_the_control_are_noticed() {
     control_of("a job is forgotten", Kind::Jobs, 5, inject(InjectedBug::ForgetJob));
     control_of("two groups share a disk", Kind::Plain, 5, inject(InjectedBug::ShareDisk));
     control_of("doors hear nothing of lost writes", Kind::Troubles, 3, inject(InjectedBug::HideLoss));
-    control_of("a group's text is acknowledged before it is durable", Kind::Plain, 10, |is_in| {
-        varve_vg::injected_bug::inject(is_in.then_some(varve_vg::injected_bug::InjectedBug::SkipFlush));
-    });
+    let inject = |bug| move |is_in: bool| varve_vg::injected_bug::inject(is_in.then_some(bug));
+    let text = "a group's text is acknowledged before it is durable";
+    control_of(text, Kind::Plain, 10, inject(GroupBug::SkipFlush));
+    control_of("a stale disk is believed", Kind::Away, 5, inject(GroupBug::BelieveStale));
 }

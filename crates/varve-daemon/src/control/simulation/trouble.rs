@@ -56,6 +56,7 @@ impl History<'_> {
         let (group, disks) = random.pick(&groups).clone();
         let path = random.pick(&disks.into_iter().collect::<Vec<_>>()).clone();
         let fault = match self.kind {
+            Kind::Away => Fault::Gone,
             Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails]),
             _ => *random.pick(&[Fault::Gone, Fault::Fails, Fault::Stalls]),
         };
@@ -74,8 +75,10 @@ impl History<'_> {
         let steps = self.random.borrow_mut().below(10);
         for _ in 0..steps {
             let Some(trouble) = self.trouble.borrow().clone() else { return };
-            let step = self.random.borrow_mut().below(8);
+            let step = self.random.borrow_mut().below(9);
             match step {
+                4.. if self.kind == Kind::Away => self.give_up(daemon, &trouble).await,
+                8 if trouble.fault == Fault::Gone => self.give_up(daemon, &trouble).await,
                 0 => {
                     let _ = daemon.scan(Vec::new()).await;
                     if self.kind != Kind::Troubles {
@@ -95,6 +98,19 @@ impl History<'_> {
         }
         self.mend();
         self.bring_back(daemon).await;
+    }
+
+    /// A disk that is gone is given up, if nothing lies on it; when it comes back it is no disk of the group any more.
+    async fn give_up(&self, daemon: &Daemon, trouble: &Trouble) {
+        let models = self.models.borrow().clone();
+        let [before] = models.as_slice() else { return };
+        let mut after = before.clone();
+        after.groups.entry(trouble.group.clone()).or_default().remove(&trouble.path);
+        let _ = daemon.scan(Vec::new()).await;
+        self.models.replace(vec![before.clone(), after.clone()]);
+        let given_up = daemon.reduce_missing(trouble.group.clone()).await;
+        super::log(format_args!("vg reduce --missing {}: {given_up:?}", trouble.group));
+        self.models.replace(vec![if given_up.is_ok() { after } else { before.clone() }]);
     }
 
     /// The disk is sound again.
@@ -120,7 +136,7 @@ impl History<'_> {
             }
             let wanted: Vec<_> = self.models.borrow().iter().map(model::Model::lists).collect();
             assert!(clock.now() < limit, "M5: pv scan: {scanned:?}; it shows {shown:#?}, not {wanted:#?}");
-            daemon.take_back_stale_disks().await;
+            daemon.take_back_stale_disks(&self.models.borrow().clone()).await;
             clock.sleep(LOOK).await;
         }
         for client in self.hear_of_losses().await {
