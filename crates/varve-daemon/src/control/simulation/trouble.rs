@@ -2,6 +2,7 @@
 
 use super::daemon::Daemon;
 use super::{History, Kind, count, model};
+use std::path::Path;
 use std::time::Duration;
 use varve_api::Code;
 use varve_sim::{Client, FaultPlan, Mix};
@@ -175,9 +176,10 @@ impl History<'_> {
 
     /// A daemon that has lost its state directory is shown its disks.
     pub(super) async fn find_disks(&self, daemon: &Daemon) {
-        let known = self.host.files.remembered().disks.len();
-        if known < self.host.files.disks().len() {
-            let mut paths = self.host.files.disks();
+        let remembered = self.host.files.remembered().disks;
+        let is_known = |path: &String| remembered.iter().any(|disk| disk.path == Path::new(path));
+        let mut paths = self.host.files.disks();
+        if !paths.iter().all(is_known) {
             // A file that was to become a disk when the crash came has no label.
             while let Err(failure) = daemon.scan(paths.clone()).await {
                 assert_eq!(failure.code, Code::NotPhysicalVolume, "{failure:?}");
