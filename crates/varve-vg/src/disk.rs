@@ -124,15 +124,19 @@ async fn read_blocks(device: &Device, extent: Extent, arena: &Arena, bytes: &mut
     }
 }
 
-/// Writes both copies of `label`: METADATA1. A copy that is whole is durable, and the last to be overwritten, so that a crash
-/// leaves one.
+/// Writes both copies of `label`: METADATA1. The newest whole copy is durable, and the last to be overwritten, so that after a
+/// crash the label is this one, or what it was.
 pub(crate) async fn write_label(device: &Device, label: &Label, arena: &Arena) -> Result<(), IoError> {
     assert!(label.size <= device.shape().size, "a label does not promise more than there is");
+    let mut generations = Vec::with_capacity(LABEL_ADDRESSES.len());
+    for address in LABEL_ADDRESSES {
+        let block = device.read(address, arena.take(index(BLOCK_SIZE))).await;
+        let known = block.ok().and_then(|block| Label::decode(&block, address).ok());
+        generations.push(known.map(|label| label.generation));
+    }
     let [first, second] = LABEL_ADDRESSES;
-    let block = device.read(first, arena.take(index(BLOCK_SIZE))).await;
-    let is_whole = block.is_ok_and(|block| Label::decode(&block, first).is_ok());
-    device.flush().await?; // A killed process may have left the whole copy in the disk's cache.
-    for address in if is_whole { [second, first] } else { [first, second] } {
+    device.flush().await?; // A killed process may have left the newest copy in the disk's cache.
+    for address in if generations[1] > generations[0] { [first, second] } else { [second, first] } {
         let block = arena.copy(&label.encode(address));
         device.write(address, block, Durability::Volatile).await?;
         device.flush().await?;
