@@ -78,7 +78,7 @@ impl History<'_> {
             let Some(trouble) = self.trouble.borrow().clone() else { return };
             let step = self.random.borrow_mut().below(9);
             match step {
-                4.. if self.kind == Kind::Away => self.give_up(daemon, &trouble).await,
+                _ if self.kind == Kind::Away && step >= 4 => self.give_up(daemon, &trouble).await,
                 8 if trouble.fault == Fault::Gone => self.give_up(daemon, &trouble).await,
                 0 => {
                     let _ = daemon.scan(Vec::new()).await;
@@ -137,7 +137,8 @@ impl History<'_> {
             }
             let wanted: Vec<_> = self.models.borrow().iter().map(model::Model::lists).collect();
             assert!(clock.now() < limit, "M5: pv scan: {scanned:?}; it shows {shown:#?}, not {wanted:#?}");
-            daemon.take_back_stale_disks(&self.models.borrow().clone()).await;
+            let models = self.models.borrow().clone();
+            daemon.take_back_stale_disks(&models).await;
             clock.sleep(LOOK).await;
         }
         for client in self.hear_of_losses().await {
