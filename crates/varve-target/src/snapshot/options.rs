@@ -17,9 +17,11 @@ pub struct StoreOptions {
     pub copy_bytes: u64,
     /// After so many records of the log a checkpoint is written.
     pub log_records: u64,
-    /// When the nodes of the maps are written, until [`SnapshotStore::set_metadata_order`] says something else.
+    /// When the nodes of the maps are written, until
+    /// [`SnapshotStore::set_metadata_order`](super::SnapshotStore::set_metadata_order) says something else.
     pub metadata: MetadataOrder,
-    /// Bytes of nodes and of pages of the space map that are kept in memory, until [`SnapshotStore::set_cache`] says
+    /// Bytes of nodes and of pages of the space map that are kept in memory, until
+    /// [`SnapshotStore::set_cache`](super::SnapshotStore::set_cache) says
     /// something else.
     pub cache_bytes: u64,
     /// Which nodes are given up first.
@@ -30,7 +32,7 @@ pub struct StoreOptions {
     /// When a removal has given up more runs of blocks than these since the last checkpoint, another one comes: until then
     /// each takes a little memory.
     pub freed_runs: usize,
-    /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`] completes.
+    /// When so much of the store is taken, in percent, [`SnapshotStore::low_space`](super::SnapshotStore::low_space) completes.
     pub low_space_percent: u64,
     /// What becomes of a change of the origin that finds no room for its copy. A store by itself says no; whoever
     /// opens it for a volume hands in what the volume declares.

@@ -19,7 +19,7 @@ pub enum FullPolicy {
     },
     /// The oldest snapshot that is not held, and over which nothing lies, goes, and then the next, until there is room.
     DropOldest,
-    /// It fails with [`IoError::NoSpace`].
+    /// It fails with [`IoError::NoSpace`](varve_block::IoError::NoSpace).
     Error,
 }
 

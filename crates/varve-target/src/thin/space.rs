@@ -11,7 +11,7 @@ pub(super) const CHECKPOINTS_MAX: u32 = 2;
 /// What becomes of a write for which there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenFull {
-    /// It fails with [`IoError::NoSpace`].
+    /// It fails with [`IoError::NoSpace`](varve_block::IoError::NoSpace).
     Error,
     /// It waits until there is room, at most so long; then it fails.
     Pause {
