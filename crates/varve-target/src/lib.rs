@@ -1,8 +1,9 @@
-//! The mapping layer: linear, striped, snapshot, thin, zero, error.
+//! The mapping layer: linear, striped, mirror, ddraid, snapshot, thin, zero, error.
 //!
 //! A target is a device made of other devices. Where a byte lies is a pure function of the target's geometry; what
 //! moves bytes beside it is short.
 
+pub mod array;
 mod constant;
 mod fan_out;
 mod journal;
