@@ -11,6 +11,7 @@ pub use superblock::{
     Kind, MEMBER_LAYOUT, MEMBERS_MAX, MemberEntry, MemberState, NUMBER_MAX, REGIONS_MAX, RegionBits,
     SLOT_SIZE, SUPERBLOCK_LAYOUT, Superblock,
 };
+pub use uuid::Uuid;
 
 /// Bytes of a block of metadata.
 pub const BLOCK_SIZE: u64 = 4096;
