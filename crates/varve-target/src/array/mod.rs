@@ -70,6 +70,8 @@ pub struct Array {
     publishing: RangeLock,
     /// Number of the last superblock.
     number: Cell<u64>,
+    /// [`Superblock::identity`](varve_format::array::Superblock::identity) of it.
+    identity: Cell<u32>,
     /// Shut when too many members have failed.
     latch: Latch,
     wants_superblock: Cell<bool>,
