@@ -39,8 +39,8 @@ pub use areas::{Area, PvName, Segment, Space};
 pub use error::TextError;
 pub use image::ImageEntry;
 pub use layout::{
-    DDRAID_BLOCK_SIZES, DDRAID_ORDERS, Layout, MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry, ReadPolicy,
-    Role,
+    DDRAID_BLOCK_SIZES, DDRAID_ORDERS, Layout, MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry,
+    ReadPolicy, Role,
 };
 
 use serde::{Deserialize, Serialize};

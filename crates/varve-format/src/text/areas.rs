@@ -53,6 +53,13 @@ impl<'a> Space<'a> {
         let metadata = self.layout.members().iter().map(|member| member.metadata);
         metadata.chain(self.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
     }
+
+    /// The areas of member `index` of an array: its metadata, then its data, in order.
+    pub fn areas_of_member(self, index: usize) -> impl Iterator<Item = Area> + 'a {
+        let metadata = self.layout.members().get(index).map(|member| member.metadata);
+        let data = self.segments.iter().filter_map(move |segment| segment.areas.get(index).copied());
+        metadata.into_iter().chain(data)
+    }
 }
 
 impl Area {

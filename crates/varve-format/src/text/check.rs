@@ -2,8 +2,8 @@
 
 use super::{
     Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout, LogicalVolumeEntry,
-    MemberEntry, MetadataEntry, OverCommit, PhysicalVolumeEntry, SnapshotSetEntry, StoreEntry, StorePolicyEntry, TextError,
-    WhenFull,
+    MemberEntry, MetadataEntry, OverCommit, PhysicalVolumeEntry, SnapshotSetEntry, StoreEntry,
+    StorePolicyEntry, TextError, WhenFull,
 };
 use crate::name::check_name;
 use std::collections::{HashMap, HashSet};
@@ -113,7 +113,8 @@ impl Description {
 }
 
 fn ids_of_members(place: String, layout: &Layout) -> impl Iterator<Item = (String, Uuid)> {
-    let named = move |(index, member): (usize, &MemberEntry)| (format!("member {index} of {place}"), member.id);
+    let named =
+        move |(index, member): (usize, &MemberEntry)| (format!("member {index} of {place}"), member.id);
     layout.members().iter().enumerate().map(named)
 }
 

@@ -167,7 +167,8 @@ impl Layout {
         let shape = self.problem_of_shape(segments, extent_size);
         let sum = segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(self.extents_of(segment)));
         let expected = if self.takes_space() { extents } else { 0 };
-        let sum = (extents == 0 || sum != Some(expected)).then_some("`extents` is not the sum of its segments");
+        let sum =
+            (extents == 0 || sum != Some(expected)).then_some("`extents` is not the sum of its segments");
         shape.or(sum)
     }
 
@@ -208,7 +209,11 @@ impl Layout {
 }
 
 /// TEXT16.
-fn problem_of_members(members: &[MemberEntry], segments: &[Segment], extent_size: u64) -> Option<&'static str> {
+fn problem_of_members(
+    members: &[MemberEntry],
+    segments: &[Segment],
+    extent_size: u64,
+) -> Option<&'static str> {
     if !segments.iter().all(|segment| segment.areas.len() == members.len() && has_equal_areas(segment)) {
         return Some("a segment of an array has an area for each member, equally long");
     }
@@ -220,8 +225,7 @@ fn problem_of_members(members: &[MemberEntry], segments: &[Segment], extent_size
     let mut member_of = HashMap::new();
     let data = segments.iter().flat_map(|segment| segment.areas.iter().enumerate());
     let metadata = members.iter().map(|member| &member.metadata).enumerate();
-    let is_shared =
-        |(index, area): (usize, &Area)| *member_of.entry(area.pv).or_insert(index) != index;
+    let is_shared = |(index, area): (usize, &Area)| *member_of.entry(area.pv).or_insert(index) != index;
     data.chain(metadata).any(is_shared).then_some("a disk serves one member of an array only")
 }
 

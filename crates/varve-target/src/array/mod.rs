@@ -5,8 +5,4 @@
 mod geometry;
 
 pub use geometry::ArrayLayout;
-
-use varve_block::MIB;
-
-/// The least metadata in front of a member's data, in bytes; it is a whole number of extents of the group.
-pub const METADATA_SIZE_MIN: u64 = MIB;
+pub use varve_format::text::MEMBER_METADATA_SIZE_MIN as METADATA_SIZE_MIN;
