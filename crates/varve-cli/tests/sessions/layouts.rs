@@ -85,8 +85,8 @@ fn volumes_and_pools_lie_on_the_disks_that_are_named() {
     assert_eq!(disks_of(&world.data("pool show data/p")), ["d2", "d1"]);
     world.ok("lv create data/s --size 8M --type striped --stripes 2 --on d2,d1");
     world.refused("lv create data/b --size 700M --on d1", 6, "V0601");
-    world.refused("lv create data/b --size 8M --on d3", 3, "V0206");
-    world.refused("lv create data/b --size 8M --on pv7", 3, "V0206");
+    world.refused("lv create data/b --size 8M --on d3", 3, "V0211");
+    world.refused("lv create data/b --size 8M --on pv7", 3, "V0211");
     world.refused("lv create data/b --size 8M --pool p --on d1", 2, "V0002");
 }
 
@@ -106,7 +106,10 @@ fn a_plan_says_where_an_array_would_lie_and_none_is_made_yet() {
     world.ok("pv create d3 --size 100M");
     world.ok("vg extend data d3");
     let plan = world.ok("lv create data/m --size 40M --type ddraid --order 1 --array-block-size 16K -n");
-    assert!(plan.contains("ddraid volume (order 1, 3 members, blocks of 16.0 KiB) data/m of 40.0 MiB"), "{plan}");
+    assert!(
+        plan.contains("ddraid volume (order 1, 3 members, blocks of 16.0 KiB) data/m of 40.0 MiB"),
+        "{plan}"
+    );
     let before = world.data("vg show data");
     world.refused("lv create data/m --size 40M --type mirror --copies 2", 2, "V0003");
     world.refused("pool create data/m --size 40M --type ddraid --order 1", 2, "V0003");
@@ -137,13 +140,17 @@ fn an_array_that_a_text_brings_is_shown_and_not_used() {
         assert!(shown["reason"].as_str().is_some_and(|reason| reason.contains("not built yet")), "{shown}");
         assert_eq!((&shown["layout"], &shown["array"]["read_policy"]), (&"mirror".into(), &"rotate".into()));
         let members = shown["array"]["members"].as_array().expect("a list");
-        let ids = with_array.lv("m").expect("planned").layout.members().iter().map(|member| member.id.to_string());
+        let ids =
+            with_array.lv("m").expect("planned").layout.members().iter().map(|member| member.id.to_string());
         let listed = members.iter().map(|member| member["id"].as_str().expect("an id").to_owned());
         assert_eq!(listed.collect::<Vec<_>>(), ids.collect::<Vec<_>>());
-        assert!(members.iter().all(|member| member["missing"] == false && member["disks"].as_array().is_some()));
+        assert!(
+            members.iter().all(|member| member["missing"] == false && member["disks"].as_array().is_some())
+        );
         assert!(world.ok("lv list").contains("mirror x2"));
         assert!(world.ok("lv show data/m").contains("mirror x2, read policy rotate"));
-        world.refused("export create data/m --nbd unix:m.sock", 2, "V0003");
+        let refused = world.refused("export create data/m --nbd unix:m.sock", 7, "V0307");
+        assert!(refused.contains("not built yet"), "{refused}");
         assert_eq!(world.stop(), Some(0));
         if round == 0 {
             world.start();
