@@ -156,11 +156,11 @@ impl Control {
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
+        refuse_disks(&request.on)?;
         if located.thin.is_some() {
             self.refuse_if_exported(located.volume.id, &name.origin(), false)?;
             return self.resize_thin(&name, &located, &request, false).await;
         }
-        refuse_disks(&request.on)?;
         let size = reduced(&request.size, located.size())?;
         self.refuse_if_exported(located.volume.id, &name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
