@@ -66,7 +66,7 @@ impl Control {
         for (served, standing) in self.fenced(group).await {
             match standing {
                 Standing::Same => {}
-                Standing::Grown => grown.push(served),
+                Standing::Changed => grown.push(served),
                 Standing::Fenced => out.push(served),
             }
         }

@@ -90,7 +90,8 @@ async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks
     let devices = devices(host, owner.gate, target, disks);
     let failed = |error: ArrayError| failures::array(&error);
     if let Some(array) = host.arrays.get(target.id) {
-        array.grow(target.size(), devices).await.map_err(failed)?;
+        array.grow(target.size(), devices.clone()).await.map_err(failed)?;
+        take_back(&array, members_of(target, devices)).await;
         return Ok(array.device());
     }
     let (spec, members) = (spec_of(target), members_of(target, devices));
@@ -106,6 +107,19 @@ async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks
     let device = array.device();
     host.arrays.insert(target.id, OpenArray { subject: owner.subject, array, tasks });
     Ok(device)
+}
+
+/// Members that are away and whose disks are here again catch up.
+async fn take_back(array: &Array, members: Vec<Member>) {
+    for (place, member) in members.into_iter().enumerate() {
+        let is_away = array.status().members[place].state == MemberState::Away;
+        if is_away
+            && member.device.is_some()
+            && let Err(error) = array.attach(place, member).await
+        {
+            tracing::warn!(member = place, %error, "a member of an array cannot be taken back");
+        }
+    }
 }
 
 /// Makes an array where nothing is yet, of disks that are all there.

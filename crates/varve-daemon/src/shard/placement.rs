@@ -23,11 +23,15 @@ impl Placement {
 
     /// How `table`, on `disks`, differs from it.
     pub(super) fn compared(&self, table: &Table, disks: &Disks) -> Standing {
-        let is_same = |(name, file)| disks.get(name).is_some_and(|now: &DiskRef| is_same_disk(now, file));
-        if !table.begins_with(&self.table) || !self.disks.iter().all(is_same) {
+        let now = Self::at(table, disks);
+        let is_same = |(name, file)| now.disks.get(name).is_some_and(|now: &DiskRef| is_same_disk(now, file));
+        let has_same_disks = self.disks.iter().all(is_same);
+        // An array goes on without a disk, and takes it back.
+        if !table.begins_with(&self.table) || !(has_same_disks || table.array().is_some()) {
             return Standing::Fenced;
         }
-        if *table == self.table { Standing::Same } else { Standing::Grown }
+        let is_as_before = *table == self.table && has_same_disks && now.disks.len() == self.disks.len();
+        if is_as_before { Standing::Same } else { Standing::Changed }
     }
 }
 
@@ -36,8 +40,8 @@ impl Placement {
 pub(crate) enum Standing {
     /// It is what its group says; or nothing is served of it.
     Same,
-    /// Its group gives it more than is served.
-    Grown,
+    /// Its group gives it more than is served, or other disks to the members of its array.
+    Changed,
     /// It is something else, and out of use.
     Fenced,
 }

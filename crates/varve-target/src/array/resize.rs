@@ -5,7 +5,7 @@ use varve_block::{Device, Extent, LockMode, Shape};
 
 impl Array {
     /// The array has `size` bytes from now on, not fewer than before, and its members that are not away lie on `devices`, which are
-    /// as much longer. Devices that [`Array::device`] gave before keep their size.
+    /// as much longer; one that has none any more is away. Devices that [`Array::device`] gave before keep their size.
     pub async fn grow(&self, size: u64, devices: Vec<Option<Device>>) -> Result<(), ArrayError> {
         let spec = ArraySpec { size, ..self.spec };
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
@@ -16,7 +16,8 @@ impl Array {
         for place in self.members.written() {
             match &devices[place] {
                 Some(device) if device.shape().size >= needed => {}
-                _ => return Err(ArrayError::Member { place, problem: "it is too small, or missing" }),
+                Some(_) => return Err(ArrayError::Member { place, problem: "it is too small" }),
+                None => self.members.leave([place]),
             }
         }
         self.publish(|| {
