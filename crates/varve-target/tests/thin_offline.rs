@@ -58,7 +58,7 @@ impl Bed {
         restored.map(|restored| restored.volumes)
     }
 
-    /// What every volume holds, by name.
+    /// What every volume and snapshot holds, by its name.
     fn contents(&self) -> BTreeMap<String, Vec<u8>> {
         self.world.run(async {
             let pool = self.open().await;
@@ -96,7 +96,7 @@ impl Bed {
             }
             device.discard(Extent::new(random.below(60) * 64 * KIB, 64 * KIB)).await.expect("space");
             if round % 2 == 0 {
-                let name = format!("{}@s{round}", volumes[0]);
+                let name = format!("s{round}");
                 volumes.push(pool.snapshot(id, &name, round % 4 == 0).await.expect("space"));
                 if round % 4 != 0 {
                     writable.push(volumes[volumes.len() - 1]);
@@ -161,6 +161,11 @@ impl Bed {
         }
         leaves
     }
+}
+
+/// The volume or snapshot that has this name; here all have different ones.
+fn called(pool: &Pool, name: &str) -> u64 {
+    pool.list().iter().find(|info| info.name == name).expect("it is there").id
 }
 
 #[test]
@@ -230,8 +235,11 @@ fn a_text_that_contradicts_itself_is_refused_and_nothing_is_changed() {
     let line =
         |start: &str| text.lines().find(|line| line.starts_with(start)).expect("there is one").to_owned();
     let map = line("map");
+    let snapshot = text.lines().find(|line| line.contains(" snapshot-of ")).expect("there is one").to_owned();
+    let own = snapshot.split(' ').nth(1).expect("its id");
+    let of_itself = snapshot.replacen(" snapshot-of ", &format!(" snapshot-of {own} of "), 1);
     for (wrong, why) in [
-        (text.replacen("varve-thin-pool 1", "varve-thin-pool 2", 1), "another kind of text"),
+        (text.replacen("varve-thin-pool 2", "varve-thin-pool 1", 1), "a text of an older version"),
         (text.replacen("pool 0000", "pool 1000", 1), "another pool"),
         (text.replacen(&map, &format!("{map}\n{map}"), 1), "the same parts twice"),
         (text.replacen(&map, "map 0 4096 0", 1), "data in a superblock"),
@@ -239,6 +247,7 @@ fn a_text_that_contradicts_itself_is_refused_and_nothing_is_changed() {
         (text.replacen(&map, "map 0 4096 17592186040320", 1), "data behind the pool"),
         (text.replacen(&map, "map 8388608 4096 4194304", 1), "parts behind the volume's end"),
         (text.replacen(" like ", " like 99", 1), "like a volume that there is not"),
+        (text.replacen(&snapshot, &of_itself, 1), "a snapshot of itself"),
         (text.replacen("volume 1 ", "volume 999 ", 1), "an id that none has had"),
         (text.replacen("map ", "mop ", 1), "a word that nobody knows"),
     ] {
@@ -555,9 +564,9 @@ fn repair_goes_on_with_the_log_where_it_can() {
         let device = pool.volume(late).expect("just created");
         bed.fill(&device, Extent::new(0, 256 * KIB), 5).await;
         device.zero(Extent::new(0, PART_SIZE), ZeroOptions::default()).await.expect("space");
-        pool.snapshot(late, &format!("{late}@s"), false).await.expect("space");
+        pool.snapshot(late, "s", false).await.expect("space");
         // Something in the damaged leaf changes, so that the log cannot be replayed.
-        let device = pool.volume(pool.named(&victim).expect("it is there").id).expect("it is there");
+        let device = pool.volume(called(&pool, &victim)).expect("it is there");
         let last = device.shape().size - 64 * KIB;
         bed.fill(&device, Extent::new(last, 64 * KIB), 6).await;
         device.flush().await.expect("no faults");
@@ -574,7 +583,7 @@ fn repair_goes_on_with_the_log_where_it_can() {
     assert!(
         late[..BLOCK].iter().all(|byte| *byte == 0) && late[BLOCK..256 * 1024].iter().all(|byte| *byte == 5)
     );
-    assert_eq!(contents.keys().filter(|name| name.ends_with("@s")).count(), 1);
+    assert_eq!(contents.keys().filter(|name| *name == "s").count(), 1);
     let content = &contents[&victim];
     assert!(
         content[content.len() - 64 * 1024..].iter().all(|byte| *byte == 6),
@@ -644,7 +653,7 @@ fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
             for part in [0, 3, 9] {
                 let data = arena.copy(&[1; BLOCK]);
                 volume.write(part * PART_SIZE, data, Durability::Volatile).await.expect("space");
-                pool.snapshot(id, &format!("1@s{part}"), false).await.expect("space");
+                pool.snapshot(id, &format!("s{part}"), false).await.expect("space");
             }
             pool.checkpoint().await.expect("no faults");
             let text = dump_pool(&device, &arena, &clock).await.expect("sound");
@@ -673,7 +682,7 @@ fn a_crash_during_a_restore_leaves_the_old_or_the_new() {
             assert!(found == later, "it is the old one or the new one: {found}");
             olds.set(olds.get() + 1);
             let pool = Pool::open(device, arena.clone(), clock, PoolOptions::default()).await.expect("sound");
-            let late = pool.volume(pool.named("late").expect("it is there").id).expect("listed");
+            let late = pool.volume(called(&pool, "late")).expect("listed");
             let content = late.read(0, arena.take(10 * (256 << 10))).await.expect("no faults");
             assert!(content.iter().all(|byte| *byte == 9), "Y2: no node lies where the old log leads to");
         });
@@ -770,7 +779,7 @@ fn a_volume_of_which_a_whole_change_is_lost_stays_what_it_was() {
         let id = pool.create(&new).await.expect("space");
         let device = pool.volume(id).expect("just created");
         bed.fill(&device, Extent::new(0, MIB), 1).await;
-        let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
+        let snapshot = pool.snapshot(id, "s", true).await.expect("space");
         bed.fill(&device, Extent::new(0, MIB), 2).await;
         let held_back = pool.claim(id).await.expect("it is there");
         let rolled_back = pool.roll_back_in_size(id, snapshot, 512 * KIB);
@@ -784,7 +793,7 @@ fn a_volume_of_which_a_whole_change_is_lost_stays_what_it_was() {
         done.expect("space");
         let device = pool.volume(id).expect("it is there");
         bed.fill(&device, Extent::new(256 * KIB, 64 * KIB), 3).await;
-        pool.snapshot(id, "1@t", false).await.expect("space");
+        pool.snapshot(id, "t", false).await.expect("space");
     });
     assert_eq!(bed.contents()["one"][..PART_SIZE as usize], [1; BLOCK]);
     let restored = bed.repair().expect("it can be mended");
@@ -796,5 +805,5 @@ fn a_volume_of_which_a_whole_change_is_lost_stays_what_it_was() {
     assert!(bed.check().is_sound(), "{:#?}", bed.check());
     let contents = bed.contents();
     assert!(contents["one"].len() == 1 << 20 && contents["one"].iter().all(|byte| *byte == 2), "Y4");
-    assert!(contents["1@s"].iter().all(|byte| *byte == 1) && !contents.contains_key("1@t"));
+    assert!(contents["s"].iter().all(|byte| *byte == 1) && !contents.contains_key("t"));
 }

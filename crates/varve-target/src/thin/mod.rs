@@ -95,7 +95,7 @@ pub use restore::{Restored, repair_pool, restore_pool};
 pub use space::{PoolEvent, WhenFull};
 pub use text::{POOL_TEXT_TITLE, dump_pool};
 pub use usage::PoolUsage;
-pub use varve_format::thin::{Origin, PoolFormatError, Uuid, VolumeFlags};
+pub use varve_format::thin::{Backing, Origin, PoolFormatError, Uuid, VolumeFlags};
 
 use crate::pdata::{CacheUse, Commit, Map, MetadataOrder, PolicyKind, Tree};
 use commits::Commits;

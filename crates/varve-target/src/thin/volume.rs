@@ -25,6 +25,8 @@ pub(super) struct Volume {
     /// The volume that it was cloned from; after a rollback, the one that was put aside then.
     pub(super) source: Cell<u64>,
     pub(super) created: u64,
+    /// The volume that it is a snapshot of, if it is one.
+    pub(super) snapshot_of: Option<u64>,
     /// Whether the map of volumes says something else.
     pub(super) dirty: Cell<bool>,
     /// Changes by its client; closed while it is cloned or rolled back.
@@ -53,6 +55,7 @@ impl Volume {
             flags: Cell::new(rows.flags),
             source: Cell::new(rows.source),
             created: rows.created,
+            snapshot_of: rows.snapshot_of,
             dirty: Cell::new(dirty),
             gate: Gate::default(),
             over: Cell::new(rows.origin),
@@ -73,6 +76,7 @@ impl Volume {
             flags: self.flags.get(),
             source: self.source.get(),
             created: self.created,
+            snapshot_of: self.snapshot_of,
             origin: self.over.get(),
             name: self.name.borrow().clone(),
         }
@@ -80,6 +84,11 @@ impl Volume {
 
     pub(super) fn has(&self, flag: u32) -> bool {
         self.flags.get().has(flag)
+    }
+
+    /// The volume that a snapshot of this one is a snapshot of.
+    pub(super) fn owner(&self) -> u64 {
+        self.snapshot_of.unwrap_or(self.id)
     }
 
     /// Number of parts.
