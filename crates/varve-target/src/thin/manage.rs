@@ -138,7 +138,7 @@ impl Pool {
         // Before the size: nothing lies behind the end of a volume, whichever of these changes a crash leaves.
         while at < parts {
             self.keep_metadata_room().await?;
-            let _ticket = self.tickets.take();
+            let _guard = self.readers.enter();
             at = self.unmap_some(volume, at, parts).await?;
         }
         self.make(Change::Resize { volume: volume.id, bytes })

@@ -3,8 +3,8 @@
 use super::bounds::Bounds;
 use super::runs::Runs;
 use super::shares::Shares;
-use super::tickets::Tickets;
 use crate::pdata::{Pages, Sharing, Span, Stop, Tree};
+use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use varve_block::{Device, Gate, IoError};
 use varve_format::pdata::BlockError;
@@ -36,7 +36,7 @@ pub(super) struct Volume {
     /// That, as a device.
     pub(super) origin: RefCell<Option<Device>>,
     /// Who reads from it.
-    pub(super) readers: Tickets,
+    pub(super) readers: ReaderEpochs,
     /// So many bytes from its start on show nothing of the origin any more.
     pub(super) flattened: Cell<u64>,
     /// Of one that is being removed: the first part that is not settled.
@@ -60,7 +60,7 @@ impl Volume {
             gate: Gate::default(),
             over: Cell::new(rows.origin),
             origin: RefCell::new(None),
-            readers: Tickets::default(),
+            readers: ReaderEpochs::default(),
             flattened: Cell::new(0),
             removed: Cell::new(0),
         }

@@ -16,7 +16,7 @@ use varve_sim::{
     World,
 };
 use varve_target::Linear;
-use varve_target::pdata::{MetadataOrder, PolicyKind};
+use varve_target::pdata::{CachePolicy, MetadataOrder};
 use varve_target::thin::{
     Backing, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid,
     VolumeFlags, WhenFull, check_pool,

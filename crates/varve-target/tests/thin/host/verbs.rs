@@ -43,7 +43,7 @@ impl Boot<'_> {
 
     /// Another budget and another way to write metadata, in the middle of everything.
     pub(super) fn retune(&self, random: &mut Random) {
-        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 1 << 20]), *random.pick(&PolicyKind::ALL));
+        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 1 << 20]), *random.pick(&CachePolicy::ALL));
         self.pool.set_cache(bytes, policy);
         self.pool.set_metadata_order(*random.pick(&[MetadataOrder::Logged, MetadataOrder::WriteThrough]));
     }
