@@ -20,6 +20,9 @@ pub(crate) struct Results {
     pub(crate) nbd: Vec<NbdPart>,
     /// First-touch writes under snapshots, one part a world.
     pub(crate) snapshots: Vec<SnapshotPart>,
+    /// The loads of bonnie on a filesystem under snapshots.
+    #[serde(default)]
+    pub(crate) bonnie: Option<SnapshotPart>,
     /// What layers cost.
     pub(crate) layers: Option<LayerPart>,
     /// What first touches cost a disk.
@@ -266,6 +269,12 @@ pub(crate) enum Touch {
     Independent,
     /// To chunks that were preserved before.
     Rewrite,
+    /// To the newest snapshot itself, the first to their chunk.
+    Newest,
+    /// To the oldest snapshot itself, the first to their chunk.
+    Oldest,
+    /// To a snapshot itself, to chunks that were written there before.
+    SnapshotRewrite,
 }
 
 /// What one load cost under one number of snapshots.
