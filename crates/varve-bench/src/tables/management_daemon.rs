@@ -87,6 +87,8 @@ const CHANGES: usize = 30;
 /// How long it takes to make a snapshot writable, or read-only again, in memory and while an NBD client writes to its origin.
 pub(crate) fn changing(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let (part, medium) = (&mut empty_part(options, Medium::Memory), Medium::Memory);
+    part.world.push_str(", access");
+    part.description = part.description.replace(&format!("{CREATES} snapshots"), &format!("{CHANGES} changes"));
     let size = REGION + MARGIN;
     let place = Place::new(options.directory(medium), 5 * size)?;
     let file = place.file("disk", 5 * size)?;

@@ -49,6 +49,7 @@ mod tests {
     use super::super::{Change, NewDisk, Stamp, plan, plan_group};
     use super::*;
     use crate::PlanError;
+    use crate::model::CachePolicy;
     use uuid::Uuid;
     use varve_block::{KIB, UnixTime};
 
