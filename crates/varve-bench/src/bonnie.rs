@@ -138,7 +138,7 @@ mod tests {
         write_bytes(&path, size).expect("written");
         rewrite(&path, size).expect("rewritten");
         let content = fs::read(&path).expect("there");
-        let changed = (0..content.len()).filter(|at| content[*at] != at.to_le_bytes()[0]);
+        let changed = (0..content.len()).filter(|at| usize::from(content[*at]) != *at % 256);
         assert_eq!(changed.collect::<Vec<_>>(), [0, BLOCK, 2 * BLOCK]);
     }
 }

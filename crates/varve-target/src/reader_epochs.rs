@@ -45,6 +45,7 @@ impl ReaderEpochs {
     /// Everybody who is under way now is of an epoch below this (EPOCH2).
     pub(crate) fn mark(&self) -> u64 {
         let present = self.inner.present.replace(0);
+        assert!(self.inner.before.borrow().front() != Some(&0), "EPOCH1: the oldest has guards");
         if present > 0 {
             self.inner.before.borrow_mut().push_back(present);
         }
@@ -80,6 +81,7 @@ impl Inner {
     /// One guard of `epoch` is dropped; whether the oldest epoch is another one now.
     fn leave(&self, epoch: u64) -> bool {
         let (mut before, oldest) = (self.before.borrow_mut(), self.oldest.get());
+        assert!(epoch >= oldest, "EPOCH1: an epoch with a guard is kept");
         let at = usize::try_from(epoch - oldest).expect("EPOCH1: epochs are in memory");
         let Some(guards) = before.get_mut(at) else {
             let present = self.present.get().checked_sub(1);

@@ -51,7 +51,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         exact: false,
         machine: Machine::look(),
         independent: false,
-        series: LOADS.iter().map(|load| empty(&load)).collect(),
+        series: LOADS.iter().map(empty).collect(),
     };
     for round in 0..options.runs() {
         for turn in 0..COUNTS.len() {

@@ -88,7 +88,8 @@ const CHANGES: usize = 30;
 pub(crate) fn changing(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let (part, medium) = (&mut empty_part(options, Medium::Memory), Medium::Memory);
     part.world.push_str(", access");
-    part.description = part.description.replace(&format!("{CREATES} snapshots"), &format!("{CHANGES} changes"));
+    part.description =
+        part.description.replace(&format!("{CREATES} snapshots"), &format!("{CHANGES} changes"));
     let size = REGION + MARGIN;
     let place = Place::new(options.directory(medium), 5 * size)?;
     let file = place.file("disk", 5 * size)?;

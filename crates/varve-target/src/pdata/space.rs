@@ -362,6 +362,7 @@ impl Space {
         let GivenUp { read, unread, .. } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
         unread.into_iter().for_each(|run| self.come_back(run));
+        assert!(read.iter().all(|run| run.1 > 0), "F3: a run has blocks");
         let blocks = read.iter().map(|run| run.1).sum();
         if blocks > 0 {
             self.waiting.push(Waiting { mark: self.readers.mark(), blocks, runs: read });
@@ -376,6 +377,7 @@ impl Space {
         let ended = self.waiting.iter().take_while(has_ended).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
         ended.into_iter().flat_map(|waiting| waiting.runs).for_each(|run| self.come_back(run));
+        assert!(self.waiting.is_sorted_by_key(|waiting| waiting.mark), "F3: readers end in their order");
         self.readers.listen_for(self.waiting.first().map(|first| first.mark));
     }
 

@@ -58,6 +58,7 @@ impl Pool {
     pub fn snapshot_numbers(&self, of: u64) -> Vec<u64> {
         let mut numbers: Vec<u64> = self.names.borrow().snapshots_of(of).collect();
         numbers.sort_unstable();
+        assert!(numbers.is_sorted_by(|one, two| one < two), "N1: each stands here once");
         numbers
     }
 

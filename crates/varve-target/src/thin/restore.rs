@@ -30,7 +30,7 @@ use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Change, Mapping, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
 
-const NOT_A_TEXT: PoolError = PoolError::Misfit("the first line of a pool's text must be: varve-thin-pool 2");
+const NOT_A_TEXT: PoolError = PoolError::Misfit("a pool's text begins with: varve-thin-pool 2");
 const TWICE: PoolError = PoolError::Misfit("a line of the text is about parts that an earlier one was about");
 
 /// What was written anew.
@@ -282,9 +282,6 @@ impl Renewal {
         if known || line.id == 0 || line.id >= pool.next_volume.get() {
             return Err(PoolError::Misfit("a volume has an id that another one has, or none has had yet"));
         }
-        if line.snapshot_of == Some(line.id) {
-            return Err(PoolError::Misfit("a snapshot is one of another volume"));
-        }
         check_size(line.bytes)?;
         check_origin(line.origin, line.bytes)?;
         let mut rows = VolumeRows {
@@ -301,9 +298,8 @@ impl Renewal {
             name: line.name.to_owned(),
         };
         if let Some(like) = line.like {
-            let like = pool
-                .find(like)
-                .map_err(|_| PoolError::Misfit("a volume is like one that is not above it"))?;
+            const NOT_ABOVE: PoolError = PoolError::Misfit("a volume is like one that is not above it");
+            let like = pool.find(like).map_err(|_| NOT_ABOVE)?;
             rows.root = pool.share(&mut pool.map.pages(), &like);
             (rows.since, rows.mapped) = (like.since.get(), like.mapped.get());
             assert!(rows.since > 0, "Y3: what is shared was fenced");

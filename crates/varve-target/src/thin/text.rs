@@ -279,7 +279,7 @@ fn parse_volume<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<VolumeLi
             }
         }
     }
-    Some(line)
+    (line.snapshot_of != Some(line.id)).then_some(line)
 }
 
 fn parse_origin<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Origin> {
@@ -329,6 +329,7 @@ mod tests {
             "volume 1 a created x size 0",
             "volume 1 a created 1 size 1 of",
             "volume 1 a created 1 size 1 red",
+            "volume 1 a created 1 size 1 snapshot-of 1",
             "volume 1 a created 1 size 1 over snapshot 5 2 3 4096",
             "volume 1 a created 1 size 1 over 00000000-0000-0000-0000-000000000005 2 3 4096",
             "volume 1 a created 1 size 1 over image 00000000-0000-0000-0000-000000000005",

@@ -88,6 +88,7 @@ impl Volume {
 
     /// The volume that a snapshot of this one is a snapshot of.
     pub(super) fn owner(&self) -> u64 {
+        assert_ne!(self.snapshot_of, Some(self.id), "VOLUME3: a snapshot is one of another volume");
         self.snapshot_of.unwrap_or(self.id)
     }
 
