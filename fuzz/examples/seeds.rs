@@ -8,7 +8,7 @@ use varve_block::{Extent, UnixTime};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::{node, space_page};
 use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Roots, Superblock};
-use varve_format::thin::{self, Change, Record};
+use varve_format::thin::{self, Backing, Change, Origin, Record, VolumeFlags, VolumeRows};
 use varve_format::{Label, Slot};
 use varve_nbd::client::{self, Wish, put_option};
 use varve_nbd::server::{self, Listed, Offer};
@@ -166,6 +166,8 @@ fn pool() -> Vec<Vec<u8>> {
         places: vec![space_page::Place::First, space_page::Place::Never],
     };
     let name = "web".to_owned();
+    let backing = Backing::Snapshot { store: Uuid::from_u128(5), number: 2, created: 3 };
+    let origin = Some(Origin { backing, bytes: 4096 });
     let changes = vec![
         Change::Create { volume: 1, bytes: 1 << 30, created: 9, flags: 1, name: name.clone(), origin: None },
         Change::Map { volume: 1, start: 2, count: 3, place: 4 },
@@ -173,16 +175,33 @@ fn pool() -> Vec<Vec<u8>> {
         Change::Clone { volume: 2, source: 1, created: 9, flags: 0, name },
         Change::RollBack { volume: 1, source: 2, rest: 3 },
         Change::Remove { volume: 1 },
+        Change::Create { volume: 3, bytes: 1 << 30, created: 9, flags: 4, name: "over".to_owned(), origin },
     ];
     let record = Record { sequence: 12, pool: 7, epoch: 0, changes };
     let (mut slot, mut block) = (vec![0; 4096], vec![0; 4096]);
     superblock.encode(&mut slot);
     record.encode(&mut block);
     let rows: Vec<u8> = (0..8_u8).flat_map(|row| [vec![0; 15], vec![row], vec![row; 16]].concat()).collect();
+    let volume = VolumeRows {
+        volume: 7,
+        root: Link::unpack(0x700_0000_0009),
+        since: 2,
+        bytes: 1 << 30,
+        mapped: 4,
+        flags: VolumeFlags(VolumeFlags::ORIGIN),
+        source: 5,
+        created: 6,
+        snapshot_of: Some(3),
+        origin,
+        name: "web".to_owned(),
+    };
+    let entry = |(key, value): (u128, [u8; 16])| [key.to_be_bytes(), value].concat();
+    let volume: Vec<u8> = volume.encode().into_iter().flat_map(entry).collect();
     vec![
         [vec![0], without_zeros(slot)].concat(),
         [vec![1], without_zeros(block)].concat(),
         [vec![2], rows].concat(),
+        [vec![2], volume].concat(),
     ]
 }
 

@@ -59,7 +59,9 @@ fn entries(data: &[u8]) {
     }
     if let Some((key, _)) = rows.first() {
         let volume = u64::try_from(key >> 64).expect("half of a key");
-        let _ = VolumeRows::decode(volume, &rows);
+        if let Ok(volume) = VolumeRows::decode(volume, &rows) {
+            assert!(volume.encode() == rows, "a volume has one form");
+        }
     }
     assert_eq!((MAPPING_LAYOUT.size, SHARE_LAYOUT.size), (32, 32), "an entry of a leaf");
 }

@@ -21,6 +21,12 @@ pub(crate) struct Machine {
     pub(crate) memory_gib: u64,
     /// Whether the machine is a virtual one.
     pub(crate) is_virtual: bool,
+    /// Load average when the measurement began; none of before it was noted.
+    #[serde(default)]
+    pub(crate) load: Option<f64>,
+    /// Whether the programs under measurement were built for development.
+    #[serde(default)]
+    pub(crate) is_development: bool,
     /// Programs and their versions.
     pub(crate) programs: Vec<String>,
 }
@@ -38,6 +44,8 @@ impl Machine {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             memory_gib: kib.div_ceil(1 << 20),
             is_virtual: cpuinfo.contains(" hypervisor"),
+            is_development: cfg!(debug_assertions),
+            load: read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok()),
             programs: ["fio", "nbdkit", "nbd-server", "qemu-nbd", "qemu-storage-daemon"]
                 .iter()
                 .filter_map(|program| version(program))

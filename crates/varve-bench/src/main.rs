@@ -1,11 +1,13 @@
 //! Tables that others have published, measured again, and ones of our own; beside the peers.
 
+mod bonnie;
 mod client;
 mod cpu;
 mod fio;
 mod first_touch;
 mod http;
 mod machine;
+mod mounted;
 mod nothing;
 mod options;
 mod peers;

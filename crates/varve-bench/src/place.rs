@@ -18,7 +18,7 @@ const PREFIX: &str = "varve-bench.";
 /// The file whose lock says that a directory is in use (PLACE2).
 const OWNER: &str = "owner";
 /// What the keeper does (PLACE1). A server that went into the background has left its number in a file; a filesystem may be
-/// mounted on the folder that `thin_rivals.rs` names.
+/// mounted on the folder that `mounted.rs` names.
 const KEEP: &str = r#"trap '' HUP INT TERM; cat >/dev/null
 for file in "$1"/*.pid; do if [ -s "$file" ]; then kill -9 "$(cat "$file")" 2>/dev/null; fi; done
 umount --lazy "$1/mounted" 2>/dev/null

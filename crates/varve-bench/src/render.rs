@@ -1,5 +1,6 @@
 //! Turns stored results into a document and pictures; measures nothing.
 
+mod bonnie;
 mod cache;
 mod cache_times;
 mod cost;
@@ -24,6 +25,7 @@ pub(crate) fn render(results: &Results, document: &Path, plots: &Path) -> Result
     let pictures = [
         nbd::pictures(results),
         snapshots::pictures(results),
+        bonnie::pictures(results),
         cost::pictures(results),
         distance::pictures(results),
         cache::pictures(results),
@@ -44,6 +46,7 @@ fn text(results: &Results) -> String {
     text.push_str(&nbd::text(results));
     text.push_str(&neighbour::text(results));
     text.push_str(&snapshots::text(results));
+    text.push_str(&bonnie::text(results));
     text.push_str(&cost::text(results));
     text.push_str(&distance::text(results));
     text.push_str(&cache::text(results));
@@ -76,6 +79,7 @@ target/release/varve-bench nbd --only 'random'    # loads by name; the other row
 target/release/varve-bench snapshots              # all of it, about a quarter of an hour
 target/release/varve-bench snapshots --only 'cache:'       # the loads of ESnap's figures, a few minutes
 target/release/varve-bench snapshots --only 'model disk'   # one part: cost, distance, cache, management, first touches
+target/release/varve-bench snapshots --only bonnie         # through ext4, as root
 target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
 target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name
 target/release/varve-bench neighbour              # reads of a volume beside floods on another one
@@ -92,8 +96,10 @@ memory) and `--disk` (a directory on a disk) change what their names say. Nothin
 /// What the figures of a part stand on.
 fn machine_line(machine: &Machine) -> String {
     let kind = if machine.is_virtual { "virtual machine" } else { "machine" };
+    let load = machine.load.map_or_else(String::new, |load| format!(", load average {load:.1} at the start"));
+    let build = if machine.is_development { ", a development build" } else { "" };
     format!(
-        "{}, {} cores of a {kind} ({}), {} GiB, Linux {}",
+        "{}, {} cores of a {kind} ({}), {} GiB, Linux {}{load}{build}",
         machine.date(),
         machine.cores,
         machine.processor,

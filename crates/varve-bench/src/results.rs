@@ -1,9 +1,11 @@
 //! Everything that was measured, raw, as it is kept in a file: rendering needs no new measurement.
 
 mod cache_times;
+mod cost;
 mod neighbour;
 
 pub(crate) use cache_times::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
+pub(crate) use cost::{CostPart, CostRow, Touch};
 
 pub(crate) use neighbour::{NeighbourPart, NeighbourRow, put_neighbour};
 
@@ -20,6 +22,9 @@ pub(crate) struct Results {
     pub(crate) nbd: Vec<NbdPart>,
     /// First-touch writes under snapshots, one part a world.
     pub(crate) snapshots: Vec<SnapshotPart>,
+    /// The loads of bonnie on a filesystem under snapshots.
+    #[serde(default)]
+    pub(crate) bonnie: Option<SnapshotPart>,
     /// What layers cost.
     pub(crate) layers: Option<LayerPart>,
     /// What first touches cost a disk.
@@ -246,47 +251,6 @@ impl SnapshotSeries {
         let point = self.points.iter().find(|point| point.snapshots == snapshots);
         point.map_or(&[], |point| &point.bytes_per_second)
     }
-}
-
-/// What first touches cost the model disk, exact.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CostPart {
-    /// What was run, in a sentence.
-    pub(crate) description: String,
-    /// The loads, under each number of snapshots.
-    pub(crate) rows: Vec<CostRow>,
-}
-
-/// What writes are to the snapshots.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) enum Touch {
-    /// The first to their chunk, with one exception store for all snapshots.
-    Dependent,
-    /// The first to their chunk, with an exception store for each snapshot.
-    Independent,
-    /// To chunks that were preserved before.
-    Rewrite,
-}
-
-/// What one load cost under one number of snapshots.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct CostRow {
-    /// The load.
-    pub(crate) load: String,
-    /// What its writes are.
-    pub(crate) touch: Touch,
-    /// How many snapshots the origin has.
-    pub(crate) snapshots: u32,
-    /// Throughput over that without snapshots.
-    pub(crate) ratio: f64,
-    /// Disk requests for each request.
-    pub(crate) requests: f64,
-    /// Flushes for each request.
-    pub(crate) flushes: f64,
-    /// Bytes read for each byte.
-    pub(crate) bytes_read: f64,
-    /// Bytes written for each byte.
-    pub(crate) bytes_written: f64,
 }
 
 /// The loads of ESnap's figures under settings of the metadata cache, exact.

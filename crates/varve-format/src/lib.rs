@@ -5,6 +5,7 @@ pub mod date;
 pub mod label;
 pub mod layout;
 pub mod name;
+mod options;
 pub mod page;
 pub mod pdata;
 pub mod ring;

@@ -61,12 +61,13 @@ numbers decimal and in bytes, but for ids and dates (seconds since 1970). Restor
 
 | line | meaning |
 |---|---|
-| `varve-thin-pool 1` | the first line |
+| `varve-thin-pool 2` | the first line |
 | `pool UUID block N slot N log N size N next N` | the second: block size, slot of a superblock, ring, size, the id that no \
 volume has had yet |
-| `volume ID NAME created N size N [of ID] [like ID] [read-only] [held] [base] [over STORE N N N]` | a volume, or a snapshot of \
-volume `N` that is called `N@NAME`; `of`: cloned from; `like`: what is not said below is as in that one, which is above; \
-`base`: others lie over it; `over`: store, number, date and visible bytes of its origin |
+| `volume ID NAME created N size N [snapshot-of ID] [of ID] [like ID] [read-only] [held] [base] [over ORIGIN N]` | a volume, \
+or a snapshot of another one; `of`: cloned from; `like`: what is not said below is as in that one, which is above; \
+`base`: others lie over it; `over`: its origin (`volume ID`, `image ID` or `snapshot STORE NUMBER CREATED`) and \
+how many bytes of that show |
 | `map OFFSET BYTES PLACE` | bytes of the last volume lie there in the pool |
 | `zero OFFSET BYTES` | written zeros, which lie nowhere |
 | `hole OFFSET BYTES` | nothing, where the volume that it is like has something |

@@ -10,6 +10,7 @@ mod journal;
 mod linear;
 mod padded;
 pub mod pdata;
+mod reader_epochs;
 pub mod snapshot;
 mod striped;
 pub mod thin;

@@ -14,25 +14,28 @@ use varve_block::{Clock, IoError, Moment, Notify, timeout};
 /// How many events wait for a listener; then the oldest are dropped.
 const EVENTS_MAX: usize = 256;
 
-/// What the owner is told.
-pub(crate) trait Event: Debug + PartialEq {
-    /// What is full.
-    const VESSEL: &'static str;
-    /// Somebody waits, the first one.
-    const PAUSED: Self;
-    /// Nobody waits any more.
-    const RESUMED: Self;
-    /// Somebody waited in vain.
-    const TIMED_OUT: Self;
+/// What the owner of a store or pool should hear of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceEvent<D> {
+    /// A write waits for room, the first one.
+    Paused,
+    /// No write waits for room any more.
+    Resumed,
+    /// A write waited in vain and failed.
+    TimedOut,
+    /// This was dropped to make room.
+    Dropped(D),
 }
 
-/// The room, with a policy `P` and events `E`.
-pub(crate) struct WaitingRoom<P, E: Event> {
+/// The room, with a policy `P`, where `D` is dropped to make some.
+pub(crate) struct WaitingRoom<P, D> {
+    /// What is full.
+    vessel: &'static str,
     policy: Cell<P>,
     arrivals: Cell<u64>,
     waiting: Notify,
     paused: Cell<usize>,
-    events: RefCell<VecDeque<E>>,
+    events: RefCell<VecDeque<SpaceEvent<D>>>,
     listening: Notify,
 }
 
@@ -45,9 +48,10 @@ pub(crate) struct Patience {
     deadline: Option<Moment>,
 }
 
-impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
-    pub(crate) fn new(policy: P) -> Self {
+impl<P: Copy + PartialEq, D: Debug> WaitingRoom<P, D> {
+    pub(crate) fn new(vessel: &'static str, policy: P) -> Self {
         Self {
+            vessel,
             policy: Cell::new(policy),
             arrivals: Cell::new(0),
             waiting: Notify::default(),
@@ -101,7 +105,7 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
         let deadline = *patience.deadline.get_or_insert(now.after(limit));
         let came = timeout(clock, deadline.since(now), self.comes(patience)).await;
         if came.is_none() {
-            self.tell(E::TIMED_OUT);
+            self.tell(SpaceEvent::TimedOut);
         }
         came.ok_or(IoError::NoSpace)
     }
@@ -112,10 +116,10 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
     }
 
     /// Something has happened that the owner should hear of.
-    pub(crate) fn tell(&self, event: E) {
-        match event == E::RESUMED {
-            true => tracing::info!("{} has room again", E::VESSEL),
-            false => tracing::warn!(?event, "{} is full", E::VESSEL),
+    pub(crate) fn tell(&self, event: SpaceEvent<D>) {
+        match event {
+            SpaceEvent::Resumed => tracing::info!("{} has room again", self.vessel),
+            _ => tracing::warn!(?event, "{} is full", self.vessel),
         }
         let mut events = self.events.borrow_mut();
         if events.len() == EVENTS_MAX {
@@ -128,29 +132,29 @@ impl<P: Copy + PartialEq, E: Event> WaitingRoom<P, E> {
     }
 
     /// Completes when something has happened; what nobody asks for is kept, up to a bound.
-    pub(crate) async fn next_event(&self) -> E {
+    pub(crate) async fn next_event(&self) -> SpaceEvent<D> {
         self.listening.next(|| self.events.borrow_mut().pop_front()).await
     }
 }
 
 /// One more that waits; tells when it is the first, and on drop when it was the last (W2).
-struct Paused<'a, P: Copy + PartialEq, E: Event>(&'a WaitingRoom<P, E>);
+struct Paused<'a, P: Copy + PartialEq, D: Debug>(&'a WaitingRoom<P, D>);
 
-impl<'a, P: Copy + PartialEq, E: Event> Paused<'a, P, E> {
-    fn new(room: &'a WaitingRoom<P, E>) -> Self {
+impl<'a, P: Copy + PartialEq, D: Debug> Paused<'a, P, D> {
+    fn new(room: &'a WaitingRoom<P, D>) -> Self {
         if room.paused.replace(room.paused.get() + 1) == 0 {
-            room.tell(E::PAUSED);
+            room.tell(SpaceEvent::Paused);
         }
         Paused(room)
     }
 }
 
-impl<P: Copy + PartialEq, E: Event> Drop for Paused<'_, P, E> {
+impl<P: Copy + PartialEq, D: Debug> Drop for Paused<'_, P, D> {
     fn drop(&mut self) {
         assert!(self.0.paused.get() > 0, "W2: who waits is counted");
         self.0.paused.set(self.0.paused.get() - 1);
         if self.0.paused.get() == 0 {
-            self.0.tell(E::RESUMED);
+            self.0.tell(SpaceEvent::Resumed);
         }
     }
 }
@@ -162,24 +166,10 @@ mod tests {
     use std::pin::pin;
     use varve_sim::World;
 
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    enum Told {
-        Paused,
-        Resumed,
-        TimedOut,
-    }
-
-    impl Event for Told {
-        const VESSEL: &'static str = "a thing";
-        const PAUSED: Self = Told::Paused;
-        const RESUMED: Self = Told::Resumed;
-        const TIMED_OUT: Self = Told::TimedOut;
-    }
-
     #[test]
     fn room_that_came_during_an_attempt_is_not_slept_through_and_every_end_is_told() {
         let world = World::new(1);
-        let (room, clock) = (WaitingRoom::<u8, Told>::new(0), world.clock());
+        let (room, clock) = (WaitingRoom::<u8, ()>::new("a thing", 0), world.clock());
         let limit = Duration::from_secs(1);
         world.run(async {
             let mut patience = Patience::default();
@@ -199,7 +189,7 @@ mod tests {
             room.begin(&mut patience);
             let _gave_up = room.wait(&clock, &mut patience, limit).boxed_local().now_or_never();
             assert!(!room.is_paused(), "W2: one who gave up");
-            use Told::{Paused, Resumed, TimedOut};
+            use SpaceEvent::{Paused, Resumed, TimedOut};
             for told in [Paused, Resumed, Paused, Resumed, Paused, TimedOut, Resumed, Paused, Resumed] {
                 assert_eq!(room.next_event().now_or_never(), Some(told), "W2");
             }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use varve_block::{Device, Durability, KIB, MIB};
 use varve_sim::{ModelDisk, World};
 use varve_target::Linear;
-use varve_target::pdata::PolicyKind;
+use varve_target::pdata::CachePolicy;
 use varve_target::snapshot::{FormatOptions, MetadataOrder, NewSnapshot, SnapshotStore, StoreOptions, Uuid};
 
 const ORIGIN_SIZE: u64 = 96 * MIB;
@@ -62,7 +62,7 @@ fn say(line: &str) {
 fn memory_stays_within_its_budget_and_opening_reads_next_to_nothing() {
     const CHANGES: u64 = 12_000;
     const BUDGET: u64 = 24;
-    for policy in PolicyKind::ALL {
+    for policy in CachePolicy::ALL {
         let host = Host::new();
         let options = StoreOptions { cache_bytes: BUDGET * PART, policy, ..StoreOptions::default() };
         let store = host.open(options);
@@ -80,11 +80,11 @@ fn memory_stays_within_its_budget_and_opening_reads_next_to_nothing() {
             store.verify().await.expect("readable");
         });
         let usage = store.cache_use();
-        assert!(most <= BUDGET + 8, "{}: {most} nodes and pages in memory", policy.name());
+        assert!(most <= BUDGET + 8, "{}: {most} nodes and pages in memory", policy.word());
         assert!(usage.loads > CHANGES / 10, "nodes were given up and read again: {usage:?}");
         say(&format!(
             "{}: at most {most} nodes in memory, {} loads of {}",
-            policy.name(),
+            policy.word(),
             usage.loads,
             usage.loads + usage.hits
         ));
@@ -146,7 +146,7 @@ fn write_through_says_on_the_disk_what_the_log_would() {
         let store = host.open(StoreOptions { metadata, ..StoreOptions::default() });
         let before = host.disk.counters();
         host.world.run(async {
-            host.create(&store, MetadataOrder::name(metadata)).await;
+            host.create(&store, MetadataOrder::word(metadata)).await;
             for part in 0..200 {
                 host.fill(&store.origin(), part * 3, 5).await;
             }
@@ -183,20 +183,20 @@ fn another_budget_or_policy_counts_at_once_and_changes_nothing_that_is_read() {
         }
         let full = store.cache_use();
         assert!(full.nodes > 4 * SMALL && full.dirty > SMALL, "{full:?}");
-        for policy in PolicyKind::ALL {
+        for policy in CachePolicy::ALL {
             store.set_cache(SMALL * PART, policy).await;
             let usage = store.cache_use();
             assert!(
                 usage.nodes + usage.pages <= SMALL,
                 "{}: what is too much goes: {usage:?}",
-                policy.name()
+                policy.word()
             );
             let view = store.snapshot(1).expect("there");
             for change in 0..CHANGES / 8 {
-                assert_eq!(host.byte(&view, change * 7919 % CHANGES * 2).await, 0, "{}", policy.name());
+                assert_eq!(host.byte(&view, change * 7919 % CHANGES * 2).await, 0, "{}", policy.word());
             }
             let again = store.cache_use();
-            assert!(again.nodes + again.pages <= SMALL + 8, "{}: it stays so: {again:?}", policy.name());
+            assert!(again.nodes + again.pages <= SMALL + 8, "{}: it stays so: {again:?}", policy.word());
             assert!(again.evictions > usage.evictions && again.loads > usage.loads, "{again:?}");
         }
         // And write-through begins and ends while the store is in use.

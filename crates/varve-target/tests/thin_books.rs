@@ -63,13 +63,13 @@ fn counts_of_holders_fill_many_leaves() {
         let (id, device) = volume(&pool, "v", PARTS * PART).await;
         let all = Extent::new(0, PARTS * PART);
         write(&device, &arena, all, 1).await.expect("space");
-        let first = pool.snapshot(id, "1@a", false).await.expect("space");
+        let first = pool.snapshot(id, "a", false).await.expect("space");
         for part in (0..PARTS).step_by(2) {
             write(&device, &arena, Extent::new(part * PART, PART), 2).await.expect("space");
         }
         pool.checkpoint().await.expect("no faults");
         // All of the first one's map is copied: one more holds each of its blocks.
-        let second = pool.snapshot(first, "1@b", false).await.expect("space");
+        let second = pool.snapshot(first, "b", false).await.expect("space");
         let (one, two) = (pool.volume(first).expect("listed"), pool.volume(second).expect("listed"));
         for part in (0..PARTS).step_by(7) {
             write(&two, &arena, Extent::new(part * PART, PART), 3).await.expect("space");

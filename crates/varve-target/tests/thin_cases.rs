@@ -15,7 +15,7 @@ use varve_block::{
 use varve_sim::{CrashAt, DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_point};
 use varve_target::Linear;
 use varve_target::thin::{
-    Discards, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolOptions, Sabotage, Uuid, WhenFull,
+    Backing, Discards, NewVolume, Origin, Pool, PoolError, PoolEvent, PoolOptions, Sabotage, Uuid, WhenFull,
 };
 
 const PART: u64 = 4 * KIB;
@@ -266,8 +266,10 @@ fn a_volume_over_an_origin_shows_it_until_it_is_written_zeroed_or_discarded() {
 }
 
 /// What volumes lie over here: all of it shows.
-const ORIGIN: Origin =
-    Origin { store: Uuid::from_u128(9), snapshot: 3, created: 1_700_000_000, bytes: 512 * KIB };
+const ORIGIN: Origin = Origin {
+    backing: Backing::Snapshot { store: Uuid::from_u128(9), number: 3, created: 1_700_000_000 },
+    bytes: 512 * KIB,
+};
 
 /// A volume of 1 MiB over so much of the origin.
 fn over_origin(bytes: u64) -> NewVolume {
@@ -725,8 +727,8 @@ fn a_volume_that_is_claimed_takes_writes_until_all_others_are() {
         let (first, second) = (claimed.freeze().await, other.await.expect("it is there").freeze().await);
         let mut late = Box::pin(write(&device, &arena, Extent::new(0, PART), 2));
         assert!((&mut late).now_or_never().is_none(), "now both are frozen");
-        let snapshot = first.snapshot("1@s", true).expect("space");
-        second.snapshot("2@s", true).expect("space");
+        let snapshot = first.snapshot("s", true).expect("space");
+        second.snapshot("s", true).expect("space");
         drop((first, second));
         late.await.expect("space");
         let snapshot = pool.volume(snapshot).expect("just created");

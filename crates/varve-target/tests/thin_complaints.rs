@@ -34,7 +34,7 @@ fn a_pool_that_was_full_is_opened_and_emptied_without_a_tool() {
             at += 1; // What a checkpoint gave back.
         }
         for number in 0..20 {
-            pool.snapshot(id, &format!("{id}@s{number}"), false).await.expect("it needs no space");
+            pool.snapshot(id, &format!("s{number}"), false).await.expect("it needs no space");
         }
         drop((device, pool));
         for _ in 0..3 {
@@ -93,7 +93,7 @@ fn names_and_mappings_are_of_one_transaction_whenever_it_crashes() {
             let (id, device) = volume(&pool, "one", MIB).await;
             for round in 1..4_u8 {
                 write(&device, &world.arena(), Extent::new(0, PART), round).await.expect("space");
-                pool.snapshot(id, &format!("{id}@s{round}"), true).await.expect("space");
+                pool.snapshot(id, &format!("s{round}"), true).await.expect("space");
                 done.set(u64::from(round));
             }
             pool.rename(id, "other").await.expect("it is there");
@@ -102,7 +102,7 @@ fn names_and_mappings_are_of_one_transaction_whenever_it_crashes() {
         world.run(async {
             let Ok(pool) = open(disk.device(world), world).await else { return assert_eq!(done.get(), 0) };
             for round in 1..4_u8 {
-                let found = pool.named(&format!("1@s{round}"));
+                let found = pool.snapshot_named(1, &format!("s{round}"));
                 assert!(found.is_some() || done.get() < u64::from(round), "it was said to be made");
                 let Some(found) = found else { continue };
                 let device = pool.volume(found.id).expect("listed");
@@ -128,13 +128,13 @@ fn a_snapshot_holds_what_was_written_and_not_flushed_before_it() {
             let pool = fresh(disk.device(world), world).await;
             let (id, device) = volume(&pool, "one", MIB).await;
             write(&device, &world.arena(), Extent::new(0, 2 * BLOCK), 1).await.expect("space");
-            pool.snapshot(id, "1@s", true).await.expect("space");
+            pool.snapshot(id, "s", true).await.expect("space");
             made.set(true);
             write(&device, &world.arena(), Extent::new(0, BLOCK), 2).await.expect("space");
         });
         world.run(async {
             let Ok(pool) = open(disk.device(world), world).await else { return assert!(!made.get()) };
-            let Some(found) = pool.named("1@s") else { return assert!(!made.get(), "it was made") };
+            let Some(found) = pool.snapshot_named(1, "s") else { return assert!(!made.get(), "it was made") };
             let device = pool.volume(found.id).expect("listed");
             assert!(
                 holds(world, &device, Extent::new(0, 2 * BLOCK), 1).await,
@@ -154,7 +154,7 @@ fn a_discard_leaves_what_a_snapshot_shares() {
         pool.set_discards(Discards::PassDown);
         let (id, device) = volume(&pool, "one", 2 * MIB).await;
         write(&device, &world.arena(), Extent::new(0, MIB), 1).await.expect("space");
-        let number = pool.snapshot(id, "1@s", false).await.expect("space");
+        let number = pool.snapshot(id, "s", false).await.expect("space");
         let snapshot = pool.volume(number).expect("just created");
         pool.checkpoint().await.expect("no faults");
         device.discard(Extent::new(0, MIB)).await.expect("no faults");
@@ -186,7 +186,7 @@ fn a_rollback_keeps_the_newer_snapshots() {
         let mut snapshots = Vec::new();
         for round in 1..6_u8 {
             write(&device, &world.arena(), Extent::new(0, BLOCK), round).await.expect("space");
-            snapshots.push(pool.snapshot(id, &format!("1@s{round}"), true).await.expect("space"));
+            snapshots.push(pool.snapshot(id, &format!("s{round}"), true).await.expect("space"));
         }
         pool.roll_back(id, snapshots[0]).await.expect("space");
         assert!(holds(&world, &device, Extent::new(0, BLOCK), 1).await);
@@ -215,7 +215,7 @@ fn removing_many_snapshots_of_an_unchanged_volume_walks_nothing() {
         }
         let mut snapshots = Vec::new();
         for number in 0..200 {
-            snapshots.push(pool.snapshot(id, &format!("1@s{number}"), true).await.expect("space"));
+            snapshots.push(pool.snapshot(id, &format!("s{number}"), true).await.expect("space"));
         }
         let before = disk.counters();
         for snapshot in &snapshots {
@@ -233,7 +233,7 @@ fn removing_many_snapshots_of_an_unchanged_volume_walks_nothing() {
         }
         assert!(steps <= 2 * 200, "{steps} steps: a root and a name each");
         // One that holds a thousand runs alone tells how far it is.
-        let last = pool.snapshot(id, "1@last", true).await.expect("space");
+        let last = pool.snapshot(id, "last", true).await.expect("space");
         pool.roll_back(id, last).await.expect("space");
         remove_all(&pool).await;
         device.discard(Extent::new(0, 12 * MIB)).await.expect("no faults");
@@ -257,7 +257,7 @@ fn what_is_exclusive_comes_back_and_nothing_else() {
         let pool = fresh(disk.device(&world), &world).await;
         let (id, device) = volume(&pool, "one", 4 * MIB).await;
         write(&device, &world.arena(), Extent::new(0, 4 * MIB), 1).await.expect("space");
-        let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
+        let snapshot = pool.snapshot(id, "s", true).await.expect("space");
         write(&device, &world.arena(), Extent::new(0, 3 * MIB), 2).await.expect("space");
         remove_all(&pool).await;
         let said = pool.holding(snapshot).await.expect("it is there");
@@ -283,7 +283,7 @@ fn what_lay_behind_the_end_of_a_volume_is_gone_when_it_grows_again() {
         let pool = fresh(disk.device(&world), &world).await;
         let (id, device) = volume(&pool, "one", 2 * MIB).await;
         write(&device, &world.arena(), Extent::new(0, 2 * MIB), 1).await.expect("space");
-        let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
+        let snapshot = pool.snapshot(id, "s", true).await.expect("space");
         pool.resize(id, MIB).await.expect("it is there");
         pool.resize(id, 2 * MIB).await.expect("it is there");
         let device = pool.volume(id).expect("it is there");
@@ -307,7 +307,7 @@ fn opening_a_pool_reads_a_leaf_for_many_snapshots() {
             let (id, device) = volume(&pool, "one", 64 * MIB).await;
             write(&device, &world.arena(), Extent::new(0, MIB), 1).await.expect("space");
             for number in 0..snapshots {
-                pool.snapshot(id, &format!("1@s{number}"), true).await.expect("space");
+                pool.snapshot(id, &format!("s{number}"), true).await.expect("space");
             }
             pool.checkpoint().await.expect("no faults");
             drop((device, pool));

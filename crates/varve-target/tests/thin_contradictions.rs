@@ -15,8 +15,8 @@ use std::time::Duration;
 use varve_block::{Device, Durability, Extent, KIB, MIB, ZeroOptions};
 use varve_sim::{DiskImage, Random, SimDisk, World, run_seeds, test_name};
 use varve_target::thin::{
-    CheckPace, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, Uuid, check_pool, dump_pool,
-    repair_pool,
+    Backing, CheckPace, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, Uuid, check_pool,
+    dump_pool, repair_pool,
 };
 
 const BLOCK: u64 = 4 * KIB;
@@ -69,7 +69,10 @@ async fn fill(world: &World, device: Device, state: State) {
     let pool = open(device, world).await.expect("a new pool");
     let (one, front) = volume(&pool, "one", 16 * MIB).await;
     let (two, _) = volume(&pool, "two", MIB).await;
-    let origin = Origin { store: Uuid::from_u128(9), snapshot: 3, created: 5, bytes: 64 * KIB };
+    let origin = Origin {
+        backing: Backing::Snapshot { store: Uuid::from_u128(9), number: 3, created: 5 },
+        bytes: 64 * KIB,
+    };
     let over = NewVolume { name: "over".into(), bytes: MIB, origin: Some(origin) };
     pool.create(&over).await.expect("space");
     let (count, step) = if matches!(state, State::Ragged) { (700, 1) } else { (40, 7) };
@@ -77,8 +80,8 @@ async fn fill(world: &World, device: Device, state: State) {
         let extent = Extent::new(part * 2 * step * BLOCK, step.min(3) * BLOCK);
         write(&front, &arena, extent, 1).await.expect("space");
     }
-    let three = pool.snapshot(one, "1@three", false).await.expect("space");
-    pool.snapshot(three, "1@four", true).await.expect("space");
+    let three = pool.snapshot(one, "three", false).await.expect("space");
+    pool.snapshot(three, "four", true).await.expect("space");
     for part in 0..count / 3 {
         write(&front, &arena, Extent::new(part * 3 * BLOCK, BLOCK), 2).await.expect("space");
     }
@@ -126,7 +129,7 @@ async fn use_it(world: &World, device: Device) -> Result<(), PoolError> {
         let _ = front.zero(Extent::new(0, BLOCK), zeros).await;
         let _ = front.flush().await;
         let _ = pool.holding(info.id).await;
-        let _ = pool.snapshot(info.id, &format!("{}@new", info.id), false).await;
+        let _ = pool.snapshot(info.id, "new", false).await;
         let _ = pool.commit_if_due().await;
     }
     let _ = pool.checkpoint().await;

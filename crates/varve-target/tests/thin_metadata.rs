@@ -4,7 +4,7 @@ use std::io::Write;
 use std::rc::Rc;
 use varve_block::{Device, Durability, Extent, KIB, MIB, ZeroOptions};
 use varve_sim::{ModelDisk, World};
-use varve_target::pdata::{MetadataOrder, PolicyKind};
+use varve_target::pdata::{CachePolicy, MetadataOrder};
 use varve_target::thin::{NewVolume, Pool, PoolFormat, PoolOptions, Uuid};
 
 const POOL_SIZE: u64 = 400 * MIB;
@@ -37,7 +37,7 @@ fn places() -> impl Iterator<Item = u64> {
 
 #[test]
 fn memory_stays_within_its_budget_whatever_is_done() {
-    for policy in PolicyKind::ALL {
+    for policy in CachePolicy::ALL {
         let (world, disk) = (World::steady(1), ModelDisk::new(POOL_SIZE));
         world.run(async {
             let options = PoolOptions { cache_bytes: BUDGET * PART, policy, ..PoolOptions::default() };
@@ -64,8 +64,8 @@ fn memory_stays_within_its_budget_whatever_is_done() {
             }
             let usage = pool.cache_use();
             let _ =
-                writeln!(std::io::stderr(), "{}: at most {most} blocks in memory, {usage:?}", policy.name());
-            assert!(most <= BUDGET + SLACK, "{}: {most} nodes and pages in memory", policy.name());
+                writeln!(std::io::stderr(), "{}: at most {most} blocks in memory, {usage:?}", policy.word());
+            assert!(most <= BUDGET + SLACK, "{}: {most} nodes and pages in memory", policy.word());
             assert!(usage.evictions > CHANGES / 10, "nodes were given up: {usage:?}");
             let report = pool.check().await.expect("readable");
             assert!(report.errors.is_empty(), "{:#?}", report.errors);
@@ -83,7 +83,7 @@ fn another_budget_counts_at_once_and_write_through_leaves_nothing_to_replay() {
             device.write(place, arena.copy(&[7; PART as usize]), Durability::Volatile).await.expect("space");
         }
         assert!(pool.cache_use().nodes > 2 * (SMALL + SLACK), "{:?}", pool.cache_use());
-        pool.set_cache(SMALL * PART, PolicyKind::Lru);
+        pool.set_cache(SMALL * PART, CachePolicy::Lru);
         // What is not written yet goes with the next commit, which every write is ready to make.
         device.write(0, arena.copy(&[8; PART as usize]), Durability::Durable).await.expect("space");
         let usage = pool.cache_use();

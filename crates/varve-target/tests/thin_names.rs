@@ -3,13 +3,14 @@
 #[path = "common/thin.rs"]
 mod common;
 
-use common::{fresh, open, read, remove_all, sound, volume, write};
+use common::{fresh, open, remove_all, sound, volume, write};
 use varve_block::{Extent, KIB, MIB};
+use varve_format::NAME_LENGTH_MAX;
 use varve_sim::{SimDisk, World};
 use varve_target::thin::{Holding, Pool, PoolError};
 
 #[test]
-fn snapshots_are_called_after_the_number_of_their_volume() {
+fn a_snapshot_says_of_which_volume_it_is_and_its_name_is_only_a_name() {
     let world = World::new(12);
     let disk = SimDisk::new(4 * MIB);
     world.run(async {
@@ -17,25 +18,39 @@ fn snapshots_are_called_after_the_number_of_their_volume() {
         let (one, device) = volume(&pool, "one", 2 * MIB).await;
         write(&device, &arena, Extent::new(0, MIB), 1).await.expect("there is space");
         assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: MIB, shared: 0 }));
-        let long = format!("{}@{}", u64::MAX, "x".repeat(127));
-        for name in ["1@before", "0@0", long.as_str()] {
-            pool.snapshot(one, name, false).await.expect(name);
-        }
-        for wrong in ["01@x", "+1@x", "one@x", "@x", "1@", "1@a@b", "1@.x"] {
+        let long = "x".repeat(NAME_LENGTH_MAX);
+        // A snapshot may have the name of a volume, and one of a snapshot is one of its volume.
+        let first = pool.snapshot(one, "one", false).await.expect("names of snapshots are their volume's");
+        let second = pool.snapshot(first, &long, false).await.expect("a name");
+        let infos = [one, first, second].map(|id| pool.info(id).expect("just created"));
+        assert_eq!(
+            infos.map(|info| (info.snapshot_of, info.source)),
+            [(None, 0), (Some(one), one), (Some(one), first)]
+        );
+        for wrong in ["1@x", "@x", "1@", "", ".x"] {
             assert_eq!(pool.snapshot(one, wrong, false).await, Err(PoolError::Name), "{wrong}");
         }
-        assert_eq!(pool.snapshot(one, "1@before", false).await, Err(PoolError::Exists));
+        for source in [one, first] {
+            assert_eq!(pool.snapshot(source, "one", false).await, Err(PoolError::Exists));
+        }
         write(&device, &arena, Extent::new(0, 64 * KIB), 2).await.expect("there is space");
         assert_eq!(pool.holding(one).await, Ok(Holding { exclusive: 64 * KIB, shared: MIB - 64 * KIB }));
         pool.checkpoint().await.expect("no faults");
+        let third = pool.snapshot(second, "third", true).await.expect("its entry of the log is read again");
         drop((device, pool));
         let pool = open(disk.device(&world), &world).await.expect("a pool can always be opened");
-        assert!(pool.list().iter().any(|volume| volume.name == long), "it is read again");
-        assert_eq!(["1@", "0@", "7@"].map(|start| pool.count_named(start)), [1, 1, 0]);
-        assert_eq!(pool.info(one).map(|volume| volume.name).as_deref(), Some("one"));
+        assert_eq!(
+            pool.snapshots_of(one).iter().map(|info| info.id).collect::<Vec<_>>(),
+            [first, second, third]
+        );
+        assert_eq!([one, first, 99].map(|id| pool.count_snapshots(id)), [3, 0, 0]);
+        assert_eq!(pool.named("one").map(|info| info.id), Some(one));
+        assert_eq!(pool.snapshot_named(one, "one").map(|info| info.id), Some(first));
+        assert_eq!(pool.snapshot_named(one, &long).map(|info| info.id), Some(second), "it is read again");
+        assert_eq!((pool.named(&long), pool.snapshot_named(first, &long)), (None, None));
         assert_eq!(pool.info(99), None);
-        let device = pool.volume(one).expect("it is there");
-        assert_eq!(read(&device, &arena, Extent::new(0, 4 * KIB)).await[0], 2);
+        pool.remove(one).await.expect("nothing holds it");
+        assert_eq!(pool.count_snapshots(one), 3, "they are its snapshots still");
         sound(&pool).await;
     });
 }
@@ -46,35 +61,32 @@ fn volumes_are_found_by_their_names_whatever_becomes_of_them() {
     world.run(async {
         let pool = fresh(disk.device(&world), &world).await;
         let ((one, _), (two, _)) = (volume(&pool, "one", MIB).await, volume(&pool, "two", MIB).await);
-        let of = |volume: u64, name: &str| format!("{volume}@{name}");
-        for name in [of(one, "b"), of(one, "a"), of(one, "c"), of(two, "a"), of(11, "a")] {
-            pool.snapshot(one, &name, false).await.expect("there is space");
+        for (of, name) in [(one, "b"), (one, "a"), (one, "c"), (two, "a"), (two, "d")] {
+            pool.snapshot(of, name, false).await.expect("there is space");
         }
-        let gone = pool.named(&of(one, "a")).expect("just made");
+        let gone = pool.snapshot_named(one, "a").expect("just made");
         pool.remove(gone.id).await.expect("it is there");
         pool.rename(two, "three").await.expect("the name is free");
+        let c = pool.snapshot_named(one, "c").expect("just made").id;
+        assert_eq!(pool.rename(c, "b").await, Err(PoolError::Exists));
+        pool.rename(c, "three").await.expect("a volume's name is no snapshot's");
         let found = |pool: &Pool| {
-            let names = |start: &str| pool.named_like(start).into_iter().map(|volume| volume.name);
-            assert!(pool.named(&of(one, "a")).is_none() && pool.named("two").is_none());
+            assert!(pool.snapshot_named(one, "a").is_none() && pool.named("two").is_none());
             assert_eq!(pool.named("three").map(|volume| volume.id), Some(two));
-            assert_eq!(
-                names(&of(one, "")).collect::<Vec<_>>(),
-                [of(one, "b"), of(one, "c")],
-                "in their order"
-            );
-            let numbers = pool.numbers_like(&of(one, "")).into_iter();
+            let names = pool.snapshots_of(one).into_iter().map(|volume| volume.name);
+            assert_eq!(names.collect::<Vec<_>>(), ["b", "three"], "in their order");
+            let numbers = pool.snapshot_numbers(one).into_iter();
             let names_of = numbers.filter_map(|number| pool.info(number)).map(|volume| volume.name);
-            assert_eq!(names_of.collect::<Vec<_>>(), [of(one, "b"), of(one, "c")], "N1 of `names.rs`");
-            assert_eq!(names("t").count(), 1);
+            assert_eq!(names_of.collect::<Vec<_>>(), ["b", "three"], "N1 of `names.rs`");
         };
         found(&pool);
         assert_eq!(pool.rename(two, "one").await, Err(PoolError::Exists));
-        assert_eq!(pool.snapshot(one, &of(one, "b"), false).await, Err(PoolError::Exists));
+        assert_eq!(pool.snapshot(one, "b", false).await, Err(PoolError::Exists));
         sound(&pool).await; // N1 of `names.rs`
         drop(pool);
         let pool = open(disk.device(&world), &world).await.expect("a pool can always be opened");
         found(&pool);
-        pool.snapshot(one, &of(one, "a"), false).await.expect("what was removed has no name");
+        pool.snapshot(one, "a", false).await.expect("what was removed has no name");
         volume(&pool, "two", MIB).await;
         remove_all(&pool).await;
         sound(&pool).await;

@@ -84,7 +84,7 @@ fn the_last_commit_stays_in_place_while_it_is_checked() {
                         bed.write(&device, random.below(2000), 2).await;
                     }
                     device.discard(Extent::new(random.below(200) * 64 * KIB, 32 * KIB)).await.expect("space");
-                    names.push(pool.snapshot(id, &format!("{id}@s{rounds}"), false).await.expect("space"));
+                    names.push(pool.snapshot(id, &format!("s{rounds}"), false).await.expect("space"));
                     if names.len() > 3 {
                         pool.remove(names.remove(0)).await.expect("it is there");
                     }

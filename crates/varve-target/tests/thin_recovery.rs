@@ -36,7 +36,7 @@ async fn roll_back(device: Device, world: &World, bytes: u64, told: &Rollback) {
     let (id, device) = volume(&pool, "v", 512 * KIB).await;
     write(&device, &arena, Extent::new(0, PIECE), 1).await.expect("space");
     write(&device, &arena, Extent::new(512 * KIB - PIECE, PIECE), 1).await.expect("space");
-    let snapshot = pool.snapshot(id, "1@s", true).await.expect("space");
+    let snapshot = pool.snapshot(id, "s", true).await.expect("space");
     pool.resize(id, bytes).await.expect("space");
     let device = pool.volume(id).expect("it is there");
     write(&device, &arena, Extent::new(0, PIECE), 2).await.expect("space");

@@ -52,7 +52,7 @@ pub(super) fn goal(row: &CostRow) -> Option<Goal> {
     match row.touch {
         Touch::Dependent => cost_goal(&row.load),
         Touch::Rewrite => Some(Goal::AtLeast(REWRITE_GOAL)),
-        Touch::Independent => None,
+        Touch::Independent | Touch::Newest | Touch::Oldest | Touch::SnapshotRewrite => None,
     }
 }
 
@@ -63,6 +63,9 @@ pub(super) fn name(row: &CostRow) -> String {
         Touch::Dependent => format!("{}, {} snapshot{plural}", row.load, row.snapshots),
         Touch::Independent => format!("{}, {} independent", row.load, row.snapshots),
         Touch::Rewrite => format!("{} again, {} snapshot{plural}", row.load, row.snapshots),
+        Touch::Newest => format!("{} to the newest of {}", row.load, row.snapshots),
+        Touch::Oldest => format!("{} to the oldest of {}", row.load, row.snapshots),
+        Touch::SnapshotRewrite => format!("{} to the newest of {} again", row.load, row.snapshots),
     }
 }
 
@@ -70,7 +73,7 @@ pub(super) fn name(row: &CostRow) -> String {
 fn peer(row: &CostRow) -> Option<f64> {
     let (_, figures) = DM_SNAPSHOT.iter().find(|(load, _)| row.load.starts_with(load))?;
     let place = [1, 4, 8, 16].iter().position(|count| *count == row.snapshots)?;
-    (row.touch != Touch::Rewrite).then(|| figures[place])
+    matches!(row.touch, Touch::Dependent | Touch::Independent).then(|| figures[place])
 }
 
 /// File names and content of the pictures.

@@ -76,6 +76,7 @@ fn invented() -> Results {
             bare_ns: vec![40.0],
             layers: vec![layer("linear", 20.0), layer("slow", 80.0)],
         }),
+        bonnie: Some(bonnie()),
         costs: Some(costs()),
         distances: vec![distances()],
         caches: Some(caches()),
@@ -154,6 +155,24 @@ fn thin_volumes_are_compared_with_thick_ones() {
     assert!(page.contains("0.700 (0.700 to 0.700)"), "{page}");
     assert!(page.contains(" | 191 MiB/s | 47.7 MiB/s | 0.25 | – | – |"), "{page}");
     assert!(page.contains("- *memory*: no reflinked file on XFS: no loop devices"), "{page}");
+}
+
+fn bonnie() -> SnapshotPart {
+    let point = |snapshots, speed: f64| SnapshotPoint { snapshots, bytes_per_second: vec![speed; 3] };
+    let points = vec![point(0, f64::from(100 << 20)), point(8, f64::from(25 << 20))];
+    let series = vec![SnapshotSeries { load: "write blocks".to_owned(), points }];
+    let (world, description) = ("disk, direct".to_owned(), "invented".to_owned());
+    SnapshotPart { world, description, series, ..SnapshotPart::default() }
+}
+
+#[test]
+fn bonnie_is_told_as_a_ratio_to_no_snapshot_beside_2006() {
+    let page = text(&invented());
+    assert!(page.contains("| write blocks | 100 MiB/s | – | – | – | 0.25 (0.25 to 0.25) |"), "{page}");
+    assert!(
+        page.contains("| 2006, dm-snapshot, writes | 373 MB/s | 0.147 | 0.043 | 0.038 | 0.017 |"),
+        "{page}"
+    );
 }
 
 fn costs() -> CostPart {

@@ -12,7 +12,7 @@ use crate::tables::stage::{Plan, Stores, Surroundings, Volume, store_for};
 use std::rc::Rc;
 use varve_block::{Device, GIB, KIB, MIB};
 use varve_sim::{Load, ModelDisk, Random, World, measure};
-use varve_target::pdata::PolicyKind;
+use varve_target::pdata::CachePolicy;
 use varve_target::snapshot::{MetadataOrder, StoreOptions};
 
 /// Figure 5.
@@ -79,9 +79,9 @@ pub(super) fn settings(sizes: Sizes) -> Vec<Setting> {
         let options = StoreOptions { metadata, ..StoreOptions::default() };
         let whole = format!("all in memory, {order}");
         all.push(Setting { name: whole.clone(), unbounded: None, options });
-        for policy in PolicyKind::ALL {
+        for policy in CachePolicy::ALL {
             let cache_bytes = sizes.origin / GIB * BUDGET_A_GIB;
-            let (name, unbounded) = (format!("{}, {order}", policy.name()), Some(whole.clone()));
+            let (name, unbounded) = (format!("{}, {order}", policy.word()), Some(whole.clone()));
             all.push(Setting { name, unbounded, options: StoreOptions { cache_bytes, policy, ..options } });
         }
     }

@@ -4,7 +4,8 @@ use crate::first_touch::COUNTS;
 use crate::results::{CostPart, CostRow, Touch};
 use crate::sheet::Sheet;
 use crate::tables::stage::{Plan, Stores, Surroundings, Volume, store_for};
-use varve_block::{KIB, MIB};
+use std::rc::Rc;
+use varve_block::{Device, KIB, MIB};
 use varve_sim::{Amplification, CostMeter, Load, Measured, ModelDisk, Random, World, measure};
 use varve_target::snapshot::StoreOptions;
 
@@ -16,6 +17,8 @@ const CHUNK: u64 = 64 * KIB;
 const INDEPENDENT_COUNTS: [u32; 4] = [1, 4, 8, 16];
 /// How many snapshots there are when chunks are written again.
 const REWRITE_SNAPSHOTS: u32 = 16;
+/// How many there are when one of them is written itself.
+const WRITTEN_SNAPSHOTS: u32 = 16;
 
 /// The loads, eight requests at a time, by name.
 fn loads() -> [(&'static str, Load); 3] {
@@ -44,10 +47,21 @@ impl Bench {
     }
 
     fn run(&self, load: &Load) -> Result<(Measured, Amplification), String> {
+        self.run_on(&self.volume.front, load)
+    }
+
+    /// A snapshot, made writable.
+    fn snapshot(&self, id: u64) -> Result<Device, String> {
+        let store = &self.volume.stores[0];
+        let writable = self.world.run(store.set_flags(id, false, false));
+        writable.and_then(|()| Rc::clone(store).snapshot(id)).map_err(|error| error.to_string())
+    }
+
+    fn run_on(&self, device: &Device, load: &Load) -> Result<(Measured, Amplification), String> {
         let mut random = Random::new(7);
         let meter = CostMeter::start(&self.disk);
         let (clock, arena) = (self.world.clock(), self.world.arena());
-        let measured = self.world.run(measure(&self.volume.front, &clock, &arena, load, &mut random));
+        let measured = self.world.run(measure(device, &clock, &arena, load, &mut random));
         let measured = measured.map_err(|error| error.to_string())?;
         Ok((measured, meter.cost(&self.disk, &measured)))
     }
@@ -81,6 +95,15 @@ fn count(loads: &[(&str, Load)], dependent: &[u32], independent: &[u32]) -> Resu
         let bench = Bench::new(Stores::Shared, REWRITE_SNAPSHOTS)?;
         bench.run(load)?;
         push(Touch::Rewrite, REWRITE_SNAPSHOTS, bench.run(load)?);
+        for (touch, newest) in [(Touch::Newest, true), (Touch::Oldest, false)] {
+            let bench = Bench::new(Stores::Shared, WRITTEN_SNAPSHOTS)?;
+            let ids = &bench.volume.ids;
+            let snapshot = bench.snapshot(if newest { ids[ids.len() - 1] } else { ids[0] })?;
+            push(touch, WRITTEN_SNAPSHOTS, bench.run_on(&snapshot, load)?);
+            if newest {
+                push(Touch::SnapshotRewrite, WRITTEN_SNAPSHOTS, bench.run_on(&snapshot, load)?);
+            }
+        }
         for snapshots in independent {
             push(Touch::Independent, *snapshots, Bench::new(Stores::OneEach, *snapshots)?.run(load)?);
         }
@@ -106,11 +129,16 @@ mod tests {
         let load = Load { count: 16, ..sequential };
         let part = count(&[(name, load)], &[1, 16], &[4]).expect("counted");
         let near = |value: f64, whole: f64| (value - whole).abs() < 0.05;
-        let [one, many, again, apart] = &part.rows[..] else { panic!("four rows") };
+        let [one, many, again, newest, newest_again, oldest, apart] = &part.rows[..] else {
+            panic!("seven rows")
+        };
         assert!(near(one.bytes_read, 1.0) && near(one.bytes_written, 2.0), "{one:?}");
         assert!(near(many.bytes_read, 1.0) && near(many.bytes_written, 2.0), "{many:?}");
         assert!(near(again.bytes_read, 0.0) && near(again.bytes_written, 1.0), "{again:?}");
         assert!(near(apart.bytes_read, 4.0) && near(apart.bytes_written, 5.0), "{apart:?}");
         assert_eq!(again.touch, Touch::Rewrite);
+        for row in [newest, newest_again, oldest] {
+            assert!(near(row.bytes_read, 0.0) && near(row.bytes_written, 1.0), "nothing is copied: {row:?}");
+        }
     }
 }

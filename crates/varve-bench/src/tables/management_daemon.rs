@@ -81,6 +81,40 @@ pub(crate) fn creating(options: &Options, medium: Medium, sheet: &mut Sheet) -> 
     varve.stop()
 }
 
+/// Changes of a snapshot from writable to read-only, or back, in a round.
+const CHANGES: usize = 30;
+
+/// How long it takes to make a snapshot writable, or read-only again, in memory and while an NBD client writes to its origin.
+pub(crate) fn changing(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    let (part, medium) = (&mut empty_part(options, Medium::Memory), Medium::Memory);
+    part.world.push_str(", access");
+    part.description =
+        part.description.replace(&format!("{CREATES} snapshots"), &format!("{CHANGES} changes"));
+    let size = REGION + MARGIN;
+    let place = Place::new(options.directory(medium), 5 * size)?;
+    let file = place.file("disk", 5 * size)?;
+    let varve = Varve::start(&options.varve(), place.path(), &file, medium.cache())?;
+    let mut subject = Subject::make(&varve, size, 16)?;
+    let snapshot = format!("bench/{}@s8", subject.name);
+    for _ in 0..options.runs() {
+        let (_, changes) = beside_writes(&mut subject.client, || {
+            let change = |number: usize| {
+                pause(PAUSE);
+                let mode = if number.is_multiple_of(2) { "--read-write" } else { "--read-only" };
+                let watch = Watch::start();
+                varve.call(&["snap", "change", &snapshot, mode])?;
+                Ok(watch.seconds() * 1e3)
+            };
+            (0..CHANGES).map(change).collect::<Result<Vec<f64>, String>>()
+        })?;
+        let name = "snap change --read-write or --read-only, of 16 snapshots";
+        part.record(&format!("{name}, median"), "ms", None, percentile(&changes, 0.5));
+        sheet.keep(|results| results.put_management(part.clone()))?;
+    }
+    drop(subject);
+    varve.stop()
+}
+
 /// Bytes from one entry of the deleted snapshot to the next: neighbours would become one.
 const PITCH: u64 = 8 << 10;
 

@@ -2,13 +2,15 @@
 
 use crate::options::{Medium, Options};
 use crate::sheet::Sheet;
-use crate::tables::{cache, cache_times, cost, daemon, distance, engine, management, management_daemon};
+use crate::tables::{
+    bonnie, cache, cache_times, cost, daemon, distance, engine, management, management_daemon,
+};
 
 /// One part: its name, the medium that it needs if it needs one, and how it is measured.
 type Part = (&'static str, Option<Medium>, fn(&Options, &mut Sheet) -> Result<(), String>);
 
 /// All parts, in the order in which they are measured: what is exact and short comes first.
-const PARTS: [Part; 15] = [
+const PARTS: [Part; 17] = [
     ("cost: model disk", None, |_, sheet| cost::measure_model(sheet)),
     ("first touches: model disk", None, |_, sheet| engine::measure_model(sheet)),
     ("distance: model disk", None, |_, sheet| distance::measure_model(sheet)),
@@ -32,6 +34,7 @@ const PARTS: [Part; 15] = [
     ("management: daemon, disk", Some(Medium::DiskDirect), |options, sheet| {
         management_daemon::creating(options, Medium::DiskDirect, sheet)
     }),
+    ("changes: daemon", Some(Medium::Memory), management_daemon::changing),
     ("deletions: daemon", Some(Medium::Memory), management_daemon::deleting),
     ("first touches: slow disk", Some(Medium::Memory), engine::measure_slow),
     ("first touches: daemon, memory", Some(Medium::Memory), |options, sheet| {
@@ -40,6 +43,7 @@ const PARTS: [Part; 15] = [
     ("first touches: daemon, disk", Some(Medium::DiskDirect), |options, sheet| {
         daemon::measure(options, Medium::DiskDirect, sheet)
     }),
+    ("bonnie", Some(Medium::DiskDirect), bonnie::measure),
 ];
 
 /// Measures the parts that are wanted. A part that fails keeps none of the others from being measured.

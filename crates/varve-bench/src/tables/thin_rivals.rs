@@ -2,13 +2,13 @@
 //! behind qemu-nbd, and beside them a raw file written in full, which is to them what the linear volume is to ours.
 
 use crate::fio::Endpoint;
+use crate::mounted::{MOUNT, Mounted, run};
 use crate::options::Medium;
 use crate::peers::{Cache, Peer};
 use crate::place::Place;
 use crate::server::Server;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// In which state the thin volume is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,13 +31,10 @@ impl State {
     }
 }
 
-/// The folder in a place where the filesystem of reflinked files is mounted; whoever cleans up unmounts it.
-pub(crate) const MOUNT: &str = "mounted";
+/// What makes a filesystem whose files can be reflinked.
+const MKFS: [&str; 5] = ["mkfs.xfs", "-q", "-f", "-m", "reflink=1"];
 /// Bytes that XFS wants for itself.
 const XFS_OVERHEAD: u64 = 512 << 20;
-
-/// Where distributions put programs, those of the administrator, too.
-const PROGRAMS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Who is measured beside us.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -84,7 +81,7 @@ impl Rivals {
     pub(crate) fn new(place: &Place, medium: Medium, region: u64) -> Result<Self, String> {
         let raw = place.file("raw", region)?;
         let image = place.file("xfs.image", 3 * region + XFS_OVERHEAD)?;
-        let xfs = Mounted::new(&image, &place.path().join(MOUNT), medium);
+        let xfs = Mounted::new(&image, &place.path().join(MOUNT), &MKFS, medium.cache() == Cache::Direct);
         if let Err(reason) = &xfs {
             eprintln!("thin volumes, {}: no reflinked files: {reason}", medium.name());
         }
@@ -146,58 +143,5 @@ fn take_snapshot(rival: Rival, file: &Path) -> Result<(), String> {
     match rival {
         Rival::Qcow2 => run("qemu-img", &["snapshot", "-c", "before", &name]),
         _ => run("cp", &["--reflink=always", &name, &copy.to_string_lossy()]),
-    }
-}
-
-/// Runs a program to its end; what it says is part of the error.
-fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
-    said_by(program, arguments).map(drop)
-}
-
-fn said_by(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let output = Command::new(program)
-        .args(arguments)
-        .env("PATH", PROGRAMS)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|error| format!("{program}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    }
-    Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
-}
-
-/// XFS on a loop device, unmounted when dropped.
-struct Mounted {
-    path: PathBuf,
-}
-
-impl Mounted {
-    fn new(image: &Path, path: &Path, medium: Medium) -> Result<Self, String> {
-        if !Path::new("/dev/loop-control").exists() {
-            return Err("there are no loop devices here".to_owned());
-        }
-        let direct = if medium.cache() == Cache::Direct { "on" } else { "off" };
-        let direct = format!("--direct-io={direct}");
-        let device = said_by("losetup", &["--find", "--show", &direct, &image.to_string_lossy()])?;
-        let mounted = Self::mount(&device, path);
-        // In use it goes when it is unmounted.
-        run("losetup", &["--detach", &device])?;
-        mounted
-    }
-
-    fn mount(device: &str, path: &Path) -> Result<Self, String> {
-        run("mkfs.xfs", &["-q", "-f", "-m", "reflink=1", device])?;
-        fs::create_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        run("mount", &[device, &path.to_string_lossy()])?;
-        Ok(Self { path: path.to_owned() })
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if let Err(reason) = run("umount", &["--lazy", &self.path.to_string_lossy()]) {
-            eprintln!("{reason}");
-        }
     }
 }

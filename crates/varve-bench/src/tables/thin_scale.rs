@@ -297,7 +297,7 @@ async fn create_many(
         for number in 0..count {
             around.clock.sleep(PAUSE).await;
             let began = around.clock.now();
-            pool.snapshot(id, &format!("{id}@s{number}"), true).await.map_err(said)?;
+            pool.snapshot(id, &format!("s{number}"), true).await.map_err(said)?;
             created.push(around.clock.now().since(began).as_secs_f64() * 1e3);
         }
         Ok::<_, String>(created)

@@ -134,7 +134,7 @@ struct PoolDone {
     bytes_mapped: u64,
     /// Changes of the log that could not be made again.
     changes_lost: u64,
-    /// Volumes, and snapshots after their volume's number, that are what they were before one of these.
+    /// Volumes, and snapshots as `LV@SNAP`, that are what they were before one of these.
     behind: Vec<String>,
     /// Whose bytes are lost.
     lost: Vec<Finding>,

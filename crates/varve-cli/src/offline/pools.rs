@@ -80,22 +80,21 @@ pub(super) fn told(pool: &str, group: &str, report: &PoolReport) -> Vec<Finding>
 /// Whose bytes are lost or in doubt.
 fn losses(group: &str, report: &PoolReport) -> Vec<Finding> {
     let finding = |loss: &PoolDamage| {
-        let (volume, snapshot) = names(group, &loss.name, loss.volume, &report.names);
+        let (volume, snapshot) = names(group, loss, &report.names);
         damage::finding(true, &volume, snapshot.as_deref(), &loss.extents, loss.why)
     };
     report.damage.iter().map(finding).collect()
 }
 
-/// `VG/LV`, and the snapshot's own name, of a volume that its pool calls `NAME` or `NUMBER@NAME`.
-fn names(group: &str, name: &str, id: u64, all: &BTreeMap<u64, String>) -> (String, Option<String>) {
-    let snapshot = name.split_once('@').and_then(|(number, own)| Some((number.parse::<u64>().ok()?, own)));
-    match snapshot {
-        None if name.is_empty() => (format!("{group}/volume {id}"), None),
-        None => (format!("{group}/{name}"), None),
-        Some((number, own)) => {
-            let of = all.get(&number).cloned().unwrap_or_else(|| format!("volume {number}"));
-            (format!("{group}/{of}"), Some(own.to_owned()))
-        }
+/// `VG/LV` of what has a loss, and the snapshot's own name if it is one.
+fn names(group: &str, loss: &PoolDamage, all: &BTreeMap<u64, String>) -> (String, Option<String>) {
+    let named = |id: u64, name: Option<&String>| match name {
+        Some(name) if !name.is_empty() => format!("{group}/{name}"),
+        _ => format!("{group}/volume {id}"),
+    };
+    match loss.snapshot_of {
+        None => (named(loss.volume, Some(&loss.name)), None),
+        Some(of) => (named(of, all.get(&of)), Some(loss.name.clone())),
     }
 }
 

@@ -67,7 +67,7 @@ fn the_content_of_a_volume_does_not_say_whether_it_was_put_aside() {
     for (disk, offset, _) in others {
         open(disk).write_all_at(&content, *offset).expect("it is long enough");
     }
-    assert!(world.ok("dump d1 d2 --store data/p.store-1").starts_with("varve-thin-pool 1\n"));
+    assert!(world.ok("dump d1 d2 --store data/p.store-1").starts_with("varve-thin-pool 2\n"));
     assert!(world.ok("dump d1 d2 --store data/home").starts_with("varve-exception-store 1\n"));
     world.refused("dump d1 d2 --store data/plain", 3, "V0301");
 }

@@ -270,7 +270,7 @@ impl Control {
             }
             let above = home.run(async move |here: ShardContext| origins::above_all(&here, pool)).await;
             let above = above.map_err(failures::gone)?;
-            if let Some(above) = above.iter().find(|above| below.contains(&above.origin.store)) {
+            if let Some(above) = above.iter().find(|above| below.contains(&above.origin.backing.id())) {
                 let message = format!("{} lies over it", above.name);
                 return Err(Failure::new(Code::VolumeBusy, message)
                     .help(format!("varve pool deactivate {} first", self.subject(pool))));

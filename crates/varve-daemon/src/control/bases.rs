@@ -36,9 +36,8 @@ impl Control {
             noted.extend(bases.map_err(failures::gone)?.into_iter().map(|target| (owner, target)));
         }
         let places = self.with_group(group, |known| {
-            let owner = |origin: &Origin| Some((known.place_of(origin)?.owner, target_of(origin)));
-            let snapshots = wanted.iter().filter(|origin| origin.snapshot > 0);
-            snapshots.filter_map(owner).collect::<BTreeSet<(Uuid, Target)>>()
+            let owner = |origin: &Origin| Some((known.place_of(origin)?.owner, Target::of(origin.backing)?));
+            wanted.iter().filter_map(owner).collect::<BTreeSet<(Uuid, Target)>>()
         })?;
         for (owner, target) in places.difference(&noted) {
             self.note_base(&owners, *owner, *target, true).await?; // of before there were notes
@@ -78,10 +77,6 @@ impl Control {
             known.bases.insert(target);
         }
     }
-}
-
-fn target_of(origin: &Origin) -> Target {
-    Target { store: origin.store, number: origin.snapshot }
 }
 
 impl KnownGroup {

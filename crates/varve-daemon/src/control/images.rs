@@ -24,7 +24,7 @@ use varve_api::{Code, Failure, VolumeCreate};
 use varve_format::find_image_format;
 use varve_format::thin::PART_SIZE;
 use varve_os::DiskOptions;
-use varve_target::thin::Origin;
+use varve_target::thin::{Backing, Origin};
 use varve_vg::Change;
 use varve_vg::model::Image as Entry;
 use varve_vg::size::format_size;
@@ -108,7 +108,7 @@ impl Control {
                 Ok((Origin { bytes: shown, ..base.origin }, Below::Stored(base.place)))
             }
             Chosen::Image(image, entry, is_new) => {
-                let origin = Origin { store: entry.id, snapshot: 0, created: 0, bytes: shown };
+                let origin = Origin { backing: Backing::Image { id: entry.id }, bytes: shown };
                 self.agree_to_image(group, &entry.path).await?;
                 if is_new {
                     let words = format!("a volume is made over {}", entry.path);
@@ -241,14 +241,15 @@ impl Control {
 
     /// What the group's text says of the image that volumes lie over, if it is one.
     pub(super) fn image_of(&self, group: Uuid, origin: &Origin) -> Option<Entry> {
-        self.with_group(group, |known| known.image(origin.store).cloned()).ok().flatten()
+        let Backing::Image { id } = origin.backing else { return None };
+        self.with_group(group, |known| known.image(id).cloned()).ok().flatten()
     }
 
     /// M1: forgets images of which `wanted`, which is all that anything of the group lies over, says nothing. To be called
     /// by whoever changes something (C1).
     pub(super) async fn settle_images(&self, group: Uuid, wanted: &[Origin]) -> Result<(), Failure> {
         let images = self.with_group(group, |known| known.group.images().to_vec())?;
-        let needed: BTreeSet<Uuid> = wanted.iter().map(|origin| origin.store).collect();
+        let needed: BTreeSet<Uuid> = wanted.iter().map(|origin| origin.backing.id()).collect();
         for image in images.iter().filter(|image| !needed.contains(&image.id)) {
             let words = format!("nothing lies over {} any more", image.path);
             let forgotten =

@@ -6,6 +6,7 @@ use crate::shard::thin::ThinVolume;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_api::Failure;
+use varve_target::thin::Backing;
 use varve_vg::{Group, Note, OpenGroup};
 
 /// A group that is known.
@@ -28,8 +29,8 @@ pub(super) struct KnownGroup {
     pub(super) homes: BTreeMap<Uuid, Home>,
     /// What its pools said last of their volumes.
     pub(super) thin: BTreeMap<Uuid, Vec<ThinVolume>>,
-    /// What volumes lie over that is not there: store, number, and why.
-    pub(super) adrift: Vec<(Uuid, u64, Failure)>,
+    /// What volumes lie over that is not there, and why.
+    pub(super) adrift: Vec<(Backing, Failure)>,
     /// Volumes and pools that were closed while pools went on that may hold their snapshots as external origins.
     pub(super) closed: BTreeSet<Uuid>,
     /// Snapshots that others lie over, as far as that is known.

@@ -9,6 +9,7 @@ use super::known_group::KnownGroup;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::origins::{self, Above};
+use crate::shard::snapshot_facts::Target;
 use uuid::Uuid;
 use varve_api::{Changed, Code, Failure, Group as ShownGroup, GroupReduce};
 use varve_vg::{Change, Group};
@@ -97,10 +98,11 @@ fn has(group: &Group, id: Uuid) -> bool {
 /// Those of `above` that lie over something that `after` has not, or over one of them.
 fn lost(above: Vec<Above>, after: &Group) -> Vec<Above> {
     let (mut lost, mut rest): (Vec<Above>, Vec<Above>) =
-        above.into_iter().partition(|one| !has(after, one.origin.store));
+        above.into_iter().partition(|one| !has(after, one.origin.backing.id()));
     loop {
         let is_over = |one: &Above| {
-            lost.iter().any(|known| (known.pool, known.number) == (one.origin.store, one.origin.snapshot))
+            let below = Target::of(one.origin.backing);
+            lost.iter().any(|known| Some(Target { store: known.pool, number: known.number }) == below)
         };
         let (more, others): (Vec<Above>, Vec<Above>) = rest.into_iter().partition(is_over);
         if more.is_empty() {

@@ -33,6 +33,7 @@ mod layout;
 mod locking;
 mod locks;
 mod lost;
+mod options;
 mod origins;
 mod over_commit;
 mod own_exports;

@@ -19,7 +19,7 @@ use crate::shard::snapshot_facts::Target;
 use crate::shard::thin::ThinVolume;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_target::thin::Origin;
+use varve_target::thin::{Backing, Origin};
 use varve_vg::model::LogicalVolume;
 use varve_vg::names::VolumeName;
 
@@ -40,7 +40,7 @@ impl KnownGroup {
     pub(super) fn adrift(&self, thin: &ThinVolume) -> Failure {
         let why = self.why_adrift(thin);
         let is_known =
-            |origin: Origin| self.owner_of(&origin).is_some() || self.image(origin.store).is_some();
+            |origin: Origin| self.owner_of(&origin).is_some() || self.image(origin.backing.id()).is_some();
         if thin.origin.is_none_or(is_known) {
             return why;
         }
@@ -49,11 +49,9 @@ impl KnownGroup {
     }
 
     fn why_adrift(&self, thin: &ThinVolume) -> Failure {
-        let same = |known: &&(Uuid, u64, Failure)| {
-            thin.origin.is_some_and(|origin| (origin.store, origin.snapshot) == (known.0, known.1))
-        };
+        let same = |known: &&(Backing, Failure)| thin.origin.is_some_and(|origin| origin.backing == known.0);
         match self.adrift.iter().find(same) {
-            Some((_, _, failure)) => failure.clone(),
+            Some((_, failure)) => failure.clone(),
             None => Failure::new(Code::VolumeUnusable, "what the volume lies over is not there")
                 .help("varve status"),
         }
@@ -61,9 +59,8 @@ impl KnownGroup {
 
     /// The volume or pool that has an origin, unless the group has given it up.
     fn owner_of(&self, origin: &Origin) -> Option<&LogicalVolume> {
-        let mut volumes = self.group.logical_volumes().iter();
-        volumes
-            .find(|volume| volume.id == origin.store || volume.stores().any(|store| store.id == origin.store))
+        let (mut volumes, id) = (self.group.logical_volumes().iter(), origin.backing.id());
+        volumes.find(|volume| volume.id == id || volume.stores().any(|store| store.id == id))
     }
 
     /// Why an origin cannot be reached.
@@ -73,10 +70,10 @@ impl KnownGroup {
             let message = "what it lies over is lost: the group has given that up";
             return Failure::new(code, message).help("varve lv list");
         };
-        let what = match (origin.snapshot, owner.is_pool()) {
-            (0, _) => "",
-            (_, true) => "a snapshot in the pool ",
-            (_, false) => "a snapshot of ",
+        let what = match (origin.backing, owner.is_pool()) {
+            (Backing::Volume { .. } | Backing::Image { .. }, _) => "",
+            (Backing::Snapshot { .. }, true) => "a snapshot in the pool ",
+            (Backing::Snapshot { .. }, false) => "a snapshot of ",
         };
         let why = self.homes.get(&owner.id).and_then(|home| home.unusable.as_ref());
         let why = why.map(|failure| format!(": {}", failure.message)).unwrap_or_default();
@@ -130,9 +127,8 @@ impl Control {
             let help = format!("varve snap create {}@base --read-only", name.origin());
             return Err(Failure::new(Code::BadOrigin, message).help(help));
         }
-        let Target { store, number } = facts.target;
-        let origin = Origin { store, snapshot: number, created: facts.created, bytes: facts.size };
-        let owner = if facts.is_thin { store } else { located.volume.id };
+        let origin = Origin { backing: facts.backing(), bytes: facts.size };
+        let owner = if facts.is_thin { facts.target.store } else { located.volume.id };
         let place = Place { home: located.home.clone(), owner };
         Ok(Base { name, origin, place, group, is_noted: facts.is_base })
     }
@@ -144,7 +140,7 @@ impl Control {
             return None;
         }
         let (id, bytes) = (located.volume.id, located.size());
-        let origin = Origin { store: id, snapshot: 0, created: 0, bytes };
+        let origin = Origin { backing: Backing::Volume { id }, bytes };
         let place = Place { home: located.home, owner: id };
         Some(Base { name: name.clone(), origin, place, group, is_noted: true }) // No snapshot, so no note.
     }
@@ -158,17 +154,14 @@ impl Control {
         if !located.volume.read_only {
             return Ok(());
         }
-        let target = Target { store: located.volume.id, number: 0 };
-        self.refuse_origin(located.group, target, &name.to_string()).await
+        let below = Backing::Volume { id: located.volume.id };
+        self.refuse_origin(located.group, below, &name.to_string()).await
     }
 
     /// O1: protects a snapshot that is about to be an origin.
     pub(super) async fn hold_base(&self, base: &Base) -> Result<(), Failure> {
-        if base.is_noted {
-            return Ok(());
-        }
-        let (owner, target) =
-            (base.place.owner, Target { store: base.origin.store, number: base.origin.snapshot });
+        let Some(target) = Target::of(base.origin.backing).filter(|_| !base.is_noted) else { return Ok(()) };
+        let owner = base.place.owner;
         self.expect_base(base.group, target);
         let noted = base
             .place
@@ -223,14 +216,14 @@ impl Control {
                 for origin in missing.unwrap_or_default() {
                     match self.attach(group, id, home, origin).await {
                         Ok(()) => attached = true,
-                        Err(failure) => adrift.push((origin.store, origin.snapshot, failure)),
+                        Err(failure) => adrift.push((origin.backing, failure)),
                     }
                 }
             }
             let is_settled = !attached || adrift.is_empty();
             if is_settled {
-                for (store, snapshot, failure) in &adrift {
-                    tracing::error!(%store, snapshot, %failure, "what volumes lie over is not there");
+                for (backing, failure) in &adrift {
+                    tracing::error!(?backing, %failure, "what volumes lie over is not there");
                 }
             }
             if let Some(known) = self.groups.borrow_mut().get_mut(&group) {
@@ -260,8 +253,8 @@ impl Control {
         attached.await.map_err(failures::gone)?
     }
 
-    /// O2: refuses to give up a snapshot over which something lies.
-    pub(super) async fn refuse_origin(&self, group: Uuid, target: Target, name: &str) -> Result<(), Failure> {
+    /// O2: refuses to give up something over which a volume lies.
+    pub(super) async fn refuse_origin(&self, group: Uuid, below: Backing, name: &str) -> Result<(), Failure> {
         let (pools, all) = self.with_group(group, |known| {
             let pools = known.group.logical_volumes().iter().filter(|volume| volume.is_pool());
             (known.pools_in_use(), pools.map(|pool| (pool.id, pool.name.clone())).collect::<Vec<_>>())
@@ -272,7 +265,7 @@ impl Control {
         }
         let group_name = name.split('/').next().unwrap_or_default();
         for (pool, home) in pools {
-            let above = home.run(async move |here: ShardContext| origins::above(&here, pool, target).await);
+            let above = home.run(async move |here: ShardContext| origins::above(&here, pool, below).await);
             let above = above.await.map_err(failures::gone)??;
             if let Some(first) = above.first() {
                 let all: Vec<String> = above.iter().map(|own| format!("{group_name}/{own}")).collect();
@@ -287,14 +280,16 @@ impl Control {
     /// `VG/LV@SNAP` of what a volume lies over, `VG/LV` of a read-only volume, the path of an image; its number if it is
     /// not there.
     pub(super) async fn origin_name(&self, group: Uuid, origin: Origin) -> String {
-        if let Some(image) = self.image_of(group, &origin) {
-            return image.path;
-        }
-        let is_volume = (origin.snapshot, origin.created) == (0, 0);
-        if let Some((group, volume)) = self.name_of(origin.store).filter(|_| is_volume) {
-            return format!("{group}/{volume}");
-        }
-        let unknown = format!("snapshot {} of {}", origin.snapshot, origin.store);
+        let unknown = match origin.backing {
+            Backing::Image { id } => {
+                return self.image_of(group, &origin).map_or(format!("image {id}"), |image| image.path);
+            }
+            Backing::Volume { id } => {
+                let named = self.name_of(id).map(|(group, volume)| format!("{group}/{volume}"));
+                return named.unwrap_or_else(|| format!("volume {id}"));
+            }
+            Backing::Snapshot { store, number, .. } => format!("snapshot {number} of {store}"),
+        };
         let Ok(Some(place)) = self.with_group(group, |known| known.place_of(&origin)) else { return unknown };
         let owner = place.owner;
         let named =

@@ -4,12 +4,12 @@ use super::Control;
 use super::change::shown;
 use super::find::Located;
 use super::find::volume_name;
+use super::options::ShownOption;
 use crate::failures;
 use crate::shard::ShardContext;
 use varve_api::{
-    AutoExtend, Changed, Code, Discards as ShownDiscards, Failure, LogicalVolume as ShownVolume,
-    OverCommit as ShownOverCommit, Plan, PolicyWords, SnapshotPolicy, VolumeChange,
-    WhenFull as ShownWhenFull,
+    AutoExtend, Changed, Code, Failure, LogicalVolume as ShownVolume, Plan, PolicyWords, SnapshotPolicy,
+    VolumeChange,
 };
 use varve_vg::Change;
 use varve_vg::model::{Discards, OverCommit, StorePolicy, WhenFull};
@@ -18,27 +18,16 @@ use varve_vg::model::{Discards, OverCommit, StorePolicy, WhenFull};
 pub(super) fn changed(policy: StorePolicy, words: &PolicyWords) -> Result<StorePolicy, Failure> {
     let mut policy = policy;
     if let Some(when_full) = words.when_full {
-        policy.when_full = match when_full {
-            ShownWhenFull::Pause => WhenFull::Pause,
-            ShownWhenFull::DropOldest => WhenFull::DropOldest,
-            ShownWhenFull::Error => WhenFull::Error,
-        };
+        policy.when_full = WhenFull::declared(when_full);
     }
     if let Some(text) = &words.pause_timeout {
         policy.pause_timeout_ms = milliseconds(text).ok_or_else(|| bad("--pause-timeout", text, "60s"))?;
     }
     if let Some(discards) = words.discards {
-        policy.discards = match discards {
-            ShownDiscards::Ignore => Discards::Ignore,
-            ShownDiscards::Keep => Discards::Keep,
-            ShownDiscards::PassDown => Discards::PassDown,
-        };
+        policy.discards = Discards::declared(discards);
     }
     if let Some(over_commit) = words.over_commit {
-        policy.over_commit = match over_commit {
-            ShownOverCommit::Allow => OverCommit::Allow,
-            ShownOverCommit::Forbid => OverCommit::Forbid,
-        };
+        policy.over_commit = OverCommit::declared(over_commit);
     }
     match words.auto_extend.as_deref() {
         None => {}
@@ -113,32 +102,11 @@ impl Control {
 /// A policy as it is shown.
 pub(super) fn shown_policy(policy: StorePolicy) -> SnapshotPolicy {
     SnapshotPolicy {
-        when_full: match policy.when_full {
-            WhenFull::Pause => ShownWhenFull::Pause,
-            WhenFull::DropOldest => ShownWhenFull::DropOldest,
-            WhenFull::Error => ShownWhenFull::Error,
-        },
+        when_full: policy.when_full.shown(),
         pause_timeout_ms: policy.pause_timeout_ms,
         auto_extend: policy
             .extend_at_percent
             .map(|at_percent| AutoExtend { at_percent, by_percent: policy.extend_by_percent }),
-    }
-}
-
-/// What a pool does with discards, as it is shown.
-pub(super) fn shown_discards(policy: StorePolicy) -> ShownDiscards {
-    match policy.discards {
-        Discards::Ignore => ShownDiscards::Ignore,
-        Discards::Keep => ShownDiscards::Keep,
-        Discards::PassDown => ShownDiscards::PassDown,
-    }
-}
-
-/// Whether a pool may promise more than it has, as it is shown.
-pub(super) fn shown_over_commit(policy: StorePolicy) -> ShownOverCommit {
-    match policy.over_commit {
-        OverCommit::Allow => ShownOverCommit::Allow,
-        OverCommit::Forbid => ShownOverCommit::Forbid,
     }
 }
 
@@ -167,6 +135,7 @@ fn percents(text: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use varve_api::WhenFull as ShownWhenFull;
 
     #[test]
     fn times_and_percents_are_read_as_people_write_them() {

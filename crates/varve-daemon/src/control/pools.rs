@@ -9,7 +9,8 @@ use super::change::shown;
 use super::find::Located;
 use super::find::volume_name;
 use super::layout::{layout, shown_array, state_with_array};
-use super::policy::{changed, shown_discards, shown_over_commit, shown_policy};
+use super::options::ShownOption;
+use super::policy::{changed, shown_policy};
 use super::snapshots::unit_size;
 use super::volumes::shown_segments;
 use crate::failures;
@@ -236,8 +237,8 @@ impl Control {
                 paused: facts.is_paused,
                 timed_out: facts.timed_out,
                 policy: shown_policy(volume.store_policy.unwrap_or_default()),
-                discards: shown_discards(volume.store_policy.unwrap_or_default()),
-                over_commit: shown_over_commit(volume.store_policy.unwrap_or_default()),
+                discards: volume.store_policy.unwrap_or_default().discards.shown(),
+                over_commit: volume.store_policy.unwrap_or_default().over_commit.shown(),
                 promise_max: facts.promise_max,
                 array: shown_array(known, volume, facts.array.as_ref()),
                 segments: shown_segments(known, volume),

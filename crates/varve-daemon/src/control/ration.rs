@@ -9,6 +9,7 @@
 use super::Control;
 use super::change::shown as shown_plan;
 use super::known_group::KnownGroup;
+use super::options::ShownOption;
 use crate::shard::ShardContext;
 use crate::shard::ShardHandle;
 use crate::shard::metadata;
@@ -17,11 +18,9 @@ use futures_util::future::join_all;
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_api::{
-    CachePolicy as ShownPolicy, Changed, Code, Failure, Group as ShownGroup, GroupChange, GroupMetadata,
-    MetadataMemory, MetadataOrder as ShownOrder, MetadataWords,
+    Changed, Code, Failure, Group as ShownGroup, GroupChange, GroupMetadata, MetadataMemory, MetadataWords,
 };
 use varve_block::GIB;
-use varve_target::pdata::{MetadataOrder as Order, PolicyKind};
 use varve_vg::Change;
 use varve_vg::model::{CachePolicy, Metadata, MetadataOrder};
 use varve_vg::size::parse_size;
@@ -150,16 +149,8 @@ pub(super) fn shown(known: &KnownGroup) -> GroupMetadata {
     GroupMetadata {
         cache_bytes: metadata.cache_bytes,
         per_gib: metadata.per_gib,
-        cache_policy: match metadata.cache_policy {
-            CachePolicy::RoundRobin => ShownPolicy::RoundRobin,
-            CachePolicy::Fifo => ShownPolicy::Fifo,
-            CachePolicy::Lru => ShownPolicy::Lru,
-            CachePolicy::Sieve => ShownPolicy::Sieve,
-        },
-        order: match metadata.order {
-            MetadataOrder::Logged => ShownOrder::Logged,
-            MetadataOrder::WriteThrough => ShownOrder::WriteThrough,
-        },
+        cache_policy: metadata.cache_policy.shown(),
+        order: metadata.order.shown(),
         budget: users.iter().map(share).sum(),
         users: count(true),
         unusable: count(false),
@@ -174,18 +165,10 @@ pub(super) fn declared(metadata: Metadata, words: &MetadataWords) -> Result<Meta
         (metadata.cache_bytes, metadata.per_gib) = budget_text(text)?;
     }
     if let Some(policy) = words.cache_policy {
-        metadata.cache_policy = match policy {
-            ShownPolicy::RoundRobin => CachePolicy::RoundRobin,
-            ShownPolicy::Fifo => CachePolicy::Fifo,
-            ShownPolicy::Lru => CachePolicy::Lru,
-            ShownPolicy::Sieve => CachePolicy::Sieve,
-        };
+        metadata.cache_policy = CachePolicy::declared(policy);
     }
     if let Some(order) = words.order {
-        metadata.order = match order {
-            ShownOrder::Logged => MetadataOrder::Logged,
-            ShownOrder::WriteThrough => MetadataOrder::WriteThrough,
-        };
+        metadata.order = MetadataOrder::declared(order);
     }
     match metadata.problem() {
         Some(problem) => Err(bad_cache(problem)),
@@ -208,16 +191,7 @@ fn bad_cache(message: &str) -> Failure {
 
 /// How everybody works, but for how much he may keep.
 fn usual(metadata: Metadata) -> CacheQuota {
-    let policy = match metadata.cache_policy {
-        CachePolicy::RoundRobin => PolicyKind::RoundRobin,
-        CachePolicy::Fifo => PolicyKind::Fifo,
-        CachePolicy::Lru => PolicyKind::Lru,
-        CachePolicy::Sieve => PolicyKind::Sieve,
-    };
-    let order = match metadata.order {
-        MetadataOrder::Logged => Order::Logged,
-        MetadataOrder::WriteThrough => Order::WriteThrough,
-    };
+    let Metadata { cache_policy: policy, order, .. } = metadata;
     CacheQuota { policy, order, ..CacheQuota::default() }
 }
 
@@ -320,12 +294,14 @@ mod tests {
 
     #[test]
     fn what_is_not_said_stays() {
-        let words = MetadataWords { cache_policy: Some(ShownPolicy::Fifo), ..MetadataWords::default() };
+        let words =
+            MetadataWords { cache_policy: Some(varve_api::CachePolicy::Fifo), ..MetadataWords::default() };
         let one = declared(Metadata::default(), &words).expect("sound");
         assert_eq!(one, Metadata { cache_policy: CachePolicy::Fifo, ..Metadata::default() });
-        let words = MetadataWords { order: Some(ShownOrder::WriteThrough), ..MetadataWords::default() };
+        let words =
+            MetadataWords { order: Some(varve_api::MetadataOrder::WriteThrough), ..MetadataWords::default() };
         let two = declared(one, &words).expect("sound");
         assert_eq!(two, Metadata { order: MetadataOrder::WriteThrough, ..one });
-        assert_eq!((usual(two).policy, usual(two).order), (PolicyKind::Fifo, Order::WriteThrough));
+        assert_eq!((usual(two).policy, usual(two).order), (CachePolicy::Fifo, MetadataOrder::WriteThrough));
     }
 }

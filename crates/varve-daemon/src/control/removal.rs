@@ -176,7 +176,7 @@ impl Control {
         for facts in &wanted {
             let full = batch.full(&facts.name);
             if facts.held || facts.is_base {
-                self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+                self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // O2 of `origins.rs`
             }
             if facts.held {
                 return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))

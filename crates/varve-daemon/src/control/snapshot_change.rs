@@ -43,7 +43,7 @@ impl Control {
         }
         for facts in self.facts_called(&batch.located, &batch.names).await {
             let full = batch.full(&facts.name);
-            self.refuse_origin(batch.located.group, facts.target, &full).await?; // W2
+            self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // W2
             if facts.held {
                 return Err(Failure::new(Code::SnapshotHeld, format!("{full} is held"))
                     .help(format!("varve snap release {full}")));

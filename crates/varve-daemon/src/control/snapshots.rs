@@ -182,7 +182,7 @@ impl Control {
                     let full = batch.full(&facts.name);
                     // What is held beside that may be let go of.
                     if !(facts.held && facts.is_base) {
-                        self.refuse_origin(batch.located.group, facts.target, &full).await?; // O2 of `origins.rs`
+                        self.refuse_origin(batch.located.group, facts.backing(), &full).await?; // O2 of `origins.rs`
                     }
                 }
             }

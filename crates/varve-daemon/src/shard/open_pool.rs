@@ -22,8 +22,8 @@ use varve_api::Failure;
 use varve_block::{IoError, TrackerGuard};
 use varve_target::array::ArrayStatus;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
-use varve_vg::model::{Discards, StorePolicy, WhenFull};
+use varve_target::thin::{Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
+use varve_vg::model::{StorePolicy, WhenFull};
 use varve_vg::table::Table;
 
 /// Of what a pool can hold, one part in so many is not promised: the maps of volumes that are written at random, 4 KiB by
@@ -82,7 +82,7 @@ impl OpenPool {
         health: &Health,
     ) -> Rc<Self> {
         let (id, policy) = (spec.node.id, spec.policy);
-        pool.set_discards(discards(policy));
+        pool.set_discards(policy.discards);
         let growth = Growth::new(Rc::clone(&pool), id, id, host, policy);
         let open = Rc::new(Self {
             id,
@@ -156,7 +156,7 @@ impl OpenPool {
     /// Something else is declared for it from now on.
     pub(crate) fn set_policy(&self, policy: StorePolicy) {
         self.growth.set_policy(policy);
-        self.pool.set_discards(discards(policy));
+        self.pool.set_discards(policy.discards);
     }
 
     /// Writes that wait for space fail, now and until they may wait again.
@@ -217,14 +217,6 @@ impl OpenPool {
                 Dose::Failed(store_error(error))
             }
         }
-    }
-}
-
-fn discards(policy: StorePolicy) -> PoolDiscards {
-    match policy.discards {
-        Discards::Ignore => PoolDiscards::Ignore,
-        Discards::Keep => PoolDiscards::Keep,
-        Discards::PassDown => PoolDiscards::PassDown,
     }
 }
 

@@ -8,7 +8,7 @@ use super::background::rest_after;
 use super::open_pool::OpenPool;
 use super::pool_serving::serve;
 use super::snapshot_facts::Target;
-use super::thin::is_volume;
+use super::thin::{is_alive, is_volume};
 use super::traffic::{Counters, counted};
 use super::{ShardContext, open, pool_serving};
 use crate::failures;
@@ -24,7 +24,7 @@ use varve_block::{Access, Device, read_only, widen};
 use varve_format::thin::PART_SIZE;
 use varve_target::Padded;
 use varve_target::snapshot::StoreError;
-use varve_target::thin::{Origin, PoolError, VolumeFlags, VolumeInfo};
+use varve_target::thin::{Backing, Origin, PoolError, VolumeFlags, VolumeInfo};
 
 /// After a dose of copying it rests so many times as long as that took.
 const REST_FACTOR: u32 = 1;
@@ -73,21 +73,18 @@ pub(crate) fn missing(context: &ShardContext, pool: Uuid) -> Vec<Origin> {
     context.pool(pool).map(|open| open.pool.missing_origins()).unwrap_or_default()
 }
 
-/// What lies over a snapshot: `LV` or `LV@SNAP` each. Whoever has let go of it in memory only would need it again after a
+/// What lies over something: `LV` or `LV@SNAP` each. Whoever has let go of it in memory only would need it again after a
 /// crash: that is made durable first.
 pub(crate) async fn above(
     context: &ShardContext,
     pool: Uuid,
-    target: Target,
+    below: Backing,
 ) -> Result<Vec<String>, Failure> {
     let open = pool_serving::pool(context, pool)?;
     open.pool.commit().await.map_err(|error| failures::pool("a commit of the pool", &error))?;
     let list = open.pool.list();
-    let lies_over = |volume: &&VolumeInfo| {
-        let over =
-            volume.origin.is_some_and(|over| (over.store, over.snapshot) == (target.store, target.number));
-        over && !volume.flags.has(VolumeFlags::REMOVING)
-    };
+    let lies_over =
+        |volume: &&VolumeInfo| volume.origin.is_some_and(|over| over.backing == below) && is_alive(volume);
     Ok(list.iter().filter(lies_over).map(|volume| own_name(volume, &list)).collect())
 }
 
@@ -107,7 +104,7 @@ pub(crate) fn above_all(context: &ShardContext, pool: Uuid) -> Vec<Above> {
     let Some(open) = context.pool(pool) else { return Vec::new() };
     let list = open.pool.list();
     let above = |volume: &VolumeInfo| {
-        let origin = volume.origin.filter(|_| !volume.flags.has(VolumeFlags::REMOVING))?;
+        let origin = volume.origin.filter(|_| is_alive(volume))?;
         Some(Above { pool, number: volume.id, name: own_name(volume, &list), origin })
     };
     list.iter().filter_map(above).collect()
@@ -115,9 +112,10 @@ pub(crate) fn above_all(context: &ShardContext, pool: Uuid) -> Vec<Above> {
 
 /// The name of a volume or snapshot of a pool, without its group; `list` is all of the pool, in the order of numbers.
 fn own_name(volume: &VolumeInfo, list: &[VolumeInfo]) -> String {
-    let Some((number, snapshot)) = volume.name.split_once('@') else { return volume.name.clone() };
-    let place = number.parse().ok().and_then(|id: u64| list.binary_search_by_key(&id, |known| known.id).ok());
-    format!("{}@{snapshot}", place.map_or(number, |place| &list[place].name))
+    let Some(of) = volume.snapshot_of else { return volume.name.clone() };
+    let place = list.binary_search_by_key(&of, |known| known.id).ok();
+    let of = place.map_or_else(|| of.to_string(), |place| list[place].name.clone());
+    format!("{of}@{}", volume.name)
 }
 
 /// What anything in a pool lies over, or would after a crash.
@@ -157,20 +155,19 @@ pub(crate) async fn set_base(
 
 /// The name of a snapshot behind that of its volume: `LV@SNAP` in a pool, else `SNAP`.
 pub(crate) fn name(context: &ShardContext, owner: Uuid, origin: &Origin) -> Option<String> {
-    if let Some(open) = context.pool(origin.store) {
-        let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin))?;
-        let number = volume.name.split_once('@').and_then(|(number, _)| number.parse().ok());
-        let family: Vec<VolumeInfo> = number.and_then(|number| open.pool.info(number)).into_iter().collect();
-        return Some(own_name(&volume, &family));
+    let Backing::Snapshot { store, number, created } = origin.backing else { return None };
+    if let Some(open) = context.pool(store) {
+        let volume = open.pool.info(number).filter(|volume| is_origin(volume, created))?;
+        let family = volume.snapshot_of.and_then(|of| open.pool.info(of));
+        return Some(own_name(&volume, family.as_slice()));
     }
-    let descriptor = context.family(owner)?.open(origin.store)?.store.descriptor(origin.snapshot).ok()?;
+    let descriptor = context.family(owner)?.open(store)?.store.descriptor(number).ok()?;
     Some(descriptor.name)
 }
 
 /// A1, in a pool.
-fn is_origin(volume: &VolumeInfo, origin: &Origin) -> bool {
-    let is_itself = volume.id == origin.snapshot && volume.created == origin.created;
-    is_itself && volume.flags.has(VolumeFlags::READ_ONLY) && !volume.flags.has(VolumeFlags::REMOVING)
+fn is_origin(volume: &VolumeInfo, created: u64) -> bool {
+    volume.created == created && volume.flags.has(VolumeFlags::READ_ONLY) && is_alive(volume)
 }
 
 /// The device of an origin that lives on this shard.
@@ -179,8 +176,17 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
         let message = "the snapshot or read-only volume that it lies over is not there";
         Failure::new(Code::VolumeUnusable, message).help("varve snap list")
     };
-    if let Some(open) = context.pool(origin.store) {
-        let volume = open.pool.info(origin.snapshot).filter(|volume| is_origin(volume, origin));
+    let (store, number, created) = match origin.backing {
+        Backing::Snapshot { store, number, created } => (store, number, created),
+        Backing::Volume { id } => {
+            let volume = open::device(context, id, None).ok_or_else(lost)?;
+            let is_whole = volume.shape().access == Access::ReadOnly && volume.shape().size >= origin.bytes;
+            return if is_whole { Ok(volume) } else { Err(lost()) }; // A1
+        }
+        Backing::Image { .. } => return Err(lost()),
+    };
+    if let Some(open) = context.pool(store) {
+        let volume = open.pool.info(number).filter(|volume| is_origin(volume, created));
         let volume = volume.ok_or_else(lost)?;
         let device = open.pool.volume(volume.id).map_err(|error| failures::pool("its origin", &error))?;
         return Ok(read_only(counted(
@@ -189,15 +195,9 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
             open.health.clone(),
         )));
     }
-    if origin.store == owner {
-        let volume = open::device(context, owner, None).ok_or_else(lost)?;
-        let is_whole = volume.shape().access == Access::ReadOnly && volume.shape().size >= origin.bytes;
-        return if is_whole { Ok(volume) } else { Err(lost()) }; // A1
-    }
     let family = context.family(owner).ok_or_else(lost)?;
-    let open = family.open(origin.store).ok_or_else(lost)?;
-    let descriptor = open.store.descriptor(origin.snapshot).map_err(|_| lost())?;
-    if descriptor.created.0 != origin.created || !descriptor.read_only {
+    let descriptor = family.open(store).ok_or_else(lost)?.store.descriptor(number).map_err(|_| lost())?;
+    if descriptor.created.0 != created || !descriptor.read_only {
         return Err(lost()); // A1
     }
     let view = family.view(&descriptor.name).map_err(|error| failures::store("its origin", &error))?;
@@ -256,7 +256,7 @@ pub(crate) fn lies_over(
 ) -> Result<(u64, Option<Origin>), Failure> {
     let open = pool_serving::pool(context, pool)?;
     let found = match snapshot {
-        Some(snapshot) => open.pool.named(&format!("{number}@{snapshot}")),
+        Some(snapshot) => open.pool.snapshot_named(number, snapshot),
         None => open.pool.info(number),
     };
     let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone").help("varve lv list");

@@ -1,7 +1,7 @@
 //! How much metadata a snapshot store or a pool keeps in memory, and how it writes it.
 
 use varve_block::KIB;
-use varve_target::pdata::{MetadataOrder, PolicyKind};
+use varve_target::pdata::{CachePolicy, MetadataOrder};
 use varve_target::snapshot::{SnapshotStore, StoreOptions};
 use varve_target::thin::PoolOptions;
 
@@ -14,14 +14,14 @@ pub(crate) struct CacheQuota {
     /// Bytes in memory.
     pub(crate) cache_bytes: u64,
     /// What goes first.
-    pub(crate) policy: PolicyKind,
+    pub(crate) policy: CachePolicy,
     /// When metadata is written.
     pub(crate) order: MetadataOrder,
 }
 
 impl Default for CacheQuota {
     fn default() -> Self {
-        let (policy, order) = (PolicyKind::default(), MetadataOrder::default());
+        let (policy, order) = (CachePolicy::default(), MetadataOrder::default());
         Self { cache_bytes: QUOTA_MIN, policy, order }
     }
 }

@@ -1,6 +1,7 @@
 //! What is told of snapshots, and what names one for good.
 
 use uuid::Uuid;
+use varve_target::thin::Backing;
 use varve_vg::StoreKind;
 
 /// What a snapshot is like, as its store says.
@@ -29,6 +30,24 @@ pub(crate) struct Target {
     pub(crate) store: Uuid,
     /// Its number there.
     pub(crate) number: u64,
+}
+
+impl SnapshotFacts {
+    /// The snapshot as something that volumes lie over.
+    pub(crate) const fn backing(&self) -> Backing {
+        let Target { store, number } = self.target;
+        Backing::Snapshot { store, number, created: self.created }
+    }
+}
+
+impl Target {
+    /// The snapshot that is below a volume, if it is one.
+    pub(crate) const fn of(backing: Backing) -> Option<Target> {
+        match backing {
+            Backing::Snapshot { store, number, .. } => Some(Target { store, number }),
+            Backing::Volume { .. } | Backing::Image { .. } => None,
+        }
+    }
 }
 
 /// A rollback that may have to be taken up again.

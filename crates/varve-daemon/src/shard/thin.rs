@@ -1,8 +1,6 @@
 //! A thin volume and its snapshots: the questions and changes that other volumes put to their stores, put to its pool.
 //!
-//! Invariants:
-//! - N1. A snapshot of volume N is called `N@NAME` in the pool; a volume's name has no `@`.
-//! - N2. The identity of a volume of a pool is the pool's plus the volume's number.
+//! Invariant N2: the identity of a volume of a pool is the pool's plus the volume's number.
 
 use super::barrier::Barrier;
 use super::open_pool::OpenPool;
@@ -60,11 +58,6 @@ impl Thin {
         &self.open.pool
     }
 
-    /// N1.
-    fn full(&self, name: &str) -> String {
-        format!("{}@{name}", self.number)
-    }
-
     /// The volume as it is now.
     pub(super) fn device(&self) -> Result<Device, PoolError> {
         self.pool().volume(self.number)
@@ -78,26 +71,27 @@ impl Thin {
     }
 
     pub(super) fn find(&self, name: &str) -> Result<u64, StoreError> {
-        self.pool().named(&self.full(name)).map(|volume| volume.id).ok_or(StoreError::NotFound)
+        self.known(name).map(|volume| volume.id)
+    }
+
+    fn known(&self, name: &str) -> Result<VolumeInfo, StoreError> {
+        self.pool().snapshot_named(self.number, name).ok_or(StoreError::NotFound)
     }
 
     /// All snapshots, the oldest first.
     pub(super) fn snapshots(&self) -> Vec<SnapshotFacts> {
-        let prefix = self.full("");
-        let found = self.pool().named_like(&prefix); // N1
-        found.iter().filter_map(|volume| self.snapshot(volume, &prefix)).collect()
+        self.pool().snapshots_of(self.number).into_iter().map(|volume| self.snapshot(volume)).collect()
     }
 
     /// The same, and how much they use; requests go on meanwhile. One that is removed meanwhile is left out.
     pub(super) async fn snapshots_counted(&self) -> Vec<SnapshotFacts> {
-        let prefix = self.full("");
-        let numbers = self.pool().numbers_like(&prefix);
+        let numbers = self.pool().snapshot_numbers(self.number);
         let mut all = Vec::with_capacity(numbers.len());
         for some in numbers.chunks(COUNTED_AT_ONCE) {
             for number in some {
                 let used = self.holding(*number).await.exclusive;
                 let volume = self.pool().info(*number);
-                let facts = volume.and_then(|volume| self.snapshot(&volume, &prefix));
+                let facts = volume.filter(is_alive).map(|volume| self.snapshot(volume));
                 all.extend(facts.map(|facts| SnapshotFacts { used, ..facts }));
             }
             yield_now().await;
@@ -107,19 +101,17 @@ impl Thin {
 
     /// Number of snapshots.
     pub(super) fn snapshot_count(&self) -> usize {
-        self.pool().count_named(&self.full(""))
+        self.pool().count_snapshots(self.number)
     }
 
     /// Those of `names` that there are.
     pub(super) fn snapshots_called(&self, names: &[String]) -> Vec<SnapshotFacts> {
-        let prefix = self.full("");
-        let found = names.iter().filter_map(|name| self.pool().named(&self.full(name)));
-        found.filter_map(|volume| self.snapshot(&volume, &prefix)).collect()
+        names.iter().filter_map(|name| self.known(name).ok()).map(|volume| self.snapshot(volume)).collect()
     }
 
-    fn snapshot(&self, volume: &VolumeInfo, prefix: &str) -> Option<SnapshotFacts> {
-        Some(SnapshotFacts {
-            name: volume.name.strip_prefix(prefix)?.to_owned(),
+    fn snapshot(&self, volume: VolumeInfo) -> SnapshotFacts {
+        SnapshotFacts {
+            name: volume.name,
             created: volume.created,
             size: volume.bytes,
             used: 0,
@@ -130,7 +122,7 @@ impl Thin {
             kind: StoreKind::Dependent,
             is_thin: true,
             target: Target { store: self.open.id, number: volume.id },
-        })
+        }
     }
 
     /// What a volume or snapshot of the pool holds; nothing if that cannot be found out now.
@@ -151,7 +143,7 @@ impl Thin {
         read_only: Option<bool>,
         held: Option<bool>,
     ) -> Result<(), StoreError> {
-        let known = self.pool().named(&self.full(name)).ok_or(StoreError::NotFound)?;
+        let known = self.known(name)?;
         let read_only = read_only.unwrap_or_else(|| known.flags.has(VolumeFlags::READ_ONLY));
         let held = held.unwrap_or_else(|| known.flags.has(VolumeFlags::HELD));
         self.pool().set_flags(known.id, read_only, held).await.map_err(store_error)
@@ -204,7 +196,7 @@ impl Thin {
         barrier.all_are_here().await?;
         let (mut made, mut refused) = (Vec::new(), None);
         for name in names {
-            match frozen.snapshot(&self.full(name), read_only) {
+            match frozen.snapshot(name, read_only) {
                 Ok(number) => made.push(number),
                 Err(error) => refused = refused.or(Some(store_error(error))),
             }
@@ -219,6 +211,12 @@ impl Thin {
     }
 }
 
+/// Whether it is a volume, and no snapshot, that is not being removed.
 pub(super) fn is_volume(volume: &VolumeInfo) -> bool {
-    !volume.flags.has(VolumeFlags::REMOVING) && !volume.name.contains('@') // N1
+    is_alive(volume) && volume.snapshot_of.is_none()
+}
+
+/// Whether it is not being removed.
+pub(super) fn is_alive(volume: &VolumeInfo) -> bool {
+    !volume.flags.has(VolumeFlags::REMOVING)
 }

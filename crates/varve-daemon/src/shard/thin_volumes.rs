@@ -66,8 +66,7 @@ pub(crate) async fn rename(context: &ShardContext, id: Uuid, number: u64, name: 
 /// Removes a volume of a pool, as far as anybody can see; its space comes back bit by bit.
 pub(crate) async fn remove(context: &ShardContext, id: Uuid, number: u64) -> Result<(), Failure> {
     let open = pool(context, id)?;
-    let prefix = format!("{number}@");
-    if !open.pool.named_like(&prefix).is_empty() {
+    if open.pool.count_snapshots(number) > 0 {
         return Err(
             Failure::new(Code::VolumeHasSnapshots, "the volume has snapshots").help("varve snap list")
         );
@@ -93,10 +92,7 @@ pub(crate) async fn diff(
     let open = pool(context, id).map_err(|_| StoreError::NotFound)?;
     let find = |(number, snapshot): State| match snapshot {
         None => Ok(number),
-        Some(own) => {
-            let name = format!("{number}@{own}"); // N1
-            open.pool.named(&name).map(|found| found.id).ok_or(StoreError::NotFound)
-        }
+        Some(own) => open.pool.snapshot_named(number, &own).map(|found| found.id).ok_or(StoreError::NotFound),
     };
     let (one, two) = (find(one)?, find(two)?);
     if one == two {

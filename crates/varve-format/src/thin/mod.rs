@@ -14,7 +14,7 @@ mod volume;
 
 pub use kept::{KEPT_LAYOUT, Kept};
 pub use mapping::{MAPPING_LAYOUT, Mapping, SHARE_LAYOUT, Share};
-pub use origin::{ORIGIN_LAYOUT, Origin};
+pub use origin::{Backing, ORIGIN_LAYOUT, Origin};
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, change_length};
 pub use superblock::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, GENERATION_MAX, NUMBER_MAX, SLOT_BLOCKS_MAX, SUPERBLOCK_LAYOUT,
@@ -26,7 +26,7 @@ pub use volume::{ORIGIN_ENTRIES, VOLUME_LAYOUT, VolumeFlags, VolumeRows, volume_
 /// Bytes of a part: the unit of mappings, and of every metadata block.
 pub const PART_SIZE: u64 = 4096;
 /// The version of these layouts.
-pub const POOL_VERSION: u32 = 3;
+pub const POOL_VERSION: u32 = 4;
 
 const SIZE: usize = PART_SIZE as usize;
 

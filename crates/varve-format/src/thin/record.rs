@@ -38,7 +38,7 @@ const KIND: Field = Field::new(
     0,
     1,
     "kind",
-    "1 map, 2 unmap, 3 zero, 4 create, 5 clone, 6 roll back, 7 remove, 8 forget, 9 resize, 10 set flags, 11 rename, 12 empty, 13 create over an origin, 14 show less of it",
+    "1 map, 2 unmap, 3 zero, 4 create, 5 snapshot, 6 roll back, 7 remove, 8 forget, 9 resize, 10 set flags, 11 rename, 12 empty, 13 create over an origin, 14 show less of it",
 );
 const NAME_LENGTH: Field =
     Field::new(1, 1, "name_length", "bytes behind the entry: of the name; of an origin and the name (13)");
@@ -81,7 +81,7 @@ pub enum Change {
     Zero { volume: u64, start: u64, end: u64 },
     /// A volume was created, over an origin or not.
     Create { volume: u64, bytes: u64, created: u64, flags: u32, origin: Option<Origin>, name: String },
-    /// A volume was created with all that `source` holds.
+    /// A snapshot was created with all that `source` holds: of that volume, or of the one that `source` is a snapshot of.
     Clone { volume: u64, source: u64, created: u64, flags: u32, name: String },
     /// A volume holds what `source` holds; what it held is `rest`'s, which is being removed.
     RollBack { volume: u64, source: u64, rest: u64 },
@@ -285,7 +285,9 @@ mod tests {
 
     fn sample() -> Record {
         let name = "büro".to_owned();
-        let origin = Some(Origin { store: uuid::Uuid::from_u128(1), snapshot: 2, created: 3, bytes: 4096 });
+        let backing =
+            super::super::Backing::Snapshot { store: uuid::Uuid::from_u128(1), number: 2, created: 3 };
+        let origin = Some(Origin { backing, bytes: 4096 });
         let changes = vec![
             Change::Map { volume: 1, start: 2, count: 3, place: 4 },
             Change::Unmap { volume: 1, start: 2, end: 3 },

@@ -32,7 +32,7 @@ pub const NUMBER_MAX: u64 = 1 << 62;
 const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffTP";
 
 const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `TP`");
-const VERSION: Field = Field::new(8, 4, "version", "of this layout: 3");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 4");
 const CHECKSUM: Field = Field::new(12, 4, "checksum", "CRC32C of the whole slot with this field zero");
 const ADDRESS: Field = Field::new(16, 8, "address", "first block of 4 KiB of this slot");
 const NUMBER: Field = Field::new(24, 8, "number", "number of times that a superblock was written");

@@ -4,6 +4,7 @@
 //! - VOLUME1. The entries of a volume are 0 to 3, 4 to 6 if it lies over an origin, and as many of the name as it is long; none
 //!   is missing.
 //! - VOLUME2. A volume that is being removed has no name.
+//! - VOLUME3. Flag 32 tells a snapshot; it is one of another volume, and names that by its id.
 
 use super::{Origin, PoolFormatError, require};
 use crate::layout::{Field, Layout};
@@ -19,7 +20,7 @@ const FLAGS: Field = Field::new(
     32,
     4,
     "flags",
-    "entry 2: 1 read-only, 2 being removed, 4 lies over an origin, 8 held, 16 others lie over it",
+    "entry 2: 1 read-only, 2 being removed, 4 lies over an origin, 8 held, 16 others lie over it, 32 snapshot",
 );
 const NAME_LENGTH: Field = Field::new(36, 4, "name_length", "entry 2: bytes of the name");
 const SOURCE: Field = Field::new(
@@ -29,7 +30,12 @@ const SOURCE: Field = Field::new(
     "entry 2: id of the volume that it was cloned from, or 0; after a rollback, of what it held before that",
 );
 const CREATED: Field = Field::new(48, 8, "created", "entry 3: seconds since 1970-01-01 00:00 UTC");
-const RESERVED: Field = Field::new(56, 8, "reserved", "entry 3: zero");
+const SNAPSHOT_OF: Field = Field::new(
+    56,
+    8,
+    "snapshot_of",
+    "entry 3: id of the volume that it is a snapshot of, if it is one; else zero",
+);
 const ORIGIN: Field = Field::new(64, 48, "origin", "entries 4 to 6: what it lies over, if it does");
 const NAME: Field = Field::new(112, 16, "name", "entries from 16 on: the name, 16 bytes each, then zeros");
 
@@ -39,7 +45,7 @@ pub const VOLUME_LAYOUT: Layout = Layout::new(
     "Values of a volume's entries in the map of volumes, one behind the other. The key has the volume's id in its \
      upper 8 bytes and the number of the entry in the lower ones.",
     128,
-    &[ROOT, SINCE, BYTES, MAPPED, FLAGS, NAME_LENGTH, SOURCE, CREATED, RESERVED, ORIGIN, NAME],
+    &[ROOT, SINCE, BYTES, MAPPED, FLAGS, NAME_LENGTH, SOURCE, CREATED, SNAPSHOT_OF, ORIGIN, NAME],
 );
 
 /// Entries of every volume.
@@ -50,6 +56,8 @@ const WITH_ORIGIN: usize = 7;
 pub const ORIGIN_ENTRIES: std::ops::Range<u64> = ALWAYS as u64..FIRST_OF_NAME;
 const FIRST_OF_NAME: u64 = 16;
 const NAME_LENGTH_MAX: usize = 255;
+/// The flag of a snapshot (VOLUME3).
+const SNAPSHOT: u32 = 32;
 
 /// The key of entry `number` of a volume.
 pub const fn volume_key(volume: u64, number: u64) -> Key {
@@ -103,6 +111,8 @@ pub struct VolumeRows {
     pub source: u64,
     /// When it was created.
     pub created: u64,
+    /// The volume that it is a snapshot of, if it is one.
+    pub snapshot_of: Option<u64>,
     /// What it lies over; if and only if the flags say that there is something.
     pub origin: Option<Origin>,
     /// Its name; empty while it is being removed.
@@ -119,7 +129,9 @@ impl VolumeRows {
         {
             field.put_u64(&mut bytes, number);
         }
-        FLAGS.put_u32(&mut bytes, self.flags.0);
+        let snapshot = if self.snapshot_of.is_some() { SNAPSHOT } else { 0 };
+        FLAGS.put_u32(&mut bytes, self.flags.0 | snapshot);
+        SNAPSHOT_OF.put_u64(&mut bytes, self.snapshot_of.unwrap_or(0));
         NAME_LENGTH.put_u32(&mut bytes, u32::try_from(self.name.len()).expect("a name is short"));
         SOURCE.put_u64(&mut bytes, self.source);
         CREATED.put_u64(&mut bytes, self.created);
@@ -138,8 +150,9 @@ impl VolumeRows {
     pub fn decode(volume: u64, entries: &[(Key, Value)]) -> Result<VolumeRows, PoolFormatError> {
         let bytes: Vec<u8> = entries.iter().flat_map(|(_, value)| *value).collect();
         require(entries.len() >= ALWAYS, "VOLUME1: an entry is missing")?;
-        let flags = VolumeFlags(FLAGS.u32(&bytes));
-        require(flags.0 < 32, "a flag that there is not")?;
+        let is_snapshot = FLAGS.u32(&bytes) & SNAPSHOT != 0;
+        let flags = VolumeFlags(FLAGS.u32(&bytes) & !SNAPSHOT);
+        require(flags.0 < SNAPSHOT, "a flag that there is not")?;
         let unnamed = if flags.has(VolumeFlags::ORIGIN) { WITH_ORIGIN } else { ALWAYS };
         let mut keys = entries.iter().map(|(key, _)| *key).enumerate();
         let in_order = keys.all(|(index, key)| key == volume_key(volume, entry_number(index, unnamed)));
@@ -149,8 +162,10 @@ impl VolumeRows {
         let (fixed, named) = bytes.split_at(unnamed * 16);
         require(named.len() == length.next_multiple_of(16), "VOLUME1: the length of the name")?;
         let (name, padding) = named.split_at(length);
-        let is_clear = RESERVED.is_zero(fixed) && padding.iter().all(|byte| *byte == 0);
-        require(is_clear, "reserved bytes are not zero")?;
+        require(padding.iter().all(|byte| *byte == 0), "reserved bytes are not zero")?;
+        let of = SNAPSHOT_OF.u64(fixed);
+        let is_of_another = if is_snapshot { of != volume } else { of == 0 };
+        require(is_of_another, "VOLUME3: what a volume is a snapshot of")?;
         let name = String::from_utf8(name.to_vec()).map_err(|_| PoolFormatError::Invalid("a name"))?;
         require(flags.has(VolumeFlags::REMOVING) == name.is_empty(), "VOLUME2: the name of a volume")?;
         let origin = (unnamed == WITH_ORIGIN).then(|| Origin::decode(ORIGIN.bytes(fixed))).transpose()?;
@@ -163,6 +178,7 @@ impl VolumeRows {
             flags,
             source: SOURCE.u64(fixed),
             created: CREATED.u64(fixed),
+            snapshot_of: is_snapshot.then_some(of),
             origin,
             name,
         })
@@ -189,6 +205,7 @@ mod tests {
             flags: VolumeFlags(VolumeFlags::READ_ONLY),
             source: 5,
             created: 6,
+            snapshot_of: Some(3),
             origin: None,
             name: "a name of more than sixteen bytes".into(),
         };
@@ -203,11 +220,18 @@ mod tests {
             assert!(VolumeRows::decode(7, &entries).is_err(), "VOLUME1: entry {missing}");
         }
         assert!(VolumeRows::decode(8, &entries).is_err());
+        assert_eq!((entries[2].1[0], entries[3].1[8]), (33, 3), "the flags, and what it is a snapshot of");
+        for (entry, at, value) in [(2, 0, 1), (2, 0, 65), (3, 8, 7)] {
+            let mut wrong = entries.clone();
+            wrong[entry].1[at] = value;
+            assert!(VolumeRows::decode(7, &wrong).is_err(), "VOLUME3: byte {at} of entry {entry}");
+        }
     }
 
     #[test]
     fn a_volume_has_an_origin_if_its_flags_say_so() {
-        let origin = Origin { store: uuid::Uuid::from_u128(1), snapshot: 2, created: 3, bytes: 4096 };
+        let backing = super::super::Backing::Image { id: uuid::Uuid::from_u128(1) };
+        let origin = Origin { backing, bytes: 4096 };
         let rows = VolumeRows {
             volume: 7,
             root: Link::NONE,
@@ -217,6 +241,7 @@ mod tests {
             flags: VolumeFlags(VolumeFlags::ORIGIN),
             source: 0,
             created: 6,
+            snapshot_of: None,
             origin: Some(origin),
             name: "name".into(),
         };

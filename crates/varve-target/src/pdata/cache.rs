@@ -6,11 +6,12 @@
 //!   [`NODES_MIN`], after as many searches as it takes.
 //! - K3. Nodes are given up only when one is read or written, never in the middle of an attempt (T3).
 
-use super::policy::{BlockMap, Policy, PolicyKind, SEARCH_MAX};
+use super::policy::{BlockMap, Policy, SEARCH_MAX, build};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use varve_format::pdata::PDATA_BLOCK;
 use varve_format::pdata::node::Node;
+use varve_format::text::CachePolicy;
 
 /// However small the budget is, so many nodes may stay: what an attempt has read stays until it ends anyhow (K1).
 const NODES_MIN: usize = 2;
@@ -47,7 +48,7 @@ pub(super) struct Cache {
     /// Where [`Cache::dirty_in_turn`] goes on.
     next_dirty: u64,
     pins: BlockMap<u32>,
-    kind: PolicyKind,
+    kind: CachePolicy,
     policy: Box<dyn Policy>,
     /// Nodes and pages.
     budget: usize,
@@ -58,14 +59,14 @@ pub(super) struct Cache {
 
 impl Cache {
     /// At most `budget_bytes` of nodes and pages.
-    pub(super) fn new(budget_bytes: u64, policy: PolicyKind) -> Self {
+    pub(super) fn new(budget_bytes: u64, policy: CachePolicy) -> Self {
         Self {
             nodes: BlockMap::default(),
             dirty: BTreeSet::new(),
             next_dirty: 0,
             pins: BlockMap::default(),
             kind: policy,
-            policy: policy.build(),
+            policy: build(policy),
             budget: blocks_of(budget_bytes),
             pages: 0,
             usage: CacheUse::default(),
@@ -84,12 +85,12 @@ impl Cache {
 
     /// From now on it has another budget and gives up nodes in another way. What is too much goes with
     /// [`Cache::shrink_all`], once it is known how many pages stay.
-    pub(super) fn set(&mut self, budget_bytes: u64, policy: PolicyKind) {
+    pub(super) fn set(&mut self, budget_bytes: u64, policy: CachePolicy) {
         self.budget = blocks_of(budget_bytes);
         if policy != self.kind {
             let mut addresses: Vec<u64> = self.nodes.keys().copied().collect();
             addresses.sort_unstable();
-            (self.kind, self.policy) = (policy, policy.build());
+            (self.kind, self.policy) = (policy, build(policy));
             addresses.into_iter().for_each(|address| self.policy.insert(address));
         }
         assert!(self.dirty.iter().all(|address| self.nodes.contains_key(address)), "K1");

@@ -29,7 +29,6 @@ mod edit;
 mod map;
 mod merge;
 mod options;
-mod order;
 mod pages;
 mod policy;
 mod sharing;
@@ -44,14 +43,13 @@ pub use edit::Gone;
 pub(crate) use map::of_device;
 pub use map::{Commit, Map, MapError, Pace, WRITE_BACK_MAX};
 pub use options::{MapOptions, skipped_generations};
-pub use order::MetadataOrder;
 pub(crate) use pages::OF_ANOTHER_TIME;
 pub use pages::{Pages, ReadView, Room, Stop, Wanted};
-pub use policy::PolicyKind;
 pub use sharing::{Alone, Sharing};
 pub use space::{FREED_RUNS_MAX, InUse, Side};
 pub use splice::Splice;
 pub use tree::{Leaf, Span, Tree};
+pub use varve_format::text::{CachePolicy, MetadataOrder};
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -1,9 +1,9 @@
 //! What a map is opened with.
 
-use super::policy::PolicyKind;
 use super::space::fresh_blocks;
 use varve_block::Clock;
 use varve_format::pdata::space_page::Place;
+use varve_format::text::CachePolicy;
 
 /// At most two to this power of pairs of generations are passed over when a map is opened.
 const SKIPPED_BITS: u32 = 19;
@@ -32,7 +32,7 @@ pub struct MapOptions {
     /// Bytes of nodes in memory.
     pub cache_bytes: u64,
     /// Which nodes are given up.
-    pub policy: PolicyKind,
+    pub policy: CachePolicy,
 }
 
 impl MapOptions {
@@ -49,7 +49,7 @@ impl MapOptions {
             nodes: 0,
             floor_blocks: 64,
             cache_bytes: 64 << 20,
-            policy: PolicyKind::default(),
+            policy: CachePolicy::default(),
         }
     }
 }

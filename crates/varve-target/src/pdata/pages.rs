@@ -13,10 +13,10 @@ mod read_view;
 pub(crate) use belief::OF_ANOTHER_TIME;
 pub use read_view::ReadView;
 use read_view::ReadViews;
+use varve_format::text::CachePolicy;
 
 use super::cache::{Cache, CacheUse};
 use super::options::MapOptions;
-use super::policy::PolicyKind;
 use super::space::{InUse, PageImage, Run, Side, Space};
 use std::rc::Rc;
 use varve_format::pdata::BlockError;
@@ -250,8 +250,8 @@ impl Pages {
     }
 
     /// Has `listener` called when somebody has ended for whom blocks waited; it must not touch the maps.
-    pub fn when_readers_end(&mut self, listener: Rc<dyn Fn()>) {
-        self.space.when_users_end(listener);
+    pub fn when_readers_end(&self, listener: Rc<dyn Fn()>) {
+        self.space.when_readers_end(listener);
     }
 
     /// Blocks that are marked as in use and to which nothing leads.

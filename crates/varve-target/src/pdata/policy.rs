@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
+use varve_format::text::CachePolicy;
 
 /// So many nodes a policy looks at, at most, for one to give up. In a row of nodes that may not go, because they are not
 /// written yet, the search goes on the next time, and the cache holds a little more meanwhile: nobody waits for it.
@@ -32,47 +33,13 @@ impl Hasher for BlockHasher {
     }
 }
 
-/// The policies by name.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum PolicyKind {
-    /// A hand walks over the slots and takes whatever it stands on.
-    RoundRobin,
-    /// The one that came first goes first.
-    Fifo,
-    /// The one that was not used for longest goes first.
-    Lru,
-    /// Old nodes go unless they were used since the hand last passed.
-    #[default]
-    Sieve,
-}
-
-impl PolicyKind {
-    /// All of them, for tables and tests.
-    pub const ALL: [PolicyKind; 4] =
-        [PolicyKind::RoundRobin, PolicyKind::Fifo, PolicyKind::Lru, PolicyKind::Sieve];
-
-    /// The name in settings.
-    pub fn name(self) -> &'static str {
-        match self {
-            PolicyKind::RoundRobin => "round-robin",
-            PolicyKind::Fifo => "fifo",
-            PolicyKind::Lru => "lru",
-            PolicyKind::Sieve => "sieve",
-        }
-    }
-
-    /// The policy of that name.
-    pub fn from_name(name: &str) -> Option<PolicyKind> {
-        Self::ALL.into_iter().find(|kind| kind.name() == name)
-    }
-
-    pub(super) fn build(self) -> Box<dyn Policy> {
-        match self {
-            PolicyKind::RoundRobin => Box::new(RoundRobin::default()),
-            PolicyKind::Fifo => Box::new(Fifo::default()),
-            PolicyKind::Lru => Box::new(Lru::default()),
-            PolicyKind::Sieve => Box::new(Sieve::default()),
-        }
+/// What decides by `policy`.
+pub(super) fn build(policy: CachePolicy) -> Box<dyn Policy> {
+    match policy {
+        CachePolicy::RoundRobin => Box::new(RoundRobin::default()),
+        CachePolicy::Fifo => Box::new(Fifo::default()),
+        CachePolicy::Lru => Box::new(Lru::default()),
+        CachePolicy::Sieve => Box::new(Sieve::default()),
     }
 }
 
@@ -250,44 +217,44 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    fn fill(kind: PolicyKind) -> Box<dyn Policy> {
-        let mut policy = kind.build();
+    fn fill(kind: CachePolicy) -> Box<dyn Policy> {
+        let mut policy = build(kind);
         (1..=4).for_each(|address| policy.insert(address));
         policy
     }
 
     #[test]
     fn each_policy_gives_up_what_its_name_says() {
-        for kind in PolicyKind::ALL {
+        for kind in CachePolicy::ALL {
             let mut policy = fill(kind);
             policy.touch(1);
             let first = policy.victim(&|_| true);
             let expected = match kind {
-                PolicyKind::RoundRobin | PolicyKind::Lru | PolicyKind::Sieve => Some(2),
-                PolicyKind::Fifo => Some(1),
+                CachePolicy::RoundRobin | CachePolicy::Lru | CachePolicy::Sieve => Some(2),
+                CachePolicy::Fifo => Some(1),
             };
-            assert_eq!(first, expected, "{}", kind.name());
+            assert_eq!(first, expected, "{}", kind.word());
         }
     }
 
     #[test]
     fn none_gives_up_what_may_not_go_and_all_end() {
-        for kind in PolicyKind::ALL {
+        for kind in CachePolicy::ALL {
             let mut policy = fill(kind);
-            assert_eq!(policy.victim(&|_| false), None, "{}", kind.name());
-            assert_eq!(policy.victim(&|address| address == 3), Some(3), "{}", kind.name());
+            assert_eq!(policy.victim(&|_| false), None, "{}", kind.word());
+            assert_eq!(policy.victim(&|address| address == 3), Some(3), "{}", kind.word());
             policy.remove(1);
             let mut rest: Vec<_> = std::iter::from_fn(|| policy.victim(&|_| true)).collect();
             rest.sort_unstable();
-            assert_eq!(rest, [2, 4], "{}", kind.name());
+            assert_eq!(rest, [2, 4], "{}", kind.word());
         }
     }
 
     #[test]
     fn a_search_looks_at_a_bounded_number_and_the_next_goes_on_from_there() {
         let count = 3 * SEARCH_MAX as u64;
-        for kind in PolicyKind::ALL {
-            let (mut policy, looked) = (kind.build(), Cell::new(0));
+        for kind in CachePolicy::ALL {
+            let (mut policy, looked) = (build(kind), Cell::new(0));
             (1..=count).for_each(|address| policy.insert(address));
             let search = |policy: &mut dyn Policy, wanted: u64| {
                 looked.set(0);
@@ -297,10 +264,10 @@ mod tests {
                 })
             };
             for _ in 0..2 {
-                assert_eq!(search(&mut *policy, 0), None, "{}", kind.name());
-                assert_eq!(looked.get(), SEARCH_MAX, "{}", kind.name());
+                assert_eq!(search(&mut *policy, 0), None, "{}", kind.word());
+                assert_eq!(looked.get(), SEARCH_MAX, "{}", kind.word());
             }
-            assert_eq!(search(&mut *policy, count - 1), Some(count - 1), "{}", kind.name());
+            assert_eq!(search(&mut *policy, count - 1), Some(count - 1), "{}", kind.word());
         }
     }
 
@@ -315,11 +282,5 @@ mod tests {
         }
         assert!(fifo.queue.len() <= 2 * fifo.present.len() + SEARCH_MAX + 1, "{}", fifo.queue.len());
         assert_eq!(fifo.victim(&|_| true), Some(99_990), "the oldest that is still there");
-    }
-
-    #[test]
-    fn names_lead_back() {
-        assert!(PolicyKind::ALL.into_iter().all(|kind| PolicyKind::from_name(kind.name()) == Some(kind)));
-        assert_eq!(PolicyKind::from_name("arc"), None);
     }
 }

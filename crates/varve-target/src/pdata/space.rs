@@ -27,17 +27,16 @@ mod discard_queue;
 mod freed;
 mod give_up;
 mod given_up;
-mod held;
 mod loose;
 mod resident;
 mod reuse;
 mod run;
 
+use crate::reader_epochs::{EpochGuard, ReaderEpochs};
 use discard_queue::DiscardQueue;
 use freed::Freed;
 pub use given_up::FREED_RUNS_MAX;
 use given_up::{ByGroup, GivenUp};
-use held::{Held, Users, Waiting};
 pub(super) use run::Run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -56,8 +55,13 @@ pub enum Side {
 }
 
 /// Keeps the blocks that maps lead to now from being used for something else (F3).
-pub struct InUse {
-    _users: Rc<Users>,
+pub type InUse = EpochGuard;
+
+/// Blocks that a commit has set free, and who may still be reading them (F3).
+struct Waiting {
+    mark: u64,
+    blocks: u64,
+    runs: Vec<Run>,
 }
 
 pub(super) struct Space {
@@ -89,10 +93,7 @@ pub(super) struct Space {
     waiting: Vec<Waiting>,
     /// Free on the disk and read by nobody, but not before the device knows (F6).
     discards: DiscardQueue,
-    /// Held by everybody who reads.
-    users: Rc<Users>,
-    /// How many blocks wait, and who listens.
-    held: Rc<Held>,
+    readers: ReaderEpochs,
     /// How many blocks were given up and are not free yet.
     given_up: ByGroup,
     /// Taken for content to which nothing leads yet: first block and number (F4).
@@ -126,7 +127,6 @@ impl Space {
     pub(super) fn new(store: u64, base: u64, end: u64, free: u64, mut places: Vec<Place>) -> Self {
         assert!(base + PAGE_PLACES < end, "a store has room for its first page");
         places.resize(index((end - base).div_ceil(GROUP_BLOCKS)), Place::Never);
-        let held = Rc::<Held>::default();
         Self {
             store,
             base,
@@ -143,8 +143,7 @@ impl Space {
             freezing: GivenUp::default(),
             waiting: Vec::new(),
             discards: DiscardQueue::default(),
-            users: Users::first(&held),
-            held,
+            readers: ReaderEpochs::default(),
             given_up: ByGroup::default(),
             loose: BTreeMap::new(),
             next: [base, base + (end - base) / 2],
@@ -178,17 +177,18 @@ impl Space {
 
     /// Of the blocks that were given up, those that wait only for those who may be reading them.
     pub(super) fn held_blocks(&self) -> u64 {
-        self.held.blocks()
+        self.waiting.iter().map(|waiting| waiting.blocks).sum()
     }
 
     /// Of these, those that a call of [`Space::reclaim`] would leave waiting.
     pub(super) fn read_blocks(&self) -> u64 {
-        self.waiting.iter().skip_while(|waiting| waiting.has_ended()).map(Waiting::blocks).sum()
+        let read = self.waiting.iter().filter(|waiting| !self.readers.have_ended(waiting.mark));
+        read.map(|waiting| waiting.blocks).sum()
     }
 
     /// Has `listener` called when somebody has ended for whom blocks waited. It must not touch this space.
-    pub(super) fn when_users_end(&mut self, listener: Rc<dyn Fn()>) {
-        self.held.listen(listener);
+    pub(super) fn when_readers_end(&self, listener: Rc<dyn Fn()>) {
+        self.readers.listen(listener);
     }
 
     /// Blocks that are free on the disk once everything that was given up up to now is committed.
@@ -312,7 +312,7 @@ impl Space {
 
     /// F3: to be held by whoever reads.
     pub(super) fn in_use(&self) -> InUse {
-        InUse { _users: Rc::clone(&self.users) }
+        self.readers.enter()
     }
 
     /// Where searches on the near side go on.
@@ -362,22 +362,23 @@ impl Space {
         let GivenUp { read, unread, .. } = std::mem::take(&mut self.freezing);
         // What was written says so already: the pages have not changed.
         unread.into_iter().for_each(|run| self.come_back(run));
-        let next = self.users.next();
-        let users = std::mem::replace(&mut self.users, next);
-        self.waiting.push(Waiting::new(&users, read));
-        drop(users);
+        assert!(read.iter().all(|run| run.1 > 0), "F3: a run has blocks");
+        let blocks = read.iter().map(|run| run.1).sum();
+        if blocks > 0 {
+            self.waiting.push(Waiting { mark: self.readers.mark(), blocks, runs: read });
+        }
         self.reclaim();
         assert!(self.given_up.is_counted(), "F1: what was given up is counted");
     }
 
     /// Makes free what nobody reads any more (F3).
     pub(super) fn reclaim(&mut self) {
-        // In their order: who reads since an earlier commit may also read what a later one gave up.
-        let has_ended = |waiting: &&Waiting| waiting.has_ended() || self.reuse_while_read;
+        let has_ended = |waiting: &&Waiting| self.reuse_while_read || self.readers.have_ended(waiting.mark);
         let ended = self.waiting.iter().take_while(has_ended).count();
         let ended: Vec<_> = self.waiting.drain(..ended).collect();
         ended.into_iter().flat_map(|waiting| waiting.runs).for_each(|run| self.come_back(run));
-        self.held.note(&self.waiting);
+        assert!(self.waiting.is_sorted_by_key(|waiting| waiting.mark), "F3: readers end in their order");
+        self.readers.listen_for(self.waiting.first().map(|first| first.mark));
     }
 
     /// The store grew to `end` blocks.

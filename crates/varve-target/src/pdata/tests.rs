@@ -62,7 +62,7 @@ struct Store {
     committed: Committed,
 }
 
-fn options(committed: &Committed, policy: PolicyKind, cache_bytes: u64) -> MapOptions {
+fn options(committed: &Committed, policy: CachePolicy, cache_bytes: u64) -> MapOptions {
     let Committed { generation, free_blocks, nodes, places, .. } = committed.clone();
     MapOptions {
         generation,
@@ -76,7 +76,7 @@ fn options(committed: &Committed, policy: PolicyKind, cache_bytes: u64) -> MapOp
 }
 
 impl Store {
-    fn new(policy: PolicyKind, cache_bytes: u64) -> Self {
+    fn new(policy: CachePolicy, cache_bytes: u64) -> Self {
         let memory = Memory { content: RefCell::new(vec![0; BLOCKS as usize * 4096]) };
         let (device, arena) = (Device::from_rc(Rc::new(memory)), Arena::heap(1 << 20));
         let free_blocks = MapOptions::fresh(9, 2, BLOCKS).free_blocks;
@@ -128,7 +128,7 @@ impl Store {
         self.map.committed(commit);
     }
 
-    fn reopen(&mut self, policy: PolicyKind, cache_bytes: u64) {
+    fn reopen(&mut self, policy: CachePolicy, cache_bytes: u64) {
         self.tree = self.committed.tree;
         let options = options(&self.committed, policy, cache_bytes);
         self.map = Map::open(self.device.clone(), self.arena.clone(), &options);
@@ -194,7 +194,7 @@ proptest! {
     /// The map answers as a sorted map in memory does, whatever the cache, and reopens as it was committed.
     #[test]
     fn a_map_is_a_sorted_map(steps in prop::collection::vec(step(), 1..40), policy in 0usize..4, cache in prop_oneof![Just(0u64), Just(1 << 20)]) {
-        let policy = PolicyKind::ALL[policy];
+        let policy = CachePolicy::ALL[policy];
         let mut store = Store::new(policy, cache);
         let (mut model, mut committed) = (BTreeMap::<u128, Value>::new(), BTreeMap::new());
         let mut counter = 0;
@@ -244,7 +244,7 @@ proptest! {
 
 #[test]
 fn keys_in_order_leave_full_leaves() {
-    let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+    let mut store = Store::new(CachePolicy::Sieve, 1 << 20);
     (0..12_600u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
     let (nodes, _) = store.used();
     assert!(nodes <= 100 + 2, "{nodes} nodes for 100 leaves' worth of entries");
@@ -252,7 +252,7 @@ fn keys_in_order_leave_full_leaves() {
 
 #[test]
 fn a_small_cache_stays_small() {
-    let mut store = Store::new(PolicyKind::Lru, 16 * 4096);
+    let mut store = Store::new(CachePolicy::Lru, 16 * 4096);
     (0..20_000u64)
         .for_each(|key| assert_eq!(store.insert(u128::from(key * 7919 % 20_000), value(key)), None));
     store.commit();
@@ -264,7 +264,7 @@ fn a_small_cache_stays_small() {
 
 #[test]
 fn a_full_store_refuses_and_keeps_what_it_has() {
-    let mut store = Store::new(PolicyKind::Sieve, 64 << 20);
+    let mut store = Store::new(CachePolicy::Sieve, 64 << 20);
     let taken: u64 =
         std::iter::from_fn(|| block_on(store.map.run(|pages| pages.take(1000))).ok()).map(|run| run.1).sum();
     assert!(taken > BLOCKS - 100 && store.map.pages().free_blocks() == 0);
@@ -276,13 +276,13 @@ fn a_full_store_refuses_and_keeps_what_it_has() {
 
 #[test]
 fn damage_is_named_by_block() {
-    let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+    let mut store = Store::new(CachePolicy::Sieve, 1 << 20);
     store.insert(1, value(1));
     store.commit();
     let root = store.tree.root.block();
     let garbage = store.arena.take_zeroed(4096).freeze();
     block_on(store.device.write(root * 4096, garbage, varve_block::Durability::Volatile)).expect("memory");
-    store.reopen(PolicyKind::Sieve, 1 << 20);
+    store.reopen(CachePolicy::Sieve, 1 << 20);
     let found = block_on(store.map.run(|pages| store.tree.get(pages, 1)));
     assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == root), "{found:?}");
 }
@@ -319,13 +319,13 @@ impl BlockDevice for Slow {
 
 #[test]
 fn what_many_want_is_read_once_and_fails_for_each_alone() {
-    let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+    let mut store = Store::new(CachePolicy::Sieve, 1 << 20);
     (0..300u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
     store.commit();
     let (reads, fails) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(true)));
     let memory = store.device.clone();
     store.device = Device::new(Slow { memory, reads: Rc::clone(&reads), fails: Rc::clone(&fails) });
-    store.reopen(PolicyKind::Sieve, 1 << 20);
+    store.reopen(CachePolicy::Sieve, 1 << 20);
     let ask = || {
         let get = |_| store.map.run(|pages| store.tree.get(pages, 7));
         block_on(futures_util::future::join_all((0..5).map(get)))
@@ -340,7 +340,7 @@ fn what_many_want_is_read_once_and_fails_for_each_alone() {
 /// F3: a reader of before two commits may be reading what only the second of them frees.
 #[test]
 fn who_reads_keeps_what_any_later_commit_gives_up() {
-    let mut store = Store::new(PolicyKind::default(), 1 << 20);
+    let mut store = Store::new(CachePolicy::default(), 1 << 20);
     let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
     store.commit();
     let reader = store.map.pages().in_use();
@@ -356,13 +356,13 @@ fn who_reads_keeps_what_any_later_commit_gives_up() {
 
 #[test]
 fn a_node_that_is_being_read_keeps_what_commits_give_up() {
-    let mut store = Store::new(PolicyKind::default(), 1 << 20);
+    let mut store = Store::new(CachePolicy::default(), 1 << 20);
     assert_eq!(store.insert(1, value(1)), None);
     let run = block_on(store.map.run(|pages| pages.take(1))).expect("there is room");
     store.commit();
     let (holder, slow) = varve_sim::Holder::new(store.device.clone());
     let (at, tree) = (&store.committed, store.tree);
-    let map = Map::open(slow, store.arena.clone(), &options(at, PolicyKind::default(), 1 << 20));
+    let map = Map::open(slow, store.arena.clone(), &options(at, CachePolicy::default(), 1 << 20));
     block_on(map.run(|pages| pages.require(run))).expect("readable");
     holder.hold_next(1, varve_sim::Holds::Reads);
     let mut reads = Box::pin(map.run(|pages| pages.node(tree.root).map(drop)));
@@ -381,7 +381,7 @@ fn a_node_that_is_being_read_keeps_what_commits_give_up() {
 
 #[test]
 fn what_was_promised_is_there_for_nobody_else() {
-    let store = Store::new(PolicyKind::default(), 1 << 20);
+    let store = Store::new(CachePolicy::default(), 1 << 20);
     let all = store.map.pages().room(Room::All);
     store.map.pages().keep_for_commit(2);
     store.map.pages().promise(all - 3);
@@ -423,7 +423,7 @@ fn smaller_keys_than_the_first_ones_are_in_order_too() {
 
 #[test]
 fn a_write_back_that_nobody_waits_for_is_short() {
-    let mut store = Store::new(PolicyKind::default(), 64 << 20);
+    let mut store = Store::new(CachePolicy::default(), 64 << 20);
     (0..12_600u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
     let dirty = |store: &Store| store.map.pages().cache_use().dirty;
     let before = dirty(&store);
@@ -437,7 +437,7 @@ fn a_write_back_that_nobody_waits_for_is_short() {
 #[test]
 fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
     for stale in 0..3 {
-        let mut store = Store::new(PolicyKind::Sieve, 0);
+        let mut store = Store::new(CachePolicy::Sieve, 0);
         (0..2000u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
         store.commit();
         let root = block_on(store.map.run(|pages| pages.node(store.tree.root))).expect("sound");
@@ -457,7 +457,7 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
         let written =
             store.device.write(first.block() * 4096, block.freeze(), varve_block::Durability::Volatile);
         block_on(written).expect("memory");
-        store.reopen(PolicyKind::Sieve, 0);
+        store.reopen(CachePolicy::Sieve, 0);
         let key = children[3].0 + 1;
         let found = block_on(store.map.run(|pages| store.tree.get(pages, key)));
         assert!(matches!(found, Err(MapError::Damaged { block, .. }) if block == first.block()), "{found:?}");
@@ -479,7 +479,7 @@ fn a_node_that_belongs_elsewhere_is_damage_and_no_way_leads_round_in_circles() {
 #[test]
 fn a_node_that_belongs_elsewhere_is_no_neighbour() {
     for stale in 0..3 {
-        let mut store = Store::new(PolicyKind::Sieve, 64 << 20);
+        let mut store = Store::new(CachePolicy::Sieve, 64 << 20);
         (0..2000u64).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
         store.commit();
         let read = |store: &Store, link| {
@@ -505,7 +505,7 @@ fn a_node_that_belongs_elsewhere_is_no_neighbour() {
         let written =
             store.device.write(node.address * 4096, block.freeze(), varve_block::Durability::Volatile);
         block_on(written).expect("memory");
-        store.reopen(PolicyKind::Sieve, 64 << 20);
+        store.reopen(CachePolicy::Sieve, 64 << 20);
         let get = |store: &Store, key| block_on(store.map.run(|pages| store.tree.get(pages, key)));
         assert!(matches!(get(&store, children[4].0), Err(MapError::Damaged { .. })));
         assert!(get(&store, children[9].0).is_ok_and(|found| found.is_some()));
@@ -522,7 +522,7 @@ fn a_node_that_belongs_elsewhere_is_no_neighbour() {
 #[test]
 fn a_leaf_that_is_replaced_by_more_is_cut_where_it_has_grown() {
     for (at, lengths) in [(10, [64, 64]), (126, [126, 2])] {
-        let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+        let mut store = Store::new(CachePolicy::Sieve, 1 << 20);
         (0..126u64).for_each(|key| assert_eq!(store.insert(u128::from(key) * 10, value(key)), None));
         let edited = block_on(store.map.run(|pages| {
             let mut tree = store.tree;
@@ -564,7 +564,7 @@ impl Sharing for MayBeCloned {
 fn leaves_that_edits_make_small_are_merged_unless_the_tree_may_be_cloned() {
     const LEAVES: u64 = 10;
     for (sharing, nodes) in [(&Alone as &dyn Sharing, 1), (&MayBeCloned, LEAVES + 1)] {
-        let mut store = Store::new(PolicyKind::Sieve, 1 << 20);
+        let mut store = Store::new(CachePolicy::Sieve, 1 << 20);
         (0..LEAVES * 126).for_each(|key| assert_eq!(store.insert(u128::from(key), value(key)), None));
         assert_eq!(store.map.pages().nodes(), LEAVES + 1);
         let mut from = Some(0);

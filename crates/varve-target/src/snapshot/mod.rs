@@ -81,7 +81,7 @@ pub use text::{STORE_TEXT_TITLE, dump_store, restore_store};
 pub use varve_format::store::{Descriptor, StoreFormatError, Uuid};
 
 use crate::journal::Latch;
-use crate::pdata::{self, PolicyKind, of_device};
+use crate::pdata::{self, CachePolicy, of_device};
 use batch::Pipeline;
 use contents::Contents;
 use gate::Budget;
@@ -193,7 +193,7 @@ impl SnapshotStore {
 
     /// From now on keeps so many bytes of its maps in memory, and gives up nodes by another policy. What is too much goes
     /// before this completes; a node that is not written yet is written first.
-    pub async fn set_cache(&self, cache_bytes: u64, policy: PolicyKind) {
+    pub async fn set_cache(&self, cache_bytes: u64, policy: CachePolicy) {
         self.blocks.pages().set_cache(cache_bytes, policy);
         self.relieve_wholly().await;
     }

@@ -3,7 +3,7 @@
 use super::injected_bug::Sabotage;
 use super::space::FullPolicy;
 use crate::pdata::MetadataOrder;
-use crate::pdata::{self, PolicyKind};
+use crate::pdata::{self, CachePolicy};
 use varve_block::{KIB, MIB};
 
 /// How a store works; the defaults are meant for everybody.
@@ -25,7 +25,7 @@ pub struct StoreOptions {
     /// something else.
     pub cache_bytes: u64,
     /// Which nodes are given up first.
-    pub policy: PolicyKind,
+    pub policy: CachePolicy,
     /// When so many ranges are restored ahead of a rollback's doses, changes restore more than they need, so that
     /// ranges join and the memory for them stays bounded.
     pub restored_ranges: usize,
@@ -51,7 +51,7 @@ impl Default for StoreOptions {
             log_records: 2048,
             metadata: MetadataOrder::Logged,
             cache_bytes: 64 * MIB,
-            policy: PolicyKind::default(),
+            policy: CachePolicy::default(),
             restored_ranges: 16 << 10,
             freed_runs: pdata::FREED_RUNS_MAX,
             low_space_percent: 80,

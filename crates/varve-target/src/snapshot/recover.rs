@@ -27,7 +27,7 @@ use super::{
     LogPosition, Pipeline, Sabotage, SnapshotStore, State, StoreError, StoreOptions, index, usable_size,
 };
 use crate::journal::{self, Latch, Newest, replay};
-use crate::pdata::{self, MapOptions, PolicyKind, Side};
+use crate::pdata::{self, CachePolicy, MapOptions, Side};
 use loaded::read_block;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -60,7 +60,7 @@ impl FormatOptions {
 #[derive(Clone, Copy)]
 pub(super) struct Reading {
     pub cache_bytes: u64,
-    pub policy: PolicyKind,
+    pub policy: CachePolicy,
     pub sabotage: Option<Sabotage>,
     /// Generations that are passed over.
     pub skipped: u64,
@@ -73,7 +73,7 @@ impl Reading {
     pub(super) fn only() -> Self {
         Self {
             cache_bytes: 64 * MIB,
-            policy: PolicyKind::default(),
+            policy: CachePolicy::default(),
             sabotage: None,
             skipped: 0,
             write_back: false,

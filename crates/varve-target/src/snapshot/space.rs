@@ -1,7 +1,7 @@
 //! What becomes of writes for which a store has no room, and who waits for room.
 
 use crate::journal::SpaceWatch;
-use crate::waiting_room::{Event, Patience, WaitingRoom};
+use crate::waiting_room::{Patience, SpaceEvent, WaitingRoom};
 use std::time::Duration;
 use varve_block::RangeLock;
 use varve_format::store::Descriptor;
@@ -29,36 +29,23 @@ impl Default for FullPolicy {
     }
 }
 
-/// What the owner of a store should hear of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreEvent {
-    /// A change of the origin waits for room, the first one.
-    Paused,
-    /// No change of the origin waits for room any more.
-    Resumed,
-    /// A change of the origin waited in vain and failed.
-    TimedOut,
-    /// A snapshot went to make room.
-    Dropped(Descriptor),
-}
-
-impl Event for StoreEvent {
-    const VESSEL: &'static str = "the exception store";
-    const PAUSED: Self = StoreEvent::Paused;
-    const RESUMED: Self = StoreEvent::Resumed;
-    const TIMED_OUT: Self = StoreEvent::TimedOut;
-}
+/// What the owner of a store should hear of; a snapshot is dropped to make room.
+pub type StoreEvent = SpaceEvent<Descriptor>;
 
 /// Who waits for room, and who makes some by letting a snapshot go.
 pub(super) struct Room {
-    pub(super) waiting: WaitingRoom<FullPolicy, StoreEvent>,
+    pub(super) waiting: WaitingRoom<FullPolicy, Descriptor>,
     pub(super) watch: SpaceWatch,
     pub(super) dropping: RangeLock,
 }
 
 impl Room {
     pub(super) fn new(policy: FullPolicy) -> Self {
-        Self { waiting: WaitingRoom::new(policy), watch: SpaceWatch::default(), dropping: RangeLock::new() }
+        Self {
+            waiting: WaitingRoom::new("the exception store", policy),
+            watch: SpaceWatch::default(),
+            dropping: RangeLock::new(),
+        }
     }
 
     /// Room has come, or can be had for a checkpoint.

@@ -4,13 +4,14 @@
 //! - Z1. What was read decides nothing before it was compared with what it leads to: no number of it is used as a place, a
 //!   length or a count that the rest of the pool rules out. What does not fit is an error that names the block.
 
-use super::arguments::{check_origin, check_size, check_volume_name};
+use super::arguments::{check_origin, check_size};
 use super::bounds::PARTS_MAX;
 use super::bounds::{Bounds, FLAGS_ALL, objection};
 use super::volume::Volume;
 use super::{Pool, PoolError};
 use crate::pdata::MapError;
 use varve_block::IoError;
+use varve_format::check_name;
 use varve_format::thin::{Change, NUMBER_MAX, VolumeFlags, VolumeRows};
 
 /// Which volume of which pool says what cannot be.
@@ -49,7 +50,7 @@ impl Pool {
             let is_removing = VolumeFlags(flags).has(VolumeFlags::REMOVING);
             flags & !FLAGS_ALL == 0 && is_removing == name.is_empty()
         };
-        let is_name = |name: &str| name.is_empty() || check_volume_name(name).is_ok();
+        let is_name = |name: &str| name.is_empty() || check_name(name).is_ok();
         let is = |id: u64, flag: u32| self.volumes.borrow().get(&id).is_some_and(|volume| volume.has(flag));
         let rules: [(bool, &'static str); 4] = match change {
             Change::Create { volume, bytes, flags, origin, name, .. } => [
@@ -77,7 +78,7 @@ impl Pool {
                 one((stays && flags & !FLAGS_ALL == 0, FLAGS))
             }
             Change::Rename { volume, name } => {
-                one((!is(*volume, VolumeFlags::REMOVING) && check_volume_name(name).is_ok(), NAME))
+                one((!is(*volume, VolumeFlags::REMOVING) && check_name(name).is_ok(), NAME))
             }
             Change::Forget { volume } => one((is(*volume, VolumeFlags::REMOVING), FLAGS)),
             Change::Map { start, count, .. } => {

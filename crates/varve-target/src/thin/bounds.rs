@@ -1,6 +1,7 @@
 //! Where data can lie in a pool, and what the rows of a volume can say.
 
-use super::arguments::{check_size, check_volume_name};
+use super::arguments::check_size;
+use varve_format::check_name;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::PART_SIZE;
 use varve_format::thin::{VolumeFlags, VolumeRows};
@@ -63,7 +64,7 @@ pub(super) fn objection(
     if check_size(rows.bytes).is_err() || rows.mapped > PARTS_MAX {
         return Some("a volume has a size, or a number of mapped blocks, that none can have");
     }
-    if !is_removing && check_volume_name(&rows.name).is_err() {
+    if !is_removing && check_name(&rows.name).is_err() {
         return Some("a volume has a name that none can have");
     }
     None
@@ -87,6 +88,7 @@ mod tests {
                 flags: VolumeFlags::default(),
                 source: 0,
                 created: 0,
+                snapshot_of: None,
                 origin: None,
                 name: "vm1".into(),
             };

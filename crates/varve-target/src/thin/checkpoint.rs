@@ -38,7 +38,7 @@ impl Pool {
                 }
                 self.shares.commit_begins();
                 drop(self.commits.begin());
-                Ok(Some((self.superblock(), self.tickets.mark())))
+                Ok(Some((self.superblock(), self.readers.mark())))
             };
             match self.map.freeze_when(capture).await {
                 Ok(Some(frozen)) => break frozen,
@@ -196,7 +196,7 @@ impl Pool {
     async fn settle_handover(&self) {
         let mark = self.handover.borrow().as_ref().map(|(_, mark)| *mark);
         if let Some(mark) = mark {
-            self.tickets.ended(mark).await;
+            self.readers.ended(mark).await;
             self.try_hand_over();
         }
     }
@@ -204,7 +204,7 @@ impl Pool {
     /// T5: makes free what the last checkpoint freed, if nobody of before is under way.
     pub(super) fn try_hand_over(&self) -> bool {
         let mut handover = self.handover.borrow_mut();
-        let ended = |mark: u64| self.tickets.have_ended(mark) || self.sabotaged(Sabotage::ForgetReaders);
+        let ended = |mark: u64| self.readers.have_ended(mark) || self.sabotaged(Sabotage::ForgetReaders);
         if handover.as_ref().is_none_or(|(_, mark)| !ended(*mark)) {
             return false;
         }

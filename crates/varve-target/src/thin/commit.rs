@@ -6,12 +6,12 @@
 //! - C1. Everything in a commit and a checkpoint is the leader's (GROUP1).
 
 use super::commits::{DIFFERENCES_MAX, PENDING_BYTES_FULL, PENDING_BYTES_MAX};
-use super::discard_state::Discards;
 use super::{Pool, PoolError, Sabotage, index};
 use crate::journal::Turn;
 use crate::pdata::MetadataOrder;
 use std::time::Duration;
 use varve_block::{Durability, IoError, Moment};
+use varve_format::text::Discards;
 use varve_format::thin::{Change, NUMBER_MAX, PART_SIZE, Record, change_length};
 
 impl Pool {

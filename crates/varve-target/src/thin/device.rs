@@ -3,21 +3,21 @@
 //! A write to parts that the volume does not own alone goes to fresh blocks; only when it is done the parts are mapped to
 //! them. So nothing is ever read, copied or zeroed first, and what is not written is not there.
 
-use super::discard_state::Discards;
 use super::mapping::Target;
 use super::runs::Segment;
 use super::space::Attempt;
-use super::tickets::Ticket;
 use super::volume::Volume;
 use super::{Pool, Sabotage, index};
 use crate::fan_out::{fan_out, join_pieces};
 use crate::pdata::{MapError, Pages, Stop};
+use crate::reader_epochs::EpochGuard;
 use futures_util::future::join_all;
 use std::rc::Rc;
 use varve_block::{
     Access, Allocation, BlockDevice, Buffer, Bytes, Checked, Completion, Device, Durability, Extent, Io,
     IoError, Outcome, Shape, StatusFuture, StatusRun, ZeroOptions,
 };
+use varve_format::text::Discards;
 use varve_format::thin::{Mapping, PART_SIZE, VolumeFlags};
 
 /// A volume as a device.
@@ -65,7 +65,7 @@ impl Front {
         if self.is_gone() {
             return Err(IoError::Gone);
         }
-        let ticket = self.pool.tickets.take();
+        let guard = self.pool.readers.enter();
         let (from, to) = parts(Extent::new(offset, buffer.len() as u64));
         let resolve = |pages: &mut Pages| self.pool.attempt_resolve(pages, &self.volume, from, to);
         let segments = self.pool.map.run(resolve).await.map_err(|error| self.told(error))?;
@@ -81,26 +81,26 @@ impl Front {
             pieces.push(read_segment(&device, origin.as_ref(), segment, piece)?);
         }
         if is_over {
-            return self.join_apart(pieces, &below, ticket).await;
+            return self.join_apart(pieces, &below, guard).await;
         }
         let outcome = join_pieces(pieces).await;
-        drop(ticket);
+        drop(guard);
         outcome
     }
 
-    /// Joins pieces of a read of which some, those `below`, are read from the origin: they hold no ticket of the pool, but
-    /// one of those who read there (G2 and G3 of `flatten.rs`).
-    async fn join_apart(&self, pieces: Vec<Completion<'_>>, below: &[bool], ticket: Ticket) -> Outcome {
+    /// Joins pieces of a read of which some, those `below`, are read from the origin: they hold no epoch guard of the
+    /// pool, but one of those who read there (G2 and G3 of `flatten.rs`).
+    async fn join_apart(&self, pieces: Vec<Completion<'_>>, below: &[bool], guard: EpochGuard) -> Outcome {
         assert_eq!(pieces.len(), below.len(), "of each piece it is known where it is read");
-        let (ticket, reader) = (Rc::new(ticket), Rc::new(self.volume.readers.take()));
-        let held = below.iter().map(|below| if *below { Rc::clone(&reader) } else { Rc::clone(&ticket) });
+        let (guard, reader) = (Rc::new(guard), Rc::new(self.volume.readers.enter()));
+        let held = below.iter().map(|below| if *below { Rc::clone(&reader) } else { Rc::clone(&guard) });
         let pieces = pieces.into_iter().zip(held).map(|(piece, held)| async move {
             let outcome = piece.await;
             drop(held);
             outcome
         });
         let pieces: Vec<_> = pieces.collect();
-        drop((ticket, reader));
+        drop((guard, reader));
         let mut whole = Buffer::empty();
         for piece in join_all(pieces).await {
             whole.join(piece?);
@@ -119,18 +119,18 @@ impl Front {
             if self.is_gone() {
                 return Err(IoError::Gone);
             }
-            let ticket = self.pool.tickets.take();
+            let guard = self.pool.readers.enter();
             let plan = |pages: &mut Pages| self.pool.attempt_plan(pages, &self.volume, from, to);
             let targets = self.pool.map.run(plan).await.map_err(|error| self.told(error))?;
             attempt.needed = needed(&targets);
             match self.place(&targets).await {
                 Ok(pieces) => {
                     let written = self.write_pieces(from, &data, durability, &pieces).await;
-                    drop((ticket, inside)); // U1, and a checkpoint waits for tickets
+                    drop((guard, inside)); // U1, and a checkpoint waits for readers
                     return self.finish(written?, durability).await;
                 }
                 Err(MapError::Full) => {
-                    drop((ticket, inside)); // U1
+                    drop((guard, inside)); // U1
                     self.pool.make_room(&mut attempt).await?;
                 }
                 Err(error) => return Err(self.told(error)),
@@ -260,7 +260,7 @@ impl Front {
             if self.is_gone() {
                 return Err(IoError::Gone);
             }
-            let _ticket = self.pool.tickets.take();
+            let _guard = self.pool.readers.enter();
             let shown = self.volume.origin_parts();
             if at < shown && !self.pool.sabotaged(Sabotage::UnmapOverOrigin) {
                 let count = (to.min(shown) - at).min(Mapping::COUNT_MAX);
@@ -284,7 +284,7 @@ impl Front {
     }
 
     async fn allocation(&self, extent: Extent) -> Result<Vec<StatusRun>, IoError> {
-        let _ticket = self.pool.tickets.take();
+        let _guard = self.pool.readers.enter();
         let whole = extent.align_out(PART_SIZE);
         // One leaf at most, so that the answer is short.
         let (from, to) = parts(whole);

@@ -6,7 +6,6 @@
 //! Invariant E1: the nodes that are believed are those that the engine and a check believe (D1 of `pdata::down`, W1 of
 //! `check`, R3 of `runs.rs`): what a repair takes for a volume's is what a check calls whole.
 
-use super::origin::is_same;
 use super::read_view::ReadView;
 use super::runs;
 use super::runs::leaf_end;
@@ -198,7 +197,7 @@ fn strike(sides: &mut [Side; 2]) {
 fn origins_differ(one: Option<Origin>, two: Option<Origin>) -> Range<u64> {
     let parts = |over: Option<Origin>| over.map_or(0, |over| over.bytes / PART_SIZE);
     let (one_shows, two_shows) = (parts(one), parts(two));
-    let are_same = one.zip(two).is_some_and(|(one, two)| is_same(&one, &two));
+    let are_same = one.zip(two).is_some_and(|(one, two)| one.backing == two.backing);
     let from = if are_same { one_shows.min(two_shows) } else { 0 };
     from..one_shows.max(two_shows)
 }

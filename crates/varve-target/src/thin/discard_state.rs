@@ -3,23 +3,12 @@
 use std::cell::Cell;
 use std::time::Duration;
 use varve_block::{Moment, RangeLock};
+use varve_format::text::Discards;
 
 /// Requests at a time.
 pub(super) const AT_ONCE: usize = 32;
 /// So long blocks that were freed may wait until the disks are told of them.
 pub(super) const PASS_INTERVAL: Duration = Duration::from_secs(2);
-
-/// What becomes of discards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Discards {
-    /// Nothing: the volume keeps what it has.
-    Ignore,
-    /// What is discarded is free in the pool.
-    #[default]
-    Keep,
-    /// And the disks below the pool are told of blocks that nobody needs any more.
-    PassDown,
-}
 
 /// What there is to know about them.
 #[derive(Default)]

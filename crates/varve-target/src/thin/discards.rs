@@ -7,11 +7,12 @@
 //! Invariant D1: the disks are told of blocks that are free on the disk, that nobody reads, and that nobody can take before
 //! they have answered. So no crash leads to a block of which they were told, and no write to one is lost.
 
-use super::discard_state::{AT_ONCE, Discards, PASS_INTERVAL};
+use super::discard_state::{AT_ONCE, PASS_INTERVAL};
 use super::{Pool, PoolError, Sabotage};
 use crate::fan_out::fan_out;
 use std::time::Duration;
 use varve_block::{Extent, Io, LockMode};
+use varve_format::text::Discards;
 use varve_format::thin::PART_SIZE;
 
 impl Pool {

@@ -8,7 +8,7 @@
 //! - G1. How far a volume is flattened is known to itself alone, and forgotten when it becomes what another one is.
 //! - G2. A volume lies over nothing only after all that showed through is mapped; that is over only after every read of the
 //!   origin has ended that began before.
-//! - G3. Nobody holds a ticket of the pool while he waits for an origin: one that hangs stops no checkpoint.
+//! - G3. Nobody holds an epoch guard of the pool while he waits for an origin: one that hangs stops no checkpoint.
 
 use super::volume::Volume;
 use super::{Pool, PoolError, index};

@@ -4,8 +4,8 @@
 //! and removals never come here.
 //!
 //! Invariants:
-//! - U1. Whoever waits here holds neither a ticket nor a place inside a gate, so that checkpoints, clones and removals
-//!   go on.
+//! - U1. Whoever waits here holds neither an epoch guard nor a place inside a gate, so that checkpoints, clones and
+//!   removals go on.
 //! - U2. Room that came after an attempt began is never slept through (W1 of `waiting_room.rs`).
 //! - U4. Whoever waits is woken by every event that makes room, or that lets a checkpoint make some: blocks that were given
 //!   up, taken in vain, or passed down, the end of a check or of a reader, a larger pool, another policy.

@@ -8,6 +8,8 @@ use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
 pub struct VolumeInfo {
     /// Its id, never given twice.
     pub id: u64,
+    /// The volume that it is a snapshot of, if it is one.
+    pub snapshot_of: Option<u64>,
     /// Its name; empty while it is being removed.
     pub name: String,
     /// Its size.
@@ -29,6 +31,7 @@ pub struct VolumeInfo {
 pub(super) fn info(volume: &Volume) -> VolumeInfo {
     VolumeInfo {
         id: volume.id,
+        snapshot_of: volume.snapshot_of,
         name: volume.name.borrow().clone(),
         bytes: volume.bytes.get(),
         mapped_bytes: volume.mapped.get() * PART_SIZE,

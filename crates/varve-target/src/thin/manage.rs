@@ -2,7 +2,7 @@
 //!
 //! Each of these is one change: made in memory in one instant, logged in the same, and committed before it is answered.
 
-use super::arguments::{check_origin, check_size, check_volume_name};
+use super::arguments::{check_origin, check_size};
 use super::device::Front;
 use super::info::{VolumeInfo, info};
 use super::volume::Volume;
@@ -10,14 +10,14 @@ use super::{Pool, PoolError};
 use crate::pdata::{Pages, Tree};
 use std::rc::Rc;
 use varve_block::{Device, Extent, LockMode};
+use varve_format::check_name;
 use varve_format::pdata::link::Link;
 use varve_format::thin::{Change, Origin, PART_SIZE, VolumeFlags, VolumeRows};
 
 /// A volume to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVolume {
-    /// Its name, unlike all others in the pool: one that a volume may have, or `NUMBER@NAME` for a snapshot of the volume
-    /// with this number.
+    /// Its name, unlike those of all volumes of the pool; snapshots have names of their own.
     pub name: String,
     /// Its size, a multiple of 4 KiB.
     pub bytes: u64,
@@ -31,9 +31,10 @@ impl Pool {
         self.managing.lock(Extent::new(id, 1), LockMode::Exclusive).await
     }
 
-    fn check_new_name(&self, name: &str) -> Result<(), PoolError> {
-        check_volume_name(name)?;
-        if self.is_taken(name) { Err(PoolError::Exists) } else { Ok(()) }
+    /// Whether a volume, or a snapshot of volume `of`, may be called `name` now.
+    pub(super) fn check_new_name(&self, of: Option<u64>, name: &str) -> Result<(), PoolError> {
+        check_name(name).map_err(|_| PoolError::Name)?;
+        if self.is_taken(of, name) { Err(PoolError::Exists) } else { Ok(()) }
     }
 
     pub(super) fn new_id(&self) -> u64 {
@@ -50,7 +51,7 @@ impl Pool {
 
     /// Creates an empty volume; its id.
     pub async fn create(&self, new: &NewVolume) -> Result<u64, PoolError> {
-        self.check_new_name(&new.name)?;
+        self.check_new_name(None, &new.name)?;
         check_size(new.bytes)?;
         check_origin(new.origin, new.bytes)?;
         let (volume, origin) = (self.new_id(), new.origin);
@@ -61,7 +62,7 @@ impl Pool {
         Ok(volume)
     }
 
-    /// Creates a snapshot of `source`, with all that it holds at one instant; its id. Writes to the source wait for those
+    /// Creates a snapshot of `source`, or of the volume that this is a snapshot of, with all that it holds at one instant; its id. Writes to the source wait for those
     /// before them to end, no longer.
     pub async fn snapshot(&self, source: u64, name: &str, read_only: bool) -> Result<u64, PoolError> {
         let pending = self.freeze(source).await?;
@@ -137,7 +138,7 @@ impl Pool {
         // Before the size: nothing lies behind the end of a volume, whichever of these changes a crash leaves.
         while at < parts {
             self.keep_metadata_room().await?;
-            let _ticket = self.tickets.take();
+            let _guard = self.readers.enter();
             at = self.unmap_some(volume, at, parts).await?;
         }
         self.make(Change::Resize { volume: volume.id, bytes })
@@ -160,16 +161,10 @@ impl Pool {
         self.commit().await
     }
 
-    /// Whether a volume or snapshot may be called `name` now.
-    pub fn may_be_called(&self, name: &str) -> Result<(), PoolError> {
-        self.check_new_name(name)
-    }
-
     /// Gives a volume another name.
     pub async fn rename(&self, id: u64, name: &str) -> Result<(), PoolError> {
         let _managing = self.manage(id).await;
-        self.find(id)?;
-        self.check_new_name(name)?;
+        self.check_new_name(self.find(id)?.snapshot_of, name)?;
         self.make(Change::Rename { volume: id, name: name.to_owned() })?;
         self.commit().await
     }
@@ -259,6 +254,7 @@ impl Pool {
                     origin: source.over.get(),
                     source: source.id,
                     created: *created,
+                    snapshot_of: Some(source.owner()),
                     ..empty_rows(*volume, name)
                 };
                 let clone = self.enter(rows);
@@ -374,6 +370,7 @@ fn empty_rows(volume: u64, name: &str) -> VolumeRows {
         flags: VolumeFlags::default(),
         source: 0,
         created: 0,
+        snapshot_of: None,
         origin: None,
         name: name.to_owned(),
     }
@@ -411,7 +408,7 @@ impl FrozenVolume<'_> {
     /// Clones the volume as it is; the clone's id. It is durable after the next [`Pool::commit`].
     pub fn snapshot(&self, name: &str, read_only: bool) -> Result<u64, PoolError> {
         let pool = self.pool;
-        pool.check_new_name(name)?;
+        pool.check_new_name(Some(self.volume.owner()), name)?;
         let id = pool.new_id();
         let flags = VolumeFlags::default().with(VolumeFlags::READ_ONLY, read_only).0;
         let (source, created) = (self.volume.id, pool.clock.date().0);

@@ -74,13 +74,11 @@ mod runs;
 mod shares;
 mod space;
 mod text;
-mod tickets;
 mod usage;
 mod volume;
 
 pub use accounting::Holding;
 pub use check::{CheckPace, PoolDamage, PoolReport};
-pub use discard_state::Discards;
 pub use error::PoolError;
 pub use flatten::Flattening;
 pub use info::VolumeInfo;
@@ -95,9 +93,11 @@ pub use restore::{Restored, repair_pool, restore_pool};
 pub use space::{PoolEvent, WhenFull};
 pub use text::{POOL_TEXT_TITLE, dump_pool};
 pub use usage::PoolUsage;
-pub use varve_format::thin::{Origin, PoolFormatError, Uuid, VolumeFlags};
+pub use varve_format::text::Discards;
+pub use varve_format::thin::{Backing, Origin, PoolFormatError, Uuid, VolumeFlags};
 
-use crate::pdata::{CacheUse, Commit, Map, MetadataOrder, PolicyKind, Tree};
+use crate::pdata::{CachePolicy, CacheUse, Commit, Map, MetadataOrder, Tree};
+use crate::reader_epochs::ReaderEpochs;
 use commits::Commits;
 use error::io_error;
 use layout::{Layout, index};
@@ -105,7 +105,6 @@ use shares::Shares;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
-use tickets::Tickets;
 use varve_block::{Arena, Clock, Device, IoError, RangeLock};
 use varve_format::thin::PART_SIZE;
 use volume::Volume;
@@ -134,8 +133,8 @@ pub struct Pool {
     /// Number of the first block behind the pool.
     end_block: Cell<u64>,
     commits: Commits,
-    tickets: Tickets,
-    /// A durable checkpoint whose freed blocks wait for requests of before its ticket (T5).
+    readers: ReaderEpochs,
+    /// A durable checkpoint whose freed blocks wait for requests of before its mark (T5).
     handover: RefCell<Option<(Commit, u64)>>,
     /// Held, by the ids of the volumes, by whoever clones, removes, resizes or rolls back.
     managing: RangeLock,
@@ -165,7 +164,7 @@ impl Pool {
 
     /// From now on keeps so many bytes of its maps in memory, and gives up nodes by another policy. What is too much goes
     /// at once, but for nodes that are not written yet: those go with the next commit, which is due then.
-    pub fn set_cache(&self, cache_bytes: u64, policy: PolicyKind) {
+    pub fn set_cache(&self, cache_bytes: u64, policy: CachePolicy) {
         self.map.pages().set_cache(cache_bytes, policy);
     }
 

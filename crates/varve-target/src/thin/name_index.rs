@@ -1,20 +1,23 @@
-//! Volumes by their names.
+//! Volumes and snapshots by their names.
 
 use std::collections::BTreeSet;
 
-/// Names and the numbers of their volumes. A name is there twice only in a pool that is damaged.
+/// What a volume is a snapshot of, its name, and its id. Two agree in the first two only in a pool that is damaged.
 #[derive(Default)]
 pub(super) struct Names {
-    pub(super) entries: BTreeSet<(String, u64)>,
+    pub(super) entries: BTreeSet<(Option<u64>, String, u64)>,
 }
 
 impl Names {
-    /// The names from `start` on, in their order.
-    pub(super) fn starting_at(&self, start: &str) -> impl Iterator<Item = &(String, u64)> {
-        self.entries.range((start.to_owned(), 0)..)
+    /// The volume called `name`, or the snapshot of volume `of` that is.
+    pub(super) fn find(&self, of: Option<u64>, name: &str) -> Option<u64> {
+        let (owner, found, volume) = self.entries.range((of, name.to_owned(), 0)..).next()?;
+        (*owner == of && found == name).then_some(*volume)
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<u64> {
-        self.starting_at(name).next().filter(|(known, _)| known == name).map(|(_, volume)| *volume)
+    /// The snapshots of volume `of`, by their names.
+    pub(super) fn snapshots_of(&self, of: u64) -> impl Iterator<Item = u64> {
+        let all = self.entries.range((Some(of), String::new(), 0)..);
+        all.take_while(move |(owner, ..)| *owner == Some(of)).map(|(.., volume)| *volume)
     }
 }

@@ -1,6 +1,5 @@
 //! A pool that nobody serves, looked at without a write: as it would be opened, or else as its last checkpoint left it.
 
-use super::arguments::check_volume_name;
 use super::overlay::Overlay;
 use super::recover::{read_superblock, volumes_in};
 use super::volume::Volume;
@@ -9,6 +8,7 @@ use crate::pdata::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device, Extent, joined};
+use varve_format::check_name;
 use varve_format::pdata::node::Entries;
 use varve_format::thin::{Change, PART_SIZE, VolumeFlags};
 
@@ -93,10 +93,12 @@ impl Pool {
                 }
             };
             let is_named = !rows.flags.has(VolumeFlags::REMOVING);
-            if is_named && (check_volume_name(&rows.name).is_err() || !names.insert(rows.name.clone())) {
+            if is_named
+                && (check_name(&rows.name).is_err() || !names.insert((rows.snapshot_of, rows.name.clone())))
+            {
                 errors.push(format!("volume {id} has no name of its own: it is called volume-{id} here"));
                 rows.name = format!("volume-{id}");
-                names.insert(rows.name.clone());
+                names.insert((rows.snapshot_of, rows.name.clone()));
             }
             match self.objection(&rows) {
                 None => volumes.push(Volume::from_rows(rows, false)),
@@ -140,9 +142,10 @@ impl Pool {
         for (volume, extents) in concerned {
             let known = self.volumes.borrow().get(&volume).cloned();
             let name = known.as_ref().map_or(String::new(), |known| known.name.borrow().clone());
+            let snapshot_of = known.as_ref().and_then(|known| known.snapshot_of);
             let size = Extent::new(0, known.map_or(u64::MAX, |known| known.bytes.get()));
             let extents = joined(extents).into_iter().filter_map(|extent| extent.intersect(size)).collect();
-            report.damage.push(PoolDamage { volume, name, extents, why: UNDONE });
+            report.damage.push(PoolDamage { volume, snapshot_of, name, extents, why: UNDONE });
         }
     }
 }
@@ -168,8 +171,7 @@ pub async fn compare_volumes(
         match snapshot {
             None => Ok(volume.id),
             Some(own) => {
-                let name = format!("{}@{own}", volume.id);
-                pool.named(&name).map(|snapshot| snapshot.id).ok_or(PoolError::NotFound)
+                pool.snapshot_named(volume.id, &own).map(|found| found.id).ok_or(PoolError::NotFound)
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use super::injected_bug::Sabotage;
 use super::space::WhenFull;
-use crate::pdata::{MetadataOrder, PolicyKind};
+use crate::pdata::{CachePolicy, MetadataOrder};
 use std::time::Duration;
 
 /// How a pool works; the defaults are meant for everybody.
@@ -12,7 +12,7 @@ pub struct PoolOptions {
     /// [`Pool::set_cache`](super::Pool::set_cache) says something else.
     pub cache_bytes: u64,
     /// Which nodes are given up.
-    pub policy: PolicyKind,
+    pub policy: CachePolicy,
     /// When nodes are written, until [`Pool::set_metadata_order`](super::Pool::set_metadata_order) says something else.
     pub metadata: MetadataOrder,
     /// What is acknowledged and not committed is committed after so long.
@@ -30,7 +30,7 @@ impl Default for PoolOptions {
     fn default() -> Self {
         Self {
             cache_bytes: 64 << 20,
-            policy: PolicyKind::default(),
+            policy: CachePolicy::default(),
             metadata: MetadataOrder::Logged,
             commit_interval: Duration::from_secs(1),
             flatten_bytes: 1 << 20,

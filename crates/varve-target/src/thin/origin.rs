@@ -8,11 +8,11 @@ use varve_format::thin::{Origin, PART_SIZE, VolumeFlags};
 impl Pool {
     /// `device` is the snapshot that volumes lie over `origin` of, as the pool knows it. Its content never changes.
     pub fn attach_origin(&self, origin: &Origin, device: &Device) -> Result<(), PoolError> {
-        assert!(!origin.store.is_nil(), "O1: an origin is named");
+        assert!(!origin.backing.id().is_nil(), "O1: an origin is named");
         let shape = device.shape();
         let volumes = self.volumes.borrow();
         let above = volumes.values().filter(|volume| {
-            let is_above = volume.over.get().is_some_and(|over| is_same(&over, origin));
+            let is_above = volume.over.get().is_some_and(|over| over.backing == origin.backing);
             is_above && !volume.has(VolumeFlags::REMOVING) && volume.origin.borrow().is_none()
         });
         for volume in above {
@@ -47,7 +47,7 @@ impl Pool {
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mut origins: Vec<Origin> = Vec::new();
         for origin in alive.filter(|volume| is_meant(volume)).filter_map(|volume| volume.over.get()) {
-            if !origins.iter().any(|known| is_same(known, &origin)) {
+            if !origins.iter().any(|known| known.backing == origin.backing) {
                 origins.push(origin);
             }
         }
@@ -59,9 +59,4 @@ impl Pool {
         let over = |id| self.find(id).ok().and_then(|volume| volume.over.get());
         over(one) == over(two)
     }
-}
-
-/// Whether two origins are one snapshot, however much of it shows.
-pub(super) fn is_same(one: &Origin, two: &Origin) -> bool {
-    Origin { bytes: 0, ..*one } == Origin { bytes: 0, ..*two }
 }

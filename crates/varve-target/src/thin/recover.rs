@@ -9,7 +9,6 @@ use super::commits::Commits;
 use super::discard_state::Passing;
 use super::shares::Shares;
 use super::space::Room;
-use super::tickets::Tickets;
 use super::volume::Volume;
 use super::{Layout, Pool, PoolError, PoolOptions, Uuid, index};
 use crate::journal::{
@@ -17,6 +16,7 @@ use crate::journal::{
     replay,
 };
 use crate::pdata::{Map, MapOptions, Pages, Tree, skipped_generations};
+use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -164,7 +164,7 @@ impl Pool {
             slot_blocks: superblock.slot_blocks,
             log_blocks: superblock.log_blocks,
         };
-        let tickets = Tickets::default();
+        let readers = ReaderEpochs::default();
         Pool {
             id: superblock.pool,
             arena,
@@ -174,7 +174,7 @@ impl Pool {
             layout,
             device: RefCell::new(device),
             map,
-            shares: Shares::open(Tree { root: superblock.shares }, tickets.clone(), options.sabotage),
+            shares: Shares::open(Tree { root: superblock.shares }, readers.clone(), options.sabotage),
             table: Cell::new(Tree { root: superblock.volumes }),
             volumes: RefCell::new(BTreeMap::new()),
             names: RefCell::default(),
@@ -183,7 +183,7 @@ impl Pool {
             number: Cell::new(superblock.number),
             end_block: Cell::new(end),
             commits: Commits::new(ring),
-            tickets,
+            readers,
             handover: RefCell::new(None),
             managing: RangeLock::new(),
             in_the_making: RefCell::default(),

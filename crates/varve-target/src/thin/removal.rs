@@ -35,7 +35,7 @@ impl Pool {
                 self.join_commit(true).await?;
             }
             let Some(volume) = self.next_to_remove() else { break };
-            let _ticket = self.tickets.take();
+            let _guard = self.readers.enter();
             let runs = self.map.run(|pages| self.attempt_remove(pages, &volume)).await?;
             removal.steps += 1;
             removal.runs += runs;

@@ -30,7 +30,7 @@ use varve_format::pdata::link::Link;
 use varve_format::pdata::space_page::{GROUP_BLOCKS, PAGE_PLACES};
 use varve_format::thin::{Change, Mapping, PART_SIZE, Record, Superblock, VolumeFlags, VolumeRows};
 
-const NOT_A_TEXT: PoolError = PoolError::Misfit("this is not the text of a thin pool");
+const NOT_A_TEXT: PoolError = PoolError::Misfit("a pool's text begins with: varve-thin-pool 2");
 const TWICE: PoolError = PoolError::Misfit("a line of the text is about parts that an earlier one was about");
 
 /// What was written anew.
@@ -277,7 +277,7 @@ impl Renewal {
 
     fn volume(&mut self, line: &VolumeLine<'_>) -> Result<Rc<Volume>, PoolError> {
         let pool = &self.pool;
-        pool.may_be_called(line.name)?;
+        pool.check_new_name(line.snapshot_of, line.name)?;
         let known = pool.volumes.borrow().contains_key(&line.id);
         if known || line.id == 0 || line.id >= pool.next_volume.get() {
             return Err(PoolError::Misfit("a volume has an id that another one has, or none has had yet"));
@@ -293,13 +293,13 @@ impl Renewal {
             flags: line.flags,
             source: line.source,
             created: line.created,
+            snapshot_of: line.snapshot_of,
             origin: line.origin,
             name: line.name.to_owned(),
         };
         if let Some(like) = line.like {
-            let like = pool
-                .find(like)
-                .map_err(|_| PoolError::Misfit("a volume is like one that is not above it"))?;
+            const NOT_ABOVE: PoolError = PoolError::Misfit("a volume is like one that is not above it");
+            let like = pool.find(like).map_err(|_| NOT_ABOVE)?;
             rows.root = pool.share(&mut pool.map.pages(), &like);
             (rows.since, rows.mapped) = (like.since.get(), like.mapped.get());
             assert!(rows.since > 0, "Y3: what is shared was fenced");
@@ -416,7 +416,7 @@ impl Renewal {
         let alive = volumes.values().filter(|volume| !volume.has(VolumeFlags::REMOVING));
         let mapped = alive.clone().map(|volume| volume.mapped.get()).sum::<u64>();
         let named = alive.clone().filter(|volume| behind.contains(&volume.id));
-        let behind = named.map(|volume| volume.name.borrow().clone()).collect();
+        let behind = named.map(|volume| self.pool.full_name(volume)).collect();
         let (volumes, mapped_bytes) = (alive.count() as u64, mapped * PART_SIZE);
         Ok(Restored { volumes, mapped_bytes, changes_lost, behind })
     }

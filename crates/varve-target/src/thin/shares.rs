@@ -13,8 +13,8 @@
 //!   of his reads may be on its way to it.
 
 use super::Sabotage;
-use super::tickets::Tickets;
 use crate::pdata::{Alone, Pages, Room, Span, Stop, Tree};
+use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -53,21 +53,21 @@ pub(super) struct Shares {
     /// Shared with read views, which go on to see it as it was.
     difference: RefCell<Rc<Numbers>>,
     lately: RefCell<Lately>,
-    tickets: Tickets,
+    readers: ReaderEpochs,
     /// A fault for tests that prove that this is noticed.
     sabotage: Option<Sabotage>,
 }
 
 impl Shares {
-    pub(super) fn open(root: Tree, tickets: Tickets, sabotage: Option<Sabotage>) -> Self {
+    pub(super) fn open(root: Tree, readers: ReaderEpochs, sabotage: Option<Sabotage>) -> Self {
         let root = Cell::new(root);
-        Self { root, difference: RefCell::default(), lately: RefCell::default(), tickets, sabotage }
+        Self { root, difference: RefCell::default(), lately: RefCell::default(), readers, sabotage }
     }
 
     /// The counts of this instant, for a read view: it alone keeps their map readable.
     pub(super) fn as_they_are(&self) -> Shares {
         let difference = RefCell::new(Rc::clone(&self.difference.borrow()));
-        Self { difference, ..Self::open(self.root(), Tickets::default(), None) }
+        Self { difference, ..Self::open(self.root(), ReaderEpochs::default(), None) }
     }
 
     pub(super) fn root(&self) -> Tree {
@@ -109,7 +109,7 @@ impl Shares {
         assert!(lately.before.iter().all(|batch| batch.durable), "C1: one commit at a time");
         if !lately.now.is_empty() {
             let runs = std::mem::take(&mut lately.now);
-            lately.before.push_back(Batch { runs, mark: self.tickets.mark(), durable: false });
+            lately.before.push_back(Batch { runs, mark: self.readers.mark(), durable: false });
         }
     }
 
@@ -135,7 +135,7 @@ impl Shares {
         let forgets = self.sabotage == Some(Sabotage::ForgetReaders);
         while before
             .front()
-            .is_some_and(|batch| batch.durable && (forgets || self.tickets.have_ended(batch.mark)))
+            .is_some_and(|batch| batch.durable && (forgets || self.readers.have_ended(batch.mark)))
         {
             before.pop_front();
         }
@@ -316,7 +316,7 @@ mod tests {
     #[test]
     fn runs_that_reach_over_leaves_are_counted_everywhere() {
         let map = Map::open(memory(3000), Arena::heap(1 << 20), &MapOptions::fresh(9, 2, 3000));
-        let shares = Shares::open(Tree::EMPTY, Tickets::default(), None);
+        let shares = Shares::open(Tree::EMPTY, ReaderEpochs::default(), None);
         let fold = || while block_on(map.run(|pages| shares.attempt_fold(pages))).expect("room") {};
         for block in (1001..2000).step_by(2) {
             shares.hold(block, 1);
@@ -335,9 +335,9 @@ mod tests {
     /// H4.
     #[test]
     fn what_was_let_go_of_is_remembered_however_many_commits_pass_by() {
-        let tickets = Tickets::default();
-        let shares = Shares::open(Tree::EMPTY, tickets.clone(), None);
-        let hangs = tickets.take();
+        let readers = ReaderEpochs::default();
+        let shares = Shares::open(Tree::EMPTY, readers.clone(), None);
+        let hangs = readers.enter();
         for block in 100..120 {
             shares.hold(block, 1);
             shares.let_go(block, 1);
@@ -355,7 +355,7 @@ mod tests {
     /// H4: a run of several blocks is asked about from its midst.
     #[test]
     fn what_was_let_go_of_is_remembered_from_wherever_it_is_asked() {
-        let shares = Shares::open(Tree::EMPTY, Tickets::default(), None);
+        let shares = Shares::open(Tree::EMPTY, ReaderEpochs::default(), None);
         shares.hold(100, 10);
         shares.let_go(100, 10);
         for (first, blocks) in [(100, 1), (105, 1), (109, 5), (90, 11), (90, 40)] {

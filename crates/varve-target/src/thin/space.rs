@@ -1,8 +1,9 @@
 //! What a full pool declares, and who waits for space in it.
 
 use crate::journal::SpaceWatch;
-use crate::waiting_room::{Event, Patience, WaitingRoom};
+use crate::waiting_room::{Patience, SpaceEvent, WaitingRoom};
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::time::Duration;
 
 /// How often one write has freed blocks brought back before it takes the pool for full.
@@ -20,27 +21,12 @@ pub enum WhenFull {
     },
 }
 
-/// What the owner of a pool should hear of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PoolEvent {
-    /// A write waits for room, the first one.
-    Paused,
-    /// No write waits for room any more.
-    Resumed,
-    /// A write waited in vain and failed.
-    TimedOut,
-}
-
-impl Event for PoolEvent {
-    const VESSEL: &'static str = "the pool";
-    const PAUSED: Self = PoolEvent::Paused;
-    const RESUMED: Self = PoolEvent::Resumed;
-    const TIMED_OUT: Self = PoolEvent::TimedOut;
-}
+/// What the owner of a pool should hear of: nothing is dropped to make room.
+pub type PoolEvent = SpaceEvent<Infallible>;
 
 /// Who waits for room, and who for the lack of it.
 pub(super) struct Room {
-    pub(super) waiting: WaitingRoom<WhenFull, PoolEvent>,
+    pub(super) waiting: WaitingRoom<WhenFull, Infallible>,
     pub(super) watch: SpaceWatch,
     /// Checks and walks under way, which keep in place what is given up; and whether a write needs that (U3).
     pub(super) checks: Cell<u64>,
@@ -61,7 +47,12 @@ pub(super) struct Attempt {
 impl Room {
     pub(super) fn new(policy: WhenFull) -> Self {
         let (checks, is_wanted) = (Cell::new(0), Cell::new(false));
-        Self { waiting: WaitingRoom::new(policy), watch: SpaceWatch::default(), checks, is_wanted }
+        Self {
+            waiting: WaitingRoom::new("the pool", policy),
+            watch: SpaceWatch::default(),
+            checks,
+            is_wanted,
+        }
     }
 
     /// A check begins.

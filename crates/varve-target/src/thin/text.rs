@@ -4,17 +4,17 @@
 //! but for ids and dates:
 //!
 //! ```text
-//! varve-thin-pool 1
+//! varve-thin-pool 2
 //! pool UUID block N slot N log N size N next N
-//! volume ID NAME created N size N [of ID] [like ID] [read-only] [held] [base] [over STORE SNAPSHOT CREATED N]
+//! volume ID NAME created N size N [snapshot-of ID] [of ID] [like ID] [read-only] [held] [base] [over ORIGIN N]
 //! map OFFSET BYTES PLACE
 //! zero OFFSET BYTES                  (written zeros, which lie nowhere)
 //! hole OFFSET BYTES                  (nothing, where the volume that this one is like has something)
 //! ```
 //!
-//! The lines behind a volume's are about it. `of` says which volume it was cloned from, `like` from which of those above
-//! the text goes on: what is not said is as there. `over` says which snapshot shows where nothing is mapped, as store,
-//! number and date, and how much of it. So what volumes share is said once. Volumes that are being removed are
+//! The lines behind a volume's are about it. `snapshot-of` says which volume it is a snapshot of, `of` which one it
+//! was cloned from, `like` from which of those above the text goes on: what is not said is as there. `over` says what shows
+//! where nothing is mapped, and how much of it: `volume ID`, `image ID`, or `snapshot STORE NUMBER CREATED`. So what volumes share is said once. Volumes that are being removed are
 //! not in it, nor is content: that lies where the text says.
 //!
 //! Invariants:
@@ -30,10 +30,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 use varve_block::{Arena, Clock, Device};
-use varve_format::thin::{Mapping, Origin, PART_SIZE, Uuid, VolumeFlags};
+use varve_format::thin::{Backing, Mapping, Origin, PART_SIZE, Uuid, VolumeFlags};
 
 /// The first line of every such text.
-pub const POOL_TEXT_TITLE: &str = "varve-thin-pool 1";
+pub const POOL_TEXT_TITLE: &str = "varve-thin-pool 2";
 
 /// What the second line says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +53,7 @@ pub(super) struct VolumeLine<'a> {
     pub(super) name: &'a str,
     pub(super) created: u64,
     pub(super) bytes: u64,
+    pub(super) snapshot_of: Option<u64>,
     pub(super) source: u64,
     pub(super) like: Option<u64>,
     pub(super) flags: VolumeFlags,
@@ -145,6 +146,9 @@ fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
     let (id, created, bytes) = (volume.id, volume.created, volume.bytes.get());
     assert!(like != Some(id), "X1: a volume is like one above it");
     let _ = write!(text, "volume {id} {} created {created} size {bytes}", volume.name.borrow());
+    if let Some(of) = volume.snapshot_of {
+        let _ = write!(text, " snapshot-of {of}");
+    }
     if volume.source.get() != 0 {
         let _ = write!(text, " of {}", volume.source.get());
     }
@@ -154,8 +158,14 @@ fn push_volume(text: &mut String, volume: &Volume, like: Option<u64>) {
     for (_, word) in FLAGS.iter().filter(|(flag, _)| volume.has(*flag)) {
         let _ = write!(text, " {word}");
     }
-    if let Some(Origin { store, snapshot, created, bytes }) = volume.over.get() {
-        let _ = write!(text, " over {store} {snapshot} {created} {bytes}");
+    if let Some(Origin { backing, bytes }) = volume.over.get() {
+        let _ = match backing {
+            Backing::Volume { id } => write!(text, " over volume {id} {bytes}"),
+            Backing::Image { id } => write!(text, " over image {id} {bytes}"),
+            Backing::Snapshot { store, number, created } => {
+                write!(text, " over snapshot {store} {number} {created} {bytes}")
+            }
+        };
     }
     text.push('\n');
 }
@@ -248,6 +258,7 @@ fn parse_volume<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<VolumeLi
         name,
         created,
         bytes,
+        snapshot_of: None,
         source: 0,
         like: None,
         flags: VolumeFlags::default(),
@@ -255,15 +266,11 @@ fn parse_volume<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<VolumeLi
     };
     while let Some(word) = words.next() {
         match word {
+            "snapshot-of" => line.snapshot_of = Some(words.next()?.parse().ok()?),
             "of" => line.source = words.next()?.parse().ok()?,
             "like" => line.like = Some(words.next()?.parse().ok()?),
             "over" => {
-                line.origin = Some(Origin {
-                    store: Uuid::parse_str(words.next()?).ok().filter(|store| !store.is_nil())?,
-                    snapshot: words.next()?.parse().ok()?,
-                    created: words.next()?.parse().ok()?,
-                    bytes: words.next()?.parse().ok()?,
-                });
+                line.origin = Some(parse_origin(&mut words)?);
                 line.flags = line.flags.with(VolumeFlags::ORIGIN, true);
             }
             _ => {
@@ -272,7 +279,19 @@ fn parse_volume<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<VolumeLi
             }
         }
     }
-    Some(line)
+    (line.snapshot_of != Some(line.id)).then_some(line)
+}
+
+fn parse_origin<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Origin> {
+    let (kind, id) = (words.next()?, Uuid::parse_str(words.next()?).ok().filter(|id| !id.is_nil())?);
+    let mut number = || words.next()?.parse().ok();
+    let backing = match kind {
+        "volume" => Backing::Volume { id },
+        "image" => Backing::Image { id },
+        "snapshot" => Backing::Snapshot { store: id, number: number()?, created: number()? },
+        _ => return None,
+    };
+    Some(Origin { backing, bytes: number()? })
 }
 
 #[cfg(test)]
@@ -281,13 +300,20 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written_and_nothing_else_is() {
-        let line = "volume 7 1@a created 9 size 8192 of 1 like 3 read-only held base \
-            over 00000000-0000-0000-0000-000000000005 2 3 4096";
+        let line = "volume 7 a created 9 size 8192 snapshot-of 1 of 1 like 3 read-only held base \
+            over snapshot 00000000-0000-0000-0000-000000000005 2 3 4096";
         let Some(Line::Volume(volume)) = parse_line(line) else { panic!("it is one") };
-        assert_eq!((volume.id, volume.name, volume.created, volume.bytes), (7, "1@a", 9, 8192));
+        assert_eq!((volume.id, volume.name, volume.created, volume.bytes), (7, "a", 9, 8192));
+        assert_eq!(volume.snapshot_of, Some(1));
         assert_eq!((volume.source, volume.like, volume.flags.0), (1, Some(3), 29));
-        let origin = Origin { store: Uuid::from_u128(5), snapshot: 2, created: 3, bytes: 4096 };
-        assert_eq!(volume.origin, Some(origin));
+        let id = Uuid::from_u128(5);
+        let over = |backing| Some(Origin { backing, bytes: 4096 });
+        assert_eq!(volume.origin, over(Backing::Snapshot { store: id, number: 2, created: 3 }));
+        for (kind, backing) in [("volume", Backing::Volume { id }), ("image", Backing::Image { id })] {
+            let line = format!("volume 7 a created 9 size 8192 over {kind} {id} 4096");
+            let Some(Line::Volume(volume)) = parse_line(&line) else { panic!("it is one") };
+            assert_eq!((volume.snapshot_of, volume.origin), (None, over(backing)));
+        }
         let parts = |start, end, place| Some(Line::Parts { start, end, place });
         assert_eq!(parse_line("map 4096 8192 40960"), parts(1, 3, Some(10)));
         assert_eq!(parse_line("zero 0 4096"), parts(0, 1, Some(0)));
@@ -303,7 +329,10 @@ mod tests {
             "volume 1 a created x size 0",
             "volume 1 a created 1 size 1 of",
             "volume 1 a created 1 size 1 red",
-            "volume 1 a created 1 size 1 over 5 2 3 4096",
+            "volume 1 a created 1 size 1 snapshot-of 1",
+            "volume 1 a created 1 size 1 over snapshot 5 2 3 4096",
+            "volume 1 a created 1 size 1 over 00000000-0000-0000-0000-000000000005 2 3 4096",
+            "volume 1 a created 1 size 1 over image 00000000-0000-0000-0000-000000000005",
             "volumes 1",
             "hole -1 4096",
         ] {

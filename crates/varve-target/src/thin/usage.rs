@@ -19,7 +19,7 @@ pub struct PoolUsage {
     pub fixed: u64,
     /// The sum of the sizes of all volumes.
     pub virtual_bytes: u64,
-    /// Number of volumes that are snapshots of none, going by their names.
+    /// Number of volumes that are no snapshots.
     pub volumes: u64,
     /// Number of snapshots of volumes.
     pub snapshots: u64,
@@ -38,9 +38,9 @@ impl Pool {
                 continue;
             }
             usage.virtual_bytes = usage.virtual_bytes.saturating_add(volume.bytes.get());
-            match volume.name.borrow().contains('@') {
-                true => usage.snapshots += 1,
-                false => usage.volumes += 1,
+            match volume.snapshot_of {
+                Some(_) => usage.snapshots += 1,
+                None => usage.volumes += 1,
             }
         }
         let pages = self.map.pages();

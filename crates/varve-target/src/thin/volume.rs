@@ -3,8 +3,8 @@
 use super::bounds::Bounds;
 use super::runs::Runs;
 use super::shares::Shares;
-use super::tickets::Tickets;
 use crate::pdata::{Pages, Sharing, Span, Stop, Tree};
+use crate::reader_epochs::ReaderEpochs;
 use std::cell::{Cell, RefCell};
 use varve_block::{Device, Gate, IoError};
 use varve_format::pdata::BlockError;
@@ -25,6 +25,8 @@ pub(super) struct Volume {
     /// The volume that it was cloned from; after a rollback, the one that was put aside then.
     pub(super) source: Cell<u64>,
     pub(super) created: u64,
+    /// The volume that it is a snapshot of, if it is one.
+    pub(super) snapshot_of: Option<u64>,
     /// Whether the map of volumes says something else.
     pub(super) dirty: Cell<bool>,
     /// Changes by its client; closed while it is cloned or rolled back.
@@ -34,7 +36,7 @@ pub(super) struct Volume {
     /// That, as a device.
     pub(super) origin: RefCell<Option<Device>>,
     /// Who reads from it.
-    pub(super) readers: Tickets,
+    pub(super) readers: ReaderEpochs,
     /// So many bytes from its start on show nothing of the origin any more.
     pub(super) flattened: Cell<u64>,
     /// Of one that is being removed: the first part that is not settled.
@@ -53,11 +55,12 @@ impl Volume {
             flags: Cell::new(rows.flags),
             source: Cell::new(rows.source),
             created: rows.created,
+            snapshot_of: rows.snapshot_of,
             dirty: Cell::new(dirty),
             gate: Gate::default(),
             over: Cell::new(rows.origin),
             origin: RefCell::new(None),
-            readers: Tickets::default(),
+            readers: ReaderEpochs::default(),
             flattened: Cell::new(0),
             removed: Cell::new(0),
         }
@@ -73,6 +76,7 @@ impl Volume {
             flags: self.flags.get(),
             source: self.source.get(),
             created: self.created,
+            snapshot_of: self.snapshot_of,
             origin: self.over.get(),
             name: self.name.borrow().clone(),
         }
@@ -80,6 +84,12 @@ impl Volume {
 
     pub(super) fn has(&self, flag: u32) -> bool {
         self.flags.get().has(flag)
+    }
+
+    /// The volume that a snapshot of this one is a snapshot of.
+    pub(super) fn owner(&self) -> u64 {
+        assert_ne!(self.snapshot_of, Some(self.id), "VOLUME3: a snapshot is one of another volume");
+        self.snapshot_of.unwrap_or(self.id)
     }
 
     /// Number of parts.

@@ -16,7 +16,7 @@ use varve_sim::{
     SimDisk, World,
 };
 use varve_target::Linear;
-use varve_target::pdata::PolicyKind;
+use varve_target::pdata::CachePolicy;
 use varve_target::snapshot::{
     FormatOptions, Frozen, FullPolicy, MetadataOrder, NewSnapshot, Sabotage, SnapshotStore, StoreError,
     StoreOptions, Uuid, check_store,
@@ -162,7 +162,7 @@ impl Host {
             ]),
             // Half of the histories have a cache that holds next to nothing: nodes are loaded and given up all the time.
             cache_bytes: *random.pick(if matches!(kind, Kind::LostNodes) { &[0, 0] } else { &[0, 64 << 20] }),
-            policy: *random.pick(&PolicyKind::ALL),
+            policy: *random.pick(&CachePolicy::ALL),
             restored_ranges: *random.pick(&[2, 1 << 14]),
             low_space_percent: 60,
             full: *random.pick(&[

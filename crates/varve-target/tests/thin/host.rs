@@ -16,19 +16,23 @@ use varve_sim::{
     World,
 };
 use varve_target::Linear;
-use varve_target::pdata::{MetadataOrder, PolicyKind};
+use varve_target::pdata::{CachePolicy, MetadataOrder};
 use varve_target::thin::{
-    Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid, VolumeFlags,
-    WhenFull, check_pool,
+    Backing, Discards, NewVolume, Origin, Pool, PoolError, PoolFormat, PoolOptions, Sabotage, Uuid,
+    VolumeFlags, WhenFull, check_pool,
 };
 
 const POOL_SIZE_MAX: u64 = 24 << 20;
 /// What some of the volumes lie over.
-const ORIGIN: Origin = Origin { store: Uuid::from_u128(9), snapshot: 3, created: 5, bytes: 96 * KIB };
+const ORIGIN: Origin = Origin {
+    backing: Backing::Snapshot { store: Uuid::from_u128(9), number: 3, created: 5 },
+    bytes: 96 * KIB,
+};
 
 /// A volume as the model knows it.
 struct Known {
     id: u64,
+    snapshot_of: Option<u64>,
     oracle: SharedOracle,
     read_only: bool,
 }
@@ -440,6 +444,7 @@ impl Boot<'_> {
                 "{} has the size that it was given",
                 volume.name
             );
+            assert_eq!(known.snapshot_of, volume.snapshot_of, "what {} is a snapshot of", volume.name);
             // A leaf has 126 entries, each of a block at most.
             if volume.mapped_bytes > 126 * self.pool.block_size() {
                 count(&self.host.counts.leaves);

@@ -1,7 +1,7 @@
 //! How the metadata of a group's exception stores and pools is kept: declared, and put into words.
 
 use super::{Draft, Plan, PlanError};
-use crate::model::{CachePolicy, Group, Metadata, MetadataOrder};
+use crate::model::{Group, Metadata, MetadataOrder};
 use crate::size::format_size;
 
 impl Draft<'_> {
@@ -36,12 +36,7 @@ fn declared(metadata: Metadata) -> Option<Metadata> {
 fn metadata_text(metadata: Metadata) -> String {
     let size = format_size(metadata.cache_bytes);
     let each = if metadata.per_gib { " for each GiB" } else { "" };
-    let policy = match metadata.cache_policy {
-        CachePolicy::RoundRobin => "round-robin",
-        CachePolicy::Fifo => "fifo",
-        CachePolicy::Lru => "lru",
-        CachePolicy::Sieve => "sieve",
-    };
+    let policy = metadata.cache_policy.word();
     let order = match metadata.order {
         MetadataOrder::Logged => "write it later, behind the log",
         MetadataOrder::WriteThrough => "write it with each batch",
@@ -54,6 +49,7 @@ mod tests {
     use super::super::{Change, NewDisk, Stamp, plan, plan_group};
     use super::*;
     use crate::PlanError;
+    use crate::model::CachePolicy;
     use uuid::Uuid;
     use varve_block::{KIB, UnixTime};
 

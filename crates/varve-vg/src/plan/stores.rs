@@ -176,24 +176,12 @@ pub(super) fn policy_text(full: &str, role: Role, policy: StorePolicy) -> String
     };
     let pools = match role {
         Role::Pool => {
-            let discards = match policy.discards {
-                Discards::Ignore => "ignore",
-                Discards::Keep => "keep",
-                Discards::PassDown => "pass-down",
-            };
-            let over_commit = match policy.over_commit {
-                OverCommit::Allow => "allow",
-                OverCommit::Forbid => "forbid",
-            };
+            let (discards, over_commit) = (policy.discards.word(), policy.over_commit.word());
             format!("; discards: {discards}; over-commitment: {over_commit}")
         }
         _ => String::new(),
     };
-    let when_full = match policy.when_full {
-        WhenFull::Pause => "pause",
-        WhenFull::DropOldest => "drop-oldest",
-        WhenFull::Error => "error",
-    };
+    let when_full = policy.when_full.word();
     format!(
         "let {full} do this when {} is full: {when_full}, pauses of at most {} ms; extension {growth}{pools}",
         if role == Role::Pool { "it" } else { "its exception store" },

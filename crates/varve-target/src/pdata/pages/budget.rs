@@ -1,6 +1,6 @@
 //! What stays in memory: nodes and pages of the space map under one budget.
 
-use super::{Pages, PolicyKind, Wanted};
+use super::{CachePolicy, Pages, Wanted};
 
 /// Pages of the space map may take this part of the budget, one in so many; a page tells of 126 MiB of store. What they
 /// leave is for nodes.
@@ -9,7 +9,7 @@ const PAGES_SHARE: usize = 4;
 impl Pages {
     /// From now on there is another budget, and nodes are given up in another way. What is too much goes at once, but
     /// for what is not written yet.
-    pub fn set_cache(&mut self, budget_bytes: u64, policy: PolicyKind) {
+    pub fn set_cache(&mut self, budget_bytes: u64, policy: CachePolicy) {
         self.cache.set(budget_bytes, policy);
         self.shrink_pages();
         self.cache.shrink_all();

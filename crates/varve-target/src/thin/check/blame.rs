@@ -29,6 +29,7 @@ impl Checker<'_> {
                 if !extents.is_empty() && !volume.has(VolumeFlags::REMOVING) {
                     self.report.damage.push(PoolDamage {
                         volume: volume.id,
+                        snapshot_of: volume.snapshot_of,
                         name: name.clone(),
                         extents,
                         why,

@@ -7,11 +7,11 @@
 use super::super::keeping::Keeping;
 use super::super::recover::read_superblock;
 use super::super::shares::Shares;
-use super::super::tickets::Tickets;
 use super::super::{Pool, PoolError};
 use super::checker::{Checker, GROUPS_MAX_SERVING, View};
 use super::report::PoolReport;
 use crate::pdata::Tree;
+use crate::reader_epochs::ReaderEpochs;
 use std::rc::Rc;
 use varve_block::LocalFuture;
 use varve_format::pdata::space_page::GROUP_BLOCKS;
@@ -33,7 +33,7 @@ impl Pool {
             return Err(PoolError::Corrupt("the superblocks on the device are of another pool"));
         }
         let (table, root) = (Tree { root: superblock.volumes }, Tree { root: superblock.shares });
-        let shares = Shares::open(root, Tickets::default(), None);
+        let shares = Shares::open(root, ReaderEpochs::default(), None);
         let (volumes, errors) = self.readable_volumes(table).await;
         let volumes = volumes.into_iter().map(Rc::new).collect();
         // Each node is read to walk through it, and to count what it leads to; then each group of blocks is compared.

@@ -10,6 +10,8 @@ const ERRORS_MAX: usize = 200;
 pub struct PoolDamage {
     /// The volume's id.
     pub volume: u64,
+    /// The volume that it is a snapshot of, if it is one.
+    pub snapshot_of: Option<u64>,
     /// Its name.
     pub name: String,
     /// Which bytes, in order.

@@ -85,12 +85,12 @@ impl Checker<'_> {
         }
         let mut names = BTreeSet::new();
         for volume in &self.view.volumes {
-            let name = volume.name.borrow().clone();
+            let name = (volume.snapshot_of, volume.name.borrow().clone());
             if volume.id >= self.pool.next_volume.get() {
                 self.report.error(format!("volume {}: no volume has this number yet", volume.id));
             }
-            if !volume.has(VolumeFlags::REMOVING) && !names.insert(name.clone()) {
-                self.report.error(format!("two volumes are called {name}"));
+            if !volume.has(VolumeFlags::REMOVING) && !names.insert(name) {
+                self.report.error(format!("{}: another has its name", told(volume)));
             }
         }
     }
@@ -166,6 +166,10 @@ impl Pool {
 
 /// A volume in words.
 fn told(volume: &Volume) -> String {
-    let name = volume.name.borrow();
-    if name.is_empty() { format!("volume {}", volume.id) } else { format!("volume {} ({name})", volume.id) }
+    let (id, name) = (volume.id, volume.name.borrow());
+    match volume.snapshot_of {
+        _ if name.is_empty() => format!("volume {id}"),
+        None => format!("volume {id} ({name})"),
+        Some(of) => format!("volume {id} ({name}, a snapshot of volume {of})"),
+    }
 }

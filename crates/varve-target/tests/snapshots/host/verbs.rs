@@ -39,7 +39,7 @@ impl Boot<'_> {
 
     /// Another budget and another way to write metadata, in the middle of everything.
     pub(super) async fn retune(&self, random: &mut Random) {
-        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 64 << 20]), *random.pick(&PolicyKind::ALL));
+        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 64 << 20]), *random.pick(&CachePolicy::ALL));
         self.store.set_metadata_order(*random.pick(&[MetadataOrder::Logged, MetadataOrder::WriteThrough]));
         self.store.set_cache(bytes, policy).await;
     }

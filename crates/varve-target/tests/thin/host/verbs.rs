@@ -43,7 +43,7 @@ impl Boot<'_> {
 
     /// Another budget and another way to write metadata, in the middle of everything.
     pub(super) fn retune(&self, random: &mut Random) {
-        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 1 << 20]), *random.pick(&PolicyKind::ALL));
+        let (bytes, policy) = (*random.pick(&[0, 32 * KIB, 1 << 20]), *random.pick(&CachePolicy::ALL));
         self.pool.set_cache(bytes, policy);
         self.pool.set_metadata_order(*random.pick(&[MetadataOrder::Logged, MetadataOrder::WriteThrough]));
     }
@@ -101,8 +101,10 @@ impl Boot<'_> {
         let oracle = Rc::new(RefCell::new(oracle));
         // The id is not known before: it is looked up when the doubt is settled.
         let creating = self.pool.create(&new);
-        let doubt =
-            Doubt::Create(name.clone(), Known { id: 0, oracle: Rc::clone(&oracle), read_only: false });
+        let doubt = Doubt::Create(
+            name.clone(),
+            Known { id: 0, snapshot_of: None, oracle: Rc::clone(&oracle), read_only: false },
+        );
         self.host.model.borrow_mut().doubts.push(doubt);
         let created = creating.await;
         if self.is_fault(&created) {
@@ -111,7 +113,7 @@ impl Boot<'_> {
         let id = created.expect("there is always space for this");
         self.host.attach_origin(&self.pool);
         assert!(self.resolve(|doubt| matches!(doubt, Doubt::Create(other, _) if *other == name)).is_some());
-        self.enter(&name, Known { id, oracle, read_only: false });
+        self.enter(&name, Known { id, snapshot_of: None, oracle, read_only: false });
     }
 
     /// A volume over some of the origin: what it shows, and how much of it.
@@ -144,6 +146,7 @@ impl Boot<'_> {
         let names = self.names();
         let source = random.pick(&names).clone();
         let read_only = random.chance(1, 5);
+        let snapshot_of = self.host.model.borrow().volumes[&source].snapshot_of.or(Some(self.id(&source)));
         let frozen = self.pool.freeze(self.id(&source)).await.expect("it is there");
         let mut refused = false;
         let mut made = Vec::new();
@@ -164,7 +167,7 @@ impl Boot<'_> {
                 break;
             }
             let id = cloned.expect("a new name");
-            let known = Known { id, oracle: Rc::clone(&oracle), read_only };
+            let known = Known { id, snapshot_of, oracle: Rc::clone(&oracle), read_only };
             self.host.model.borrow_mut().doubts.push(Doubt::Create(name.clone(), known));
             made.push(name);
         }

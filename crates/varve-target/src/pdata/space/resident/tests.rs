@@ -3,7 +3,7 @@
 use super::super::{InUse, Run, Side};
 use super::*;
 use crate::pdata::tests::memory;
-use crate::pdata::{Map, MapError, MapOptions, PolicyKind, Tree};
+use crate::pdata::{CachePolicy, Map, MapError, MapOptions, Tree};
 use futures_executor::block_on;
 use std::collections::BTreeSet;
 use varve_block::{Arena, Device};
@@ -210,7 +210,7 @@ fn a_smaller_budget_takes_pages_before_nodes() {
     }
     let before = map.pages().cache_use();
     assert_eq!((before.pages, before.nodes), (GROUPS, 21), "20 leaves and a root, all clean");
-    map.pages().set_cache(16 * 4096, PolicyKind::default());
+    map.pages().set_cache(16 * 4096, CachePolicy::default());
     let after = map.pages().cache_use();
     assert_eq!((after.pages, after.nodes), (4, 12), "K2: what the pages leave");
 }
@@ -224,7 +224,7 @@ fn a_page_stays_while_a_commit_writes_it() {
         store.held.push(run.expect("there is room"));
     }
     let (commit, ()) = block_on(store.map.freeze(|_| Ok(()))).expect("pages can be read");
-    store.map.pages().set_cache(0, PolicyKind::default());
+    store.map.pages().set_cache(0, CachePolicy::default());
     for run in store.held.clone() {
         let marks = block_on(store.map.run(|pages| pages.marks(run))).expect("F5: it is in memory");
         assert!(marks.iter().all(|is_used| *is_used), "F5: {run:?}");

@@ -1,0 +1,65 @@
+//! A filesystem on a loop device, as long as a measurement needs it; and other programs that run to their end.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The folder in a place where a filesystem is mounted; whoever cleans up unmounts it.
+pub(crate) const MOUNT: &str = "mounted";
+
+/// Where distributions put programs, those of the administrator, too.
+const PROGRAMS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Runs a program to its end; what it says is part of the error.
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<(), String> {
+    said_by(program, arguments).map(drop)
+}
+
+fn said_by(program: &str, arguments: &[&str]) -> Result<String, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .env("PATH", PROGRAMS)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// A filesystem on a loop device, unmounted when dropped.
+pub(crate) struct Mounted {
+    /// Where it is mounted.
+    pub(crate) path: PathBuf,
+}
+
+impl Mounted {
+    /// Makes a filesystem on `image` by the command `mkfs` and mounts it at `path`; `direct`: past the cache of the image.
+    pub(crate) fn new(image: &Path, path: &Path, mkfs: &[&str], direct: bool) -> Result<Self, String> {
+        if !Path::new("/dev/loop-control").exists() {
+            return Err("there are no loop devices here".to_owned());
+        }
+        let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
+        let device = said_by("losetup", &["--find", "--show", direct, &image.to_string_lossy()])?;
+        let mounted = Self::mount(&device, path, mkfs);
+        // In use it goes when it is unmounted.
+        run("losetup", &["--detach", &device])?;
+        mounted
+    }
+
+    fn mount(device: &str, path: &Path, mkfs: &[&str]) -> Result<Self, String> {
+        run(mkfs[0], &[&mkfs[1..], &[device]].concat())?;
+        fs::create_dir_all(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        run("mount", &[device, &path.to_string_lossy()])?;
+        Ok(Self { path: path.to_owned() })
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if let Err(reason) = run("umount", &["--lazy", &self.path.to_string_lossy()]) {
+            eprintln!("{reason}");
+        }
+    }
+}
