@@ -1,5 +1,6 @@
 //! Every on-disk layout: bytes in, structures out; no I/O.
 
+pub mod array;
 pub mod date;
 pub mod label;
 pub mod layout;

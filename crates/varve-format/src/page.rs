@@ -1,7 +1,7 @@
 //! `docs/format.md`: every byte table of the project, and what stands around them.
 
 use crate::layout::Layout;
-use crate::{label, pdata, slot, store, thin};
+use crate::{array, label, pdata, slot, store, thin};
 
 /// Every byte table, in the order of the page.
 const TABLES: &[&Layout] = &[
@@ -31,6 +31,10 @@ const TABLES: &[&Layout] = &[
     &thin::VOLUME_LAYOUT,
     &thin::ORIGIN_LAYOUT,
     &thin::KEPT_LAYOUT,
+    &array::SUPERBLOCK_LAYOUT,
+    &array::MEMBER_LAYOUT,
+    &array::RECORD_LAYOUT,
+    &array::ENTRY_LAYOUT,
 ];
 
 /// Every byte table of the project, in the order in which `docs/format.md` shows them.

@@ -9,6 +9,7 @@
 //! - GEOMETRY2. Whole blocks that follow each other are one run on every member.
 
 use varve_block::{Extent, KIB};
+use varve_format::array::Kind;
 
 /// How an array lays its bytes out over its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +95,14 @@ impl ArrayLayout {
     pub fn on_members(self, extent: Extent) -> Extent {
         assert!(extent.is_aligned(self.block_size()), "GEOMETRY2: whole blocks, not {extent:?}");
         Extent::new(extent.offset / self.data_members(), extent.length / self.data_members())
+    }
+}
+
+/// A layout as a superblock has it: its kind, and bytes of a block.
+pub(super) fn kind_of(layout: ArrayLayout) -> (Kind, u64) {
+    match layout {
+        ArrayLayout::Mirror { .. } => (Kind::Mirror, 1),
+        ArrayLayout::Ddraid { block_size, .. } => (Kind::Ddraid, block_size),
     }
 }
 

@@ -1,12 +1,150 @@
 //! Arrays: mirrors and ddraid, with a log of the regions on which members may differ.
 //!
 //! What an array is made of and why is in `docs/decisions/0092-arrays.md`.
+//!
+//! ```text
+//!   write ─► range lock ─► mark the regions (log) ─► fragments ─► all members ─► acknowledged
+//!                                 │                                  │ one failed
+//!                                 ▼                                  ▼
+//!            ring on two members, one record for all         superblock on the others: it is away;
+//!            that ask at the same time                       then acknowledged
+//! ```
+//!
+//! Invariants, cited by number where they are kept:
+//! - ARRAYIO1. A member is written only where the log says, durably, that the region is dirty.
+//! - ARRAYIO2. A region is clean again only when all members have flushed what was written there.
+//! - ARRAYIO3. What a member missed is acknowledged only when it is durable on the others that it is away.
+//! - ARRAYIO4. Members are made equal, or caught up, where nobody writes meanwhile: under the range lock.
+//! - ARRAYIO5. A region in which members may differ is never reconstructed. Where a data member of ddraid is missing it is not read.
+//! - ARRAYIO6. While a data member of ddraid is missing, what is written is in the log first.
+//! - ARRAYIO7. A read writes no record.
 
+mod background;
+mod change;
+mod combine;
+mod election;
+mod error;
 mod geometry;
+mod injected_bug;
+mod log;
+mod members;
+mod options;
+mod publish;
+mod read;
+mod recover;
+mod region_set;
+mod regions;
+mod replay;
+mod resync;
+mod status;
 
+pub use error::ArrayError;
 pub use geometry::ArrayLayout;
+pub use injected_bug::InjectedBug;
+pub use options::{ArrayOptions, ArraySpec, METADATA_SIZE_MIN, Member, ReadPolicy};
+pub use status::{ArrayStatus, MemberStatus};
+pub use varve_format::array::{MemberState, Uuid};
 
-use varve_block::MIB;
+use crate::journal::Latch;
+use log::Log;
+use members::Members;
+use regions::Regions;
+use std::cell::Cell;
+use std::rc::Rc;
+use varve_block::{
+    BlockDevice, Checked, Completion, Device, Gate, Io, IoError, LockMode, Notify, RangeGuard, RangeLock,
+    Shape, widen,
+};
 
-/// The least metadata in front of a member's data, in bytes; it is a whole number of extents of the group.
-pub const METADATA_SIZE_MIN: u64 = MIB;
+/// An array, open.
+pub struct Array {
+    spec: ArraySpec,
+    options: ArrayOptions,
+    shape: Shape,
+    members: Members,
+    regions: Regions,
+    log: Log,
+    /// Held by changes, by reads that combine members, and by whoever makes members equal (ARRAYIO4).
+    range: RangeLock,
+    /// Changes are inside; a superblock is written while none is.
+    gate: Gate,
+    /// Held by whoever writes superblocks.
+    publishing: RangeLock,
+    /// Number of the last superblock.
+    number: Cell<u64>,
+    /// Shut when too many members have failed.
+    latch: Latch,
+    wants_superblock: Cell<bool>,
+    is_closed: Cell<bool>,
+    /// Something has changed that the background work or an observer waits for, and how often.
+    changed: Notify,
+    changes: Cell<u64>,
+    counters: status::Counters,
+}
+
+impl Array {
+    /// The array as a device. Any byte can be addressed on ddraid, whole blocks of its members on a mirror.
+    pub fn device(self: &Rc<Self>) -> Device {
+        let device = Device::from_rc(Rc::clone(self) as Rc<dyn BlockDevice>);
+        match self.spec.layout {
+            ArrayLayout::Mirror { .. } => device,
+            ArrayLayout::Ddraid { .. } => widen(device, self.options.arena.clone()),
+        }
+    }
+
+    /// What the array is.
+    pub fn spec(&self) -> &ArraySpec {
+        &self.spec
+    }
+
+    fn has_bug(&self, bug: InjectedBug) -> bool {
+        self.options.injected_bug == Some(bug)
+    }
+
+    /// Tells whoever waits for a change of the array.
+    fn tell(&self) {
+        self.changes.set(self.changes.get() + 1);
+        self.changed.notify_all();
+    }
+
+    /// Whether a data member of a ddraid array is not in sync: what it has of dirty blocks cannot be computed.
+    fn lacks_data_member(&self) -> bool {
+        let ArrayLayout::Ddraid { .. } = self.spec.layout else { return false };
+        let data_members = self.spec.layout.members() - 1;
+        !(0..data_members).all(|place| self.members.is_in_sync(place))
+    }
+
+    /// Holds all of `extent` alone, but for a fault for tests (ARRAYIO4).
+    async fn lock_alone(&self, extent: varve_block::Extent) -> Option<RangeGuard> {
+        match self.has_bug(InjectedBug::ResyncBesideWriters) {
+            true => None,
+            false => Some(self.range.lock(extent, LockMode::Exclusive).await),
+        }
+    }
+}
+
+impl BlockDevice for Array {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            Io::Read { offset, buffer } => self.read(offset, buffer),
+            Io::Write { offset, data, durability } => {
+                Completion::pending(self.change(offset, change::Change::Write(data), durability))
+            }
+            Io::Zero { extent, options } => {
+                let change = change::Change::Zero(extent.length, options);
+                Completion::pending(self.change(extent.offset, change, options.durability))
+            }
+            Io::Discard { extent } => self.discard(extent),
+            Io::Flush => Completion::pending(self.flush()),
+        }
+    }
+}
+
+/// What requests are told when the members cannot serve them.
+fn lost() -> IoError {
+    IoError::Corrupt
+}

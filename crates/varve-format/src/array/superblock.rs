@@ -1,0 +1,463 @@
+//! The superblock of an array's member: a checkpoint of the members' states and of the sets of regions.
+//!
+//! Two slots of [`SLOT_SIZE`] bytes, one behind the other from byte 0 on. Number `n` lies in slot `n % 2`; the higher number
+//! counts, of all members. A superblock is as many blocks long as its sets need. The byte tables are [`SUPERBLOCK_LAYOUT`]
+//! and [`MEMBER_LAYOUT`].
+//!
+//! Invariants:
+//! - ARRAY1. The checksum covers all blocks of the superblock, with its address, its number and the member's place.
+//! - ARRAY2. The address is the slot of the number.
+//! - ARRAY3. There are as many members as the layout has, each with an id, and the superblock is one of theirs.
+//! - ARRAY4. A region is a power of two of at least 4 KiB, and there are at most [`REGIONS_MAX`] of them; the sets have no bit of
+//!   a region that is not there.
+//! - ARRAY5. The log lies on a member at least, its head lies in the ring or at its end, and numbers that only rise are so small
+//!   that they never end.
+
+use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, RING_OFFSET, checksum_without, require};
+use crate::layout::{Field, Layout};
+use uuid::Uuid;
+
+/// The most members of an array.
+pub const MEMBERS_MAX: usize = 9;
+/// The most regions of an array.
+pub const REGIONS_MAX: u64 = 1 << 17;
+/// Bytes of a slot.
+pub const SLOT_SIZE: u64 = 64 * 1024;
+/// The highest number of a superblock or a record (ARRAY5).
+pub const NUMBER_MAX: u64 = 1 << 62;
+
+const MAGIC_VALUE: &[u8; 8] = b"VARVE\xffAR";
+
+const MAGIC: Field = Field::new(0, 8, "magic", "`VARVE`, byte 255, `AR`");
+const VERSION: Field = Field::new(8, 4, "version", "of this layout: 1");
+const CHECKSUM: Field = Field::new(12, 4, "checksum", "CRC32C of all blocks with this field zero");
+const ADDRESS: Field = Field::new(16, 8, "address", "first byte of this slot on the member");
+const NUMBER: Field = Field::new(24, 8, "number", "number of times that superblocks were written");
+const ARRAY: Field = Field::new(32, 16, "array", "UUID of this array");
+const BLOCKS: Field = Field::new(48, 4, "blocks", "blocks of 4 KiB of this superblock");
+const PLACE: Field = Field::new(52, 4, "place", "of this member among all, from 0 on");
+const MEMBERS: Field = Field::new(56, 4, "members", "number of members");
+const KIND: Field = Field::new(60, 4, "kind", "1 mirror, 2 ddraid");
+const ARRAY_BLOCK: Field =
+    Field::new(64, 8, "block_size", "bytes of a block of a ddraid array; 1 of a mirror");
+const SIZE: Field = Field::new(72, 8, "size", "bytes of the array");
+const METADATA_SIZE: Field = Field::new(80, 8, "metadata_size", "bytes in front of a member's data");
+const REGION_SIZE: Field = Field::new(88, 8, "region_size", "bytes of the array that a region has");
+const HEAD: Field = Field::new(96, 8, "head", "where the next record lies, in blocks from the ring's start");
+const SEQUENCE: Field = Field::new(104, 8, "sequence", "the number of that record");
+const EPOCH: Field =
+    Field::new(112, 4, "epoch", "term of the host that wrote it; 0 without a group of several hosts");
+const LOG_MEMBERS: Field = Field::new(116, 4, "log_members", "bit `i`: member `i` has the log");
+const RESERVED: Field = Field::new(120, 8, "reserved", "zero");
+const TABLE: Field = Field::new(128, 288, "table", "one entry for each member, 32 bytes each");
+const RESERVED_2: Field = Field::new(416, 96, "reserved", "zero");
+const SETS: Field = Field::new(
+    512,
+    3584,
+    "sets",
+    "three sets of regions, one bit a region, each a multiple of 8 bytes: dirty, missed, written; goes on to the end of the blocks",
+);
+
+/// The byte table of a superblock.
+pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
+    "Array: superblock",
+    "The states of the members and the sets of regions. In two slots from byte 0 of each member on.",
+    BLOCK_SIZE as usize,
+    &[
+        MAGIC,
+        VERSION,
+        CHECKSUM,
+        ADDRESS,
+        NUMBER,
+        ARRAY,
+        BLOCKS,
+        PLACE,
+        MEMBERS,
+        KIND,
+        ARRAY_BLOCK,
+        SIZE,
+        METADATA_SIZE,
+        REGION_SIZE,
+        HEAD,
+        SEQUENCE,
+        EPOCH,
+        LOG_MEMBERS,
+        RESERVED,
+        TABLE,
+        RESERVED_2,
+        SETS,
+    ],
+);
+
+const ID: Field = Field::new(0, 16, "id", "UUID of the member");
+const STATE: Field = Field::new(16, 4, "state", "1 in sync, 2 away, 3 catching up");
+const RESERVED_3: Field = Field::new(20, 4, "reserved", "zero");
+const AWAY_SINCE: Field =
+    Field::new(24, 8, "away_since", "number of the superblock that called it away first; 0 if it is not");
+
+/// The byte table of an entry of the members.
+pub const MEMBER_LAYOUT: Layout = Layout::new(
+    "Array: member",
+    "What the array knows of a member.",
+    32,
+    &[ID, STATE, RESERVED_3, AWAY_SINCE],
+);
+
+const _: () = assert!(TABLE.size == MEMBERS_MAX * MEMBER_LAYOUT.size);
+const _: () = assert!(SETS.offset as u64 + 3 * REGIONS_MAX / 8 <= SLOT_SIZE);
+
+/// How an array lays its bytes out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Every byte on every member.
+    Mirror,
+    /// Blocks over all members but the last, which has the parity.
+    Ddraid,
+}
+
+/// What the content of a member is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemberState {
+    /// It is read and written.
+    InSync,
+    /// It is not believed, and not written.
+    Away,
+    /// It is written, and not read: what it missed is being written to it.
+    CatchingUp,
+}
+
+/// What the array knows of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberEntry {
+    /// Which one.
+    pub id: Uuid,
+    /// What it is worth.
+    pub state: MemberState,
+    /// The number of the superblock that called it away first; 0 if it is in sync.
+    pub away_since: u64,
+}
+
+/// A set of regions, one bit each: region `r` is bit `r % 64` of word `r / 64`.
+pub type RegionBits = Vec<u64>;
+
+/// What a superblock says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Superblock {
+    /// Number of times that superblocks were written; the highest of all members counts.
+    pub number: u64,
+    /// This array.
+    pub array: Uuid,
+    /// The place of this member.
+    pub place: u32,
+    /// How bytes are laid out.
+    pub kind: Kind,
+    /// Bytes of a block of a ddraid array; 1 of a mirror.
+    pub block_size: u64,
+    /// Bytes of the array.
+    pub size: u64,
+    /// Bytes in front of a member's data.
+    pub metadata_size: u64,
+    /// Bytes of a region.
+    pub region_size: u64,
+    /// Where the next record of the log lies, in blocks from the ring's start.
+    pub head: u64,
+    /// The number of that record.
+    pub sequence: u64,
+    /// Term of the host that wrote it. Records of the log carry the same.
+    pub epoch: u32,
+    /// Bit `i`: member `i` has the log.
+    pub log_members: u32,
+    /// The members, in their places.
+    pub members: Vec<MemberEntry>,
+    /// Regions in which members may differ.
+    pub dirty: RegionBits,
+    /// Regions that a member which is not in sync may lack.
+    pub missed: RegionBits,
+    /// Regions that were ever written.
+    pub written: RegionBits,
+}
+
+impl Superblock {
+    /// First byte of the slot in which this number lies.
+    pub const fn slot(&self) -> u64 {
+        self.number % 2 * SLOT_SIZE
+    }
+
+    /// Number of regions.
+    pub const fn regions(&self) -> u64 {
+        self.size.div_ceil(self.region_size)
+    }
+
+    /// Words of each set.
+    fn words(&self) -> usize {
+        usize::try_from(self.regions().div_ceil(64)).expect("ARRAY4: regions are few")
+    }
+
+    /// Bytes of the superblock: whole blocks.
+    pub fn length(&self) -> usize {
+        (SETS.offset + 3 * 8 * self.words()).next_multiple_of(BLOCK_SIZE as usize)
+    }
+
+    /// Whether ARRAY3 to ARRAY5 hold; else which does not.
+    pub fn check(&self) -> Result<(), ArrayFormatError> {
+        let count = self.members.len();
+        let fits = match self.kind {
+            Kind::Mirror => (2..=8).contains(&count) && self.block_size == 1,
+            Kind::Ddraid => {
+                matches!(count, 3 | 5 | 9)
+                    && self.block_size.is_power_of_two()
+                    && (4096..=65536).contains(&self.block_size)
+            }
+        };
+        require(fits && (self.place as usize) < count, "ARRAY3: the members")?;
+        require(self.members.iter().all(|member| !member.id.is_nil()), "ARRAY3: a member without an id")?;
+        let is_region = self.region_size.is_power_of_two() && self.region_size >= BLOCK_SIZE;
+        require(is_region && self.size > 0 && self.size <= NUMBER_MAX, "ARRAY4: the size of a region")?;
+        require(self.regions() <= REGIONS_MAX, "ARRAY4: the number of regions")?;
+        let sets = [&self.dirty, &self.missed, &self.written];
+        require(sets.iter().all(|set| self.is_set(set)), "ARRAY4: a set of regions")?;
+        let ring_blocks = self.metadata_size.saturating_sub(RING_OFFSET) / BLOCK_SIZE;
+        require(ring_blocks >= 4 && self.head <= ring_blocks, "ARRAY5: the head of the log")?;
+        require(self.log_members != 0 && self.log_members >> count == 0, "ARRAY5: the members of the log")?;
+        let numbers = [self.number, self.sequence, self.metadata_size];
+        require(numbers.iter().all(|number| *number <= NUMBER_MAX), "ARRAY5: a number that only rises")?;
+        let is_before = |member: &MemberEntry| match member.state {
+            MemberState::InSync => member.away_since == 0,
+            MemberState::Away | MemberState::CatchingUp => (1..=self.number).contains(&member.away_since),
+        };
+        require(self.members.iter().all(is_before), "ARRAY5: since when a member is away")
+    }
+
+    fn is_set(&self, set: &RegionBits) -> bool {
+        let rest = self.regions() % 64;
+        let has_no_more = rest == 0 || set.last().is_none_or(|word| word >> rest == 0);
+        set.len() == self.words() && has_no_more
+    }
+
+    /// The bytes of the superblock, as long as [`Superblock::length`]. Panics if [`Superblock::check`] fails.
+    pub fn encode(&self, bytes: &mut [u8]) {
+        assert_eq!(self.check(), Ok(()), "ARRAY3 to ARRAY5: {self:?}");
+        assert_eq!(bytes.len(), self.length(), "ARRAY1: whole blocks");
+        bytes.fill(0);
+        MAGIC.put(bytes, MAGIC_VALUE);
+        VERSION.put_u32(bytes, ARRAY_VERSION);
+        ARRAY.put_uuid(bytes, self.array);
+        let small = |value: usize| u32::try_from(value).expect("ARRAY3: members and blocks are few");
+        BLOCKS.put_u32(bytes, small(bytes.len() / BLOCK_SIZE as usize));
+        PLACE.put_u32(bytes, self.place);
+        MEMBERS.put_u32(bytes, small(self.members.len()));
+        KIND.put_u32(bytes, if self.kind == Kind::Mirror { 1 } else { 2 });
+        EPOCH.put_u32(bytes, self.epoch);
+        LOG_MEMBERS.put_u32(bytes, self.log_members);
+        for (field, value) in self.numbers() {
+            field.put_u64(bytes, value);
+        }
+        for (member, entry) in self.members.iter().zip(bytes[TABLE.offset..].chunks_mut(MEMBER_LAYOUT.size)) {
+            ID.put_uuid(entry, member.id);
+            STATE.put_u32(entry, state_number(member.state));
+            AWAY_SINCE.put_u64(entry, member.away_since);
+        }
+        let words = self.dirty.iter().chain(&self.missed).chain(&self.written);
+        for (word, place) in words.zip(bytes[SETS.offset..].chunks_exact_mut(8)) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        let checksum = checksum_without(bytes, CHECKSUM);
+        CHECKSUM.put_u32(bytes, checksum);
+    }
+
+    fn numbers(&self) -> [(Field, u64); 8] {
+        [
+            (ADDRESS, self.slot()),
+            (NUMBER, self.number),
+            (ARRAY_BLOCK, self.block_size),
+            (SIZE, self.size),
+            (METADATA_SIZE, self.metadata_size),
+            (REGION_SIZE, self.region_size),
+            (HEAD, self.head),
+            (SEQUENCE, self.sequence),
+        ]
+    }
+
+    /// How many bytes the superblock has whose first block is `block`, if it may be one at `address`.
+    pub fn claims(block: &[u8], address: u64) -> Option<usize> {
+        let length = BLOCKS.u32(block) as usize * BLOCK_SIZE as usize;
+        let is_one = MAGIC.bytes(block) == MAGIC_VALUE && ADDRESS.u64(block) == address;
+        (is_one && (BLOCK_SIZE as usize..=SLOT_SIZE as usize).contains(&length)).then_some(length)
+    }
+
+    /// The superblock in `bytes`, all of its blocks, which were read from byte `address` of the member on.
+    pub fn decode(bytes: &[u8], address: u64) -> Result<Superblock, ArrayFormatError> {
+        if MAGIC.bytes(bytes) != MAGIC_VALUE {
+            return Err(ArrayFormatError::Absent);
+        }
+        if VERSION.u32(bytes) != ARRAY_VERSION {
+            return Err(ArrayFormatError::OtherVersion(VERSION.u32(bytes)));
+        }
+        if CHECKSUM.u32(bytes) != checksum_without(bytes, CHECKSUM) {
+            return Err(ArrayFormatError::Checksum);
+        }
+        require(RESERVED.is_zero(bytes) && RESERVED_2.is_zero(bytes), "reserved bytes are not zero")?;
+        let count = MEMBERS.u32(bytes) as usize;
+        require(count <= MEMBERS_MAX, "ARRAY3: the number of members")?;
+        let mut superblock = Superblock {
+            number: NUMBER.u64(bytes),
+            array: ARRAY.uuid(bytes),
+            place: PLACE.u32(bytes),
+            kind: kind_of(KIND.u32(bytes))?,
+            block_size: ARRAY_BLOCK.u64(bytes),
+            size: SIZE.u64(bytes),
+            metadata_size: METADATA_SIZE.u64(bytes),
+            region_size: REGION_SIZE.u64(bytes),
+            head: HEAD.u64(bytes),
+            sequence: SEQUENCE.u64(bytes),
+            epoch: EPOCH.u32(bytes),
+            log_members: LOG_MEMBERS.u32(bytes),
+            members: Vec::with_capacity(count),
+            dirty: Vec::new(),
+            missed: Vec::new(),
+            written: Vec::new(),
+        };
+        for entry in bytes[TABLE.offset..TABLE.end()].chunks(MEMBER_LAYOUT.size).take(count) {
+            superblock.members.push(member_of(entry)?);
+        }
+        require(superblock.region_size > 0 && superblock.regions() <= REGIONS_MAX, "ARRAY4: regions")?;
+        require(superblock.length() == bytes.len(), "ARRAY1: the number of blocks")?;
+        let words = superblock.words();
+        let mut sets = bytes[SETS.offset..].chunks_exact(8).map(word);
+        superblock.dirty = sets.by_ref().take(words).collect();
+        superblock.missed = sets.by_ref().take(words).collect();
+        superblock.written = sets.by_ref().take(words).collect();
+        require(sets.all(|word| word == 0), "bytes behind the sets are not zero")?;
+        superblock.check()?;
+        let is_here = ADDRESS.u64(bytes) == address && superblock.slot() == address;
+        require(is_here, "ARRAY2: the address")?;
+        Ok(superblock)
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("words of 8 bytes"))
+}
+
+fn state_number(state: MemberState) -> u32 {
+    match state {
+        MemberState::InSync => 1,
+        MemberState::Away => 2,
+        MemberState::CatchingUp => 3,
+    }
+}
+
+fn member_of(entry: &[u8]) -> Result<MemberEntry, ArrayFormatError> {
+    require(RESERVED_3.is_zero(entry), "reserved bytes are not zero")?;
+    let state = match STATE.u32(entry) {
+        1 => MemberState::InSync,
+        2 => MemberState::Away,
+        3 => MemberState::CatchingUp,
+        _ => return Err(ArrayFormatError::Invalid("ARRAY3: the state of a member")),
+    };
+    Ok(MemberEntry { id: ID.uuid(entry), state, away_since: AWAY_SINCE.u64(entry) })
+}
+
+fn kind_of(number: u32) -> Result<Kind, ArrayFormatError> {
+    match number {
+        1 => Ok(Kind::Mirror),
+        2 => Ok(Kind::Ddraid),
+        _ => Err(ArrayFormatError::Invalid("ARRAY3: the kind")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(id: u128, state: MemberState, away_since: u64) -> MemberEntry {
+        MemberEntry { id: Uuid::from_u128(id), state, away_since }
+    }
+
+    fn sample() -> Superblock {
+        Superblock {
+            number: 7,
+            array: Uuid::from_u128(0x0102),
+            place: 2,
+            kind: Kind::Ddraid,
+            block_size: 8192,
+            size: 70 << 20,
+            metadata_size: 1 << 20,
+            region_size: 1 << 20,
+            head: 9,
+            sequence: 10,
+            epoch: 11,
+            log_members: 0b101,
+            members: vec![
+                member(1, MemberState::InSync, 0),
+                member(2, MemberState::Away, 6),
+                member(3, MemberState::CatchingUp, 5),
+            ],
+            dirty: vec![1, 1 << 5],
+            missed: vec![3, 0],
+            written: vec![u64::MAX, (1 << 6) - 1],
+        }
+    }
+
+    fn bytes(superblock: &Superblock) -> Vec<u8> {
+        let mut bytes = vec![0xff; superblock.length()];
+        superblock.encode(&mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn golden_bytes_and_round_trip() {
+        let block = bytes(&sample());
+        assert_eq!((&block[..8], block.len()), (&MAGIC_VALUE[..], 4096));
+        assert_eq!((block[24], block[47], block[52], block[56], block[60]), (7, 2, 2, 3, 2));
+        assert_eq!((block[96], block[104], block[112], block[116]), (9, 10, 11, 5));
+        assert_eq!((block[143], block[144], block[176], block[184]), (1, 1, 2, 6));
+        assert_eq!((block[512], block[520], block[528], block[544]), (1, 1 << 5, 3, 255));
+        assert_eq!(Superblock::claims(&block, SLOT_SIZE), Some(4096));
+        assert_eq!(Superblock::decode(&block, SLOT_SIZE), Ok(sample()));
+        let large = Superblock {
+            size: REGIONS_MAX << 20,
+            dirty: vec![7; 2048],
+            missed: vec![8; 2048],
+            written: vec![9; 2048],
+            ..sample()
+        };
+        assert!(large.length() as u64 <= SLOT_SIZE, "ARRAY4");
+        assert_eq!(Superblock::decode(&bytes(&large), SLOT_SIZE), Ok(large));
+    }
+
+    #[test]
+    fn every_single_bit_of_damage_is_refused() {
+        let block = bytes(&sample());
+        for bit in 0..block.len() * 8 {
+            let mut damaged = block.clone();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&damaged, SLOT_SIZE).is_err(), "ARRAY1: bit {bit}");
+        }
+        assert!(Superblock::decode(&block, 0).is_err(), "ARRAY2");
+    }
+
+    #[test]
+    fn contradictions_are_named() {
+        let wrong = [
+            (Superblock { place: 3, ..sample() }, "ARRAY3"),
+            (Superblock { kind: Kind::Mirror, ..sample() }, "ARRAY3"),
+            (Superblock { region_size: 3 << 20, ..sample() }, "ARRAY4"),
+            (Superblock { region_size: 4096, size: 1 << 40, ..sample() }, "ARRAY4"),
+            (Superblock { dirty: vec![0, 1 << 6], ..sample() }, "ARRAY4"),
+            (Superblock { head: 1 << 20, ..sample() }, "ARRAY5"),
+            (Superblock { log_members: 8, ..sample() }, "ARRAY5"),
+            (Superblock { log_members: 0, ..sample() }, "ARRAY5"),
+            (Superblock { number: u64::MAX, ..sample() }, "ARRAY5"),
+            (Superblock { number: 5, ..sample() }, "ARRAY5"),
+        ];
+        for (superblock, rule) in wrong {
+            match superblock.check() {
+                Err(ArrayFormatError::Invalid(broken)) => {
+                    assert!(broken.starts_with(rule), "{broken}: {rule}")
+                }
+                other => panic!("{rule}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What an array does beside its requests: makes members equal, catches them up, and lets regions become clean.
+
+use super::resync::Step;
+use super::{Array, InjectedBug};
+use futures_util::future::{Either, select};
+use std::pin::pin;
+use std::time::Duration;
+use varve_block::{Extent, IoError, LockMode, Moment};
+use varve_format::array::MemberState;
+
+/// How long work rests that could not be done.
+const REST: Duration = Duration::from_secs(2);
+/// How much is caught up between two superblocks that remember it.
+const CAUGHT_UP_MAX: u32 = 256;
+
+/// What is left to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Work {
+    Resync(u64),
+    CatchUp(usize, u64),
+    FinishCatchingUp(usize),
+}
+
+impl Array {
+    /// Does the array's work until it is closed; to be run by its owner.
+    pub async fn background(&self) {
+        let (mut from, mut caught_up) = (0, 0);
+        while !self.is_closed.get() {
+            let changes = self.changes.get();
+            match self.next_work(from) {
+                Some(work) => match self.carry_out(work).await {
+                    Ok(Step::Done) => {
+                        caught_up += u32::from(matches!(work, Work::CatchUp(..)));
+                        if caught_up >= CAUGHT_UP_MAX {
+                            caught_up = 0;
+                            self.wants_superblock.set(true);
+                            let _told = self.reconfigure().await; // The next request is told of it, too.
+                        }
+                    }
+                    Ok(Step::Stuck) | Err(_) => from = work.after(),
+                },
+                None => {
+                    let due = self.retire().await;
+                    let rests = from > 0;
+                    from = 0;
+                    self.wait(changes, due, rests).await;
+                }
+            }
+        }
+    }
+
+    /// Work on the first region from `from` on.
+    fn next_work(&self, from: u64) -> Option<Work> {
+        if self.latch.failure().is_some() {
+            return None;
+        }
+        if !self.lacks_data_member()
+            && let Some(region) = self.regions.unsynced().next(from)
+        {
+            return Some(Work::Resync(region));
+        }
+        let catching_up = self.members.in_state(MemberState::CatchingUp);
+        catching_up.into_iter().find_map(|place| match self.members.next_lacked(place, from) {
+            Some(region) => Some(Work::CatchUp(place, region)),
+            None if self.members.lacks(place).is_empty() => Some(Work::FinishCatchingUp(place)),
+            None => None,
+        })
+    }
+
+    async fn carry_out(&self, work: Work) -> Result<Step, IoError> {
+        match work {
+            Work::Resync(region) => self.resync(region).await,
+            Work::CatchUp(place, region) => self.catch_up(place, region).await,
+            Work::FinishCatchingUp(place) => self.finish_catching_up(place).await.map(|()| Step::Done),
+        }
+    }
+
+    /// Lets regions become clean that are idle. Returns when there is something to do again.
+    async fn retire(&self) -> Option<Moment> {
+        if self.latch.failure().is_some() {
+            return None;
+        }
+        let delay = self.options.release_delay;
+        let skips_flush = self.has_bug(InjectedBug::ClearBeforeFlush);
+        let lacks_flush = self.regions.retire(self.options.clock.now(), delay, skips_flush);
+        if lacks_flush && self.flush().await.is_ok() {
+            self.regions.retire(self.options.clock.now(), delay, skips_flush);
+        }
+        let next = self.regions.next_retirement(delay);
+        if next.is_none() && self.regions.has_clean() {
+            // Nobody writes any more: no mark is coming that this could ride with.
+            let _inside = self.gate.enter().await;
+            if self.join_commit().await.is_err() {
+                drop(_inside);
+                let _told = self.reconfigure().await; // The next request is told of it, too.
+            }
+        }
+        next.map(|next| next.max(self.options.clock.now().after(delay / 4)))
+    }
+
+    /// Waits until something has changed since `changes`, or until `due`, or for a rest.
+    async fn wait(&self, changes: u64, due: Option<Moment>, rests: bool) {
+        let rest = rests.then(|| self.options.clock.now().after(REST));
+        let changed = pin!(self.changed.until(|| self.changes.get() != changes || self.is_closed.get()));
+        match due.into_iter().chain(rest).min() {
+            None => changed.await,
+            Some(moment) => match select(changed, self.options.clock.sleep_until(moment)).await {
+                Either::Left(_) | Either::Right(_) => {}
+            },
+        }
+    }
+
+    /// Ends the background work, makes everything durable, and leaves no region dirty that need not be. Requests have ended.
+    pub async fn close(&self) -> Result<(), IoError> {
+        self.is_closed.set(true);
+        self.tell();
+        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        self.publish(|| {}).await
+    }
+}
+
+impl Work {
+    /// Where work goes on that is not possible here.
+    fn after(self) -> u64 {
+        match self {
+            Work::Resync(region) | Work::CatchUp(_, region) => region + 1,
+            Work::FinishCatchingUp(_) => u64::MAX,
+        }
+    }
+}

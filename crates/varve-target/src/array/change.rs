@@ -1,0 +1,246 @@
+//! Changes: the log first, then all members, then the acknowledgement.
+
+use super::log::Stop;
+use super::{Array, ArrayLayout, InjectedBug, combine, lost};
+use crate::array::election::may_go_on;
+use crate::journal::Turn;
+use std::ops::Range;
+use varve_block::{
+    Buffer, Bytes, Completion, Durability, Extent, Io, IoError, LockMode, Outcome, ZeroOptions,
+};
+use varve_format::array::MemberState;
+
+/// What is done to an extent.
+pub(super) enum Change {
+    /// These bytes are written.
+    Write(Bytes),
+    /// So many bytes become zeros.
+    Zero(u64, ZeroOptions),
+}
+
+impl Change {
+    fn length(&self) -> u64 {
+        match self {
+            Change::Write(data) => data.len() as u64,
+            Change::Zero(length, _) => *length,
+        }
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self, Change::Write(_))
+    }
+}
+
+/// What members answered: the places of those that failed, and with what.
+type Failed = Vec<(usize, IoError)>;
+
+impl Array {
+    /// Changes whole blocks from `offset` on.
+    pub(super) async fn change(&self, offset: u64, change: Change, durability: Durability) -> Outcome {
+        if self.lacks_data_member() && (change.length() > self.piece_max() || !change.writes()) {
+            return self.change_in_pieces(offset, change, durability).await;
+        }
+        let extent = Extent::new(offset, change.length());
+        let _range = self.range.lock(extent, LockMode::Exclusive).await;
+        self.change_locked(extent, &change, durability).await
+    }
+
+    /// Changes `extent`, which the caller holds alone.
+    async fn change_locked(&self, extent: Extent, change: &Change, durability: Durability) -> Outcome {
+        let regions = self.regions.of(extent);
+        loop {
+            self.latch.check()?;
+            let inside = self.gate.enter().await;
+            if self.is_lost(regions.clone()) {
+                return Err(self.refuse());
+            }
+            self.regions.enter(regions.clone());
+            let logged = self.log_first(regions.clone(), extent.offset, change).await;
+            let failed = match logged {
+                Ok(()) => self.send(extent, change, durability).await,
+                Err(Stop) => Vec::new(),
+            };
+            self.regions.leave(regions.clone(), self.options.clock.now());
+            let verdict = self.judge(&failed, regions.clone());
+            drop(inside);
+            if logged == Ok(()) && failed.is_empty() {
+                return Ok(Buffer::empty());
+            }
+            verdict?;
+            self.reconfigure().await?; // ARRAYIO3
+            if logged == Ok(()) {
+                return Ok(Buffer::empty());
+            }
+        }
+    }
+
+    /// Waits until the log says what is about to be changed (ARRAYIO1, ARRAYIO6).
+    async fn log_first(&self, regions: Range<u64>, offset: u64, change: &Change) -> Result<(), Stop> {
+        let content = match change {
+            Change::Write(data) if self.lacks_data_member() && !self.has_bug(InjectedBug::SkipContent) => {
+                Some(self.log.ask_content(offset, data.clone()))
+            }
+            _ => None,
+        };
+        loop {
+            let is_marked = self.regions.is_marked(regions.clone(), change.writes());
+            if is_marked && content.as_ref().is_none_or(|is_durable| is_durable.get()) {
+                return Ok(());
+            }
+            if self.members.is_leaving() {
+                return Err(Stop);
+            }
+            if !is_marked {
+                regions.clone().for_each(|region| self.log.ask(region, change.writes()));
+            }
+            if self.has_bug(InjectedBug::WriteBeforeMark) {
+                return Ok(());
+            }
+            self.join_commit().await?;
+        }
+    }
+
+    /// Waits for a commit that begins after now, or leads it.
+    pub(super) async fn join_commit(&self) -> Result<(), Stop> {
+        let number = self.log.group.next();
+        while let Turn::Lead(_lead) = self.log.group.turn(number).await {
+            if let Err(stop) = self.log.commit(&self.regions, &self.members).await {
+                self.wants_superblock.set(true);
+                return Err(stop);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the change to all members that are written.
+    async fn send(&self, extent: Extent, change: &Change, durability: Durability) -> Failed {
+        let run = self.spec.layout.on_members(extent);
+        let at = self.members.on_device(run);
+        let fragments = match (change, self.spec.layout) {
+            (Change::Write(data), ArrayLayout::Ddraid { .. }) => self.fragments(data),
+            (Change::Write(data), ArrayLayout::Mirror { .. }) => vec![data.clone(); self.members.count()],
+            (Change::Zero(..), _) => Vec::new(),
+        };
+        let io = |place: usize| match change {
+            Change::Write(_) => Io::Write { offset: at, data: fragments[place].clone(), durability },
+            Change::Zero(_, options) => Io::Zero { extent: Extent::new(at, run.length), options: *options },
+        };
+        self.on_members(&self.members.written(), |place, device| {
+            let io = io(place);
+            async move { device.submit(io).await.err() }
+        })
+        .await
+    }
+
+    /// Writes what the log has, before anybody else does anything.
+    pub(super) async fn send_again(&self, extent: Extent, data: Bytes) -> Result<(), IoError> {
+        let failed = self.send(extent, &Change::Write(data), Durability::Volatile).await;
+        self.judge(&failed, 0..0)
+    }
+
+    /// What is to be done about members that failed: they leave if the others have all data. If not, nobody leaves, and members
+    /// may differ there.
+    fn judge(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
+        let in_sync = self.members.in_state(MemberState::InSync).len();
+        let lost: Vec<_> = failed.iter().filter(|(place, _)| self.members.is_in_sync(*place)).collect();
+        match lost.first() {
+            Some((_, error)) if !may_go_on(self.spec.layout, in_sync, lost.len()) => {
+                if self.lacks_data_member() {
+                    return Err(self.latch.shut(*error)); // Blocks may be torn, and only the log has them whole.
+                }
+                if in_sync > 1 {
+                    self.regions.desync(regions);
+                    self.tell();
+                }
+                Err(*error)
+            }
+            _ => {
+                self.members.leave(failed.iter().map(|(place, _)| *place));
+                Ok(())
+            }
+        }
+    }
+
+    /// Changes blocks in pieces of which each fits into a record of the log; zeros are written.
+    async fn change_in_pieces(&self, offset: u64, change: Change, durability: Durability) -> Outcome {
+        if let Change::Zero(_, ZeroOptions { fast: true, .. }) = change {
+            return Err(IoError::Unsupported);
+        }
+        let whole = Extent::new(offset, change.length());
+        let piece_max = self.piece_max();
+        let mut at = whole.offset;
+        while at < whole.end() {
+            let piece = Extent::between(at, whole.end().min(at + piece_max));
+            let length = usize::try_from(piece.length).expect("a record is small");
+            let data = match &change {
+                Change::Write(data) => {
+                    data.slice(usize::try_from(at - offset).expect("a request is in memory"), length)
+                }
+                Change::Zero(..) => self.options.arena.take_zeroed(length).freeze(),
+            };
+            let _range = self.range.lock(piece, LockMode::Exclusive).await;
+            self.change_locked(piece, &Change::Write(data), durability).await?;
+            at = piece.end();
+        }
+        Ok(Buffer::empty())
+    }
+
+    /// The most bytes of a change whose content fits into a record of the log: whole blocks.
+    fn piece_max(&self) -> u64 {
+        let block = self.spec.layout.block_size();
+        self.log.content_max() / block * block
+    }
+
+    /// Freed content becomes zeros where that moves no data, and stays what it is elsewhere: parity must fit.
+    pub(super) fn discard(&self, extent: Extent) -> Completion<'_> {
+        if !self.shape.fast_zero || self.lacks_data_member() {
+            return Completion::done();
+        }
+        let change = Change::Zero(extent.length, ZeroOptions::default());
+        Completion::pending(self.change(extent.offset, change, Durability::Volatile))
+    }
+
+    /// Makes everything durable that was acknowledged before.
+    pub(super) async fn flush(&self) -> Outcome {
+        self.latch.check()?;
+        let inside = self.gate.enter().await;
+        let number = self.regions.flush_begins();
+        let failed = self
+            .on_members(&self.members.written(), |_, device| async move { device.flush().await.err() })
+            .await;
+        if failed.is_empty() {
+            self.regions.flush_ended(number);
+            return Ok(Buffer::empty());
+        }
+        let verdict = self.judge(&failed, 0..0);
+        drop(inside);
+        verdict?;
+        self.reconfigure().await?; // The others have flushed then.
+        Ok(Buffer::empty())
+    }
+
+    /// Whether what is in `regions` cannot be known (ARRAYIO5).
+    pub(super) fn is_lost(&self, regions: Range<u64>) -> bool {
+        self.lacks_data_member()
+            && self.regions.unsynced().has_any(regions)
+            && !self.has_bug(InjectedBug::ReconstructDirty)
+    }
+
+    /// Counts a request to a region whose content cannot be known.
+    pub(super) fn refuse(&self) -> IoError {
+        self.counters.refused.set(self.counters.refused.get() + 1);
+        lost()
+    }
+
+    /// What of `data` lies on each member.
+    pub(super) fn fragments(&self, data: &Bytes) -> Vec<Bytes> {
+        let layout = self.spec.layout;
+        let index = |value: u64| usize::try_from(value).expect("a block is small");
+        combine::fragments(
+            data,
+            index(layout.data_members()),
+            index(layout.fragment_size()),
+            &self.options.arena,
+        )
+    }
+}

@@ -1,0 +1,21 @@
+//! Bugs that simulations put into an array on purpose, to prove that their oracle would notice them.
+
+/// Faults that can be built in on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InjectedBug {
+    /// Regions are written before their mark is durable (breaks ARRAYIO1).
+    WriteBeforeMark,
+    /// A mark is cleared before the members have flushed (breaks ARRAYIO2).
+    ClearBeforeFlush,
+    /// A region is made equal, or a member caught up, while it is written (breaks ARRAYIO4).
+    ResyncBesideWriters,
+    /// A dirty region is reconstructed after a crash with a data member missing (breaks ARRAYIO5).
+    ReconstructDirty,
+    /// A member that others call away is believed (breaks ELECT2).
+    BelieveStale,
+    /// Writes are acknowledged before it is durable that a member missed them (breaks ARRAYIO3).
+    AcknowledgeBeforeEjection,
+    /// A write to an array of ddraid with a missing data member is not logged first (breaks ARRAYIO6).
+    SkipContent,
+}

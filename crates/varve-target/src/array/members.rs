@@ -1,0 +1,181 @@
+//! The members of an array in use: their devices, what they are worth, and what was counted of them.
+//!
+//! Invariant MEMBERS1: a member that is not away has a device; one that is in sync lacks nothing.
+
+use super::region_set::RegionSet;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use varve_block::{Device, Extent};
+use varve_format::array::{MemberEntry, MemberState, Uuid};
+
+/// The members.
+pub(super) struct Members {
+    slots: RefCell<Vec<Slot>>,
+    /// Members that have failed, and are away as soon as that is durable.
+    leaving: RefCell<BTreeSet<usize>>,
+    /// Bytes in front of a member's data.
+    metadata_size: u64,
+    counters: Vec<Counters>,
+}
+
+#[derive(Clone)]
+struct Slot {
+    entry: MemberEntry,
+    device: Option<Device>,
+    /// What it lacks while it is not in sync.
+    lacks: RegionSet,
+}
+
+/// What was counted of a member.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Requests that failed.
+    pub(super) errors: Cell<u64>,
+    /// Bad sectors that were written again.
+    pub(super) healed: Cell<u64>,
+    /// Reads under way.
+    pub(super) reading: Cell<u64>,
+}
+
+impl Members {
+    pub(super) fn new(members: Vec<(MemberEntry, Option<Device>, RegionSet)>, metadata_size: u64) -> Self {
+        let counters = members.iter().map(|_| Counters::default()).collect();
+        let slots = members.into_iter().map(|(entry, device, lacks)| Slot { entry, device, lacks });
+        let members = Self {
+            slots: RefCell::new(slots.collect()),
+            leaving: RefCell::default(),
+            metadata_size,
+            counters,
+        };
+        members.assert_consistent();
+        members
+    }
+
+    /// MEMBERS1.
+    pub(super) fn assert_consistent(&self) {
+        for slot in self.slots.borrow().iter() {
+            let state = slot.entry.state;
+            assert!(
+                state == MemberState::Away || slot.device.is_some(),
+                "MEMBERS1: a member without a device"
+            );
+            assert!(state != MemberState::InSync || slot.lacks.is_empty(), "MEMBERS1: it lacks something");
+        }
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> usize {
+        self.counters.len()
+    }
+
+    /// What was counted of member `place`.
+    pub(super) fn counters(&self, place: usize) -> &Counters {
+        &self.counters[place]
+    }
+
+    /// What is known of the members, as a superblock has it.
+    pub(super) fn entries(&self) -> Vec<MemberEntry> {
+        self.slots.borrow().iter().map(|slot| slot.entry).collect()
+    }
+
+    pub(super) fn state(&self, place: usize) -> MemberState {
+        self.slots.borrow()[place].entry.state
+    }
+
+    pub(super) fn is_in_sync(&self, place: usize) -> bool {
+        self.state(place) == MemberState::InSync
+    }
+
+    /// Places of the members in this state.
+    pub(super) fn in_state(&self, state: MemberState) -> Vec<usize> {
+        (0..self.count()).filter(|place| self.state(*place) == state).collect()
+    }
+
+    /// Places of the members that are written.
+    pub(super) fn written(&self) -> Vec<usize> {
+        (0..self.count()).filter(|place| self.state(*place) != MemberState::Away).collect()
+    }
+
+    /// The device of member `place`, which is not away, metadata included.
+    pub(super) fn device(&self, place: usize) -> Device {
+        self.slots.borrow()[place].device.clone().expect("MEMBERS1: a member that is not away has a device")
+    }
+
+    /// Where `run` of the data of a member lies on its device.
+    pub(super) fn on_device(&self, run: Extent) -> u64 {
+        self.metadata_size + run.offset
+    }
+
+    /// Members have failed.
+    pub(super) fn leave(&self, places: impl IntoIterator<Item = usize>) {
+        let written = self.written();
+        self.leaving.borrow_mut().extend(places.into_iter().filter(|place| written.contains(place)));
+    }
+
+    /// The members that have failed and are not away yet.
+    pub(super) fn leaving(&self) -> Vec<usize> {
+        self.leaving.borrow().iter().copied().collect()
+    }
+
+    pub(super) fn is_leaving(&self) -> bool {
+        !self.leaving.borrow().is_empty()
+    }
+
+    /// Member `place` is away from superblock `number` on; it lacks what it did, and `more`.
+    pub(super) fn send_away(&self, place: usize, number: u64) {
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[place];
+        (slot.entry.state, slot.entry.away_since, slot.device) = (MemberState::Away, number, None);
+        self.leaving.borrow_mut().remove(&place);
+    }
+
+    /// A device takes the place of an absent member: it is written from now on, and lacks `lacks`.
+    pub(super) fn take_in(&self, place: usize, id: Uuid, device: Device, lacks: RegionSet) {
+        let slot = &mut self.slots.borrow_mut()[place];
+        assert_eq!(slot.entry.state, MemberState::Away, "MEMBERS1: the place is taken");
+        slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
+        (slot.device, slot.lacks) = (Some(device), lacks);
+    }
+
+    /// Member `place` has everything, durably.
+    pub(super) fn take_back(&self, place: usize) {
+        let slot = &mut self.slots.borrow_mut()[place];
+        assert!(slot.lacks.is_empty(), "MEMBERS1: it lacks something");
+        (slot.entry.state, slot.entry.away_since) = (MemberState::InSync, 0);
+    }
+
+    /// Regions are about to be written that members which are away will lack.
+    pub(super) fn miss(&self, region: u64) {
+        let mut slots = self.slots.borrow_mut();
+        for slot in slots.iter_mut().filter(|slot| slot.entry.state == MemberState::Away) {
+            slot.lacks.insert(region);
+        }
+    }
+
+    /// Member `place` lacks `region`.
+    pub(super) fn lack(&self, place: usize, region: u64) {
+        self.slots.borrow_mut()[place].lacks.insert(region);
+    }
+
+    /// Member `place` has been caught up in `region`.
+    pub(super) fn caught_up(&self, place: usize, region: u64) {
+        self.slots.borrow_mut()[place].lacks.remove(region);
+    }
+
+    /// What member `place` lacks.
+    pub(super) fn lacks(&self, place: usize) -> RegionSet {
+        self.slots.borrow()[place].lacks.clone()
+    }
+
+    /// The next region from `from` on that member `place` lacks.
+    pub(super) fn next_lacked(&self, place: usize, from: u64) -> Option<u64> {
+        self.slots.borrow()[place].lacks.next(from)
+    }
+
+    /// What any member lacks; a set of `regions` regions.
+    pub(super) fn missed(&self, regions: u64) -> RegionSet {
+        let mut missed = RegionSet::new(regions);
+        self.slots.borrow().iter().for_each(|slot| missed.insert_all(&slot.lacks));
+        missed
+    }
+}

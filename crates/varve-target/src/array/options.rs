@@ -1,0 +1,75 @@
+//! What an array is, and how it is used.
+
+use super::geometry::ArrayLayout;
+use super::injected_bug::InjectedBug;
+use std::time::Duration;
+use varve_block::{Arena, Clock, Device, MIB};
+use varve_format::array::Uuid;
+
+/// The least metadata in front of a member's data, in bytes; it is a whole number of extents of the group.
+pub const METADATA_SIZE_MIN: u64 = MIB;
+
+/// What an array is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArraySpec {
+    /// Which one.
+    pub id: Uuid,
+    /// How it lies on its members.
+    pub layout: ArrayLayout,
+    /// Bytes of the array; the data of a member has as many as [`ArrayLayout::on_members`] says.
+    pub size: u64,
+    /// Bytes in front of a member's data.
+    pub metadata_size: u64,
+}
+
+/// A member of an array, in the place that it has in the list of members.
+#[derive(Clone)]
+pub struct Member {
+    /// Which one.
+    pub id: Uuid,
+    /// Its metadata and, behind it, its data; none if it is missing.
+    pub device: Option<Device>,
+}
+
+/// Which members a read of ddraid uses when all are there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadPolicy {
+    /// The data members.
+    Data,
+    /// All but one, another one for each zone of the array.
+    Rotate,
+    /// All, and the parity is compared.
+    Verify,
+}
+
+/// How an array is used.
+#[derive(Clone)]
+pub struct ArrayOptions {
+    /// Memory for requests.
+    pub arena: Arena,
+    /// Time.
+    pub clock: Clock,
+    /// How long a region is idle before it is no longer dirty.
+    pub release_delay: Duration,
+    /// Which members a read of ddraid uses.
+    pub read_policy: ReadPolicy,
+    /// Take a mirror into use although members are missing that may know better.
+    pub accept_missing: bool,
+    /// A fault for tests.
+    #[doc(hidden)]
+    pub injected_bug: Option<InjectedBug>,
+}
+
+impl ArrayOptions {
+    /// Usual options.
+    pub fn new(arena: Arena, clock: Clock) -> Self {
+        Self {
+            arena,
+            clock,
+            release_delay: Duration::from_secs(1),
+            read_policy: ReadPolicy::Verify,
+            accept_missing: false,
+            injected_bug: None,
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Superblocks: members become away, catch up and are back in sync, and the log begins anew.
+//!
+//! A superblock is written while no change is inside and after all members have flushed, so that no region is dirty but those
+//! in which members differ since a crash.
+//!
+//! Invariants:
+//! - PUBLISH1. No change is inside while superblocks are written.
+//! - PUBLISH2. Before a superblock counts, it is durable on all members that are not away; the ring is used again after that.
+//! - PUBLISH3. A member that fails meanwhile is away in the next superblock, before anybody goes on.
+
+use super::election::may_go_on;
+use super::geometry::kind_of;
+use super::log::LOG_COPIES;
+use super::{Array, ArrayLayout, InjectedBug};
+use futures_util::future::join_all;
+use varve_block::{Device, Durability, Extent, IoError, LockMode};
+use varve_format::array::{BLOCK_SIZE, MemberState, Superblock};
+
+impl Array {
+    /// Writes superblocks if members have failed or the log is to begin anew, and waits for whoever does so already.
+    pub(super) async fn reconfigure(&self) -> Result<(), IoError> {
+        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        if !self.members.is_leaving() && !self.wants_superblock.get() {
+            return self.latch.check();
+        }
+        self.publish(|| {}).await
+    }
+
+    /// Writes superblocks after `change` was made to the members. The caller holds `publishing`.
+    pub(super) async fn publish(&self, change: impl FnOnce()) -> Result<(), IoError> {
+        let _closed = self.gate.close();
+        self.gate.drained().await; // PUBLISH1
+        self.wants_superblock.set(false);
+        self.log.forget();
+        self.latch.check()?;
+        self.flush_members().await?;
+        change();
+        let outcome = self.write_superblocks().await;
+        self.members.assert_consistent();
+        self.tell();
+        outcome
+    }
+
+    /// Flushes all members; those that fail are away in the superblock that comes.
+    async fn flush_members(&self) -> Result<(), IoError> {
+        let number = self.regions.flush_begins();
+        let failed = self
+            .on_members(&self.members.written(), |_, device| async move { device.flush().await.err() })
+            .await;
+        self.members.leave(failed.into_iter().map(|(place, _)| place));
+        self.send_away()?;
+        self.regions.flush_ended(number);
+        self.regions.all_clean();
+        Ok(())
+    }
+
+    /// PUBLISH2, PUBLISH3.
+    async fn write_superblocks(&self) -> Result<(), IoError> {
+        loop {
+            self.number.set(self.number.get() + 1);
+            let places = self.members.written();
+            let log_places: Vec<usize> =
+                self.members.in_state(MemberState::InSync).into_iter().take(LOG_COPIES).collect();
+            let superblock = self.superblock(&log_places);
+            let failed = self.write_superblock(&superblock, &places).await;
+            if failed.is_empty() {
+                self.log.begin_anew(&self.members, &log_places);
+                return Ok(());
+            }
+            self.members.leave(failed);
+            self.send_away()?;
+        }
+    }
+
+    /// Members that have failed are away from the next superblock on. Shuts the array if the others do not have all data, or if
+    /// those that fail now could be taken into use without them.
+    fn send_away(&self) -> Result<(), IoError> {
+        let leaving = self.members.leaving();
+        let in_sync = self.members.in_state(MemberState::InSync).len();
+        let lost = leaving.iter().filter(|place| self.members.is_in_sync(**place)).count();
+        if lost > 0 && !may_go_on(self.spec.layout, in_sync, lost) {
+            tracing::error!(array = %self.spec.id, in_sync, lost, "too many members have failed");
+            let told = self.latch.shut(IoError::Gone);
+            self.tell();
+            return Err(told);
+        }
+        for place in leaving {
+            tracing::warn!(array = %self.spec.id, member = place, "a member is away");
+            let number = self.number.get() + 1;
+            self.regions.marked().into_iter().for_each(|region| self.members.lack(place, region));
+            self.members.send_away(place, number);
+            self.after_loss(place);
+        }
+        Ok(())
+    }
+
+    /// What becomes of regions in which members differ when member `place` is away.
+    fn after_loss(&self, place: usize) {
+        let is_parity = match self.spec.layout {
+            ArrayLayout::Mirror { .. } => false,
+            ArrayLayout::Ddraid { .. } => place + 1 == self.spec.layout.members(),
+        };
+        let lacks_member_only = match self.spec.layout {
+            ArrayLayout::Mirror { .. } => true,
+            ArrayLayout::Ddraid { .. } => is_parity,
+        };
+        if !lacks_member_only {
+            return; // ARRAYIO5: they are not read until it returns.
+        }
+        let unsynced = self.regions.unsynced().clone();
+        unsynced.iter().for_each(|region| self.members.lack(place, region));
+        if is_parity || self.members.in_state(MemberState::InSync).len() == 1 {
+            self.regions.accept_all();
+        }
+    }
+
+    /// The superblock with this number, but for the place.
+    fn superblock(&self, log_places: &[usize]) -> Superblock {
+        let (kind, block_size) = kind_of(self.spec.layout);
+        Superblock {
+            number: self.number.get(),
+            array: self.spec.id,
+            place: 0,
+            kind,
+            block_size,
+            size: self.spec.size,
+            metadata_size: self.spec.metadata_size,
+            region_size: self.regions.size(),
+            head: self.log.ring.head(),
+            sequence: self.log.ring.sequence(),
+            epoch: self.log.ring.epoch(),
+            log_members: log_places.iter().map(|place| 1 << place).sum(),
+            members: self.members.entries(),
+            dirty: self.regions.unsynced().bits(),
+            missed: self.members.missed(self.regions.count()).bits(),
+            written: self.regions.written().bits(),
+        }
+    }
+
+    /// Writes `superblock` to the members at `places`. Returns those that failed.
+    async fn write_superblock(&self, superblock: &Superblock, places: &[usize]) -> Vec<usize> {
+        if self.has_bug(InjectedBug::AcknowledgeBeforeEjection) && self.number.get().is_multiple_of(2) {
+            return Vec::new();
+        }
+        let writes = places.iter().map(|place| {
+            let (device, mut own) = (self.members.device(*place), superblock.clone());
+            own.place = u32::try_from(*place).expect("members are few");
+            async move { (*place, put_superblock(&device, &own, &self.options.arena).await.err()) }
+        });
+        let outcomes = join_all(writes).await;
+        outcomes.into_iter().filter_map(|(place, error)| error.map(|_| place)).collect()
+    }
+
+    /// What `ask` says of each of the members at `places`; those with an error.
+    pub(super) async fn on_members<F>(
+        &self,
+        places: &[usize],
+        ask: impl Fn(usize, Device) -> F,
+    ) -> Vec<(usize, IoError)>
+    where
+        F: Future<Output = Option<IoError>>,
+    {
+        let asked = places.iter().map(|place| {
+            let answer = ask(*place, self.members.device(*place));
+            async move { answer.await.map(|error| (*place, error)) }
+        });
+        let failed: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+        for (place, error) in &failed {
+            let errors = &self.members.counters(*place).errors;
+            errors.set(errors.get() + 1);
+            tracing::warn!(array = %self.spec.id, member = place, %error, "a member failed");
+        }
+        failed
+    }
+}
+
+/// Writes `superblock` to its slot on a member, durably.
+pub(super) async fn put_superblock(
+    device: &Device,
+    superblock: &Superblock,
+    arena: &varve_block::Arena,
+) -> Result<(), IoError> {
+    let mut bytes = arena.take(superblock.length());
+    superblock.encode(&mut bytes);
+    assert_eq!(bytes.len() as u64 % BLOCK_SIZE, 0, "ARRAY1: whole blocks");
+    device.write(superblock.slot(), bytes.freeze(), Durability::Durable).await?;
+    Ok(())
+}

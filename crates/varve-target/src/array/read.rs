@@ -1,0 +1,271 @@
+//! Reads: from which members, what is computed from the others, and what is written again where a sector is bad.
+//!
+//! Invariants: ARRAYIO5 and ARRAYIO7 of the module, and
+//! - ARRAYREAD1. Members are combined (verified, reconstructed) only under the range lock, after the regions were found to be in
+//!   sync: the fragments then belong together.
+//! - ARRAYREAD2. A region of a mirror in which members differ is read from one member, always the first in sync.
+
+use super::{Array, ArrayLayout, ReadPolicy, combine, lost};
+use futures_util::future::join_all;
+use varve_block::{Buffer, Completion, Durability, Extent, IoError, LockMode, MIB, Outcome};
+use varve_format::array::MemberState;
+
+/// Bytes of the array that one choice of members serves.
+const ZONE: u64 = 4 * MIB;
+
+/// The members that a read of ddraid uses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sources {
+    /// All data members.
+    Data,
+    /// All but one.
+    Without(usize),
+    /// All, to compare.
+    All,
+}
+
+/// Why runs could not be had.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Unread {
+    /// A member failed.
+    Member(usize, IoError),
+    /// The parity does not fit the data: which member lies cannot be told.
+    Mismatch,
+}
+
+impl Array {
+    /// Reads whole blocks from `offset` on.
+    pub(super) fn read(&self, offset: u64, buffer: Buffer) -> Completion<'_> {
+        match self.spec.layout {
+            ArrayLayout::Mirror { .. } => Completion::pending(self.read_mirror(offset, buffer)),
+            ArrayLayout::Ddraid { .. } => Completion::pending(self.read_ddraid(offset, buffer)),
+        }
+    }
+
+    async fn read_mirror(&self, offset: u64, buffer: Buffer) -> Outcome {
+        let extent = Extent::new(offset, buffer.len() as u64);
+        let length = buffer.len();
+        let place = self.choose(extent)?;
+        let counters = self.members.counters(place);
+        counters.reading.set(counters.reading.get() + 1);
+        let outcome = self.members.device(place).read(self.members.on_device(extent), buffer).await;
+        counters.reading.set(counters.reading.get() - 1);
+        match outcome {
+            Ok(buffer) => Ok(buffer),
+            Err(error) => self.heal(place, extent, length, error).await,
+        }
+    }
+
+    /// The member of a mirror that `extent` is read from.
+    fn choose(&self, extent: Extent) -> Result<usize, IoError> {
+        let in_sync = self.members.in_state(MemberState::InSync);
+        let first = *in_sync.first().ok_or(IoError::Gone)?;
+        if self.regions.unsynced().has_any(self.regions.of(extent)) {
+            return Ok(first); // ARRAYREAD2
+        }
+        let turn = usize::try_from(extent.offset / MIB % in_sync.len() as u64).expect("members are few");
+        let load = |index: &usize| {
+            let place = in_sync[*index];
+            (self.members.counters(place).reading.get(), (index + in_sync.len() - turn) % in_sync.len())
+        };
+        let index = (0..in_sync.len()).min_by_key(load).expect("one is in sync");
+        Ok(in_sync[index])
+    }
+
+    async fn read_ddraid(&self, offset: u64, mut buffer: Buffer) -> Outcome {
+        let whole = Extent::new(offset, buffer.len() as u64);
+        let pieces: Vec<Extent> = whole.pieces(ZONE).map(|(_, piece)| piece).collect();
+        let reads = pieces.iter().map(|piece| self.read_zone(*piece));
+        for (piece, runs) in pieces.iter().zip(join_all(reads).await) {
+            let start = index(piece.offset - offset);
+            self.assemble(&runs?, &mut buffer[start..start + index(piece.length)]);
+        }
+        Ok(buffer)
+    }
+
+    /// Puts the runs of the data members together.
+    fn assemble(&self, runs: &[Buffer], blocks: &mut [u8]) {
+        let layout = self.spec.layout;
+        let (data_members, fragment_size) = (index(layout.data_members()), index(layout.fragment_size()));
+        for (member, run) in runs.iter().take(data_members).enumerate() {
+            combine::scatter(run, member, data_members, fragment_size, blocks);
+        }
+    }
+
+    /// The runs of the data members, for `extent` in one zone.
+    async fn read_zone(&self, extent: Extent) -> Result<Vec<Buffer>, IoError> {
+        let regions = self.regions.of(extent);
+        let is_plain = |sources| sources == Sources::Data;
+        if is_plain(self.sources(extent)?) {
+            match self.read_members(extent, &self.data_places()).await {
+                Ok(runs) => return Ok(runs),
+                Err(unread) => self.heal_ddraid(unread, extent).await?,
+            }
+        }
+        loop {
+            let shared = self.range.lock(extent, LockMode::Shared).await;
+            self.latch.check()?;
+            if self.is_lost(regions.clone()) {
+                return Err(self.refuse());
+            }
+            let outcome = match self.sources(extent)? {
+                Sources::Data => self.read_members(extent, &self.data_places()).await,
+                Sources::Without(absent) => self.reconstruct(extent, absent).await,
+                Sources::All => self.verify(extent).await,
+            };
+            drop(shared);
+            match outcome {
+                Ok(runs) => return Ok(runs),
+                Err(unread) => self.heal_ddraid(unread, extent).await?,
+            }
+        }
+    }
+
+    /// The members that `extent`, in one zone, is read from now.
+    fn sources(&self, extent: Extent) -> Result<Sources, IoError> {
+        let members = self.spec.layout.members();
+        let mut absent = (0..members).filter(|place| !self.members.is_in_sync(*place));
+        match (absent.next(), absent.next()) {
+            (Some(_), Some(_)) => Err(IoError::Gone),
+            (Some(absent), None) if absent + 1 == members => Ok(Sources::Data),
+            (Some(absent), None) => Ok(Sources::Without(absent)),
+            (None, _) if self.regions.unsynced().has_any(self.regions.of(extent)) => Ok(Sources::Data), // ARRAYIO5
+            (None, _) => Ok(match self.options.read_policy {
+                ReadPolicy::Data => Sources::Data,
+                ReadPolicy::Verify => Sources::All,
+                ReadPolicy::Rotate => {
+                    match usize::try_from(extent.offset / ZONE % members as u64).expect("members are few") {
+                        skipped if skipped + 1 == members => Sources::Data,
+                        skipped => Sources::Without(skipped),
+                    }
+                }
+            }),
+        }
+    }
+
+    fn data_places(&self) -> Vec<usize> {
+        (0..self.spec.layout.members() - 1).collect()
+    }
+
+    /// The runs of these members; else the first that failed.
+    pub(super) async fn read_members(&self, extent: Extent, places: &[usize]) -> Result<Vec<Buffer>, Unread> {
+        let run = self.spec.layout.on_members(extent);
+        let at = self.members.on_device(run);
+        let reads = places.iter().map(|place| {
+            let device = self.members.device(*place);
+            let buffer = self.options.arena.take(index(run.length));
+            async move { device.read(at, buffer).await.map_err(|error| Unread::Member(*place, error)) }
+        });
+        join_all(reads).await.into_iter().collect()
+    }
+
+    /// The runs of the data members without reading member `absent` (ARRAYREAD1).
+    pub(super) async fn reconstruct(&self, extent: Extent, absent: usize) -> Result<Vec<Buffer>, Unread> {
+        let others: Vec<usize> = (0..self.spec.layout.members()).filter(|place| *place != absent).collect();
+        let mut runs = self.read_members(extent, &others).await?;
+        let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
+        let computed = combine::xor_all(&slices, &self.options.arena);
+        runs.insert(absent, computed);
+        Ok(runs)
+    }
+
+    /// The runs of all members, whose parity fits (ARRAYREAD1).
+    async fn verify(&self, extent: Extent) -> Result<Vec<Buffer>, Unread> {
+        let places: Vec<usize> = (0..self.spec.layout.members()).collect();
+        let runs = self.read_members(extent, &places).await?;
+        let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
+        if combine::is_consistent(&slices, &self.options.arena) {
+            return Ok(runs);
+        }
+        self.counters.mismatches.set(self.counters.mismatches.get() + 1);
+        tracing::error!(array = %self.spec.id, ?extent, "the parity does not fit the data");
+        Err(Unread::Mismatch)
+    }
+
+    /// Member `place` of a mirror could not read `extent`: it is read from another one and written again.
+    async fn heal(&self, place: usize, extent: Extent, length: usize, error: IoError) -> Outcome {
+        let _range = self.range.lock(extent, LockMode::Exclusive).await;
+        let inside = self.gate.enter().await;
+        self.count_error(place, error);
+        let differs = self.regions.unsynced().has_any(self.regions.of(extent));
+        let others: Vec<usize> =
+            self.members.in_state(MemberState::InSync).into_iter().filter(|other| *other != place).collect();
+        let mut found = Err(error);
+        for other in others {
+            let buffer = self.options.arena.take(length);
+            found = self.members.device(other).read(self.members.on_device(extent), buffer).await;
+            if found.is_ok() {
+                break;
+            }
+        }
+        let found = found?;
+        let data = self.options.arena.copy(&found);
+        let fails = !self.rewrite(place, extent, data, error).await;
+        drop(inside);
+        if fails || differs {
+            self.members.leave([place]);
+            self.reconfigure().await?;
+        }
+        Ok(found)
+    }
+
+    /// Member `place` of ddraid could not read `extent`: what it has there is computed and written again.
+    async fn heal_ddraid(&self, unread: Unread, extent: Extent) -> Result<(), IoError> {
+        let Unread::Member(place, error) = unread else { return Err(lost()) };
+        let _range = self.range.lock(extent, LockMode::Exclusive).await;
+        let inside = self.gate.enter().await;
+        self.count_error(place, error);
+        let in_sync = self.members.in_state(MemberState::InSync).len();
+        if !self.members.is_in_sync(place) {
+            return Ok(()); // It has left since.
+        }
+        if in_sync < self.spec.layout.members() || self.regions.unsynced().has_any(self.regions.of(extent)) {
+            return Err(error); // ARRAYIO5
+        }
+        let runs = match self.reconstruct(extent, place).await {
+            Ok(runs) => runs,
+            Err(_) => return Err(error),
+        };
+        let data = match place + 1 == self.spec.layout.members() {
+            true => combine::xor_all(
+                &runs.iter().map(|run| &run[..]).take(place).collect::<Vec<_>>(),
+                &self.options.arena,
+            ),
+            false => runs.into_iter().nth(place).expect("it was computed"),
+        };
+        let fails = !self.rewrite(place, self.spec.layout.on_members(extent), data.freeze(), error).await;
+        drop(inside);
+        if fails {
+            self.members.leave([place]);
+            self.reconfigure().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes `run` of member `place` again, after it could not be read. Returns whether that succeeded.
+    async fn rewrite(&self, place: usize, run: Extent, data: varve_block::Bytes, error: IoError) -> bool {
+        if error == IoError::Gone {
+            return false;
+        }
+        let device = self.members.device(place);
+        let at = self.members.on_device(run);
+        let written = device.write(at, data, Durability::Volatile).await.is_ok();
+        let readable = written && device.read(at, self.options.arena.take(index(run.length))).await.is_ok();
+        if readable {
+            let healed = &self.members.counters(place).healed;
+            healed.set(healed.get() + 1);
+        }
+        readable
+    }
+
+    pub(super) fn count_error(&self, place: usize, error: IoError) {
+        let errors = &self.members.counters(place).errors;
+        errors.set(errors.get() + 1);
+        tracing::warn!(array = %self.spec.id, member = place, %error, "a member could not read");
+        self.tell();
+    }
+}
+
+fn index(length: u64) -> usize {
+    usize::try_from(length).expect("a request in memory is shorter than the address space")
+}

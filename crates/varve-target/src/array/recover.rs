@@ -1,0 +1,282 @@
+//! An array is made, and taken into use: superblocks are compared, the log is read, and what it says is made good.
+
+use super::election::{Election, Found, Worth, elect};
+use super::geometry::kind_of;
+use super::log::Log;
+use super::members::Members;
+use super::publish::put_superblock;
+use super::region_set::RegionSet;
+use super::regions::{Regions, region_size_for};
+use super::replay::{Records, Replayed, read_log};
+use super::{
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member, status,
+};
+use crate::journal::{Latch, Newest};
+use std::cell::Cell;
+use std::rc::Rc;
+use varve_block::{Access, Arena, Device, Durability, Extent, Gate, Notify, RangeLock, Shape};
+use varve_format::array::{
+    ArrayFormatError, BLOCK_SIZE, Change, MemberEntry, MemberState, SLOT_SIZE, Superblock,
+};
+
+impl Array {
+    /// Makes the array `spec` of `members`, all of which must be there. What lies behind their metadata is anything: the array is to
+    /// be zeroed before it is read.
+    pub async fn create(spec: &ArraySpec, members: &[Member], arena: &Arena) -> Result<(), ArrayError> {
+        check(spec, members)?;
+        let mut superblock = first_superblock(spec, members);
+        for (place, member) in members.iter().enumerate() {
+            let device =
+                member.device.as_ref().ok_or(ArrayError::Member { place, problem: "it is missing" })?;
+            superblock.place = u32::try_from(place).expect("ARRAY3: members are few");
+            // A slot of an array that was here before must not count.
+            let nothing = arena.take_zeroed(index(BLOCK_SIZE)).freeze();
+            device.write(SLOT_SIZE - superblock.slot(), nothing, Durability::Volatile).await?;
+            put_superblock(device, &superblock, arena).await?;
+            device.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the array `spec` into use on `members`, each in its place. It may have become larger or smaller since. Members that
+    /// are here and not in sync begin to catch up; [`Array::background`] does the work.
+    pub async fn open(
+        spec: ArraySpec,
+        members: Vec<Member>,
+        options: ArrayOptions,
+    ) -> Result<Rc<Self>, ArrayError> {
+        check(&spec, &members)?;
+        let mut found = Vec::with_capacity(members.len());
+        for (place, member) in members.iter().enumerate() {
+            found.push(find(&spec, place, member, &options.arena).await?);
+        }
+        let believes_stale = options.injected_bug == Some(InjectedBug::BelieveStale);
+        let election = elect(spec.layout, &found, options.accept_missing, believes_stale)?;
+        compare(&spec, &election.superblock)?;
+        let records = read_log(&spec, &election, &members, &options.arena).await?;
+        let replayed = Replayed::of(&spec, &election, &records)?;
+        let array = Rc::new(Self::build(spec, &members, options, &election, replayed));
+        array.write_again(&records).await?;
+        array.reconfigure().await?;
+        if election.members.iter().any(|worth| matches!(worth, Worth::Absent | Worth::Returned)) {
+            // A member that is away may have the number that was written just now, of before a crash.
+            array.wants_superblock.set(true);
+            array.reconfigure().await?;
+        }
+        for (place, member) in members.into_iter().enumerate() {
+            if array.members.state(place) == MemberState::Away && member.device.is_some() {
+                array.attach(place, member).await?;
+            }
+        }
+        Ok(array)
+    }
+
+    fn build(
+        spec: ArraySpec,
+        members: &[Member],
+        options: ArrayOptions,
+        election: &Election,
+        replayed: Replayed,
+    ) -> Self {
+        let number = election.superblock.number;
+        let Replayed { region_size, regions, dirty, written, lacks, begin } = replayed;
+        let slots = members.iter().zip(&election.members).zip(&election.superblock.members).zip(lacks);
+        let slots: Vec<(MemberEntry, Option<Device>, RegionSet)> = slots
+            .map(|(((member, worth), before), lacks)| {
+                let entry = entry_of(*before, *worth, number + 1);
+                (entry, member.device.clone().filter(|_| entry.state != MemberState::Away), lacks)
+            })
+            .collect();
+        let shape = shape(&spec, slots.iter().filter_map(|(_, device, _)| device.as_ref()));
+        let log = Log::new(spec.id.as_u64_pair().0, spec.metadata_size, begin, options.arena.clone());
+        Self {
+            shape,
+            members: Members::new(slots, spec.metadata_size),
+            regions: Regions::new(region_size, dirty, written, regions),
+            log,
+            range: RangeLock::new(),
+            gate: Gate::default(),
+            publishing: RangeLock::new(),
+            number: Cell::new(number),
+            latch: Latch::default(),
+            wants_superblock: Cell::new(true),
+            is_closed: Cell::new(false),
+            changed: Notify::default(),
+            changes: Cell::new(0),
+            counters: status::Counters::default(),
+            spec,
+            options,
+        }
+    }
+
+    /// Writes the content that the log has once more, in its order (ARRAYOPEN2).
+    async fn write_again(&self, records: &Records) -> Result<(), ArrayError> {
+        let records = records.iter().flatten();
+        for change in records.flat_map(|placed| &placed.record.changes) {
+            let Change::Content(offset, data) = change else { continue };
+            let extent = Extent::checked(*offset, data.len() as u64)
+                .filter(|extent| self.shape.extent().contains(*extent))
+                .filter(|extent| extent.is_aligned(self.spec.layout.block_size()))
+                .ok_or(ArrayError::Mismatch("the log has content that lies beyond the array"))?;
+            self.send_again(extent, data.clone()).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What is known of a member that was found to be worth so much, by superblock `number`.
+fn entry_of(before: MemberEntry, worth: Worth, number: u64) -> MemberEntry {
+    let away_since = if before.away_since == 0 { number } else { before.away_since };
+    match worth {
+        Worth::InSync => MemberEntry { state: MemberState::InSync, away_since: 0, ..before },
+        Worth::CatchingUp => MemberEntry { state: MemberState::CatchingUp, away_since, ..before },
+        // One that was catching up goes on from where it was, if it returns.
+        Worth::Absent | Worth::Returned if before.state == MemberState::CatchingUp => {
+            MemberEntry { state: MemberState::Away, away_since: number, ..before }
+        }
+        Worth::Absent | Worth::Returned => MemberEntry { state: MemberState::Away, away_since, ..before },
+    }
+}
+
+/// What lies in a member's place.
+async fn find(spec: &ArraySpec, place: usize, member: &Member, arena: &Arena) -> Result<Found, ArrayError> {
+    let Some(device) = &member.device else { return Ok(Found::Missing) };
+    let Some(superblock) = read_superblock(device, place, arena).await? else { return Ok(Found::Blank) };
+    if superblock.array != spec.id {
+        return Ok(Found::Blank);
+    }
+    let found = superblock.place as usize;
+    if found != place {
+        return Err(ArrayError::Exchanged { place, found });
+    }
+    let is_member = superblock.members.get(place).is_some_and(|entry| entry.id == member.id);
+    Ok(if is_member { Found::Superblock(superblock) } else { Found::Blank })
+}
+
+/// The newer superblock of a member, if it has one that can be read.
+pub(super) async fn read_superblock(
+    device: &Device,
+    place: usize,
+    arena: &Arena,
+) -> Result<Option<Superblock>, ArrayError> {
+    let mut newest = Newest::new();
+    for address in [0, SLOT_SIZE] {
+        newest.look_at(read_slot(device, address, arena).await);
+    }
+    match newest.found() {
+        Ok(superblock) => Ok(Some(superblock)),
+        Err(error @ ArrayFormatError::OtherVersion(_)) => Err(ArrayError::Format { place, error }),
+        Err(error) => {
+            tracing::warn!(member = place, %error, "no superblock of an array");
+            Ok(None)
+        }
+    }
+}
+
+/// The superblock in the slot at `address`. One that cannot be read is as if it were damaged.
+async fn read_slot(device: &Device, address: u64, arena: &Arena) -> Result<Superblock, ArrayFormatError> {
+    let read =
+        async |length| device.read(address, arena.take(length)).await.map_err(|_| ArrayFormatError::Checksum);
+    let first = read(index(BLOCK_SIZE)).await?;
+    let length = Superblock::claims(&first, address).ok_or(ArrayFormatError::Absent)?;
+    Superblock::decode(&read(length).await?, address)
+}
+
+impl crate::journal::Superblock for Superblock {
+    type Error = ArrayFormatError;
+    const ABSENT: ArrayFormatError = ArrayFormatError::Absent;
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn is_other_version(error: ArrayFormatError) -> bool {
+        matches!(error, ArrayFormatError::OtherVersion(_))
+    }
+}
+
+/// Whether `members` can be an array as `spec` says.
+fn check(spec: &ArraySpec, members: &[Member]) -> Result<(), ArrayError> {
+    if let Some(problem) = spec.layout.problem() {
+        return Err(ArrayError::Mismatch(problem));
+    }
+    if members.len() != spec.layout.members() {
+        return Err(ArrayError::Mismatch("the number of members"));
+    }
+    let block = spec.layout.block_size().max(BLOCK_SIZE);
+    if spec.size == 0 || !spec.size.is_multiple_of(block) || spec.metadata_size < METADATA_SIZE_MIN {
+        return Err(ArrayError::Mismatch("the size"));
+    }
+    let size = spec.metadata_size + spec.layout.on_members(Extent::new(0, spec.size)).length;
+    for (place, member) in members.iter().enumerate() {
+        let Some(device) = &member.device else { continue };
+        let shape = device.shape();
+        let problem = if shape.size < size {
+            "it is too small"
+        } else if shape.access == Access::ReadOnly {
+            "it is read-only"
+        } else if u64::from(shape.block_size) > BLOCK_SIZE {
+            "its sectors are larger than 4 KiB"
+        } else if !is_fragment(spec.layout, u64::from(shape.block_size)) {
+            "its sectors are larger than the fragment of a block"
+        } else {
+            continue;
+        };
+        return Err(ArrayError::Member { place, problem });
+    }
+    Ok(())
+}
+
+/// Whether a fragment of `layout` is made of whole sectors.
+fn is_fragment(layout: ArrayLayout, sector: u64) -> bool {
+    matches!(layout, ArrayLayout::Mirror { .. }) || layout.fragment_size().is_multiple_of(sector)
+}
+
+/// Whether `superblock` is one of the array `spec`, of whatever size.
+fn compare(spec: &ArraySpec, superblock: &Superblock) -> Result<(), ArrayError> {
+    let (kind, block_size) = kind_of(spec.layout);
+    let is_same = (kind, block_size, spec.layout.members())
+        == (superblock.kind, superblock.block_size, superblock.members.len());
+    match is_same && spec.metadata_size == superblock.metadata_size {
+        true => Ok(()),
+        false => Err(ArrayError::Mismatch("its layout")),
+    }
+}
+
+fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
+    let (kind, block_size) = kind_of(spec.layout);
+    let region_size = region_size_for(spec.size);
+    let empty = RegionSet::new(spec.size.div_ceil(region_size)).bits();
+    let entry = |member: &Member| MemberEntry { id: member.id, state: MemberState::InSync, away_since: 0 };
+    Superblock {
+        number: 1,
+        array: spec.id,
+        place: 0,
+        kind,
+        block_size,
+        size: spec.size,
+        metadata_size: spec.metadata_size,
+        region_size,
+        head: 0,
+        sequence: 1,
+        epoch: 0,
+        log_members: 0b11,
+        members: members.iter().map(entry).collect(),
+        dirty: empty.clone(),
+        missed: empty.clone(),
+        written: empty,
+    }
+}
+
+/// What the array is like on its `devices`.
+fn shape<'a>(spec: &ArraySpec, devices: impl Iterator<Item = &'a Device> + Clone) -> Shape {
+    let sector = devices.clone().map(|device| device.shape().block_size).max().unwrap_or(512);
+    let block = u32::try_from(spec.layout.block_size()).expect("a block is small").max(sector);
+    let optimal = devices.clone().map(|device| device.shape().optimal_size).max().unwrap_or(block);
+    let fast_zero = devices.clone().all(|device| device.shape().fast_zero);
+    Shape { optimal_size: optimal.max(block), discard: fast_zero, fast_zero, ..Shape::new(spec.size, block) }
+}
+
+fn index(length: u64) -> usize {
+    usize::try_from(length).expect("a block is small")
+}

@@ -1,0 +1,311 @@
+//! Which regions are dirty, missed and written, in memory and in the log.
+//!
+//! Invariants:
+//! - REGIONS1. A region with a writer is marked, or its writer still waits for the mark.
+//! - REGIONS2. A region is clean only when nobody writes it and all members have flushed what was written: a flush that began
+//!   when the last write had ended, and that ended.
+//! - REGIONS3. What the log says is dirty is at least what is active and marked, and what is not in sync.
+
+use super::region_set::RegionSet;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::time::Duration;
+use varve_block::{Extent, MIB, Moment};
+use varve_format::array::{Change, REGIONS_MAX};
+
+/// The smallest region in bytes.
+const REGION_SIZE_MIN: u64 = MIB;
+
+/// Bytes of a region of an array of `size` bytes.
+pub(super) fn region_size_for(size: u64) -> u64 {
+    let mut region_size = REGION_SIZE_MIN;
+    while size.div_ceil(region_size) > REGIONS_MAX {
+        region_size *= 2;
+    }
+    region_size
+}
+
+/// The regions of an array.
+pub(super) struct Regions {
+    size: u64,
+    count: u64,
+    active: RefCell<HashMap<u64, Active>>,
+    unsynced: RefCell<RegionSet>,
+    written: RefCell<RegionSet>,
+    /// Rises with each flush that begins, and the last that ended well (REGIONS2).
+    flush_begun: Cell<u64>,
+    flushed: Cell<u64>,
+}
+
+/// A region that is or was written and may be dirty.
+#[derive(Clone, Copy)]
+struct Active {
+    writers: u32,
+    /// Whether the log says that it is dirty.
+    is_marked: bool,
+    /// Whether the next record says that it is clean.
+    is_clean: bool,
+    last_write: Moment,
+    /// The flush that had begun last when the last write ended.
+    flush: u64,
+}
+
+impl Regions {
+    /// Regions of `size` bytes, of which some are not in sync and some were written.
+    pub(super) fn new(size: u64, unsynced: RegionSet, written: RegionSet, count: u64) -> Self {
+        Self {
+            size,
+            count,
+            active: RefCell::default(),
+            unsynced: RefCell::new(unsynced),
+            written: RefCell::new(written),
+            flush_begun: Cell::new(0),
+            flushed: Cell::new(0),
+        }
+    }
+
+    /// Bytes of a region.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// How many there are.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The regions that `extent`, not empty, touches.
+    pub(super) fn of(&self, extent: Extent) -> Range<u64> {
+        extent.offset / self.size..extent.end().div_ceil(self.size)
+    }
+
+    /// The bytes of `region` in an array of `array_size` bytes.
+    pub(super) fn extent(&self, region: u64, array_size: u64) -> Extent {
+        Extent::between(region * self.size, ((region + 1) * self.size).min(array_size))
+    }
+
+    /// A writer of `regions` begins; see [`Regions::is_marked`].
+    pub(super) fn enter(&self, regions: Range<u64>) {
+        let mut active = self.active.borrow_mut();
+        for region in regions {
+            let entry = active.entry(region).or_insert(Active {
+                writers: 0,
+                is_marked: false,
+                is_clean: false,
+                last_write: Moment::default(),
+                flush: 0,
+            });
+            entry.writers += 1;
+            entry.is_clean = false;
+        }
+    }
+
+    /// A writer of `regions` ends at `now`.
+    pub(super) fn leave(&self, regions: Range<u64>, now: Moment) {
+        let mut active = self.active.borrow_mut();
+        for region in regions {
+            let entry = active.get_mut(&region).expect("REGIONS1: a writer began");
+            entry.writers = entry.writers.checked_sub(1).expect("REGIONS1: a writer ends once");
+            (entry.last_write, entry.flush) = (now, self.flush_begun.get());
+            if entry.writers == 0 && !entry.is_marked {
+                active.remove(&region); // It has written nothing.
+            }
+        }
+    }
+
+    /// Whether a writer of `regions` need not wait for the log: they are marked, and as written if it `writes`.
+    pub(super) fn is_marked(&self, mut regions: Range<u64>, writes: bool) -> bool {
+        let (active, written) = (self.active.borrow(), self.written.borrow());
+        regions.all(|region| {
+            active.get(&region).is_some_and(|entry| entry.is_marked) && (!writes || written.contains(region))
+        })
+    }
+
+    /// The log says durably that `region` is dirty, and as written if it `writes`.
+    pub(super) fn mark(&self, region: u64, writes: bool) {
+        if let Some(entry) = self.active.borrow_mut().get_mut(&region) {
+            entry.is_marked = true;
+        }
+        if writes {
+            self.written.borrow_mut().insert(region);
+        }
+    }
+
+    /// A flush of all members begins. Its number is for [`Regions::flush_ended`].
+    pub(super) fn flush_begins(&self) -> u64 {
+        self.flush_begun.set(self.flush_begun.get() + 1);
+        self.flush_begun.get()
+    }
+
+    /// Flush `number` has ended well on all members.
+    pub(super) fn flush_ended(&self, number: u64) {
+        self.flushed.set(self.flushed.get().max(number));
+    }
+
+    /// Lets regions become clean that were idle for `delay` (REGIONS2). Returns whether there are others that only lack a
+    /// flush. `skips_flush`: a fault for tests.
+    pub(super) fn retire(&self, now: Moment, delay: Duration, skips_flush: bool) -> bool {
+        let (flushed, mut lacks_flush) = (self.flushed.get(), false);
+        let unsynced = self.unsynced.borrow();
+        for (region, entry) in self.active.borrow_mut().iter_mut() {
+            let is_idle = entry.writers == 0 && entry.is_marked && now.since(entry.last_write) >= delay;
+            let is_idle = is_idle && !entry.is_clean && !unsynced.contains(*region);
+            if is_idle && (entry.flush < flushed || skips_flush) {
+                entry.is_clean = true;
+            } else {
+                lacks_flush |= is_idle;
+            }
+        }
+        lacks_flush
+    }
+
+    /// Whether the next record has something to say of clean regions.
+    pub(super) fn has_clean(&self) -> bool {
+        self.active.borrow().values().any(|entry| entry.is_clean)
+    }
+
+    /// The clean regions, at most `most`, for a record that is about to be written; they are to be marked again before they are
+    /// written.
+    pub(super) fn take_clean(&self, most: usize) -> Vec<u64> {
+        let mut active = self.active.borrow_mut();
+        let mut clean: Vec<u64> =
+            active.iter().filter(|(_, entry)| entry.is_clean).map(|(region, _)| *region).collect();
+        clean.sort_unstable();
+        clean.truncate(most);
+        for region in &clean {
+            let entry = active.remove(region).expect("it is there");
+            assert_eq!(entry.writers, 0, "REGIONS2: region {region} is being written");
+        }
+        clean
+    }
+
+    /// All members have flushed and nobody writes: no region is dirty but those that are not in sync.
+    pub(super) fn all_clean(&self) {
+        let mut active = self.active.borrow_mut();
+        assert!(active.values().all(|entry| entry.writers == 0), "REGIONS2: a region is being written");
+        active.clear();
+    }
+
+    /// The regions that are marked because somebody writes or wrote them.
+    pub(super) fn marked(&self) -> Vec<u64> {
+        let active = self.active.borrow();
+        active.iter().filter(|(_, entry)| entry.is_marked).map(|(region, _)| *region).collect()
+    }
+
+    /// What the members differ in, or may: to be made equal.
+    pub(super) fn unsynced(&self) -> std::cell::Ref<'_, RegionSet> {
+        self.unsynced.borrow()
+    }
+
+    /// Members may differ in `regions` from now on.
+    pub(super) fn desync(&self, regions: Range<u64>) {
+        regions.for_each(|region| {
+            self.unsynced.borrow_mut().insert(region);
+        });
+    }
+
+    /// `region` was made equal on all members; it is dirty until they have flushed.
+    pub(super) fn resynced(&self, region: u64, now: Moment) {
+        self.unsynced.borrow_mut().remove(region);
+        self.enter(region..region + 1);
+        self.mark(region, false);
+        self.leave(region..region + 1, now);
+    }
+
+    /// What members may differ in does not matter any more: one has all that counts.
+    pub(super) fn accept_all(&self) {
+        self.unsynced.borrow_mut().clear();
+    }
+
+    /// Regions that hold anything but zeros.
+    pub(super) fn written(&self) -> std::cell::Ref<'_, RegionSet> {
+        self.written.borrow()
+    }
+
+    /// How many regions are dirty.
+    pub(super) fn dirty(&self) -> u64 {
+        let unsynced = self.unsynced.borrow();
+        let active = self.active.borrow();
+        let more = active.iter().filter(|(region, entry)| entry.is_marked && !unsynced.contains(**region));
+        unsynced.count() + more.count() as u64
+    }
+
+    /// When a region that is idle at `now` may become clean; none if there is none.
+    pub(super) fn next_retirement(&self, delay: Duration) -> Option<Moment> {
+        let active = self.active.borrow();
+        let unsynced = self.unsynced.borrow();
+        let idle = active.iter().filter(|(region, entry)| {
+            entry.writers == 0 && entry.is_marked && !entry.is_clean && !unsynced.contains(**region)
+        });
+        idle.map(|(_, entry)| entry.last_write.after(delay)).min()
+    }
+}
+
+/// `regions`, which rise, as runs for a record.
+pub(super) fn runs(regions: &[u64], change: impl Fn(u64, u32) -> Change) -> Vec<Change> {
+    let mut runs: Vec<(u64, u32)> = Vec::new();
+    for region in regions {
+        match runs.last_mut() {
+            Some((first, count)) if *first + u64::from(*count) == *region => *count += 1,
+            _ => runs.push((*region, 1)),
+        }
+    }
+    runs.into_iter().map(|(first, count)| change(first, count)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: Duration = Duration::from_secs(1);
+
+    fn regions() -> Regions {
+        Regions::new(MIB, RegionSet::new(8), RegionSet::new(8), 8)
+    }
+
+    fn at(seconds: u64) -> Moment {
+        Moment(seconds * 1_000_000_000)
+    }
+
+    #[test]
+    fn a_region_is_clean_only_after_a_flush_that_began_when_nobody_wrote_it() {
+        let regions = regions();
+        regions.enter(1..3);
+        assert!(!regions.is_marked(1..3, true), "REGIONS1");
+        [1, 2].into_iter().for_each(|region| regions.mark(region, true));
+        assert!(regions.is_marked(1..3, true) && regions.dirty() == 2);
+        let early = regions.flush_begins();
+        regions.leave(1..3, at(1));
+        regions.flush_ended(early);
+        assert!(regions.retire(at(3), DELAY, false), "REGIONS2: the flush began too early");
+        assert!(!regions.has_clean());
+        let late = regions.flush_begins();
+        assert!(regions.retire(at(3), DELAY, false), "REGIONS2: the flush has not ended");
+        regions.flush_ended(late);
+        assert!(
+            !regions.retire(at(1), DELAY, false) && !regions.has_clean(),
+            "it was not idle for long enough"
+        );
+        regions.retire(at(3), DELAY, false);
+        regions.enter(2..3); // It is marked still, and stays so.
+        assert!(regions.is_marked(2..3, true));
+        assert_eq!(regions.take_clean(10), [1]);
+        assert!(!regions.is_marked(1..2, false), "it is to be marked again");
+        assert_eq!(regions.dirty(), 1);
+    }
+
+    #[test]
+    fn regions_are_sized_so_that_there_are_not_too_many() {
+        assert_eq!(region_size_for(1), MIB);
+        assert_eq!(region_size_for(REGIONS_MAX * MIB), MIB);
+        assert_eq!(region_size_for(REGIONS_MAX * MIB + 1), 2 * MIB);
+        assert_eq!(region_size_for(1 << 46), (1 << 46) / REGIONS_MAX);
+    }
+
+    #[test]
+    fn neighbours_share_an_entry_of_the_record() {
+        let expected = vec![Change::Clean(1, 3), Change::Clean(7, 1)];
+        assert_eq!(runs(&[1, 2, 3, 7], Change::Clean), expected);
+    }
+}

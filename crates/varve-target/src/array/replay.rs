@@ -1,0 +1,267 @@
+//! What the superblock and the log say together when an array is taken into use.
+//!
+//! Invariants:
+//! - ARRAYOPEN1. What was marked since the superblock and is not clean is dirty: it is made equal again, or not read.
+//! - ARRAYOPEN2. Where a data member of ddraid was missing already, the log has what was written, which is written again; no block
+//!   is torn there.
+//! - ARRAYOPEN3. Of two copies of the log the longer one counts: what only one has was acknowledged to nobody. If there is none,
+//!   every region that was ever written is dirty.
+
+use super::election::{Election, Worth};
+use super::region_set::RegionSet;
+use super::regions::region_size_for;
+use super::{ArrayError, ArrayLayout, ArraySpec, Member};
+use crate::journal::{Log, LogStart, Next, Placed, Ring, RingReader, RingRecord, replay};
+use varve_block::{Arena, Device};
+use varve_format::array::{
+    ArrayFormatError, BLOCK_SIZE, Change, MemberState, RECORD_BLOCKS_MAX, RING_OFFSET, Record, Superblock,
+};
+
+/// The records of the log behind the superblock; none if no copy of the log can be read.
+pub(super) type Records = Option<Vec<Placed<Record>>>;
+
+/// Reads the log, of the members that have it and are in sync.
+pub(super) async fn read_log(
+    spec: &ArraySpec,
+    election: &Election,
+    members: &[Member],
+    arena: &Arena,
+) -> Result<Records, ArrayError> {
+    let mut longest: Records = None;
+    let places = (0..members.len()).filter(|place| election.superblock.log_members >> place & 1 == 1);
+    for place in places.filter(|place| election.members[*place] == Worth::InSync) {
+        let Some(device) = &members[place].device else { continue };
+        let mut copy = LogCopy::new(spec, &election.superblock, device, arena);
+        match replay(&mut copy).await {
+            Ok(()) => {
+                let records = copy.records;
+                if longest.as_ref().is_none_or(|known| known.len() < records.len()) {
+                    longest = Some(records); // ARRAYOPEN3
+                }
+            }
+            Err(error) => {
+                tracing::error!(array = %spec.id, member = place, %error, "a copy of the log is damaged")
+            }
+        }
+    }
+    Ok(longest)
+}
+
+/// One member's copy of the log.
+struct LogCopy<'a> {
+    ring: Ring,
+    device: &'a Device,
+    arena: &'a Arena,
+    owner: u64,
+    records: Vec<Placed<Record>>,
+}
+
+impl<'a> LogCopy<'a> {
+    fn new(spec: &ArraySpec, superblock: &Superblock, device: &'a Device, arena: &'a Arena) -> Self {
+        let (first, blocks) = (RING_OFFSET / BLOCK_SIZE, (spec.metadata_size - RING_OFFSET) / BLOCK_SIZE);
+        let begin =
+            LogStart { head: superblock.head, sequence: superblock.sequence, epoch: superblock.epoch };
+        let ring = Ring::new(first, blocks, begin, RECORD_BLOCKS_MAX);
+        Self { ring, device, arena, owner: spec.id.as_u64_pair().0, records: Vec::new() }
+    }
+
+    fn reader(&self) -> RingReader<'_> {
+        RingReader { ring: &self.ring, device: self.device.clone(), arena: self.arena, owner: self.owner }
+    }
+}
+
+impl Log for LogCopy<'_> {
+    type Record = Placed<Record>;
+    type Error = ArrayError;
+
+    async fn next(&self, before: &[Placed<Record>]) -> Result<Next<Placed<Record>>, ArrayError> {
+        let found = self.reader().next(before.last()).await?;
+        Ok(found.map_or(Next::Damaged, Next::Record)) // What lies there instead is not told from a torn record.
+    }
+
+    async fn goes_on(&self, before: &[Placed<Record>]) -> Result<bool, ArrayError> {
+        let missing = before.last().map_or(self.ring.sequence(), |last| last.sequence + 1);
+        Ok(self.reader().later::<Record>(missing).await.is_some())
+    }
+
+    fn damaged(&self) -> ArrayError {
+        ArrayError::Mismatch("a record in the midst of the log is damaged")
+    }
+
+    async fn claim(&self, _: &Placed<Record>) -> Result<(), ArrayError> {
+        Ok(())
+    }
+
+    async fn apply(&mut self, record: Placed<Record>) -> Result<(), ArrayError> {
+        self.records.push(record);
+        Ok(())
+    }
+}
+
+impl RingRecord for Record {
+    type Error = ArrayError;
+
+    fn claims(block: &[u8], array: u64) -> Option<(u64, u64)> {
+        Record::claims(block, array)
+    }
+
+    const LATER_EPOCH: ArrayError =
+        ArrayError::Mismatch("the newest superblock was lost: the log is of a later epoch");
+
+    fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Option<Record>, ArrayError> {
+        match Record::decode(bytes) {
+            Ok(record) => Ok(Some(record)),
+            Err(ArrayFormatError::Checksum) => Ok(None),
+            Err(_) => Err(ArrayError::Mismatch("a record of the log contradicts itself")),
+        }
+    }
+}
+
+/// The sets of regions and the place of the log, for the size that the array has now.
+pub(super) struct Replayed {
+    pub(super) region_size: u64,
+    /// Number of regions.
+    pub(super) regions: u64,
+    /// Regions in which members differ, or may.
+    pub(super) dirty: RegionSet,
+    pub(super) written: RegionSet,
+    /// What each member lacks.
+    pub(super) lacks: Vec<RegionSet>,
+    /// Where the log goes on.
+    pub(super) begin: LogStart,
+}
+
+impl Replayed {
+    pub(super) fn of(spec: &ArraySpec, election: &Election, records: &Records) -> Result<Self, ArrayError> {
+        let superblock = &election.superblock;
+        let mut sets = Sets::of(superblock);
+        sets.replay(records, superblock.region_size)?;
+        if has_data_member_missing(spec.layout, superblock) {
+            sets.marked.clear(); // ARRAYOPEN2
+        }
+        let mut dirty = sets.dirty;
+        dirty.insert_all(&sets.marked); // ARRAYOPEN1
+        let mut missed = sets.missed;
+        if superblock.members.iter().any(|member| member.state != MemberState::InSync) {
+            missed.insert_all(&sets.ever_marked);
+        }
+        let parity = spec.layout.members() - 1;
+        let is_copy = |place: usize| matches!(spec.layout, ArrayLayout::Mirror { .. }) || place == parity;
+        let region_size = superblock.region_size.max(region_size_for(spec.size));
+        let (doublings, regions) =
+            ((region_size / superblock.region_size).ilog2(), spec.size.div_ceil(region_size));
+        let lacks = election.members.iter().enumerate().map(|(place, worth)| match worth {
+            Worth::InSync => RegionSet::new(regions),
+            _ if is_copy(place) => {
+                let mut lacks = missed.clone();
+                lacks.insert_all(&dirty);
+                lacks.folded(doublings, regions)
+            }
+            // What it has of dirty blocks is as good as what the others have (ARRAYIO5).
+            _ => missed.folded(doublings, regions),
+        });
+        let lacks = lacks.collect();
+        let in_sync = election.members.iter().filter(|worth| **worth == Worth::InSync).count();
+        let is_settled = match spec.layout {
+            ArrayLayout::Mirror { .. } => in_sync == 1,
+            ArrayLayout::Ddraid { .. } => election.members[parity] != Worth::InSync,
+        };
+        if is_settled {
+            dirty.clear();
+        }
+        Ok(Self {
+            region_size,
+            regions,
+            dirty: dirty.folded(doublings, regions),
+            written: sets.written.folded(doublings, regions),
+            lacks,
+            begin: go_on(superblock, records),
+        })
+    }
+}
+
+/// Where the log goes on behind `records`: with a number that no record of a copy that was lost has.
+fn go_on(superblock: &Superblock, records: &Records) -> LogStart {
+    let last = records.as_ref().and_then(|records| records.last());
+    let (head, sequence) = last
+        .map_or((superblock.head, superblock.sequence), |last| (last.start + last.blocks, last.sequence + 1));
+    LogStart { head, sequence: sequence + 1, epoch: superblock.epoch }
+}
+
+/// Whether a data member of ddraid was not in sync when `superblock` was written.
+fn has_data_member_missing(layout: ArrayLayout, superblock: &Superblock) -> bool {
+    let ArrayLayout::Ddraid { .. } = layout else { return false };
+    let data_members = &superblock.members[..superblock.members.len() - 1];
+    data_members.iter().any(|member| member.state != MemberState::InSync)
+}
+
+/// The sets of the superblock, and what the log adds to them.
+struct Sets {
+    regions: u64,
+    dirty: RegionSet,
+    missed: RegionSet,
+    written: RegionSet,
+    /// Marked since the superblock, and not clean; and whether clean or not.
+    marked: RegionSet,
+    ever_marked: RegionSet,
+}
+
+impl Sets {
+    fn of(superblock: &Superblock) -> Self {
+        let regions = superblock.regions();
+        Self {
+            regions,
+            dirty: RegionSet::of(&superblock.dirty, regions),
+            missed: RegionSet::of(&superblock.missed, regions),
+            written: RegionSet::of(&superblock.written, regions),
+            marked: RegionSet::new(regions),
+            ever_marked: RegionSet::new(regions),
+        }
+    }
+
+    fn replay(&mut self, records: &Records, region_size: u64) -> Result<(), ArrayError> {
+        let Some(records) = records else {
+            self.marked = self.written.clone(); // ARRAYOPEN3
+            self.ever_marked = self.written.clone();
+            return Ok(());
+        };
+        for change in records.iter().flat_map(|placed| &placed.record.changes) {
+            let (first, end) = match change {
+                Change::Write(first, count) | Change::Zero(first, count) | Change::Clean(first, count) => {
+                    (*first, first.saturating_add(u64::from(*count)))
+                }
+                Change::Content(offset, data) => {
+                    let end = offset.saturating_add(data.len() as u64);
+                    (offset / region_size, end.div_ceil(region_size))
+                }
+            };
+            if end > self.regions {
+                return Err(ArrayError::Mismatch("the log names a region that is not there"));
+            }
+            (first..end).for_each(|region| self.apply(change, region));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, change: &Change, region: u64) {
+        match change {
+            Change::Clean(..) => {
+                self.marked.remove(region);
+                self.dirty.remove(region);
+            }
+            Change::Zero(..) => {
+                self.marked.insert(region);
+                self.ever_marked.insert(region);
+            }
+            Change::Write(..) | Change::Content(..) => {
+                self.marked.insert(region);
+                self.ever_marked.insert(region);
+                self.written.insert(region);
+            }
+        }
+    }
+}

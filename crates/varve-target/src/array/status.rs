@@ -1,0 +1,106 @@
+//! How an array does.
+
+use super::{Array, MemberState, Uuid};
+use std::cell::Cell;
+use varve_block::IoError;
+
+/// What was counted of an array since it was opened.
+#[derive(Default)]
+pub(super) struct Counters {
+    /// Requests to regions whose content cannot be known.
+    pub(super) refused: Cell<u64>,
+    /// Reads whose parity did not fit.
+    pub(super) mismatches: Cell<u64>,
+}
+
+/// How an array does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArrayStatus {
+    /// Its members, in their places.
+    pub members: Vec<MemberStatus>,
+    /// Bytes of a region.
+    pub region_size: u64,
+    /// Number of regions.
+    pub regions: u64,
+    /// Regions in which members may differ, if the power failed now.
+    pub dirty: u64,
+    /// Of these, regions in which they may differ since a crash or a failed write, and are being made equal.
+    pub unsynced: u64,
+    /// Regions that were ever written.
+    pub written: u64,
+    /// Whether regions that are not in sync cannot be read: a data member is missing (`unsynced` says how many).
+    pub is_content_lost: bool,
+    /// Why nothing can be read or written any more, if too many members have failed.
+    pub failure: Option<IoError>,
+    /// Requests that were refused because what is there cannot be known.
+    pub refused: u64,
+    /// Reads whose parity did not fit the data.
+    pub mismatches: u64,
+    /// Records of the log since the array was opened.
+    pub log_records: u64,
+}
+
+/// How a member of an array does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberStatus {
+    /// Which one.
+    pub id: Uuid,
+    /// What it is worth.
+    pub state: MemberState,
+    /// Regions that it lacks.
+    pub lacks: u64,
+    /// Requests that failed since the array was opened.
+    pub errors: u64,
+    /// Bad sectors that were written again since then.
+    pub healed: u64,
+}
+
+impl ArrayStatus {
+    /// Whether all members are in sync, and nothing is to be made equal.
+    pub fn is_whole(&self) -> bool {
+        self.failure.is_none()
+            && self.unsynced == 0
+            && self.members.iter().all(|member| member.state == MemberState::InSync)
+    }
+}
+
+impl Array {
+    /// How the array does now.
+    pub fn status(&self) -> ArrayStatus {
+        let unsynced = self.regions.unsynced().count();
+        ArrayStatus {
+            members: (0..self.members.count()).map(|place| self.member_status(place)).collect(),
+            region_size: self.regions.size(),
+            regions: self.regions.count(),
+            dirty: self.regions.dirty(),
+            unsynced,
+            written: self.regions.written().count(),
+            is_content_lost: unsynced > 0 && self.lacks_data_member(),
+            failure: self.latch.failure(),
+            refused: self.counters.refused.get(),
+            mismatches: self.counters.mismatches.get(),
+            log_records: self.log.records(),
+        }
+    }
+
+    fn member_status(&self, place: usize) -> MemberStatus {
+        let (entry, counters) = (self.members.entries()[place], self.members.counters(place));
+        MemberStatus {
+            id: entry.id,
+            state: entry.state,
+            lacks: self.members.lacks(place).count(),
+            errors: counters.errors.get(),
+            healed: counters.healed.get(),
+        }
+    }
+
+    /// How often something has changed that [`Array::status`] shows.
+    pub fn changes(&self) -> u64 {
+        self.changes.get()
+    }
+
+    /// Waits until [`Array::changes`] is not `seen` any more.
+    pub async fn changed(&self, seen: u64) {
+        self.changed.until(|| self.changes.get() != seen).await;
+    }
+}

@@ -1,0 +1,135 @@
+//! Arrays, case by case.
+
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{Arena, Device, Durability, Extent, MIB};
+use varve_sim::{SimDisk, World};
+use varve_target::array::{
+    Array, ArrayLayout, ArrayOptions, ArraySpec, Member, MemberState, ReadPolicy, Uuid,
+};
+
+const SIZE: u64 = 8 * MIB;
+const METADATA: u64 = MIB;
+const LAYOUTS: [ArrayLayout; 3] = [
+    ArrayLayout::Mirror { copies: 2 },
+    ArrayLayout::Ddraid { order: 1, block_size: 4096 },
+    ArrayLayout::Ddraid { order: 2, block_size: 16384 },
+];
+
+struct Rig {
+    world: World,
+    spec: ArraySpec,
+    disks: Vec<SimDisk>,
+    ids: Vec<Uuid>,
+}
+
+impl Rig {
+    fn new(seed: u64, layout: ArrayLayout) -> Self {
+        let spec = ArraySpec { id: Uuid::from_u128(7), layout, size: SIZE, metadata_size: METADATA };
+        let disk = |_| SimDisk::new(METADATA + SIZE);
+        let disks: Vec<SimDisk> = (0..layout.members()).map(disk).collect();
+        let ids = (0..disks.len()).map(|place| Uuid::from_u128(100 + place as u128)).collect();
+        let rig = Self { world: World::new(seed), spec, disks, ids };
+        rig.world.run(Array::create(&rig.spec, &rig.members(&[]), &rig.world.arena())).expect("made");
+        rig
+    }
+
+    fn members(&self, missing: &[usize]) -> Vec<Member> {
+        let member = |(place, disk): (usize, &SimDisk)| Member {
+            id: self.ids[place],
+            device: (!missing.contains(&place)).then(|| disk.device(&self.world)),
+        };
+        self.disks.iter().enumerate().map(member).collect()
+    }
+
+    fn options(&self) -> ArrayOptions {
+        ArrayOptions {
+            read_policy: ReadPolicy::Verify,
+            ..ArrayOptions::new(self.world.arena(), self.world.clock())
+        }
+    }
+
+    async fn open(&self, missing: &[usize]) -> Rc<Array> {
+        let array = Array::open(self.spec, self.members(missing), self.options()).await.expect("it opens");
+        let worker = Rc::clone(&array);
+        self.world.spawner().spawn(async move { worker.background().await });
+        array
+    }
+}
+
+async fn write(device: &Device, arena: &Arena, offset: u64, length: usize, byte: u8) {
+    device.write(offset, arena.copy(&vec![byte; length]), Durability::Volatile).await.expect("written");
+}
+
+async fn reads(device: &Device, arena: &Arena, offset: u64, length: usize, byte: u8) {
+    let found = device.read(offset, arena.take(length)).await.expect("read");
+    assert!(found.iter().all(|found| *found == byte), "{offset}: {} is not {byte}", found[0]);
+}
+
+#[test]
+fn what_is_written_is_read_with_any_one_member_missing_and_after_it_was_caught_up() {
+    for layout in LAYOUTS {
+        for lost in 0..layout.members() {
+            let rig = Rig::new(1, layout);
+            let (arena, clock) = (rig.world.arena(), rig.world.clock());
+            rig.world.run(async {
+                let array = rig.open(&[]).await;
+                let device = array.device();
+                write(&device, &arena, 0, 65536, 1).await;
+                write(&device, &arena, 3 * MIB, 32768, 2).await;
+                array.fail_member(lost).await.expect("the others have all");
+                reads(&device, &arena, 0, 65536, 1).await;
+                write(&device, &arena, 16384, 16384, 3).await;
+                write(&device, &arena, 5 * MIB, 256 * 1024, 4).await;
+                reads(&device, &arena, 16384, 16384, 3).await;
+                reads(&device, &arena, 32768, 32768, 1).await;
+                array.close().await.expect("flushed");
+            });
+            rig.world.run(async {
+                let array = rig.open(&[lost]).await;
+                reads(&array.device(), &arena, 16384, 16384, 3).await;
+                reads(&array.device(), &arena, 5 * MIB, 256 * 1024, 4).await;
+                array.close().await.expect("flushed");
+            });
+            rig.world.run(async {
+                let array = rig.open(&[]).await;
+                assert_eq!(array.status().members[lost].state, MemberState::CatchingUp);
+                assert!(array.status().members[lost].lacks <= 2, "{:?}", array.status());
+                while !array.status().is_whole() {
+                    clock.sleep(Duration::from_millis(100)).await;
+                }
+                let device = array.device();
+                reads(&device, &arena, 16384, 16384, 3).await;
+                reads(&device, &arena, 3 * MIB, 32768, 2).await;
+                reads(&device, &arena, 5 * MIB, 256 * 1024, 4).await;
+                let other = (lost + 1) % layout.members();
+                array.fail_member(other).await.expect("the others have all");
+                reads(&device, &arena, 5 * MIB, 256 * 1024, 4).await;
+                reads(&device, &arena, 0, 16384, 1).await;
+                array.close().await.expect("flushed");
+            });
+        }
+    }
+}
+
+#[test]
+fn an_idle_array_becomes_clean_and_reads_write_no_record() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(2, layout);
+        let (arena, clock) = (rig.world.arena(), rig.world.clock());
+        rig.world.run(async {
+            let array = rig.open(&[]).await;
+            let device = array.device();
+            write(&device, &arena, MIB, 65536, 9).await;
+            assert_eq!(array.status().dirty, 1);
+            let records = array.status().log_records;
+            write(&device, &arena, MIB + 65536, 65536, 9).await;
+            reads(&device, &arena, MIB, 131_072, 9).await;
+            assert_eq!(array.status().log_records, records, "ARRAYIO7, and a warm region costs nothing");
+            clock.sleep(Duration::from_secs(5)).await;
+            assert_eq!(array.status().dirty, 0, "{:?}", array.status());
+            let _ = device.zero(Extent::new(0, MIB), Default::default()).await.expect("zeroed");
+            array.close().await.expect("flushed");
+        });
+    }
+}
