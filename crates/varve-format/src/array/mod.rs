@@ -8,8 +8,8 @@ mod superblock;
 
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, record_blocks};
 pub use superblock::{
-    Kind, MEMBER_LAYOUT, MEMBERS_MAX, MemberEntry, MemberState, NUMBER_MAX, REGIONS_MAX, RegionBits,
-    SLOT_SIZE, SUPERBLOCK_LAYOUT, Superblock,
+    Kind, MEMBER_LAYOUT, MEMBERS_MAX, MemberEntry, MemberState, NUMBER_MAX, REGIONS_MAX, RING_OFFSET,
+    RegionBits, SLOT_SIZE, SUPERBLOCK_LAYOUT, Superblock,
 };
 pub use uuid::Uuid;
 
@@ -17,8 +17,6 @@ pub use uuid::Uuid;
 pub const BLOCK_SIZE: u64 = 4096;
 /// The version of these layouts.
 pub const ARRAY_VERSION: u32 = 1;
-/// The first byte of the ring, behind both slots.
-pub const RING_OFFSET: u64 = 2 * SLOT_SIZE;
 
 /// Why bytes are not the structure of an array that was looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

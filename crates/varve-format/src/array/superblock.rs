@@ -13,7 +13,7 @@
 //! - ARRAY5. The log lies on a member at least, its head lies in the ring or at its end, and numbers that only rise are so small
 //!   that they never end.
 
-use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, RING_OFFSET, checksum_without, require};
+use super::{ARRAY_VERSION, ArrayFormatError, BLOCK_SIZE, checksum_without, require};
 use crate::layout::{Field, Layout};
 use uuid::Uuid;
 
@@ -23,6 +23,8 @@ pub const MEMBERS_MAX: usize = 9;
 pub const REGIONS_MAX: u64 = 1 << 17;
 /// Bytes of a slot.
 pub const SLOT_SIZE: u64 = 64 * 1024;
+/// The first byte of the ring, behind both slots.
+pub const RING_OFFSET: u64 = 2 * SLOT_SIZE;
 /// The highest number of a superblock or a record (ARRAY5).
 pub const NUMBER_MAX: u64 = 1 << 62;
 
@@ -454,7 +456,7 @@ mod tests {
         for (superblock, rule) in wrong {
             match superblock.check() {
                 Err(ArrayFormatError::Invalid(broken)) => {
-                    assert!(broken.starts_with(rule), "{broken}: {rule}")
+                    assert!(broken.starts_with(rule), "{broken}: {rule}");
                 }
                 other => panic!("{rule}: {other:?}"),
             }

@@ -86,7 +86,7 @@ impl Array {
         if lacks_flush && self.flush().await.is_ok() {
             self.regions.retire(self.options.clock.now(), delay, skips_flush);
         }
-        let next = self.regions.next_retirement(delay);
+        let next = self.regions.next_retirement(self.options.clock.now(), delay);
         if next.is_none() && self.regions.has_clean() {
             // Nobody writes any more: no mark is coming that this could ride with.
             let _inside = self.gate.enter().await;

@@ -108,6 +108,7 @@ impl Array {
                 self.wants_superblock.set(true);
                 return Err(stop);
             }
+            self.tell(); // Regions that are marked become clean some day.
         }
         Ok(())
     }

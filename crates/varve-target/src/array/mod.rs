@@ -22,6 +22,8 @@
 mod background;
 mod change;
 mod combine;
+mod counters;
+mod device;
 mod election;
 mod error;
 mod geometry;
@@ -50,11 +52,7 @@ use log::Log;
 use members::Members;
 use regions::Regions;
 use std::cell::Cell;
-use std::rc::Rc;
-use varve_block::{
-    BlockDevice, Checked, Completion, Device, Gate, Io, IoError, LockMode, Notify, RangeGuard, RangeLock,
-    Shape, widen,
-};
+use varve_block::{Gate, IoError, LockMode, Notify, RangeGuard, RangeLock, Shape};
 
 /// An array, open.
 pub struct Array {
@@ -79,19 +77,10 @@ pub struct Array {
     /// Something has changed that the background work or an observer waits for, and how often.
     changed: Notify,
     changes: Cell<u64>,
-    counters: status::Counters,
+    counters: counters::Counters,
 }
 
 impl Array {
-    /// The array as a device. Any byte can be addressed on ddraid, whole blocks of its members on a mirror.
-    pub fn device(self: &Rc<Self>) -> Device {
-        let device = Device::from_rc(Rc::clone(self) as Rc<dyn BlockDevice>);
-        match self.spec.layout {
-            ArrayLayout::Mirror { .. } => device,
-            ArrayLayout::Ddraid { .. } => widen(device, self.options.arena.clone()),
-        }
-    }
-
     /// What the array is.
     pub fn spec(&self) -> &ArraySpec {
         &self.spec
@@ -119,27 +108,6 @@ impl Array {
         match self.has_bug(InjectedBug::ResyncBesideWriters) {
             true => None,
             false => Some(self.range.lock(extent, LockMode::Exclusive).await),
-        }
-    }
-}
-
-impl BlockDevice for Array {
-    fn shape(&self) -> Shape {
-        self.shape
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        match io.into_io() {
-            Io::Read { offset, buffer } => self.read(offset, buffer),
-            Io::Write { offset, data, durability } => {
-                Completion::pending(self.change(offset, change::Change::Write(data), durability))
-            }
-            Io::Zero { extent, options } => {
-                let change = change::Change::Zero(extent.length, options);
-                Completion::pending(self.change(extent.offset, change, options.durability))
-            }
-            Io::Discard { extent } => self.discard(extent),
-            Io::Flush => Completion::pending(self.flush()),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! An array is made, and taken into use: superblocks are compared, the log is read, and what it says is made good.
 
+use super::counters::Counters;
 use super::election::{Election, Found, Worth, elect};
 use super::geometry::kind_of;
 use super::log::Log;
@@ -9,7 +10,7 @@ use super::region_set::RegionSet;
 use super::regions::{Regions, region_size_for};
 use super::replay::{Records, Replayed, read_log};
 use super::{
-    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member, status,
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
 };
 use crate::journal::{Latch, Newest};
 use std::cell::Cell;
@@ -87,7 +88,7 @@ impl Array {
                 (entry, member.device.clone().filter(|_| entry.state != MemberState::Away), lacks)
             })
             .collect();
-        let shape = shape(&spec, slots.iter().filter_map(|(_, device, _)| device.as_ref()));
+        let shape = shape(&spec, &slots);
         let log = Log::new(spec.id.as_u64_pair().0, spec.metadata_size, begin, options.arena.clone());
         Self {
             shape,
@@ -103,7 +104,7 @@ impl Array {
             is_closed: Cell::new(false),
             changed: Notify::default(),
             changes: Cell::new(0),
-            counters: status::Counters::default(),
+            counters: Counters::default(),
             spec,
             options,
         }
@@ -269,11 +270,12 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
 }
 
 /// What the array is like on its `devices`.
-fn shape<'a>(spec: &ArraySpec, devices: impl Iterator<Item = &'a Device> + Clone) -> Shape {
+fn shape(spec: &ArraySpec, slots: &[(MemberEntry, Option<Device>, RegionSet)]) -> Shape {
+    let devices = slots.iter().filter_map(|(_, device, _)| device.as_ref());
     let sector = devices.clone().map(|device| device.shape().block_size).max().unwrap_or(512);
     let block = u32::try_from(spec.layout.block_size()).expect("a block is small").max(sector);
     let optimal = devices.clone().map(|device| device.shape().optimal_size).max().unwrap_or(block);
-    let fast_zero = devices.clone().all(|device| device.shape().fast_zero);
+    let fast_zero = { devices }.all(|device| device.shape().fast_zero);
     Shape { optimal_size: optimal.max(block), discard: fast_zero, fast_zero, ..Shape::new(spec.size, block) }
 }
 

@@ -231,14 +231,14 @@ impl Regions {
         unsynced.count() + more.count() as u64
     }
 
-    /// When a region that is idle at `now` may become clean; none if there is none.
-    pub(super) fn next_retirement(&self, delay: Duration) -> Option<Moment> {
-        let active = self.active.borrow();
-        let unsynced = self.unsynced.borrow();
-        let idle = active.iter().filter(|(region, entry)| {
-            entry.writers == 0 && entry.is_marked && !entry.is_clean && !unsynced.contains(**region)
-        });
-        idle.map(|(_, entry)| entry.last_write.after(delay)).min()
+    /// When a region may have been idle for `delay`, as things stand at `now`; none if no region is to become clean.
+    pub(super) fn next_retirement(&self, now: Moment, delay: Duration) -> Option<Moment> {
+        let (active, unsynced) = (self.active.borrow(), self.unsynced.borrow());
+        let waits = |(region, entry): &(&u64, &Active)| {
+            entry.is_marked && !entry.is_clean && !unsynced.contains(**region)
+        };
+        let idle_since = |entry: &Active| if entry.writers == 0 { entry.last_write } else { now };
+        active.iter().filter(waits).map(|(_, entry)| idle_since(entry).after(delay)).min()
     }
 }
 

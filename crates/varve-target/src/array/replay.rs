@@ -40,7 +40,7 @@ pub(super) async fn read_log(
                 }
             }
             Err(error) => {
-                tracing::error!(array = %spec.id, member = place, %error, "a copy of the log is damaged")
+                tracing::error!(array = %spec.id, member = place, %error, "a copy of the log is damaged");
             }
         }
     }

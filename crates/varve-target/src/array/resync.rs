@@ -123,7 +123,8 @@ impl Array {
                 || !self.regions.unsynced().contains(region);
             is_known && self.members.state(place) == MemberState::CatchingUp
         };
-        let step = match self.regions.written().contains(region) {
+        let was_written = self.regions.written().contains(region);
+        let step = match was_written {
             true => self.restore(place, region, is_wanted).await?,
             false => self.zero(place, region, is_wanted).await?,
         };

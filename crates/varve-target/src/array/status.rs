@@ -1,17 +1,7 @@
 //! How an array does.
 
 use super::{Array, MemberState, Uuid};
-use std::cell::Cell;
 use varve_block::IoError;
-
-/// What was counted of an array since it was opened.
-#[derive(Default)]
-pub(super) struct Counters {
-    /// Requests to regions whose content cannot be known.
-    pub(super) refused: Cell<u64>,
-    /// Reads whose parity did not fit.
-    pub(super) mismatches: Cell<u64>,
-}
 
 /// How an array does.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,38 @@
+//! An array as a device.
+
+use super::change::Change;
+use super::{Array, ArrayLayout};
+use std::rc::Rc;
+use varve_block::{BlockDevice, Checked, Completion, Device, Io, Shape, widen};
+
+impl Array {
+    /// The array as a device. Any byte can be addressed on ddraid, whole blocks of its members on a mirror.
+    pub fn device(self: &Rc<Self>) -> Device {
+        let device = Device::from_rc(Rc::clone(self) as Rc<dyn BlockDevice>);
+        match self.spec.layout {
+            ArrayLayout::Mirror { .. } => device,
+            ArrayLayout::Ddraid { .. } => widen(device, self.options.arena.clone()),
+        }
+    }
+}
+
+impl BlockDevice for Array {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            Io::Read { offset, buffer } => self.read(offset, buffer),
+            Io::Write { offset, data, durability } => {
+                Completion::pending(self.change(offset, Change::Write(data), durability))
+            }
+            Io::Zero { extent, options } => {
+                let change = Change::Zero(extent.length, options);
+                Completion::pending(self.change(extent.offset, change, options.durability))
+            }
+            Io::Discard { extent } => self.discard(extent),
+            Io::Flush => Completion::pending(self.flush()),
+        }
+    }
+}
