@@ -16,9 +16,9 @@ pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
-    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff,
-    SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
+    Array, ArrayMember, AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export,
+    Finding, Group, History, HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment,
+    Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
     Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
@@ -28,5 +28,5 @@ pub use requests::{
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MetadataOrder, OverCommit,
-    PhysicalVolumeState, SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    PhysicalVolumeState, ReadPolicy, SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };

@@ -4,7 +4,7 @@ use crate::envelope::Failure;
 use crate::metadata::GroupMetadata;
 use crate::words::{
     Cache, Discards, Door, ExportState, GroupState, JobState, Layout, OverCommit, PhysicalVolumeState,
-    SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    ReadPolicy, SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +75,34 @@ nouns! {
         pub offset: u64,
         /// Bytes.
         pub length: u64,
-        /// The disks, and the first byte on each, in stripe order: `PATH:OFFSET`.
+        /// The disks, and the first byte on each, in the order of the stripes, or of an array's members: `PATH:OFFSET`.
         pub areas: Vec<String>,
+    }
+
+    /// The members of a mirror or of ddraid.
+    struct Array {
+        /// Mirror, or ddraid.
+        pub layout: Layout,
+        /// 2^order members of ddraid hold data.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub order: Option<u32>,
+        /// Bytes in a block of ddraid.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub block_size: Option<u64>,
+        /// From which members data is read.
+        pub read_policy: ReadPolicy,
+        /// Its members, that of ddraid's parity last.
+        pub members: Vec<ArrayMember>,
+    }
+
+    /// A member of an array.
+    struct ArrayMember {
+        /// Its identity.
+        pub id: String,
+        /// The disks on which it lies; no other member lies there.
+        pub disks: Vec<String>,
+        /// Whether one of them is missing.
+        pub missing: bool,
     }
 
     /// Where a volume keeps what its snapshots need.
@@ -202,6 +228,9 @@ nouns! {
         pub over_commit: OverCommit,
         /// The most that it can promise and keep, in bytes.
         pub promise_max: u64,
+        /// Its members, if it is an array.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub array: Option<Array>,
         /// Where it lies.
         pub segments: Vec<Segment>,
     }
@@ -216,9 +245,9 @@ nouns! {
         pub group: String,
         /// How it is laid out.
         pub layout: Layout,
-        /// Disks side by side; 1 if linear.
+        /// Disks side by side; 1 if it is not striped.
         pub stripes: u32,
-        /// Bytes on one disk before the next one's turn; 0 if linear.
+        /// Bytes on one disk before the next one's turn; 0 if it is not striped.
         pub stripe_size: u64,
         /// Bytes.
         pub size: u64,
@@ -245,6 +274,9 @@ nouns! {
         pub thin: Option<ThinUse>,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
+        /// Its members, if it is an array.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub array: Option<Array>,
         /// Where it lies; of a thin volume the pool knows.
         pub segments: Vec<Segment>,
         /// What went through it.

@@ -4,7 +4,7 @@
 //! of the command line (`VG/LV@SNAP`, `10G`, `+2G`, `50%FREE`).
 
 use crate::metadata::MetadataWords;
-use crate::words::{Cache, Discards, Door, Layout, OverCommit, SnapshotMode, WhenFull};
+use crate::words::{Cache, Discards, Door, Layout, OverCommit, ReadPolicy, SnapshotMode, WhenFull};
 use serde::{Deserialize, Serialize};
 
 macro_rules! requests {
@@ -157,6 +157,16 @@ requests! {
         stripes: Option<u32>,
         /// Bytes on one disk before the next one's turn; 64 KiB if not given.
         stripe_size: Option<String>,
+        /// Copies of a mirror: 2 to 8.
+        copies: Option<u32>,
+        /// Order of ddraid: 1 to 3 for 2, 4 or 8 disks of data, and one of parity.
+        order: Option<u32>,
+        /// Bytes in a block of ddraid, 4 KiB to 64 KiB; if not given, as many as fit the sectors of its disks.
+        array_block_size: Option<String>,
+        /// From which members of an array data is read; a mirror's in turn and ddraid's all, to compare them, if not given.
+        read_policy: Option<ReadPolicy>,
+        /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
+        on: Vec<String>,
         /// What is done when its snapshot stores fill; what is not given is as usual.
         snapshot_policy: PolicyWords,
     }
@@ -171,6 +181,8 @@ requests! {
     struct Resize {
         /// The new size, or the difference with a sign.
         size: String,
+        /// The disks on which lies what it gains, each as its path, identity or name in the group; any if none is named.
+        on: Vec<String>,
     }
 
     /// Makes a thin volume need its origin no more.
@@ -190,6 +202,16 @@ requests! {
         stripes: Option<u32>,
         /// Bytes on one disk before the next one's turn; 64 KiB if not given.
         stripe_size: Option<String>,
+        /// Copies of a mirror: 2 to 8.
+        copies: Option<u32>,
+        /// Order of ddraid: 1 to 3 for 2, 4 or 8 disks of data, and one of parity.
+        order: Option<u32>,
+        /// Bytes in a block of ddraid, 4 KiB to 64 KiB; if not given, as many as fit the sectors of its disks.
+        array_block_size: Option<String>,
+        /// From which members of an array data is read; a mirror's in turn and ddraid's all, to compare them, if not given.
+        read_policy: Option<ReadPolicy>,
+        /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
+        on: Vec<String>,
         /// What is done when it fills; what is not given is as usual.
         policy: PolicyWords,
     }

@@ -115,6 +115,16 @@ words! {
         Ddraid = "ddraid",
     }
 
+    /// From which members of an array its data is read.
+    ReadPolicy {
+        /// Those that hold the data; of a mirror the first.
+        Data = "data",
+        /// All of them in turn.
+        Rotate = "rotate",
+        /// All of them, and they are compared.
+        Verify = "verify",
+    }
+
     /// Whether a volume or snapshot can be used.
     VolumeState {
         /// It can.

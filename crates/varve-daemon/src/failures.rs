@@ -132,14 +132,13 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::VolumeHasStore { .. } => Code::VolumeHasSnapshots,
         PlanError::StoreNotFound { .. } => Code::SnapshotNotFound,
         PlanError::Size { .. } | PlanError::Direction { .. } => Code::BadVolumeSize,
-        PlanError::ShareTooSmall { .. } | PlanError::NoSpace { .. } | PlanError::TooFewDisks { .. } => {
-            Code::NoSpaceInGroup
-        }
-        PlanError::Layout(_) => Code::BadLayout,
+        PlanError::ShareTooSmall { .. } | PlanError::NoSpace { .. } => Code::NoSpaceInGroup,
+        PlanError::TooFewDisks { .. } | PlanError::TooFewMembers { .. } => Code::NoSpaceInGroup,
+        PlanError::Layout(_) | PlanError::Fragment { .. } => Code::BadLayout,
         PlanError::DiskNotFound { .. } => Code::NotInGroup,
         PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
         PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,
-        PlanError::DiskBusy { .. } => Code::DiskHoldsExtents,
+        PlanError::DiskBusy { .. } | PlanError::VolumeDegraded { .. } => Code::DiskHoldsExtents,
         PlanError::LastDisk { .. } => Code::LastDisk,
         PlanError::NothingMissing { .. } => Code::PhysicalVolumeNotFound,
         PlanError::VolumeIncomplete { .. } => Code::VolumeUnusable,

@@ -23,6 +23,9 @@
 //! - TEXT13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
 //! - TEXT14. A disk image has an absolute path and at least one byte.
 //! - TEXT15. The reason why a volume is not active is 1 to 500 characters on one line.
+//! - TEXT16. A mirror has 2 to 8 members; a ddraid array of order 1 to 3 has 2^order + 1, and blocks of a power of two from 4 to
+//!   64 KiB. Each segment of an array has an area for each member, equally long. The metadata areas of its members are equally
+//!   long, at least 1 MiB. A disk serves one member of an array only.
 
 mod areas;
 mod check;
@@ -32,17 +35,20 @@ mod layout;
 #[cfg(test)]
 mod tests;
 
-pub use areas::{Area, PvName, Segment};
+pub use areas::{Area, PvName, Segment, Space};
 pub use error::TextError;
 pub use image::ImageEntry;
-pub use layout::{Layout, Role};
+pub use layout::{
+    DDRAID_BLOCK_SIZES, DDRAID_ORDERS, Layout, MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry,
+    ReadPolicy, Role,
+};
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use varve_block::{GIB, KIB, MIB, UnixTime};
 
 /// The version of the text that this program writes.
-pub const TEXT_VERSION: i64 = 2;
+pub const TEXT_VERSION: i64 = 3;
 /// The smallest extent, in bytes.
 pub const EXTENT_SIZE_MIN: u64 = 64 * KIB;
 /// The largest extent, in bytes.
@@ -225,6 +231,11 @@ impl LogicalVolumeEntry {
         self.role == Role::Pool
     }
 
+    /// Where its own bytes lie, without those of its stores.
+    pub fn space(&self) -> Space<'_> {
+        Space { layout: &self.layout, segments: &self.segments }
+    }
+
     /// All exception stores of the volume.
     pub fn stores(&self) -> impl Iterator<Item = &StoreEntry> {
         self.store.iter().chain(&self.independent_stores)
@@ -312,7 +323,7 @@ fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// An exception store of a volume: linear, one for all its dependent snapshots or for one independent one.
+/// An exception store of a volume: one for all its dependent snapshots or for one independent one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StoreEntry {
@@ -320,10 +331,20 @@ pub struct StoreEntry {
     pub id: Uuid,
     /// Bytes of a chunk.
     pub chunk_size: u64,
+    /// How its extents become bytes.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub layout: Layout,
     /// Its size.
     pub extents: u64,
-    /// Where its extents lie, in order; one area each.
+    /// Where its extents lie, in order.
     pub segments: Vec<Segment>,
+}
+
+impl StoreEntry {
+    /// Where its bytes lie.
+    pub fn space(&self) -> Space<'_> {
+        Space { layout: &self.layout, segments: &self.segments }
+    }
 }
 
 /// Snapshots of one instant that are being made: all of them, or none.
@@ -376,7 +397,7 @@ impl Description {
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT14: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT16: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }
@@ -400,7 +421,7 @@ impl Description {
 const EXPLANATION: &str = "\
 # A Varve volume group. Every physical volume holds this text; `varve vg backup` saves it, `varve vg restore`
 # writes it back after you have mended it. Sizes are bytes. Areas are PV:FIRST+COUNT in extents; the areas of a
-# striped segment stand in one string.
+# striped segment, or of an array's members, stand in one string.
 ";
 
 /// Dates as text.

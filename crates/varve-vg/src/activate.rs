@@ -3,8 +3,9 @@
 //! Invariant ACTIVATE1: a device that was built for a table has the table's size, and is read-only if the table says so.
 
 use crate::model::PvName;
-use crate::table::{Line, Table, Target};
+use crate::table::{ArrayMember, ArrayTarget, Line, Run, Table, Target};
 use std::collections::BTreeMap;
+use uuid::Uuid;
 use varve_block::{Device, IoError, Switch, read_only};
 use varve_target::{ErrorTarget, Linear, Striped, ZeroTarget};
 
@@ -16,11 +17,6 @@ pub struct ActiveVolume {
 }
 
 impl ActiveVolume {
-    /// The volume of `table` on `disks`.
-    pub fn new(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Self, IoError> {
-        Ok(Self { switch: Switch::new(build(table, disks)?) })
-    }
-
     /// Leads the volume to `device` (a new table, or the old one under a snapshot target) from one request to the
     /// next: those under way are waited for, new ones wait.
     pub async fn turn(&self, device: Device) {
@@ -29,8 +25,24 @@ impl ActiveVolume {
     }
 }
 
-/// The device of `table`. [`IoError::Gone`] if a disk of it is not among `disks`.
-pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, IoError> {
+/// The devices of the members of an array on `disks`, in their order; none of one of which a disk is missing.
+pub fn members(array: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Vec<Option<Device>> {
+    let device = |member: &ArrayMember| {
+        let run = |run: &Run| Some((run.length, disks.get(&run.pv)?.clone(), run.offset));
+        let runs: Option<Vec<_>> = member.runs.iter().map(run).collect();
+        let runs = runs.filter(|_| !member.is_missing)?;
+        Some(Device::new(Linear::new(runs)))
+    };
+    array.members.iter().map(device).collect()
+}
+
+/// The device of `table`. Arrays, which are opened before, are found among `arrays` by their ids. [`IoError::Gone`] if a disk
+/// or array of it is not there.
+pub fn build(
+    table: &Table,
+    disks: &BTreeMap<PvName, Device>,
+    arrays: &BTreeMap<Uuid, Device>,
+) -> Result<Device, IoError> {
     let disk = |pv: &PvName| disks.get(pv).cloned().ok_or(IoError::Gone);
     let block_size = disks.values().map(|device| device.shape().block_size).max().unwrap_or(512);
     let mut segments = Vec::with_capacity(table.lines.len());
@@ -47,6 +59,7 @@ pub fn build(table: &Table, disks: &BTreeMap<PvName, Device>) -> Result<Device, 
                 let members = members.collect::<Result<_, IoError>>()?;
                 (Device::new(Striped::new(members, *stripe_size, length)), 0)
             }
+            Target::Array(array) => (arrays.get(&array.id).cloned().ok_or(IoError::Gone)?, 0),
             Target::Zero => (Device::new(ZeroTarget::new(*length, block_size)), 0),
             Target::Error => (Device::new(ErrorTarget::empty(*length, block_size, IoError::Medium)), 0),
             Target::Missing => (Device::new(ErrorTarget::new(*length, block_size, IoError::Gone)), 0),

@@ -5,7 +5,11 @@
 //! - ALLOCATE2. What is allocated was free and is free no more; nothing else changes.
 //! - ALLOCATE3. The areas of a striped segment lie on different disks and are equally long.
 
-use crate::model::{Area, Group, PvName, Segment};
+mod array;
+
+pub use array::{ArrayAreas, MemberNeed};
+
+use crate::model::{Area, Group, Layout, PvName, Segment};
 use std::cmp::Reverse;
 
 /// The free extents of a group.
@@ -19,7 +23,7 @@ pub struct FreeMap {
 pub struct Shortage {
     /// Free extents.
     pub free: u64,
-    /// Disks that have a free extent.
+    /// Disks that have a free extent; of an array those that have room for a member.
     pub disks: u64,
 }
 
@@ -29,6 +33,13 @@ impl FreeMap {
         let free = Self { runs: group.free_areas() };
         free.assert_consistent();
         free
+    }
+
+    /// The same, on `disks` only.
+    #[must_use]
+    pub fn on_disks(mut self, disks: &[PvName]) -> Self {
+        self.runs.retain(|run| disks.contains(&run.pv));
+        self
     }
 
     /// ALLOCATE1.
@@ -57,24 +68,24 @@ impl FreeMap {
         if before < count {
             return Err(self.shortage());
         }
-        let taken = self.take_runs(count, last);
+        let taken = self.take_runs(count, last, None);
         assert_eq!(taken.iter().map(|area| area.count).sum::<u64>(), count, "ALLOCATE2");
         assert_eq!(self.total() + count, before, "ALLOCATE2");
         self.assert_consistent();
         Ok(taken)
     }
 
-    /// The areas of [`FreeMap::take_linear`]; there are as many free extents.
-    fn take_runs(&mut self, count: u64, last: Option<Area>) -> Vec<Area> {
+    /// The areas of [`FreeMap::take_linear`], on `disks` or anywhere; there are as many free extents.
+    fn take_runs(&mut self, count: u64, last: Option<Area>, disks: Option<&[PvName]>) -> Vec<Area> {
         let behind = last.and_then(|last| self.behind(last));
-        if let Some(run) = behind.filter(|run| run.count >= count).or_else(|| self.best_fit(count, None)) {
+        if let Some(run) = behind.filter(|run| run.count >= count).or_else(|| self.best_fit(count, disks)) {
             return vec![self.take_front(run, count)];
         }
         let mut taken: Vec<Area> = behind.map(|run| self.take_front(run, run.count)).into_iter().collect();
         let mut rest = count - taken.iter().map(|area| area.count).sum::<u64>();
         while rest > 0 {
-            let whole = self.best_fit(rest, None);
-            let run = whole.or_else(|| self.largest(None)).expect("the total was at least `count`");
+            let whole = self.best_fit(rest, disks);
+            let run = whole.or_else(|| self.largest(disks)).expect("the total was at least `count`");
             let area = self.take_front(run, rest.min(run.count));
             rest -= area.count;
             taken.push(area);
@@ -114,7 +125,7 @@ impl FreeMap {
         let mut disks = self.disks();
         disks.sort_by_key(|(pv, free)| (Reverse(*free), *pv));
         let chosen: Vec<_> = disks.iter().take(stripes).map(|(pv, _)| *pv).collect();
-        let longest = |pv: &PvName| self.largest(Some(*pv)).map_or(0, |run| run.count);
+        let longest = |pv: &PvName| self.largest(Some(&[*pv])).map_or(0, |run| run.count);
         let mut rows = chosen.iter().map(longest).min().expect("there are stripes").min(rest);
         // One row on the emptiest disks never spoils what is possible; many may.
         while rows > 1 && !feasible(&without(&disks, stripes, rows), rest - rows, stripes) {
@@ -122,7 +133,7 @@ impl FreeMap {
         }
         assert!(rows > 0, "ALLOCATE3: each of the emptiest disks has a free extent");
         let areas = chosen.iter().map(|pv| {
-            let run = self.best_fit(rows, Some(*pv)).expect("its longest run has as many");
+            let run = self.best_fit(rows, Some(&[*pv])).expect("its longest run has as many");
             self.take_front(run, rows)
         });
         Segment { areas: areas.collect() }
@@ -142,17 +153,17 @@ impl FreeMap {
         self.runs.iter().copied().find(|run| run.pv == area.pv && run.start == area.end())
     }
 
-    /// The smallest run of at least `count` extents, on `pv` or anywhere.
-    fn best_fit(&self, count: u64, pv: Option<PvName>) -> Option<Area> {
-        self.on(pv).filter(|run| run.count >= count).min_by_key(|run| (run.count, *run))
+    /// The smallest run of at least `count` extents, on `disks` or anywhere.
+    fn best_fit(&self, count: u64, disks: Option<&[PvName]>) -> Option<Area> {
+        self.on(disks).filter(|run| run.count >= count).min_by_key(|run| (run.count, *run))
     }
 
-    fn largest(&self, pv: Option<PvName>) -> Option<Area> {
-        self.on(pv).max_by_key(|run| (run.count, Reverse(*run)))
+    fn largest(&self, disks: Option<&[PvName]>) -> Option<Area> {
+        self.on(disks).max_by_key(|run| (run.count, Reverse(*run)))
     }
 
-    fn on(&self, pv: Option<PvName>) -> impl Iterator<Item = Area> {
-        self.runs.iter().copied().filter(move |run| pv.is_none_or(|pv| run.pv == pv))
+    fn on(&self, disks: Option<&[PvName]>) -> impl Iterator<Item = Area> {
+        self.runs.iter().copied().filter(move |run| disks.is_none_or(|disks| disks.contains(&run.pv)))
     }
 
     /// Each disk that has free extents, and how many.
@@ -197,11 +208,6 @@ fn without(disks: &[(PvName, u64)], stripes: usize, rows: u64) -> Vec<(PvName, u
     disks.iter().enumerate().map(|(index, (pv, free))| (*pv, free - taken(index))).collect()
 }
 
-/// Adds `areas` to the end of the linear `segments`, joining neighbours.
-pub fn append_linear(segments: &mut Vec<Segment>, areas: Vec<Area>) {
-    append(segments, areas.into_iter().map(Segment::linear));
-}
-
 /// Adds `more` to the end of `segments`, joining a segment to the one before it where every area follows its own.
 pub fn append(segments: &mut Vec<Segment>, more: impl IntoIterator<Item = Segment>) {
     for segment in more {
@@ -218,25 +224,28 @@ fn follows(last: &Segment, next: &Segment) -> bool {
     last.areas.iter().zip(&next.areas).all(|(area, next)| area.pv == next.pv && area.end() == next.start)
 }
 
-/// Cuts `count` extents off the end of `segments`; striped ones lose whole rows. `count` is less than they have, and
-/// a multiple of the areas of every segment that is cut.
-pub fn cut(segments: &mut Vec<Segment>, count: u64) {
-    let before: u64 = segments.iter().map(Segment::extents).sum();
+/// Cuts `count` extents off the end of `segments`, which are laid out by `layout`: whole rows of every segment that is cut, and
+/// less than they have.
+pub fn cut(layout: &Layout, segments: &mut Vec<Segment>, count: u64) {
+    let extents =
+        |segments: &[Segment]| segments.iter().map(|segment| layout.extents_of(segment)).sum::<u64>();
+    let before = extents(segments);
     assert!(count < before, "ALLOCATE2: {count} of {before} extents are cut");
     let mut rest = count;
     while rest > 0 {
         let last = segments.last_mut().expect("less is cut than there is");
-        if last.extents() <= rest {
-            rest -= last.extents();
+        let extents = layout.extents_of(last);
+        if extents <= rest {
+            rest -= extents;
             segments.pop();
             continue;
         }
-        let stripes = last.areas.len() as u64;
-        assert!(rest.is_multiple_of(stripes), "ALLOCATE3: {rest} extents are not whole rows of {stripes}");
-        last.areas.iter_mut().for_each(|area| area.count -= rest / stripes);
+        let row = layout.row(last.areas.len());
+        assert!(rest.is_multiple_of(row), "ALLOCATE3: {rest} extents are not whole rows of {row}");
+        last.areas.iter_mut().for_each(|area| area.count -= rest / row);
         rest = 0;
     }
-    assert_eq!(segments.iter().map(Segment::extents).sum::<u64>() + count, before, "ALLOCATE2");
+    assert_eq!(extents(segments) + count, before, "ALLOCATE2");
 }
 
 #[cfg(test)]

@@ -32,22 +32,23 @@ impl fmt::Display for Beyond {
     }
 }
 
-/// Whether `volume`, a pool or the stores of a volume, holds more than `group` gives it, as read from `disks`. Nothing if not all
+/// Whether `volume`, a pool or the stores of a volume, holds more than `group` gives it, as read from `disks`, and from `arrays` by their ids. Nothing if not all
 /// of its disks are here.
 pub async fn held_beyond(
     group: &Group,
     volume: &LogicalVolume,
     disks: &BTreeMap<PvName, Device>,
+    arrays: &BTreeMap<Uuid, Device>,
     arena: &Arena,
 ) -> Result<Option<Beyond>, IoError> {
     if volume.is_pool() {
         let Ok(table) = table(group, volume, Parts::All) else { return Ok(None) };
-        let device = activate::build(&table, disks)?;
+        let device = activate::build(&table, disks, arrays)?;
         return Ok(beyond(true, pool_size(&device, volume.id, arena).await, &device));
     }
     for store in volume.stores() {
         let Ok(table) = store_table(group, volume, store) else { return Ok(None) };
-        let device = activate::build(&table, disks)?;
+        let device = activate::build(&table, disks, arrays)?;
         let found = beyond(false, store_size(&device, store.id, arena).await, &device);
         if found.is_some() {
             return Ok(found);
@@ -116,7 +117,7 @@ async fn read(device: &Device, offset: u64, length: u64, arena: &Arena) -> Optio
 mod tests {
     use super::*;
     use crate::model::{Role, StorePolicy};
-    use crate::plan::{Layout, NewDisk};
+    use crate::plan::{DiskChoice, Layout, NewDisk};
     use crate::size::SizeArgument;
     use crate::{Change, Stamp, plan, plan_group};
     use varve_block::{Extent, UnixTime};
@@ -151,6 +152,7 @@ mod tests {
             role: Role::Pool,
             layout: Layout::Linear,
             policy: StorePolicy::default(),
+            disks: DiskChoice::default(),
         };
         plan(&empty, pool, &stamp()).expect("there is space").after
     }
@@ -183,7 +185,13 @@ mod tests {
 
     fn found(world: &World, disks: &BTreeMap<PvName, Device>) -> Result<Option<Beyond>, IoError> {
         let group = group();
-        world.run(held_beyond(&group, group.lv("pool").expect("it is there"), disks, &world.arena()))
+        world.run(held_beyond(
+            &group,
+            group.lv("pool").expect("it is there"),
+            disks,
+            &BTreeMap::new(),
+            &world.arena(),
+        ))
     }
 
     #[test]

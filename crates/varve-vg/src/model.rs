@@ -2,14 +2,14 @@
 //!
 //! Invariant GROUP1: the description of a [`Group`] passes [`Description::check`]; nothing else makes a `Group`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 pub use varve_format::text::{
     Area, CachePolicy, Description, Discards, GroupEntry, ImageEntry as Image, Layout,
-    LogicalVolumeEntry as LogicalVolume, MetadataEntry as Metadata, MetadataOrder, OverCommit,
-    PhysicalVolumeEntry as PhysicalVolume, PvName, Role, Segment, SetMemberEntry as SetMember,
-    SnapshotSetEntry as SnapshotSet, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
-    WhenFull,
+    LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN, MemberEntry as Member,
+    MetadataEntry as Metadata, MetadataOrder, OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName,
+    ReadPolicy, Role, Segment, SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space,
+    StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError, WhenFull,
 };
 
 /// A volume group.
@@ -173,10 +173,37 @@ impl Group {
         disks
     }
 
-    /// The missing disks without which `lv` is incomplete.
+    /// The missing disks without which `lv` is incomplete: it cannot be used.
     pub fn missing_disks_of(&self, lv: &LogicalVolume) -> Vec<PvName> {
-        let missing = |name: &PvName| self.pv(*name).is_none_or(|pv| pv.missing);
-        self.disks_of(lv).into_iter().filter(missing).collect()
+        self.missing_among(spaces(lv).filter(|space| self.is_incomplete(*space)))
+    }
+
+    /// The missing disks without which `lv` can be used all the same, because arrays do with fewer members.
+    pub fn degraded_disks_of(&self, lv: &LogicalVolume) -> Vec<PvName> {
+        self.missing_among(spaces(lv).filter(|space| !self.is_incomplete(*space)))
+    }
+
+    /// Whether more of `space` is missing than its layout tolerates.
+    pub fn is_incomplete(&self, space: Space<'_>) -> bool {
+        let members = space.layout.members().len();
+        if members == 0 {
+            return space.areas().any(|area| self.is_missing(area.pv));
+        }
+        (0..members).filter(|index| self.is_member_missing(space, *index)).count() > space.layout.tolerates()
+    }
+
+    /// Whether a disk of a member of an array is missing.
+    pub fn is_member_missing(&self, space: Space<'_>, index: usize) -> bool {
+        space.areas_of_member(index).any(|area| self.is_missing(area.pv))
+    }
+
+    fn is_missing(&self, name: PvName) -> bool {
+        self.pv(name).is_none_or(|pv| pv.missing)
+    }
+
+    fn missing_among<'a>(&self, spaces: impl Iterator<Item = Space<'a>>) -> Vec<PvName> {
+        let disks: BTreeSet<PvName> = spaces.flat_map(Space::areas).map(|area| area.pv).collect();
+        disks.into_iter().filter(|disk| self.is_missing(*disk)).collect()
     }
 
     /// The names of volumes of which extents lie on `pv`.
@@ -188,8 +215,12 @@ impl Group {
 
 /// All areas that a volume and its exception stores own.
 pub fn areas(lv: &LogicalVolume) -> impl Iterator<Item = Area> {
-    let stores = lv.stores().flat_map(|store| &store.segments);
-    lv.segments.iter().chain(stores).flat_map(|segment| segment.areas.iter().copied())
+    spaces(lv).flat_map(Space::areas)
+}
+
+/// Where a volume and its exception stores lie.
+fn spaces(lv: &LogicalVolume) -> impl Iterator<Item = Space<'_>> {
+    std::iter::once(lv.space()).chain(lv.stores().map(Store::space))
 }
 
 fn push_run(free: &mut Vec<Area>, pv: PvName, start: u64, end: u64) {

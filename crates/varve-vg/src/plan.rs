@@ -13,6 +13,7 @@ mod error;
 mod images;
 mod metadata;
 mod restore;
+mod space;
 mod stores;
 #[cfg(test)]
 mod tests;
@@ -20,12 +21,13 @@ mod volumes;
 
 pub use error::{ErrorKind, PlanError};
 pub use restore::{Loss, LossKind, losses};
+pub use space::{DiskChoice, Sectors};
 
 use crate::model::{
-    Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, Role, SnapshotSet,
-    StorePolicy,
+    Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, ReadPolicy, Role,
+    SnapshotSet, StorePolicy,
 };
-use crate::size::{Amount, SizeArgument, format_size, share};
+use crate::size::{SizeArgument, format_size};
 use uuid::Uuid;
 use varve_block::{UnixTime, align_down};
 
@@ -39,7 +41,7 @@ pub struct Stamp {
 }
 
 /// How a new volume lies on its disks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// One run after the other.
     Linear,
@@ -54,6 +56,22 @@ pub enum Layout {
     Zero,
     /// On no disk: errors.
     Error,
+    /// A copy on each of `copies` members.
+    Mirror {
+        /// Number of members.
+        copies: usize,
+        /// From which of them data is read, if not as usual.
+        read_policy: Option<ReadPolicy>,
+    },
+    /// Blocks divided over 2^`order` members, and their parity on one more.
+    Ddraid {
+        /// 2^order members hold data.
+        order: u32,
+        /// Bytes of a block; if none are given, as many as fit the physical sectors of its disks.
+        block_size: Option<u64>,
+        /// From which members data is read, if not as usual.
+        read_policy: Option<ReadPolicy>,
+    },
 }
 
 /// Whose exceptions a store keeps.
@@ -95,6 +113,8 @@ pub enum Change {
         layout: Layout,
         /// What is done about its exception stores when they fill.
         policy: StorePolicy,
+        /// On which disks it lies.
+        disks: DiskChoice,
     },
     /// Make a volume larger: by a relative size, or to an absolute one.
     ExtendVolume {
@@ -102,6 +122,8 @@ pub enum Change {
         name: String,
         /// How large.
         size: SizeArgument,
+        /// On which disks lies what it gains.
+        disks: DiskChoice,
     },
     /// Make a volume smaller; its end is lost.
     ReduceVolume {
@@ -154,7 +176,7 @@ pub enum Change {
         /// Disks that were marked missing and are back.
         returned: Vec<Uuid>,
     },
-    /// Give a volume an exception store.
+    /// Give a volume an exception store, which survives what the volume survives.
     CreateStore {
         /// Which volume.
         volume: String,
@@ -183,7 +205,7 @@ pub enum Change {
         /// Which.
         store: Uuid,
     },
-    /// Put a new exception store in the place of one, which is kept as a linear volume.
+    /// Put a new exception store in the place of one, which is kept as a volume.
     ReplaceStore {
         /// Whose.
         volume: String,
@@ -255,12 +277,15 @@ pub struct Plan {
     pub bytes_taken: u64,
     /// Bytes that would be given back.
     pub bytes_freed: u64,
+    /// What is possible and may be regretted.
+    pub warnings: Vec<String>,
 }
 
 impl Plan {
     /// What would be done, in lines for people.
     pub fn lines(&self) -> impl Iterator<Item = String> {
-        self.steps.iter().map(|step| format!("would {step}"))
+        let steps = self.steps.iter().map(|step| format!("would {step}"));
+        steps.chain(self.warnings.iter().map(|warning| format!("warning: {warning}")))
     }
 }
 
@@ -271,10 +296,10 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         draft.check_complete()?;
     }
     match change {
-        Change::CreateVolume { name, id, size, role, layout, policy } => {
-            draft.create_volume((name, id), size, (role, layout), policy, stamp.date)
+        Change::CreateVolume { name, id, size, role, layout, policy, disks } => {
+            draft.create_volume((name, id), size, (role, layout), policy, (&disks, stamp.date))
         }
-        Change::ExtendVolume { name, size } => draft.extend_volume(&name, size),
+        Change::ExtendVolume { name, size, disks } => draft.extend_volume(&name, size, &disks),
         Change::ReduceVolume { name, size } => draft.reduce_volume(&name, size),
         Change::RenameVolume { from, to } => draft.rename_volume(&from, to),
         Change::RemoveVolume { name } => draft.remove_volume(&name),
@@ -340,15 +365,17 @@ struct Draft<'a> {
     before: &'a Group,
     description: Description,
     steps: Vec<String>,
+    warnings: Vec<String>,
 }
 
 impl<'a> Draft<'a> {
     fn of(before: &'a Group) -> Self {
-        Self { before, description: before.description().clone(), steps: Vec::new() }
+        let description = before.description().clone();
+        Self { before, description, steps: Vec::new(), warnings: Vec::new() }
     }
 
     fn finish(self, stamp: &Stamp) -> Result<Plan, PlanError> {
-        let Draft { before, mut description, steps } = self;
+        let Draft { before, mut description, steps, warnings } = self;
         description.group.sequence = before.entry().sequence + 1;
         description.group.changed = stamp.date;
         description.group.change.clone_from(&stamp.change);
@@ -365,6 +392,7 @@ impl<'a> Draft<'a> {
             based_on: before.entry().sequence,
             after,
             steps,
+            warnings,
             bytes_taken: taken * unit,
             bytes_freed: freed * unit,
         };
@@ -417,14 +445,6 @@ impl<'a> Draft<'a> {
     fn extents_of(&self, bytes: u64) -> u64 {
         assert!(self.extent_size().is_power_of_two(), "GROUP1, TEXT2");
         bytes.div_ceil(self.extent_size())
-    }
-
-    /// Extents that a size argument asks for, given the extents that a share of 100 % would take.
-    fn extents_asked(&self, amount: Amount, free: u64) -> u64 {
-        match amount {
-            Amount::Bytes(bytes) => self.extents_of(bytes),
-            Amount::PercentFree(percent) => share(free, percent),
-        }
     }
 
     fn size_text(&self, extents: u64) -> String {

@@ -1,5 +1,6 @@
 //! Groups on simulated disks that crash, go missing, come back and turn out to be old.
 
+mod arrays;
 mod commits;
 mod disks;
 mod membership;

@@ -3,10 +3,17 @@
 //! Invariants:
 //! - TABLE1. The lines follow each other without a gap; their lengths are the volume's size.
 //! - TABLE2. Offsets are those of the disk, its label and ring included.
+//! - TABLE3. An array is one line, from the volume's first byte to its last; each of its members has the metadata and its share
+//!   of these bytes.
 
-use crate::model::{Area, Group, Layout, LogicalVolume, PvName, Segment, Store};
+mod array;
+
+pub use array::{ArrayMember, ArrayTarget, Run};
+
+use crate::model::{Area, Group, Layout, LogicalVolume, PvName, Segment, Space, Store};
 use std::collections::BTreeSet;
 use std::fmt;
+use uuid::Uuid;
 
 /// A volume's table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,7 +31,7 @@ impl Table {
         let last = other.lines.len().saturating_sub(1);
         let begins = |(index, (own, old)): (usize, (&Line, &Line))| {
             let fits = if index == last { own.length >= old.length } else { own.length == old.length };
-            own.start == old.start && own.target == old.target && fits
+            own.start == old.start && own.target.begins_with(&old.target) && fits
         };
         let is_long_enough = self.lines.len() >= other.lines.len();
         self.read_only == other.read_only && is_long_enough && pairs.enumerate().all(begins)
@@ -36,6 +43,9 @@ impl Table {
         self.lines.retain(|line| line.start < bytes);
         if let Some(last) = self.lines.last_mut() {
             last.length = last.length.min(bytes - last.start);
+            if let Target::Array(array) = &mut last.target {
+                array.truncate(last.length);
+            }
         }
         self
     }
@@ -45,9 +55,18 @@ impl Table {
         let of = |line: &Line| match &line.target {
             Target::Linear { pv, .. } => vec![*pv],
             Target::Striped { members, .. } => members.iter().map(|(pv, _)| *pv).collect(),
+            Target::Array(array) => array.disks().collect(),
             Target::Zero | Target::Error | Target::Missing => Vec::new(),
         };
         self.lines.iter().flat_map(of).collect()
+    }
+
+    /// The array that it is, if it is one (TABLE3).
+    pub fn array(&self) -> Option<&ArrayTarget> {
+        self.lines.iter().find_map(|line| match &line.target {
+            Target::Array(array) => Some(array),
+            _ => None,
+        })
     }
 }
 
@@ -79,12 +98,24 @@ pub enum Target {
         /// The disks, and the first byte on each.
         members: Vec<(PvName, u64)>,
     },
+    /// On the members of an array.
+    Array(ArrayTarget),
     /// Nowhere: it reads as zeros, and what is written is dropped.
     Zero,
     /// Nowhere: every read and write fails.
     Error,
     /// Nowhere: a disk is missing.
     Missing,
+}
+
+impl Target {
+    /// Whether what lies in `other` lies here in the same place.
+    fn begins_with(&self, other: &Target) -> bool {
+        match (self, other) {
+            (Target::Array(own), Target::Array(old)) => own.begins_with(old),
+            (own, old) => own == old,
+        }
+    }
 }
 
 /// Whether a volume with missing parts has a table.
@@ -110,40 +141,45 @@ pub struct IncompleteVolume {
 pub fn table(group: &Group, lv: &LogicalVolume, parts: Parts) -> Result<Table, IncompleteVolume> {
     let missing = group.missing_disks_of(lv);
     // With its exception store away, the volume could be written past its snapshots.
-    let store_missing = lv.stores().flat_map(store_areas).any(|area| missing.contains(&area.pv));
+    let store_missing = lv.stores().any(|store| group.is_incomplete(store.space()));
     if !missing.is_empty() && (parts == Parts::All || store_missing) {
         let volume = format!("{}/{}", group.name(), lv.name);
         return Err(IncompleteVolume { volume, disks: missing });
     }
-    let lines = match lv.layout {
-        Layout::Linear => lines(group, &lv.segments, None),
-        Layout::Striped { stripe_size } => lines(group, &lv.segments, Some(stripe_size)),
-        Layout::Zero => vec![Line { start: 0, length: group.bytes(lv.extents), target: Target::Zero }],
-        Layout::Error => vec![Line { start: 0, length: group.bytes(lv.extents), target: Target::Error }],
-    };
-    let length: u64 = lines.iter().map(|line| line.length).sum();
-    assert_eq!(length, group.bytes(lv.extents), "TABLE1");
-    Ok(Table { lines, read_only: lv.read_only })
+    Ok(Table { lines: lines_of(group, lv.id, lv.space(), lv.extents), read_only: lv.read_only })
 }
 
 /// The table of `store`, an exception store of `lv`. It needs all of the volume to be there.
 pub fn store_table(group: &Group, lv: &LogicalVolume, store: &Store) -> Result<Table, IncompleteVolume> {
     assert!(lv.stores().any(|own| own.id == store.id), "the store is one of the volume");
     table(group, lv, Parts::All)?;
-    let lines = lines(group, &store.segments, None);
-    assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), group.bytes(store.extents), "TABLE1");
-    Ok(Table { lines, read_only: false })
+    Ok(Table { lines: lines_of(group, store.id, store.space(), store.extents), read_only: false })
 }
 
-fn store_areas(store: &Store) -> impl Iterator<Item = Area> {
-    store.segments.iter().flat_map(|segment| segment.areas.iter().copied())
+/// The lines of the volume or store `id` of `extents` extents.
+fn lines_of(group: &Group, id: Uuid, space: Space<'_>, extents: u64) -> Vec<Line> {
+    let whole = |target| vec![Line { start: 0, length: group.bytes(extents), target }];
+    let lines = match space.layout {
+        Layout::Linear => lines(group, space, None),
+        Layout::Striped { stripe_size } => lines(group, space, Some(*stripe_size)),
+        Layout::Zero => whole(Target::Zero),
+        Layout::Error => whole(Target::Error),
+        Layout::Mirror { .. } | Layout::Ddraid { .. } if group.is_incomplete(space) => whole(Target::Missing),
+        Layout::Mirror { read_policy, .. } | Layout::Ddraid { read_policy, .. } => {
+            let array = ArrayTarget::of(group, id, space, *read_policy);
+            assert_eq!(array.size(), group.bytes(extents), "TABLE3");
+            whole(Target::Array(array))
+        }
+    };
+    assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), group.bytes(extents), "TABLE1");
+    lines
 }
 
-fn lines(group: &Group, segments: &[Segment], stripe_size: Option<u64>) -> Vec<Line> {
+fn lines(group: &Group, space: Space<'_>, stripe_size: Option<u64>) -> Vec<Line> {
     let mut start = 0;
-    let mut lines = Vec::with_capacity(segments.len());
-    for segment in segments {
-        let length = group.bytes(segment.extents());
+    let mut lines = Vec::with_capacity(space.segments.len());
+    for segment in space.segments {
+        let length = group.bytes(space.layout.extents_of(segment));
         lines.push(Line { start, length, target: target(group, segment, stripe_size) });
         start += length;
     }
@@ -179,6 +215,7 @@ impl fmt::Display for Line {
                 write!(f, "striped {} {stripe_size}", members.len())?;
                 members.iter().try_for_each(|(pv, offset)| write!(f, " {pv} {offset}"))
             }
+            Target::Array(array) => array.fmt(f),
             Target::Zero => f.write_str("zero"),
             Target::Error => f.write_str("error"),
             Target::Missing => f.write_str("missing"),

@@ -1,6 +1,7 @@
 //! A volume as a tree of what it is made of, as data: pure. Who opens it needs nothing else of its group's text.
 //!
-//! Invariant TREE1: nothing of a tree lies on a missing disk, or where another volume's data has not been cleared yet.
+//! Invariant TREE1: nothing of a tree lies on a missing disk but members that an array can do without, or where another volume's
+//! data has not been cleared yet.
 
 use crate::StoreKind;
 use crate::model::{Group, LogicalVolume, Role, Store};

@@ -18,7 +18,9 @@ pub(crate) use export::ExportVerb;
 pub(crate) use group::{GroupVerb, MetadataOptions};
 pub(crate) use job::JobVerb;
 pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
-pub(crate) use options::{Change, Destroy, DiskOptions, LayoutChoice, LayoutOptions, OfflineWords, Waiting};
+pub(crate) use options::{
+    Change, Destroy, DiskOptions, DiskWords, LayoutChoice, LayoutOptions, OfflineWords, Waiting,
+};
 pub(crate) use physical::PhysicalVerb;
 pub(crate) use pool::{PoolPolicyOptions, PoolVerb};
 pub(crate) use snapshot::SnapVerb;

@@ -1,6 +1,7 @@
 //! Options that verbs of several nouns share.
 
 use clap::{Args, ValueEnum};
+use varve_api::ReadPolicy;
 
 /// Options of every verb that changes something.
 #[derive(Args, Clone, Copy, Debug)]
@@ -77,4 +78,27 @@ pub(crate) struct LayoutOptions {
     /// Striped: bytes on one disk before the next one's turn [default: 64K].
     #[arg(long, value_name = "SIZE")]
     pub(crate) stripe_size: Option<String>,
+    /// Mirror: number of copies, 2 to 8.
+    #[arg(long, value_name = "N")]
+    pub(crate) copies: Option<u32>,
+    /// Ddraid: 1 to 3; 2^K disks hold data and one parity.
+    #[arg(long, value_name = "K")]
+    pub(crate) order: Option<u32>,
+    /// Ddraid: bytes in a block, 4K to 64K [default: as many as fit the sectors of its disks].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) array_block_size: Option<String>,
+    /// Mirror, ddraid: read from those that hold data, from all in turn, or from all and compare [default: a mirror in turn,
+    /// ddraid all].
+    #[arg(long, value_name = "data|rotate|verify")]
+    pub(crate) read_policy: Option<ReadPolicy>,
+    #[command(flatten)]
+    pub(crate) disks: DiskWords,
+}
+
+/// On which disks of its group something lies.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DiskWords {
+    /// Only on these disks of the group: paths, identities or names such as pv0.
+    #[arg(long, value_name = "PV,…", value_delimiter = ',')]
+    pub(crate) on: Vec<String>,
 }

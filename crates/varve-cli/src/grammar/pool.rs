@@ -1,6 +1,6 @@
 //! `varve pool`: the verbs of thin pools.
 
-use super::{Change, Destroy, LayoutOptions, Waiting};
+use super::{Change, Destroy, DiskWords, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::{Discards, OverCommit, WhenFull};
 
@@ -29,6 +29,8 @@ pub(crate) enum PoolVerb {
         /// The new size, or +SIZE more.
         #[arg(long, value_name = "[+]SIZE", allow_hyphen_values = true)]
         size: String,
+        #[command(flatten)]
+        disks: DiskWords,
         #[command(flatten)]
         change: Change,
     },

@@ -1,6 +1,6 @@
 //! `varve lv`: the verbs of logical volumes.
 
-use super::{Change, Destroy, LayoutOptions, Waiting};
+use super::{Change, Destroy, DiskWords, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::WhenFull;
 
@@ -29,6 +29,8 @@ pub(crate) enum VolumeVerb {
         /// The new size, or +SIZE more.
         #[arg(long, value_name = "[+]SIZE", allow_hyphen_values = true)]
         size: String,
+        #[command(flatten)]
+        disks: DiskWords,
         #[command(flatten)]
         change: Change,
     },
@@ -131,18 +133,6 @@ pub(crate) struct VolumeCreateOptions {
     /// Serve it at once even where its disks cannot be cleared cheaply: it may show what others wrote there before.
     #[arg(long)]
     pub(crate) no_zero: bool,
-    /// Mirror: number of copies.
-    #[arg(long, value_name = "N")]
-    pub(crate) copies: Option<u32>,
-    /// Ddraid: 2^K data members and one of parity.
-    #[arg(long, value_name = "K")]
-    pub(crate) order: Option<u32>,
-    /// Ddraid: bytes in a block.
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) block_size: Option<String>,
-    /// Ddraid: data, rotate or verify.
-    #[arg(long, value_name = "POLICY")]
-    pub(crate) read_policy: Option<String>,
     /// Thin: the pool that it takes its space from, as it is written; POOL, or VG/POOL.
     #[arg(long, value_name = "POOL")]
     pub(crate) pool: Option<String>,

@@ -1,7 +1,7 @@
 //! `varve check`: labels, descriptions, snapshot stores and pools read and verified; nothing is written.
 
 use super::damage;
-use super::disks::with_disks;
+use super::disks::{device_of, with_disks};
 use super::pools;
 use super::stores::store_name;
 use crate::answer::Answer;
@@ -13,7 +13,6 @@ use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
 use varve_block::{Access, Arena};
 use varve_os::ShardContext;
 use varve_target::snapshot::{check_store, dump_store};
-use varve_vg::activate::build;
 use varve_vg::model::{Layout, LogicalVolume, Store};
 use varve_vg::table::store_table;
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
@@ -127,13 +126,15 @@ fn noted(open: &OpenGroup, note: &Note) -> Finding {
 /// The bytes of a volume that lie on disks which are not here: worth knowing, and damage only if these do not come.
 fn absence(open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
     let name = format!("{}/{}", open.group().name(), volume.name);
-    let absent = damage::absent(open, &volume.segments);
+    let absent = damage::absent(open, volume.space());
     if absent.is_empty() {
         return Vec::new();
     }
     let why = match volume.layout {
         Layout::Linear | Layout::Zero | Layout::Error => "lie on disks that are not here",
-        Layout::Striped { .. } => "lie in part on disks that are not here",
+        Layout::Striped { .. } | Layout::Mirror { .. } | Layout::Ddraid { .. } => {
+            "lie in part on disks that are not here"
+        }
     };
     vec![damage::finding(false, &name, None, &absent, why)]
 }
@@ -151,7 +152,7 @@ async fn store_findings(
         Ok(table) => table,
         Err(incomplete) => return vec![remark(STORE, format!("not checked: {incomplete}"))],
     };
-    let device = match build(&table, &open.devices()) {
+    let device = match device_of(&table, open) {
         Ok(device) => device,
         Err(error) => return vec![remark(STORE, format!("{name}: not checked: {error}"))],
     };

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Finding};
 use varve_block::{Arena, Device, Extent, joined};
 use varve_vg::OpenGroup;
-use varve_vg::model::{LogicalVolume, Segment};
+use varve_vg::model::{Area, LogicalVolume, Space};
 use varve_vg::size::format_size;
 
 /// How much is read as one.
@@ -164,16 +164,19 @@ async fn can_be_read(device: &Device, extent: Extent, arena: &Arena) -> bool {
 }
 
 /// The bytes of a volume that lie on disks which are not here.
-pub(super) fn absent(open: &OpenGroup, segments: &[Segment]) -> Vec<Extent> {
+pub(super) fn absent(open: &OpenGroup, space: Space<'_>) -> Vec<Extent> {
     let (mut at, mut absent) = (0, Vec::new());
-    let is_away = |segment: &Segment| {
-        let disk =
-            |area: &varve_vg::model::Area| open.group().pv(area.pv).and_then(|disk| open.path(disk.id));
-        segment.areas.iter().any(|area| disk(area).is_none())
-    };
-    for segment in segments {
-        let length = open.group().bytes(segment.extents());
-        if is_away(segment) {
+    let is_away = |area: &Area| open.group().pv(area.pv).and_then(|disk| open.path(disk.id)).is_none();
+    let members = 0..space.layout.members().len();
+    let away =
+        members.clone().filter(|index| space.areas_of_member(*index).any(|area| is_away(&area))).count();
+    for segment in space.segments {
+        let length = open.group().bytes(space.layout.extents_of(segment));
+        let is_absent = match members.is_empty() {
+            true => segment.areas.iter().any(is_away),
+            false => away > space.layout.tolerates(),
+        };
+        if is_absent {
             absent.push(Extent::new(at, length));
         }
         at += length;

@@ -1,12 +1,23 @@
 //! Disks opened for a look, and a shard to look from.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use varve_api::{Code, Failure};
-use varve_block::Access;
+use varve_block::{Access, Device};
 use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext, Shards, ShardsConfig};
-use varve_vg::Disk;
+use varve_vg::activate::build;
+use varve_vg::table::Table;
+use varve_vg::{Disk, OpenGroup};
+
+/// The device of `table` on the disks of `open`, or why there is none.
+pub(super) fn device_of(table: &Table, open: &OpenGroup) -> Result<Device, String> {
+    if table.array().is_some() {
+        return Err("mirrors and ddraid cannot be read without a daemon: not built yet".to_owned());
+    }
+    build(table, &open.devices(), &BTreeMap::new()).map_err(|error| error.to_string())
+}
 
 /// How long a lock is waited for: the kernel takes the rings of a killed daemon apart a moment after that has ended.
 const LINGER: Duration = Duration::from_secs(3);

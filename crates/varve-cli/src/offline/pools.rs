@@ -3,8 +3,8 @@
 //! Invariants:
 //! - NEWPOOL1. The old metadata is put aside, durably, before anything of the pool is written.
 
-use super::damage;
 use super::renewal::{Renewed, Wish, commit, io, kept_name};
+use super::{damage, disks};
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Code, Failure, Finding, Plan as ShownPlan, SnapshotDiff};
 use varve_block::{Device, Extent};
@@ -14,10 +14,9 @@ use varve_target::thin::{
     KeptMetadata, PoolDamage, PoolError, PoolReport, Restored, check_pool, compare_volumes, dump_pool,
     kept_pool, repair_pool, restore_pool,
 };
-use varve_vg::activate::build;
 use varve_vg::model::{LogicalVolume, Role, StorePolicy};
 use varve_vg::names::VolumeName;
-use varve_vg::plan::Layout;
+use varve_vg::plan::{DiskChoice, Layout};
 use varve_vg::size::{SizeArgument, format_size};
 use varve_vg::table::{Parts, table};
 use varve_vg::{Absent, Change, Disk, OpenGroup, Plan, Stamp, Survey, plan, scan};
@@ -41,7 +40,7 @@ pub(super) fn device_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Devi
     let unusable =
         |error: String| Failure::new(Code::VolumeUnusable, error).help("name all disks of the group");
     let table = table(open.group(), volume, Parts::All).map_err(|error| unusable(error.to_string()))?;
-    build(&table, &open.devices()).map_err(|error| unusable(error.to_string()))
+    disks::device_of(&table, open).map_err(unusable)
 }
 
 /// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
@@ -175,7 +174,8 @@ pub(super) async fn renew(
         let volume = planned.after.lv(&own).cloned().expect("the plan makes this volume");
         let table = table(&planned.after, &volume, Parts::All)
             .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
-        let target = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
+        let target =
+            disks::device_of(&table, &open).map_err(|error| Failure::new(Code::VolumeUnusable, error))?;
         kept.copy(&device, &target, &arena).await.map_err(|error| io(&wish.store, error))?;
         open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
         assert!(open.group().lv(&own).is_some(), "NEWPOOL1: {own} holds the old metadata now");
@@ -224,8 +224,9 @@ fn plan_kept(
         id: uuid::Uuid::new_v4(),
         size,
         role: Role::PoolBackup { of: pool.id },
-        layout: Layout::Linear,
+        layout: Layout::of_what_is_kept(&pool.layout),
         policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
     };
     let planned = plan(open.group(), change, stamp)
         .map_err(|error| commit(&varve_vg::open::CommitError::Plan(error)))?;

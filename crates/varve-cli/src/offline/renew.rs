@@ -5,6 +5,7 @@
 //! - RENEW2. The group's description changes last, at once, when the copy is durable.
 
 use super::damage::{Contents, Loss};
+use super::disks::device_of;
 use super::pools;
 use super::renewal::{Done, Renewed, Wish, commit, io, kept_name};
 use super::stores::{find_store, store_device, store_name};
@@ -13,7 +14,6 @@ use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
 use varve_daemon::shown_plan;
 use varve_os::ShardContext;
 use varve_target::snapshot::{Salvage, dump_store, restore_store, salvage_store};
-use varve_vg::activate::build;
 use varve_vg::open::{Absent, CommitError};
 use varve_vg::table::store_table;
 use varve_vg::{Change, Disk, Stamp, plan, scan};
@@ -53,7 +53,7 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let table = store_table(&planned.after, after, renewed)
         .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
     // RENEW1: the plan took free extents for it.
-    let copy = build(&table, &open.devices()).map_err(|error| io(&wish.store, error))?;
+    let copy = device_of(&table, &open).map_err(|error| Failure::new(Code::VolumeUnusable, error))?;
     assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "RENEW1: the copy lies where nothing lay");
     let unreadable = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
     restore_store(&copy, &arena, &salvage.text).await.map_err(|error| {

@@ -1,8 +1,8 @@
 //! The snapshot stores of a group, as people name them.
 
+use super::disks::device_of;
 use varve_api::{Code, Failure};
 use varve_block::Device;
-use varve_vg::activate::build;
 use varve_vg::model::{LogicalVolume, Store};
 use varve_vg::table::store_table;
 use varve_vg::{Group, OpenGroup, Survey};
@@ -52,5 +52,5 @@ pub(super) fn store_device(
     let incomplete =
         |error: String| Failure::new(Code::VolumeUnusable, error).help("name all disks of the group");
     let table = store_table(open.group(), volume, store).map_err(|error| incomplete(error.to_string()))?;
-    build(&table, &open.devices()).map_err(|error| incomplete(error.to_string()))
+    device_of(&table, open).map_err(incomplete)
 }

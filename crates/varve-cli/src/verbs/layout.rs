@@ -1,13 +1,32 @@
-//! `--type` and what belongs to it.
+//! `--type` and what belongs to it, `--on`, and how an array is shown.
 
-use crate::grammar::{LayoutChoice, LayoutOptions};
-use varve_api::{Code, Failure, Layout};
+use crate::grammar::{DiskWords, LayoutChoice, LayoutOptions};
+use crate::places::absolute_all;
+use crate::table::Table;
+use crate::units::size;
+use varve_api::{Array, Code, Failure, Layout};
 
 /// The layout that options name.
 pub(super) fn layout_word(options: &LayoutOptions) -> Result<Layout, Failure> {
+    let (is_mirror, is_ddraid) =
+        (options.layout == LayoutChoice::Mirror, options.layout == LayoutChoice::Ddraid);
     let has_stripes = options.stripes.is_some() || options.stripe_size.is_some();
-    if has_stripes && options.layout != LayoutChoice::Striped {
-        return Err(Failure::new(Code::Usage, "--stripes and --stripe-size belong to --type striped"));
+    let has_order = options.order.is_some() || options.array_block_size.is_some();
+    for (is_misplaced, words) in [
+        (
+            has_stripes && options.layout != LayoutChoice::Striped,
+            "--stripes and --stripe-size belong to --type striped",
+        ),
+        (options.copies.is_some() && !is_mirror, "--copies belongs to --type mirror"),
+        (has_order && !is_ddraid, "--order and --array-block-size belong to --type ddraid"),
+        (
+            options.read_policy.is_some() && !is_mirror && !is_ddraid,
+            "--read-policy belongs to --type mirror and --type ddraid",
+        ),
+    ] {
+        if is_misplaced {
+            return Err(Failure::new(Code::Usage, words));
+        }
     }
     Ok(match options.layout {
         LayoutChoice::Linear => Layout::Linear,
@@ -17,4 +36,35 @@ pub(super) fn layout_word(options: &LayoutOptions) -> Result<Layout, Failure> {
         LayoutChoice::Mirror => Layout::Mirror,
         LayoutChoice::Ddraid => Layout::Ddraid,
     })
+}
+
+/// The disks that `--on` names, as the daemon finds them: by their path, or by what stands at its end.
+pub(super) fn disk_words(disks: &DiskWords) -> Result<Vec<String>, Failure> {
+    absolute_all(&disks.on)
+}
+
+/// An array in a word: `mirror x2`, `ddraid 2+1`.
+pub(super) fn array_word(array: &Array) -> String {
+    let members = array.members.len();
+    match array.layout {
+        Layout::Mirror => format!("mirror x{members}"),
+        layout => format!("{layout} {}+1", members.saturating_sub(1)),
+    }
+}
+
+/// An array in a line.
+pub(super) fn array_text(array: &Array) -> String {
+    let blocks = array.block_size.map(|bytes| format!(", blocks of {}", size(bytes))).unwrap_or_default();
+    format!("{}{blocks}, read policy {}", array_word(array), array.read_policy)
+}
+
+/// The members of an array, if it is one.
+pub(super) fn member_table(array: Option<&Array>) -> String {
+    let Some(array) = array else { return String::new() };
+    let mut table = Table::new(&["MEMBER>", "ID", "STATE", "DISKS"]);
+    for (index, member) in array.members.iter().enumerate() {
+        let state = if member.missing { "MISSING" } else { "here" };
+        table.row(vec![index.to_string(), member.id.clone(), state.to_owned(), member.disks.join(" ")]);
+    }
+    format!("\n{}", table.render(""))
 }

@@ -1,8 +1,8 @@
 //! `varve pool`, carried out.
 
-use super::layout::layout_word;
+use super::layout::{array_text, disk_words, layout_word, member_table};
 use super::volume::milliseconds;
-use super::{activated, deactivated};
+use super::{activated, deactivated, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{Change, PoolPolicyOptions, PoolVerb};
@@ -25,6 +25,11 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
                 layout: Some(layout_word(&options.layout)?),
                 stripes: options.layout.stripes,
                 stripe_size: options.layout.stripe_size,
+                copies: options.layout.copies,
+                order: options.layout.order,
+                array_block_size: options.layout.array_block_size,
+                read_policy: options.layout.read_policy,
+                on: disk_words(&options.layout.disks)?,
                 block_size: options.block_size,
                 policy: words(options.policy),
                 ..PoolCreate::default()
@@ -42,8 +47,8 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let pool: Pool = session.get(&url(&name, "")).await?;
             Ok(Answer::new(&pool, show(&pool)))
         }
-        PoolVerb::Extend { name, size: wanted, change } => {
-            let request = Resize { size: wanted, ..Resize::default() };
+        PoolVerb::Extend { name, size: wanted, disks, change } => {
+            let request = Resize { size: wanted, on: disk_words(&disks)?, ..Resize::default() };
             let call = post(&name, "/extend", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{} now has {}", now.name, size(now.size))).await
         }
@@ -167,6 +172,7 @@ fn show(pool: &Pool) -> String {
         ("pool", pool.name.clone()),
         ("id", pool.id.clone()),
         ("size", format!("{} ({} bytes)", size(pool.size), pool.size)),
+        ("array", or_dash(&pool.array.as_ref().map(array_text).unwrap_or_default())),
         ("block size", size(pool.block_size)),
         ("allocated", format!("{} ({} %)", size(pool.allocated), pool.percent)),
         ("free", size(pool.free)),
@@ -185,5 +191,5 @@ fn show(pool: &Pool) -> String {
     for segment in &pool.segments {
         table.row(vec![size(segment.offset), size(segment.length), segment.areas.join(" ")]);
     }
-    format!("{head}\n{}", table.render(""))
+    format!("{head}{}\n{}", member_table(pool.array.as_ref()), table.render(""))
 }

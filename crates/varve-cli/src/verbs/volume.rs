@@ -1,6 +1,6 @@
 //! `varve lv`, carried out.
 
-use super::layout::layout_word;
+use super::layout::{array_text, array_word, disk_words, layout_word, member_table};
 use super::{activated, deactivated, not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
@@ -35,8 +35,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let volume: LogicalVolume = session.get(&url(&name, "")).await?;
             Ok(Answer::new(&volume, show(&volume)))
         }
-        VolumeVerb::Extend { name, size: wanted, change } => {
-            let request = Resize { size: wanted, ..Resize::default() };
+        VolumeVerb::Extend { name, size: wanted, disks, change } => {
+            let request = Resize { size: wanted, on: disk_words(&disks)?, ..Resize::default() };
             let call = post(&name, "/extend", &request, change.dry_run);
             session
                 .change(call, |now: &LogicalVolume| match name.contains('@') {
@@ -119,6 +119,11 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         no_zero: options.no_zero,
         stripes: options.layout.stripes,
         stripe_size: options.layout.stripe_size.clone(),
+        copies: options.layout.copies,
+        order: options.layout.order,
+        array_block_size: options.layout.array_block_size.clone(),
+        read_policy: options.layout.read_policy,
+        on: disk_words(&options.layout.disks)?,
         snapshot_policy: words(&options.policy),
         ..VolumeCreate::default()
     })
@@ -135,8 +140,6 @@ fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static
         "varve lv create VG/LV --size SIZE makes a linear volume, which takes all of its space now";
     const COPY: &str = "varve lv create VG/LV --pool POOL --image FILE makes a thin volume over it; or make a volume of its \
         size, export it through NBD, and copy: qemu-img convert -n";
-    const SAFE: &str =
-        "without redundancy: varve lv create VG/LV --size SIZE, on disks that are redundant themselves";
     const RAW: &str = "qemu-img convert -O raw FILE FILE.raw, then --image FILE.raw";
     if options.image.is_some() && options.pool.is_none() {
         Some(("disk images as volumes", COPY))
@@ -144,14 +147,6 @@ fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static
         Some(("disk images that are not raw", RAW))
     } else if options.mapper.is_some() {
         Some(("delegated mapping", LINEAR))
-    } else if options.layout.layout == LayoutChoice::Mirror || options.copies.is_some() {
-        Some(("mirrors", SAFE))
-    } else if options.layout.layout == LayoutChoice::Ddraid
-        || options.order.is_some()
-        || options.block_size.is_some()
-        || options.read_policy.is_some()
-    {
-        Some(("ddraid", SAFE))
     } else {
         None
     }
@@ -219,9 +214,10 @@ pub(super) fn milliseconds(ms: u64) -> String {
 }
 
 fn layout(volume: &LogicalVolume) -> String {
-    match volume.layout {
-        Layout::Striped => format!("striped x{}", volume.stripes),
-        layout => layout.to_string(),
+    match (&volume.array, volume.layout) {
+        (Some(array), _) => array_word(array),
+        (None, Layout::Striped) => format!("striped x{}", volume.stripes),
+        (None, layout) => layout.to_string(),
     }
 }
 
@@ -239,7 +235,7 @@ fn show(volume: &LogicalVolume) -> String {
     let head = pairs(&[
         ("volume", volume.name.clone()),
         ("id", volume.id.clone()),
-        ("layout", layout(volume)),
+        ("layout", volume.array.as_ref().map_or_else(|| layout(volume), array_text)),
         ("size", format!("{} ({} bytes)", size(volume.size), volume.size)),
         ("state", state),
         ("created", date(volume.created)),
@@ -257,7 +253,7 @@ fn show(volume: &LogicalVolume) -> String {
     for segment in &volume.segments {
         table.row(vec![size(segment.offset), size(segment.length), segment.areas.join(" ")]);
     }
-    format!("{head}\n{}", table.render(""))
+    format!("{head}{}\n{}", member_table(volume.array.as_ref()), table.render(""))
 }
 
 fn show_thin(volume: &LogicalVolume, thin: &ThinUse, state: String) -> String {

@@ -52,7 +52,7 @@ impl Commits<'_> {
         joining: Vec<FreeDisk>,
     ) -> Result<(), Failure> {
         let control = self.control;
-        let words = plan.after.entry().change.clone();
+        let (words, warnings) = (plan.after.entry().change.clone(), plan.warnings.clone());
         let open = control.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
         let unusable =
             || Failure::new(Code::GroupIncomplete, "the group cannot be changed now").help("varve pv scan");
@@ -73,6 +73,7 @@ impl Commits<'_> {
             return Err(failures::commit(&error));
         }
         control.event(&name, &words);
+        warnings.iter().for_each(|warning| control.warn(&name, warning));
         if let Some(percent) = level_reached(before, after) {
             let free = format_size(after.free);
             control.warn(&name, &format!("{percent} % of the group are taken, {free} are free"));

@@ -231,11 +231,13 @@ impl Control {
 
     /// The identity of the group's disk with this path or identity.
     pub(super) fn member(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
-        let id = Path::new(text).file_name().and_then(|name| Uuid::parse_str(&name.to_string_lossy()).ok());
+        let last = Path::new(text).file_name().unwrap_or_default().to_string_lossy();
+        let (id, name) = (Uuid::parse_str(&last).ok(), last.parse().ok());
         self.with_group(group, |known| {
             let by_path = known.paths.iter().find(|(_, path)| *path == text).map(|(id, _)| *id);
             let by_id = id.filter(|id| known.group.pv_by_id(*id).is_some());
-            by_path.or(by_id).ok_or_else(|| {
+            let by_name = name.and_then(|name| known.group.pv(name)).map(|disk| disk.id);
+            by_path.or(by_id).or(by_name).ok_or_else(|| {
                 let name = known.group.name();
                 Failure::new(Code::NotInGroup, format!("{text} is no disk of group {name}"))
                     .help(format!("varve vg show {name}"))

@@ -1,33 +1,150 @@
-//! The layout that a request asks for.
+//! The layout that a request asks for, the disks that it names, and how an array is shown.
 
+use super::Control;
+use super::known_group::KnownGroup;
 use crate::failures;
-use varve_api::{Code, Failure, Layout as ShownLayout};
+use uuid::Uuid;
+use varve_api::{
+    Array, ArrayMember, Code, Failure, Layout as ShownLayout, PoolCreate, ReadPolicy, VolumeCreate,
+};
 use varve_block::KIB;
-use varve_vg::plan::Layout;
+use varve_vg::model::{self, LogicalVolume, PvName};
+use varve_vg::plan::{DiskChoice, Layout, Sectors};
 use varve_vg::size::parse_size;
 
-/// The layout that a request asks for.
-pub(super) fn layout(
-    asked: Option<ShownLayout>,
+/// What a request says of a layout.
+pub(super) struct LayoutWords<'a> {
+    layout: ShownLayout,
     stripes: Option<u32>,
-    stripe_size: Option<&str>,
-) -> Result<Layout, Failure> {
-    match asked {
-        None | Some(ShownLayout::Linear) => Ok(Layout::Linear),
-        Some(ShownLayout::Zero) => Ok(Layout::Zero),
-        Some(ShownLayout::Error) => Ok(Layout::Error),
-        Some(ShownLayout::Striped) => {
-            let stripes = stripes.ok_or_else(|| {
-                Failure::new(Code::Usage, "a striped volume needs a number of stripes")
-                    .help("add --stripes N")
-            })?;
-            let stripe_size = match stripe_size {
-                Some(text) => parse_size(text).map_err(|error| failures::bad_size(&error))?,
-                None => 64 * KIB,
-            };
+    stripe_size: Option<&'a str>,
+    copies: Option<u32>,
+    order: Option<u32>,
+    block_size: Option<&'a str>,
+    read_policy: Option<ReadPolicy>,
+    dry_run: bool,
+}
+
+macro_rules! words_of {
+    ($request:ty) => {
+        impl<'a> From<&'a $request> for LayoutWords<'a> {
+            fn from(request: &'a $request) -> Self {
+                Self {
+                    layout: request.layout.unwrap_or(ShownLayout::Linear),
+                    stripes: request.stripes,
+                    stripe_size: request.stripe_size.as_deref(),
+                    copies: request.copies,
+                    order: request.order,
+                    block_size: request.array_block_size.as_deref(),
+                    read_policy: request.read_policy,
+                    dry_run: request.dry_run,
+                }
+            }
+        }
+    };
+}
+
+words_of!(VolumeCreate);
+words_of!(PoolCreate);
+
+/// The layout that a request asks for.
+pub(super) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Failure> {
+    let words = words.into();
+    let size = |text: &str| parse_size(text).map_err(|error| failures::bad_size(&error));
+    let number = |number: Option<u32>, message: &str, help: &str| {
+        number.ok_or_else(|| Failure::new(Code::Usage, message).help(help))
+    };
+    let read_policy = words.read_policy.map(|policy| match policy {
+        ReadPolicy::Data => model::ReadPolicy::Data,
+        ReadPolicy::Rotate => model::ReadPolicy::Rotate,
+        ReadPolicy::Verify => model::ReadPolicy::Verify,
+    });
+    let is_array = matches!(words.layout, ShownLayout::Mirror | ShownLayout::Ddraid);
+    if is_array && !words.dry_run {
+        // Until the daemon opens arrays.
+        return Err(Failure::new(Code::NotBuilt, format!("{} volumes: not built yet", words.layout))
+            .help("--dry-run shows where it would lie"));
+    }
+    match words.layout {
+        ShownLayout::Linear => Ok(Layout::Linear),
+        ShownLayout::Zero => Ok(Layout::Zero),
+        ShownLayout::Error => Ok(Layout::Error),
+        ShownLayout::Striped => {
+            let stripes =
+                number(words.stripes, "a striped volume needs a number of stripes", "add --stripes N")?;
+            let stripe_size = words.stripe_size.map_or(Ok(64 * KIB), size)?;
             let stripes = usize::try_from(stripes).expect("32 bits fit");
             Ok(Layout::Striped { stripes, stripe_size })
         }
-        Some(layout) => Err(Failure::new(Code::NotBuilt, format!("{layout} volumes: not built yet"))),
+        ShownLayout::Mirror => {
+            let copies = number(words.copies, "a mirror needs a number of copies", "add --copies N, 2 to 8")?;
+            Ok(Layout::Mirror { copies: usize::try_from(copies).expect("32 bits fit"), read_policy })
+        }
+        ShownLayout::Ddraid => {
+            let order = number(
+                words.order,
+                "ddraid needs an order",
+                "add --order K, 1 to 3: 2^K disks and one more",
+            )?;
+            let block_size = words.block_size.map(size).transpose()?;
+            Ok(Layout::Ddraid { order, block_size, read_policy })
+        }
+        ShownLayout::Thin => {
+            Err(Failure::new(Code::Usage, "a thin volume lies in a pool").help("add --pool POOL"))
+        }
     }
+}
+
+impl Control {
+    /// The disks of `group` that `on` names, each by its path, identity or name in the group; and the sectors of all.
+    pub(super) fn disk_choice(&self, group: Uuid, on: &[String]) -> Result<DiskChoice, Failure> {
+        let on = on.iter().map(|text| self.disk_called(group, text)).collect::<Result<_, _>>()?;
+        let disks = self.with_group(group, |known| self.disk_files(known))?;
+        let sectors = disks.iter().map(|(name, file)| {
+            let shape = file.shape();
+            (*name, Sectors { logical: shape.block_size.into(), physical: shape.optimal_size.into() })
+        });
+        Ok(DiskChoice { on, sectors: sectors.collect() })
+    }
+
+    fn disk_called(&self, group: Uuid, text: &str) -> Result<PvName, Failure> {
+        let id = self.member(group, text)?;
+        self.with_group(group, |known| {
+            let disk = known.group.pv_by_id(id).filter(|_| known.paths.contains_key(&id));
+            disk.map(|disk| disk.name).ok_or_else(|| {
+                Failure::new(Code::GroupIncomplete, format!("the disk {text} is missing")).help(format!(
+                    "bring it back and varve pv scan PATH; varve vg show {}",
+                    known.group.name()
+                ))
+            })
+        })?
+    }
+}
+
+/// The members of a volume or pool that is an array.
+pub(super) fn shown_array(known: &KnownGroup, volume: &LogicalVolume) -> Option<Array> {
+    let (layout, order, block_size, read_policy) = match volume.layout {
+        model::Layout::Mirror { read_policy, .. } => (ShownLayout::Mirror, None, None, read_policy),
+        model::Layout::Ddraid { order, block_size, read_policy, .. } => {
+            (ShownLayout::Ddraid, Some(order), Some(block_size), read_policy)
+        }
+        _ => return None,
+    };
+    let member = |(index, member): (usize, &model::Member)| {
+        let mut disks: Vec<String> = Vec::new();
+        for disk in volume.space().areas_of_member(index).filter_map(|area| known.group.pv(area.pv)) {
+            let path = known.paths.get(&disk.id).unwrap_or(&disk.path);
+            if !disks.contains(path) {
+                disks.push(path.clone());
+            }
+        }
+        let missing = known.group.is_member_missing(volume.space(), index);
+        ArrayMember { id: member.id.to_string(), disks, missing }
+    };
+    let members = volume.layout.members().iter().enumerate().map(member).collect();
+    let read_policy = match read_policy {
+        model::ReadPolicy::Data => ReadPolicy::Data,
+        model::ReadPolicy::Rotate => ReadPolicy::Rotate,
+        model::ReadPolicy::Verify => ReadPolicy::Verify,
+    };
+    Some(Array { layout, order, block_size, read_policy, members })
 }

@@ -8,7 +8,7 @@ use super::activation::state_of;
 use super::change::shown;
 use super::find::Located;
 use super::find::volume_name;
-use super::layout::layout;
+use super::layout::{layout, shown_array};
 use super::policy::{changed, shown_discards, shown_over_commit, shown_policy};
 use super::snapshots::unit_size;
 use super::volumes::shown_segments;
@@ -68,11 +68,13 @@ impl Control {
         let block_size = request.block_size.as_deref().map(|text| unit_size(text, "block")).transpose()?;
         let block_size = block_size.unwrap_or(64 * KIB);
         let policy = changed(StorePolicy::default(), &request.policy)?;
-        let layout = layout(request.layout, request.stripes, request.stripe_size.as_deref())?;
+        let layout = layout(&request)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let (id, role) = (self.new_id(), Role::Pool);
-        let change = Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy };
+        let disks = self.disk_choice(group, &request.on)?;
+        let change =
+            Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &format!("pool create {name} --size {}", request.size))?;
         if request.dry_run {
@@ -98,7 +100,8 @@ impl Control {
         let located = self.find_pool(&name)?.usable()?;
         let most = self.pool_size_max(located.volume.id).await?;
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let change = Change::ExtendVolume { name: name.volume.clone(), size };
+        let disks = self.disk_choice(located.group, &request.on)?;
+        let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
         let commits = self.commits(located.group).await;
         let words = format!("pool extend {name} --size {}", request.size);
         let planned = commits.plan(located.group, change, &words)?;
@@ -235,6 +238,7 @@ impl Control {
                 discards: shown_discards(volume.store_policy.unwrap_or_default()),
                 over_commit: shown_over_commit(volume.store_policy.unwrap_or_default()),
                 promise_max: facts.promise_max,
+                array: shown_array(known, volume),
                 segments: shown_segments(known, volume),
             }
         })

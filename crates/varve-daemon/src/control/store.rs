@@ -107,7 +107,8 @@ impl Control {
         let (subject, size) = (self.subject(volume), format_size(by));
         let (change, words) = if is_itself {
             let size_argument = SizeArgument { relative: true, amount: Amount::Bytes(by) };
-            let change = Change::ExtendVolume { name: entry.name.clone(), size: size_argument };
+            let disks = self.disk_choice(group, &[])?;
+            let change = Change::ExtendVolume { name: entry.name.clone(), size: size_argument, disks };
             (change, format!("pool {subject} extended by {size}"))
         } else {
             let change = Change::ExtendStore { volume: entry.name.clone(), store, by };

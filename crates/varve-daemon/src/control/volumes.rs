@@ -6,7 +6,7 @@ use super::activation::state_of;
 use super::change::{Commits, joined, shown};
 use super::find::{Located, volume_name};
 use super::known_group::KnownGroup;
-use super::layout::layout;
+use super::layout::{layout, shown_array};
 use super::policy::{changed, shown_policy};
 use super::{Control, PROBE};
 use crate::failures;
@@ -51,6 +51,7 @@ impl Control {
         let _lock = self.lock_of(&request.name).await?;
         let name = volume_name(&request.name)?;
         if let Some(pool) = &request.pool {
+            refuse_disks(&request.on)?;
             return self.create_thin(&request, &name, pool).await;
         }
         if request.origin.is_some() {
@@ -63,13 +64,14 @@ impl Control {
             return Err(Failure::new(Code::BadOrigin, message).help("--pool POOL"));
         }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let layout = layout(request.layout, request.stripes, request.stripe_size.as_deref())?;
+        let layout = layout(&request)?;
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
         let id = self.new_id();
-        let role = Role::Volume;
-        let change = Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy };
+        let (role, disks) = (Role::Volume, self.disk_choice(group, &request.on)?);
+        let change =
+            Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let words = format!("lv create {name} --size {}", request.size);
         let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &words)?;
@@ -100,6 +102,9 @@ impl Control {
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
+        if located.thin.is_some() || name.snapshot.is_some() {
+            refuse_disks(&request.on)?;
+        }
         if located.thin.is_some() && name.snapshot.is_none() {
             return self.resize_thin(&name, &located, &request, true).await;
         }
@@ -113,7 +118,8 @@ impl Control {
             return self.extend_store_of(&name, &located, size, request.dry_run).await;
         }
         self.refuse_if_paused(&located).await?;
-        let change = Change::ExtendVolume { name: name.volume.clone(), size };
+        let disks = self.disk_choice(located.group, &request.on)?;
+        let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
         let commits = self.commits(located.group).await;
         let planned =
             commits.plan(located.group, change, &format!("lv extend {name} --size {}", request.size))?;
@@ -142,6 +148,7 @@ impl Control {
             self.refuse_if_exported(located.volume.id, &name.origin(), false)?;
             return self.resize_thin(&name, &located, &request, false).await;
         }
+        refuse_disks(&request.on)?;
         let size = reduced(&request.size, located.size())?;
         self.refuse_if_exported(located.volume.id, &name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
@@ -341,7 +348,7 @@ impl Control {
 pub(super) fn shown_segments(known: &KnownGroup, volume: &LogicalVolume) -> Vec<Segment> {
     let mut offset = 0;
     let segments = volume.segments.iter().map(|segment| {
-        let length = known.group.bytes(segment.extents());
+        let length = known.group.bytes(volume.layout.extents_of(segment));
         let shown = Segment { offset, length, areas: shown_areas(known, segment) };
         offset += length;
         shown
@@ -363,7 +370,12 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
     let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
     let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
     let (state, reason) = state_of(located.unusable.as_ref(), facts.failure);
-    let stripes = volume.segments.last().map_or(1, |segment| segment.areas.len());
+    let (stripes, stripe_size) = match volume.layout {
+        model::Layout::Striped { stripe_size } => {
+            (volume.segments.last().map_or(1, |segment| segment.areas.len()), stripe_size)
+        }
+        _ => (1, 0),
+    };
     let shown_store = |store: &Store| match facts.stores.iter().find(|facts| facts.id == store.id) {
         Some(facts) => SnapshotStore {
             size: facts.size,
@@ -392,12 +404,11 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
             model::Layout::Striped { .. } => ShownLayout::Striped,
             model::Layout::Zero => ShownLayout::Zero,
             model::Layout::Error => ShownLayout::Error,
+            model::Layout::Mirror { .. } => ShownLayout::Mirror,
+            model::Layout::Ddraid { .. } => ShownLayout::Ddraid,
         },
         stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
-        stripe_size: match volume.layout {
-            model::Layout::Striped { stripe_size } => stripe_size,
-            _ => 0,
-        },
+        stripe_size,
         size: located.size(),
         state,
         reason,
@@ -415,8 +426,20 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
             origin: None,
         }),
         exports: Vec::new(),
+        array: shown_array(known, volume),
         segments: shown_segments(known, volume),
         traffic: facts.traffic.clone(),
+    }
+}
+
+/// Only what takes extents of the group takes them from disks that are named.
+fn refuse_disks(on: &[String]) -> Result<(), Failure> {
+    match on {
+        [] => Ok(()),
+        _ => Err(Failure::new(
+            Code::Usage,
+            "--on names disks for a volume or pool that takes extents of its group",
+        )),
     }
 }
 

@@ -5,7 +5,7 @@ use super::quota::CacheQuota;
 use crate::failures;
 use crate::world::DiskRef;
 use std::collections::BTreeMap;
-use varve_api::Failure;
+use varve_api::{Code, Failure};
 use varve_block::Device;
 use varve_vg::activate::build;
 use varve_vg::model::{PvName, StorePolicy};
@@ -32,6 +32,10 @@ pub(crate) struct ActivationSpec {
 
 /// The device of a table on this shard.
 pub(crate) fn device_of(host: &Host, table: &Table, disks: &Disks) -> Result<Device, Failure> {
+    if table.array().is_some() {
+        let message = "mirrors and ddraid cannot be taken into use: not built yet";
+        return Err(Failure::new(Code::NotBuilt, message));
+    }
     let devices = disks.iter().map(|(name, file)| (*name, host.disk(file))).collect();
-    build(table, &devices).map_err(|error| failures::io("the volume's disks", error))
+    build(table, &devices, &BTreeMap::new()).map_err(|error| failures::io("the volume's disks", error))
 }

@@ -50,7 +50,13 @@ const SEQUENCE: Field = Field::new(104, 8, "sequence", "the number of that recor
 const EPOCH: Field =
     Field::new(112, 4, "epoch", "term of the host that wrote it; 0 without a group of several hosts");
 const LOG_MEMBERS: Field = Field::new(116, 4, "log_members", "bit `i`: member `i` has the log");
-const RESERVED: Field = Field::new(120, 8, "reserved", "zero");
+const PREVIOUS: Field = Field::new(
+    120,
+    4,
+    "previous",
+    "CRC32C of number, members and sets of the superblock that this one follows; 0 of the first",
+);
+const RESERVED: Field = Field::new(124, 4, "reserved", "zero");
 const TABLE: Field = Field::new(128, 288, "table", "one entry for each member, 32 bytes each");
 const RESERVED_2: Field = Field::new(416, 96, "reserved", "zero");
 const SETS: Field = Field::new(
@@ -84,6 +90,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         SEQUENCE,
         EPOCH,
         LOG_MEMBERS,
+        PREVIOUS,
         RESERVED,
         TABLE,
         RESERVED_2,
@@ -169,6 +176,8 @@ pub struct Superblock {
     pub epoch: u32,
     /// Bit `i`: member `i` has the log.
     pub log_members: u32,
+    /// [`Superblock::identity`] of the superblock that this one follows; 0 of the first.
+    pub previous: u32,
     /// The members, in their places.
     pub members: Vec<MemberEntry>,
     /// Regions in which members may differ.
@@ -198,6 +207,13 @@ impl Superblock {
     /// Bytes of the superblock: whole blocks.
     pub fn length(&self) -> usize {
         (SETS.offset + 3 * 8 * self.words()).next_multiple_of(BLOCK_SIZE as usize)
+    }
+
+    /// Tells superblocks apart that hosts with different members wrote under one number; the same on all members.
+    pub fn identity(&self) -> u32 {
+        let mut common = vec![0; self.length()];
+        Superblock { place: 0, ..self.clone() }.encode(&mut common);
+        crc32c::crc32c(&common)
     }
 
     /// Whether ARRAY3 to ARRAY5 hold; else which does not.
@@ -251,6 +267,7 @@ impl Superblock {
         KIND.put_u32(bytes, if self.kind == Kind::Mirror { 1 } else { 2 });
         EPOCH.put_u32(bytes, self.epoch);
         LOG_MEMBERS.put_u32(bytes, self.log_members);
+        PREVIOUS.put_u32(bytes, self.previous);
         for (field, value) in self.numbers() {
             field.put_u64(bytes, value);
         }
@@ -314,6 +331,7 @@ impl Superblock {
             sequence: SEQUENCE.u64(bytes),
             epoch: EPOCH.u32(bytes),
             log_members: LOG_MEMBERS.u32(bytes),
+            previous: PREVIOUS.u32(bytes),
             members: Vec::with_capacity(count),
             dirty: Vec::new(),
             missed: Vec::new(),
@@ -390,6 +408,7 @@ mod tests {
             sequence: 10,
             epoch: 11,
             log_members: 0b101,
+            previous: 12,
             members: vec![
                 member(1, MemberState::InSync, 0),
                 member(2, MemberState::Away, 6),
@@ -412,7 +431,7 @@ mod tests {
         let block = bytes(&sample());
         assert_eq!((&block[..8], block.len()), (&MAGIC_VALUE[..], 4096));
         assert_eq!((block[24], block[47], block[52], block[56], block[60]), (7, 2, 2, 3, 2));
-        assert_eq!((block[96], block[104], block[112], block[116]), (9, 10, 11, 5));
+        assert_eq!((block[96], block[104], block[112], block[116], block[120]), (9, 10, 11, 5, 12));
         assert_eq!((block[143], block[144], block[176], block[184]), (1, 1, 2, 6));
         assert_eq!((block[512], block[520], block[528], block[544]), (1, 1 << 5, 3, 255));
         assert_eq!(Superblock::claims(&block, SLOT_SIZE), Some(4096));
@@ -437,6 +456,13 @@ mod tests {
             assert!(Superblock::decode(&damaged, SLOT_SIZE).is_err(), "ARRAY1: bit {bit}");
         }
         assert!(Superblock::decode(&block, 0).is_err(), "ARRAY2");
+    }
+
+    #[test]
+    fn superblocks_of_one_write_are_told_from_others_of_their_number() {
+        assert_eq!(Superblock { place: 0, ..sample() }.identity(), sample().identity());
+        let other = Superblock { dirty: vec![0; 2], ..sample() };
+        assert_ne!(other.identity(), sample().identity());
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! How the text writes places: `pv0` a disk, `pv0:10+5` five extents of it from the tenth on, `pv0:0+5 pv1:0+5` a
-//! striped segment.
+//! striped segment, or one of an array.
 
+use super::Layout;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +12,8 @@ use std::str::FromStr;
 pub struct PvName(pub u32);
 
 /// A run of extents of one physical volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Area {
     /// The physical volume.
     pub pv: PvName,
@@ -21,7 +23,7 @@ pub struct Area {
     pub count: u64,
 }
 
-/// A part of a volume: one area if linear, several side by side if striped.
+/// A part of a volume: one area if linear, several side by side if striped, one for each member of an array.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Segment {
@@ -34,10 +36,29 @@ impl Segment {
     pub fn linear(area: Area) -> Self {
         Self { areas: vec![area] }
     }
+}
 
-    /// Number of extents.
-    pub fn extents(&self) -> u64 {
-        self.areas.iter().fold(0, |sum, area| sum.saturating_add(area.count))
+/// Where the bytes of a volume or exception store lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space<'a> {
+    /// How its extents become its bytes.
+    pub layout: &'a Layout,
+    /// Its segments.
+    pub segments: &'a [Segment],
+}
+
+impl<'a> Space<'a> {
+    /// Every area that it owns: the metadata of an array's members, then those of its segments.
+    pub fn areas(self) -> impl Iterator<Item = Area> + 'a {
+        let metadata = self.layout.members().iter().map(|member| member.metadata);
+        metadata.chain(self.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
+    }
+
+    /// The areas of member `index` of an array: its metadata, then its data, in order.
+    pub fn areas_of_member(self, index: usize) -> impl Iterator<Item = Area> + 'a {
+        let metadata = self.layout.members().get(index).map(|member| member.metadata);
+        let data = self.segments.iter().filter_map(move |segment| segment.areas.get(index).copied());
+        metadata.into_iter().chain(data)
     }
 }
 
@@ -103,6 +124,19 @@ impl From<PvName> for String {
 }
 
 impl TryFrom<String> for PvName {
+    type Error = String;
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<Area> for String {
+    fn from(area: Area) -> String {
+        area.to_string()
+    }
+}
+
+impl TryFrom<String> for Area {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()

@@ -2,18 +2,19 @@
 
 use super::{
     Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout, LogicalVolumeEntry,
-    MetadataEntry, OverCommit, PhysicalVolumeEntry, Segment, SnapshotSetEntry, StoreEntry, StorePolicyEntry,
-    TextError, WhenFull,
+    MemberEntry, MetadataEntry, OverCommit, PhysicalVolumeEntry, SnapshotSetEntry, StoreEntry,
+    StorePolicyEntry, TextError, WhenFull,
 };
 use crate::name::check_name;
 use std::collections::{HashMap, HashSet};
+use uuid::Uuid;
 use varve_block::{KIB, MIB, is_aligned};
 
 /// The largest number of TOML.
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT15 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT16 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -54,10 +55,13 @@ impl Description {
         let group = [("the group".to_owned(), self.group.id)].into_iter();
         let disks = self.physical_volumes.iter().map(|pv| (pv.name.to_string(), pv.id));
         let volumes = self.logical_volumes.iter().map(|lv| (lv.name.clone(), lv.id));
-        let stores = self
-            .logical_volumes
-            .iter()
-            .flat_map(|lv| lv.stores().map(|store| (place_of_store(lv, store), store.id)));
+        let stores = self.logical_volumes.iter().flat_map(|lv| {
+            let of = |store| {
+                let place = place_of_store(lv, store);
+                std::iter::once((place.clone(), store.id)).chain(ids_of_members(place, &store.layout))
+            };
+            ids_of_members(lv.name.clone(), &lv.layout).chain(lv.stores().flat_map(of))
+        });
         let mut seen = HashSet::new();
         let sets = self.snapshot_sets.iter().map(|set| ("a set of snapshots".to_owned(), set.id));
         let images = self.images.iter().map(|image| (place_of_image(image), image.id));
@@ -99,17 +103,19 @@ impl Description {
     /// Every area that something owns, and the name of its owner.
     fn areas(&self) -> impl Iterator<Item = (String, Area)> {
         self.logical_volumes.iter().flat_map(|lv| {
-            let own = areas_of(&lv.segments).map(|area| (lv.name.clone(), area));
+            let own = lv.space().areas().map(|area| (lv.name.clone(), area));
             let stores = lv.stores().flat_map(move |store| {
-                areas_of(&store.segments).map(move |area| (place_of_store(lv, store), area))
+                store.space().areas().map(move |area| (place_of_store(lv, store), area))
             });
             own.chain(stores)
         })
     }
 }
 
-fn areas_of(segments: &[Segment]) -> impl Iterator<Item = Area> {
-    segments.iter().flat_map(|segment| segment.areas.iter().copied())
+fn ids_of_members(place: String, layout: &Layout) -> impl Iterator<Item = (String, Uuid)> {
+    let named =
+        move |(index, member): (usize, &MemberEntry)| (format!("member {index} of {place}"), member.id);
+    layout.members().iter().enumerate().map(named)
 }
 
 fn place_of_store(lv: &LogicalVolumeEntry, store: &StoreEntry) -> String {
@@ -139,7 +145,7 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
     Ok(())
 }
 
-/// TEXT6 to TEXT8, TEXT10, TEXT12.
+/// TEXT6 to TEXT8, TEXT10, TEXT12, TEXT15, TEXT16.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {
@@ -179,10 +185,13 @@ fn is_policy(policy: &StorePolicyEntry) -> bool {
         && policy.pause_timeout_ms <= YEAR_MS
 }
 
-/// TEXT7 and TEXT8 of an exception store.
+/// TEXT6 to TEXT8 and TEXT16 of an exception store.
 fn check_store(lv: &LogicalVolumeEntry, store: &StoreEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: place_of_store(lv, store), problem });
-    if let Some(wrong) = Layout::Linear.problem(store.extents, &store.segments, extent_size) {
+    if !store.layout.takes_space() {
+        return problem("an exception store lies on disks");
+    }
+    if let Some(wrong) = store.layout.problem(store.extents, &store.segments, extent_size) {
         return problem(wrong);
     }
     if !store.chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&store.chunk_size) {

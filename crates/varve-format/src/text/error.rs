@@ -72,7 +72,7 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// TEXT6 to TEXT8 or TEXT10 to TEXT15.
+    /// TEXT6 to TEXT8 or TEXT10 to TEXT16.
     #[error("{place}: {problem}")]
     Shape {
         /// The group, volume, store, set or image.

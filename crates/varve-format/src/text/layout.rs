@@ -1,10 +1,11 @@
 //! What the bytes of a volume are for, and how its extents become them: two things.
 
-use super::Segment;
+use super::{Area, Segment};
 use serde::{Deserialize, Serialize};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ops::RangeInclusive;
 use uuid::Uuid;
-use varve_block::KIB;
+use varve_block::{KIB, MIB};
 
 /// What the bytes of a volume are for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,8 +28,39 @@ pub enum Role {
     },
 }
 
+/// How many copies a mirror may have.
+pub const MIRROR_COPIES: RangeInclusive<usize> = 2..=8;
+/// The orders of ddraid: 2^order data members and one for parity.
+pub const DDRAID_ORDERS: RangeInclusive<u32> = 1..=3;
+/// The least and the most bytes of a block of ddraid, a power of two.
+pub const DDRAID_BLOCK_SIZES: RangeInclusive<u64> = 4 * KIB..=64 * KIB;
+/// The least metadata in front of the data of an array's member, in bytes; it is whole extents.
+pub const MEMBER_METADATA_SIZE_MIN: u64 = MIB;
+
+/// A member of an array. Its data lies in the areas at its place in the segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemberEntry {
+    /// What it is.
+    pub id: Uuid,
+    /// Where its superblocks and its part of the log lie.
+    pub metadata: Area,
+}
+
+/// From which members of an array its data is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ReadPolicy {
+    /// Those that hold the data; of a mirror the first.
+    Data,
+    /// All of them in turn.
+    Rotate,
+    /// All of them, and they are compared.
+    Verify,
+}
+
 /// How the extents of a volume become its bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Layout {
     /// One area after the other.
@@ -43,58 +75,168 @@ pub enum Layout {
     Zero,
     /// On no disk: every read and write fails.
     Error,
+    /// Every byte on each member.
+    Mirror {
+        /// From which members data is read; usually in turn.
+        #[serde(default = "ReadPolicy::of_mirrors", skip_serializing_if = "ReadPolicy::is_of_mirrors")]
+        read_policy: ReadPolicy,
+        /// Its members, one for each copy.
+        #[serde(rename = "member")]
+        members: Vec<MemberEntry>,
+    },
+    /// Every block in equal fragments on all members but the last one, which holds the parity.
+    Ddraid {
+        /// 2^order members hold data.
+        order: u32,
+        /// Bytes of a block.
+        block_size: u64,
+        /// From which members data is read; usually from all, to compare them.
+        #[serde(default = "ReadPolicy::of_ddraid", skip_serializing_if = "ReadPolicy::is_of_ddraid")]
+        read_policy: ReadPolicy,
+        /// Its members, that of the parity last.
+        #[serde(rename = "member")]
+        members: Vec<MemberEntry>,
+    },
+}
+
+impl ReadPolicy {
+    /// The usual policy of mirrors.
+    pub fn of_mirrors() -> Self {
+        Self::Rotate
+    }
+
+    /// The usual policy of ddraid.
+    pub fn of_ddraid() -> Self {
+        Self::Verify
+    }
+
+    fn is_of_mirrors(&self) -> bool {
+        *self == Self::of_mirrors()
+    }
+
+    fn is_of_ddraid(&self) -> bool {
+        *self == Self::of_ddraid()
+    }
 }
 
 impl Layout {
     /// Whether its extents lie on disks.
-    pub fn takes_space(self) -> bool {
+    pub fn takes_space(&self) -> bool {
+        !matches!(self, Layout::Zero | Layout::Error)
+    }
+
+    /// The members of an array; none of anything else.
+    pub fn members(&self) -> &[MemberEntry] {
         match self {
-            Layout::Linear | Layout::Striped { .. } => true,
-            Layout::Zero | Layout::Error => false,
+            Layout::Mirror { members, .. } | Layout::Ddraid { members, .. } => members,
+            Layout::Linear | Layout::Striped { .. } | Layout::Zero | Layout::Error => &[],
         }
     }
 
-    /// TEXT6, TEXT7: what is wrong with `segments` of `extents` extents in this layout.
+    /// How many members may be missing while all of it can be used.
+    pub fn tolerates(&self) -> usize {
+        match self {
+            Layout::Mirror { members, .. } => members.len().saturating_sub(1),
+            Layout::Ddraid { .. } => 1,
+            Layout::Linear | Layout::Striped { .. } | Layout::Zero | Layout::Error => 0,
+        }
+    }
+
+    /// How many extents of the volume a row is: one extent of each of `areas` areas.
+    pub fn row(&self, areas: usize) -> u64 {
+        match self {
+            Layout::Striped { .. } => areas as u64,
+            Layout::Ddraid { order, .. } => 1_u64.checked_shl(*order).unwrap_or(0),
+            Layout::Linear | Layout::Mirror { .. } | Layout::Zero | Layout::Error => 1,
+        }
+    }
+
+    /// How many extents of the volume `segment` holds.
+    pub fn extents_of(&self, segment: &Segment) -> u64 {
+        let rows = segment.areas.first().map_or(0, |area| area.count);
+        rows.saturating_mul(self.row(segment.areas.len()))
+    }
+
+    /// TEXT6, TEXT7, TEXT16: what is wrong with `segments` of `extents` extents in this layout.
     pub(super) fn problem(
-        self,
+        &self,
         extents: u64,
         segments: &[Segment],
         extent_size: u64,
     ) -> Option<&'static str> {
-        let sum = segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(segment.extents()));
+        let shape = self.problem_of_shape(segments, extent_size);
+        let sum = segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(self.extents_of(segment)));
         let expected = if self.takes_space() { extents } else { 0 };
-        if extents == 0 || sum != Some(expected) {
-            return Some("`extents` is not the sum of its segments");
-        }
+        let sum =
+            (extents == 0 || sum != Some(expected)).then_some("`extents` is not the sum of its segments");
+        shape.or(sum)
+    }
+
+    /// TEXT6, TEXT16.
+    fn problem_of_shape(&self, segments: &[Segment], extent_size: u64) -> Option<&'static str> {
         match self {
-            Layout::Linear if !segments.iter().all(is_linear) => {
-                Some("a linear volume has segments of one area")
-            }
+            Layout::Linear => (!segments.iter().all(|segment| segment.areas.len() == 1))
+                .then_some("a linear volume has segments of one area"),
             Layout::Striped { stripe_size }
-                if !stripe_size.is_power_of_two() || !(4 * KIB..=extent_size).contains(&stripe_size) =>
+                if !stripe_size.is_power_of_two() || !(4 * KIB..=extent_size).contains(stripe_size) =>
             {
                 Some("stripe_size must be a power of two from 4 KiB to the extent size")
             }
             Layout::Striped { .. } if !segments.iter().all(is_striped) => {
                 Some("a striped segment has two or more areas of equal length on different disks")
             }
-            Layout::Striped { .. } if !have_equal_width(segments) => {
-                Some("all segments of a striped volume have the same number of areas")
+            Layout::Striped { .. } => (!have_equal_width(segments))
+                .then_some("all segments of a striped volume have the same number of areas"),
+            Layout::Zero | Layout::Error => None,
+            Layout::Mirror { members, .. } if !MIRROR_COPIES.contains(&members.len()) => {
+                Some("a mirror has 2 to 8 members")
             }
-            _ => None,
+            Layout::Ddraid { order, members, .. }
+                if !DDRAID_ORDERS.contains(order) || members.len() != (1 << order) + 1 =>
+            {
+                Some("a ddraid array of order 1, 2 or 3 has 2^order + 1 members")
+            }
+            Layout::Ddraid { block_size, .. }
+                if !block_size.is_power_of_two() || !DDRAID_BLOCK_SIZES.contains(block_size) =>
+            {
+                Some("block_size must be a power of two from 4 KiB to 64 KiB")
+            }
+            Layout::Mirror { members, .. } | Layout::Ddraid { members, .. } => {
+                problem_of_members(members, segments, extent_size)
+            }
         }
     }
 }
 
-fn is_linear(segment: &Segment) -> bool {
-    segment.areas.len() == 1
+/// TEXT16.
+fn problem_of_members(
+    members: &[MemberEntry],
+    segments: &[Segment],
+    extent_size: u64,
+) -> Option<&'static str> {
+    if !segments.iter().all(|segment| segment.areas.len() == members.len() && has_equal_areas(segment)) {
+        return Some("a segment of an array has an area for each member, equally long");
+    }
+    let size = members[0].metadata.count;
+    let is_long = size.saturating_mul(extent_size) >= MEMBER_METADATA_SIZE_MIN;
+    if !is_long || members.iter().any(|member| member.metadata.count != size) {
+        return Some("the metadata areas of an array's members are equally long, at least 1 MiB");
+    }
+    let mut member_of = HashMap::new();
+    let data = segments.iter().flat_map(|segment| segment.areas.iter().enumerate());
+    let metadata = members.iter().map(|member| &member.metadata).enumerate();
+    let is_shared = |(index, area): (usize, &Area)| *member_of.entry(area.pv).or_insert(index) != index;
+    data.chain(metadata).any(is_shared).then_some("a disk serves one member of an array only")
 }
 
 fn is_striped(segment: &Segment) -> bool {
     let mut disks = HashSet::new();
     let different = segment.areas.iter().all(|area| disks.insert(area.pv));
-    let equal = segment.areas.windows(2).all(|pair| pair[0].count == pair[1].count);
-    different && equal && segment.areas.len() >= 2
+    different && has_equal_areas(segment) && segment.areas.len() >= 2
+}
+
+fn has_equal_areas(segment: &Segment) -> bool {
+    segment.areas.windows(2).all(|pair| pair[0].count == pair[1].count)
 }
 
 fn have_equal_width(segments: &[Segment]) -> bool {

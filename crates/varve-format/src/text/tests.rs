@@ -49,6 +49,7 @@ fn sample() -> Description {
             store: Some(StoreEntry {
                 id: Uuid::from_u128(3),
                 chunk_size: 65_536,
+                layout: Layout::Linear,
                 extents: 5,
                 segments: vec![Segment::linear(area(0, 30, 5))],
             }),
@@ -80,14 +81,113 @@ fn golden_text() {
     assert_eq!(Description::decode(&golden), Ok(sample()));
 }
 
+/// Members with these ids from `id` on, the first of them on `pv0` with its metadata at `start`, each on a disk of its own.
+fn members(id: u128, start: u64, count: u32) -> Vec<MemberEntry> {
+    let member = |pv| MemberEntry { id: Uuid::from_u128(id + u128::from(pv)), metadata: area(pv, start, 1) };
+    (0..count).map(member).collect()
+}
+
+/// The sample, with its first volume and that one's store mirrored, and the second one as ddraid.
+fn arrays() -> Description {
+    let mut description = sample();
+    description.physical_volumes = (0..3).map(disk).collect();
+    let row = |start, count, width| Segment { areas: (0..width).map(|pv| area(pv, start, count)).collect() };
+    let [first, second] = &mut description.logical_volumes[..] else { unreachable!("two volumes") };
+    let read_policy = ReadPolicy::Data;
+    first.layout = Layout::Mirror { read_policy, members: members(0x200, 0, 2) };
+    first.segments = vec![row(1, 20, 2), row(30, 10, 2)];
+    let store = first.store.as_mut().expect("the sample has a store");
+    store.layout = Layout::Mirror { read_policy: ReadPolicy::Rotate, members: members(0x210, 50, 2) };
+    store.segments = vec![row(51, 5, 2)];
+    let (order, block_size, read_policy) = (1, 8192, ReadPolicy::Verify);
+    second.layout = Layout::Ddraid { order, block_size, read_policy, members: members(0x220, 60, 3) };
+    second.segments = vec![row(61, 10, 3)];
+    description
+}
+
+#[test]
+fn golden_text_of_arrays() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/text/arrays.toml");
+    let golden = std::fs::read_to_string(path).expect("the golden text is checked in");
+    assert_eq!(arrays().encode(), golden);
+    assert_eq!(Description::decode(&golden), Ok(arrays()));
+}
+
+/// Breaks one rule of arrays.
+type BrokenArray = (&'static str, fn(&mut Description), &'static str);
+
+const BROKEN_ARRAYS: &[BrokenArray] = &[
+    ("TEXT16", |d| array(d, 0).truncate(1), "vm1: a mirror has 2 to 8 members"),
+    ("TEXT16", |d| array(d, 0).extend(members(0x230, 70, 7)), "vm1: a mirror has 2 to 8 members"),
+    ("TEXT16", |d| array(d, 0).extend(members(0x230, 70, 1)), "vm1: a segment of an array has an area for"),
+    ("TEXT16", |d| array(d, 1).truncate(2), "fast: a ddraid array of order 1, 2 or 3 has"),
+    ("TEXT16", |d| ddraid(d, 0, 8192), "fast: a ddraid array of order 1, 2 or 3 has"),
+    ("TEXT16", |d| ddraid(d, 4, 8192), "fast: a ddraid array of order 1, 2 or 3 has"),
+    ("TEXT16", |d| ddraid(d, u32::MAX, 8192), "fast: a ddraid array of order 1, 2 or 3 has"),
+    ("TEXT16", |d| ddraid(d, 1, 2048), "fast: block_size must be"),
+    ("TEXT16", |d| ddraid(d, 1, 12_288), "fast: block_size must be"),
+    ("TEXT16", |d| array(d, 1)[1].metadata.count = 2, "fast: the metadata areas of an array's members are"),
+    ("TEXT16", |d| d.group.extent_size = 512 << 10, "vm1: the metadata areas of an array's members are"),
+    ("TEXT16", |d| array(d, 0)[1].metadata = area(2, 5, 1), ""),
+    (
+        "TEXT16",
+        |d| array(d, 0)[1].metadata = area(0, 100, 1),
+        "vm1: a disk serves one member of an array only",
+    ),
+    ("TEXT16", |d| areas(d)[1].pv = PvName(0), "vm1: a disk serves one member of an array only"),
+    ("TEXT16", |d| areas(d).swap(0, 1), "vm1: a disk serves one member of an array only"),
+    ("TEXT16", |d| areas(d)[1].count = 9, "vm1: a segment of an array has an area for each member, equally"),
+    ("TEXT7", |d| d.logical_volumes[0].extents = 60, "vm1: `extents` is not the sum of its segments"),
+    ("TEXT7", |d| d.logical_volumes[1].extents = 10, "fast: `extents` is not the sum of its segments"),
+    (
+        "TEXT5",
+        |d| array(d, 1)[0].metadata.start = 55,
+        "extent 55 of pv0 belongs to the exception store of vm1",
+    ),
+    ("TEXT4", |d| array(d, 1)[0].metadata.start = 255, "fast: pv0:255+1 ends behind"),
+    ("TEXT1", |d| array(d, 1)[0].id = Uuid::from_u128(0x201), "two things have the id"),
+    ("TEXT1", |d| array(d, 1)[2].id = Uuid::nil(), "member 2 of fast has no id"),
+    ("TEXT6", |d| store(d).layout = Layout::Zero, "the exception store of vm1: an exception store lies on"),
+    ("TEXT6", |d| store(d).layout = Layout::Linear, "the exception store of vm1: a linear volume has"),
+];
+
+/// The members of a volume of [`arrays`].
+fn array(description: &mut Description, volume: usize) -> &mut Vec<MemberEntry> {
+    match &mut description.logical_volumes[volume].layout {
+        Layout::Mirror { members, .. } | Layout::Ddraid { members, .. } => members,
+        other => panic!("{other:?} is no array"),
+    }
+}
+
+/// The areas of the last segment of the first volume.
+fn areas(description: &mut Description) -> &mut Vec<Area> {
+    &mut description.logical_volumes[0].segments[1].areas
+}
+
+fn ddraid(description: &mut Description, order: u32, block_size: u64) {
+    let members = array(description, 1).clone();
+    let read_policy = ReadPolicy::Verify;
+    description.logical_volumes[1].layout = Layout::Ddraid { order, block_size, read_policy, members };
+}
+
+#[test]
+fn every_broken_rule_of_arrays_is_refused_and_named() {
+    for (rule, change, message) in BROKEN_ARRAYS {
+        let mut broken = arrays();
+        change(&mut broken);
+        let found = broken.check().err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(found.starts_with(message) && found.is_empty() == message.is_empty(), "{rule}: {found}");
+    }
+}
+
 #[test]
 fn newer_and_unknown_texts_are_refused_with_what_is_wrong() {
     let text = sample().encode();
-    let newer = text.replace("version = 2\n", "version = 3\nnew = true\n");
-    assert_eq!(Description::decode(&newer), Err(TextError::Newer(3)));
-    let older = text.replace("version = 2\n", "version = 1\n");
-    assert_eq!(Description::decode(&older), Err(TextError::Older(1)));
-    let none = text.replace("version = 2\n", "");
+    let newer = text.replace("version = 3\n", "version = 4\nnew = true\n");
+    assert_eq!(Description::decode(&newer), Err(TextError::Newer(4)));
+    let older = text.replace("version = 3\n", "version = 2\n");
+    assert_eq!(Description::decode(&older), Err(TextError::Older(2)));
+    let none = text.replace("version = 3\n", "");
     assert_eq!(Description::decode(&none), Err(TextError::NoVersion));
     assert_eq!(Description::decode(""), Err(TextError::NoVersion));
     for (from, to, word) in [
@@ -247,7 +347,7 @@ fn set(description: &mut Description) -> &mut SnapshotSetEntry {
 fn add_independent(description: &mut Description, start: u64, id: u128) {
     let id = Uuid::from_u128(id);
     let segments = vec![Segment::linear(area(0, start, 3))];
-    let store = StoreEntry { id, chunk_size: 4096, extents: 3, segments };
+    let store = StoreEntry { id, chunk_size: 4096, layout: Layout::Linear, extents: 3, segments };
     description.logical_volumes[0].independent_stores.push(store);
 }
 

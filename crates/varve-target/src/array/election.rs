@@ -1,18 +1,21 @@
 //! What the members of an array are worth when it is taken into use: pure.
 //!
+//! Superblocks are written to all members, one number after the other. Each names the one that it follows, because hosts with
+//! different members may write different ones under one number. `tests/array_election_model.rs` goes through every order in
+//! which they can be written, members be missing and the power fail.
+//!
 //! Invariants:
-//! - ELECT1. The superblock with the highest number counts, of the members that are here.
-//! - ELECT2. A member that it calls away or catching up is not read, whatever its own superblock says. Nor is one that it calls in sync
-//!   and that has not its number or the one before: superblocks are written to all members, one number after the other, so a
-//!   member in sync lacks at most the last.
-//! - ELECT3. The array is used only if its members in sync hold all data, and if no other ones may have been used without
-//!   them: of the members that the superblock calls in sync more than half are here, or nobody of them is missing.
+//! - ELECT1. The superblock with the highest number counts for which ELECT2 and ELECT3 hold, of the members that are here.
+//! - ELECT2. A member is believed that it calls in sync and that has it, or the one that it follows. A member that it calls away or
+//!   catching up is not read, whatever its own superblock says.
+//! - ELECT3. The members that are believed hold all data, and no other ones may have been used without them: of those that the
+//!   superblock of any of them calls in sync they are more than half, or all.
 //! - ELECT4. A member that returns is caught up from the log only if its number is the last one before it was called away;
 //!   else it is caught up with everything.
 
 use super::error::ArrayError;
 use super::geometry::ArrayLayout;
-use varve_format::array::{MemberState, Superblock};
+use varve_format::array::{MemberEntry, MemberState, Superblock};
 
 /// What was found in a member's place.
 #[derive(Clone, Debug)]
@@ -63,30 +66,52 @@ pub(super) fn elect(
     accept_missing: bool,
     believes_stale: bool,
 ) -> Result<Election, ArrayError> {
-    let superblocks = found.iter().filter_map(Found::superblock);
-    let newest = superblocks.max_by_key(|superblock| superblock.number).cloned(); // ELECT1
+    let mut candidates: Vec<&Superblock> = found.iter().filter_map(Found::superblock).collect();
+    candidates.sort_by_key(|superblock| std::cmp::Reverse(superblock.number)); // ELECT1
     let needed = usize::try_from(layout.data_members()).expect("members are few");
-    let superblock = newest.ok_or(ArrayError::TooFew { present: 0, needed })?;
-    let members: Vec<Worth> = found
-        .iter()
-        .zip(&superblock.members)
-        .map(|(found, entry)| match (found.superblock(), entry.state) {
-            (None, _) => Worth::Absent,
-            (Some(_), _) if believes_stale => Worth::InSync,
-            (Some(own), MemberState::InSync) if own.number + 1 >= superblock.number => Worth::InSync, // ELECT2
-            (Some(own), MemberState::CatchingUp) if own.number + 1 >= superblock.number => Worth::CatchingUp,
-            (Some(_), _) => Worth::Returned,
-        })
-        .collect();
+    let mut refused = ArrayError::TooFew { present: 0, needed };
+    for superblock in candidates {
+        let members = worths(superblock, found, believes_stale);
+        let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
+        if present < needed {
+            if refused != ArrayError::MaybeStale {
+                refused = ArrayError::TooFew { present, needed };
+            }
+        } else if are_majority(&members, found) || accept_missing || believes_stale {
+            return Ok(Election { superblock: superblock.clone(), members });
+        } else {
+            refused = ArrayError::MaybeStale; // ELECT3
+        }
+    }
+    Err(refused)
+}
+
+/// ELECT2: what each member is worth if `superblock` counts.
+fn worths(superblock: &Superblock, found: &[Found], believes_stale: bool) -> Vec<Worth> {
+    let identity = superblock.identity();
+    let follows = |own: &Superblock| {
+        let is_it = own.number == superblock.number && own.identity() == identity;
+        is_it || (own.number + 1 == superblock.number && own.identity() == superblock.previous)
+    };
+    let worth = |(found, entry): (&Found, &MemberEntry)| match (found.superblock(), entry.state) {
+        (None, _) => Worth::Absent,
+        (Some(_), _) if believes_stale => Worth::InSync,
+        (Some(own), MemberState::InSync) if follows(own) => Worth::InSync,
+        (Some(own), MemberState::CatchingUp) if follows(own) => Worth::CatchingUp,
+        (Some(_), _) => Worth::Returned,
+    };
+    found.iter().zip(&superblock.members).map(worth).collect()
+}
+
+/// ELECT3: whether the members in sync are more than half, or all, of those that the superblock of any of them calls in sync.
+fn are_majority(members: &[Worth], found: &[Found]) -> bool {
     let present = members.iter().filter(|worth| **worth == Worth::InSync).count();
-    let called = superblock.members.iter().filter(|member| member.state == MemberState::InSync).count();
-    if present < needed {
-        return Err(ArrayError::TooFew { present, needed });
-    }
-    if present * 2 <= called && present < called && !accept_missing && !believes_stale {
-        return Err(ArrayError::MaybeStale); // ELECT3
-    }
-    Ok(Election { superblock, members })
+    let called = |superblock: &Superblock| {
+        superblock.members.iter().filter(|member| member.state == MemberState::InSync).count()
+    };
+    let in_sync = members.iter().zip(found).filter(|(worth, _)| **worth == Worth::InSync);
+    let mut own = in_sync.filter_map(|(_, found)| found.superblock());
+    own.all(|superblock| present * 2 > called(superblock) || present == called(superblock))
 }
 
 /// ELECT4: whether a member with its own superblock number `own` lacks only what was written since it was called away.
@@ -128,11 +153,21 @@ mod tests {
             sequence: 1,
             epoch: 0,
             log_members: 1,
+            previous: 0,
             members: states.iter().enumerate().map(member).collect(),
             dirty: vec![0],
             missed: vec![0],
             written: vec![0],
         })
+    }
+
+    /// A superblock that follows `before`.
+    fn next(before: &Found, states: &[MemberState]) -> Found {
+        let before = before.superblock().expect("one");
+        let Found::Superblock(superblock) = superblock(before.number + 1, states) else {
+            unreachable!("made so")
+        };
+        Found::Superblock(Superblock { previous: before.identity(), ..superblock })
     }
 
     fn worth(layout: ArrayLayout, found: &[Found]) -> Result<Vec<Worth>, ArrayError> {
@@ -143,12 +178,21 @@ mod tests {
     fn the_newest_superblock_says_who_is_believed() {
         use MemberState::{Away, CatchingUp, InSync};
         let (all, without) = ([InSync; 3], [InSync, Away, InSync]);
-        let stale = [superblock(5, &without), superblock(4, &all), superblock(5, &without)];
+        let before = superblock(4, &all);
+        let now = next(&before, &without);
+        let stale = [now.clone(), before.clone(), now];
         assert_eq!(worth(DDRAID, &stale), Ok(vec![Worth::InSync, Worth::Returned, Worth::InSync]), "ELECT2");
-        let half_written = [superblock(5, &all), superblock(4, &all), superblock(4, &all)];
+        let now = next(&before, &all);
+        let half_written = [now.clone(), before.clone(), before.clone()];
         assert_eq!(worth(DDRAID, &half_written), Ok(vec![Worth::InSync; 3]), "ELECT2");
-        let old = [superblock(5, &all), superblock(3, &all), superblock(5, &all)];
+        let old = [now.clone(), superblock(3, &all), now.clone()];
         assert_eq!(worth(DDRAID, &old), Ok(vec![Worth::InSync, Worth::Returned, Worth::InSync]), "ELECT2");
+        let overtaken = [next(&before, &without), now.clone(), now];
+        assert_eq!(
+            worth(DDRAID, &overtaken),
+            Ok(vec![Worth::Returned, Worth::InSync, Worth::InSync]),
+            "ELECT1"
+        );
         let behind = [InSync, CatchingUp, InSync];
         let going_on = [superblock(5, &behind), superblock(5, &behind), superblock(5, &behind)];
         assert_eq!(worth(DDRAID, &going_on), Ok(vec![Worth::InSync, Worth::CatchingUp, Worth::InSync]));

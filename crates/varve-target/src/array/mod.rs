@@ -43,9 +43,11 @@ mod status;
 pub use error::ArrayError;
 pub use geometry::ArrayLayout;
 pub use injected_bug::InjectedBug;
-pub use options::{ArrayOptions, ArraySpec, METADATA_SIZE_MIN, Member, ReadPolicy};
+pub use options::{ArrayOptions, ArraySpec, Member};
 pub use status::{ArrayStatus, MemberStatus};
 pub use varve_format::array::{MemberState, Uuid};
+pub use varve_format::text::MEMBER_METADATA_SIZE_MIN as METADATA_SIZE_MIN;
+pub use varve_format::text::ReadPolicy;
 
 use crate::journal::Latch;
 use log::Log;
@@ -70,6 +72,8 @@ pub struct Array {
     publishing: RangeLock,
     /// Number of the last superblock.
     number: Cell<u64>,
+    /// [`Superblock::identity`](varve_format::array::Superblock::identity) of it.
+    identity: Cell<u32>,
     /// Shut when too many members have failed.
     latch: Latch,
     wants_superblock: Cell<bool>,

@@ -3,11 +3,9 @@
 use super::geometry::ArrayLayout;
 use super::injected_bug::InjectedBug;
 use std::time::Duration;
-use varve_block::{Arena, Clock, Device, MIB};
+use varve_block::{Arena, Clock, Device};
 use varve_format::array::Uuid;
-
-/// The least metadata in front of a member's data, in bytes; it is a whole number of extents of the group.
-pub const METADATA_SIZE_MIN: u64 = MIB;
+use varve_format::text::ReadPolicy;
 
 /// What an array is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +27,6 @@ pub struct Member {
     pub id: Uuid,
     /// Its metadata and, behind it, its data; none if it is missing.
     pub device: Option<Device>,
-}
-
-/// Which members a read of ddraid uses when all are there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadPolicy {
-    /// The data members.
-    Data,
-    /// All but one, another one for each zone of the array.
-    Rotate,
-    /// All, and the parity is compared.
-    Verify,
 }
 
 /// How an array is used.

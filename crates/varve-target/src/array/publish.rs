@@ -63,6 +63,7 @@ impl Array {
                 self.members.in_state(MemberState::InSync).into_iter().take(LOG_COPIES).collect();
             let superblock = self.superblock(&log_places);
             let failed = self.write_superblock(&superblock, &places).await;
+            self.identity.set(superblock.identity());
             if failed.is_empty() {
                 self.log.begin_anew(&self.members, &log_places);
                 return Ok(());
@@ -129,6 +130,7 @@ impl Array {
             head: self.log.ring.head(),
             sequence: self.log.ring.sequence(),
             epoch: self.log.ring.epoch(),
+            previous: self.identity.get(),
             log_members: log_places.iter().map(|place| 1 << place).sum(),
             members: self.members.entries(),
             dirty: self.regions.unsynced().bits(),

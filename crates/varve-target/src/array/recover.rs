@@ -58,12 +58,8 @@ impl Array {
         let replayed = Replayed::of(&spec, &election, &records)?;
         let array = Rc::new(Self::build(spec, &members, options, &election, replayed));
         array.write_again(&records).await?;
+        array.complete(&election, &found).await?;
         array.reconfigure().await?;
-        if election.members.iter().any(|worth| matches!(worth, Worth::Absent | Worth::Returned)) {
-            // A member that is away may have the number that was written just now, of before a crash.
-            array.wants_superblock.set(true);
-            array.reconfigure().await?;
-        }
         for (place, member) in members.into_iter().enumerate() {
             if array.members.state(place) == MemberState::Away && member.device.is_some() {
                 array.attach(place, member).await?;
@@ -99,6 +95,7 @@ impl Array {
             gate: Gate::default(),
             publishing: RangeLock::new(),
             number: Cell::new(number),
+            identity: Cell::new(election.superblock.identity()),
             latch: Latch::default(),
             wants_superblock: Cell::new(true),
             is_closed: Cell::new(false),
@@ -108,6 +105,20 @@ impl Array {
             spec,
             options,
         }
+    }
+
+    /// Writes the superblock that counts to the members that have the one before: they must not fall behind by two (ELECT2).
+    async fn complete(&self, election: &Election, found: &[Found]) -> Result<(), ArrayError> {
+        for (place, found) in found.iter().enumerate() {
+            let Found::Superblock(own) = found else { continue };
+            let is_member = matches!(election.members[place], Worth::InSync | Worth::CatchingUp);
+            if is_member && own.number < election.superblock.number {
+                let place_number = u32::try_from(place).expect("ARRAY3: members are few");
+                let superblock = Superblock { place: place_number, ..election.superblock.clone() };
+                put_superblock(&self.members.device(place), &superblock, &self.options.arena).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the content that the log has once more, in its order (ARRAYOPEN2).
@@ -262,6 +273,7 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
         sequence: 1,
         epoch: 0,
         log_members: 0b11,
+        previous: 0,
         members: members.iter().map(entry).collect(),
         dirty: empty.clone(),
         missed: empty.clone(),

@@ -84,6 +84,19 @@ impl Draft<'_> {
             let disks = current.missing_disks_of(lv).iter().map(ToString::to_string).collect();
             return Err(PlanError::VolumeIncomplete { group, volume: lv.name.clone(), disks });
         }
+        let degraded = current
+            .logical_volumes()
+            .iter()
+            .find(|lv| current.missing_disks_of(lv).is_empty() && !current.degraded_disks_of(lv).is_empty());
+        if let Some(lv) = degraded {
+            let disks = current.degraded_disks_of(lv).iter().map(ToString::to_string).collect();
+            return Err(PlanError::VolumeDegraded {
+                group,
+                volume: lv.name.clone(),
+                is_pool: lv.is_pool(),
+                disks,
+            });
+        }
         for lv in lost {
             self.description.logical_volumes.retain(|other| other.id != lv.id);
             let (full, size) = (self.full(&lv.name), self.size_text(lv.extents));

@@ -1,8 +1,6 @@
 //! Why a change is not possible: typed, with the sentence for people and the command that helps.
 
-use crate::allocate::Shortage;
-use crate::model::Group;
-use crate::model::TextError;
+use crate::model::{PvName, TextError};
 use crate::size::format_size;
 use varve_format::NameError;
 
@@ -97,27 +95,62 @@ pub enum PlanError {
         is_pool: bool,
     },
     /// Not enough free extents.
-    #[error("{group} has {} free, {} are needed", format_size(*free), format_size(*needed))]
+    #[error("{group} has {} free{}, {} are needed", format_size(*free), on_text(on), format_size(*needed))]
     NoSpace {
         /// The group.
         group: String,
+        /// The disks that were named.
+        on: Vec<PvName>,
         /// Free bytes.
         free: u64,
         /// Bytes that the change takes.
         needed: u64,
     },
     /// Enough free extents, but not on enough different disks.
-    #[error("{stripes} stripes need {} free on each of {stripes} disks; {disks} disks of {group} have free extents",
-        format_size(*each))]
+    #[error("{what} need {} free on each of {width} disks; {disks} disks of {group}{} have free extents",
+        format_size(*each), on_text(on))]
     TooFewDisks {
         /// The group.
         group: String,
-        /// Stripes asked for.
-        stripes: u64,
+        /// The disks that were named.
+        on: Vec<PvName>,
+        /// What was asked for: `3 stripes`.
+        what: String,
+        /// Different disks that it needs.
+        width: usize,
         /// Bytes needed on each disk.
         each: u64,
         /// Disks with free extents.
         disks: u64,
+    },
+    /// Not enough disks with room for a member of an array.
+    #[error("{what} needs {} free on each of {width} disks; {disks} disks of {group}{} have as much",
+        format_size(*each), on_text(on))]
+    TooFewMembers {
+        /// The group.
+        group: String,
+        /// The disks that were named.
+        on: Vec<PvName>,
+        /// What was asked for: `a mirror of 3 copies`.
+        what: String,
+        /// Different disks that it needs.
+        width: usize,
+        /// Bytes needed on each disk, for data and metadata.
+        each: u64,
+        /// Disks that have as much.
+        disks: u64,
+    },
+    /// The fragments of a block of ddraid are shorter than a sector.
+    #[error("a fragment of a block has {fragment} bytes, and {disk} is written in sectors of {sector} bytes")]
+    Fragment {
+        /// Bytes of a fragment.
+        fragment: u64,
+        /// The disk.
+        disk: String,
+        /// Bytes of its sectors.
+        sector: u64,
+        /// A block that would fit, if one may be so large.
+        fits: Option<u64>,
     },
     /// A layout that cannot be.
     #[error("{0}")]
@@ -192,6 +225,18 @@ pub enum PlanError {
         /// The missing disks.
         disks: Vec<String>,
     },
+    /// A volume does without a disk, which therefore stays in its group.
+    #[error("{group}/{volume} is used without {}, and has members there", disks.join(", "))]
+    VolumeDegraded {
+        /// The group.
+        group: String,
+        /// The volume or pool.
+        volume: String,
+        /// Whether it is a pool.
+        is_pool: bool,
+        /// The missing disks.
+        disks: Vec<String>,
+    },
     /// The backup is of another group, or of other disks.
     #[error("the backup does not fit {group}: {problem}")]
     Backup {
@@ -209,9 +254,8 @@ impl PlanError {
     /// What kind of error it is.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Name { .. } | Self::Size { .. } | Self::Direction { .. } | Self::Layout(_) => {
-                ErrorKind::Usage
-            }
+            Self::Name { .. } | Self::Size { .. } | Self::Direction { .. } => ErrorKind::Usage,
+            Self::Layout(_) | Self::Fragment { .. } => ErrorKind::Usage,
             Self::Backup { .. } | Self::Invalid(_) => ErrorKind::Usage,
             Self::VolumeNotFound { .. } | Self::StoreNotFound { .. } | Self::DiskNotFound { .. } => {
                 ErrorKind::NotFound
@@ -219,9 +263,11 @@ impl PlanError {
             Self::NothingMissing { .. } => ErrorKind::NotFound,
             Self::VolumeExists { .. } | Self::DiskExists { .. } => ErrorKind::Exists,
             Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
-            Self::NoSpace { .. } | Self::TooFewDisks { .. } | Self::ShareTooSmall { .. } => {
+            Self::VolumeDegraded { .. } => ErrorKind::Busy,
+            Self::NoSpace { .. } | Self::TooFewDisks { .. } | Self::TooFewMembers { .. } => {
                 ErrorKind::NoSpace
             }
+            Self::ShareTooSmall { .. } => ErrorKind::NoSpace,
             Self::DiskTooSmall { .. } | Self::VolumeIncomplete { .. } | Self::GroupIncomplete { .. } => {
                 ErrorKind::Failed
             }
@@ -256,6 +302,17 @@ impl PlanError {
             }
             Self::TooFewDisks { group, .. } => {
                 format!("use fewer stripes, or add disks: `varve vg extend {group} PATH`")
+            }
+            Self::TooFewMembers { group, .. } => {
+                format!("ask for less, or add disks: `varve vg extend {group} PATH`")
+            }
+            Self::Fragment { fits: Some(size), .. } => format!("--array-block-size {size} fits"),
+            Self::Fragment { .. } => "choose other disks: --on PATH,…".into(),
+            Self::VolumeDegraded { group, volume, is_pool, .. } => {
+                let noun = noun(*is_pool);
+                format!(
+                    "bring the disk back and `varve pv scan PATH`, or give the volume up: `varve {noun} remove {group}/{volume}`"
+                )
             }
             Self::Layout(_) => "`varve lv create --help` shows the layouts".into(),
             Self::DiskNotFound { group, .. } => format!("`varve vg show {group}` shows its disks"),
@@ -302,16 +359,8 @@ fn noun(is_pool: bool) -> &'static str {
     if is_pool { "pool" } else { "lv" }
 }
 
-/// Why `extents` in rows of `stripes` could not be had.
-pub(super) fn no_space(group: &Group, extents: u64, stripes: u64, shortage: Shortage) -> PlanError {
-    let bytes = |extents: u64| extents.saturating_mul(group.extent_size());
-    if shortage.free < extents {
-        return PlanError::NoSpace {
-            group: group.name().into(),
-            free: bytes(shortage.free),
-            needed: bytes(extents),
-        };
-    }
-    let each = bytes(extents / stripes);
-    PlanError::TooFewDisks { group: group.name().into(), stripes, each, disks: shortage.disks }
+/// ` on pv0, pv1`, if disks were named.
+fn on_text(on: &[PvName]) -> String {
+    let names: Vec<String> = on.iter().map(ToString::to_string).collect();
+    if names.is_empty() { String::new() } else { format!(" on {}", names.join(", ")) }
 }

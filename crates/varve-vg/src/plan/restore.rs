@@ -58,7 +58,9 @@ pub fn losses(now: &Group, after: &Group) -> Vec<Loss> {
         }
         let kept = |store: &Store| {
             let then = then.stores().find(|then| then.id == store.id);
-            then.is_some_and(|then| begins_with(&then.segments, &store.segments))
+            then.is_some_and(|then| {
+                then.layout == store.layout && begins_with(&then.segments, &store.segments)
+            })
         };
         if !entry.stores().all(kept) {
             lose(LossKind::Store);

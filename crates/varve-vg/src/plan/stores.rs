@@ -1,11 +1,8 @@
 //! Plans that concern exception stores and the snapshots in them.
 
-use super::error::no_space;
-use super::{Draft, PlanError, StoreKind, places};
-use crate::allocate::{FreeMap, append_linear};
-use crate::model::{
-    Discards, Layout, LogicalVolume, OverCommit, Role, Segment, SnapshotSet, Store, StorePolicy, WhenFull,
-};
+use super::space::{DiskChoice, Growth, place_text};
+use super::{Draft, Layout, PlanError, StoreKind};
+use crate::model::{Discards, LogicalVolume, OverCommit, Role, SnapshotSet, Store, StorePolicy, WhenFull};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -28,10 +25,9 @@ impl Draft<'_> {
         if !chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&chunk_size) {
             return Err(PlanError::Layout("a chunk is a power of two from 4 KiB to 1 MiB"));
         }
-        let mut store = Store { id, chunk_size, extents: 0, segments: Vec::new() };
-        self.grow_store(&mut store, size)?;
+        let store = self.new_store(&lv, (id, id), size, chunk_size)?;
         let (full, size) = (self.full(volume), self.size_text(store.extents));
-        self.step(format!("give {full} an exception store of {size} ({})", place_text(&store)));
+        self.step(format!("give {full} an exception store of {size} ({})", place_text(store.space())));
         let lv = self.lv(volume)?;
         match kind {
             StoreKind::Dependent => lv.store = Some(store),
@@ -43,11 +39,13 @@ impl Draft<'_> {
     pub(super) fn extend_store(&mut self, volume: &str, id: Uuid, by: u64) -> Result<(), PlanError> {
         let mut store = self.store(volume, id)?.clone();
         let before = self.size_text(store.extents);
-        self.grow_store(&mut store, by)?;
+        let mut growth = Growth::of(store.space());
+        self.grow_store(&mut growth, by)?;
+        (store.extents, store.segments) = (growth.extents(), growth.segments);
         let (full, size) = (self.full(volume), self.size_text(store.extents));
         self.step(format!(
             "extend the exception store of {full} from {before} to {size} ({})",
-            place_text(&store)
+            place_text(store.space())
         ));
         *self.store(volume, id)? = store;
         Ok(())
@@ -75,17 +73,17 @@ impl Draft<'_> {
         let old = self.store(volume, id)?.clone();
         let (name, kept_id) = kept;
         self.check_new_name(&name)?;
-        let mut new = Store { extents: 0, segments: Vec::new(), ..old };
-        self.grow_store(&mut new, size)?; // while the old one still owns its extents
+        let lv = self.lv(volume)?.clone();
+        let new = self.new_store(&lv, (id, kept_id), size, old.chunk_size)?; // while the old one still owns its extents
         let (full, size) = (self.full(volume), self.size_text(new.extents));
-        self.step(format!("give {full} a new exception store of {size} ({})", place_text(&new)));
+        self.step(format!("give {full} a new exception store of {size} ({})", place_text(new.space())));
         self.step(format!("keep the old one as {}, read-only", self.full(&name)));
         let old = std::mem::replace(self.store(volume, id)?, new);
         self.description.logical_volumes.push(LogicalVolume {
             name,
             id: kept_id,
             role: Role::StoreBackup { of: id },
-            layout: Layout::Linear,
+            layout: old.layout,
             read_only: true,
             created,
             extents: old.extents,
@@ -127,16 +125,23 @@ impl Draft<'_> {
         self.lv(volume)?.store_mut(id).ok_or(missing)
     }
 
-    fn grow_store(&self, store: &mut Store, by: u64) -> Result<(), PlanError> {
+    /// The store `id` for `volume`, which survives what the volume survives. The ids of its members follow from `members`.
+    fn new_store(
+        &self,
+        volume: &LogicalVolume,
+        (id, members): (Uuid, Uuid),
+        size: u64,
+        chunk_size: u64,
+    ) -> Result<Store, PlanError> {
+        let mut growth = self.new_growth(&Layout::of_what_is_kept(&volume.layout), members)?;
+        self.grow_store(&mut growth, size)?;
+        let extents = growth.extents();
+        Ok(Store { id, chunk_size, layout: growth.layout, extents, segments: growth.segments })
+    }
+
+    fn grow_store(&self, growth: &mut Growth, by: u64) -> Result<(), PlanError> {
         let extents = self.extents_of(self.check_bytes(by)?);
-        let group = self.current();
-        let mut free = FreeMap::of(&group);
-        let last = store.segments.last().and_then(|segment| segment.areas.last().copied());
-        let areas = free.take_linear(extents, last).map_err(|short| no_space(&group, extents, 1, short))?;
-        append_linear(&mut store.segments, areas);
-        store.extents += extents;
-        assert_eq!(store.extents, store.segments.iter().map(Segment::extents).sum::<u64>(), "TEXT7");
-        Ok(())
+        self.grow(growth, extents.next_multiple_of(growth.row()), &DiskChoice::default())
     }
 
     fn no_store(&self, volume: &str) -> PlanError {
@@ -194,8 +199,4 @@ pub(super) fn policy_text(full: &str, role: Role, policy: StorePolicy) -> String
         if role == Role::Pool { "it" } else { "its exception store" },
         policy.pause_timeout_ms
     )
-}
-
-fn place_text(store: &Store) -> String {
-    places(store.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
 }

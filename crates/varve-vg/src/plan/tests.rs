@@ -1,7 +1,10 @@
 //! Tests of planning: what each change does, what it refuses, and that no history of changes breaks a group.
 
+mod arrays;
+
 use super::*;
-use crate::model::{self, Role, Segment, SetMember, areas};
+use crate::model::{self, Role, SetMember, areas};
+use crate::size::Amount;
 use proptest::prelude::*;
 use varve_block::KIB;
 
@@ -41,6 +44,7 @@ fn linear(name: &str, extents: u64) -> Change {
         role: Role::Volume,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
     }
 }
 
@@ -53,6 +57,7 @@ fn striped(name: &str, size: SizeArgument, stripes: usize, stripe_size: u64) -> 
         role: Role::Volume,
         layout,
         policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
     }
 }
 
@@ -61,7 +66,11 @@ fn made(group: &Group, change: Change) -> Group {
 }
 
 fn extend(name: &str, size: &str) -> Change {
-    Change::ExtendVolume { name: name.into(), size: SizeArgument::parse(size).expect("a size") }
+    Change::ExtendVolume {
+        name: name.into(),
+        size: SizeArgument::parse(size).expect("a size"),
+        disks: DiskChoice::default(),
+    }
 }
 
 fn refusal(group: &Group, change: Change) -> (ErrorKind, String) {
@@ -144,6 +153,7 @@ fn a_disk_in_use_names_the_command_that_removes_the_first_of_what_lies_on_it() {
         role: Role::Pool,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
     };
     let remove = || Change::RemoveDisk { id: disk(0, 20).id };
     for (first, second, command) in [
@@ -162,7 +172,7 @@ fn striped_volumes_grow_and_shrink_by_whole_rows() {
     let size = SizeArgument::bytes(3 * MIB4);
     let made_one = made(&group(&[10, 10]), striped("fast", size, 2, 65_536));
     let lv = made_one.lv("fast").expect("made");
-    assert_eq!((lv.extents, lv.layout), (4, model::Layout::Striped { stripe_size: 65_536 }));
+    assert_eq!((lv.extents, &lv.layout), (4, &model::Layout::Striped { stripe_size: 65_536 }));
     let grown = made(&made_one, extend("fast", "+1"));
     assert_eq!(grown.lv("fast").map(|lv| (lv.extents, lv.segments.len())), Some((6, 1)));
     let less = made(&grown, Change::ReduceVolume { name: "fast".into(), size: 3 * MIB4 });
@@ -297,9 +307,12 @@ fn a_policy_is_declared_and_the_usual_one_is_not_written() {
     assert_eq!(usual.lv("vm1").and_then(|lv| lv.store_policy), None);
     let odd = StorePolicy { extend_at_percent: Some(0), ..StorePolicy::default() };
     assert!(planned(&group, set(odd)).is_err(), "TEXT10");
-    let Change::CreateVolume { name, id, size, layout, .. } = linear("vm2", 4) else { unreachable!("it is") };
-    let plan = planned(&group, Change::CreateVolume { name, id, size, role: Role::Volume, layout, policy })
-        .expect("possible");
+    let Change::CreateVolume { name, id, size, layout, disks, .. } = linear("vm2", 4) else {
+        unreachable!("it is")
+    };
+    let plan =
+        planned(&group, Change::CreateVolume { name, id, size, role: Role::Volume, layout, policy, disks })
+            .expect("possible");
     assert_eq!(plan.after.lv("vm2").and_then(|lv| lv.store_policy), Some(policy), "in the same version");
     assert_eq!(plan.steps.len(), 2);
 }
@@ -374,7 +387,7 @@ fn any_change() -> impl Strategy<Value = Change> {
             .prop_map(|percent| SizeArgument { relative: true, amount: Amount::PercentFree(percent) }),
         (1_u64..20).prop_map(|count| SizeArgument { relative: true, amount: Amount::Bytes(count * MIB4) }),
     ];
-    (0..11, name.clone(), name, size, 2..5_usize, any::<u128>()).prop_map(
+    (0..12, name.clone(), name, size, 2..5_usize, any::<u128>()).prop_map(
         |(kind, name, to, size, stripes, number)| {
             let id = Uuid::from_u128(number | 1);
             let bytes = match size.amount {
@@ -391,6 +404,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                     role: Role::Volume,
                     layout: Layout::Linear,
                     policy: StorePolicy::default(),
+                    disks: DiskChoice::default(),
                 },
                 2 => Change::CreateVolume {
                     name,
@@ -399,8 +413,9 @@ fn any_change() -> impl Strategy<Value = Change> {
                     role: Role::Volume,
                     layout: Layout::Striped { stripes, stripe_size: 4096 },
                     policy: StorePolicy::default(),
+                    disks: DiskChoice::default(),
                 },
-                3 => Change::ExtendVolume { name, size },
+                3 => Change::ExtendVolume { name, size, disks: DiskChoice::default() },
                 4 => Change::ReduceVolume { name, size: bytes },
                 5 => Change::RemoveVolume { name },
                 6 => Change::RenameVolume { from: name, to },
@@ -410,6 +425,18 @@ fn any_change() -> impl Strategy<Value = Change> {
                 }
                 8 => Change::ExtendStore { volume: name, store, by: bytes },
                 9 => Change::RemoveStore { volume: name, store },
+                10 => Change::CreateVolume {
+                    name,
+                    id,
+                    size,
+                    role: [Role::Volume, Role::Pool][usize::from(number % 4 == 1)],
+                    layout: match stripes {
+                        2 | 3 => Layout::Mirror { copies: stripes, read_policy: None },
+                        _ => Layout::Ddraid { order: 1, block_size: None, read_policy: None },
+                    },
+                    policy: StorePolicy::default(),
+                    disks: DiskChoice::default(),
+                },
                 _ if number % 2 == 0 => Change::RemoveDisk { id: disk(small, 0).id },
                 _ => Change::AddDisks { disks: vec![disk(small, 5 + bytes / MIB4)] },
             }
@@ -449,7 +476,8 @@ proptest! {
             let again = Group::from_text(&plan.after.text());
             prop_assert_eq!(again.as_ref(), Ok(&plan.after));
             for lv in plan.after.logical_volumes() {
-                prop_assert_eq!(lv.extents, lv.segments.iter().map(Segment::extents).sum::<u64>());
+                let extents = lv.segments.iter().map(|segment| lv.layout.extents_of(segment));
+                prop_assert_eq!(lv.extents, extents.sum::<u64>());
             }
             group = plan.after;
         }
@@ -466,6 +494,7 @@ fn a_pool_is_a_volume_of_the_group_that_grows_and_never_shrinks() {
         role: Role::Pool,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
     };
     let plan = planned(&before, create("thin")).expect("possible");
     assert!(plan.steps[0].starts_with("create thin pool data/thin of 40.0 MiB"), "{:?}", plan.steps);
@@ -517,7 +546,7 @@ fn restored(now: &Group, backup: &Group) -> Plan {
 
 fn extended(group: &Group, name: &str, extents: u64) -> Group {
     let size = SizeArgument { relative: true, amount: Amount::Bytes(extents * MIB4) };
-    made(group, Change::ExtendVolume { name: name.into(), size })
+    made(group, Change::ExtendVolume { name: name.into(), size, disks: DiskChoice::default() })
 }
 
 #[test]

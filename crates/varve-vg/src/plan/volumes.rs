@@ -1,17 +1,15 @@
 //! Plans that concern volumes.
 
-use super::error::no_space;
+use super::space::{DiskChoice, Growth, place_text};
 use super::stores::{declared, policy_text, refuse_unfit};
-use super::{Draft, Layout, Plan, PlanError, places, whole_rows};
-use crate::allocate::{FreeMap, append, append_linear, cut};
-use crate::model::{self, Group, LogicalVolume, Role, Segment, StorePolicy};
-use crate::size::{Amount, SizeArgument};
+use super::{Draft, Layout, Plan, PlanError};
+use crate::allocate::cut;
+use crate::model::{self, Group, LogicalVolume, Role, StorePolicy};
+use crate::size::{Amount, SizeArgument, format_size};
 use uuid::Uuid;
-use varve_block::{KIB, UnixTime};
+use varve_block::UnixTime;
 use varve_format::check_name;
 
-/// The most stripes that a volume may have.
-const STRIPES_MAX: usize = 128;
 /// The most bytes that a volume may have: addresses of 63 bits.
 const VOLUME_SIZE_MAX: u64 = 1 << 63;
 
@@ -34,41 +32,36 @@ impl Draft<'_> {
         size: SizeArgument,
         (role, layout): (Role, Layout),
         policy: StorePolicy,
-        created: UnixTime,
+        (disks, created): (&DiskChoice, UnixTime),
     ) -> Result<(), PlanError> {
         let (name, id) = identity;
         self.check_new_name(&name)?;
-        let (stripes, layout) = self.check_layout(layout)?;
-        if role == Role::Pool && !layout.takes_space() {
+        let mut growth = self.new_growth(&layout, id)?;
+        if role == Role::Pool && !growth.layout.takes_space() {
             return Err(PlanError::Layout("a pool lies on disks"));
         }
         refuse_unfit(role, policy)?;
-        let mut lv = LogicalVolume {
+        let extents = self.extents_to_add(&growth, size, disks)?;
+        self.grow(&mut growth, extents, disks)?;
+        let is_chosen = !matches!(layout, Layout::Ddraid { block_size: None, .. });
+        self.fit_fragments(&mut growth, is_chosen, disks)?;
+        let what = kind_text(&growth, role);
+        let lv = LogicalVolume {
             name,
             id,
             role,
-            layout,
+            layout: growth.layout,
             read_only: false,
             inactive: None,
             created,
-            extents: 0,
-            segments: Vec::new(),
+            extents,
+            segments: growth.segments,
             uncleared: None,
             store_policy: declared(policy),
             store: None,
             independent_stores: Vec::new(),
         };
-        let extents = self.extents_to_add(size.amount, stripes)?;
-        self.grow(&mut lv, extents, stripes)?;
-        let noun = if role == Role::Pool { "pool" } else { "volume" };
-        let what = match layout {
-            model::Layout::Linear if role == Role::Pool => "thin pool".to_owned(),
-            model::Layout::Linear => format!("linear {noun}"),
-            model::Layout::Striped { .. } => format!("striped {noun} ({stripes} stripes)"),
-            model::Layout::Zero => format!("{noun} of zeros"),
-            model::Layout::Error => format!("{noun} of errors"),
-        };
-        let (full, size, extents) = (self.full(&lv.name), self.size_text(lv.extents), place_text(&lv));
+        let (full, size, extents) = (self.full(&lv.name), self.size_text(lv.extents), extents_text(&lv));
         self.step(format!("create {what} {full} of {size} ({extents})"));
         if lv.store_policy.is_some() {
             self.step(policy_text(&full, role, policy));
@@ -77,22 +70,29 @@ impl Draft<'_> {
         Ok(())
     }
 
-    pub(super) fn extend_volume(&mut self, name: &str, size: SizeArgument) -> Result<(), PlanError> {
+    pub(super) fn extend_volume(
+        &mut self,
+        name: &str,
+        size: SizeArgument,
+        disks: &DiskChoice,
+    ) -> Result<(), PlanError> {
         let mut lv = self.lv(name)?.clone();
-        let stripes = stripes_of(&lv);
+        let mut growth = Growth::of(lv.space());
         let more = match size.amount {
             Amount::Bytes(bytes) if !size.relative => {
                 let asked = self.extents_of(self.check_bytes(bytes)?);
                 let more = asked.checked_sub(lv.extents).filter(|more| *more > 0);
-                more.ok_or_else(|| self.direction(&lv, bytes, "larger"))?.next_multiple_of(stripes)
+                more.ok_or_else(|| self.direction(&lv, bytes, "larger"))?.next_multiple_of(growth.row())
             }
-            amount => self.extents_to_add(amount, stripes)?,
+            _ => self.extents_to_add(&growth, size, disks)?,
         };
         assert!(more > 0, "an extension adds something");
         let before = lv.extents;
-        self.grow(&mut lv, more, stripes)?;
+        self.grow(&mut growth, more, disks)?;
+        self.fit_fragments(&mut growth, true, disks)?;
+        (lv.extents, lv.segments) = (before + more, growth.segments);
         let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(lv.extents));
-        self.step(format!("extend {full} from {from} to {to} (now {})", place_text(&lv)));
+        self.step(format!("extend {full} from {from} to {to} (now {})", extents_text(&lv)));
         *self.lv(name)? = lv;
         Ok(())
     }
@@ -105,15 +105,15 @@ impl Draft<'_> {
         if lv.stores().next().is_some() {
             return Err(self.has_store(name));
         }
-        let stripes = stripes_of(&lv);
-        let asked = self.extents_of(self.check_bytes(size)?).next_multiple_of(stripes);
+        let row = Growth::of(lv.space()).row();
+        let asked = self.extents_of(self.check_bytes(size)?).next_multiple_of(row);
         if asked >= lv.extents {
             return Err(self.direction(&lv, size, "smaller"));
         }
         let before = lv.extents;
         if lv.layout.takes_space() {
-            cut(&mut lv.segments, before - asked);
-            assert_eq!(asked, lv.segments.iter().map(Segment::extents).sum::<u64>(), "TEXT7");
+            cut(&lv.layout, &mut lv.segments, before - asked);
+            assert_eq!(asked, Growth::of(lv.space()).extents(), "TEXT7");
         }
         lv.extents = asked;
         lv.uncleared = lv.uncleared.filter(|from| *from < asked);
@@ -171,42 +171,6 @@ impl Draft<'_> {
         Ok(())
     }
 
-    /// Gives `lv` `extents` more extents, a multiple of `stripes`.
-    fn grow(&self, lv: &mut LogicalVolume, extents: u64, stripes: u64) -> Result<(), PlanError> {
-        assert!(extents > 0 && extents.is_multiple_of(stripes), "ALLOCATE3: whole rows");
-        let group = self.current();
-        lv.extents += extents;
-        let mut free = FreeMap::of(&group);
-        let last = lv.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();
-        let shortage = |shortage| no_space(&group, extents, stripes, shortage);
-        match lv.layout {
-            model::Layout::Zero | model::Layout::Error => return Ok(()),
-            model::Layout::Linear => {
-                let areas = free.take_linear(extents, last.first().copied()).map_err(shortage)?;
-                append_linear(&mut lv.segments, areas);
-            }
-            model::Layout::Striped { .. } => {
-                let width = usize::try_from(stripes).expect("at most STRIPES_MAX");
-                let segments = free.take_striped(extents / stripes, width, &last).map_err(shortage)?;
-                append(&mut lv.segments, segments);
-            }
-        }
-        assert_eq!(lv.extents, lv.segments.iter().map(Segment::extents).sum::<u64>(), "TEXT7");
-        Ok(())
-    }
-
-    /// Extents, in whole rows of `stripes`, that an amount means when nothing or all of it is to be added.
-    fn extents_to_add(&self, amount: Amount, stripes: u64) -> Result<u64, PlanError> {
-        if let Amount::Bytes(bytes) = amount {
-            return Ok(self.extents_of(self.check_bytes(bytes)?).next_multiple_of(stripes));
-        }
-        let free = FreeMap::of(&self.current()).total();
-        match whole_rows(self.extents_asked(amount, free), stripes) {
-            0 => Err(PlanError::ShareTooSmall { extent_size: self.extent_size() }),
-            extents => Ok(extents),
-        }
-    }
-
     pub(super) fn check_bytes(&self, bytes: u64) -> Result<u64, PlanError> {
         // Far below the limit of numbers, so that rounding up cannot overflow.
         if bytes == 0 || bytes > VOLUME_SIZE_MAX { Err(PlanError::Size { bytes }) } else { Ok(bytes) }
@@ -219,23 +183,6 @@ impl Draft<'_> {
             return Err(PlanError::VolumeExists { group, volume, is_pool: known.is_pool() });
         }
         Ok(())
-    }
-
-    /// The number of stripes, and the layout as it is written.
-    fn check_layout(&self, layout: Layout) -> Result<(u64, model::Layout), PlanError> {
-        let (stripes, stripe_size) = match layout {
-            Layout::Linear => return Ok((1, model::Layout::Linear)),
-            Layout::Zero => return Ok((1, model::Layout::Zero)),
-            Layout::Error => return Ok((1, model::Layout::Error)),
-            Layout::Striped { stripes, stripe_size } => (stripes, stripe_size),
-        };
-        if !(2..=STRIPES_MAX).contains(&stripes) {
-            return Err(PlanError::Layout("a striped volume has 2 to 128 stripes"));
-        }
-        if !stripe_size.is_power_of_two() || !(4 * KIB..=self.extent_size()).contains(&stripe_size) {
-            return Err(PlanError::Layout("a stripe is a power of two from 4 KiB to the extent size"));
-        }
-        Ok((stripes as u64, model::Layout::Striped { stripe_size }))
     }
 
     pub(super) fn has_store(&self, volume: &str) -> PlanError {
@@ -255,15 +202,27 @@ impl Draft<'_> {
     }
 }
 
-fn stripes_of(lv: &LogicalVolume) -> u64 {
-    lv.segments.last().map_or(1, |segment| segment.areas.len() as u64)
+/// What a volume or pool is, for people.
+fn kind_text(growth: &Growth, role: Role) -> String {
+    let noun = if role == Role::Pool { "pool" } else { "volume" };
+    match growth.layout {
+        model::Layout::Linear if role == Role::Pool => "thin pool".to_owned(),
+        model::Layout::Linear => format!("linear {noun}"),
+        model::Layout::Striped { .. } => format!("striped {noun} ({} stripes)", growth.width),
+        model::Layout::Zero => format!("{noun} of zeros"),
+        model::Layout::Error => format!("{noun} of errors"),
+        model::Layout::Mirror { .. } => format!("mirrored {noun} ({} copies)", growth.width),
+        model::Layout::Ddraid { order, block_size, .. } => {
+            let (members, block) = (growth.width, format_size(block_size));
+            format!("ddraid {noun} (order {order}, {members} members, blocks of {block})")
+        }
+    }
 }
 
 /// Where a volume lies, for people.
-fn place_text(lv: &LogicalVolume) -> String {
+fn extents_text(lv: &LogicalVolume) -> String {
     if !lv.layout.takes_space() {
         return "on no disk".to_owned();
     }
-    let places = places(lv.segments.iter().flat_map(|segment| segment.areas.iter().copied()));
-    format!("{} extents: {places}", lv.extents)
+    format!("{} extents: {}", lv.extents, place_text(lv.space()))
 }

@@ -6,7 +6,7 @@
 use super::{Content, Lab, content, number_of, stamp};
 use crate::injected_bug::{InjectedBug, inject};
 use crate::model::{Role, StorePolicy};
-use crate::plan::{Change, Layout, Plan, plan};
+use crate::plan::{Change, DiskChoice, Layout, Plan, plan};
 use crate::size::SizeArgument;
 use crate::{Absent, CommitError, GroupProblem, Note, OpenGroup, scan};
 use std::cell::{Cell, RefCell};
@@ -254,6 +254,7 @@ impl Run {
         let mut open = survey.groups.pop().expect("there is a group");
         assert!(survey.groups.is_empty() && survey.unassigned.is_empty());
         self.oracle.borrow().observe(&content(open.group()));
+        super::arrays::check_places(open.group());
         self.check_notes(&open, present);
         if self.is_faulty.get() {
             self.let_fail(self.random_faults());
@@ -299,6 +300,7 @@ impl Run {
     /// Whether more can follow.
     async fn change(&self, open: &mut OpenGroup) -> bool {
         let Some(plan) = self.random_plan(open) else { return true };
+        super::arrays::check_places(&plan.after);
         let after = content(&plan.after);
         self.oracle.borrow_mut().under_way.push(after.clone());
         let done = open.apply(plan, Vec::new()).await;
@@ -313,17 +315,24 @@ impl Run {
     fn random_plan(&self, open: &OpenGroup) -> Option<Plan> {
         let name = format!("v{}", self.below(4));
         let size = SizeArgument::bytes((1 + self.below(6)) * super::EXTENT);
-        let change = match self.below(6) {
+        let change = match self.below(7) {
             0 | 1 => {
                 let id = Uuid::from_u128(u128::from(self.random.borrow_mut().bits()) | 1 << 100);
-                let layout = match self.below(2) {
+                let layout = match self.below(4) {
                     0 => Layout::Linear,
-                    _ => Layout::Striped { stripes: 2, stripe_size: 4096 },
+                    1 => Layout::Striped { stripes: 2, stripe_size: 4096 },
+                    2 => Layout::Mirror { copies: 2, read_policy: None },
+                    _ => Layout::Ddraid { order: 1, block_size: None, read_policy: None },
                 };
                 let (role, policy) = (Role::Volume, StorePolicy::default());
-                Change::CreateVolume { name, id, size, role, layout, policy }
+                Change::CreateVolume { name, id, size, role, layout, policy, disks: DiskChoice::default() }
             }
-            2 => Change::ExtendVolume { name, size: SizeArgument { relative: true, ..size } },
+            6 => Change::ReduceVolume { name, size: (1 + self.below(3)) * super::EXTENT },
+            2 => Change::ExtendVolume {
+                name,
+                size: SizeArgument { relative: true, ..size },
+                disks: DiskChoice::default(),
+            },
             3 => Change::RenameVolume { from: name, to: format!("v{}", self.below(4)) },
             4 => Change::RemoveVolume { name },
             _ => Change::RenameGroup { to: format!("data{}", self.below(3)) },
@@ -340,6 +349,11 @@ fn group_commits_are_atomic() {
     run_seeds(test_name!("group_commits_are_atomic"), 4_000, history);
     let (settled, divergent) = (SETTLED.load(Ordering::Relaxed), DIVERGENT.load(Ordering::Relaxed));
     println!("{settled} boots settled, {divergent} refused because disks were used apart");
+    let arrays @ [whole, degraded, incomplete] = super::arrays::seen();
+    println!(
+        "{whole} times an array had all its members, {degraded} times all but one, {incomplete} times fewer"
+    );
+    assert!(settled < 1000 || arrays.iter().all(|times| *times > 50), "{arrays:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{EXTENT, EXTENTS, Lab, RING, content, group_plan, pv_id, stamp};
 use crate::create::{CreateProblem, NewLabel, create, examine, remove};
 use crate::disk::{read_label, write_label};
 use crate::model::{PvName, Role, StorePolicy};
-use crate::plan::{Change, Layout, plan, plan_group};
+use crate::plan::{Change, DiskChoice, Layout, plan, plan_group};
 use crate::rebuild::{RebuildError, rebuild};
 use crate::relabel::{RelabelError, find_label, write_found};
 use crate::size::SizeArgument;
@@ -13,7 +13,7 @@ use crate::{
     Absent, ActiveVolume, CommitError, Disk, DiskProblem, FreeDisk, GroupProblem, Note, OpenGroup,
     ReadProblem, Survey, scan,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_block::{Access, Durability, Extent, UnixTime};
 use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN, Slot, text_length_max};
@@ -59,6 +59,7 @@ fn volume(name: &str, extents: u64) -> Change {
         role: Role::Volume,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
     }
 }
 
@@ -454,7 +455,7 @@ fn a_volume_keeps_its_bytes_while_it_grows_in_use() {
     let device_of = |open: &OpenGroup| {
         let lv = open.group().lv("a").expect("made");
         let table = table(open.group(), lv, Parts::All).expect("complete");
-        crate::activate::build(&table, &open.devices()).expect("all disks are here")
+        crate::activate::build(&table, &open.devices(), &BTreeMap::new()).expect("all disks are here")
     };
     let active = ActiveVolume { switch: varve_block::Switch::new(device_of(&open)) };
     let pattern: Vec<u8> = (0..8192_u32).map(|at| u8::try_from(at % 251).expect("small")).collect();
@@ -469,7 +470,11 @@ fn a_volume_keeps_its_bytes_while_it_grows_in_use() {
     // Too large for the first disk: it continues on the second.
     lab.apply(
         &mut open,
-        Change::ExtendVolume { name: "a".into(), size: SizeArgument::bytes((EXTENTS + 5) * EXTENT) },
+        Change::ExtendVolume {
+            name: "a".into(),
+            size: SizeArgument::bytes((EXTENTS + 5) * EXTENT),
+            disks: DiskChoice::default(),
+        },
     );
     lab.world.run(async {
         active.turn(device_of(&open)).await;

@@ -2,7 +2,7 @@
 
 use super::{Content, EXTENT, Lab, content, group_plan, pv_id, stamp};
 use crate::model::{Role, StorePolicy};
-use crate::plan::{Change, Layout, Plan, plan};
+use crate::plan::{Change, DiskChoice, Layout, Plan, plan};
 use crate::size::SizeArgument;
 use crate::{Absent, CommitError, FreeDisk, OpenGroup, Survey, scan};
 use std::cell::RefCell;
@@ -69,6 +69,7 @@ fn volume() -> Change {
         role: Role::Volume,
         layout: Layout::Linear,
         policy: StorePolicy::default(),
+        disks: DiskChoice::default(),
     }
 }
 

@@ -1,0 +1,308 @@
+//! Space for volumes and exception stores: how much, on which disks, in which layout.
+//!
+//! What protects a volume protects what is kept for it: [`Layout::of_what_is_kept`].
+
+use super::{Draft, Layout, PlanError, places, whole_rows};
+use crate::allocate::{FreeMap, MemberNeed, Shortage, append};
+use crate::model::{self, Area, MEMBER_METADATA_SIZE_MIN, Member, PvName, ReadPolicy, Segment, Space};
+use crate::size::{Amount, SizeArgument, share};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+use varve_block::KIB;
+use varve_target::array::ArrayLayout;
+
+/// The most stripes that a volume may have.
+const STRIPES_MAX: usize = 128;
+/// Bytes to which a physical sector of a disk counts at least, when the block of an array is chosen.
+const PHYSICAL_SECTOR_MIN: u64 = 4 * KIB;
+
+/// On which disks space is taken, and what is known of disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskChoice {
+    /// These only; all if none is named.
+    pub on: Vec<PvName>,
+    /// The sectors of the group's disks.
+    pub sectors: BTreeMap<PvName, Sectors>,
+}
+
+/// The sectors of a disk, in bytes; powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sectors {
+    /// The least that can be written.
+    pub logical: u64,
+    /// The least that can be written without reading first.
+    pub physical: u64,
+}
+
+/// A volume's or store's space while it is planned.
+pub(super) struct Growth {
+    /// Its layout; new members of an array are added to it.
+    pub(super) layout: model::Layout,
+    /// Areas of a segment.
+    pub(super) width: usize,
+    /// Where it lies so far.
+    pub(super) segments: Vec<Segment>,
+    /// From what the ids of new members follow.
+    pub(super) id: Uuid,
+}
+
+impl Layout {
+    /// The layout of what is kept for a volume of `layout`: its exception stores, and its metadata when it is set aside. It
+    /// survives what the volume survives. That of a ddraid volume is a mirror: it is written in pieces smaller than a block.
+    pub fn of_what_is_kept(layout: &model::Layout) -> Self {
+        match layout {
+            model::Layout::Mirror { members, .. } => {
+                Self::Mirror { copies: members.len(), read_policy: None }
+            }
+            model::Layout::Ddraid { .. } => Self::Mirror { copies: 2, read_policy: None },
+            _ => Self::Linear,
+        }
+    }
+}
+
+impl Growth {
+    /// More of what lies in `space`.
+    pub(super) fn of(space: Space<'_>) -> Self {
+        let width = space.segments.last().map_or(1, |segment| segment.areas.len());
+        let (layout, segments) = (space.layout.clone(), space.segments.to_vec());
+        Self { layout, width, segments, id: Uuid::nil() }
+    }
+
+    /// Extents of a row.
+    pub(super) fn row(&self) -> u64 {
+        self.layout.row(self.width)
+    }
+
+    /// Its extents.
+    pub(super) fn extents(&self) -> u64 {
+        self.segments.iter().map(|segment| self.layout.extents_of(segment)).sum()
+    }
+
+    /// Whether it is an array.
+    fn is_array(&self) -> bool {
+        matches!(self.layout, model::Layout::Mirror { .. } | model::Layout::Ddraid { .. })
+    }
+
+    /// What each member of an array has; nothing yet of a new one.
+    fn members(&self) -> Vec<Vec<Area>> {
+        let space = Space { layout: &self.layout, segments: &self.segments };
+        (0..self.width).map(|index| space.areas_of_member(index).collect()).collect()
+    }
+
+    /// `a mirror of 3 copies`, for people.
+    pub(super) fn what(&self) -> String {
+        match self.layout {
+            model::Layout::Mirror { .. } => format!("a mirror of {} copies", self.width),
+            model::Layout::Ddraid { order, .. } => format!("ddraid of order {order}"),
+            _ => format!("{} stripes", self.width),
+        }
+    }
+}
+
+impl Draft<'_> {
+    /// A new volume or store, without space yet.
+    pub(super) fn new_growth(&self, layout: &Layout, id: Uuid) -> Result<Growth, PlanError> {
+        let (width, layout) = match *layout {
+            Layout::Linear => (1, model::Layout::Linear),
+            Layout::Zero => (1, model::Layout::Zero),
+            Layout::Error => (1, model::Layout::Error),
+            Layout::Striped { stripes, stripe_size } => {
+                (self.check_stripes(stripes, stripe_size)?, model::Layout::Striped { stripe_size })
+            }
+            Layout::Mirror { copies, read_policy } => {
+                check_array(ArrayLayout::Mirror { copies })?;
+                let read_policy = read_policy.unwrap_or(ReadPolicy::of_mirrors());
+                (copies, model::Layout::Mirror { read_policy, members: Vec::new() })
+            }
+            Layout::Ddraid { order, block_size, read_policy } => {
+                let block_size = block_size.unwrap_or(*ArrayLayout::BLOCK_SIZES.end());
+                let array = ArrayLayout::Ddraid { order, block_size };
+                check_array(array)?;
+                let read_policy = read_policy.unwrap_or(ReadPolicy::of_ddraid());
+                let members = Vec::new();
+                (array.members(), model::Layout::Ddraid { order, block_size, read_policy, members })
+            }
+        };
+        Ok(Growth { layout, width, segments: Vec::new(), id })
+    }
+
+    fn check_stripes(&self, stripes: usize, stripe_size: u64) -> Result<usize, PlanError> {
+        if !(2..=STRIPES_MAX).contains(&stripes) {
+            return Err(PlanError::Layout("a striped volume has 2 to 128 stripes"));
+        }
+        if !stripe_size.is_power_of_two() || !(4 * KIB..=self.extent_size()).contains(&stripe_size) {
+            return Err(PlanError::Layout("a stripe is a power of two from 4 KiB to the extent size"));
+        }
+        Ok(stripes)
+    }
+
+    /// Extents, in whole rows, that an amount means when nothing or all of it is to be added.
+    pub(super) fn extents_to_add(
+        &self,
+        growth: &Growth,
+        size: SizeArgument,
+        disks: &DiskChoice,
+    ) -> Result<u64, PlanError> {
+        let percent = match size.amount {
+            Amount::Bytes(bytes) => {
+                return Ok(self.extents_of(self.check_bytes(bytes)?).next_multiple_of(growth.row()));
+            }
+            Amount::PercentFree(percent) => percent,
+        };
+        let free = self.free(disks)?;
+        let most = if growth.is_array() {
+            free.rows_max(self.need(growth, 0).metadata, &growth.members()) * growth.row()
+        } else {
+            free.total()
+        };
+        match whole_rows(share(most, percent), growth.row()) {
+            0 => Err(PlanError::ShareTooSmall { extent_size: self.extent_size() }),
+            extents => Ok(extents),
+        }
+    }
+
+    /// Gives `growth` `extents` more extents, whole rows.
+    pub(super) fn grow(
+        &self,
+        growth: &mut Growth,
+        extents: u64,
+        disks: &DiskChoice,
+    ) -> Result<(), PlanError> {
+        assert!(extents > 0 && extents.is_multiple_of(growth.row()), "ALLOCATE3: whole rows");
+        if !growth.layout.takes_space() {
+            return Ok(());
+        }
+        let before = growth.extents();
+        let rows = extents / growth.row();
+        let mut free = self.free(disks)?;
+        let last = growth.segments.last().map(|segment| segment.areas.clone()).unwrap_or_default();
+        let short = |shortage| no_space(self, growth, rows, disks, shortage);
+        let segments = match growth.layout {
+            model::Layout::Striped { .. } => free.take_striped(rows, growth.width, &last).map_err(short)?,
+            model::Layout::Mirror { .. } | model::Layout::Ddraid { .. } => {
+                let taken = free.take_array(self.need(growth, rows), &growth.members()).map_err(short)?;
+                add_members(growth, &taken.metadata);
+                taken.segments
+            }
+            _ => {
+                let areas = free.take_linear(extents, last.first().copied()).map_err(short)?;
+                areas.into_iter().map(Segment::linear).collect()
+            }
+        };
+        append(&mut growth.segments, segments);
+        assert_eq!(growth.extents(), before + extents, "TEXT7");
+        Ok(())
+    }
+
+    /// What each member of an array needs for `rows` rows: its metadata too if it is new.
+    pub(super) fn need(&self, growth: &Growth, rows: u64) -> MemberNeed {
+        let is_new = growth.is_array() && growth.layout.members().is_empty();
+        let metadata = if is_new { self.extents_of(MEMBER_METADATA_SIZE_MIN) } else { 0 };
+        MemberNeed { rows, metadata }
+    }
+
+    /// What is free on the disks of the choice, which are disks of the group.
+    fn free(&self, disks: &DiskChoice) -> Result<FreeMap, PlanError> {
+        let group = self.current();
+        if let Some(disk) = disks.on.iter().find(|disk| group.pv(**disk).is_none()) {
+            let (group, disk) = (group.name().into(), disk.to_string());
+            return Err(PlanError::DiskNotFound { group, disk });
+        }
+        let free = FreeMap::of(&group);
+        Ok(if disks.on.is_empty() { free } else { free.on_disks(&disks.on) })
+    }
+
+    /// Chooses the size of a block of ddraid if none was asked for, and compares its fragments with the sectors of its disks.
+    pub(super) fn fit_fragments(
+        &mut self,
+        growth: &mut Growth,
+        is_chosen: bool,
+        disks: &DiskChoice,
+    ) -> Result<(), PlanError> {
+        let used: Vec<PvName> = growth.members().into_iter().flatten().map(|area| area.pv).collect();
+        let model::Layout::Ddraid { order, block_size, .. } = &mut growth.layout else { return Ok(()) };
+        let of = |sector: fn(&Sectors) -> u64| {
+            let known = used.iter().filter_map(|pv| Some((sector(disks.sectors.get(pv)?), *pv)));
+            known.max().filter(|_| !used.is_empty())
+        };
+        let physical = of(|sectors| sectors.physical);
+        if !is_chosen {
+            let sector = physical.map_or(0, |(sector, _)| sector).max(PHYSICAL_SECTOR_MIN);
+            *block_size = (sector << *order).min(*ArrayLayout::BLOCK_SIZES.end());
+        }
+        let (order, block_size) = (*order, *block_size);
+        let too_long =
+            |worst: Option<(u64, PvName)>| worst.filter(|(sector, _)| *sector > block_size >> order);
+        let fits = |sector: u64| Some(sector << order).filter(|size| ArrayLayout::BLOCK_SIZES.contains(size));
+        if let Some((sector, disk)) = too_long(of(|sectors| sectors.logical)) {
+            let (fragment, fits) = (block_size >> order, fits(sector));
+            return Err(PlanError::Fragment { fragment, disk: self.path_of(disk), sector, fits });
+        }
+        if let Some((sector, disk)) = too_long(physical) {
+            let (fragment, disk) = (block_size >> order, self.path_of(disk));
+            let better =
+                fits(sector).map(|size| format!("; --array-block-size {size} fits")).unwrap_or_default();
+            self.warnings.push(format!(
+                "fragments of {fragment} bytes are smaller than the physical sectors of {disk}, {sector} bytes, which are \
+                 read before they are written{better}"
+            ));
+        }
+        Ok(())
+    }
+
+    fn path_of(&self, disk: PvName) -> String {
+        let entry = self.description.physical_volumes.iter().find(|entry| entry.name == disk);
+        entry.map_or_else(|| disk.to_string(), |entry| entry.path.clone())
+    }
+}
+
+fn check_array(array: ArrayLayout) -> Result<(), PlanError> {
+    array.problem().map_or(Ok(()), |problem| Err(PlanError::Layout(problem)))
+}
+
+/// New members, with these metadata areas; their ids follow from the id of what they are members of.
+fn add_members(growth: &mut Growth, areas: &[Area]) {
+    let id = growth.id;
+    let new = areas
+        .iter()
+        .zip(0_u8..)
+        .map(|(metadata, number)| Member { id: Uuid::new_v5(&id, &[number]), metadata: *metadata });
+    if let model::Layout::Mirror { members, .. } | model::Layout::Ddraid { members, .. } = &mut growth.layout
+    {
+        members.extend(new);
+    }
+}
+
+/// Why `rows` more rows of `growth` could not be had.
+fn no_space(
+    draft: &Draft<'_>,
+    growth: &Growth,
+    rows: u64,
+    disks: &DiskChoice,
+    shortage: Shortage,
+) -> PlanError {
+    let bytes = |extents: u64| extents.saturating_mul(draft.extent_size());
+    let (group, on, what, width) = (draft.group_name().into(), disks.on.clone(), growth.what(), growth.width);
+    let disks = shortage.disks;
+    match growth.layout {
+        model::Layout::Mirror { .. } | model::Layout::Ddraid { .. } => {
+            let need = draft.need(growth, rows);
+            let each = bytes(need.rows.saturating_add(need.metadata));
+            PlanError::TooFewMembers { group, on, what, width, each, disks }
+        }
+        _ if shortage.free < rows.saturating_mul(width as u64) => {
+            let needed = bytes(rows.saturating_mul(width as u64));
+            PlanError::NoSpace { group, on, free: bytes(shortage.free), needed }
+        }
+        _ => PlanError::TooFewDisks { group, on, what, width, each: bytes(rows), disks },
+    }
+}
+
+/// Where something lies, for people: its data, and the metadata of its members.
+pub(super) fn place_text(space: Space<'_>) -> String {
+    let data = places(space.segments.iter().flat_map(|segment| segment.areas.iter().copied()));
+    match space.layout.members() {
+        [] => data,
+        members => format!("{data}; metadata: {}", places(members.iter().map(|member| member.metadata))),
+    }
+}
