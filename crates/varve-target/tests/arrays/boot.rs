@@ -52,7 +52,8 @@ impl<'a> Boot<'a> {
                 self.host.counts.add(Event::Refused, 1);
             }
             // A sector is bad where members differ since a crash: no other one has what it held.
-            Some(Err(IoError::Medium | IoError::Gone)) if self.host.kind == Kind::Faults && status.unsynced > 0 => {}
+            Some(Err(IoError::Medium | IoError::Gone))
+                if self.host.kind == Kind::Faults && status.unsynced > 0 => {}
             Some(Err(error)) => panic!("no such fault: {error}: {status:?}"),
         }
     }
@@ -84,7 +85,9 @@ impl<'a> Boot<'a> {
     async fn manage(&self, random: &mut Random) {
         self.sleep(random).await;
         let (host, states) = (self.host, self.states());
-        let Some(place) = (!self.plan.victims.is_empty()).then(|| *random.pick(&self.plan.victims)) else { return };
+        let Some(place) = (!self.plan.victims.is_empty()).then(|| *random.pick(&self.plan.victims)) else {
+            return;
+        };
         if states[place] == MemberState::Away {
             if random.chance(1, 4) {
                 host.replace(place, random);
@@ -190,7 +193,8 @@ impl<'a> Boot<'a> {
         let end = clock.now().after(WHOLE_WITHIN);
         for (place, state) in self.states().into_iter().enumerate() {
             if state == MemberState::Away {
-                let member = Member { id: self.host.slots.borrow()[place].id, device: Some(self.host.device(place)) };
+                let member =
+                    Member { id: self.host.slots.borrow()[place].id, device: Some(self.host.device(place)) };
                 self.array.attach(place, member).await.expect("no faults");
             }
         }

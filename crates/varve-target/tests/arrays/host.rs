@@ -92,14 +92,18 @@ impl Host {
             Extent::new(MIB + 512 * KIB, unit),
             Extent::new(size - 3 * unit, 3 * unit),
         ];
-        let spec =
-            ArraySpec { id: Uuid::from_u128(u128::from(seed) + 1), layout, size, metadata_size: METADATA_SIZE_MIN };
+        let spec = ArraySpec {
+            id: Uuid::from_u128(u128::from(seed) + 1),
+            layout,
+            size,
+            metadata_size: METADATA_SIZE_MIN,
+        };
         let block_size = match layout {
             ArrayLayout::Ddraid { .. } => 512,
             ArrayLayout::Mirror { .. } => *random.pick(&[512, 4096]),
         };
         let options = ArrayOptions {
-            release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
+            release_delay: Duration::from_millis(*random.pick(&[1, 30, 1000])),
             read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
             injected_bug: bug,
             ..ArrayOptions::new(world.arena(), world.clock())
@@ -130,7 +134,9 @@ impl Host {
             world,
         };
         let members = host.members(&Plan::default());
-        host.world.run(Array::create(&spec, &members, &host.options.arena)).expect("the members are large enough");
+        host.world
+            .run(Array::create(&spec, &members, &host.options.arena))
+            .expect("the members are large enough");
         host
     }
 
@@ -222,7 +228,8 @@ impl Host {
             return plan;
         }
         let mut spare = self.spare();
-        let mut others: Vec<usize> = (0..count).filter(|place| !self.slots.borrow()[*place].is_impaired).collect();
+        let mut others: Vec<usize> =
+            (0..count).filter(|place| !self.slots.borrow()[*place].is_impaired).collect();
         random.shuffle(&mut others);
         while spare > 0 && random.chance(3, 4) {
             spare -= 1;
@@ -298,7 +305,9 @@ impl Host {
     /// The newest superblock on the disks.
     fn superblock(&self) -> Superblock {
         let slots = self.slots.borrow();
-        let read = |slot: &Slot, address| Superblock::decode(&slot.disk.peek(Extent::new(address, 4 * KIB)), address).ok();
+        let read = |slot: &Slot, address| {
+            Superblock::decode(&slot.disk.peek(Extent::new(address, 4 * KIB)), address).ok()
+        };
         let all = slots.iter().flat_map(|slot| [0, SLOT_SIZE].map(|address| read(slot, address)));
         let mine = all.flatten().filter(|superblock| superblock.array == self.spec.id);
         mine.max_by_key(|superblock| superblock.number).expect("the array was opened")
@@ -322,7 +331,10 @@ impl Host {
         }
         let unsynced = self.unsynced_regions();
         assert_eq!(unsynced.len() as u64, status.unsynced);
-        assert!(exposed.is_subset(&unsynced), "{exposed:?} was not durable, and {unsynced:?} is called dirty");
+        assert!(
+            exposed.is_subset(&unsynced),
+            "{exposed:?} was not durable, and {unsynced:?} is called dirty"
+        );
         self.compare_members(&unsynced);
     }
 
