@@ -16,12 +16,13 @@ use varve_nbd::transmission::{Head, Run, encode_runs};
 use varve_nbd::{BlockSizes, Command, ExportFlags, Framing, Request};
 
 const GOLDEN_TEXT: &str = include_str!("../../crates/varve-format/src/text/golden.toml");
+const ARRAYS_TEXT: &str = include_str!("../../crates/varve-format/src/text/arrays.toml");
 
 fn main() {
     for (target, seeds) in [
         ("label", labels()),
         ("slot", slots()),
-        ("group_text", vec![GOLDEN_TEXT.as_bytes().to_vec(), b"version = 2\n".to_vec()]),
+        ("group_text", [GOLDEN_TEXT, "version = 3\n", ARRAYS_TEXT].map(|text| text.as_bytes().to_vec()).to_vec()),
         ("signature", signatures()),
         ("store", store()),
         ("pool", pool()),

@@ -4,6 +4,7 @@
 //! exact integers in bytes; dates are seconds since 1970. What a command prints with `--json` is the very body that
 //! the daemon's HTTP interface answers.
 
+mod array;
 mod catalogue;
 mod code;
 mod envelope;
@@ -12,13 +13,14 @@ mod nouns;
 mod requests;
 mod words;
 
+pub use array::{Array, ArrayMember};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    Array, ArrayMember, AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export,
-    Finding, Group, History, HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment,
-    Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
+    AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
+    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff,
+    SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
     Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,

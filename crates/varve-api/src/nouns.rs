@@ -1,10 +1,11 @@
 //! What there is: disks, groups, volumes, snapshots, exports, jobs, plans, as they are shown.
 
+use crate::array::Array;
 use crate::envelope::Failure;
 use crate::metadata::GroupMetadata;
 use crate::words::{
     Cache, Discards, Door, ExportState, GroupState, JobState, Layout, OverCommit, PhysicalVolumeState,
-    ReadPolicy, SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    SnapshotMode, SnapshotState, VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -77,32 +78,6 @@ nouns! {
         pub length: u64,
         /// The disks, and the first byte on each, in the order of the stripes, or of an array's members: `PATH:OFFSET`.
         pub areas: Vec<String>,
-    }
-
-    /// The members of a mirror or of ddraid.
-    struct Array {
-        /// Mirror, or ddraid.
-        pub layout: Layout,
-        /// 2^order members of ddraid hold data.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub order: Option<u32>,
-        /// Bytes in a block of ddraid.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub block_size: Option<u64>,
-        /// From which members data is read.
-        pub read_policy: ReadPolicy,
-        /// Its members, that of ddraid's parity last.
-        pub members: Vec<ArrayMember>,
-    }
-
-    /// A member of an array.
-    struct ArrayMember {
-        /// Its identity.
-        pub id: String,
-        /// The disks on which it lies; no other member lies there.
-        pub disks: Vec<String>,
-        /// Whether one of them is missing.
-        pub missing: bool,
     }
 
     /// Where a volume keeps what its snapshots need.

@@ -98,6 +98,9 @@ A slot lies at a multiple of 4 KiB in the ring, directly behind the one before i
 no room; it is never longer than a third of the ring, so that writing a new one never touches the newest. The
 description itself is text (TOML); `crates/varve-format/src/text.rs` says what it may hold.
 
+A volume, pool or exception store that is an array lies on members. A member is a device of its own: its metadata area, then the
+areas at its place in each segment, in order. The text names them.
+
 An exception store is a device of its own, in blocks of 4 KiB:
 
 | blocks | what |

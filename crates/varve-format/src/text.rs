@@ -32,16 +32,19 @@ mod check;
 mod error;
 mod image;
 mod layout;
+mod space;
 #[cfg(test)]
 mod tests;
 
-pub use areas::{Area, PvName, Segment, Space};
+pub use areas::{Area, PvName, Segment};
 pub use error::TextError;
 pub use image::ImageEntry;
 pub use layout::{
     DDRAID_BLOCK_SIZES, DDRAID_ORDERS, Layout, MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry,
     ReadPolicy, Role,
 };
+
+pub use space::Space;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

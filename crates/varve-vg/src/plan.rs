@@ -8,6 +8,7 @@
 //! - PLAN2. A volume that the change does not name keeps every extent it has.
 //! - PLAN3. While a disk of the group is missing, only what concerns missing disks is changed.
 
+mod asked;
 mod disks;
 mod error;
 mod images;
@@ -19,13 +20,13 @@ mod stores;
 mod tests;
 mod volumes;
 
+pub use asked::{DiskChoice, Layout, Sectors};
 pub use error::{ErrorKind, PlanError};
 pub use restore::{Loss, LossKind, losses};
-pub use space::{DiskChoice, Sectors};
 
 use crate::model::{
-    Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, ReadPolicy, Role,
-    SnapshotSet, StorePolicy,
+    Area, Description, Group, Image, LogicalVolume, Metadata, PhysicalVolume, PvName, Role, SnapshotSet,
+    StorePolicy,
 };
 use crate::size::{SizeArgument, format_size};
 use uuid::Uuid;
@@ -38,40 +39,6 @@ pub struct Stamp {
     pub date: UnixTime,
     /// What, for people: the command.
     pub change: String,
-}
-
-/// How a new volume lies on its disks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One run after the other.
-    Linear,
-    /// Stripes of `stripe_size` bytes on `stripes` disks in turn.
-    Striped {
-        /// Number of disks.
-        stripes: usize,
-        /// Bytes of a stripe.
-        stripe_size: u64,
-    },
-    /// On no disk: zeros.
-    Zero,
-    /// On no disk: errors.
-    Error,
-    /// A copy on each of `copies` members.
-    Mirror {
-        /// Number of members.
-        copies: usize,
-        /// From which of them data is read, if not as usual.
-        read_policy: Option<ReadPolicy>,
-    },
-    /// Blocks divided over 2^`order` members, and their parity on one more.
-    Ddraid {
-        /// 2^order members hold data.
-        order: u32,
-        /// Bytes of a block; if none are given, as many as fit the physical sectors of its disks.
-        block_size: Option<u64>,
-        /// From which members data is read, if not as usual.
-        read_policy: Option<ReadPolicy>,
-    },
 }
 
 /// Whose exceptions a store keeps.

@@ -1,7 +1,6 @@
 //! How the text writes places: `pv0` a disk, `pv0:10+5` five extents of it from the tenth on, `pv0:0+5 pv1:0+5` a
 //! striped segment, or one of an array.
 
-use super::Layout;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -35,30 +34,6 @@ impl Segment {
     /// A segment of one area.
     pub fn linear(area: Area) -> Self {
         Self { areas: vec![area] }
-    }
-}
-
-/// Where the bytes of a volume or exception store lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Space<'a> {
-    /// How its extents become its bytes.
-    pub layout: &'a Layout,
-    /// Its segments.
-    pub segments: &'a [Segment],
-}
-
-impl<'a> Space<'a> {
-    /// Every area that it owns: the metadata of an array's members, then those of its segments.
-    pub fn areas(self) -> impl Iterator<Item = Area> + 'a {
-        let metadata = self.layout.members().iter().map(|member| member.metadata);
-        metadata.chain(self.segments.iter().flat_map(|segment| segment.areas.iter().copied()))
-    }
-
-    /// The areas of member `index` of an array: its metadata, then its data, in order.
-    pub fn areas_of_member(self, index: usize) -> impl Iterator<Item = Area> + 'a {
-        let metadata = self.layout.members().get(index).map(|member| member.metadata);
-        let data = self.segments.iter().filter_map(move |segment| segment.areas.get(index).copied());
-        metadata.into_iter().chain(data)
     }
 }
 

@@ -115,7 +115,9 @@ impl Array {
         self.is_closed.set(true);
         self.tell();
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        self.publish(|| {}).await
+        let outcome = self.publish(|| {}).await;
+        self.latch.shut(IoError::Gone); // Whoever comes too late is told.
+        outcome
     }
 }
 

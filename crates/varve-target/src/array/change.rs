@@ -194,7 +194,7 @@ impl Array {
 
     /// Freed content becomes zeros where that moves no data, and stays what it is elsewhere: parity must fit.
     pub(super) fn discard(&self, extent: Extent) -> Completion<'_> {
-        if !self.shape.fast_zero || self.lacks_data_member() {
+        if !self.shape.get().fast_zero || self.lacks_data_member() {
             return Completion::done();
         }
         let change = Change::Zero(extent.length, ZeroOptions::default());

@@ -18,7 +18,7 @@ impl Array {
 
 impl BlockDevice for Array {
     fn shape(&self) -> Shape {
-        self.shape
+        self.shape.get()
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {

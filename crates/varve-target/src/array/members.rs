@@ -152,6 +152,16 @@ impl Members {
         }
     }
 
+    /// The array has `regions` regions from now on, each 2^`doublings` of before, and members that are not away these devices.
+    pub(super) fn resize(&self, devices: Vec<Option<Device>>, doublings: u32, regions: u64) {
+        for (slot, device) in self.slots.borrow_mut().iter_mut().zip(devices) {
+            slot.lacks = slot.lacks.folded(doublings, regions);
+            if slot.entry.state != MemberState::Away {
+                slot.device = device.or(slot.device.take());
+            }
+        }
+    }
+
     /// Member `place` lacks `region`.
     pub(super) fn lack(&self, place: usize, region: u64) {
         self.slots.borrow_mut()[place].lacks.insert(region);

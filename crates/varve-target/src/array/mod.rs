@@ -37,6 +37,7 @@ mod recover;
 mod region_set;
 mod regions;
 mod replay;
+mod resize;
 mod resync;
 mod status;
 
@@ -60,7 +61,8 @@ use varve_block::{Gate, IoError, LockMode, Notify, RangeGuard, RangeLock, Shape}
 pub struct Array {
     spec: ArraySpec,
     options: ArrayOptions,
-    shape: Shape,
+    /// What its device is like; its size is that of the array.
+    shape: Cell<Shape>,
     members: Members,
     regions: Regions,
     log: Log,
@@ -86,8 +88,13 @@ pub struct Array {
 
 impl Array {
     /// What the array is.
-    pub fn spec(&self) -> &ArraySpec {
-        &self.spec
+    pub fn spec(&self) -> ArraySpec {
+        ArraySpec { size: self.size(), ..self.spec }
+    }
+
+    /// Bytes of the array.
+    fn size(&self) -> u64 {
+        self.shape.get().size
     }
 
     fn has_bug(&self, bug: InjectedBug) -> bool {

@@ -124,7 +124,7 @@ impl Array {
             place: 0,
             kind,
             block_size,
-            size: self.spec.size,
+            size: self.size(),
             metadata_size: self.spec.metadata_size,
             region_size: self.regions.size(),
             head: self.log.ring.head(),

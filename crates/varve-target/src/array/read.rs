@@ -43,6 +43,7 @@ impl Array {
     }
 
     async fn read_mirror(&self, offset: u64, buffer: Buffer) -> Outcome {
+        self.latch.check()?;
         let extent = Extent::new(offset, buffer.len() as u64);
         let length = buffer.len();
         let place = self.choose(extent)?;
@@ -94,6 +95,7 @@ impl Array {
 
     /// The runs of the data members, for `extent` in one zone.
     async fn read_zone(&self, extent: Extent) -> Result<Vec<Buffer>, IoError> {
+        self.latch.check()?;
         let regions = self.regions.of(extent);
         let is_plain = |sources| sources == Sources::Data;
         if is_plain(self.sources(extent)?) {

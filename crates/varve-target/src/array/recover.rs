@@ -87,7 +87,7 @@ impl Array {
         let shape = shape(&spec, &slots);
         let log = Log::new(spec.id.as_u64_pair().0, spec.metadata_size, begin, options.arena.clone());
         Self {
-            shape,
+            shape: Cell::new(shape),
             members: Members::new(slots, spec.metadata_size),
             regions: Regions::new(region_size, dirty, written, regions),
             log,
@@ -127,7 +127,7 @@ impl Array {
         for change in records.flat_map(|placed| &placed.record.changes) {
             let Change::Content(offset, data) = change else { continue };
             let extent = Extent::checked(*offset, data.len() as u64)
-                .filter(|extent| self.shape.extent().contains(*extent))
+                .filter(|extent| self.shape.get().extent().contains(*extent))
                 .filter(|extent| extent.is_aligned(self.spec.layout.block_size()))
                 .ok_or(ArrayError::Mismatch("the log has content that lies beyond the array"))?;
             self.send_again(extent, data.clone()).await?;

@@ -28,8 +28,8 @@ pub(super) fn region_size_for(size: u64) -> u64 {
 
 /// The regions of an array.
 pub(super) struct Regions {
-    size: u64,
-    count: u64,
+    size: Cell<u64>,
+    count: Cell<u64>,
     active: RefCell<HashMap<u64, Active>>,
     unsynced: RefCell<RegionSet>,
     written: RefCell<RegionSet>,
@@ -55,8 +55,8 @@ impl Regions {
     /// Regions of `size` bytes, of which some are not in sync and some were written.
     pub(super) fn new(size: u64, unsynced: RegionSet, written: RegionSet, count: u64) -> Self {
         Self {
-            size,
-            count,
+            size: Cell::new(size),
+            count: Cell::new(count),
             active: RefCell::default(),
             unsynced: RefCell::new(unsynced),
             written: RefCell::new(written),
@@ -67,22 +67,36 @@ impl Regions {
 
     /// Bytes of a region.
     pub(super) fn size(&self) -> u64 {
-        self.size
+        self.size.get()
     }
 
     /// How many there are.
     pub(super) fn count(&self) -> u64 {
-        self.count
+        self.count.get()
     }
 
     /// The regions that `extent`, not empty, touches.
     pub(super) fn of(&self, extent: Extent) -> Range<u64> {
-        extent.offset / self.size..extent.end().div_ceil(self.size)
+        extent.offset / self.size()..extent.end().div_ceil(self.size())
     }
 
     /// The bytes of `region` in an array of `array_size` bytes.
     pub(super) fn extent(&self, region: u64, array_size: u64) -> Extent {
-        Extent::between(region * self.size, ((region + 1) * self.size).min(array_size))
+        Extent::between(region * self.size(), ((region + 1) * self.size()).min(array_size))
+    }
+
+    /// The array has `array_size` bytes from now on, and no region is active. Returns how many times a region was doubled.
+    pub(super) fn resize(&self, array_size: u64) -> u32 {
+        assert!(self.active.borrow().is_empty(), "REGIONS2: a region is active");
+        let size = self.size().max(region_size_for(array_size));
+        let (doublings, count) = ((size / self.size()).ilog2(), array_size.div_ceil(size));
+        for set in [&self.unsynced, &self.written] {
+            let folded = set.borrow().folded(doublings, count);
+            set.replace(folded);
+        }
+        self.size.set(size);
+        self.count.set(count);
+        doublings
     }
 
     /// A writer of `regions` begins; see [`Regions::is_marked`].

@@ -31,10 +31,10 @@ impl Array {
         if self.members.count() <= place || self.members.state(place) != MemberState::Away {
             return Err(problem("its place is taken"));
         }
-        let needed = self.members.on_device(self.spec.layout.on_members(Extent::new(0, self.spec.size)));
-        let needed = needed + self.spec.layout.on_members(Extent::new(0, self.spec.size)).length;
+        let needed = self.members.on_device(self.spec.layout.on_members(Extent::new(0, self.size())));
+        let needed = needed + self.spec.layout.on_members(Extent::new(0, self.size())).length;
         let shape = device.shape();
-        if shape.size < needed || shape.block_size > self.shape.block_size {
+        if shape.size < needed || shape.block_size > self.shape.get().block_size {
             return Err(problem("it is too small, or its sectors are larger than those of the others"));
         }
         let own = read_superblock(&device, place, &self.options.arena).await?;
@@ -107,7 +107,7 @@ impl Array {
                 return Ok(Step::Stuck);
             }
         }
-        let _alone = self.lock_alone(self.regions.extent(region, self.spec.size)).await;
+        let _alone = self.lock_alone(self.regions.extent(region, self.size())).await;
         let _inside = self.gate.enter().await;
         if is_wanted() {
             self.regions.resynced(region, self.options.clock.now());
@@ -154,7 +154,7 @@ impl Array {
         region: u64,
         is_wanted: impl Fn() -> bool,
     ) -> Result<Step, IoError> {
-        for (_, chunk) in self.regions.extent(region, self.spec.size).pieces(CHUNK) {
+        for (_, chunk) in self.regions.extent(region, self.size()).pieces(CHUNK) {
             let _alone = self.lock_alone(chunk).await;
             let inside = self.gate.enter().await;
             if !is_wanted() {
@@ -184,7 +184,7 @@ impl Array {
 
     /// Zeroes what member `place` has of `region`, in which nothing was ever written.
     async fn zero(&self, place: usize, region: u64, is_wanted: impl Fn() -> bool) -> Result<Step, IoError> {
-        let extent = self.regions.extent(region, self.spec.size);
+        let extent = self.regions.extent(region, self.size());
         let _alone = self.lock_alone(extent).await;
         let inside = self.gate.enter().await;
         if !is_wanted() || self.regions.written().contains(region) {

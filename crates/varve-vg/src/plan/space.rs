@@ -1,12 +1,9 @@
 //! Space for volumes and exception stores: how much, on which disks, in which layout.
-//!
-//! What protects a volume protects what is kept for it: [`Layout::of_what_is_kept`].
 
-use super::{Draft, Layout, PlanError, places, whole_rows};
+use super::{DiskChoice, Draft, Layout, PlanError, Sectors, places, whole_rows};
 use crate::allocate::{FreeMap, MemberNeed, Shortage, append};
 use crate::model::{self, Area, MEMBER_METADATA_SIZE_MIN, Member, PvName, ReadPolicy, Segment, Space};
 use crate::size::{Amount, SizeArgument, share};
-use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_block::KIB;
 use varve_target::array::ArrayLayout;
@@ -15,24 +12,6 @@ use varve_target::array::ArrayLayout;
 const STRIPES_MAX: usize = 128;
 /// Bytes to which a physical sector of a disk counts at least, when the block of an array is chosen.
 const PHYSICAL_SECTOR_MIN: u64 = 4 * KIB;
-
-/// On which disks space is taken, and what is known of disks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DiskChoice {
-    /// These only; all if none is named.
-    pub on: Vec<PvName>,
-    /// The sectors of the group's disks.
-    pub sectors: BTreeMap<PvName, Sectors>,
-}
-
-/// The sectors of a disk, in bytes; powers of two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sectors {
-    /// The least that can be written.
-    pub logical: u64,
-    /// The least that can be written without reading first.
-    pub physical: u64,
-}
 
 /// A volume's or store's space while it is planned.
 pub(super) struct Growth {
@@ -44,20 +23,6 @@ pub(super) struct Growth {
     pub(super) segments: Vec<Segment>,
     /// From what the ids of new members follow.
     pub(super) id: Uuid,
-}
-
-impl Layout {
-    /// The layout of what is kept for a volume of `layout`: its exception stores, and its metadata when it is set aside. It
-    /// survives what the volume survives. That of a ddraid volume is a mirror: it is written in pieces smaller than a block.
-    pub fn of_what_is_kept(layout: &model::Layout) -> Self {
-        match layout {
-            model::Layout::Mirror { members, .. } => {
-                Self::Mirror { copies: members.len(), read_policy: None }
-            }
-            model::Layout::Ddraid { .. } => Self::Mirror { copies: 2, read_policy: None },
-            _ => Self::Linear,
-        }
-    }
 }
 
 impl Growth {

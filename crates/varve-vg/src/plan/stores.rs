@@ -1,7 +1,7 @@
 //! Plans that concern exception stores and the snapshots in them.
 
-use super::space::{DiskChoice, Growth, place_text};
-use super::{Draft, Layout, PlanError, StoreKind};
+use super::space::{Growth, place_text};
+use super::{DiskChoice, Draft, Layout, PlanError, StoreKind};
 use crate::model::{Discards, LogicalVolume, OverCommit, Role, SnapshotSet, Store, StorePolicy, WhenFull};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};

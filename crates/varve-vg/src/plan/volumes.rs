@@ -1,8 +1,8 @@
 //! Plans that concern volumes.
 
-use super::space::{DiskChoice, Growth, place_text};
+use super::space::{Growth, place_text};
 use super::stores::{declared, policy_text, refuse_unfit};
-use super::{Draft, Layout, Plan, PlanError};
+use super::{DiskChoice, Draft, Layout, Plan, PlanError};
 use crate::allocate::cut;
 use crate::model::{self, Group, LogicalVolume, Role, StorePolicy};
 use crate::size::{Amount, SizeArgument, format_size};

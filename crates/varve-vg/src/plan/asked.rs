@@ -1,0 +1,70 @@
+//! What a change asks for: a layout, and disks.
+
+use crate::model::{self, PvName, ReadPolicy};
+use std::collections::BTreeMap;
+
+/// How a new volume lies on its disks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One run after the other.
+    Linear,
+    /// Stripes of `stripe_size` bytes on `stripes` disks in turn.
+    Striped {
+        /// Number of disks.
+        stripes: usize,
+        /// Bytes of a stripe.
+        stripe_size: u64,
+    },
+    /// On no disk: zeros.
+    Zero,
+    /// On no disk: errors.
+    Error,
+    /// A copy on each of `copies` members.
+    Mirror {
+        /// Number of members.
+        copies: usize,
+        /// From which of them data is read, if not as usual.
+        read_policy: Option<ReadPolicy>,
+    },
+    /// Blocks divided over 2^`order` members, and their parity on one more.
+    Ddraid {
+        /// 2^order members hold data.
+        order: u32,
+        /// Bytes of a block; if none are given, as many as fit the physical sectors of its disks.
+        block_size: Option<u64>,
+        /// From which members data is read, if not as usual.
+        read_policy: Option<ReadPolicy>,
+    },
+}
+
+/// On which disks space is taken, and what is known of disks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskChoice {
+    /// These only; all if none is named.
+    pub on: Vec<PvName>,
+    /// The sectors of the group's disks.
+    pub sectors: BTreeMap<PvName, Sectors>,
+}
+
+/// The sectors of a disk, in bytes; powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sectors {
+    /// The least that can be written.
+    pub logical: u64,
+    /// The least that can be written without reading first.
+    pub physical: u64,
+}
+
+impl Layout {
+    /// The layout of what is kept for a volume of `layout`: its exception stores, and its metadata when it is set aside. It
+    /// survives what the volume survives. That of a ddraid volume is a mirror: it is written in pieces smaller than a block.
+    pub fn of_what_is_kept(layout: &model::Layout) -> Self {
+        match layout {
+            model::Layout::Mirror { members, .. } => {
+                Self::Mirror { copies: members.len(), read_policy: None }
+            }
+            model::Layout::Ddraid { .. } => Self::Mirror { copies: 2, read_policy: None },
+            _ => Self::Linear,
+        }
+    }
+}
