@@ -59,6 +59,8 @@ pub(crate) struct Host {
     pub(crate) lost: RefCell<Vec<Extent>>,
     /// A mirror was read where its members differ since a crash: then the one that was read must stay.
     pub(crate) read_early: Cell<bool>,
+    /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
+    cut_short: Cell<bool>,
     ids: Cell<u128>,
 }
 
@@ -130,6 +132,7 @@ impl Host {
             exposed: RefCell::default(),
             lost: RefCell::default(),
             read_early: Cell::new(false),
+            cut_short: Cell::new(false),
             ids: Cell::new(100),
             world,
         };
@@ -267,6 +270,8 @@ impl Host {
     /// Opens the array as `plan` says, or, where that must be refused, with all members in their places.
     pub(crate) async fn open(&self, plan: &Plan) -> Rc<Array> {
         let open = async |plan: &Plan| Array::open(self.spec, self.members(plan), self.options.clone()).await;
+        let was_cut_short = self.cut_short.get();
+        self.cut_short.set(was_cut_short || !plan.hidden.is_empty());
         let mut opened = open(plan).await;
         if let Some((one, other)) = plan.exchanged {
             let refused = matches!(opened, Err(ArrayError::Exchanged { place, found })
@@ -275,8 +280,12 @@ impl Host {
             self.counts.add(Event::Exchanged, 1);
             opened = open(&Plan { hidden: plan.hidden.clone(), ..Plan::default() }).await;
         }
-        if matches!(opened, Err(ArrayError::MaybeStale)) {
-            assert!(self.is_mirror() && !plan.hidden.is_empty(), "a majority is there: {plan:?}");
+        let may_be_refused = match opened {
+            Err(ArrayError::MaybeStale) => self.is_mirror(),
+            Err(ArrayError::TooFew { .. }) => was_cut_short,
+            _ => false,
+        };
+        if may_be_refused && !plan.hidden.is_empty() {
             self.counts.add(Event::MaybeStale, 1);
             opened = open(&Plan::default()).await;
         }
@@ -284,6 +293,7 @@ impl Host {
             Ok(array) => array,
             Err(error) => panic!("enough members are there: {error}: {plan:?}"),
         };
+        self.cut_short.set(false);
         self.array.replace(Some(Rc::clone(&array)));
         self.note_members();
         self.check_what_was_left(&array);

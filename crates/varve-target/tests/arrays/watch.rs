@@ -37,7 +37,7 @@ const NAMES: [&str; 13] = [
     "came back older than they left",
     "replaced",
     "exchanges refused",
-    "mirrors not opened alone",
+    "not opened without those who may know better",
     "requests refused",
     "losses accepted",
     "clean blocks compared",
