@@ -6,6 +6,7 @@ use varve_api::{Code, Failure};
 use varve_block::IoError;
 use varve_export::fuse::FuseError;
 use varve_os::OpenError;
+use varve_target::array::ArrayError;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::PoolError;
 use varve_vg::create::CreateProblem;
@@ -222,6 +223,20 @@ pub(crate) fn pool(what: &str, error: &PoolError) -> Failure {
         ),
     };
     Failure::new(code, format!("{what}: {error}")).help(help)
+}
+
+/// A mirror or ddraid array that refuses.
+pub(crate) fn array(error: &ArrayError) -> Failure {
+    let (code, help) = match error {
+        ArrayError::Io(error) => return io("the array", *error),
+        ArrayError::TooFew { .. } => (Code::VolumeUnusable, "bring its disks back, then varve pv scan"),
+        ArrayError::MaybeStale => (Code::VolumeUnusable, "bring the missing disks back, then varve pv scan"),
+        ArrayError::Exchanged { .. } | ArrayError::Format { .. } | ArrayError::Mismatch(_) => {
+            (Code::VolumeUnusable, "varve vg history VG")
+        }
+        ArrayError::Member { .. } => (Code::VolumeUnusable, "varve lv show VG/LV"),
+    };
+    Failure::new(code, format!("the array: {error}")).help(help)
 }
 
 /// A snapshot store that refuses.

@@ -13,7 +13,7 @@ use super::jobs::{CLEAR, Started};
 use crate::failures;
 use crate::jobs::Progress;
 use crate::shard::clear;
-use crate::shard::spec;
+use crate::shard::open_array;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, MIB, ZeroOptions};
@@ -39,13 +39,19 @@ impl Control {
             return Ok(planned);
         }
         let extent = Extent::between(planned.after.bytes(from), planned.after.bytes(volume.extents));
-        let device = self.whole_device(group, &planned.after, volume)?;
+        let places = self.places_of(group, &planned.after, volume, extent)?;
         let failed = |error| failures::io("clearing the new extents", error);
-        if clear::clear_fast(&device, extent).await.map_err(failed)? {
+        let mut is_clear = true;
+        for (device, extent) in &places {
+            is_clear = is_clear && clear::clear_fast(device, *extent).await.map_err(failed)?;
+        }
+        if is_clear {
             return Ok(planned);
         }
         if no_zero {
-            clear::clear_ends(&device, extent).await.map_err(failed)?;
+            for (device, extent) in &places {
+                clear::clear_ends(device, *extent).await.map_err(failed)?;
+            }
             return Ok(planned);
         }
         planned.with_uncleared(volume.id, from).map_err(|error| failures::plan(&error))
@@ -88,22 +94,29 @@ impl Control {
         let (_, entry) = self.entry_of(volume)?;
         let now = self.with_group(group, |known| known.group.clone())?;
         let Some(from) = entry.uncleared else { return Ok(()) };
-        let device = self.whole_device(group, &now, &entry)?;
         let extent = Extent::between(now.bytes(from), now.bytes(entry.extents));
+        let places = self.places_of(group, &now, &entry, extent)?;
+        let total: u64 = places.iter().map(|(_, extent)| extent.length).sum();
         let failed = |error| failures::io("clearing the volume", error);
         let mut done = 0;
-        for (_, piece) in extent.pieces(STEP) {
+        let pieces = places
+            .iter()
+            .flat_map(|(device, extent)| extent.pieces(STEP).map(move |(_, piece)| (device, piece)));
+        for (device, piece) in pieces {
             if progress.is_cancelled() || self.stopping.get() {
                 let message =
                     "the volume is not cleared; varve pv scan begins again, varve lv remove gives it up";
                 return Err(Failure::new(Code::JobCancelled, message));
             }
-            progress.report(done, extent.length);
+            progress.report(done, total);
             let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
             device.zero(piece, slow).await.map_err(failed)?;
             done += piece.length;
         }
-        device.flush().await.map(drop).map_err(failed) // V2
+        for (device, _) in &places {
+            device.flush().await.map(drop).map_err(failed)?; // V2
+        }
+        Ok(())
     }
 
     /// V2, and the volume has what was cleared.
@@ -116,11 +129,18 @@ impl Control {
         Ok(())
     }
 
-    /// All of a volume, for this shard, whether it is served or not.
-    fn whole_device(&self, group: Uuid, version: &Group, volume: &LogicalVolume) -> Result<Device, Failure> {
+    /// Where `extent` of a volume lies, whether it is served or not, for this shard: of an array on each member, none of which may
+    /// be missing. Zeros on all members are zeros on the array.
+    fn places_of(
+        &self,
+        group: Uuid,
+        version: &Group,
+        volume: &LogicalVolume,
+        extent: Extent,
+    ) -> Result<Vec<(Device, Extent)>, Failure> {
         let whole = LogicalVolume { uncleared: None, ..volume.clone() };
         let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
         let disks = self.with_group(group, |known| self.files_of(known, version))?;
-        spec::device_of(&self.context, &node.table, &disks)
+        open_array::places(&self.context, &node.table, &disks, extent)
     }
 }

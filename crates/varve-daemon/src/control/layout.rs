@@ -21,7 +21,6 @@ pub(super) struct LayoutWords<'a> {
     order: Option<u32>,
     block_size: Option<&'a str>,
     read_policy: Option<ReadPolicy>,
-    dry_run: bool,
 }
 
 macro_rules! words_of {
@@ -36,7 +35,6 @@ macro_rules! words_of {
                     order: request.order,
                     block_size: request.array_block_size.as_deref(),
                     read_policy: request.read_policy,
-                    dry_run: request.dry_run,
                 }
             }
         }
@@ -58,12 +56,6 @@ pub(super) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Fa
         ReadPolicy::Rotate => model::ReadPolicy::Rotate,
         ReadPolicy::Verify => model::ReadPolicy::Verify,
     });
-    let is_array = matches!(words.layout, ShownLayout::Mirror | ShownLayout::Ddraid);
-    if is_array && !words.dry_run {
-        // Until the daemon opens arrays.
-        return Err(Failure::new(Code::NotBuilt, format!("{} volumes: not built yet", words.layout))
-            .help("--dry-run shows where it would lie"));
-    }
     match words.layout {
         ShownLayout::Linear => Ok(Layout::Linear),
         ShownLayout::Zero => Ok(Layout::Zero),

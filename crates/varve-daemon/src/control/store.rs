@@ -169,10 +169,10 @@ impl Control {
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let grown = self.home_of(volume).ok_or_else(missing)?.run(async move |here: ShardContext| {
             if let Some(pool) = here.pool(volume) {
-                return pool.grown(&spec.node.table, &spec.disks);
+                return pool.grown(&spec.node.table, &spec.disks).await;
             }
             match (here.family(volume), spec.node.store(store)) {
-                (Some(family), Some(known)) => family.grow_store(store, &known.table, &spec.disks),
+                (Some(family), Some(known)) => family.grow_store(store, &known.table, &spec.disks).await,
                 _ => Ok(()),
             }
         });

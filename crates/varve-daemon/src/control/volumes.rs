@@ -12,6 +12,7 @@ use super::{Control, PROBE};
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::family::FamilyFacts;
+use crate::shard::open_array;
 use futures_util::future::join_all;
 use uuid::Uuid;
 use varve_api::{
@@ -22,7 +23,8 @@ use varve_block::IoError;
 use varve_vg::model::{self, LogicalVolume, Role, Store, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{SizeArgument, parse_size};
-use varve_vg::{Change, Plan};
+use varve_vg::tree::VolumeNode;
+use varve_vg::{Change, Group, Plan};
 
 impl Control {
     /// All volumes, or those of one group.
@@ -80,6 +82,7 @@ impl Control {
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
         let planned = self.clear(group, planned, &volume, 0, request.no_zero).await?;
+        self.make_array(group, &planned.after, &volume).await?;
         let is_clear = planned.after.lv(&name.volume).is_some_and(|volume| volume.uncleared.is_none());
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
         commits.commit(group, planned, Vec::new()).await?;
@@ -90,6 +93,15 @@ impl Control {
         }
         self.go_on_clearing(group);
         self.show_volume(&request.name).await.map(Changed::Done)
+    }
+
+    /// Makes the array that a new volume is, if it is one, before the volume counts.
+    async fn make_array(&self, group: Uuid, version: &Group, volume: &LogicalVolume) -> Result<(), Failure> {
+        let whole = LogicalVolume { uncleared: None, ..volume.clone() };
+        let node = VolumeNode::of(version, &whole).map_err(|error| failures::tree(&error))?;
+        let Some(target) = node.table.array() else { return Ok(()) };
+        let disks = self.with_group(group, |known| self.files_of(known, version))?;
+        open_array::create(&self.context, target, &disks).await
     }
 
     /// Grows a volume while it is in use.

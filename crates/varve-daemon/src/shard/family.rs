@@ -17,10 +17,11 @@
 use super::gate::Gate;
 use super::health::Health;
 use super::host::Host;
+use super::open_array::{Owner, device_of};
 use super::open_store::{OpenStore, StoreFacts};
 use super::placement::Placement;
 use super::quota::CacheQuota;
-use super::spec::{ActivationSpec, Disks, device_of};
+use super::spec::{ActivationSpec, Disks};
 use super::thin::{Thin, ThinFacts};
 use super::top::Top;
 use super::traffic::{Counters, counted};
@@ -241,7 +242,7 @@ impl Family {
     ) -> Result<(), Failure> {
         let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
         assert!(!dependent || spec.kind == StoreKind::Independent, "F3");
-        let device = self.gate.guard(device_of(&self.host, &spec.table, disks)?);
+        let device = self.device_of(&spec.table, disks).await?;
         let (arena, clock) = (self.host.arena(), self.host.clock());
         let base = self.base.borrow().clone();
         let opened = SnapshotStore::open(base, device, arena, clock, options).await;
@@ -278,12 +279,21 @@ impl Family {
         self.base.borrow().shape().size
     }
 
-    /// Ends what works in the background.
+    /// Ends what works in the background, and the arrays below.
     pub(super) async fn close(&self) {
         let stores = self.stores.take();
         for open in stores {
             open.close().await;
         }
+        if let Err(error) = self.host.arrays.close(self.id).await {
+            tracing::warn!(volume = %self.id, %error, "an array could not be closed in order");
+        }
+    }
+
+    /// The device of `table`, below the volume's gate.
+    async fn device_of(&self, table: &Table, disks: &Disks) -> Result<Device, Failure> {
+        let owner = Owner { subject: self.id, gate: &self.gate, health: &self.health };
+        device_of(&self.host, owner, table, disks).await
     }
 
     /// The volume.
@@ -312,14 +322,15 @@ impl Family {
         // First, so that nobody begins to work on it while it is waited for those who do.
         self.stores.borrow_mut().retain(|open| open.id != id);
         open.close().await;
+        let closed = self.host.arrays.close_one(id).await;
         suspended.replace(self.below()?);
-        Ok(())
+        closed.map_err(|error| failures::io("the last flush", error))
     }
 
     /// A store lies where `table` says now, which is more than before. Nothing happens if there is no such store.
-    pub(crate) fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
+    pub(crate) async fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
-        let device = self.gate.guard(device_of(&self.host, table, disks)?);
+        let device = self.device_of(table, disks).await?;
         open.store.grown(device).map_err(|error| failures::store("", &error))?;
         open.placement.replace(Placement::at(table, disks));
         open.group_has_space();
@@ -328,7 +339,7 @@ impl Family {
 
     /// The volume lies where `table` says now.
     pub(crate) async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let base = self.gate.guard(device_of(&self.host, table, disks)?);
+        let base = self.device_of(table, disks).await?;
         let suspended = self.top.switch.suspend().await;
         for open in self.stores.borrow().iter() {
             open.store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;

@@ -1,5 +1,6 @@
 //! What a volume is given of its shard: the world, the way up to the control, and the count of its clients' requests.
 
+use super::arrays::Arrays;
 use super::events::{EventSender, VolumeEvent};
 use crate::world::{DiskRef, World};
 use std::cell::Cell;
@@ -12,6 +13,8 @@ use varve_block::{Arena, Clock, Device, Portal, Spawner};
 pub(crate) struct Host {
     pub(super) world: Rc<dyn World>,
     events: EventSender,
+    /// Arrays in use.
+    pub(crate) arrays: Rc<Arrays>,
     /// How many requests of clients have arrived, of all volumes.
     pub(super) requests: Rc<Cell<u64>>,
 }
@@ -19,7 +22,7 @@ pub(crate) struct Host {
 impl Host {
     /// The host of a shard in `world` whose volumes tell what happens through `events`.
     pub(super) fn new(world: Rc<dyn World>, events: EventSender) -> Self {
-        Self { world, events, requests: Rc::default() }
+        Self { world, events, arrays: Rc::default(), requests: Rc::default() }
     }
 
     /// Tells the control.

@@ -2,6 +2,7 @@
 //!
 //! Code on a shard is given a [`ShardContext`]; code elsewhere sends work with [`ShardHandle::run`].
 
+mod arrays;
 mod background;
 pub(crate) mod barrier;
 pub(crate) mod clear;
@@ -19,6 +20,7 @@ pub(crate) mod metadata;
 pub(crate) mod nbd;
 mod no_answer;
 pub(crate) mod open;
+pub(crate) mod open_array;
 pub(crate) mod open_pool;
 pub(crate) mod open_store;
 pub(crate) mod origins;

@@ -3,7 +3,8 @@
 use super::family::Family;
 use super::gate::Gate;
 use super::health::Health;
-use super::spec::{ActivationSpec, Disks, device_of};
+use super::open_array::{Owner, device_of, make};
+use super::spec::{ActivationSpec, Disks};
 use super::{ShardContext, pool_serving, reconcile};
 use crate::failures;
 use crate::fault;
@@ -25,7 +26,8 @@ pub(super) async fn open(
         return pool_serving::activate(context, spec, health).await;
     }
     let gate = Gate::default();
-    let base = gate.guard(device_of(context, &spec.node.table, &spec.disks)?);
+    let owner = Owner { subject: spec.node.id, gate: &gate, health };
+    let base = device_of(context, owner, &spec.node.table, &spec.disks).await?;
     let base = fault::with_injected_bug(base, &spec.name);
     let top = context.state().top(spec.node.id, &base);
     let family = Family::thick(spec, (gate, base), top, context, health);
@@ -77,9 +79,10 @@ pub(crate) async fn format_store(
     id: Uuid,
     chunk_size: u64,
 ) -> Result<(), Failure> {
-    let device = device_of(context, table, disks)?;
     let options = FormatOptions { chunk_size, ..FormatOptions::new(id) };
-    SnapshotStore::format(&device, &context.arena(), options)
-        .await
-        .map_err(|error| failures::store("", &error))
+    make(context, table, disks, async |device| {
+        let made = SnapshotStore::format(device, &context.arena(), options).await;
+        made.map_err(|error| failures::store("", &error))
+    })
+    .await
 }

@@ -8,9 +8,10 @@ use super::gate::Gate;
 use super::growth::{Growth, Vessel, Words};
 use super::health::Health;
 use super::host::Host;
+use super::open_array::{Owner, device_of};
 use super::placement::Placement;
 use super::pool_error::store_error;
-use super::spec::{ActivationSpec, Disks, device_of};
+use super::spec::{ActivationSpec, Disks};
 use crate::failures;
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
@@ -165,8 +166,9 @@ impl OpenPool {
     }
 
     /// It lies where `table` says now, which is more than before.
-    pub(crate) fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let device = self.gate.guard(device_of(&self.host, table, disks)?);
+    pub(crate) async fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
+        let owner = Owner { subject: self.id, gate: &self.gate, health: &self.health };
+        let device = device_of(&self.host, owner, table, disks).await?;
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
         self.placement.replace(Placement::at(table, disks));
         self.growth.group_has_space();

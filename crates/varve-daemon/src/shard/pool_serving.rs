@@ -7,9 +7,10 @@ use super::ShardContext;
 use super::family::Family;
 use super::gate::Gate;
 use super::health::Health;
+use super::open_array::{Owner, device_of, make};
 use super::open_pool::OpenPool;
 use super::placement::Placement;
-use super::spec::{ActivationSpec, Disks, device_of};
+use super::spec::{ActivationSpec, Disks};
 use super::thin::{Thin, is_volume, volume_id};
 use crate::failures;
 use crate::fault;
@@ -34,9 +35,12 @@ pub(crate) async fn format(
     id: Uuid,
     block_size: u64,
 ) -> Result<(), Failure> {
-    let device = device_of(context, table, disks)?;
     let format = PoolFormat { block_size, ..PoolFormat::new(id) };
-    Pool::format(&device, &context.arena(), format).await.map_err(|error| failures::pool("the pool", &error))
+    make(context, table, disks, async |device| {
+        let made = Pool::format(device, &context.arena(), format).await;
+        made.map_err(|error| failures::pool("the pool", &error))
+    })
+    .await
 }
 
 /// Takes a pool and its volumes into use on this shard.
@@ -46,7 +50,8 @@ pub(super) async fn activate(
     health: &Health,
 ) -> Result<(), Failure> {
     let gate = Gate::default();
-    let device = gate.guard(device_of(context, &spec.node.table, &spec.disks)?);
+    let owner = Owner { subject: spec.node.id, gate: &gate, health };
+    let device = device_of(context, owner, &spec.node.table, &spec.disks).await?;
     let device = fault::with_injected_bug(device, &spec.name);
     let opened = Pool::open(device, context.arena(), context.clock(), spec.quota.pool_options()).await;
     let pool = opened.map_err(|error| failures::pool("the pool", &error))?;
@@ -116,8 +121,9 @@ pub(super) async fn deactivate(context: &ShardContext, open: &Rc<OpenPool>) -> R
         other => other,
     };
     open.pool.let_go_of_origins();
+    let closed = context.arrays.close(open.id).await.map_err(|error| failures::io("the last flush", error));
     open.gate.close();
-    outcome.and(settled.map_err(|error| failures::pool("the last commit", &error)))
+    outcome.and(closed).and(settled.map_err(|error| failures::pool("the last commit", &error)))
 }
 
 /// A pool on this shard.

@@ -62,12 +62,12 @@ pub(crate) async fn grow(
     wanted: &Wanted,
 ) -> Result<(), varve_api::Failure> {
     if let Some(open) = context.pool(volume) {
-        return open.grown(&wanted.node.table, &wanted.disks);
+        return open.grown(&wanted.node.table, &wanted.disks).await;
     }
     let Some(family) = context.family(volume) else { return Ok(()) };
     family.resize(&wanted.node.table, &wanted.disks).await?;
     for store in &wanted.node.stores {
-        family.grow_store(store.id, &store.table, &wanted.disks)?;
+        family.grow_store(store.id, &store.table, &wanted.disks).await?;
     }
     Ok(())
 }
@@ -91,6 +91,7 @@ pub(crate) async fn retire(context: &ShardContext, volume: Uuid) {
     if let Some(open) = pool {
         open.close().await;
         open.pool.let_go_of_origins();
+        let _gone = context.arrays.close(volume).await; // Its gate is closed.
     }
 }
 

@@ -66,5 +66,6 @@ async fn retire(context: &ShardContext, subject: Uuid) {
         drop_quietly(broken);
     }))
     .await;
+    context.arrays.abandon(subject);
     drop_quietly((families, pool));
 }

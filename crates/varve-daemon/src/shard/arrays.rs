@@ -1,0 +1,86 @@
+//! The arrays in use on a shard, each with what lies on it.
+//!
+//! Invariant ARRAYS1: an array is open once.
+
+use futures_util::future::AbortHandle;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_block::IoError;
+use varve_target::array::{Array, ArrayStatus};
+
+/// The arrays of one shard, by their ids.
+#[derive(Default)]
+pub(crate) struct Arrays {
+    open: RefCell<BTreeMap<Uuid, OpenArray>>,
+}
+
+/// An array in use.
+pub(super) struct OpenArray {
+    /// The volume or pool whose bytes, or whose stores, it holds.
+    pub(super) subject: Uuid,
+    pub(super) array: Rc<Array>,
+    /// What works for it.
+    pub(super) tasks: Vec<AbortHandle>,
+}
+
+impl Arrays {
+    /// How the arrays of a volume or pool do, by their ids.
+    pub(crate) fn status(&self, subject: Uuid) -> Vec<(Uuid, ArrayStatus)> {
+        let open = self.open.borrow();
+        open.iter()
+            .filter(|(_, open)| open.subject == subject)
+            .map(|(id, open)| (*id, open.array.status()))
+            .collect()
+    }
+
+    /// The array, if it is open.
+    pub(crate) fn get(&self, id: Uuid) -> Option<Rc<Array>> {
+        self.open.borrow().get(&id).map(|open| Rc::clone(&open.array))
+    }
+
+    /// The array is open from now on.
+    pub(super) fn insert(&self, id: Uuid, open: OpenArray) {
+        let replaced = self.open.borrow_mut().insert(id, open);
+        assert!(replaced.is_none(), "ARRAYS1: {id}");
+    }
+
+    /// Closes the arrays of a volume or pool, of which nothing is used any more; what was acknowledged is durable afterwards.
+    pub(super) async fn close(&self, subject: Uuid) -> Result<(), IoError> {
+        let mut outcome = Ok(());
+        for open in self.take(|_, open| open.subject == subject) {
+            outcome = outcome.and(open.close().await);
+        }
+        outcome
+    }
+
+    /// Closes one array, if it is open.
+    pub(super) async fn close_one(&self, array: Uuid) -> Result<(), IoError> {
+        let mut outcome = Ok(());
+        for open in self.take(|id, _| *id == array) {
+            outcome = open.close().await;
+        }
+        outcome
+    }
+
+    /// Lets go of the arrays of a volume or pool in which something has panicked: nothing of them is touched again.
+    pub(super) fn abandon(&self, subject: Uuid) {
+        for open in self.take(|_, open| open.subject == subject) {
+            open.tasks.iter().for_each(AbortHandle::abort);
+        }
+    }
+
+    fn take(&self, is_taken: impl Fn(&Uuid, &OpenArray) -> bool) -> Vec<OpenArray> {
+        let mut open = self.open.borrow_mut();
+        open.extract_if(.., |id, open| is_taken(id, open)).map(|(_, open)| open).collect()
+    }
+}
+
+impl OpenArray {
+    async fn close(self) -> Result<(), IoError> {
+        let closed = self.array.close().await;
+        self.tasks.iter().for_each(AbortHandle::abort);
+        closed
+    }
+}

@@ -1,0 +1,186 @@
+//! Takes arrays into use with what lies on them, and makes new ones.
+//!
+//! Invariant OPENARRAY1: the gate of what lies on an array stands below it, too: behind a closed gate nothing of the array, its
+//! metadata included, reaches a disk.
+
+use super::arrays::OpenArray;
+use super::events::VolumeEvent;
+use super::gate::Gate;
+use super::health::Health;
+use super::host::Host;
+use super::spec::Disks;
+use crate::failures;
+use futures_util::future::{AbortHandle, abortable};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use uuid::Uuid;
+use varve_api::Failure;
+use varve_block::{Device, Extent, IoError};
+use varve_target::array::{Array, ArrayError, ArrayOptions, ArraySpec, Member, MemberState, ReadPolicy};
+use varve_vg::activate::{build, members};
+use varve_vg::model::PvName;
+use varve_vg::table::{ArrayMember, ArrayTarget, Table};
+
+/// Whose array it is.
+#[derive(Clone, Copy)]
+pub(super) struct Owner<'a> {
+    pub(super) subject: Uuid,
+    pub(super) gate: &'a Gate,
+    pub(super) health: &'a Health,
+}
+
+/// The device of `table`, behind the gate of its owner. An array is opened, or has grown if it is open already.
+pub(super) async fn device_of(
+    host: &Host,
+    owner: Owner<'_>,
+    table: &Table,
+    disks: &Disks,
+) -> Result<Device, Failure> {
+    let mut arrays = BTreeMap::new();
+    if let Some(target) = table.array() {
+        arrays.insert(target.id, open(host, owner, target, disks).await?);
+    }
+    let built = build(table, &on_host(host, disks), &arrays);
+    Ok(owner.gate.guard(built.map_err(|error| failures::io("the volume's disks", error))?))
+}
+
+/// Makes something new where `table` says, which nobody uses yet.
+pub(super) async fn make<T>(
+    host: &Host,
+    table: &Table,
+    disks: &Disks,
+    make: impl AsyncFnOnce(&Device) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let failed = |error| failures::io("the volume's disks", error);
+    let Some(target) = table.array() else {
+        return make(&build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?).await;
+    };
+    create(host, target, disks).await?;
+    let members = members_of(target, devices(host, &Gate::default(), target, disks));
+    let array = Array::open(spec_of(target), members, options(host, target.read_policy)).await;
+    let array = array.map_err(|error| failures::array(&error))?;
+    let made = make(&array.device()).await;
+    array.close().await.map_err(failed)?;
+    made
+}
+
+/// Where `extent` of what lies at `table` lies: of an array on each of its members.
+pub(crate) fn places(
+    host: &Host,
+    table: &Table,
+    disks: &Disks,
+    extent: Extent,
+) -> Result<Vec<(Device, Extent)>, Failure> {
+    let failed = |error| failures::io("the volume's disks", error);
+    let Some(target) = table.array() else {
+        return Ok(vec![(build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?, extent)]);
+    };
+    let run = target.layout.on_members(extent);
+    let on_member = |device: Option<Device>| {
+        let device = device.ok_or(IoError::Gone).map_err(failed)?;
+        Ok((device, Extent::new(target.metadata_size + run.offset, run.length)))
+    };
+    members(target, &on_host(host, disks)).into_iter().map(on_member).collect()
+}
+
+/// The device of `target`: its array is opened, or has grown if it is open already.
+async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks) -> Result<Device, Failure> {
+    let devices = devices(host, owner.gate, target, disks);
+    let failed = |error: ArrayError| failures::array(&error);
+    if let Some(array) = host.arrays.get(target.id) {
+        array.grow(target.size(), devices).await.map_err(failed)?;
+        return Ok(array.device());
+    }
+    let (spec, members) = (spec_of(target), members_of(target, devices));
+    let array = Array::open(spec, members, options(host, target.read_policy)).await.map_err(failed)?;
+    let tasks = vec![
+        spawn(host, owner.health, {
+            let array = Rc::clone(&array);
+            async move { array.background().await }
+        }),
+        spawn(host, owner.health, watch(host.clone(), owner.subject, names(target), Rc::clone(&array))),
+    ];
+    let device = array.device();
+    host.arrays.insert(target.id, OpenArray { subject: owner.subject, array, tasks });
+    Ok(device)
+}
+
+/// Makes an array where nothing is yet, of disks that are all there.
+pub(crate) async fn create(host: &Host, target: &ArrayTarget, disks: &Disks) -> Result<(), Failure> {
+    let devices = devices(host, &Gate::default(), target, disks);
+    let members = members_of(target, devices);
+    let made = Array::create(&spec_of(target), &members, &host.arena()).await;
+    made.map_err(|error| failures::array(&error))
+}
+
+/// The members' devices, behind the gate (OPENARRAY1).
+fn devices(host: &Host, gate: &Gate, target: &ArrayTarget, disks: &Disks) -> Vec<Option<Device>> {
+    let members = members(target, &on_host(host, disks));
+    members.into_iter().map(|device| device.map(|device| gate.guard(device))).collect()
+}
+
+fn on_host(host: &Host, disks: &Disks) -> BTreeMap<PvName, Device> {
+    disks.iter().map(|(name, file)| (*name, host.disk(file))).collect()
+}
+
+fn members_of(target: &ArrayTarget, devices: Vec<Option<Device>>) -> Vec<Member> {
+    target.members.iter().zip(devices).map(|(member, device)| Member { id: member.id, device }).collect()
+}
+
+fn spec_of(target: &ArrayTarget) -> ArraySpec {
+    let ArrayTarget { id, layout, metadata_size, .. } = *target;
+    ArraySpec { id, layout, size: target.size(), metadata_size }
+}
+
+fn options(host: &Host, read_policy: ReadPolicy) -> ArrayOptions {
+    ArrayOptions { read_policy, ..ArrayOptions::new(host.arena(), host.clock()) }
+}
+
+/// What people call the members: their disks.
+fn names(target: &ArrayTarget) -> Vec<String> {
+    let disks = |member: &ArrayMember| {
+        let mut names: Vec<String> = member.runs.iter().map(|run| run.pv.to_string()).collect();
+        names.dedup();
+        names.join(", ")
+    };
+    target.members.iter().map(disks).collect()
+}
+
+fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static) -> AbortHandle {
+    let (task, handle) = abortable(health.contain(Box::pin(task)));
+    host.spawner().spawn(async move {
+        let _ = task.await;
+    });
+    handle
+}
+
+/// Tells the control of members that are away, and that are back.
+async fn watch(host: Host, subject: Uuid, names: Vec<String>, array: Rc<Array>) {
+    let mut known: Vec<MemberState> = vec![MemberState::InSync; names.len()];
+    let mut has_failed = false;
+    loop {
+        let (changes, status) = (array.changes(), array.status());
+        for (place, member) in status.members.iter().enumerate() {
+            if known[place] != member.state {
+                let message = news(&names[place], place, member.state);
+                host.tell(VolumeEvent::Warning { volume: subject, message });
+            }
+            known[place] = member.state;
+        }
+        if status.failure.is_some() && !std::mem::replace(&mut has_failed, true) {
+            let message =
+                "too many members have failed: it is out of use until varve pv scan finds its disks again";
+            host.tell(VolumeEvent::Warning { volume: subject, message: message.to_owned() });
+        }
+        array.changed(changes).await;
+    }
+}
+
+/// What is told of a member that has another state.
+fn news(disk: &str, place: usize, state: MemberState) -> String {
+    match state {
+        MemberState::InSync => format!("member {place} ({disk}) is in sync again"),
+        MemberState::Away => format!("member {place} ({disk}) is away; the others go on without it"),
+        MemberState::CatchingUp => format!("member {place} ({disk}) is back and catches up"),
+    }
+}
