@@ -136,12 +136,12 @@ impl<'a> Boot<'a> {
             .flat_map(|region| host.seen(region))
             .flat_map(|seen| seen.pieces(unit).map(|(_, block)| block).collect::<Vec<_>>())
             .collect();
-        let (settled, open): (Vec<Extent>, Vec<Extent>) =
-            blocks.into_iter().partition(|block| host.is_settled(*block));
-        host.lost.borrow_mut().extend(open);
+        let is_torn = |block: &Extent| host.torn.borrow().contains(&block.offset);
+        let (torn, whole): (Vec<Extent>, Vec<Extent>) = blocks.into_iter().partition(is_torn);
+        host.lost.borrow_mut().extend(torn);
         host.counts.add(Event::Accepted, 1);
         self.array.accept_loss().await.expect("enough members are there");
-        for block in settled {
+        for block in whole {
             self.tolerate(Some(self.client.read(block).await));
         }
     }

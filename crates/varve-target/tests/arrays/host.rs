@@ -55,7 +55,9 @@ pub(crate) struct Host {
     pub(crate) array: RefCell<Option<Rc<Array>>>,
     /// Regions that were not durable on a member when a crash came.
     exposed: RefCell<BTreeSet<u64>>,
-    /// What was written in part when a loss was accepted.
+    /// Blocks, as clients see them, that were being written when a crash came, until their members are equal.
+    pub(crate) torn: RefCell<BTreeSet<u64>>,
+    /// Those of them whose loss was accepted.
     pub(crate) lost: RefCell<Vec<Extent>>,
     /// A mirror was read where its members differ since a crash: then the one that was read must stay.
     pub(crate) read_early: Cell<bool>,
@@ -130,6 +132,7 @@ impl Host {
             counts,
             array: RefCell::default(),
             exposed: RefCell::default(),
+            torn: RefCell::default(),
             lost: RefCell::default(),
             read_early: Cell::new(false),
             cut_short: Cell::new(false),
@@ -309,6 +312,7 @@ impl Host {
         }
         if status.unsynced == 0 {
             self.read_early.set(false);
+            self.torn.borrow_mut().clear();
         }
     }
 
@@ -393,12 +397,6 @@ impl Host {
         seen
     }
 
-    /// Whether only one content is allowed in `extent`, as clients see it.
-    pub(crate) fn is_settled(&self, extent: Extent) -> bool {
-        let oracle = self.oracle.borrow();
-        extent.pieces(512).all(|(_, sector)| oracle.allowed(sector.offset).len() == 1)
-    }
-
     /// The boot has ended.
     pub(crate) fn end(&self, kind: Option<CrashKind>) {
         if let Some(kind) = kind {
@@ -419,6 +417,12 @@ impl Host {
                 slot.image = Some(slot.disk.image());
             }
         }
-        self.oracle.borrow_mut().crashed();
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.crashed();
+        let all = Extent::new(0, oracle.size()).pieces(self.spec.layout.block_size().max(4 * KIB));
+        let is_torn =
+            |block: &Extent| block.pieces(512).any(|(_, sector)| oracle.allowed(sector.offset).len() > 1);
+        let torn = all.map(|(_, block)| block).filter(is_torn);
+        self.torn.borrow_mut().extend(torn.map(|block| block.offset));
     }
 }
