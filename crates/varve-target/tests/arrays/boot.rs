@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::{Client, Mix, Random};
-use varve_target::array::{Array, Member, MemberState};
+use varve_target::array::{Array, MemberState};
 
 /// Until then an array that is left alone is whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(300);
@@ -51,9 +51,8 @@ impl<'a> Boot<'a> {
             Some(Err(IoError::Corrupt)) if status.is_content_lost || status.unsynced > 0 => {
                 self.host.counts.add(Event::Refused, 1);
             }
-            // A sector is bad where members differ since a crash: no other one has what it held.
-            Some(Err(IoError::Medium | IoError::Gone))
-                if self.host.kind == Kind::Faults && status.unsynced > 0 => {}
+            // A member fails where members differ since a crash: no other one has what it held.
+            Some(Err(IoError::Medium | IoError::Gone)) if self.may_lose && status.unsynced > 0 => {}
             Some(Err(error)) => panic!("no such fault: {error}: {status:?}"),
         }
     }
@@ -92,10 +91,8 @@ impl<'a> Boot<'a> {
             if random.chance(1, 4) {
                 host.replace(place, random);
             }
-            host.slots.borrow()[place].disk.reappear();
             host.counts.add(Event::Returned, 1);
-            let member = Member { id: host.slots.borrow()[place].id, device: Some(host.device(place)) };
-            let attached = self.array.attach(place, member).await;
+            let attached = self.array.attach(place, host.returning(place)).await;
             assert!(attached.is_ok() || host.kind == Kind::Faults, "{attached:?}");
         } else if random.chance(1, 2) {
             host.counts.add(Event::Vanished, 1);
@@ -193,9 +190,7 @@ impl<'a> Boot<'a> {
         let end = clock.now().after(WHOLE_WITHIN);
         for (place, state) in self.states().into_iter().enumerate() {
             if state == MemberState::Away {
-                let member =
-                    Member { id: self.host.slots.borrow()[place].id, device: Some(self.host.device(place)) };
-                self.array.attach(place, member).await.expect("no faults");
+                self.array.attach(place, self.host.returning(place)).await.expect("no faults");
             }
         }
         loop {

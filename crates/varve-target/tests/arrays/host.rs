@@ -71,8 +71,10 @@ pub(crate) struct Host {
 pub(crate) struct Plan {
     hidden: BTreeSet<usize>,
     exchanged: Option<(usize, usize)>,
-    /// Members that may fail in this boot.
+    /// Members that may fail in this boot, or return.
     pub(crate) victims: Vec<usize>,
+    /// Whether one of them is in sync.
+    failing: bool,
 }
 
 impl Host {
@@ -161,9 +163,16 @@ impl Host {
         self.kind != Kind::Crashes && !self.read_early.get()
     }
 
-    /// The device of member `place`, as it is in this boot.
-    pub(crate) fn device(&self, place: usize) -> Device {
-        let slot = &self.slots.borrow()[place];
+    /// Member `place` as it returns, with nothing under way.
+    pub(crate) fn returning(&self, place: usize) -> Member {
+        let slot = &mut self.slots.borrow_mut()[place];
+        slot.disk.reappear();
+        slot.exposed = Rc::default();
+        Member { id: slot.id, device: Some(self.device_of(slot)) }
+    }
+
+    /// The device of a member, as it is in this boot.
+    fn device_of(&self, slot: &Slot) -> Device {
         Device::new(Watched {
             disk: slot.disk.clone(),
             device: slot.disk.device(&self.world),
@@ -174,7 +183,9 @@ impl Host {
     }
 
     fn members(&self, plan: &Plan) -> Vec<Member> {
-        let device = |place: usize| (!plan.hidden.contains(&place)).then(|| self.device(place));
+        let device = |place: usize| {
+            (!plan.hidden.contains(&place)).then(|| self.device_of(&self.slots.borrow()[place]))
+        };
         let ids: Vec<Uuid> = self.slots.borrow().iter().map(|slot| slot.id).collect();
         let mut members: Vec<Member> =
             ids.into_iter().enumerate().map(|(place, id)| Member { id, device: device(place) }).collect();
@@ -240,10 +251,13 @@ impl Host {
         while spare > 0 && random.chance(3, 4) {
             spare -= 1;
             let place = others.pop().expect("a member is left when all that may be are lost");
-            plan.victims.push(place);
-            if random.chance(1, if self.kind == Kind::Absences { 1 } else { 4 }) {
+            // Two that fail at one instant may be half of all, or more: one fails, others are missing from the start.
+            let is_hidden = random.chance(1, if self.kind == Kind::Absences { 1 } else { 4 });
+            if is_hidden || plan.failing {
                 plan.hidden.insert(place);
             }
+            plan.failing |= !is_hidden;
+            plan.victims.push(place);
         }
         if random.chance(1, 12) && others.len() >= 2 {
             plan.exchanged = Some((others[0], others[1]));
@@ -294,7 +308,10 @@ impl Host {
         }
         let array = match opened {
             Ok(array) => array,
-            Err(error) => panic!("enough members are there: {error}: {plan:?}"),
+            Err(error) => {
+                let known: Vec<_> = self.slots.borrow().iter().map(|slot| self.superblock_of(slot)).collect();
+                panic!("enough members are there: {error}: {plan:?}, of {known:?}")
+            }
         };
         self.cut_short.set(false);
         self.array.replace(Some(Rc::clone(&array)));
@@ -316,15 +333,18 @@ impl Host {
         }
     }
 
-    /// The newest superblock on the disks.
+    /// The newest superblock of a member.
+    fn superblock_of(&self, slot: &Slot) -> Option<Superblock> {
+        let read = |address| Superblock::decode(&slot.disk.peek(Extent::new(address, 4 * KIB)), address).ok();
+        let both = [0, SLOT_SIZE].into_iter().filter_map(read);
+        both.filter(|superblock| superblock.array == self.spec.id).max_by_key(|superblock| superblock.number)
+    }
+
+    /// The newest superblock of all.
     fn superblock(&self) -> Superblock {
         let slots = self.slots.borrow();
-        let read = |slot: &Slot, address| {
-            Superblock::decode(&slot.disk.peek(Extent::new(address, 4 * KIB)), address).ok()
-        };
-        let all = slots.iter().flat_map(|slot| [0, SLOT_SIZE].map(|address| read(slot, address)));
-        let mine = all.flatten().filter(|superblock| superblock.array == self.spec.id);
-        mine.max_by_key(|superblock| superblock.number).expect("the array was opened")
+        let all = slots.iter().filter_map(|slot| self.superblock_of(slot));
+        all.max_by_key(|superblock| superblock.number).expect("the array was opened")
     }
 
     /// Regions in which members may differ, as a fresh start has found them.
