@@ -309,7 +309,13 @@ impl Host {
         let array = match opened {
             Ok(array) => array,
             Err(error) => {
-                let known: Vec<_> = self.slots.borrow().iter().map(|slot| self.superblock_of(slot)).collect();
+                let say = |slot: &Slot| {
+                    self.superblock_of(slot).map(|superblock| {
+                        let states: Vec<_> = superblock.members.iter().map(|member| member.state).collect();
+                        (superblock.number, superblock.previous, states)
+                    })
+                };
+                let known: Vec<_> = self.slots.borrow().iter().map(say).collect();
                 panic!("enough members are there: {error}: {plan:?}, of {known:?}")
             }
         };
@@ -325,11 +331,22 @@ impl Host {
         let Some(array) = &*self.array.borrow() else { return };
         let status = array.status();
         for (slot, member) in self.slots.borrow_mut().iter_mut().zip(&status.members) {
-            slot.is_impaired = member.state != MemberState::InSync;
+            slot.is_impaired |= member.state != MemberState::InSync;
         }
         if status.unsynced == 0 {
             self.read_early.set(false);
             self.torn.borrow_mut().clear();
+        }
+    }
+
+    /// Members have caught up if all superblocks say so.
+    fn note_returned(&self, states: &[MemberState]) {
+        let mut slots = self.slots.borrow_mut();
+        for place in 0..slots.len() {
+            let mut others = slots.iter().zip(states).filter(|(_, state)| **state == MemberState::InSync);
+            let is_called = |superblock: Superblock| superblock.members[place].state == MemberState::InSync;
+            let is_durable = others.all(|(slot, _)| self.superblock_of(slot).is_some_and(is_called));
+            slots[place].is_impaired = states[place] != MemberState::InSync || !is_durable;
         }
     }
 
@@ -424,12 +441,13 @@ impl Host {
         }
         self.note_members();
         if let Some(array) = self.array.take() {
-            let states = array.status().members;
-            for (slot, member) in self.slots.borrow().iter().zip(states) {
-                if member.state == MemberState::InSync {
+            let states: Vec<MemberState> = array.status().members.iter().map(|member| member.state).collect();
+            for (slot, state) in self.slots.borrow().iter().zip(&states) {
+                if *state == MemberState::InSync {
                     self.exposed.borrow_mut().extend(slot.exposed.regions());
                 }
             }
+            self.note_returned(&states);
         }
         for slot in self.slots.borrow_mut().iter_mut() {
             slot.exposed = Rc::default();
