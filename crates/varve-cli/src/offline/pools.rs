@@ -224,7 +224,7 @@ fn plan_kept(
         id: uuid::Uuid::new_v4(),
         size,
         role: Role::PoolBackup { of: pool.id },
-        layout: Layout::of_what_is_kept(&pool.layout),
+        layout: Layout::of_store(&pool.layout),
         policy: StorePolicy::default(),
         disks: DiskChoice::default(),
     };

@@ -158,6 +158,6 @@ fn an_array_that_a_text_brings_is_shown_and_not_used() {
     }
     world.ok("check d1 d2");
     world.start();
-    world.ok("lv extend data/m --size +8M --on d1,pv1 -n");
+    world.refused("lv extend data/m --size +8M --on d1,pv1 -n", 7, "V0307");
     world.ok("lv remove data/m -y");
 }

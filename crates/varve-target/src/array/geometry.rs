@@ -8,8 +8,9 @@
 //! - GEOMETRY1. Block `b` of a ddraid array lies at byte `b * fragment_size` of the data of every member.
 //! - GEOMETRY2. Whole blocks that follow each other are one run on every member.
 
-use varve_block::{Extent, KIB};
+use varve_block::Extent;
 use varve_format::array::Kind;
+use varve_format::text::{DDRAID_BLOCK_SIZES, DDRAID_ORDERS, MIRROR_COPIES};
 
 /// How an array lays its bytes out over its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,11 +31,11 @@ pub enum ArrayLayout {
 
 impl ArrayLayout {
     /// The fewest and the most copies of a mirror.
-    pub const COPIES: std::ops::RangeInclusive<usize> = 2..=8;
+    pub const COPIES: std::ops::RangeInclusive<usize> = MIRROR_COPIES;
     /// The orders of ddraid.
-    pub const ORDERS: std::ops::RangeInclusive<u32> = 1..=3;
+    pub const ORDERS: std::ops::RangeInclusive<u32> = DDRAID_ORDERS;
     /// The smallest and the largest block of ddraid, in bytes.
-    pub const BLOCK_SIZES: std::ops::RangeInclusive<u64> = 4 * KIB..=64 * KIB;
+    pub const BLOCK_SIZES: std::ops::RangeInclusive<u64> = DDRAID_BLOCK_SIZES;
 
     /// What is wrong with it, if anything is.
     pub fn problem(self) -> Option<&'static str> {

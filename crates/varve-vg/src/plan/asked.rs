@@ -58,7 +58,7 @@ pub struct Sectors {
 impl Layout {
     /// The layout of what is kept for a volume of `layout`: its exception stores, and its metadata when it is set aside. It
     /// survives what the volume survives. That of a ddraid volume is a mirror: it is written in pieces smaller than a block.
-    pub fn of_what_is_kept(layout: &model::Layout) -> Self {
+    pub fn of_store(layout: &model::Layout) -> Self {
         match layout {
             model::Layout::Mirror { members, .. } => {
                 Self::Mirror { copies: members.len(), read_policy: None }

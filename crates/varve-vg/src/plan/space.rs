@@ -177,28 +177,29 @@ impl Draft<'_> {
         Ok(if disks.on.is_empty() { free } else { free.on_disks(&disks.on) })
     }
 
-    /// Chooses the size of a block of ddraid if none was asked for, and compares its fragments with the sectors of its disks.
+    /// Chooses the size of a block of ddraid if `asked`, a new volume's layout, names none; and compares its fragments with the
+    /// sectors of its disks.
     pub(super) fn fit_fragments(
         &mut self,
         growth: &mut Growth,
-        is_chosen: bool,
+        asked: Option<&Layout>,
         disks: &DiskChoice,
     ) -> Result<(), PlanError> {
         let used: Vec<PvName> = growth.members().into_iter().flatten().map(|area| area.pv).collect();
         let model::Layout::Ddraid { order, block_size, .. } = &mut growth.layout else { return Ok(()) };
         let of = |sector: fn(&Sectors) -> u64| {
-            let known = used.iter().filter_map(|pv| Some((sector(disks.sectors.get(pv)?), *pv)));
-            known.max().filter(|_| !used.is_empty())
+            used.iter().filter_map(|pv| Some((sector(disks.sectors.get(pv)?), *pv))).max()
         };
         let physical = of(|sectors| sectors.physical);
-        if !is_chosen {
+        if let Some(Layout::Ddraid { block_size: None, .. }) = asked {
             let sector = physical.map_or(0, |(sector, _)| sector).max(PHYSICAL_SECTOR_MIN);
             *block_size = (sector << *order).min(*ArrayLayout::BLOCK_SIZES.end());
         }
         let (order, block_size) = (*order, *block_size);
         let too_long =
             |worst: Option<(u64, PvName)>| worst.filter(|(sector, _)| *sector > block_size >> order);
-        let fits = |sector: u64| Some(sector << order).filter(|size| ArrayLayout::BLOCK_SIZES.contains(size));
+        let may_be = |size: &u64| asked.is_some() && ArrayLayout::BLOCK_SIZES.contains(size);
+        let fits = |sector: u64| Some(sector << order).filter(may_be);
         if let Some((sector, disk)) = too_long(of(|sectors| sectors.logical)) {
             let (fragment, fits) = (block_size >> order, fits(sector));
             return Err(PlanError::Fragment { fragment, disk: self.path_of(disk), sector, fits });

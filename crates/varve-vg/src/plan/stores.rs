@@ -133,7 +133,7 @@ impl Draft<'_> {
         size: u64,
         chunk_size: u64,
     ) -> Result<Store, PlanError> {
-        let mut growth = self.new_growth(&Layout::of_what_is_kept(&volume.layout), members)?;
+        let mut growth = self.new_growth(&Layout::of_store(&volume.layout), members)?;
         self.grow_store(&mut growth, size)?;
         let extents = growth.extents();
         Ok(Store { id, chunk_size, layout: growth.layout, extents, segments: growth.segments })

@@ -43,8 +43,7 @@ impl Draft<'_> {
         refuse_unfit(role, policy)?;
         let extents = self.extents_to_add(&growth, size, disks)?;
         self.grow(&mut growth, extents, disks)?;
-        let is_chosen = !matches!(layout, Layout::Ddraid { block_size: None, .. });
-        self.fit_fragments(&mut growth, is_chosen, disks)?;
+        self.fit_fragments(&mut growth, Some(&layout), disks)?;
         let what = kind_text(&growth, role);
         let lv = LogicalVolume {
             name,
@@ -89,7 +88,7 @@ impl Draft<'_> {
         assert!(more > 0, "an extension adds something");
         let before = lv.extents;
         self.grow(&mut growth, more, disks)?;
-        self.fit_fragments(&mut growth, true, disks)?;
+        self.fit_fragments(&mut growth, None, disks)?;
         (lv.extents, lv.segments) = (before + more, growth.segments);
         let (full, from, to) = (self.full(name), self.size_text(before), self.size_text(lv.extents));
         self.step(format!("extend {full} from {from} to {to} (now {})", extents_text(&lv)));

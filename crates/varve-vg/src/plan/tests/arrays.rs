@@ -224,7 +224,9 @@ fn a_block_of_ddraid_fits_the_sectors_of_its_disks() {
         disks: with_sectors(&[(512, 512), (512, 512), (512, 512), (512, 512), (sector, sector), (512, 512)]),
     };
     assert!(planned(&more, grow(512)).is_ok());
-    assert!(matches!(planned(&more, grow(4096)), Err(PlanError::Fragment { .. })));
+    let refused = planned(&more, grow(4096)).expect_err("sectors of 4096 bytes");
+    assert!(matches!(refused, PlanError::Fragment { fits: None, .. }), "its blocks stay as they are");
+    assert!(refused.help().contains("--on"), "{}", refused.help());
 }
 
 #[test]
