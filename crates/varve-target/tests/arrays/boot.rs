@@ -30,6 +30,7 @@ impl<'a> Boot<'a> {
         host.world.spawner().spawn(async move { working.background().await });
         if host.spare() == 0 {
             plan.victims.retain(|place| host.slots.borrow()[*place].is_impaired);
+            plan.failing = plan.victims.first().copied();
         }
         let may_lose = !plan.victims.is_empty();
         let boot = Boot { host, client: host.client(&array), array, plan, may_lose };
@@ -97,6 +98,8 @@ impl<'a> Boot<'a> {
             host.counts.add(Event::Returned, 1);
             let attached = self.array.attach(place, host.returning(place)).await;
             assert!(attached.is_ok() || host.kind == Kind::Faults, "{attached:?}");
+        } else if self.plan.failing != Some(place) {
+            return;
         } else if random.chance(1, 2) {
             host.counts.add(Event::Vanished, 1);
             host.slots.borrow()[place].disk.vanish();

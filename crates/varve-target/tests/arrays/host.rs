@@ -71,10 +71,10 @@ pub(crate) struct Host {
 pub(crate) struct Plan {
     hidden: BTreeSet<usize>,
     exchanged: Option<(usize, usize)>,
-    /// Members that may fail in this boot, or return.
+    /// Members that may be lost in this boot, or return.
     pub(crate) victims: Vec<usize>,
-    /// Whether one of them is in sync.
-    failing: bool,
+    /// The one of them that may fail.
+    pub(crate) failing: Option<usize>,
 }
 
 impl Host {
@@ -253,10 +253,11 @@ impl Host {
             let place = others.pop().expect("a member is left when all that may be are lost");
             // Two that fail at one instant may be half of all, or more: one fails, others are missing from the start.
             let is_hidden = random.chance(1, if self.kind == Kind::Absences { 1 } else { 4 });
-            if is_hidden || plan.failing {
+            if is_hidden || plan.failing.is_some() {
                 plan.hidden.insert(place);
+            } else {
+                plan.failing = Some(place);
             }
-            plan.failing |= !is_hidden;
             plan.victims.push(place);
         }
         if random.chance(1, 12) && others.len() >= 2 {
@@ -277,9 +278,9 @@ impl Host {
             stall: *random.pick(&[0, 3000]),
             ..FaultPlan::default()
         };
-        let budget = FaultBudget::new(random.between(1, 12), plan.victims.len());
+        let budget = FaultBudget::new(random.between(1, 12), 1);
         for (place, slot) in slots.iter().enumerate() {
-            let fails = enabled && self.kind == Kind::Faults && plan.victims.contains(&place);
+            let fails = enabled && self.kind == Kind::Faults && plan.failing == Some(place);
             slot.disk.set_faults(if fails { loud } else { FaultPlan::default() }, budget.clone());
         }
     }
