@@ -158,6 +158,13 @@ impl<'a> Boot<'a> {
         false
     }
 
+    /// Reads all that may be read.
+    pub(crate) async fn look(&self) {
+        if self.may_read() {
+            self.verify().await;
+        }
+    }
+
     pub(crate) async fn round(&self, random: &mut Random) {
         let mut choices = [random.fork(), random.fork()];
         let [first, second] = &mut choices;
@@ -171,8 +178,7 @@ impl<'a> Boot<'a> {
                 self.accept_loss().await;
                 self.tolerate(Some(self.overwrite_lost().await));
             }
-            _ if self.may_read() => self.verify().await,
-            _ => {}
+            _ => self.look().await,
         }
         self.host.note_members();
     }

@@ -224,6 +224,12 @@ impl Host {
                 continue;
             }
             plan.victims.push(place);
+            // One that some superblock calls in sync may be needed: the others cannot tell whether they are alone.
+            drop(slots);
+            if self.superblock().members[place].state == MemberState::InSync {
+                continue;
+            }
+            slots = self.slots.borrow_mut();
             match random.below(8) {
                 0 | 1 => {
                     plan.hidden.insert(place);
@@ -252,7 +258,7 @@ impl Host {
             spare -= 1;
             let place = others.pop().expect("a member is left when all that may be are lost");
             // Two that fail at one instant may be half of all, or more: one fails, others are missing from the start.
-            let is_hidden = random.chance(1, if self.kind == Kind::Absences { 1 } else { 4 });
+            let is_hidden = random.chance(1, if self.kind == Kind::Absences { 1 } else { 3 });
             if is_hidden || plan.failing.is_some() {
                 plan.hidden.insert(place);
             } else {

@@ -28,6 +28,9 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
             if !boot.prepare().await {
                 return;
             }
+            if choices.chance(1, 2) {
+                boot.look().await;
+            }
             for _ in 0..choices.between(1, 6) {
                 boot.round(&mut choices).await;
             }
@@ -98,7 +101,7 @@ fn a_region_made_equal_beside_its_writers_is_noticed() {
 
 #[test]
 fn a_dirty_block_that_is_reconstructed_is_noticed() {
-    noticed(InjectedBug::ReconstructDirty, Kind::Absences, 2);
+    noticed(InjectedBug::ReconstructDirty, Kind::Members, 1);
 }
 
 #[test]
