@@ -1,6 +1,6 @@
 //! Arrays, as they are shown: how they are laid out, and their members.
 
-use crate::words::{Layout, ReadPolicy};
+use crate::words::{Layout, MemberState, ReadPolicy};
 use serde::{Deserialize, Serialize};
 
 /// The members of a mirror or of ddraid.
@@ -19,6 +19,18 @@ pub struct Array {
     pub read_policy: ReadPolicy,
     /// Its members, that of ddraid's parity last.
     pub members: Vec<ArrayMember>,
+    /// Bytes in which members may differ if the power fails now.
+    #[serde(default)]
+    pub dirty: u64,
+    /// Bytes in which members may differ since a crash or a failed write, and are being made equal.
+    #[serde(default)]
+    pub unsynced: u64,
+    /// Bytes that cannot be read because a data member of ddraid is missing, and the power failed while they were written.
+    #[serde(default)]
+    pub lost: u64,
+    /// Reads in which the parity did not fit the data, since the volume was taken into use.
+    #[serde(default)]
+    pub mismatches: u64,
 }
 
 /// A member of an array.
@@ -31,4 +43,15 @@ pub struct ArrayMember {
     pub disks: Vec<String>,
     /// Whether one of them is missing.
     pub missing: bool,
+    /// What its content is worth.
+    pub state: MemberState,
+    /// Bytes that it lacks.
+    #[serde(default)]
+    pub behind: u64,
+    /// Requests that it failed since the volume was taken into use.
+    #[serde(default)]
+    pub errors: u64,
+    /// Of those, sectors that were read from the others and written again.
+    #[serde(default)]
+    pub healed: u64,
 }

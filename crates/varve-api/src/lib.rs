@@ -29,6 +29,7 @@ pub use requests::{
     SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
-    Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MetadataOrder, OverCommit,
-    PhysicalVolumeState, ReadPolicy, SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,
+    MetadataOrder, OverCommit, PhysicalVolumeState, ReadPolicy, SnapshotMode, SnapshotState, VolumeState,
+    WhenFull,
 };

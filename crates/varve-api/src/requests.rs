@@ -126,7 +126,10 @@ requests! {
     }
 
     /// Takes a volume, a pool or all of a group into use again.
-    struct Activate {}
+    struct Activate {
+        /// Take mirrors into use although members are missing that may have newer data: a person says that they have not.
+        accept_missing: bool,
+    }
 
     /// Takes a volume, a pool or all of a group out of use until it is activated.
     struct Deactivate {}

@@ -125,10 +125,25 @@ words! {
         Verify = "verify",
     }
 
+    /// What the content of an array's member is worth.
+    MemberState {
+        /// It is read and written.
+        InSync = "in-sync",
+        /// It is not believed, and not written.
+        Away = "away",
+        /// It is written, and not read: what it missed is being written to it.
+        CatchingUp = "catching-up",
+        /// The array is not in use: nobody knows.
+        Unknown = "unknown",
+    }
+
     /// Whether a volume or snapshot can be used.
     VolumeState {
         /// It can.
         Active = "active",
+        /// It can, but members of its array are not in sync: while they are not, another disk that fails may lose data. Its
+        /// `reason` says which.
+        Degraded = "degraded",
         /// It can be read, but takes no changes any more since one failed; its `reason` says how it is opened anew.
         Failing = "failing",
         /// Something in it panicked; it is out of use until it is activated.
@@ -145,6 +160,9 @@ words! {
     SnapshotState {
         /// It can.
         Active = "active",
+        /// It can, but members of its array are not in sync: while they are not, another disk that fails may lose data. Its
+        /// `reason` says which.
+        Degraded = "degraded",
         /// It is being removed.
         Removing = "removing",
         /// Its origin is being rolled back to it.

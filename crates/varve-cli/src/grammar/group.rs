@@ -75,6 +75,9 @@ pub(crate) enum GroupVerb {
         /// The group.
         #[arg(value_name = "VG")]
         name: String,
+        /// Take mirrors into use although members are missing that may have newer data.
+        #[arg(long)]
+        accept_missing: bool,
         #[command(flatten)]
         change: Change,
     },

@@ -61,6 +61,9 @@ pub(crate) enum PoolVerb {
         /// The pool.
         #[arg(value_name = "VG/POOL")]
         name: String,
+        /// Take mirrors into use although members are missing that may have newer data.
+        #[arg(long)]
+        accept_missing: bool,
         #[command(flatten)]
         change: Change,
     },

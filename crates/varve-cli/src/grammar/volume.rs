@@ -72,6 +72,9 @@ pub(crate) enum VolumeVerb {
         /// The volume.
         #[arg(value_name = "VG/LV")]
         name: String,
+        /// Take mirrors into use although members are missing that may have newer data.
+        #[arg(long)]
+        accept_missing: bool,
         #[command(flatten)]
         change: Change,
     },

@@ -80,7 +80,9 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
         }
-        GroupVerb::Activate { name, change } => activate(session, &name, change).await,
+        GroupVerb::Activate { name, accept_missing, change } => {
+            activate(session, &name, accept_missing, change).await
+        }
         GroupVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
         GroupVerb::Remove { name, destroy } => {
             let request = Remove::default();
@@ -100,8 +102,13 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
     }
 }
 
-async fn activate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
-    let request = Activate::default();
+async fn activate(
+    session: &Session,
+    name: &str,
+    accept_missing: bool,
+    change: Change,
+) -> Result<Answer, Failure> {
+    let request = Activate { accept_missing, ..Activate::default() };
     activated::<_, Group>(session, post(name, "/activate", &request, change.dry_run), name).await
 }
 

@@ -61,10 +61,20 @@ pub(super) fn array_text(array: &Array) -> String {
 /// The members of an array, if it is one.
 pub(super) fn member_table(array: Option<&Array>) -> String {
     let Some(array) = array else { return String::new() };
-    let mut table = Table::new(&["MEMBER>", "ID", "STATE", "DISKS"]);
+    let mut table = Table::new(&["MEMBER>", "STATE", "BEHIND>", "ERRORS>", "HEALED>", "DISKS"]);
     for (index, member) in array.members.iter().enumerate() {
-        let state = if member.missing { "MISSING" } else { "here" };
-        table.row(vec![index.to_string(), member.id.clone(), state.to_owned(), member.disks.join(" ")]);
+        let missing = if member.missing { " (missing)" } else { "" };
+        table.row(vec![
+            index.to_string(),
+            member.state.to_string(),
+            size(member.behind),
+            member.errors.to_string(),
+            member.healed.to_string(),
+            format!("{}{missing}", member.disks.join(" ")),
+        ]);
     }
-    format!("\n{}", table.render(""))
+    let told = [(array.unsynced, "being made equal"), (array.lost, "cannot be read")];
+    let told = told.into_iter().filter(|(bytes, _)| *bytes > 0);
+    let told: String = told.map(|(bytes, what)| format!("{what}: {}\n", size(bytes))).collect();
+    format!("\n{}{told}", table.render(""))
 }

@@ -66,7 +66,9 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
         }
-        PoolVerb::Activate { name, change } => activate(session, &name, change).await,
+        PoolVerb::Activate { name, accept_missing, change } => {
+            activate(session, &name, accept_missing, change).await
+        }
         PoolVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
         PoolVerb::Check { name, waiting } => {
             let text = format!("{name}: the last commit is sound");
@@ -82,8 +84,13 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
     }
 }
 
-async fn activate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
-    let request = Activate::default();
+async fn activate(
+    session: &Session,
+    name: &str,
+    accept_missing: bool,
+    change: Change,
+) -> Result<Answer, Failure> {
+    let request = Activate { accept_missing, ..Activate::default() };
     activated::<_, Pool>(session, post(name, "/activate", &request, change.dry_run), name).await
 }
 

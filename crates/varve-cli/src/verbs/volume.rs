@@ -67,7 +67,9 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             let call = post(&name, "/rename", &request, change.dry_run);
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
         }
-        VolumeVerb::Activate { name, change } => activate(session, &name, change).await,
+        VolumeVerb::Activate { name, accept_missing, change } => {
+            activate(session, &name, accept_missing, change).await
+        }
         VolumeVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();
@@ -84,8 +86,13 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
     }
 }
 
-async fn activate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
-    let request = Activate::default();
+async fn activate(
+    session: &Session,
+    name: &str,
+    accept_missing: bool,
+    change: Change,
+) -> Result<Answer, Failure> {
+    let request = Activate { accept_missing, ..Activate::default() };
     activated::<_, LogicalVolume>(session, post(name, "/activate", &request, change.dry_run), name).await
 }
 

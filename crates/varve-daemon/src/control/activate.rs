@@ -132,7 +132,8 @@ impl Control {
             let disks = self.disk_files(known);
             let quota = super::ration::first_share(known, volume.id);
             let name = format!("{}/{}", known.group.name(), volume.name);
-            Ok(ActivationSpec { name, node, policy, quota, disks })
+            let accept_missing = self.accepted.borrow().contains(&volume.id);
+            Ok(ActivationSpec { name, node, policy, quota, disks, accept_missing })
         })?
     }
 

@@ -92,7 +92,7 @@ impl Control {
     ) -> Result<Changed<ShownVolume>, Failure> {
         let _lock = self.lock_of(text).await?;
         let (group, entry) = self.volume_entry(text)?;
-        match self.activate_entries(group, vec![entry], request.dry_run).await? {
+        match self.activate_entries(group, vec![entry], &request).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_volume(text).await.map(Changed::Done),
         }
@@ -106,7 +106,7 @@ impl Control {
     ) -> Result<Changed<ShownPool>, Failure> {
         let _lock = self.lock_of(text).await?;
         let located = self.find_pool(&volume_name(text)?)?;
-        match self.activate_entries(located.group, vec![located.volume], request.dry_run).await? {
+        match self.activate_entries(located.group, vec![located.volume], &request).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_pool(text).await.map(Changed::Done),
         }
@@ -121,7 +121,7 @@ impl Control {
         let _lock = self.lock_of(name).await?;
         let group = self.find_group(name)?;
         let entries = self.with_group(group, |known| known.group.logical_volumes().to_vec())?;
-        match self.activate_entries(group, entries, request.dry_run).await? {
+        match self.activate_entries(group, entries, &request).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_group(name).await.map(Changed::Done),
         }
@@ -184,14 +184,14 @@ impl Control {
         &self,
         group: Uuid,
         entries: Vec<LogicalVolume>,
-        dry_run: bool,
+        request: &Activate,
     ) -> Result<Option<Plan>, Failure> {
         let idle: Vec<LogicalVolume> = self.with_group(group, |known| {
             let is_idle =
                 |entry: &LogicalVolume| known.homes.get(&entry.id).is_none_or(|home| home.unusable.is_some());
             entries.into_iter().filter(is_idle).collect()
         })?;
-        if dry_run {
+        if request.dry_run {
             let step = |entry: &LogicalVolume| format!("would take {} into use", self.subject(entry.id));
             return Ok(Some(Plan::of_steps(idle.iter().map(step).collect())));
         }
@@ -203,7 +203,11 @@ impl Control {
             }
             self.forget_out_of_use(entry.id).await;
         }
+        if request.accept_missing {
+            self.accepted.borrow_mut().extend(idle.iter().map(|entry| entry.id));
+        }
         self.activate_group(group).await;
+        self.accepted.borrow_mut().clear();
         self.restore_exports(self.context.clock().now()).await;
         self.lead_files(group).await;
         match idle.iter().find_map(|entry| self.unusable(entry.id)) {

@@ -72,6 +72,7 @@ impl ControlHandle {
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),
+                accepted: RefCell::default(),
                 groups: RefCell::default(),
                 refused: RefCell::default(),
                 exports: RefCell::default(),

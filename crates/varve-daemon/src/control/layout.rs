@@ -5,9 +5,11 @@ use super::known_group::KnownGroup;
 use crate::failures;
 use uuid::Uuid;
 use varve_api::{
-    Array, ArrayMember, Code, Failure, Layout as ShownLayout, PoolCreate, ReadPolicy, VolumeCreate,
+    Array, ArrayMember, Code, Failure, Layout as ShownLayout, MemberState, PoolCreate, ReadPolicy,
+    VolumeCreate, VolumeState,
 };
 use varve_block::KIB;
+use varve_target::array::{self, ArrayStatus};
 use varve_vg::model::{self, LogicalVolume, PvName};
 use varve_vg::plan::{DiskChoice, Layout, Sectors};
 use varve_vg::size::parse_size;
@@ -113,7 +115,11 @@ impl Control {
 }
 
 /// The members of a volume or pool that is an array.
-pub(super) fn shown_array(known: &KnownGroup, volume: &LogicalVolume) -> Option<Array> {
+pub(super) fn shown_array(
+    known: &KnownGroup,
+    volume: &LogicalVolume,
+    status: Option<&ArrayStatus>,
+) -> Option<Array> {
     let (layout, order, block_size, read_policy) = match volume.layout {
         model::Layout::Mirror { read_policy, .. } => (ShownLayout::Mirror, None, None, read_policy),
         model::Layout::Ddraid { order, block_size, read_policy, .. } => {
@@ -130,7 +136,17 @@ pub(super) fn shown_array(known: &KnownGroup, volume: &LogicalVolume) -> Option<
             }
         }
         let missing = known.group.is_member_missing(volume.space(), index);
-        ArrayMember { id: member.id.to_string(), disks, missing }
+        let status = status.and_then(|status| Some((status.region_size, status.members.get(index)?)));
+        let (region_size, status) = status.unzip();
+        ArrayMember {
+            id: member.id.to_string(),
+            disks,
+            missing,
+            state: status.map_or(MemberState::Unknown, |status| shown_state(status.state)),
+            behind: status.map_or(0, |status| status.lacks) * region_size.unwrap_or(0),
+            errors: status.map_or(0, |status| status.errors),
+            healed: status.map_or(0, |status| status.healed),
+        }
     };
     let members = volume.layout.members().iter().enumerate().map(member).collect();
     let read_policy = match read_policy {
@@ -138,5 +154,54 @@ pub(super) fn shown_array(known: &KnownGroup, volume: &LogicalVolume) -> Option<
         model::ReadPolicy::Rotate => ReadPolicy::Rotate,
         model::ReadPolicy::Verify => ReadPolicy::Verify,
     };
-    Some(Array { layout, order, block_size, read_policy, members })
+    let bytes =
+        |regions: fn(&ArrayStatus) -> u64| status.map_or(0, |status| regions(status) * status.region_size);
+    let lost = |status: &ArrayStatus| if status.is_content_lost { status.unsynced } else { 0 };
+    Some(Array {
+        layout,
+        order,
+        block_size,
+        read_policy,
+        members,
+        dirty: bytes(|status| status.dirty),
+        unsynced: bytes(|status| status.unsynced),
+        lost: bytes(lost),
+        mismatches: status.map_or(0, |status| status.mismatches),
+    })
+}
+
+fn shown_state(state: array::MemberState) -> MemberState {
+    match state {
+        array::MemberState::InSync => MemberState::InSync,
+        array::MemberState::Away => MemberState::Away,
+        array::MemberState::CatchingUp => MemberState::CatchingUp,
+    }
+}
+
+/// The state of a volume or pool whose array does so: a sound one may be degraded, or have too few members.
+pub(super) fn state_with_array(
+    state: (VolumeState, Option<String>),
+    array: Option<&ArrayStatus>,
+) -> (VolumeState, Option<String>) {
+    let (VolumeState::Active, Some(array)) = (state.0, array) else { return state };
+    if array.failure.is_some() {
+        let reason =
+            "too many members of its array have failed: varve pv scan opens it anew when they are back";
+        return (VolumeState::Failing, Some(reason.to_owned()));
+    }
+    let count = |wanted| array.members.iter().filter(|member| member.state == wanted).count();
+    let (away, catching_up) = (count(array::MemberState::Away), count(array::MemberState::CatchingUp));
+    let words = |number: usize, what: &str| (number > 0).then(|| format!("{number} {what}"));
+    let parts: Vec<String> = [
+        words(away, "away"),
+        words(catching_up, "catching up"),
+        array.is_content_lost.then(|| "some content cannot be read".to_owned()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    match parts.is_empty() {
+        true => state,
+        false => (VolumeState::Degraded, Some(format!("members of its array: {}", parts.join(", ")))),
+    }
 }

@@ -117,6 +117,8 @@ pub(crate) struct Control {
     disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
+    /// Volumes of which a person says that missing members have nothing newer, while they are taken into use.
+    accepted: RefCell<BTreeSet<Uuid>>,
     /// Groups in use, as they were last committed (C2).
     groups: RefCell<BTreeMap<Uuid, KnownGroup>>,
     /// Groups that were found and cannot be used.

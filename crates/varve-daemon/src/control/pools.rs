@@ -8,7 +8,7 @@ use super::activation::state_of;
 use super::change::shown;
 use super::find::Located;
 use super::find::volume_name;
-use super::layout::{layout, shown_array};
+use super::layout::{layout, shown_array, state_with_array};
 use super::policy::{changed, shown_discards, shown_over_commit, shown_policy};
 use super::snapshots::unit_size;
 use super::volumes::shown_segments;
@@ -211,7 +211,8 @@ impl Control {
             None => self.look_at_pool(located.group, volume.id).await?,
             Some(_) => PoolFacts { size: located.size(), ..PoolFacts::default() },
         };
-        let (state, reason) = state_of(located.unusable.as_ref(), facts.failure);
+        let state = state_of(located.unusable.as_ref(), facts.failure);
+        let (state, reason) = state_with_array(state, facts.array.as_ref());
         self.with_group(located.group, |known| {
             let group = known.group.name().to_owned();
             ShownPool {
@@ -238,7 +239,7 @@ impl Control {
                 discards: shown_discards(volume.store_policy.unwrap_or_default()),
                 over_commit: shown_over_commit(volume.store_policy.unwrap_or_default()),
                 promise_max: facts.promise_max,
-                array: shown_array(known, volume),
+                array: shown_array(known, volume, facts.array.as_ref()),
                 segments: shown_segments(known, volume),
             }
         })

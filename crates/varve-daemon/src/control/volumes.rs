@@ -6,7 +6,7 @@ use super::activation::state_of;
 use super::change::{Commits, joined, shown};
 use super::find::{Located, volume_name};
 use super::known_group::KnownGroup;
-use super::layout::{layout, shown_array};
+use super::layout::{layout, shown_array, state_with_array};
 use super::policy::{changed, shown_policy};
 use super::{Control, PROBE};
 use crate::failures;
@@ -156,11 +156,11 @@ impl Control {
         let name = volume_name(text)?;
         let located = self.find_volume(&name)?;
         self.refuse_if_busy(located.volume.id)?;
+        refuse_disks(&request.on)?;
         if located.thin.is_some() {
             self.refuse_if_exported(located.volume.id, &name.origin(), false)?;
             return self.resize_thin(&name, &located, &request, false).await;
         }
-        refuse_disks(&request.on)?;
         let size = reduced(&request.size, located.size())?;
         self.refuse_if_exported(located.volume.id, &name, true)?;
         self.refuse_snapshots(&located, &name, Code::ShrinkWithSnapshots).await?;
@@ -381,7 +381,8 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
     let (volume, group) = (&located.volume, known.group.name());
     let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
     let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
-    let (state, reason) = state_of(located.unusable.as_ref(), facts.failure);
+    let state = state_of(located.unusable.as_ref(), facts.failure);
+    let (state, reason) = state_with_array(state, facts.array.as_ref());
     let (stripes, stripe_size) = match volume.layout {
         model::Layout::Striped { stripe_size } => {
             (volume.segments.last().map_or(1, |segment| segment.areas.len()), stripe_size)
@@ -438,7 +439,7 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
             origin: None,
         }),
         exports: Vec::new(),
-        array: shown_array(known, volume),
+        array: shown_array(known, volume, facts.array.as_ref()),
         segments: shown_segments(known, volume),
         traffic: facts.traffic.clone(),
     }

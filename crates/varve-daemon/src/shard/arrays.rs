@@ -26,17 +26,13 @@ pub(super) struct OpenArray {
 }
 
 impl Arrays {
-    /// How the arrays of a volume or pool do, by their ids.
-    pub(crate) fn status(&self, subject: Uuid) -> Vec<(Uuid, ArrayStatus)> {
-        let open = self.open.borrow();
-        open.iter()
-            .filter(|(_, open)| open.subject == subject)
-            .map(|(id, open)| (*id, open.array.status()))
-            .collect()
+    /// How the array does, if it is open.
+    pub(super) fn status(&self, id: Uuid) -> Option<ArrayStatus> {
+        self.get(id).map(|array| array.status())
     }
 
     /// The array, if it is open.
-    pub(crate) fn get(&self, id: Uuid) -> Option<Rc<Array>> {
+    pub(super) fn get(&self, id: Uuid) -> Option<Rc<Array>> {
         self.open.borrow().get(&id).map(|open| Rc::clone(&open.array))
     }
 

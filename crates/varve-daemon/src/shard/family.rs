@@ -35,6 +35,7 @@ use uuid::Uuid;
 use varve_api::{Code, Failure, Traffic};
 use varve_block::{Device, IoError, Shown, Suspended, Switch, widen, widen_shown};
 use varve_target::ErrorTarget;
+use varve_target::array::ArrayStatus;
 use varve_target::snapshot::{SnapshotStore, StoreOptions, side_by_side};
 use varve_target::thin::PoolError;
 use varve_vg::StoreKind;
@@ -68,6 +69,8 @@ pub(crate) struct Family {
     pub(super) views: RefCell<BTreeMap<(Uuid, u64), Device>>,
     /// Where it is in its pool, if it is a thin volume.
     pub(super) thin: Option<Thin>,
+    /// As [`ActivationSpec::accept_missing`].
+    accept_missing: bool,
 }
 
 /// What a volume is like now.
@@ -77,6 +80,8 @@ pub(crate) struct FamilyFacts {
     pub(crate) snapshots: u32,
     pub(crate) stores: Vec<StoreFacts>,
     pub(crate) thin: Option<ThinFacts>,
+    /// How its array does, if it is one.
+    pub(crate) array: Option<ArrayStatus>,
     /// Why it takes no changes any more, if so.
     pub(crate) failure: Option<IoError>,
 }
@@ -95,6 +100,7 @@ impl Family {
             quota: Cell::new(spec.quota),
             gate,
             placement: RefCell::new(Some(Placement::at(&spec.node.table, &spec.disks))),
+            accept_missing: spec.accept_missing,
             ..Self::new(spec.node.id, base, top, host, health)
         })
     }
@@ -121,6 +127,7 @@ impl Family {
             stores: RefCell::default(),
             views: RefCell::default(),
             thin: None,
+            accept_missing: false,
         }
     }
 
@@ -292,7 +299,8 @@ impl Family {
 
     /// The device of `table`, below the volume's gate.
     async fn device_of(&self, table: &Table, disks: &Disks) -> Result<Device, Failure> {
-        let owner = Owner { subject: self.id, gate: &self.gate, health: &self.health };
+        let (gate, health, accept_missing) = (&self.gate, &self.health, self.accept_missing);
+        let owner = Owner { subject: self.id, gate, health, accept_missing };
         device_of(&self.host, owner, table, disks).await
     }
 
@@ -394,6 +402,7 @@ impl Family {
             snapshots: u32::try_from(self.snapshot_count()).unwrap_or(u32::MAX),
             stores: stores.iter().map(|open| open.facts()).collect(),
             thin,
+            array: self.host.arrays.status(self.id),
             failure: self.failure(),
         }
     }

@@ -26,7 +26,8 @@ pub(super) async fn open(
         return pool_serving::activate(context, spec, health).await;
     }
     let gate = Gate::default();
-    let owner = Owner { subject: spec.node.id, gate: &gate, health };
+    let accept_missing = spec.accept_missing;
+    let owner = Owner { subject: spec.node.id, gate: &gate, health, accept_missing };
     let base = device_of(context, owner, &spec.node.table, &spec.disks).await?;
     let base = fault::with_injected_bug(base, &spec.name);
     let top = context.state().top(spec.node.id, &base);

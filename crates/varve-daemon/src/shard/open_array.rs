@@ -27,6 +27,8 @@ pub(super) struct Owner<'a> {
     pub(super) subject: Uuid,
     pub(super) gate: &'a Gate,
     pub(super) health: &'a Health,
+    /// As [`ArrayOptions::accept_missing`].
+    pub(super) accept_missing: bool,
 }
 
 /// The device of `table`, behind the gate of its owner. An array is opened, or has grown if it is open already.
@@ -92,7 +94,8 @@ async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks
         return Ok(array.device());
     }
     let (spec, members) = (spec_of(target), members_of(target, devices));
-    let array = Array::open(spec, members, options(host, target.read_policy)).await.map_err(failed)?;
+    let options = ArrayOptions { accept_missing: owner.accept_missing, ..options(host, target.read_policy) };
+    let array = Array::open(spec, members, options).await.map_err(failed)?;
     let tasks = vec![
         spawn(host, owner.health, {
             let array = Rc::clone(&array);

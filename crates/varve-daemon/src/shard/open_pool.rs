@@ -20,6 +20,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{IoError, TrackerGuard};
+use varve_target::array::ArrayStatus;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Discards as PoolDiscards, Pool, PoolError, PoolEvent, WhenFull as PoolWhenFull};
 use varve_vg::model::{Discards, StorePolicy, WhenFull};
@@ -65,6 +66,8 @@ pub(crate) struct PoolFacts {
     pub(crate) removing: u32,
     pub(crate) is_paused: bool,
     pub(crate) timed_out: u64,
+    /// How its array does, if it is one.
+    pub(crate) array: Option<ArrayStatus>,
     /// Why it takes no changes any more, if so.
     pub(crate) failure: Option<IoError>,
 }
@@ -145,6 +148,7 @@ impl OpenPool {
             removing: count(usage.removing),
             is_paused: self.pool.is_paused(),
             timed_out: self.growth.timed_out(),
+            array: self.host.arrays.status(self.id),
             failure: self.failure(),
         }
     }
@@ -167,7 +171,8 @@ impl OpenPool {
 
     /// It lies where `table` says now, which is more than before.
     pub(crate) async fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let owner = Owner { subject: self.id, gate: &self.gate, health: &self.health };
+        let (gate, health) = (&self.gate, &self.health);
+        let owner = Owner { subject: self.id, gate, health, accept_missing: false };
         let device = device_of(&self.host, owner, table, disks).await?;
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
         self.placement.replace(Placement::at(table, disks));

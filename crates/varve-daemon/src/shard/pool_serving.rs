@@ -50,7 +50,8 @@ pub(super) async fn activate(
     health: &Health,
 ) -> Result<(), Failure> {
     let gate = Gate::default();
-    let owner = Owner { subject: spec.node.id, gate: &gate, health };
+    let accept_missing = spec.accept_missing;
+    let owner = Owner { subject: spec.node.id, gate: &gate, health, accept_missing };
     let device = device_of(context, owner, &spec.node.table, &spec.disks).await?;
     let device = fault::with_injected_bug(device, &spec.name);
     let opened = Pool::open(device, context.arena(), context.clock(), spec.quota.pool_options()).await;

@@ -22,4 +22,6 @@ pub(crate) struct ActivationSpec {
     pub(crate) quota: CacheQuota,
     /// The group's disks.
     pub(crate) disks: Disks,
+    /// Use arrays of which members are missing that may know better: a person says that they do not.
+    pub(crate) accept_missing: bool,
 }

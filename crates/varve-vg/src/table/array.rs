@@ -55,7 +55,8 @@ impl ArrayTarget {
             }
             _ => ArrayLayout::Mirror { copies: entries.len() },
         };
-        assert_eq!((layout.problem(), layout.members()), (None, entries.len()), "GROUP1, TEXT16");
+        let found = (layout.problem(), layout.members(), layout.tolerates());
+        assert_eq!(found, (None, entries.len(), space.layout.tolerates()), "GROUP1, TEXT16");
         let member = |index: usize| ArrayMember {
             id: entries[index].id,
             runs: runs(group, space.areas_of_member(index)),
