@@ -185,8 +185,7 @@ impl Model {
         if state.dirty && blocks.iter().all(|block| block.acknowledged == block.issued && flushed(block)) {
             step(&|after| after.dirty = false);
         }
-        for index in 0..BLOCKS {
-            let block = blocks[index];
+        for (index, block) in blocks.iter().enumerate() {
             let may_write = state.dirty || logs_data || self.has(Bug::WriteBeforeMark);
             if block.acknowledged < block.issued {
                 step(&|after| after.blocks[index].acknowledged = block.issued);
@@ -354,8 +353,8 @@ impl Model {
             let allowed = usize::from(block.0)..=usize::from(block.1);
             let data = read(&held[index]);
             let fragments = if self.is_mirror() { 1 } else { self.members - 1 };
-            for fragment in 0..fragments {
-                if !allowed.clone().any(|version| self.contents[version][index][fragment] == data[fragment]) {
+            for (fragment, data) in data.iter().enumerate().take(fragments) {
+                if !allowed.clone().any(|version| self.contents[version][index][fragment] == *data) {
                     return Opened::Broken("a read returns what it must not");
                 }
             }
