@@ -265,7 +265,7 @@ impl Buffer {
         rest
     }
 
-    /// Joins what [`Buffer::split_off`] cut: `rest` must follow `self` directly in memory.
+    /// Joins what [`Buffer::split_off`] cut. Without copying, unless a device answered with a buffer of its own.
     pub fn join(&mut self, rest: Buffer) {
         if rest.is_empty() {
             return;
@@ -274,12 +274,17 @@ impl Buffer {
             *self = rest;
             return;
         }
-        let same = match (&self.chunk, &rest.chunk) {
-            (Some(mine), Some(theirs)) => Arc::ptr_eq(mine, theirs),
-            _ => false,
-        };
-        assert!(same && self.start + self.length == rest.start, "only neighbours can be joined");
-        self.length += rest.length;
+        let (Some(mine), Some(theirs)) = (&self.chunk, &rest.chunk) else { return };
+        if Arc::ptr_eq(mine, theirs) && self.start + self.length == rest.start {
+            self.length += rest.length;
+            return;
+        }
+        let (Home::Arena { arena, .. } | Home::Heap { arena, .. }) = &mine.home;
+        let mut whole = Arena { inner: Arc::clone(arena) }.take(self.length + rest.length);
+        let (first, second) = whole.split_at_mut(self.length);
+        first.copy_from_slice(self);
+        second.copy_from_slice(&rest);
+        *self = whole;
     }
 
     /// Gives up the bytes from `length` on.
@@ -453,10 +458,15 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "only neighbours")]
-    fn strangers_cannot_be_joined() {
+    fn strangers_are_joined_by_copying() {
         let arena = Arena::heap(1 << 16);
-        let mut one = arena.take(4096);
-        one.join(arena.take(4096));
+        let [mut one, mut other] = [1, 2].map(|byte| {
+            let mut buffer = arena.take(512);
+            buffer.fill(byte);
+            buffer
+        });
+        other.truncate(100);
+        one.join(other);
+        assert_eq!(one[..], [&[1; 512][..], &[2; 100]].concat());
     }
 }

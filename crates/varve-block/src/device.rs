@@ -5,7 +5,7 @@
 //! - DEVICE2. A request's ends are multiples of the device's block size.
 //! - DEVICE3. A change is submitted only to a device that may be written; else it is answered `ReadOnly`.
 //! - DEVICE4. A request of no bytes, other than a flush, is answered at once.
-//! - DEVICE5. A read's outcome is the buffer that was given, filled; every other outcome is empty.
+//! - DEVICE5. A read's outcome is the buffer that was given, filled, or another one as long; every other outcome is empty.
 //!
 //! And of what a device that forwards requests, such as [`crate::Switch`], relies on:
 //! - DEVICE6. A forwarded request is dropped before the device that carries it out is, and counted until then.

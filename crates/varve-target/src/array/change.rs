@@ -141,7 +141,7 @@ impl Array {
 
     /// What is to be done about members that failed: they leave if the others have all data. If not, nobody leaves, and members
     /// may differ there.
-    fn judge(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
+    pub(super) fn judge(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
         let in_sync = self.members.in_state(MemberState::InSync).len();
         let lost: Vec<_> = failed.iter().filter(|(place, _)| self.members.is_in_sync(*place)).collect();
         match lost.first() {

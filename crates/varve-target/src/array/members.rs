@@ -24,6 +24,8 @@ struct Slot {
     device: Option<Device>,
     /// What it lacks while it is not in sync.
     lacks: RegionSet,
+    /// What it has been caught up in since it was flushed last: it may lose that.
+    unflushed: RegionSet,
 }
 
 /// What was counted of a member.
@@ -40,7 +42,11 @@ pub(super) struct Counters {
 impl Members {
     pub(super) fn new(members: Vec<(MemberEntry, Option<Device>, RegionSet)>, metadata_size: u64) -> Self {
         let counters = members.iter().map(|_| Counters::default()).collect();
-        let slots = members.into_iter().map(|(entry, device, lacks)| Slot { entry, device, lacks });
+        let slots = members.into_iter().map(|(entry, device, lacks)| {
+            let mut unflushed = lacks.clone();
+            unflushed.clear();
+            Slot { entry, device, lacks, unflushed }
+        });
         let members = Self {
             slots: RefCell::new(slots.collect()),
             leaving: RefCell::default(),
@@ -125,6 +131,8 @@ impl Members {
     pub(super) fn send_away(&self, place: usize, number: u64) {
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[place];
+        slot.lacks.insert_all(&slot.unflushed);
+        slot.unflushed.clear();
         (slot.entry.state, slot.entry.away_since, slot.device) = (MemberState::Away, number, None);
         self.leaving.borrow_mut().remove(&place);
     }
@@ -156,6 +164,7 @@ impl Members {
     pub(super) fn resize(&self, devices: Vec<Option<Device>>, doublings: u32, regions: u64) {
         for (slot, device) in self.slots.borrow_mut().iter_mut().zip(devices) {
             slot.lacks = slot.lacks.folded(doublings, regions);
+            slot.unflushed = slot.unflushed.folded(doublings, regions);
             if slot.entry.state != MemberState::Away {
                 slot.device = device.or(slot.device.take());
             }
@@ -169,7 +178,14 @@ impl Members {
 
     /// Member `place` has been caught up in `region`.
     pub(super) fn caught_up(&self, place: usize, region: u64) {
-        self.slots.borrow_mut()[place].lacks.remove(region);
+        let slot = &mut self.slots.borrow_mut()[place];
+        slot.lacks.remove(region);
+        slot.unflushed.insert(region);
+    }
+
+    /// All members that are not away were flushed after the last of them was caught up in anything.
+    pub(super) fn flushed(&self) {
+        self.slots.borrow_mut().iter_mut().for_each(|slot| slot.unflushed.clear());
     }
 
     /// What member `place` lacks.

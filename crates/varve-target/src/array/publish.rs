@@ -49,6 +49,7 @@ impl Array {
             .await;
         self.members.leave(failed.into_iter().map(|(place, _)| place));
         self.send_away()?;
+        self.members.flushed();
         self.regions.flush_ended(number);
         self.regions.all_clean();
         Ok(())

@@ -124,6 +124,13 @@ impl Array {
     /// Writes the content that the log has once more, in its order (ARRAYOPEN2).
     async fn write_again(&self, records: &Records) -> Result<(), ArrayError> {
         let records = records.iter().flatten();
+        let has_content = |change: &Change| matches!(change, Change::Content(..));
+        if records.clone().any(|placed| placed.record.changes.iter().any(has_content)) {
+            // Records may lie in caches alone: they are to outlive a crash that tears what is written again.
+            let flush = |_, device: Device| async move { device.flush().await.err() };
+            let failed = self.on_members(&self.members.written(), flush).await;
+            self.judge(&failed, 0..0)?;
+        }
         for change in records.flat_map(|placed| &placed.record.changes) {
             let Change::Content(offset, data) = change else { continue };
             let extent = Extent::checked(*offset, data.len() as u64)

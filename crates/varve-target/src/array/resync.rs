@@ -80,7 +80,7 @@ impl Array {
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
             let unsynced = self.regions.unsynced().clone();
-            for place in self.members.in_state(MemberState::Away) {
+            for place in (0..self.members.count()).filter(|place| !self.members.is_in_sync(*place)) {
                 unsynced.iter().for_each(|region| self.members.lack(place, region));
             }
             if self.lacks_data_member() {

@@ -1,0 +1,225 @@
+//! One boot of a host: clients at work, members that come and go, and what must be true at its end.
+
+use super::host::{Host, Kind, Plan};
+use super::watch::Event;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{Durability, Extent, IoError, KIB, MIB};
+use varve_sim::{Client, Mix, Random};
+use varve_target::array::{Array, MemberState};
+
+/// Until then an array that is left alone is whole.
+const WHOLE_WITHIN: Duration = Duration::from_secs(300);
+
+pub(crate) struct Boot<'a> {
+    host: &'a Host,
+    array: Rc<Array>,
+    client: Client,
+    plan: Plan,
+    /// Whether members may fail in this boot, so that mirrors are not read where they differ.
+    may_lose: bool,
+}
+
+impl<'a> Boot<'a> {
+    pub(crate) async fn begin(host: &'a Host, mut plan: Plan, random: &mut Random) -> Boot<'a> {
+        host.let_fail(&plan, false, random);
+        let array = host.open(&plan).await;
+        let working = Rc::clone(&array);
+        host.world.spawner().spawn(async move { working.background().await });
+        if host.spare() == 0 {
+            plan.victims.retain(|place| host.slots.borrow()[*place].is_impaired);
+            plan.failing = plan.victims.first().copied();
+        }
+        let may_lose = !plan.victims.is_empty();
+        let boot = Boot { host, client: host.client(&array), array, plan, may_lose };
+        boot.host.let_fail(&boot.plan, true, random);
+        boot
+    }
+
+    /// Whether anything may be read.
+    fn may_read(&self) -> bool {
+        let is_equal = self.array.status().unsynced == 0;
+        if !is_equal && self.host.is_mirror() && !self.may_lose {
+            self.host.read_early.set(true);
+        }
+        is_equal || !self.host.is_mirror() || !self.may_lose
+    }
+
+    fn tolerate(&self, result: Option<Result<(), IoError>>) {
+        let status = self.array.status();
+        assert_eq!(status.failure, None, "fewer members are lost than may be: {status:?}, {:?}", self.plan);
+        match result {
+            None | Some(Ok(())) => {}
+            Some(Err(IoError::Corrupt)) if status.is_content_lost || status.unsynced > 0 => {
+                self.host.counts.add(Event::Refused, 1);
+            }
+            // A member fails where members differ since a crash: no other one has what it held.
+            Some(Err(IoError::Medium | IoError::Gone)) if self.may_lose && status.unsynced > 0 => {}
+            Some(Err(error)) => panic!("no such fault: {error}: {status:?}"),
+        }
+    }
+
+    /// Random requests, several at a time.
+    async fn exercise(&self, random: &mut Random) {
+        let mix = Mix {
+            depth: usize::try_from(random.between(1, 7)).expect("small"),
+            length_max: *random.pick(&[4 * KIB, 8 * KIB, 24 * KIB]),
+            zeros: random.below(3),
+            discards: random.below(2),
+            reads: if self.may_read() { 6 } else { 0 },
+            ..Mix::default()
+        };
+        let mut under_way = FuturesUnordered::new();
+        for _ in 0..random.between(1, 16) {
+            let (client, mut choices) = (self.client.clone(), random.fork());
+            under_way.push(async move { client.step(&mix, &mut choices).await });
+            if under_way.len() == mix.depth {
+                self.tolerate(under_way.next().await);
+            }
+        }
+        while let Some(result) = under_way.next().await {
+            self.tolerate(Some(result));
+        }
+    }
+
+    /// Something happens to the members.
+    async fn manage(&self, random: &mut Random) {
+        self.sleep(random).await;
+        let (host, states) = (self.host, self.states());
+        let Some(place) = (!self.plan.victims.is_empty()).then(|| *random.pick(&self.plan.victims)) else {
+            return;
+        };
+        if states[place] == MemberState::Away {
+            if random.chance(1, 4) {
+                host.replace(place, random);
+            }
+            host.counts.add(Event::Returned, 1);
+            let attached = self.array.attach(place, host.returning(place)).await;
+            assert!(attached.is_ok() || host.kind == Kind::Faults, "{attached:?}");
+        } else if self.plan.failing != Some(place) {
+            return;
+        } else if random.chance(1, 2) {
+            host.counts.add(Event::Vanished, 1);
+            host.slots.borrow()[place].disk.vanish();
+        } else {
+            let failed = self.array.fail_member(place).await;
+            host.counts.add(Event::Failed, u64::from(failed.is_ok()));
+        }
+        host.note_members();
+    }
+
+    fn states(&self) -> Vec<MemberState> {
+        self.array.status().members.iter().map(|member| member.state).collect()
+    }
+
+    async fn sleep(&self, random: &mut Random) {
+        let longest = *random.pick(&[1, 10, 100, 5000]);
+        self.host.world.clock().sleep(Duration::from_millis(random.below(longest))).await;
+    }
+
+    /// What a loss that was accepted has left is written anew.
+    async fn overwrite_lost(&self) -> Result<(), IoError> {
+        let lost = self.host.lost.borrow().clone();
+        for extent in lost {
+            self.client.write(extent, Durability::Volatile).await?;
+        }
+        self.client.flush().await?;
+        self.host.lost.borrow_mut().clear();
+        Ok(())
+    }
+
+    /// Regions that cannot be read are given up: what was not being written is as it was.
+    async fn accept_loss(&self) {
+        let host = self.host;
+        let unit = host.spec.layout.block_size();
+        let regions = host.unsynced_regions().into_iter().map(|region| Extent::new(region * MIB, MIB));
+        let blocks: Vec<Extent> = regions
+            .flat_map(|region| host.seen(region))
+            .flat_map(|seen| seen.pieces(unit).map(|(_, block)| block).collect::<Vec<_>>())
+            .collect();
+        let is_torn = |block: &Extent| host.torn.borrow().contains(&block.offset);
+        let (torn, whole): (Vec<Extent>, Vec<Extent>) = blocks.into_iter().partition(is_torn);
+        host.lost.borrow_mut().extend(torn);
+        host.counts.add(Event::Accepted, 1);
+        self.array.accept_loss().await.expect("enough members are there");
+        for block in whole {
+            self.tolerate(Some(self.client.read(block).await));
+        }
+    }
+
+    /// What is done before anything is read.
+    pub(crate) async fn prepare(&self) -> bool {
+        if self.overwrite_lost().await.is_ok() {
+            return true;
+        }
+        assert!(self.array.status().is_content_lost, "it can be written");
+        false
+    }
+
+    /// Reads all that may be read.
+    pub(crate) async fn look(&self) {
+        if self.may_read() {
+            self.verify().await;
+        }
+    }
+
+    pub(crate) async fn round(&self, random: &mut Random) {
+        let mut choices = [random.fork(), random.fork()];
+        let [first, second] = &mut choices;
+        match random.below(8) {
+            0 => self.sleep(first).await,
+            1..4 => self.exercise(first).await,
+            4..7 => {
+                futures_util::join!(self.exercise(first), self.manage(second));
+            }
+            _ if self.array.status().is_content_lost && random.chance(1, 2) => {
+                self.accept_loss().await;
+                self.tolerate(Some(self.overwrite_lost().await));
+            }
+            _ => self.look().await,
+        }
+        self.host.note_members();
+    }
+
+    async fn verify(&self) {
+        for (_, piece) in Extent::new(0, self.client.size()).pieces(16 * KIB) {
+            self.tolerate(Some(self.client.read(piece).await));
+        }
+    }
+
+    pub(crate) async fn close(&self) {
+        let closed = self.array.close().await;
+        assert!(closed.is_ok(), "{closed:?}");
+        let status = self.array.status();
+        assert!(status.dirty == status.unsynced, "nobody writes, and all is flushed: {status:?}");
+    }
+
+    /// No more faults come: the array becomes whole, and holds what it must.
+    pub(crate) async fn recover(&self) {
+        let clock = self.host.world.clock();
+        let end = clock.now().after(WHOLE_WITHIN);
+        for (place, state) in self.states().into_iter().enumerate() {
+            if state == MemberState::Away {
+                self.array.attach(place, self.host.returning(place)).await.expect("no faults");
+            }
+        }
+        loop {
+            let status = self.array.status();
+            if status.is_whole() && status.dirty == 0 {
+                break;
+            }
+            assert!(clock.now() < end, "it should be whole by now: {status:?}");
+            clock.sleep(Duration::from_secs(5)).await;
+            // One that came back without its content knows no more than the others.
+            if self.array.status() == status && status.is_content_lost {
+                self.accept_loss().await;
+            }
+        }
+        self.overwrite_lost().await.expect("no faults");
+        self.client.verify().await.expect("no faults");
+        self.host.note_members();
+        self.host.compare_members(&Default::default());
+    }
+}

@@ -1,0 +1,473 @@
+//! A host with an array on simulated disks, and the model of what the array may hold.
+
+use super::watch::{Counts, Event, Exposed, Watched};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+use varve_block::{Device, Extent, KIB, MIB};
+use varve_format::array::{SLOT_SIZE, Superblock};
+use varve_sim::{
+    Client, CrashKind, DiskImage, DiskOptions, FaultBudget, FaultPlan, Oracle, Random, SharedOracle, SimDisk,
+    World,
+};
+use varve_target::Linear;
+use varve_target::array::{
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
+    MemberState, ReadPolicy, Uuid,
+};
+
+/// What a history is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// Crashes alone: all members are always there.
+    Crashes,
+    /// Members fail, vanish and return, and are replaced.
+    Members,
+    /// Disks fail now and then, beside that.
+    Faults,
+    /// Boots end early, and other members are missing each time.
+    Absences,
+}
+
+/// A member's place.
+pub(crate) struct Slot {
+    pub(crate) id: Uuid,
+    pub(crate) disk: SimDisk,
+    /// Whether it may lack something that was acknowledged.
+    pub(crate) is_impaired: bool,
+    /// An old state of the disk, at the end of a boot.
+    image: Option<DiskImage>,
+    exposed: Rc<Exposed>,
+}
+
+pub(crate) struct Host {
+    pub(crate) world: World,
+    pub(crate) kind: Kind,
+    pub(crate) spec: ArraySpec,
+    pub(crate) slots: RefCell<Vec<Slot>>,
+    /// What of the array clients use.
+    pub(crate) windows: Vec<Extent>,
+    oracle: SharedOracle,
+    options: ArrayOptions,
+    pub(crate) counts: &'static Counts,
+    /// The array of this boot, or of the one before until it is opened again.
+    pub(crate) array: RefCell<Option<Rc<Array>>>,
+    /// Regions that were not durable on a member when a crash came.
+    exposed: RefCell<BTreeSet<u64>>,
+    /// Blocks, as clients see them, that were being written when a crash came, until their members are equal.
+    pub(crate) torn: RefCell<BTreeSet<u64>>,
+    /// Those of them whose loss was accepted.
+    pub(crate) lost: RefCell<Vec<Extent>>,
+    /// A mirror was read where its members differ since a crash: then the one that was read must stay.
+    pub(crate) read_early: Cell<bool>,
+    /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
+    cut_short: Cell<bool>,
+    ids: Cell<u128>,
+}
+
+/// What is done with the members at a boot.
+#[derive(Default, Debug)]
+pub(crate) struct Plan {
+    hidden: BTreeSet<usize>,
+    exchanged: Option<(usize, usize)>,
+    /// Members that may be lost in this boot, or return.
+    pub(crate) victims: Vec<usize>,
+    /// The one of them that may fail.
+    pub(crate) failing: Option<usize>,
+}
+
+impl Host {
+    /// A host whose sizes and settings follow from `seed`.
+    pub(crate) fn new(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Counts) -> Host {
+        let world = World::new(seed);
+        let mut random = world.random();
+        let layout = *random.pick(&[
+            ArrayLayout::Mirror { copies: 2 },
+            ArrayLayout::Mirror { copies: 3 },
+            ArrayLayout::Ddraid { order: 1, block_size: 4 * KIB },
+            ArrayLayout::Ddraid { order: 1, block_size: 8 * KIB },
+            ArrayLayout::Ddraid { order: 2, block_size: 4 * KIB },
+            ArrayLayout::Ddraid { order: 3, block_size: 4 * KIB },
+        ]);
+        let unit = layout.block_size().max(4 * KIB);
+        let size = 2 * MIB + 8 * unit;
+        let windows = vec![
+            Extent::new(0, 2 * unit),
+            Extent::new(MIB - 2 * unit, 4 * unit),
+            Extent::new(MIB + 512 * KIB, unit),
+            Extent::new(size - 3 * unit, 3 * unit),
+        ];
+        let spec = ArraySpec {
+            id: Uuid::from_u128(u128::from(seed) + 1),
+            layout,
+            size,
+            metadata_size: METADATA_SIZE_MIN,
+        };
+        let block_size = match layout {
+            ArrayLayout::Ddraid { .. } => 512,
+            ArrayLayout::Mirror { .. } => *random.pick(&[512, 4096]),
+        };
+        let options = ArrayOptions {
+            release_delay: Duration::from_millis(*random.pick(&[1, 30, 1000])),
+            read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
+            injected_bug: bug,
+            ..ArrayOptions::new(world.arena(), world.clock())
+        };
+        let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, size)).length;
+        let disk = || SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(disk_size) });
+        let slot = |place: usize| Slot {
+            id: Uuid::from_u128(place as u128 + 1),
+            disk: disk(),
+            is_impaired: false,
+            image: None,
+            exposed: Rc::default(),
+        };
+        let length = windows.iter().map(|window| window.length).sum();
+        let host = Host {
+            kind,
+            spec,
+            slots: RefCell::new((0..layout.members()).map(slot).collect()),
+            windows,
+            oracle: Rc::new(RefCell::new(Oracle::new(1, length))),
+            options,
+            counts,
+            array: RefCell::default(),
+            exposed: RefCell::default(),
+            torn: RefCell::default(),
+            lost: RefCell::default(),
+            read_early: Cell::new(false),
+            cut_short: Cell::new(false),
+            ids: Cell::new(100),
+            world,
+        };
+        let members = host.members(&Plan::default());
+        host.world
+            .run(Array::create(&spec, &members, &host.options.arena))
+            .expect("the members are large enough");
+        host
+    }
+
+    pub(crate) fn is_mirror(&self) -> bool {
+        matches!(self.spec.layout, ArrayLayout::Mirror { .. })
+    }
+
+    /// How many more members may be lost.
+    pub(crate) fn spare(&self) -> usize {
+        let impaired = self.slots.borrow().iter().filter(|slot| slot.is_impaired).count();
+        self.spec.layout.tolerates().saturating_sub(impaired)
+    }
+
+    /// Whether members may be lost now: those of a mirror that was read where they differ may not.
+    fn may_lose(&self) -> bool {
+        self.kind != Kind::Crashes && !self.read_early.get()
+    }
+
+    /// Member `place` as it returns, with nothing under way.
+    pub(crate) fn returning(&self, place: usize) -> Member {
+        let slot = &mut self.slots.borrow_mut()[place];
+        slot.disk.reappear();
+        slot.exposed = Rc::default();
+        Member { id: slot.id, device: Some(self.device_of(slot)) }
+    }
+
+    /// The device of a member, as it is in this boot.
+    fn device_of(&self, slot: &Slot) -> Device {
+        Device::new(Watched {
+            disk: slot.disk.clone(),
+            device: slot.disk.device(&self.world),
+            exposed: Rc::clone(&slot.exposed),
+            metadata_size: self.spec.metadata_size,
+            region_share: MIB / self.spec.layout.data_members(),
+        })
+    }
+
+    fn members(&self, plan: &Plan) -> Vec<Member> {
+        let device = |place: usize| {
+            (!plan.hidden.contains(&place)).then(|| self.device_of(&self.slots.borrow()[place]))
+        };
+        let ids: Vec<Uuid> = self.slots.borrow().iter().map(|slot| slot.id).collect();
+        let mut members: Vec<Member> =
+            ids.into_iter().enumerate().map(|(place, id)| Member { id, device: device(place) }).collect();
+        if let Some((one, other)) = plan.exchanged {
+            let device = members[one].device.take();
+            members[one].device = std::mem::replace(&mut members[other].device, device);
+        }
+        members
+    }
+
+    /// Puts an empty disk, or one with something else on it, in a member's place.
+    pub(crate) fn replace(&self, place: usize, random: &mut Random) {
+        self.ids.set(self.ids.get() + 1);
+        let mut slots = self.slots.borrow_mut();
+        let disk = SimDisk::with(slots[place].disk.options());
+        for window in &self.windows {
+            let run = self.spec.layout.on_members(*window);
+            let mut bytes = vec![0; usize::try_from(run.length).expect("small")];
+            random.fill(&mut bytes);
+            disk.poke(self.spec.metadata_size + run.offset, &bytes);
+        }
+        let id = Uuid::from_u128(self.ids.get());
+        slots[place] = Slot { id, disk, is_impaired: true, image: None, exposed: Rc::default() };
+        self.counts.add(Event::Replaced, 1);
+    }
+
+    /// Decides what becomes of the members at the next boot, within what the layout survives.
+    pub(crate) fn plan(&self, random: &mut Random) -> Plan {
+        let mut plan = Plan::default();
+        let count = self.slots.borrow().len();
+        for place in 0..count {
+            let mut slots = self.slots.borrow_mut();
+            slots[place].disk.reappear();
+            slots[place].disk.repair();
+            if !slots[place].is_impaired {
+                continue;
+            }
+            plan.victims.push(place);
+            // One that some superblock calls in sync may be needed: the others cannot tell whether they are alone.
+            drop(slots);
+            if self.superblock().members[place].state == MemberState::InSync {
+                continue;
+            }
+            slots = self.slots.borrow_mut();
+            match random.below(8) {
+                0 | 1 => {
+                    plan.hidden.insert(place);
+                }
+                2 => {
+                    if let Some(image) = slots[place].image.take() {
+                        slots[place].disk.restore(&image);
+                        self.counts.add(Event::Stale, 1);
+                    }
+                }
+                3 => {
+                    drop(slots);
+                    self.replace(place, random);
+                }
+                _ => {}
+            }
+        }
+        if !self.may_lose() {
+            return plan;
+        }
+        let mut spare = self.spare();
+        let mut others: Vec<usize> =
+            (0..count).filter(|place| !self.slots.borrow()[*place].is_impaired).collect();
+        random.shuffle(&mut others);
+        while spare > 0 && random.chance(3, 4) {
+            spare -= 1;
+            let place = others.pop().expect("a member is left when all that may be are lost");
+            // Two that fail at one instant may be half of all, or more: one fails, others are missing from the start.
+            let is_hidden = random.chance(1, if self.kind == Kind::Absences { 1 } else { 3 });
+            if is_hidden || plan.failing.is_some() {
+                plan.hidden.insert(place);
+            } else {
+                plan.failing = Some(place);
+            }
+            plan.victims.push(place);
+        }
+        if random.chance(1, 12) && others.len() >= 2 {
+            plan.exchanged = Some((others[0], others[1]));
+        }
+        plan
+    }
+
+    /// Lets the members that may fail do so, or none.
+    pub(crate) fn let_fail(&self, plan: &Plan, enabled: bool, random: &mut Random) {
+        let slots = self.slots.borrow();
+        let loud = FaultPlan {
+            latent: 8000,
+            write_error: 4000,
+            flush_error: 6000,
+            flush_loss: *random.pick(&[0, 6000]),
+            vanish: *random.pick(&[0, 2000]),
+            stall: *random.pick(&[0, 3000]),
+            ..FaultPlan::default()
+        };
+        let budget = FaultBudget::new(random.between(1, 12), 1);
+        for (place, slot) in slots.iter().enumerate() {
+            let fails = enabled && self.kind == Kind::Faults && plan.failing == Some(place);
+            slot.disk.set_faults(if fails { loud } else { FaultPlan::default() }, budget.clone());
+        }
+    }
+
+    /// Opens the array as `plan` says, or, where that must be refused, with all members in their places.
+    pub(crate) async fn open(&self, plan: &Plan) -> Rc<Array> {
+        let open = async |plan: &Plan| Array::open(self.spec, self.members(plan), self.options.clone()).await;
+        let was_cut_short = self.cut_short.get();
+        self.cut_short.set(was_cut_short || !plan.hidden.is_empty());
+        let mut opened = open(plan).await;
+        if let Some((one, other)) = plan.exchanged {
+            let refused = matches!(opened, Err(ArrayError::Exchanged { place, found })
+                if [(one, other), (other, one)].contains(&(place, found)));
+            assert!(refused, "members were exchanged: {:?}", opened.err());
+            self.counts.add(Event::Exchanged, 1);
+            opened = open(&Plan { hidden: plan.hidden.clone(), ..Plan::default() }).await;
+        }
+        let may_be_refused = match opened {
+            Err(ArrayError::MaybeStale) => self.is_mirror(),
+            Err(ArrayError::TooFew { .. }) => was_cut_short,
+            _ => false,
+        };
+        if may_be_refused && !plan.hidden.is_empty() {
+            self.counts.add(Event::MaybeStale, 1);
+            opened = open(&Plan::default()).await;
+        }
+        let array = match opened {
+            Ok(array) => array,
+            Err(error) => {
+                let say = |slot: &Slot| {
+                    self.superblock_of(slot).map(|superblock| {
+                        let states: Vec<_> = superblock.members.iter().map(|member| member.state).collect();
+                        (superblock.number, superblock.previous, states)
+                    })
+                };
+                let known: Vec<_> = self.slots.borrow().iter().map(say).collect();
+                panic!("enough members are there: {error}: {plan:?}, of {known:?}")
+            }
+        };
+        self.cut_short.set(false);
+        self.array.replace(Some(Rc::clone(&array)));
+        self.note_members();
+        self.check_what_was_left(&array);
+        array
+    }
+
+    /// What members lack that are not in sync is acknowledged from now on.
+    pub(crate) fn note_members(&self) {
+        let Some(array) = &*self.array.borrow() else { return };
+        let status = array.status();
+        for (slot, member) in self.slots.borrow_mut().iter_mut().zip(&status.members) {
+            slot.is_impaired |= member.state != MemberState::InSync;
+        }
+        if status.unsynced == 0 {
+            self.read_early.set(false);
+            self.torn.borrow_mut().clear();
+        }
+    }
+
+    /// Members have caught up if all superblocks say so.
+    fn note_returned(&self, states: &[MemberState]) {
+        let mut slots = self.slots.borrow_mut();
+        for place in 0..slots.len() {
+            let mut others = slots.iter().zip(states).filter(|(_, state)| **state == MemberState::InSync);
+            let is_called = |superblock: Superblock| superblock.members[place].state == MemberState::InSync;
+            let is_durable = others.all(|(slot, _)| self.superblock_of(slot).is_some_and(is_called));
+            slots[place].is_impaired = states[place] != MemberState::InSync || !is_durable;
+        }
+    }
+
+    /// The newest superblock of a member.
+    fn superblock_of(&self, slot: &Slot) -> Option<Superblock> {
+        let read = |address| Superblock::decode(&slot.disk.peek(Extent::new(address, 4 * KIB)), address).ok();
+        let both = [0, SLOT_SIZE].into_iter().filter_map(read);
+        both.filter(|superblock| superblock.array == self.spec.id).max_by_key(|superblock| superblock.number)
+    }
+
+    /// The newest superblock of all.
+    fn superblock(&self) -> Superblock {
+        let slots = self.slots.borrow();
+        let all = slots.iter().filter_map(|slot| self.superblock_of(slot));
+        all.max_by_key(|superblock| superblock.number).expect("the array was opened")
+    }
+
+    /// Regions in which members may differ, as a fresh start has found them.
+    pub(crate) fn unsynced_regions(&self) -> BTreeSet<u64> {
+        let superblock = self.superblock();
+        let bits = |region: &u64| superblock.dirty[0] >> region & 1 == 1;
+        (0..superblock.regions()).filter(bits).collect()
+    }
+
+    /// The array was just opened: all that was not durable is known to be dirty, and everywhere else members agree.
+    fn check_what_was_left(&self, array: &Array) {
+        let status = array.status();
+        self.counts.add(Event::Opened, 1);
+        self.counts.add(Event::Unsynced, u64::from(status.unsynced > 0));
+        let exposed = self.exposed.take();
+        if !status.members.iter().all(|member| member.state == MemberState::InSync) {
+            return self.counts.add(Event::Degraded, 1);
+        }
+        let unsynced = self.unsynced_regions();
+        assert_eq!(unsynced.len() as u64, status.unsynced);
+        assert!(
+            exposed.is_subset(&unsynced),
+            "{exposed:?} was not durable, and {unsynced:?} is called dirty"
+        );
+        self.compare_members(&unsynced);
+    }
+
+    /// All members are in sync, and hold the same in all regions but these.
+    pub(crate) fn compare_members(&self, except: &BTreeSet<u64>) {
+        let slots = self.slots.borrow();
+        let unit = self.spec.layout.block_size().max(4 * KIB);
+        for block in self.windows.iter().flat_map(|window| window.pieces(unit)).map(|(_, block)| block) {
+            if except.contains(&(block.offset / MIB)) {
+                continue;
+            }
+            let run = self.spec.layout.on_members(block);
+            let at = Extent::new(self.spec.metadata_size + run.offset, run.length);
+            let mut held = slots.iter().map(|slot| slot.disk.peek(at));
+            let first = held.next().expect("an array has members");
+            let agree = if self.is_mirror() {
+                held.all(|other| other == first)
+            } else {
+                held.fold(first, |sum, other| sum.iter().zip(other).map(|(one, other)| one ^ other).collect())
+                    .iter()
+                    .all(|byte| *byte == 0)
+            };
+            assert!(agree, "members differ in {block:?}, which is clean");
+            self.counts.add(Event::Checked, 1);
+        }
+    }
+
+    /// A client of the windows of the array.
+    pub(crate) fn client(&self, array: &Rc<Array>) -> Client {
+        let device = array.device();
+        let windows = self.windows.iter().map(|window| (window.length, device.clone(), window.offset));
+        let windows = Device::new(Linear::new(windows.collect()));
+        Client::new(windows, self.world.arena(), Rc::clone(&self.oracle))
+    }
+
+    /// Where clients see the parts of `extent` of the array.
+    pub(crate) fn seen(&self, extent: Extent) -> Vec<Extent> {
+        let mut start = 0;
+        let mut seen = Vec::new();
+        for window in &self.windows {
+            if let Some(part) = window.intersect(extent) {
+                seen.push(Extent::new(start + part.offset - window.offset, part.length));
+            }
+            start += window.length;
+        }
+        seen
+    }
+
+    /// The boot has ended.
+    pub(crate) fn end(&self, kind: Option<CrashKind>) {
+        if let Some(kind) = kind {
+            self.world.crash(kind);
+        }
+        self.note_members();
+        if let Some(array) = self.array.take() {
+            let states: Vec<MemberState> = array.status().members.iter().map(|member| member.state).collect();
+            for (slot, state) in self.slots.borrow().iter().zip(&states) {
+                if *state == MemberState::InSync {
+                    self.exposed.borrow_mut().extend(slot.exposed.regions());
+                }
+            }
+            self.note_returned(&states);
+        }
+        for slot in self.slots.borrow_mut().iter_mut() {
+            slot.exposed = Rc::default();
+            if !slot.is_impaired {
+                slot.image = Some(slot.disk.image());
+            }
+        }
+        let mut oracle = self.oracle.borrow_mut();
+        oracle.crashed();
+        let all = Extent::new(0, oracle.size()).pieces(self.spec.layout.block_size().max(4 * KIB));
+        let is_torn =
+            |block: &Extent| block.pieces(512).any(|(_, sector)| oracle.allowed(sector.offset).len() > 1);
+        let torn = all.map(|(_, block)| block).filter(is_torn);
+        self.torn.borrow_mut().extend(torn.map(|block| block.offset));
+    }
+}

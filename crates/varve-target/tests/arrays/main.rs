@@ -1,0 +1,120 @@
+//! Arrays in the simulated world: random histories, members that fail and return, a crash at any moment.
+
+mod boot;
+mod host;
+mod watch;
+
+use boot::Boot;
+use host::{Host, Kind, Plan};
+use varve_sim::{CrashAt, CrashKind, caught_share, run_seeds, test_name};
+use varve_target::array::InjectedBug;
+use watch::{Counts, Event};
+
+/// One history: some boots, each ended by a crash or not; at the end all faults stop, and the array becomes whole.
+fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Counts) {
+    let host = Host::new(seed, kind, bug, counts);
+    let mut random = host.world.random();
+    for _ in 0..random.between(1, if kind == Kind::Absences { 7 } else { 4 }) {
+        let crash = if random.chance(1, 4) { CrashKind::Process } else { CrashKind::Power };
+        let spread = *random.pick(match kind {
+            Kind::Absences => &[16, 40, 300],
+            _ => &[60, 300, 1200],
+        });
+        host.world.schedule(CrashAt::Event(random.between(1, spread)), crash);
+        let mut choices = random.fork();
+        let plan = host.plan(&mut choices);
+        let ran = host.world.run_until_crash(async {
+            let boot = Boot::begin(&host, plan, &mut choices).await;
+            if !boot.prepare().await {
+                return;
+            }
+            if choices.chance(1, 2) {
+                boot.look().await;
+            }
+            for _ in 0..choices.between(1, 6) {
+                boot.round(&mut choices).await;
+            }
+            if choices.chance(1, 3) {
+                boot.close().await;
+            }
+        });
+        host.end((!ran.crashed()).then_some(crash));
+    }
+    host.world.run(async {
+        host.plan(&mut random);
+        let boot = Boot::begin(&host, Plan::default(), &mut random).await;
+        boot.recover().await;
+    });
+}
+
+/// Runs histories of a kind, and prints what they went through.
+fn histories(name: varve_sim::TestName, seeds: u64, kind: Kind, counts: &'static Counts) {
+    run_seeds(name, seeds, |seed| history(seed, kind, None, counts));
+    counts.say(name.function);
+}
+
+#[test]
+fn an_array_survives_every_crash() {
+    static COUNTS: Counts = Counts::new();
+    histories(test_name!("an_array_survives_every_crash"), 5000, Kind::Crashes, &COUNTS);
+}
+
+#[test]
+fn members_fail_and_return_at_any_moment() {
+    static COUNTS: Counts = Counts::new();
+    histories(test_name!("members_fail_and_return_at_any_moment"), 7000, Kind::Members, &COUNTS);
+    assert!(COUNTS.get(Event::Stale) > 0 || COUNTS.get(Event::Opened) < 1000);
+}
+
+#[test]
+fn failing_disks_cost_members_but_no_content() {
+    static COUNTS: Counts = Counts::new();
+    histories(test_name!("failing_disks_cost_members_but_no_content"), 5000, Kind::Faults, &COUNTS);
+}
+
+#[test]
+fn other_members_are_missing_at_every_boot() {
+    static COUNTS: Counts = Counts::new();
+    histories(test_name!("other_members_are_missing_at_every_boot"), 4000, Kind::Absences, &COUNTS);
+}
+
+/// Asserts that a bug is noticed by at least so many percent of some histories.
+fn noticed(bug: InjectedBug, kind: Kind, percent_min: u64) {
+    static COUNTS: Counts = Counts::new();
+    caught_share(&format!("{bug:?}"), 200, percent_min, |seed| history(seed, kind, Some(bug), &COUNTS));
+}
+
+#[test]
+fn a_member_written_before_its_region_is_marked_is_noticed() {
+    noticed(InjectedBug::WriteBeforeMark, Kind::Crashes, 10);
+}
+
+#[test]
+fn a_region_called_clean_before_a_flush_is_noticed() {
+    noticed(InjectedBug::ClearBeforeFlush, Kind::Crashes, 5);
+}
+
+#[test]
+fn a_region_made_equal_beside_its_writers_is_noticed() {
+    noticed(InjectedBug::ResyncBesideWriters, Kind::Members, 2);
+}
+
+#[test]
+fn a_dirty_block_that_is_reconstructed_is_noticed() {
+    noticed(InjectedBug::ReconstructDirty, Kind::Members, 1);
+}
+
+#[test]
+fn a_stale_member_that_is_believed_is_noticed() {
+    noticed(InjectedBug::BelieveStale, Kind::Members, 10);
+}
+
+#[test]
+fn a_write_acknowledged_before_the_ejection_is_durable_is_noticed() {
+    noticed(InjectedBug::AcknowledgeBeforeEjection, Kind::Members, 5);
+}
+
+#[test]
+fn a_write_without_its_content_in_the_log_is_noticed() {
+    noticed(InjectedBug::SkipContent, Kind::Members, 2);
+}
