@@ -90,8 +90,8 @@ fn ddraid_of_order_1_reads_from_its_data_members_or_from_all() {
     let long = load(Direction::Read, Order::Sequential, MIB, 8);
     bar("reads of 1 MiB q8", layout, ReadPolicy::Rotate, long, 2.8);
     let random = load(Direction::Read, Order::Random { unit: 4 * KIB }, 4 * KIB, 8);
-    // The layout's limit is 1.5; a zone that is chosen by place and not by load costs some of it.
-    bar("random reads of 4 KiB q8", layout, ReadPolicy::Rotate, random, 1.43);
+    // The layout's limit is 1.5.
+    bar("random reads of 4 KiB q8", layout, ReadPolicy::Rotate, random, 1.45);
 }
 
 #[test]

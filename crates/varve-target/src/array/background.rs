@@ -10,6 +10,8 @@ use varve_format::array::MemberState;
 
 /// How long work rests that could not be done.
 const REST: Duration = Duration::from_secs(2);
+/// The least time between two looks at regions that are still written.
+const LOOK_MIN: Duration = Duration::from_millis(1);
 /// How much is caught up between two superblocks that remember it.
 const CAUGHT_UP_MAX: u32 = 256;
 
@@ -95,7 +97,7 @@ impl Array {
                 let _told = self.reconfigure().await; // The next request is told of it, too.
             }
         }
-        next.map(|next| next.max(self.options.clock.now().after(delay / 4)))
+        next.map(|next| next.max(self.options.clock.now().after(delay / 4 + LOOK_MIN)))
     }
 
     /// Waits until something has changed since `changes`, or until `due`, or for a rest.

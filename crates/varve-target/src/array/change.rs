@@ -117,6 +117,7 @@ impl Array {
     async fn send(&self, extent: Extent, change: &Change, durability: Durability) -> Failed {
         let run = self.spec.layout.on_members(extent);
         let at = self.members.on_device(run);
+        assert_eq!(extent.length, change.length(), "GEOMETRY2: {extent:?}");
         let fragments = match (change, self.spec.layout) {
             (Change::Write(data), ArrayLayout::Ddraid { .. }) => self.fragments(data),
             (Change::Write(data), ArrayLayout::Mirror { .. }) => vec![data.clone(); self.members.count()],
@@ -189,7 +190,9 @@ impl Array {
     /// The most bytes of a change whose content fits into a record of the log: whole blocks.
     fn piece_max(&self) -> u64 {
         let block = self.spec.layout.block_size();
-        self.log.content_max() / block * block
+        let piece_max = self.log.content_max() / block * block;
+        assert!(piece_max > 0, "ARRAYLOG2: a block of {block} bytes fits into a record");
+        piece_max
     }
 
     /// Freed content becomes zeros where that moves no data, and stays what it is elsewhere: parity must fit.

@@ -44,6 +44,7 @@ pub(super) fn scatter(
     blocks: &mut [u8],
 ) {
     let block_size = data_members * fragment_size;
+    assert_eq!(run.len() * data_members, blocks.len(), "COMBINE1: a fragment of each block");
     for (fragment, block) in run.chunks_exact(fragment_size).zip(blocks.chunks_exact_mut(block_size)) {
         block[member * fragment_size..][..fragment_size].copy_from_slice(fragment);
     }

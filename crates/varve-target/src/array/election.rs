@@ -66,6 +66,7 @@ pub(super) fn elect(
     accept_missing: bool,
     believes_stale: bool,
 ) -> Result<Election, ArrayError> {
+    assert_eq!(found.len(), layout.members(), "ARRAY3: a place for each member");
     let mut candidates: Vec<&Superblock> = found.iter().filter_map(Found::superblock).collect();
     candidates.sort_by_key(|superblock| std::cmp::Reverse(superblock.number)); // ELECT1
     let needed = usize::try_from(layout.data_members()).expect("members are few");
@@ -78,6 +79,7 @@ pub(super) fn elect(
                 refused = ArrayError::TooFew { present, needed };
             }
         } else if are_majority(&members, found) || accept_missing || believes_stale {
+            assert_eq!(members.len(), layout.members(), "ARRAY3: the members of the superblock that counts");
             return Ok(Election { superblock: superblock.clone(), members });
         } else {
             refused = ArrayError::MaybeStale; // ELECT3
@@ -122,6 +124,7 @@ pub(super) fn lacks_only_missed(own: u64, away_since: u64) -> bool {
 /// Whether the rest of the members may go on when `lost` of `in_sync` fail at one instant: the lost ones alone must not be
 /// taken into use later (ELECT3).
 pub(super) fn may_go_on(layout: ArrayLayout, in_sync: usize, lost: usize) -> bool {
+    assert!(lost <= in_sync, "ELECT3: {lost} of {in_sync} are lost");
     let rest = in_sync - lost;
     rest as u64 >= layout.data_members() && lost * 2 <= in_sync
 }

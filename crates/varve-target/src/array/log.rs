@@ -75,6 +75,8 @@ impl Log {
 
     /// The log lies on these members from now on, and is empty: a superblock that says so is durable.
     pub(super) fn begin_anew(&self, members: &Members, places: &[usize]) {
+        assert!((1..=LOG_COPIES).contains(&places.len()), "ARRAYLOG4: {} copies of the log", places.len());
+        assert!(!self.group.is_under_way(), "ARRAYLOG5: a record is being written");
         self.ring.release();
         let copies = places.iter().map(|place| (*place, members.device(*place))).collect();
         let end = (self.ring.first() + self.ring.blocks()) * BLOCK_SIZE;
@@ -93,6 +95,7 @@ impl Log {
 
     /// The next record is to hold `data`, which is about to be written at `offset`. The flag says when it is durable.
     pub(super) fn ask_content(&self, offset: u64, data: Bytes) -> Rc<Cell<bool>> {
+        assert!(data.len() as u64 <= self.content_max(), "ARRAYLOG2: {} bytes of content", data.len());
         let is_durable = Rc::new(Cell::new(false));
         let content = PendingContent { offset, data, is_durable: Rc::clone(&is_durable) };
         self.pending.borrow_mut().content.push(content);
@@ -159,6 +162,7 @@ impl Log {
             batch.content.push(content.is_durable);
         }
         pending.content = rest.collect();
+        assert!(batch.changes.len() <= entries_max, "ARRAYLOG2: {} entries", batch.changes.len());
         batch
     }
 

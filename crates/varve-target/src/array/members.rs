@@ -66,6 +66,11 @@ impl Members {
                 "MEMBERS1: a member without a device"
             );
             assert!(state != MemberState::InSync || slot.lacks.is_empty(), "MEMBERS1: it lacks something");
+            assert_eq!(
+                state == MemberState::InSync,
+                slot.entry.away_since == 0,
+                "ARRAY5: since when it is away"
+            );
         }
     }
 
@@ -76,6 +81,7 @@ impl Members {
 
     /// What was counted of member `place`.
     pub(super) fn counters(&self, place: usize) -> &Counters {
+        assert!(place < self.count(), "MEMBERS1: member {place} of {}", self.count());
         &self.counters[place]
     }
 
@@ -131,6 +137,7 @@ impl Members {
     pub(super) fn send_away(&self, place: usize, number: u64) {
         let mut slots = self.slots.borrow_mut();
         let slot = &mut slots[place];
+        assert_ne!(slot.entry.state, MemberState::Away, "MEMBERS1: it is away already");
         slot.lacks.insert_all(&slot.unflushed);
         slot.unflushed.clear();
         (slot.entry.state, slot.entry.away_since, slot.device) = (MemberState::Away, number, None);
@@ -162,6 +169,7 @@ impl Members {
 
     /// The array has `regions` regions from now on, each 2^`doublings` of before, and members that are not away these devices.
     pub(super) fn resize(&self, devices: Vec<Option<Device>>, doublings: u32, regions: u64) {
+        assert_eq!(devices.len(), self.count(), "MEMBERS1: a device for each");
         for (slot, device) in self.slots.borrow_mut().iter_mut().zip(devices) {
             slot.lacks = slot.lacks.folded(doublings, regions);
             slot.unflushed = slot.unflushed.folded(doublings, regions);
@@ -173,12 +181,14 @@ impl Members {
 
     /// Member `place` lacks `region`.
     pub(super) fn lack(&self, place: usize, region: u64) {
+        assert!(place < self.count(), "MEMBERS1: member {place} of {}", self.count());
         self.slots.borrow_mut()[place].lacks.insert(region);
     }
 
     /// Member `place` has been caught up in `region`.
     pub(super) fn caught_up(&self, place: usize, region: u64) {
         let slot = &mut self.slots.borrow_mut()[place];
+        assert_eq!(slot.entry.state, MemberState::CatchingUp, "MEMBERS1: only such a member lacks less");
         slot.lacks.remove(region);
         slot.unflushed.insert(region);
     }

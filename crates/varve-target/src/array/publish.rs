@@ -35,8 +35,10 @@ impl Array {
         self.latch.check()?;
         self.flush_members().await?;
         change();
+        assert!(self.gate.is_empty(), "PUBLISH1");
         let outcome = self.write_superblocks().await;
         self.members.assert_consistent();
+        self.regions.assert_consistent();
         self.tell();
         outcome
     }
@@ -62,6 +64,7 @@ impl Array {
             let places = self.members.written();
             let log_places: Vec<usize> =
                 self.members.in_state(MemberState::InSync).into_iter().take(LOG_COPIES).collect();
+            assert!(!log_places.is_empty(), "PUBLISH2: the log lies on members in sync");
             let superblock = self.superblock(&log_places);
             let failed = self.write_superblock(&superblock, &places).await;
             self.identity.set(superblock.identity());
@@ -86,6 +89,7 @@ impl Array {
             self.tell();
             return Err(told);
         }
+        assert!(leaving.len() < self.members.count(), "PUBLISH3: some member goes on");
         for place in leaving {
             tracing::warn!(array = %self.spec.id, member = place, "a member is away");
             let number = self.number.get() + 1;

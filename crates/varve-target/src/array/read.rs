@@ -88,6 +88,7 @@ impl Array {
     fn assemble(&self, runs: &[Buffer], blocks: &mut [u8]) {
         let layout = self.spec.layout;
         let (data_members, fragment_size) = (index(layout.data_members()), index(layout.fragment_size()));
+        assert!(runs.len() >= data_members, "COMBINE1: {} runs", runs.len());
         for (member, run) in runs.iter().take(data_members).enumerate() {
             combine::scatter(run, member, data_members, fragment_size, blocks);
         }
@@ -135,14 +136,22 @@ impl Array {
             (None, _) => Ok(match self.options.read_policy {
                 ReadPolicy::Data => Sources::Data,
                 ReadPolicy::Verify => Sources::All,
-                ReadPolicy::Rotate => {
-                    match usize::try_from(extent.offset / ZONE % members as u64).expect("members are few") {
-                        skipped if skipped + 1 == members => Sources::Data,
-                        skipped => Sources::Without(skipped),
-                    }
-                }
+                ReadPolicy::Rotate => match self.busiest(extent) {
+                    skipped if skipped + 1 == members => Sources::Data,
+                    skipped => Sources::Without(skipped),
+                },
             }),
         }
+    }
+
+    /// The member that a read under `rotate` does without: the one with the most reads under way, and of several the first from
+    /// that of the zone on.
+    fn busiest(&self, extent: Extent) -> usize {
+        let members = self.spec.layout.members();
+        let first = usize::try_from(extent.offset / ZONE % members as u64).expect("members are few");
+        let places = (0..members).map(|step| (first + step) % members);
+        // Of equals `max_by_key` takes the last.
+        places.rev().max_by_key(|place| self.members.counters(*place).reading.get()).expect("it has members")
     }
 
     fn data_places(&self) -> Vec<usize> {
@@ -156,7 +165,13 @@ impl Array {
         let reads = places.iter().map(|place| {
             let device = self.members.device(*place);
             let buffer = self.options.arena.take(index(run.length));
-            async move { device.read(at, buffer).await.map_err(|error| Unread::Member(*place, error)) }
+            let reading = &self.members.counters(*place).reading;
+            reading.set(reading.get() + 1);
+            async move {
+                let outcome = device.read(at, buffer).await;
+                reading.set(reading.get() - 1);
+                outcome.map_err(|error| Unread::Member(*place, error))
+            }
         });
         join_all(reads).await.into_iter().collect()
     }

@@ -84,6 +84,7 @@ impl Array {
                 (entry, member.device.clone().filter(|_| entry.state != MemberState::Away), lacks)
             })
             .collect();
+        assert_eq!(slots.len(), spec.layout.members(), "ARRAY3: an entry for each member");
         let shape = shape(&spec, &slots);
         let log = Log::new(spec.id.as_u64_pair().0, spec.metadata_size, begin, options.arena.clone());
         Self {

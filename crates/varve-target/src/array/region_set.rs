@@ -3,7 +3,7 @@
 //! Invariant REGIONSET1: no bit is set of a region that is not there, and the number of bits is counted.
 
 use std::ops::Range;
-use varve_format::array::RegionBits;
+use varve_format::array::{REGIONS_MAX, RegionBits};
 
 /// The set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,7 @@ pub(super) struct RegionSet {
 impl RegionSet {
     /// An empty set of an array with so many regions.
     pub(super) fn new(regions: u64) -> Self {
+        assert!(regions <= REGIONS_MAX, "ARRAY4: {regions} regions");
         let words = usize::try_from(regions.div_ceil(64)).expect("ARRAY4: regions are few");
         Self { words: vec![0; words], regions, count: 0 }
     }
@@ -32,6 +33,8 @@ impl RegionSet {
 
     /// The set as a superblock has it.
     pub(super) fn bits(&self) -> RegionBits {
+        let count: u64 = self.words.iter().map(|word| u64::from(word.count_ones())).sum();
+        assert_eq!(count, self.count, "REGIONSET1");
         self.words.clone()
     }
 
@@ -72,6 +75,7 @@ impl RegionSet {
 
     /// Puts all regions of `other` in.
     pub(super) fn insert_all(&mut self, other: &RegionSet) {
+        assert_eq!(self.regions, other.regions, "REGIONSET1: sets of one array");
         other.iter().for_each(|region| {
             self.insert(region);
         });

@@ -77,11 +77,13 @@ impl Regions {
 
     /// The regions that `extent`, not empty, touches.
     pub(super) fn of(&self, extent: Extent) -> Range<u64> {
+        assert!(!extent.is_empty(), "REGIONS1: no bytes lie in no region");
         extent.offset / self.size()..extent.end().div_ceil(self.size())
     }
 
     /// The bytes of `region` in an array of `array_size` bytes.
     pub(super) fn extent(&self, region: u64, array_size: u64) -> Extent {
+        assert!(region < self.count(), "ARRAY4: region {region} of {}", self.count());
         Extent::between(region * self.size(), ((region + 1) * self.size()).min(array_size))
     }
 
@@ -101,6 +103,7 @@ impl Regions {
 
     /// A writer of `regions` begins; see [`Regions::is_marked`].
     pub(super) fn enter(&self, regions: Range<u64>) {
+        assert!(regions.end <= self.count(), "ARRAY4: {regions:?} of {}", self.count());
         let mut active = self.active.borrow_mut();
         for region in regions {
             let entry = active.entry(region).or_insert(Active {
@@ -117,6 +120,7 @@ impl Regions {
 
     /// A writer of `regions` ends at `now`.
     pub(super) fn leave(&self, regions: Range<u64>, now: Moment) {
+        assert!(regions.end <= self.count(), "ARRAY4: {regions:?} of {}", self.count());
         let mut active = self.active.borrow_mut();
         for region in regions {
             let entry = active.get_mut(&region).expect("REGIONS1: a writer began");
@@ -138,6 +142,7 @@ impl Regions {
 
     /// The log says durably that `region` is dirty, and as written if it `writes`.
     pub(super) fn mark(&self, region: u64, writes: bool) {
+        assert!(region < self.count(), "ARRAY4: region {region} of {}", self.count());
         if let Some(entry) = self.active.borrow_mut().get_mut(&region) {
             entry.is_marked = true;
         }
@@ -154,6 +159,7 @@ impl Regions {
 
     /// Flush `number` has ended well on all members.
     pub(super) fn flush_ended(&self, number: u64) {
+        assert!(number <= self.flush_begun.get(), "REGIONS2: a flush that ends began");
         self.flushed.set(self.flushed.get().max(number));
     }
 
@@ -201,6 +207,23 @@ impl Regions {
         active.clear();
     }
 
+    /// REGIONS1, REGIONS3.
+    pub(super) fn assert_consistent(&self) {
+        let (active, unsynced, written) =
+            (self.active.borrow(), self.unsynced.borrow(), self.written.borrow());
+        assert!(active.keys().all(|region| *region < self.count()), "REGIONS3: a region that is not there");
+        assert!(
+            active.values().all(|entry| entry.writers > 0 || entry.is_marked),
+            "REGIONS1: a region that nobody writes and that is not marked is forgotten"
+        );
+        assert!(
+            active.values().all(|entry| !entry.is_clean || (entry.is_marked && entry.writers == 0)),
+            "REGIONS2: a region that is written becomes clean"
+        );
+        assert!(unsynced.next(self.count()).is_none() && written.next(self.count()).is_none(), "REGIONS3");
+        assert!(self.flushed.get() <= self.flush_begun.get(), "REGIONS2: a flush that ended began");
+    }
+
     /// The regions that are marked because somebody writes or wrote them.
     pub(super) fn marked(&self) -> Vec<u64> {
         let active = self.active.borrow();
@@ -221,7 +244,8 @@ impl Regions {
 
     /// `region` was made equal on all members; it is dirty until they have flushed.
     pub(super) fn resynced(&self, region: u64, now: Moment) {
-        self.unsynced.borrow_mut().remove(region);
+        let was_unsynced = self.unsynced.borrow_mut().remove(region);
+        assert!(was_unsynced, "REGIONS3: region {region} is in sync already");
         self.enter(region..region + 1);
         self.mark(region, false);
         self.leave(region..region + 1, now);

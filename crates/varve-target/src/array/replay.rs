@@ -164,7 +164,8 @@ impl Replayed {
             // What it has of dirty blocks is as good as what the others have (ARRAYIO5).
             _ => missed.folded(doublings, regions),
         });
-        let lacks = lacks.collect();
+        let lacks: Vec<RegionSet> = lacks.collect();
+        assert_eq!(lacks.len(), spec.layout.members(), "ARRAY3: a set for each member");
         let in_sync = election.members.iter().filter(|worth| **worth == Worth::InSync).count();
         let is_settled = match spec.layout {
             ArrayLayout::Mirror { .. } => in_sync == 1,

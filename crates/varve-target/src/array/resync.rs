@@ -94,6 +94,7 @@ impl Array {
     /// Makes `region` equal on all members in sync (RESYNC1).
     pub(super) async fn resync(&self, region: u64) -> Result<Step, IoError> {
         let in_sync = self.members.in_state(MemberState::InSync);
+        assert!(!in_sync.is_empty(), "RESYNC1: a member counts");
         let targets = match self.spec.layout {
             ArrayLayout::Mirror { .. } => &in_sync[1..],
             ArrayLayout::Ddraid { .. } => &in_sync[in_sync.len() - 1..],
@@ -118,6 +119,7 @@ impl Array {
 
     /// Writes to member `place`, which is catching up, what it lacks of `region`.
     pub(super) async fn catch_up(&self, place: usize, region: u64) -> Result<Step, IoError> {
+        assert!(!self.members.is_in_sync(place), "RESYNC2: member {place} is in sync");
         let is_wanted = || {
             let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
                 || !self.regions.unsynced().contains(region);

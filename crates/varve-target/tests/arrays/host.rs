@@ -109,7 +109,7 @@ impl Host {
             ArrayLayout::Mirror { .. } => *random.pick(&[512, 4096]),
         };
         let options = ArrayOptions {
-            release_delay: Duration::from_millis(*random.pick(&[1, 30, 1000])),
+            release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
             read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
             injected_bug: bug,
             ..ArrayOptions::new(world.arena(), world.clock())
