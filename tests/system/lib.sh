@@ -88,3 +88,9 @@ finish() {
     if [ "$failed" != 0 ]; then echo "    --- the daemon's log ends:"; tail -n 20 "$work/daemon.log" 2>/dev/null | sed 's/^/    /'; fi
     [ "$failed" = 0 ]
 }
+# eventually "what" WANT command…: the command prints WANT within a minute
+eventually() {
+    local what=$1 want=$2 got='' n; shift 2
+    for n in $(seq 600); do got=$("$@"); if [ "$got" = "$want" ]; then pass "$what"; return; fi; sleep 0.1; done
+    fail "$what: got '$got', want '$want'"
+}

@@ -90,7 +90,7 @@ async fn change(pool: &Rc<Pool>, device: &Device, arena: &Arena, first: u64) {
     for part in parts {
         device.discard(Extent::new(part * PART, 2 * PART)).await.expect("no faults");
     }
-    pool.remove(pool.named("t").expect("listed").id).await.expect("listed");
+    pool.remove(pool.snapshot_named(1, "t").expect("listed").id).await.expect("listed");
     if first == 0 {
         pool.remove_some(8).await.expect("no faults"); // not so many that it comes to what the walk reads
     }

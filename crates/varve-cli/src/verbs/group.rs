@@ -75,11 +75,7 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             let call = post(&name, "/change", &request, change.dry_run);
             session.change(call, declared).await
         }
-        GroupVerb::Rename { name, to, change } => {
-            let request = Rename { to, ..Rename::default() };
-            let call = post(&name, "/rename", &request, change.dry_run);
-            session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
-        }
+        GroupVerb::Rename { name, to, change } => rename(session, &name, to, change).await,
         GroupVerb::Activate { name, accept_missing, change } => {
             activate(session, &name, accept_missing, change).await
         }
@@ -100,6 +96,12 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
             Ok(Answer::new(&history, changes(&history)))
         }
     }
+}
+
+async fn rename(session: &Session, name: &str, to: String, change: Change) -> Result<Answer, Failure> {
+    let request = Rename { to, ..Rename::default() };
+    let call = post(name, "/rename", &request, change.dry_run);
+    session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
 }
 
 async fn activate(

@@ -175,7 +175,7 @@ impl Array {
         for (place, error) in &failed {
             let errors = &self.members.counters(*place).errors;
             errors.set(errors.get() + 1);
-            tracing::warn!(array = %self.spec.id, member = place, %error, "a member failed");
+            tracing::debug!(array = %self.spec.id, member = place, %error, "a member failed");
         }
         failed
     }

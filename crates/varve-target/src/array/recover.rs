@@ -47,9 +47,11 @@ impl Array {
         options: ArrayOptions,
     ) -> Result<Rc<Self>, ArrayError> {
         check(&spec, &members)?;
-        let mut found = Vec::with_capacity(members.len());
+        let (mut found, mut damaged) = (Vec::with_capacity(members.len()), Vec::new());
         for (place, member) in members.iter().enumerate() {
-            found.push(find(&spec, place, member, &options.arena).await?);
+            let (what, slots) = find(&spec, place, member, &options.arena).await?;
+            found.push(what);
+            damaged.extend(slots.into_iter().map(|slot| (place, slot)));
         }
         let believes_stale = options.injected_bug == Some(InjectedBug::BelieveStale);
         let election = elect(spec.layout, &found, options.accept_missing, believes_stale)?;
@@ -58,7 +60,7 @@ impl Array {
         let replayed = Replayed::of(&spec, &election, &records)?;
         let array = Rc::new(Self::build(spec, &members, options, &election, replayed));
         array.write_again(&records).await?;
-        array.complete(&election, &found).await?;
+        array.complete(&election, &found, &damaged).await?;
         array.reconfigure().await?;
         for (place, member) in members.into_iter().enumerate() {
             if array.members.state(place) == MemberState::Away && member.device.is_some() {
@@ -108,8 +110,19 @@ impl Array {
         }
     }
 
-    /// Writes the superblock that counts to the members that have the one before: they must not fall behind by two (ELECT2).
-    async fn complete(&self, election: &Election, found: &[Found]) -> Result<(), ArrayError> {
+    /// Writes the superblock that counts to the members that have the one before: they must not fall behind by two (ELECT2). And
+    /// clears the `damaged` slots of members: one that is torn could become whole again when the next superblock is torn, too,
+    /// for most of its sectors are the same.
+    async fn complete(
+        &self,
+        election: &Election,
+        found: &[Found],
+        damaged: &[(usize, u64)],
+    ) -> Result<(), ArrayError> {
+        for (place, slot) in damaged.iter().filter(|(place, _)| self.members.written().contains(place)) {
+            let nothing = self.options.arena.take_zeroed(index(BLOCK_SIZE)).freeze();
+            self.members.device(*place).write(*slot, nothing, Durability::Durable).await?;
+        }
         for (place, found) in found.iter().enumerate() {
             let Found::Superblock(own) = found else { continue };
             let is_member = matches!(election.members[place], Worth::InSync | Worth::CatchingUp);
@@ -159,36 +172,53 @@ fn entry_of(before: MemberEntry, worth: Worth, number: u64) -> MemberEntry {
 }
 
 /// What lies in a member's place.
-async fn find(spec: &ArraySpec, place: usize, member: &Member, arena: &Arena) -> Result<Found, ArrayError> {
-    let Some(device) = &member.device else { return Ok(Found::Missing) };
-    let Some(superblock) = read_superblock(device, place, arena).await? else { return Ok(Found::Blank) };
-    if superblock.array != spec.id {
-        return Ok(Found::Blank);
-    }
+async fn find(
+    spec: &ArraySpec,
+    place: usize,
+    member: &Member,
+    arena: &Arena,
+) -> Result<(Found, Vec<u64>), ArrayError> {
+    let Some(device) = &member.device else { return Ok((Found::Missing, Vec::new())) };
+    let Slots { newest, damaged } = read_superblock(device, place, arena).await?;
+    let Some(superblock) = newest.filter(|superblock| superblock.array == spec.id) else {
+        return Ok((Found::Blank, damaged));
+    };
     let found = superblock.place as usize;
     if found != place {
         return Err(ArrayError::Exchanged { place, found });
     }
     let is_member = superblock.members.get(place).is_some_and(|entry| entry.id == member.id);
-    Ok(if is_member { Found::Superblock(superblock) } else { Found::Blank })
+    Ok((if is_member { Found::Superblock(superblock) } else { Found::Blank }, damaged))
 }
 
-/// The newer superblock of a member, if it has one that can be read.
+/// What the slots of a member hold.
+pub(super) struct Slots {
+    /// The newer superblock, if there is one that can be read.
+    pub(super) newest: Option<Superblock>,
+    /// The slots that are torn or cannot be read.
+    pub(super) damaged: Vec<u64>,
+}
+
+/// The newer superblock of a member.
 pub(super) async fn read_superblock(
     device: &Device,
     place: usize,
     arena: &Arena,
-) -> Result<Option<Superblock>, ArrayError> {
-    let mut newest = Newest::new();
+) -> Result<Slots, ArrayError> {
+    let (mut newest, mut damaged) = (Newest::new(), Vec::new());
     for address in [0, SLOT_SIZE] {
-        newest.look_at(read_slot(device, address, arena).await);
+        let slot = read_slot(device, address, arena).await;
+        if matches!(slot, Err(ArrayFormatError::Checksum | ArrayFormatError::Invalid(_))) {
+            damaged.push(address);
+        }
+        newest.look_at(slot);
     }
     match newest.found() {
-        Ok(superblock) => Ok(Some(superblock)),
+        Ok(superblock) => Ok(Slots { newest: Some(superblock), damaged }),
         Err(error @ ArrayFormatError::OtherVersion(_)) => Err(ArrayError::Format { place, error }),
         Err(error) => {
             tracing::warn!(member = place, %error, "no superblock of an array");
-            Ok(None)
+            Ok(Slots { newest: None, damaged })
         }
     }
 }

@@ -37,7 +37,7 @@ impl Array {
         if shape.size < needed || shape.block_size > self.shape.get().block_size {
             return Err(problem("it is too small, or its sectors are larger than those of the others"));
         }
-        let own = read_superblock(&device, place, &self.options.arena).await?;
+        let own = read_superblock(&device, place, &self.options.arena).await?.newest;
         let before = self.members.entries()[place];
         let is_known = own.is_some_and(|own| {
             own.array == self.spec.id
