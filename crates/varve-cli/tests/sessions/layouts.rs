@@ -1,4 +1,5 @@
 //! Layouts of volumes and pools: on no disk, striped, on disks that are named, and arrays.
+#![expect(clippy::disallowed_methods, reason = "the real program is tested, in real time")]
 
 use crate::client::Client;
 use crate::harness::World;
