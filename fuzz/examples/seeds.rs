@@ -22,7 +22,10 @@ fn main() {
     for (target, seeds) in [
         ("label", labels()),
         ("slot", slots()),
-        ("group_text", [GOLDEN_TEXT, "version = 3\n", ARRAYS_TEXT].map(|text| text.as_bytes().to_vec()).to_vec()),
+        (
+            "group_text",
+            [GOLDEN_TEXT, "version = 3\n", ARRAYS_TEXT].map(|text| text.as_bytes().to_vec()).to_vec(),
+        ),
         ("signature", signatures()),
         ("store", store()),
         ("pool", pool()),

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Arena, Device, Durability, Extent, MIB};
-use varve_sim::{SimDisk, World};
+use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
+use varve_sim::{FaultBudget, FaultPlan, SimDisk, World};
 use varve_target::array::{
     Array, ArrayLayout, ArrayOptions, ArraySpec, Member, MemberState, ReadPolicy, Uuid,
 };
@@ -131,5 +131,59 @@ fn an_idle_array_becomes_clean_and_reads_write_no_record() {
             let _ = device.zero(Extent::new(0, MIB), Default::default()).await.expect("zeroed");
             array.close().await.expect("flushed");
         });
+    }
+}
+
+#[test]
+fn members_that_do_not_fit_each_other_are_an_error_and_counted() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(3, layout);
+        let (arena, clock) = (rig.world.arena(), rig.world.clock());
+        rig.world.run(async {
+            let array = rig.open(&[]).await;
+            write(&array.device(), &arena, MIB, 65536, 9).await;
+            array.close().await.expect("flushed");
+        });
+        // The last member has something else, of which no checksum tells.
+        let run = layout.on_members(Extent::new(MIB, 65536));
+        rig.disks[layout.members() - 1].poke(METADATA + run.offset, &[1; 512]);
+        rig.world.run(async {
+            let array = rig.open(&[]).await;
+            let device = array.device();
+            let found = device.read(MIB, arena.take(65536)).await;
+            assert_eq!((found.err(), array.status().mismatches), (Some(IoError::Corrupt), 1), "{layout:?}");
+            reads(&device, &arena, 2 * MIB, 65536, 0).await;
+            clock.sleep(Duration::from_millis(10)).await;
+            array.close().await.expect("flushed");
+        });
+    }
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_written_again_and_nobody_leaves() {
+    for layout in LAYOUTS {
+        for place in 0..layout.members() {
+            let rig = Rig::new(4, layout);
+            let arena = rig.world.arena();
+            rig.world.run(async {
+                let array = rig.open(&[]).await;
+                write(&array.device(), &arena, MIB, 65536, 7).await;
+                array.close().await.expect("flushed");
+            });
+            rig.world.run(async {
+                let array = rig.open(&[]).await;
+                let plan = FaultPlan { latent: 1_000_000, ..FaultPlan::default() };
+                rig.disks[place].set_faults(plan, FaultBudget::new(1, 1));
+                reads(&array.device(), &arena, MIB, 65536, 7).await;
+                let status = array.status();
+                assert!(status.is_whole(), "{layout:?}, member {place}: {status:?}");
+                assert_eq!(
+                    (status.members[place].errors, status.members[place].healed),
+                    (1, 1),
+                    "{status:?}"
+                );
+                array.close().await.expect("flushed");
+            });
+        }
     }
 }

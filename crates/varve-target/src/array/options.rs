@@ -38,7 +38,7 @@ pub struct ArrayOptions {
     pub clock: Clock,
     /// How long a region is idle before it is no longer dirty.
     pub release_delay: Duration,
-    /// Which members a read of ddraid uses.
+    /// Which members a read uses when all are there.
     pub read_policy: ReadPolicy,
     /// Take a mirror into use although members are missing that may know better.
     pub accept_missing: bool,

@@ -46,6 +46,9 @@ impl Array {
         self.latch.check()?;
         let extent = Extent::new(offset, buffer.len() as u64);
         let length = buffer.len();
+        if self.options.read_policy == ReadPolicy::Verify {
+            return self.compare(extent, buffer).await;
+        }
         let place = self.choose(extent)?;
         let counters = self.members.counters(place);
         counters.reading.set(counters.reading.get() + 1);
@@ -57,11 +60,40 @@ impl Array {
         }
     }
 
+    /// Reads `extent` from all members of a mirror that are in sync, and compares (ARRAYREAD1).
+    async fn compare(&self, extent: Extent, mut buffer: Buffer) -> Outcome {
+        loop {
+            let shared = self.range.lock(extent, LockMode::Shared).await;
+            let mut places = self.members.in_state(MemberState::InSync);
+            if self.regions.unsynced().has_any(self.regions.of(extent)) {
+                places.truncate(1); // ARRAYREAD2
+            }
+            let outcome = self.read_members(extent, &places).await;
+            drop(shared);
+            match outcome {
+                Ok(runs) if runs.windows(2).all(|pair| pair[0][..] == pair[1][..]) => {
+                    buffer.copy_from_slice(runs.first().ok_or(IoError::Gone)?);
+                    return Ok(buffer);
+                }
+                Ok(_) => {
+                    self.note_mismatch(extent);
+                    return Err(lost());
+                }
+                Err(Unread::Member(place, error)) if places.len() > 1 => {
+                    self.heal(place, extent, buffer.len(), error).await?;
+                }
+                Err(Unread::Member(_, error)) => return Err(error),
+                Err(Unread::Mismatch) => return Err(lost()),
+            }
+        }
+    }
+
     /// The member of a mirror that `extent` is read from.
     fn choose(&self, extent: Extent) -> Result<usize, IoError> {
         let in_sync = self.members.in_state(MemberState::InSync);
         let first = *in_sync.first().ok_or(IoError::Gone)?;
-        if self.regions.unsynced().has_any(self.regions.of(extent)) {
+        let differs = self.regions.unsynced().has_any(self.regions.of(extent));
+        if differs || self.options.read_policy == ReadPolicy::Data {
             return Ok(first); // ARRAYREAD2
         }
         let turn = usize::try_from(extent.offset / MIB % in_sync.len() as u64).expect("members are few");
@@ -194,9 +226,15 @@ impl Array {
         if combine::is_consistent(&slices, &self.options.arena) {
             return Ok(runs);
         }
-        self.counters.mismatches.set(self.counters.mismatches.get() + 1);
-        tracing::error!(array = %self.spec.id, ?extent, "the parity does not fit the data");
+        self.note_mismatch(extent);
         Err(Unread::Mismatch)
+    }
+
+    /// Counts members that do not fit each other.
+    fn note_mismatch(&self, extent: Extent) {
+        self.counters.mismatches.set(self.counters.mismatches.get() + 1);
+        tracing::error!(array = %self.spec.id, ?extent, "members of an array do not fit each other");
+        self.tell();
     }
 
     /// Member `place` of a mirror could not read `extent`: it is read from another one and written again.
