@@ -91,9 +91,10 @@ impl Array {
         let next = self.regions.next_retirement(self.options.clock.now(), delay);
         if next.is_none() && self.regions.has_clean() {
             // Nobody writes any more: no mark is coming that this could ride with.
-            let _inside = self.gate.enter().await;
-            if self.join_commit().await.is_err() {
-                drop(_inside);
+            let inside = self.gate.enter().await;
+            let committed = self.join_commit().await;
+            drop(inside);
+            if committed.is_err() {
                 let _told = self.reconfigure().await; // The next request is told of it, too.
             }
         }

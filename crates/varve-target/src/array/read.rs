@@ -130,8 +130,7 @@ impl Array {
     async fn read_zone(&self, extent: Extent) -> Result<Vec<Buffer>, IoError> {
         self.latch.check()?;
         let regions = self.regions.of(extent);
-        let is_plain = |sources| sources == Sources::Data;
-        if is_plain(self.sources(extent)?) {
+        if self.sources(extent)? == Sources::Data {
             match self.read_members(extent, &self.data_places()).await {
                 Ok(runs) => return Ok(runs),
                 Err(unread) => self.heal_ddraid(unread, extent).await?,

@@ -57,13 +57,14 @@ pub struct Sectors {
 
 impl Layout {
     /// The layout of what is kept for a volume of `layout`: its exception stores, and its metadata when it is set aside. It
-    /// survives what the volume survives. That of a ddraid volume is a mirror: it is written in pieces smaller than a block.
+    /// survives what the volume survives. That of a ddraid volume is a mirror: it is written in pieces smaller than a block. It
+    /// has three copies: of two the one that is left when a disk is missing at the start could be the stale one.
     pub fn of_store(layout: &model::Layout) -> Self {
         match layout {
             model::Layout::Mirror { members, .. } => {
                 Self::Mirror { copies: members.len(), read_policy: None }
             }
-            model::Layout::Ddraid { .. } => Self::Mirror { copies: 2, read_policy: None },
+            model::Layout::Ddraid { .. } => Self::Mirror { copies: 3, read_policy: None },
             _ => Self::Linear,
         }
     }

@@ -138,7 +138,7 @@ fn what_protects_a_volume_protects_its_exception_stores() {
     };
     let kind = StoreKind::Dependent;
     for (layout, copies) in
-        [(MIRROR, 2), (Layout::Mirror { copies: 3, read_policy: None }, 3), (ddraid(1, None), 2)]
+        [(MIRROR, 2), (Layout::Mirror { copies: 3, read_policy: None }, 3), (ddraid(1, None), 3)]
     {
         let group = made(&group(&[20, 20, 20]), volume("v", 4, layout));
         let store = Change::CreateStore {
