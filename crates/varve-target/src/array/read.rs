@@ -254,9 +254,10 @@ impl Array {
         }
         let found = found?;
         let data = self.options.arena.copy(&found);
-        let fails = !self.rewrite(place, extent, data, error).await;
+        let has_left = !self.members.is_in_sync(place); // While this waited for the lock.
+        let fails = !has_left && !self.rewrite(place, extent, data, error).await;
         drop(inside);
-        if fails || differs {
+        if fails || (differs && !has_left) {
             self.members.leave([place]);
             self.reconfigure().await?;
         }
