@@ -1,11 +1,13 @@
 //! Arrays, case by case.
 
+use futures_util::future::{join, join3};
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Arena, Device, Durability, Extent, IoError, MIB};
+use varve_block::{Arena, Device, Durability, Extent, IoError, MIB, ZeroOptions};
+use varve_format::array::{MemberEntry, NUMBER_MAX, SLOT_SIZE, Superblock};
 use varve_sim::{FaultBudget, FaultPlan, SimDisk, World};
 use varve_target::array::{
-    Array, ArrayLayout, ArrayOptions, ArraySpec, Member, MemberState, ReadPolicy, Uuid,
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, Member, MemberState, ReadPolicy, Uuid,
 };
 
 const SIZE: u64 = 8 * MIB;
@@ -26,7 +28,7 @@ struct Rig {
 impl Rig {
     fn new(seed: u64, layout: ArrayLayout) -> Self {
         let spec = ArraySpec { id: Uuid::from_u128(7), layout, size: SIZE, metadata_size: METADATA };
-        let disk = |_| SimDisk::new(METADATA + SIZE);
+        let disk = |_| SimDisk::new(METADATA + 2 * SIZE);
         let disks: Vec<SimDisk> = (0..layout.members()).map(disk).collect();
         let ids = (0..disks.len()).map(|place| Uuid::from_u128(100 + place as u128)).collect();
         let rig = Self { world: World::new(seed), spec, disks, ids };
@@ -185,5 +187,120 @@ fn a_sector_that_cannot_be_read_is_written_again_and_nobody_leaves() {
                 array.close().await.expect("flushed");
             });
         }
+    }
+}
+
+#[test]
+fn changes_of_any_size_may_meet_the_loss_of_a_member() {
+    for layout in LAYOUTS {
+        for lost in 0..layout.members() {
+            let rig = Rig::new(5, layout);
+            let arena = rig.world.arena();
+            rig.world.run(async {
+                let array = rig.open(&[]).await;
+                let device = array.device();
+                write(&device, &arena, 0, 3 << 20, 1).await;
+                let large = write(&device, &arena, 0, 1 << 20, 2);
+                let zeros = device.zero(Extent::new(MIB, MIB), ZeroOptions::default());
+                let (failed, (), zeroed) = join3(array.fail_member(lost), large, zeros).await;
+                assert_eq!((failed, zeroed.err()), (Ok(()), None), "{layout:?}, member {lost}");
+                for (offset, byte) in [(0, 2), (MIB, 0), (2 * MIB, 1)] {
+                    reads(&device, &arena, offset, 1 << 20, byte).await;
+                }
+                array.close().await.expect("flushed");
+            });
+        }
+    }
+}
+
+/// Changes the newer superblock of each member of `rig`, in the slot of its number.
+fn forge(rig: &Rig, change: impl Fn(&mut Superblock)) {
+    for disk in &rig.disks {
+        let found = [0, SLOT_SIZE].into_iter().filter_map(|slot| {
+            let bytes = disk.peek(Extent::new(slot, SLOT_SIZE));
+            Superblock::decode(&bytes[..Superblock::claims(&bytes, slot)?], slot).ok()
+        });
+        let mut superblock = found.max_by_key(|superblock| superblock.number).expect("one");
+        change(&mut superblock);
+        let mut bytes = vec![0; superblock.length()];
+        superblock.encode(&mut bytes);
+        disk.poke(superblock.slot(), &bytes);
+    }
+}
+
+#[test]
+fn superblocks_that_contradict_the_layout_or_cannot_be_followed_are_an_error() {
+    let forgeries: [fn(&mut Superblock); 3] = [
+        |superblock| {
+            let other = MemberEntry { id: Uuid::from_u128(9), ..superblock.members[0] };
+            let count = if superblock.members.len() == 3 { 5 } else { 3 };
+            superblock.members.resize(count, other);
+            superblock.place %= 3;
+            superblock.number += 2;
+        },
+        |superblock| superblock.number = NUMBER_MAX,
+        |superblock| {
+            superblock.number += 2;
+            superblock.sequence = NUMBER_MAX;
+        },
+    ];
+    for layout in LAYOUTS {
+        for (index, forgery) in forgeries.iter().enumerate() {
+            let rig = Rig::new(6, layout);
+            forge(&rig, forgery);
+            let opened = rig.world.run(Array::open(rig.spec, rig.members(&[]), rig.options()));
+            let problem = opened.err();
+            assert!(matches!(problem, Some(ArrayError::Mismatch(_))), "{layout:?}, {index}: {problem:?}");
+        }
+    }
+}
+
+#[test]
+fn a_member_that_is_too_small_or_cannot_be_written_is_missing_and_the_others_serve() {
+    for layout in LAYOUTS.into_iter().filter(|layout| layout.members() > 2) {
+        let rig = Rig::new(7, layout);
+        let arena = rig.world.arena();
+        rig.world.run(async {
+            let mut members = rig.members(&[]);
+            members[1].device = Some(SimDisk::new(MIB).device(&rig.world));
+            let array = Array::open(rig.spec, members, rig.options()).await.expect("the others have all");
+            assert_eq!(array.status().members[1].state, MemberState::Away);
+            write(&array.device(), &arena, 0, 65536, 1).await;
+            array.close().await.expect("flushed");
+        });
+        rig.world.run(async {
+            // The member returns, and fails as soon as it is written.
+            let plan = FaultPlan { write_error: 1_000_000, ..FaultPlan::default() };
+            rig.disks[1].set_faults(plan, FaultBudget::new(1000, 1000));
+            let array = rig.open(&[]).await;
+            reads(&array.device(), &arena, 0, 65536, 1).await;
+            array.close().await.expect("flushed");
+        });
+    }
+}
+
+#[test]
+fn a_member_may_return_while_the_array_grows() {
+    for (layout, seed) in LAYOUTS.into_iter().flat_map(|layout| (0..20).map(move |seed| (layout, seed))) {
+        let rig = Rig::new(seed, layout);
+        let (arena, clock) = (rig.world.arena(), rig.world.clock());
+        rig.world.run(async {
+            let array = rig.open(&[]).await;
+            write(&array.device(), &arena, 0, 65536, 1).await;
+            array.fail_member(1).await.expect("the others have all");
+            let mut members = rig.members(&[]);
+            let devices = members.iter().map(|member| member.device.clone()).collect();
+            let returning = array.attach(1, members.swap_remove(1));
+            let (grown, returned) = join(array.grow(2 * SIZE, devices), returning).await;
+            assert_eq!((grown, returned), (Ok(()), Ok(())), "{layout:?}");
+            write(&array.device(), &arena, SIZE, 65536, 2).await;
+            while !array.status().is_whole() {
+                clock.sleep(Duration::from_millis(100)).await;
+            }
+            array.fail_member(0).await.expect("the others have all");
+            reads(&array.device(), &arena, 0, 65536, 1).await;
+            reads(&array.device(), &arena, SIZE, 65536, 2).await;
+            array.close().await.expect("flushed");
+        });
     }
 }

@@ -37,41 +37,71 @@ type Failed = Vec<(usize, IoError)>;
 impl Array {
     /// Changes whole blocks from `offset` on.
     pub(super) async fn change(&self, offset: u64, change: Change, durability: Durability) -> Outcome {
-        if self.lacks_data_member() && (change.length() > self.piece_max() || !change.writes()) {
-            return self.change_in_pieces(offset, change, durability).await;
-        }
         let extent = Extent::new(offset, change.length());
         let _range = self.range.lock(extent, LockMode::Exclusive).await;
-        self.change_locked(extent, &change, durability).await
+        let mut done = 0;
+        while done < extent.length {
+            done += self.change_next(offset, &change, done, durability).await?;
+        }
+        assert_eq!(done, extent.length, "ARRAYIO6: pieces are of the change");
+        Ok(Buffer::empty())
     }
 
-    /// Changes `extent`, which the caller holds alone.
-    async fn change_locked(&self, extent: Extent, change: &Change, durability: Durability) -> Outcome {
-        let regions = self.regions.of(extent);
+    /// Changes what is behind the first `done` bytes of the change at `offset`: all of it or a piece. Returns how many bytes. The
+    /// caller holds the extent alone.
+    async fn change_next(
+        &self,
+        offset: u64,
+        change: &Change,
+        done: u64,
+        durability: Durability,
+    ) -> Result<u64, IoError> {
         loop {
             self.latch.check()?;
-            let inside = self.gate.enter().await;
+            let inside = self.gate.enter().await; // No member leaves or returns until the gate is left.
+            let piece = self.piece_of(change, done)?;
+            let extent = Extent::new(offset + done, piece.length());
+            let regions = self.regions.of(extent);
             if self.is_lost(regions.clone()) {
                 return Err(self.refuse());
             }
             self.regions.enter(regions.clone());
-            let logged = self.log_first(regions.clone(), extent.offset, change).await;
+            let logged = self.log_first(regions.clone(), extent.offset, &piece).await;
             let failed = match logged {
-                Ok(()) => self.send(extent, change, durability).await,
+                Ok(()) => self.send(extent, &piece, durability).await,
                 Err(Stop) => Vec::new(),
             };
             self.regions.leave(regions.clone(), self.options.clock.now());
             let verdict = self.judge(&failed, regions.clone());
             drop(inside);
             if logged == Ok(()) && failed.is_empty() {
-                return Ok(Buffer::empty());
+                return Ok(extent.length);
             }
             verdict?;
             self.reconfigure().await?; // ARRAYIO3
             if logged == Ok(()) {
-                return Ok(Buffer::empty());
+                return Ok(extent.length);
             }
         }
+    }
+
+    /// What is changed at once of the change behind its first `done` bytes: all of it, or what fits into a record of the log if
+    /// that is to have it (ARRAYIO6). Zeros are written then.
+    fn piece_of(&self, change: &Change, done: u64) -> Result<Change, IoError> {
+        let rest = change.length() - done;
+        let index = |bytes: u64| usize::try_from(bytes).expect("a request is in memory");
+        if !self.lacks_data_member() {
+            return Ok(match change {
+                Change::Write(data) => Change::Write(data.slice(index(done), index(rest))),
+                Change::Zero(_, options) => Change::Zero(rest, *options),
+            });
+        }
+        let length = index(rest.min(self.piece_max()));
+        Ok(Change::Write(match change {
+            Change::Write(data) => data.slice(index(done), length),
+            Change::Zero(_, ZeroOptions { fast: true, .. }) => return Err(IoError::Unsupported),
+            Change::Zero(..) => self.options.arena.take_zeroed(length).freeze(),
+        }))
     }
 
     /// Waits until the log says what is about to be changed (ARRAYIO1, ARRAYIO6).
@@ -161,30 +191,6 @@ impl Array {
                 Ok(())
             }
         }
-    }
-
-    /// Changes blocks in pieces of which each fits into a record of the log; zeros are written.
-    async fn change_in_pieces(&self, offset: u64, change: Change, durability: Durability) -> Outcome {
-        if let Change::Zero(_, ZeroOptions { fast: true, .. }) = change {
-            return Err(IoError::Unsupported);
-        }
-        let whole = Extent::new(offset, change.length());
-        let piece_max = self.piece_max();
-        let mut at = whole.offset;
-        while at < whole.end() {
-            let piece = Extent::between(at, whole.end().min(at + piece_max));
-            let length = usize::try_from(piece.length).expect("a record is small");
-            let data = match &change {
-                Change::Write(data) => {
-                    data.slice(usize::try_from(at - offset).expect("a request is in memory"), length)
-                }
-                Change::Zero(..) => self.options.arena.take_zeroed(length).freeze(),
-            };
-            let _range = self.range.lock(piece, LockMode::Exclusive).await;
-            self.change_locked(piece, &Change::Write(data), durability).await?;
-            at = piece.end();
-        }
-        Ok(Buffer::empty())
     }
 
     /// The most bytes of a change whose content fits into a record of the log: whole blocks.

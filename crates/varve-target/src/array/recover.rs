@@ -17,18 +17,21 @@ use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{Access, Arena, Device, Durability, Extent, Gate, Notify, RangeLock, Shape};
 use varve_format::array::{
-    ArrayFormatError, BLOCK_SIZE, Change, MemberEntry, MemberState, SLOT_SIZE, Superblock,
+    ArrayFormatError, BLOCK_SIZE, Change, MemberEntry, MemberState, NUMBER_MAX, SLOT_SIZE, Superblock,
 };
 
 impl Array {
     /// Makes the array `spec` of `members`, all of which must be there. What lies behind their metadata is anything: the array is to
     /// be zeroed before it is read.
     pub async fn create(spec: &ArraySpec, members: &[Member], arena: &Arena) -> Result<(), ArrayError> {
-        check(spec, members)?;
+        check(spec, members.len())?;
         let mut superblock = first_superblock(spec, members);
         for (place, member) in members.iter().enumerate() {
             let device =
                 member.device.as_ref().ok_or(ArrayError::Member { place, problem: "it is missing" })?;
+            if let Some(problem) = unfit(spec, device) {
+                return Err(ArrayError::Member { place, problem });
+            }
             superblock.place = u32::try_from(place).expect("ARRAY3: members are few");
             // A slot of an array that was here before must not count.
             let nothing = arena.take_zeroed(index(BLOCK_SIZE)).freeze();
@@ -40,13 +43,14 @@ impl Array {
     }
 
     /// Takes the array `spec` into use on `members`, each in its place. It may have become larger or smaller since. Members that
-    /// are here and not in sync begin to catch up; [`Array::background`] does the work.
+    /// are here and not in sync begin to catch up; [`Array::background`] does the work. One that cannot be a member is missing.
     pub async fn open(
         spec: ArraySpec,
-        members: Vec<Member>,
+        mut members: Vec<Member>,
         options: ArrayOptions,
     ) -> Result<Rc<Self>, ArrayError> {
-        check(&spec, &members)?;
+        check(&spec, members.len())?;
+        let problem = leave_out_unfit(&spec, &mut members);
         let (mut found, mut damaged) = (Vec::with_capacity(members.len()), Vec::new());
         for (place, member) in members.iter().enumerate() {
             let (what, slots) = find(&spec, place, member, &options.arena).await?;
@@ -54,8 +58,8 @@ impl Array {
             damaged.extend(slots.into_iter().map(|slot| (place, slot)));
         }
         let believes_stale = options.injected_bug == Some(InjectedBug::BelieveStale);
-        let election = elect(spec.layout, &found, options.accept_missing, believes_stale)?;
-        compare(&spec, &election.superblock)?;
+        let election = elect(spec.layout, &found, options.accept_missing, believes_stale)
+            .map_err(|error| problem.unwrap_or(error))?;
         let records = read_log(&spec, &election, &members, &options.arena).await?;
         let replayed = Replayed::of(&spec, &election, &records)?;
         let array = Rc::new(Self::build(spec, &members, options, &election, replayed));
@@ -63,8 +67,12 @@ impl Array {
         array.complete(&election, &found, &damaged).await?;
         array.reconfigure().await?;
         for (place, member) in members.into_iter().enumerate() {
-            if array.members.state(place) == MemberState::Away && member.device.is_some() {
-                array.attach(place, member).await?;
+            if array.members.state(place) == MemberState::Away
+                && member.device.is_some()
+                && let Err(error) = array.attach(place, member).await
+            {
+                array.latch.check()?;
+                tracing::warn!(array = %spec.id, member = place, %error, "a member cannot return");
             }
         }
         Ok(array)
@@ -149,8 +157,8 @@ impl Array {
             let Change::Content(offset, data) = change else { continue };
             let extent = Extent::checked(*offset, data.len() as u64)
                 .filter(|extent| self.shape.get().extent().contains(*extent))
-                .filter(|extent| extent.is_aligned(self.spec.layout.block_size()))
-                .ok_or(ArrayError::Mismatch("the log has content that lies beyond the array"))?;
+                .filter(|extent| extent.is_aligned(self.shape.get().block_size.into()))
+                .ok_or(ArrayError::Mismatch("the log has content that is not made of blocks of the array"))?;
             self.send_again(extent, data.clone()).await?;
         }
         Ok(())
@@ -183,6 +191,7 @@ async fn find(
     let Some(superblock) = newest.filter(|superblock| superblock.array == spec.id) else {
         return Ok((Found::Blank, damaged));
     };
+    compare(spec, &superblock)?;
     let found = superblock.place as usize;
     if found != place {
         return Err(ArrayError::Exchanged { place, found });
@@ -245,36 +254,49 @@ impl crate::journal::Superblock for Superblock {
     }
 }
 
-/// Whether `members` can be an array as `spec` says.
-fn check(spec: &ArraySpec, members: &[Member]) -> Result<(), ArrayError> {
+/// Whether so many `members` can be an array as `spec` says.
+fn check(spec: &ArraySpec, members: usize) -> Result<(), ArrayError> {
     if let Some(problem) = spec.layout.problem() {
         return Err(ArrayError::Mismatch(problem));
     }
-    if members.len() != spec.layout.members() {
+    if members != spec.layout.members() {
         return Err(ArrayError::Mismatch("the number of members"));
     }
     let block = spec.layout.block_size().max(BLOCK_SIZE);
     if spec.size == 0 || !spec.size.is_multiple_of(block) || spec.metadata_size < METADATA_SIZE_MIN {
         return Err(ArrayError::Mismatch("the size"));
     }
-    let size = spec.metadata_size + spec.layout.on_members(Extent::new(0, spec.size)).length;
-    for (place, member) in members.iter().enumerate() {
-        let Some(device) = &member.device else { continue };
-        let shape = device.shape();
-        let problem = if shape.size < size {
-            "it is too small"
-        } else if shape.access == Access::ReadOnly {
-            "it is read-only"
-        } else if u64::from(shape.block_size) > BLOCK_SIZE {
-            "its sectors are larger than 4 KiB"
-        } else if !is_fragment(spec.layout, u64::from(shape.block_size)) {
-            "its sectors are larger than the fragment of a block"
-        } else {
-            continue;
-        };
-        return Err(ArrayError::Member { place, problem });
-    }
     Ok(())
+}
+
+/// Why `device` cannot be a member of the array `spec`.
+pub(super) fn unfit(spec: &ArraySpec, device: &Device) -> Option<&'static str> {
+    let size = spec.metadata_size + spec.layout.on_members(Extent::new(0, spec.size)).length;
+    let shape = device.shape();
+    if shape.size < size {
+        Some("it is too small")
+    } else if shape.access == Access::ReadOnly {
+        Some("it is read-only")
+    } else if u64::from(shape.block_size) > BLOCK_SIZE {
+        Some("its sectors are larger than 4 KiB")
+    } else if !is_fragment(spec.layout, u64::from(shape.block_size)) {
+        Some("its sectors are larger than the fragment of a block")
+    } else {
+        None
+    }
+}
+
+/// Members that cannot be members are missing from now on. Returns what is wrong with one of them.
+fn leave_out_unfit(spec: &ArraySpec, members: &mut [Member]) -> Option<ArrayError> {
+    let mut first = None;
+    for (place, member) in members.iter_mut().enumerate() {
+        if let Some(problem) = member.device.as_ref().and_then(|device| unfit(spec, device)) {
+            tracing::warn!(array = %spec.id, member = place, problem, "a member is left out");
+            first.get_or_insert(ArrayError::Member { place, problem });
+            member.device = None;
+        }
+    }
+    first
 }
 
 /// Whether a fragment of `layout` is made of whole sectors.
@@ -282,8 +304,11 @@ fn is_fragment(layout: ArrayLayout, sector: u64) -> bool {
     matches!(layout, ArrayLayout::Mirror { .. }) || layout.fragment_size().is_multiple_of(sector)
 }
 
-/// Whether `superblock` is one of the array `spec`, of whatever size.
+/// Whether `superblock` is one of the array `spec`, of whatever size, that can be followed by others.
 fn compare(spec: &ArraySpec, superblock: &Superblock) -> Result<(), ArrayError> {
+    if superblock.number.max(superblock.sequence) > NUMBER_MAX / 2 {
+        return Err(ArrayError::Mismatch("its numbers are near their end"));
+    }
     let (kind, block_size) = kind_of(spec.layout);
     let is_same = (kind, block_size, spec.layout.members())
         == (superblock.kind, superblock.block_size, superblock.members.len());

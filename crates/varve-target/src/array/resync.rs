@@ -5,7 +5,7 @@
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
 
 use super::election::lacks_only_missed;
-use super::recover::read_superblock;
+use super::recover::{read_superblock, unfit};
 use super::{Array, ArrayError, ArrayLayout, Member, combine};
 use varve_block::{Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, ZeroOptions};
 use varve_format::array::MemberState;
@@ -28,16 +28,17 @@ impl Array {
     pub async fn attach(&self, place: usize, member: Member) -> Result<(), ArrayError> {
         let problem = |problem| ArrayError::Member { place, problem };
         let device = member.device.ok_or(problem("it is missing"))?;
+        let own = read_superblock(&device, place, &self.options.arena).await?.newest;
+        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.members.count() <= place || self.members.state(place) != MemberState::Away {
             return Err(problem("its place is taken"));
         }
-        let needed = self.members.on_device(self.spec.layout.on_members(Extent::new(0, self.size())));
-        let needed = needed + self.spec.layout.on_members(Extent::new(0, self.size())).length;
-        let shape = device.shape();
-        if shape.size < needed || shape.block_size > self.shape.get().block_size {
-            return Err(problem("it is too small, or its sectors are larger than those of the others"));
+        if let Some(unfit) = unfit(&self.spec(), &device) {
+            return Err(problem(unfit));
         }
-        let own = read_superblock(&device, place, &self.options.arena).await?.newest;
+        if device.shape().block_size > self.shape.get().block_size {
+            return Err(problem("its sectors are larger than those of the others"));
+        }
         let before = self.members.entries()[place];
         let is_known = own.is_some_and(|own| {
             own.array == self.spec.id
@@ -45,16 +46,12 @@ impl Array {
                 && before.id == member.id
                 && lacks_only_missed(own.number, before.away_since)
         });
-        let mut lacks = self.members.lacks(place);
-        if !is_known {
-            lacks.fill();
-        }
-        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
-            if self.members.state(place) == MemberState::Away {
-                lacks.insert_all(&self.members.lacks(place)); // What was written since is in it.
-                self.members.take_in(place, member.id, device, lacks);
+            let mut lacks = self.members.lacks(place);
+            if !is_known {
+                lacks.fill();
             }
+            self.members.take_in(place, member.id, device, lacks);
         })
         .await?;
         Ok(())
