@@ -155,6 +155,7 @@ requests! {
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
         /// Whether it is served at once even where its disks cannot be cleared cheaply; it may show then what others wrote.
+        /// An array is cleared all the same.
         no_zero: bool,
         /// Disks side by side, for a striped one.
         stripes: Option<u32>,

@@ -133,7 +133,8 @@ pub(crate) struct VolumeCreateOptions {
     pub(crate) size: Option<String>,
     #[command(flatten)]
     pub(crate) layout: LayoutOptions,
-    /// Serve it at once even where its disks cannot be cleared cheaply: it may show what others wrote there before.
+    /// Serve it at once even where its disks cannot be cleared cheaply: it may show what others wrote there before. Not
+    /// for arrays.
     #[arg(long)]
     pub(crate) no_zero: bool,
     /// Thin: the pool that it takes its space from, as it is written; POOL, or VG/POOL.

@@ -113,6 +113,62 @@ fn while_new_extents_are_cleared_a_volume_is_served_as_before_and_then_with_them
     assert_eq!(count(&all[16 << 20..], 0), 256 << 20, "V1");
 }
 
+/// Waits until nothing is being cleared.
+fn wait_for_jobs(world: &World) {
+    let end = Instant::now() + Duration::from_secs(300);
+    let runs = |jobs: &serde_json::Value| {
+        jobs.as_array().expect("a list").iter().any(|job| job["kind"] == "clear" && job["state"] == "running")
+    };
+    while runs(&world.data("job list")) {
+        assert!(Instant::now() < end, "{}", world.data("job list"));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn arrays_and_pools_on_them_read_as_zeros_wherever_others_wrote() {
+    let mut world = World::new();
+    world.start_with_fault(FAST_ZERO);
+    world.ok("pv create d1 d2 d3 --size 400M");
+    world.ok("vg create data d1 d2 d3");
+    soil(&world);
+    for layout in ["--type ddraid --order 1", "--type mirror --copies 2 --read-policy verify"] {
+        world.ok(&format!("lv create data/a --size 16M --no-zero {layout}"));
+        wait_until_clear(&world, "data/a");
+        with_client(&world, "data/a", |client| check_pieces(client, 16 << 20));
+        world.ok("lv remove data/a -y");
+        // More than is cleared while somebody waits.
+        world.ok(&format!("pool create data/p --size 160M {layout}"));
+        world.ok("lv create data/t --pool p --size 1G");
+        with_client(&world, "data/t", |client| check_pieces(client, 16 << 20));
+        wait_for_jobs(&world);
+        world.ok("pool extend data/p --size +32M");
+        wait_for_jobs(&world);
+        assert_eq!(world.data("pool show data/p")["size"].as_u64(), Some(192 * MIB));
+        with_client(&world, "data/t", |client| {
+            for block in (0..150).map(|index| (100 + index) * MIB) {
+                client.write(block + 4096, &[7; 4096]).expect("it is served");
+                let found = client.read(block, 65536).expect("no member differs from the others");
+                assert_eq!(count(&found, 0), 65536 - 4096, "V1");
+            }
+            client.fill(300 * MIB, 150 * MIB, 8).expect("the pool has grown");
+        });
+        world.ok("lv remove data/t -y");
+        world.ok("pool remove data/p -y");
+    }
+}
+
+/// Writes the pieces, and reads all of the first `length` bytes.
+fn check_pieces(client: &mut Client, length: usize) {
+    let mut expected = vec![0; length];
+    for (offset, length) in PIECES {
+        client.write(offset, &vec![9; length]).expect("it is served");
+        expected[usize::try_from(offset).expect("small")..][..length].fill(9);
+    }
+    client.flush();
+    assert!(client.read(0, length).as_ref() == Ok(&expected), "V1");
+}
+
 /// Small pieces, at no block's edges.
 const PIECES: [(u64, usize); 5] =
     [(512, 512), (4196, 1), ((1 << 20) + 12_287, 2), ((10 << 20) + 8192, 4096), ((13 << 20) - 513, 1025)];

@@ -207,7 +207,7 @@ impl Control {
             self.accepted.borrow_mut().extend(idle.iter().map(|entry| entry.id));
         }
         self.activate_group(group).await;
-        self.accepted.borrow_mut().clear();
+        self.accepted.borrow_mut().retain(|id| idle.iter().all(|entry| entry.id != *id));
         self.restore_exports(self.context.clock().now()).await;
         self.lead_files(group).await;
         match idle.iter().find_map(|entry| self.unusable(entry.id)) {

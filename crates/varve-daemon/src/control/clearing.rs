@@ -17,16 +17,17 @@ use crate::shard::open_array;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, MIB, ZeroOptions};
-use varve_vg::model::LogicalVolume;
+use varve_vg::model::{Layout, LogicalVolume};
 use varve_vg::tree::VolumeNode;
 use varve_vg::{Change, Group, Plan};
 
-/// Bytes that are cleared at a time.
-const STEP: u64 = 4 * MIB;
+/// Bytes of a new pool that are cleared before it is there: it begins with these.
+const FIRST_OF_POOL: u64 = 64 * MIB;
 
 impl Control {
     /// V1, of the extents from `from` on that `planned` gives to `volume`: clears them now if that costs nothing, else the
-    /// plan says that they are to be cleared. With `no_zero` only their ends are.
+    /// plan says that they are to be cleared. With `no_zero` only their ends are, but for arrays, whose members are to be equal.
+    /// A pool needs that on ddraid only, where a block that is written in part is read first.
     pub(super) async fn clear(
         &self,
         group: Uuid,
@@ -35,11 +36,15 @@ impl Control {
         from: u64,
         no_zero: bool,
     ) -> Result<Plan, Failure> {
-        if !volume.layout.takes_space() {
+        let is_ddraid = matches!(volume.layout, Layout::Ddraid { .. });
+        if !volume.layout.takes_space() || (volume.is_pool() && !is_ddraid) {
             return Ok(planned);
         }
-        let extent = Extent::between(planned.after.bytes(from), planned.after.bytes(volume.extents));
-        let places = self.places_of(group, &planned.after, volume, extent)?;
+        let new = |first, end| {
+            let extent = Extent::between(planned.after.bytes(first), planned.after.bytes(end));
+            self.places_of(group, &planned.after, volume, extent)
+        };
+        let places = new(from, volume.extents)?;
         let failed = |error| failures::io("clearing the new extents", error);
         let mut is_clear = true;
         for (device, extent) in &places {
@@ -48,13 +53,24 @@ impl Control {
         if is_clear {
             return Ok(planned);
         }
-        if no_zero {
+        if no_zero && volume.layout.members().is_empty() {
             for (device, extent) in &places {
                 clear::clear_ends(device, *extent).await.map_err(failed)?;
             }
             return Ok(planned);
         }
-        planned.with_uncleared(volume.id, from).map_err(|error| failures::plan(&error))
+        let mut uncleared = from;
+        if volume.is_pool() && from == 0 {
+            uncleared =
+                FIRST_OF_POOL.div_ceil(planned.after.extent_size()).next_multiple_of(8).min(volume.extents);
+            for (device, extent) in &new(0, uncleared)? {
+                clear::clear_all(device, *extent).await.map_err(failed)?;
+            }
+        }
+        if uncleared == volume.extents {
+            return Ok(planned);
+        }
+        planned.with_uncleared(volume.id, uncleared).map_err(|error| failures::plan(&error))
     }
 
     /// Begins the jobs that clear what volumes of a group are still to be given, unless they run.
@@ -101,7 +117,7 @@ impl Control {
         let mut done = 0;
         let pieces = places
             .iter()
-            .flat_map(|(device, extent)| extent.pieces(STEP).map(move |(_, piece)| (device, piece)));
+            .flat_map(|(device, extent)| extent.pieces(clear::STEP).map(move |(_, piece)| (device, piece)));
         for (device, piece) in pieces {
             if progress.is_cancelled() || self.stopping.get() {
                 let message =

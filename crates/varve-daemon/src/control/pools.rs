@@ -82,12 +82,15 @@ impl Control {
             return Ok(Changed::Planned(shown(&planned)));
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this pool");
+        let planned = self.clear(group, planned, &volume, 0, false).await?;
+        let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this pool");
         let node = VolumeNode::of(&planned.after, &volume).map_err(|error| failures::tree(&error))?;
         let disks = self.with_group(group, |known| self.disk_files(known))?;
         pool_serving::format(&self.context, &node.table, &disks, id, block_size).await?;
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.activate_new(group, &volume).await?;
+        self.go_on_clearing(group);
         self.show_pool(&request.name).await.map(Changed::Done)
     }
 
@@ -111,9 +114,13 @@ impl Control {
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
+        let volume = planned.after.lv(&name.volume).cloned().expect("the plan keeps this pool");
+        let before = located.served_extents();
+        let planned = self.clear(located.group, planned, &volume, before, false).await?;
         commits.commit(located.group, planned, Vec::new()).await?;
         drop(commits);
         self.grow_on_shard(located.volume.id, located.volume.id).await?;
+        self.go_on_clearing(located.group);
         self.show_pool(text).await.map(Changed::Done)
     }
 

@@ -88,6 +88,9 @@ impl Control {
         let (_, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;
         let is_itself = entry.is_pool() && volume == store;
+        if is_itself && entry.uncleared.is_some() {
+            return Ok(()); // It grows as soon as what it has got is clear.
+        }
         let own = entry.stores().find(|known| known.id == store).map_or(0, |store| store.extents);
         let extents = if is_itself { entry.extents } else { own };
         let free = before.usage().free;
@@ -114,9 +117,16 @@ impl Control {
             let change = Change::ExtendStore { volume: entry.name.clone(), store, by };
             (change, format!("snapshot store of {subject} extended by {size}"))
         };
-        commits.make(group, change, &words).await?;
+        let mut planned = commits.plan(group, change, &words)?;
+        if is_itself {
+            let grown = planned.after.lv(&entry.name).cloned().expect("the plan keeps this pool");
+            planned = self.clear(group, planned, &grown, entry.extents, false).await?;
+        }
+        commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
-        self.grow_on_shard(volume, store).await
+        self.grow_on_shard(volume, store).await?;
+        self.go_on_clearing(group);
+        Ok(())
     }
 
     /// Extends the store that a snapshot is in, by a relative size or to an absolute one.

@@ -167,6 +167,37 @@ fn a_volume_whose_last_flush_fails_is_served_again() {
 }
 
 #[test]
+fn what_cannot_be_taken_into_use_leaves_no_array_open() {
+    with_disks(2, "300M", Cache::Buffered, async |control, disks| {
+        let layout = varve_api::Layout::Mirror;
+        let request = PoolCreate {
+            name: "data/p".into(),
+            size: "64M".into(),
+            layout: Some(layout),
+            copies: Some(2),
+            ..Default::default()
+        };
+        control.create_pool(request).await.expect("there is space");
+        let array = control.show_pool("data/p").await.expect("it is there").array.expect("it is one");
+        assert_eq!(array.members.len(), 2);
+        control.deactivate_pool("data/p", Default::default()).await.expect("nobody uses it");
+        for disk in &disks {
+            let mut content = std::fs::read(disk).expect("a file");
+            for block in content.chunks_mut(4096).filter(|block| block.starts_with(b"VARVE\xffTP")) {
+                block.fill(0);
+            }
+            std::fs::write(disk, content).expect("a file");
+        }
+        let refused = control.activate_pool("data/p", Default::default()).await;
+        assert!(refused.is_err(), "there is no pool any more");
+        for shard in &control.shards {
+            let open = shard.run(async move |here: ShardContext| here.arrays.count()).await;
+            assert_eq!(open, Ok(0), "nobody writes to what may be given to others");
+        }
+    });
+}
+
+#[test]
 fn what_opens_at_one_time_gets_no_more_than_the_budget_of_its_group() {
     with_control(async |control| {
         let pools = ["data/p", "data/q", "data/r"];

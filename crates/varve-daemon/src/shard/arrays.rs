@@ -26,6 +26,12 @@ pub(super) struct OpenArray {
 }
 
 impl Arrays {
+    /// How many are open.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.open.borrow().len()
+    }
+
     /// How the array does, if it is open.
     pub(super) fn status(&self, id: Uuid) -> Option<ArrayStatus> {
         self.get(id).map(|array| array.status())

@@ -3,6 +3,9 @@
 use crate::fault;
 use varve_block::{Device, Extent, GIB, IoError, MIB, ZeroOptions};
 
+/// Bytes that are cleared at a time.
+pub(crate) const STEP: u64 = 4 * MIB;
+
 /// Makes a part of a volume that does not count yet read as zeros, if that costs nothing; whether it did.
 pub(crate) async fn clear_fast(device: &Device, extent: Extent) -> Result<bool, IoError> {
     let fast = ZeroOptions { fast: true, ..ZeroOptions::default() };
@@ -18,6 +21,15 @@ pub(crate) async fn clear_fast(device: &Device, extent: Extent) -> Result<bool, 
     }
     device.flush().await?;
     Ok(true)
+}
+
+/// Makes a part of a volume that does not count yet read as zeros, whatever that costs.
+pub(crate) async fn clear_all(device: &Device, extent: Extent) -> Result<(), IoError> {
+    let slow = ZeroOptions { unmap: false, ..ZeroOptions::default() };
+    for (_, piece) in extent.pieces(STEP) {
+        device.zero(piece, slow).await?;
+    }
+    device.flush().await.map(drop)
 }
 
 /// Makes the ends of a part of a volume read as zeros, so that nothing that lay there before is taken for a file system.

@@ -14,17 +14,27 @@ use varve_block::Device;
 use varve_target::snapshot::{FormatOptions, SnapshotStore};
 use varve_vg::table::Table;
 
-/// Takes a volume into use on this shard.
+/// Takes a volume or pool into use on this shard. If that fails nothing of it is in use.
 pub(super) async fn open(
     context: &ShardContext,
     spec: &ActivationSpec,
     health: &Health,
 ) -> Result<(), Failure> {
     fault::panic_at(&spec.name, "open");
-    reconcile::retire(context, spec.node.id).await; // What is there cannot be used.
-    if spec.node.is_pool() {
-        return pool_serving::activate(context, spec, health).await;
+    let id = spec.node.id;
+    reconcile::retire(context, id).await; // What is there cannot be used.
+    let opened = match spec.node.is_pool() {
+        true => pool_serving::activate(context, spec, health).await,
+        false => open_thick(context, spec, health).await,
+    };
+    if opened.is_err() {
+        reconcile::retire(context, id).await;
+        let _closed = context.arrays.close(id).await; // Why it cannot be used is told already.
     }
+    opened
+}
+
+async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Health) -> Result<(), Failure> {
     let gate = Gate::default();
     let accept_missing = spec.accept_missing;
     let owner = Owner { subject: spec.node.id, gate: &gate, health, accept_missing };

@@ -151,9 +151,8 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {
         return problem(wrong);
     }
-    let may_be_uncleared = !lv.is_pool() && lv.layout.takes_space();
-    if lv.uncleared.is_some_and(|from| from >= lv.extents || !may_be_uncleared) {
-        return problem("`uncleared` is one of its extents, and none of a pool or of a volume on no disk");
+    if lv.uncleared.is_some_and(|from| from >= lv.extents || !lv.layout.takes_space()) {
+        return problem("`uncleared` is one of its extents, and none of a volume on no disk");
     }
     if !lv.inactive.iter().all(|reason| is_reason(reason)) {
         return problem("inactive is a reason of 1 to 500 characters on one line");
