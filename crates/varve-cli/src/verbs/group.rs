@@ -1,7 +1,7 @@
 //! `varve vg`, carried out.
 
 use super::physical::{self, Overwrite, overwriting};
-use super::{activated, deactivated};
+use super::{activate, deactivate};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::{Change, Destroy, GroupVerb, MetadataOptions};
@@ -12,9 +12,8 @@ use crate::units::{date, size};
 use hyper::Method;
 use std::path::Path;
 use varve_api::{
-    Activate, Backup, Code, Deactivate, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend,
-    GroupMetadata, GroupReduce, GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan,
-    Remove, Rename, Restored,
+    Backup, Code, Empty, Failure, Group, GroupChange, GroupCreate, GroupExtend, GroupMetadata, GroupReduce,
+    GroupRestore, History, MetadataMemory, MetadataOrder, MetadataWords, Plan, Remove, Rename, Restored,
 };
 
 impl Overwrite for GroupCreate {
@@ -77,9 +76,11 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
         }
         GroupVerb::Rename { name, to, change } => rename(session, &name, to, change).await,
         GroupVerb::Activate { name, accept_missing, change } => {
-            activate(session, &name, accept_missing, change).await
+            activate::<Group>(session, (url(&name, "/activate"), &name), accept_missing, change.dry_run).await
         }
-        GroupVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
+        GroupVerb::Deactivate { name, change } => {
+            deactivate::<Group>(session, (url(&name, "/deactivate"), &name), change.dry_run).await
+        }
         GroupVerb::Remove { name, destroy } => {
             let request = Remove::default();
             let (path, dry_run) = (url(&name, ""), destroy.dry_run);
@@ -102,21 +103,6 @@ async fn rename(session: &Session, name: &str, to: String, change: Change) -> Re
     let request = Rename { to, ..Rename::default() };
     let call = post(name, "/rename", &request, change.dry_run);
     session.change(call, |group: &Group| format!("group {name} is now {}", group.name)).await
-}
-
-async fn activate(
-    session: &Session,
-    name: &str,
-    accept_missing: bool,
-    change: Change,
-) -> Result<Answer, Failure> {
-    let request = Activate { accept_missing, ..Activate::default() };
-    activated::<_, Group>(session, post(name, "/activate", &request, change.dry_run), name).await
-}
-
-async fn deactivate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
-    let request = Deactivate::default();
-    deactivated::<_, Group>(session, post(name, "/deactivate", &request, change.dry_run), name).await
 }
 
 /// What was taken out of a group, and whatever is wrong with the group now.

@@ -21,9 +21,10 @@ pub(crate) use volume::volume;
 
 use crate::answer::Answer;
 use crate::session::{Call, Session};
+use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use varve_api::{Code, Failure};
+use varve_api::{Activate, Code, Deactivate, Failure};
 
 /// The error of a verb that the contract names and this version lacks. Its help is better what to do instead.
 pub(crate) fn not_built(what: &str) -> Failure {
@@ -31,21 +32,25 @@ pub(crate) fn not_built(what: &str) -> Failure {
         .help("the README has the table of what works")
 }
 
-/// Takes something into use.
-async fn activated<R: Serialize, T: DeserializeOwned + Serialize>(
+/// Takes what is at `path` into use.
+async fn activate<T: DeserializeOwned + Serialize>(
     session: &Session,
-    call: Call<'_, R>,
-    name: &str,
+    (path, name): (String, &str),
+    accept_missing: bool,
+    dry_run: bool,
 ) -> Result<Answer, Failure> {
+    let request = Activate { accept_missing, ..Activate::default() };
+    let call = Call { method: Method::POST, path, request: &request, dry_run };
     session.change(call, |_: &T| format!("{name} is in use")).await
 }
 
-/// Takes something out of use.
-async fn deactivated<R: Serialize, T: DeserializeOwned + Serialize>(
+/// Takes what is at `path` out of use.
+async fn deactivate<T: DeserializeOwned + Serialize>(
     session: &Session,
-    call: Call<'_, R>,
-    name: &str,
+    (path, name): (String, &str),
+    dry_run: bool,
 ) -> Result<Answer, Failure> {
+    let call = Call { method: Method::POST, path, request: &Deactivate::default(), dry_run };
     session.change(call, |_: &T| format!("{name} is out of use")).await
 }
 

@@ -2,17 +2,17 @@
 
 use super::layout::{array_text, disk_words, layout_word, member_table};
 use super::volume::milliseconds;
-use super::{activated, deactivated, or_dash};
+use super::{activate, deactivate, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{Change, PoolPolicyOptions, PoolVerb};
+use crate::grammar::{PoolPolicyOptions, PoolVerb};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Activate, Deactivate, Discards, Empty, Failure, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate,
-    Remove, Rename, Resize, SnapshotPolicy, WhenFull,
+    Discards, Empty, Failure, OverCommit, PolicyWords, Pool, PoolChange, PoolCreate, Remove, Rename, Resize,
+    SnapshotPolicy, WhenFull,
 };
 
 /// Carries out a verb of thin pools.
@@ -67,9 +67,11 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
         }
         PoolVerb::Activate { name, accept_missing, change } => {
-            activate(session, &name, accept_missing, change).await
+            activate::<Pool>(session, (url(&name, "/activate"), &name), accept_missing, change.dry_run).await
         }
-        PoolVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
+        PoolVerb::Deactivate { name, change } => {
+            deactivate::<Pool>(session, (url(&name, "/deactivate"), &name), change.dry_run).await
+        }
         PoolVerb::Check { name, waiting } => {
             let text = format!("{name}: the last commit is sound");
             session.job(post(&name, "/check", &Empty {}, false), waiting, &text).await
@@ -82,21 +84,6 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             session.change(call, |_: &Empty| format!("removed {name}")).await
         }
     }
-}
-
-async fn activate(
-    session: &Session,
-    name: &str,
-    accept_missing: bool,
-    change: Change,
-) -> Result<Answer, Failure> {
-    let request = Activate { accept_missing, ..Activate::default() };
-    activated::<_, Pool>(session, post(name, "/activate", &request, change.dry_run), name).await
-}
-
-async fn deactivate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
-    let request = Deactivate::default();
-    deactivated::<_, Pool>(session, post(name, "/deactivate", &request, change.dry_run), name).await
 }
 
 fn words(options: PoolPolicyOptions) -> PolicyWords {

@@ -1,18 +1,18 @@
 //! `varve lv`, carried out.
 
 use super::layout::{array_text, array_word, disk_words, layout_word, member_table};
-use super::{activated, deactivated, not_built, or_dash};
+use super::{activate, deactivate, not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{Change, LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
+use crate::grammar::{LayoutChoice, PolicyOptions, VolumeCreateOptions, VolumeVerb};
 use crate::places::absolute;
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Activate, Code, Deactivate, Empty, Failure, Flatten, Layout, LogicalVolume, PolicyWords, Remove, Rename,
-    Resize, SnapshotPolicy, SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
+    Code, Empty, Failure, Flatten, Layout, LogicalVolume, PolicyWords, Remove, Rename, Resize,
+    SnapshotPolicy, SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
 };
 
 /// Carries out a verb of volumes.
@@ -68,9 +68,17 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
         }
         VolumeVerb::Activate { name, accept_missing, change } => {
-            activate(session, &name, accept_missing, change).await
+            activate::<LogicalVolume>(
+                session,
+                (url(&name, "/activate"), &name),
+                accept_missing,
+                change.dry_run,
+            )
+            .await
         }
-        VolumeVerb::Deactivate { name, change } => deactivate(session, &name, change).await,
+        VolumeVerb::Deactivate { name, change } => {
+            deactivate::<LogicalVolume>(session, (url(&name, "/deactivate"), &name), change.dry_run).await
+        }
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();
             let call = post(&name, "/flatten", &request, change.dry_run);
@@ -84,21 +92,6 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             session.change(call, |_: &Empty| format!("removed {name}")).await
         }
     }
-}
-
-async fn activate(
-    session: &Session,
-    name: &str,
-    accept_missing: bool,
-    change: Change,
-) -> Result<Answer, Failure> {
-    let request = Activate { accept_missing, ..Activate::default() };
-    activated::<_, LogicalVolume>(session, post(name, "/activate", &request, change.dry_run), name).await
-}
-
-async fn deactivate(session: &Session, name: &str, change: Change) -> Result<Answer, Failure> {
-    let request = Deactivate::default();
-    deactivated::<_, LogicalVolume>(session, post(name, "/deactivate", &request, change.dry_run), name).await
 }
 
 /// The request, or the error of a kind of volume that is not built.

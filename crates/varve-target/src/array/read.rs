@@ -316,7 +316,7 @@ impl Array {
     pub(super) fn count_error(&self, place: usize, error: IoError) {
         let errors = &self.members.counters(place).errors;
         errors.set(errors.get() + 1);
-        tracing::debug!(array = %self.spec.id, member = place, %error, "a member could not read");
+        tracing::debug!(array = %self.spec.id, member = place, %error, "a member failed");
         self.tell();
     }
 }

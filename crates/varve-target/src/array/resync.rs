@@ -7,7 +7,9 @@
 use super::election::lacks_only_missed;
 use super::recover::{read_superblock, unfit};
 use super::{Array, ArrayError, ArrayLayout, Member, combine};
-use varve_block::{Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, ZeroOptions};
+use varve_block::{
+    Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
+};
 use varve_format::array::MemberState;
 
 /// Bytes of the array that are made equal while their writers wait.
@@ -165,16 +167,9 @@ impl Array {
                 return Ok(Step::Stuck);
             };
             let at = self.members.on_device(self.spec.layout.on_members(chunk));
-            let failed = self
-                .on_members(&[place], |_, device| {
-                    let run = run.clone();
-                    async move { device.write(at, run, Durability::Volatile).await.err() }
-                })
-                .await;
-            self.members.leave(failed.into_iter().map(|(place, _)| place));
-            drop(inside);
-            if self.members.is_leaving() {
-                self.reconfigure().await?;
+            let device = self.members.device(place);
+            let written = device.write(at, run, Durability::Volatile);
+            if self.change_member(place, written, inside).await? == Step::Stuck {
                 return Ok(Step::Stuck);
             }
         }
@@ -191,12 +186,22 @@ impl Array {
         }
         let run = self.spec.layout.on_members(extent);
         let zeros = Extent::new(self.members.on_device(run), run.length);
-        let failed = self
-            .on_members(&[place], |_, device| async move {
-                device.zero(zeros, ZeroOptions::default()).await.err()
-            })
-            .await;
-        self.members.leave(failed.into_iter().map(|(place, _)| place));
+        let device = self.members.device(place);
+        let zeroed = device.zero(zeros, ZeroOptions::default());
+        self.change_member(place, zeroed, inside).await
+    }
+
+    /// Waits for a change of member `place` that is made `inside` the gate; the member leaves if it fails.
+    async fn change_member(
+        &self,
+        place: usize,
+        change: impl Future<Output = Outcome>,
+        inside: TrackerGuard,
+    ) -> Result<Step, IoError> {
+        if let Err(error) = change.await {
+            self.count_error(place, error);
+            self.members.leave([place]);
+        }
         drop(inside);
         if self.members.is_leaving() {
             self.reconfigure().await?;
