@@ -40,6 +40,12 @@ nouns! {
         pub free: u64,
         /// How it is reached.
         pub cache: Cache,
+        /// Requests that failed since the daemon opened it.
+        pub errors: u64,
+        /// Requests that took a second or longer since then.
+        pub slow: u64,
+        /// How often arrays have gone on without what they have on it since the daemon began.
+        pub ejections: u64,
     }
 
     /// A volume group.

@@ -45,6 +45,10 @@ fn gauge(name: &'static str, help: &'static str, samples: Vec<(String, u64)>) ->
     Metric { name, help, kind: "gauge", samples }
 }
 
+fn counter(name: &'static str, help: &'static str, samples: Vec<(String, u64)>) -> Metric {
+    Metric { name, help, kind: "counter", samples }
+}
+
 fn program(figures: &Figures) -> Vec<Metric> {
     let version = labels(&[("version", &figures.status.version), ("io", &figures.status.io)]);
     let one = |value: u64| vec![(String::new(), value)];
@@ -78,15 +82,35 @@ fn groups(figures: &Figures) -> Vec<Metric> {
         gauge(
             "varve_physical_volume_ok",
             "Whether the disk is there and takes writes.",
-            figures.groups.iter().flat_map(|group| &group.physical_volumes).map(disk_ok).collect(),
+            of_disks(figures, |disk| u64::from(disk.state == PhysicalVolumeState::Ok)),
+        ),
+        counter(
+            "varve_physical_volume_errors_total",
+            "Requests on the disk that failed since it was opened.",
+            of_disks(figures, |disk| disk.errors),
+        ),
+        counter(
+            "varve_physical_volume_slow_requests_total",
+            "Requests on the disk that took a second or longer since it was opened.",
+            of_disks(figures, |disk| disk.slow),
+        ),
+        counter(
+            "varve_physical_volume_ejections_total",
+            "How often arrays have gone on without what they have on the disk.",
+            of_disks(figures, |disk| disk.ejections),
         ),
     ]
 }
 
-fn disk_ok(disk: &PhysicalVolume) -> (String, u64) {
-    let path = disk.path.as_deref().unwrap_or(&disk.id);
-    let group = disk.group.as_deref().unwrap_or_default();
-    (labels(&[("path", path), ("group", group)]), u64::from(disk.state == PhysicalVolumeState::Ok))
+/// A value of each disk of each group.
+fn of_disks(figures: &Figures, value: fn(&PhysicalVolume) -> u64) -> Vec<(String, u64)> {
+    let disks = figures.groups.iter().flat_map(|group| &group.physical_volumes);
+    let sample = |disk: &PhysicalVolume| {
+        let path = disk.path.as_deref().unwrap_or(&disk.id);
+        let group = disk.group.as_deref().unwrap_or_default();
+        (labels(&[("path", path), ("group", group)]), value(disk))
+    };
+    disks.map(sample).collect()
 }
 
 /// What metadata of snapshot stores and pools takes in memory, by group.
@@ -95,7 +119,6 @@ fn caches(figures: &Figures) -> Vec<Metric> {
         let known = figures.groups.iter().filter_map(|group| Some((group, group.metadata.as_ref()?)));
         known.map(|(group, metadata)| (labels(&[("group", &group.name)]), value(metadata))).collect()
     };
-    let counter = |name, help, samples| Metric { name, help, kind: "counter", samples };
     vec![
         gauge(
             "varve_metadata_cache_budget_bytes",
@@ -141,7 +164,6 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
             .filter_map(|volume| Some((labels(&[("volume", &volume.name)]), of(volume)?)))
             .collect::<Vec<_>>()
     };
-    let counter = |name, help, samples| Metric { name, help, kind: "counter", samples };
     let mut metrics = vec![
         gauge("varve_volume_bytes", "Size of the volume.", sample(|volume| volume.size)),
         gauge(

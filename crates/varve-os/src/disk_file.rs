@@ -13,7 +13,7 @@ mod options;
 mod state;
 mod unchanging;
 
-pub use health::DiskState;
+pub use health::{DiskCounters, DiskState};
 pub use options::{CacheMode, DiskKind, DiskOptions, OpenError};
 
 use crate::clock;

@@ -34,7 +34,7 @@ mod tap;
 mod throttle;
 mod timers;
 
-pub use disk_file::{CacheMode, DiskFile, DiskKind, DiskOptions, DiskState, OpenError};
+pub use disk_file::{CacheMode, DiskCounters, DiskFile, DiskKind, DiskOptions, DiskState, OpenError};
 pub use listener::{Listener, socket_pair};
 pub use memory::{give_back_large_allocations, map_arena};
 pub use reactor::IoChoice;

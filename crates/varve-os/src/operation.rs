@@ -42,6 +42,8 @@ pub(crate) struct DiskOperation {
     pub(crate) action: DiskAction,
     /// Its number among those that make pages durable (SYNC1 of `syncs.rs`).
     sync: Option<u64>,
+    /// The tick of the coarse clock at which it began.
+    begun: u64,
 }
 
 /// What is done on a disk.
@@ -63,8 +65,9 @@ impl DiskOperation {
         let makes_durable = matches!(action, DiskAction::Flush | DiskAction::Write { durable: true, .. });
         let is_cached = disk.cache_mode() == CacheMode::Buffered;
         let sync = (makes_durable && is_cached).then(|| disk.syncs.enter());
-        disk.answers.begin(clock::tick());
-        Self { disk, action, sync }
+        let begun = clock::tick();
+        disk.answers.begin(begun);
+        Self { disk, action, sync, begun }
     }
 
     /// The disk that it is on.
@@ -89,7 +92,7 @@ impl DiskOperation {
         if let Some(number) = self.sync.take() {
             self.disk.syncs.leave(number);
         }
-        self.disk.answers.end(clock::tick());
+        self.disk.answers.end(self.begun, clock::tick());
     }
 
     /// Carries it out on this thread, waiting.

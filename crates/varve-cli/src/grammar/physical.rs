@@ -21,6 +21,11 @@ pub(crate) enum PhysicalVerb {
     /// List the disks that the daemon knows.
     #[command(visible_alias = "ls")]
     List,
+    /// Show a disk and what was counted of it.
+    Show {
+        /// The disk: its path or its identity.
+        disk: String,
+    },
     /// Take labelled disks into use, or find moved ones again.
     Scan {
         /// Disks, partitions or files; none: look again for all that are remembered.

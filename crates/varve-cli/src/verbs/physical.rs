@@ -6,7 +6,7 @@ use crate::confirm;
 use crate::grammar::PhysicalVerb;
 use crate::places::{absolute, absolute_all};
 use crate::session::{Call, Session};
-use crate::table::Table;
+use crate::table::{Table, pairs};
 use crate::units::size;
 use hyper::Method;
 use serde::Serialize;
@@ -38,6 +38,7 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
             Ok(Answer::new(&disks, table(&disks)))
         }
+        PhysicalVerb::Show { disk } => show(session, &disk).await,
         PhysicalVerb::Scan { paths, trust_images, disk, change } => {
             let request = PhysicalVolumeScan {
                 paths: absolute_all(&paths)?,
@@ -58,6 +59,33 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
         }
         PhysicalVerb::Move { .. } => Err(not_built("moving extents between disks").help(COPY)),
     }
+}
+
+/// One disk, which is named by its path or its identity.
+async fn show(session: &Session, name: &str) -> Result<Answer, Failure> {
+    let disks: Vec<PhysicalVolume> = session.get("/v1/pvs").await?;
+    let path = absolute(name)?;
+    let is_it = |disk: &PhysicalVolume| disk.id == name || disk.path.as_ref() == Some(&path);
+    let disk = disks.into_iter().find(is_it).ok_or_else(|| {
+        Failure::new(Code::DiskNotFound, format!("no disk {name} is known")).help("varve pv list")
+    })?;
+    Ok(Answer::new(&disk, shown(&disk)))
+}
+
+/// A disk, line by line.
+fn shown(disk: &PhysicalVolume) -> String {
+    let state = disk.reason.as_ref().map_or(disk.state.to_string(), |why| format!("{}: {why}", disk.state));
+    pairs(&[
+        ("disk", or_dash(disk.path.as_deref().unwrap_or(""))),
+        ("id", disk.id.clone()),
+        ("group", or_dash(disk.group.as_deref().unwrap_or(""))),
+        ("state", state),
+        ("size", format!("{}, {} free", size(disk.size), size(disk.free))),
+        ("cache", disk.cache.to_string()),
+        ("errors", format!("{} requests failed since it was opened", disk.errors)),
+        ("slow", format!("{} requests took a second or longer", disk.slow)),
+        ("ejections", format!("arrays went on without it {} times", disk.ejections)),
+    ])
 }
 
 /// A request that may have to destroy what a disk holds.
@@ -101,7 +129,7 @@ fn made(disks: &[PhysicalVolume]) -> String {
 
 /// Disks as a table.
 pub(super) fn table(disks: &[PhysicalVolume]) -> String {
-    let mut table = Table::new(&["DISK", "GROUP", "STATE", "SIZE>", "FREE>", "CACHE"]);
+    let mut table = Table::new(&["DISK", "GROUP", "STATE", "SIZE>", "FREE>", "CACHE", "ERRORS>", "SLOW>"]);
     for disk in disks {
         table.row(vec![
             disk.path.clone().unwrap_or_else(|| disk.id.clone()),
@@ -110,6 +138,8 @@ pub(super) fn table(disks: &[PhysicalVolume]) -> String {
             size(disk.size),
             size(disk.free),
             disk.cache.to_string(),
+            disk.errors.to_string(),
+            disk.slow.to_string(),
         ]);
     }
     let reasons = disks.iter().filter_map(|disk| {

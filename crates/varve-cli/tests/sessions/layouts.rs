@@ -168,6 +168,10 @@ fn an_array_serves_without_a_disk_and_catches_it_up_when_it_is_back() {
     let listed = world.ok("lv list");
     assert_eq!(listed.matches("degraded").count(), 2, "{listed}");
     assert!(world.ok("status").contains("lv data/r is degraded"), "a person is told");
+    let shown = world.data("pv show d1");
+    assert!(shown["ejections"].as_u64() >= Some(3) && shown["errors"] == 0, "of m, r and p: {shown}");
+    assert_eq!(world.data("pv show d2")["ejections"], 0);
+    world.refused("pv show d9", 3, "V0114");
     std::fs::rename(world.path("gone"), world.path("d1")).expect("moved back");
     world.ok("pv scan");
     for volume in ["m", "r"] {

@@ -427,6 +427,7 @@ fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume 
         (None, Some(_)) => (PhysicalVolumeState::Stale, Some("its group does not count on it".to_owned())),
         (None, None) => (PhysicalVolumeState::Damaged, Some("it has no valid label".to_owned())),
     };
+    let counted = known.file.counters();
     PhysicalVolume {
         path: Some(path),
         id: known.label.map_or_else(String::new, |label| label.pv.to_string()),
@@ -436,6 +437,9 @@ fn unassigned(path: String, known: &KnownDisk, refused: bool) -> PhysicalVolume 
         size,
         free: if state == PhysicalVolumeState::Unused { size } else { 0 },
         cache: known.cache,
+        errors: counted.errors,
+        slow: counted.slow,
+        ejections: 0,
     }
 }
 
@@ -449,5 +453,8 @@ fn lost(path: String, failure: &Failure) -> PhysicalVolume {
         size: 0,
         free: 0,
         cache: Cache::Direct,
+        errors: 0,
+        slow: 0,
+        ejections: 0,
     }
 }

@@ -14,7 +14,7 @@ use varve_api::{
     History, HistoryEntry, PhysicalVolume, PhysicalVolumeState, Plan, Remove, Rename,
 };
 use varve_format::text::EXTENT_SIZE_DEFAULT;
-use varve_vg::model::Metadata;
+use varve_vg::model::{Metadata, PhysicalVolume as Entry, PvName};
 use varve_vg::names::{VolumeName, parse_group};
 use varve_vg::size::parse_size;
 use varve_vg::{Change, OpenGroup, RefusedGroup, plan_group};
@@ -253,13 +253,13 @@ impl Control {
             let file = path.and_then(|path| {
                 let disks = self.disks.borrow();
                 let known = disks.get(Path::new(path))?;
-                Some((known.cache, known.file.state(), known.is_stalled()))
+                Some((known.cache, known.file.state(), known.is_stalled(), known.file.counters()))
             });
             let stale = known.stale.iter().any(|path| self.label_id(path) == Some(disk.id));
-            let failed = file.and_then(|(_, state, _)| super::reopen::why_failed(state));
+            let failed = file.and_then(|(_, state, ..)| super::reopen::why_failed(state));
             let (state, reason) = match (path, stale) {
                 (Some(_), _) if failed.is_some() => (PhysicalVolumeState::Failed, failed),
-                (Some(_), _) if file.is_some_and(|(_, _, is_stalled)| is_stalled) => {
+                (Some(_), _) if file.is_some_and(|(_, _, is_stalled, _)| is_stalled) => {
                     (PhysicalVolumeState::Stalled, Some(STALLED.to_owned()))
                 }
                 (Some(_), _) if !disk.missing => (PhysicalVolumeState::Ok, None),
@@ -269,6 +269,7 @@ impl Control {
                 }
                 _ => (PhysicalVolumeState::Missing, Some(self.why_missing(&disk.path))),
             };
+            let counted = file.map(|(.., counted)| counted).unwrap_or_default();
             let own = free.iter().filter(|area| area.pv == disk.name).map(|area| area.count).sum();
             PhysicalVolume {
                 path: Some(path.unwrap_or(&disk.path).clone()),
@@ -279,9 +280,24 @@ impl Control {
                 size: known.group.bytes(disk.extents),
                 free: known.group.bytes(own),
                 cache: file.map_or(self.cache, |(cache, ..)| cache),
+                errors: counted.errors,
+                slow: counted.slow,
+                ejections: self.ejections.borrow().get(&disk.id).copied().unwrap_or(0),
             }
         };
         known.group.physical_volumes().iter().map(shown).collect()
+    }
+
+    /// Counts that an array of `volume` goes on without what it has on `disks`.
+    pub(super) fn count_ejections(&self, volume: Uuid, disks: &[PvName]) {
+        let Ok((group, _)) = self.entry_of(volume) else { return };
+        let ids = self.with_group(group, |known| {
+            let named = |pv: &&Entry| disks.contains(&pv.name);
+            known.group.physical_volumes().iter().filter(named).map(|pv| pv.id).collect::<Vec<Uuid>>()
+        });
+        for id in ids.unwrap_or_default() {
+            *self.ejections.borrow_mut().entry(id).or_default() += 1;
+        }
     }
 
     /// Why a disk that was last seen at `path` is not used.

@@ -73,6 +73,7 @@ impl ControlHandle {
                 disks: RefCell::default(),
                 unopened: RefCell::default(),
                 accepted: RefCell::default(),
+                ejections: RefCell::default(),
                 groups: RefCell::default(),
                 refused: RefCell::default(),
                 exports: RefCell::default(),
@@ -183,6 +184,7 @@ impl Control {
                 self.snapshot_dropped(volume, store, &snapshot).await;
             }
             VolumeEvent::Warning { volume, message } => self.warn(&self.subject(volume), &message),
+            VolumeEvent::Ejected { volume, disks } => self.count_ejections(volume, &disks),
             VolumeEvent::Failed { volume, reason } => self.note_failed(volume, &reason).await,
         }
     }

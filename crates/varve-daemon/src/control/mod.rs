@@ -120,6 +120,8 @@ pub(crate) struct Control {
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
     /// Volumes of which a person says that missing members have nothing newer, while they are taken into use.
     accepted: RefCell<BTreeSet<Uuid>>,
+    /// How often arrays have gone on without what they have on a disk, by what its label says.
+    ejections: RefCell<BTreeMap<Uuid, u64>>,
     /// Groups in use, as they were last committed (C2).
     groups: RefCell<BTreeMap<Uuid, KnownGroup>>,
     /// Groups that were found and cannot be used.

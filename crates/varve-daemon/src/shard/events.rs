@@ -3,6 +3,7 @@
 use futures_channel::{mpsc, oneshot};
 use uuid::Uuid;
 use varve_api::Failure;
+use varve_vg::model::PvName;
 
 /// Something happened to a volume, or it needs something.
 #[derive(Debug)]
@@ -13,6 +14,8 @@ pub(crate) enum VolumeEvent {
     SnapshotDropped { volume: Uuid, store: Uuid, snapshot: String },
     /// Something that a person should look at.
     Warning { volume: Uuid, message: String },
+    /// An array of a volume or pool goes on without what it has on these disks.
+    Ejected { volume: Uuid, disks: Vec<PvName> },
     /// Something in a volume or pool has panicked; its shard has let go of it.
     Failed { volume: Uuid, reason: String },
 }

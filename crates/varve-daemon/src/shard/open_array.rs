@@ -102,7 +102,7 @@ async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks
             let array = Rc::clone(&array);
             async move { array.background().await }
         }),
-        spawn(host, owner.health, watch(host.clone(), owner.subject, names(target), Rc::clone(&array))),
+        spawn(host, owner.health, watch(host.clone(), owner.subject, disks_of(target), Rc::clone(&array))),
     ];
     let device = array.device();
     host.arrays.insert(target.id, OpenArray { subject: owner.subject, array, tasks });
@@ -153,12 +153,12 @@ fn options(host: &Host, read_policy: ReadPolicy) -> ArrayOptions {
     ArrayOptions { read_policy, ..ArrayOptions::new(host.arena(), host.clock()) }
 }
 
-/// What people call the members: their disks.
-fn names(target: &ArrayTarget) -> Vec<String> {
+/// On which disks each member lies.
+fn disks_of(target: &ArrayTarget) -> Vec<Vec<PvName>> {
     let disks = |member: &ArrayMember| {
-        let mut names: Vec<String> = member.runs.iter().map(|run| run.pv.to_string()).collect();
-        names.dedup();
-        names.join(", ")
+        let mut disks: Vec<PvName> = member.runs.iter().map(|run| run.pv).collect();
+        disks.dedup();
+        disks
     };
     target.members.iter().map(disks).collect()
 }
@@ -172,15 +172,18 @@ fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static)
 }
 
 /// Tells the control of members that are away, and that are back.
-async fn watch(host: Host, subject: Uuid, names: Vec<String>, array: Rc<Array>) {
-    let mut known: Vec<MemberState> = vec![MemberState::InSync; names.len()];
+async fn watch(host: Host, subject: Uuid, disks: Vec<Vec<PvName>>, array: Rc<Array>) {
+    let mut known: Vec<MemberState> = vec![MemberState::InSync; disks.len()];
     let mut has_failed = false;
     loop {
         let (changes, status) = (array.changes(), array.status());
         for (place, member) in status.members.iter().enumerate() {
             if known[place] != member.state {
-                let message = news(&names[place], place, member.state);
+                let message = news(&disks[place], place, member.state);
                 host.tell(VolumeEvent::Warning { volume: subject, message });
+                if member.state == MemberState::Away {
+                    host.tell(VolumeEvent::Ejected { volume: subject, disks: disks[place].clone() });
+                }
             }
             known[place] = member.state;
         }
@@ -194,7 +197,9 @@ async fn watch(host: Host, subject: Uuid, names: Vec<String>, array: Rc<Array>) 
 }
 
 /// What is told of a member that has another state.
-fn news(disk: &str, place: usize, state: MemberState) -> String {
+fn news(disks: &[PvName], place: usize, state: MemberState) -> String {
+    let disks: Vec<String> = disks.iter().map(PvName::to_string).collect();
+    let disk = disks.join(", ");
     match state {
         MemberState::InSync => format!("member {place} ({disk}) is in sync again"),
         MemberState::Away => format!("member {place} ({disk}) is away; the others go on without it"),

@@ -19,7 +19,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
-use varve_os::{DiskOptions, DiskState, OpenError};
+use varve_os::{DiskCounters, DiskOptions, DiskState, OpenError};
 
 /// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
 pub(crate) trait OpenDisk: Send + Sync {
@@ -35,6 +35,8 @@ pub(crate) trait OpenDisk: Send + Sync {
     fn state(&self) -> DiskState;
     /// For how long none of its requests has been answered.
     fn silence(&self) -> Duration;
+    /// What was counted of its requests.
+    fn counters(&self) -> DiskCounters;
     /// Whether requests are under way of which nobody awaits the answer any more.
     fn has_abandoned(&self) -> bool;
     /// Itself, for the world that opened it.

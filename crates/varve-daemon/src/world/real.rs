@@ -15,7 +15,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
-use varve_os::{DiskFile, DiskOptions, DiskState, OpenError, ShardContext};
+use varve_os::{DiskCounters, DiskFile, DiskOptions, DiskState, OpenError, ShardContext};
 
 /// Who may connect to a Unix socket.
 const SOCKET_MODE: u32 = 0o600;
@@ -43,6 +43,10 @@ impl OpenDisk for DiskFile {
 
     fn silence(&self) -> Duration {
         DiskFile::silence(self)
+    }
+
+    fn counters(&self) -> DiskCounters {
+        DiskFile::counters(self)
     }
 
     fn has_abandoned(&self) -> bool {

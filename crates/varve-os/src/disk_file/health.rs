@@ -8,6 +8,15 @@ use varve_block::EventLimit;
 /// How often failing requests of one disk are told of.
 const FAILURES_INTERVAL: Duration = Duration::from_secs(10);
 
+/// What was counted of a disk since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DiskCounters {
+    /// Requests that failed.
+    pub errors: u64,
+    /// Requests that took a second or longer.
+    pub slow: u64,
+}
+
 /// Whether a disk is in use, or why not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum DiskState {

@@ -8,7 +8,7 @@
 //!   (some milliseconds), so a write within one tick of the cut may lengthen it, and is found out. The server of a file that
 //!   has one is asked at each flush and when a read meets the end.
 
-use super::{CacheMode, DiskFile, DiskKind, DiskState, OpenError};
+use super::{CacheMode, DiskCounters, DiskFile, DiskKind, DiskState, OpenError};
 use crate::attempt::error_of;
 use crate::{clock, sys};
 use rustix::fs::{AtFlags, StatxFlags};
@@ -27,9 +27,9 @@ impl DiskFile {
         self.health.out_of_use.get().is_some()
     }
 
-    /// The number of requests that failed since it was opened.
-    pub fn failures(&self) -> u64 {
-        self.health.failures.total()
+    /// What was counted since it was opened.
+    pub fn counters(&self) -> DiskCounters {
+        DiskCounters { errors: self.health.failures.total(), slow: self.answers.slow() }
     }
 
     /// What a request on a disk that is out of use is answered.

@@ -186,7 +186,7 @@ fn interrupted_calls_are_made_again() {
             }
             file.tap.take();
         }
-        assert_eq!((file.state(), file.failures()), (DiskState::InUse, 0));
+        assert_eq!((file.state(), file.counters().errors), (DiskState::InUse, 0));
     });
 }
 
@@ -236,7 +236,7 @@ fn calls_that_move_nothing_are_errors() {
         file.tap.cut(is_write, 0);
         let written = device.write(0, data, Durability::Volatile).await.err();
         assert_eq!(written, Some(IoError::NoSpace));
-        assert_eq!(file.failures(), 2);
+        assert_eq!(file.counters().errors, 2);
         file.tap.take();
     });
 }

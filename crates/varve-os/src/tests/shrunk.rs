@@ -110,7 +110,7 @@ fn a_disk_that_fails_all_the_time_is_told_of_once_in_a_while() {
         for _ in 0..10_000 {
             file.report("read", 0, 4096, rustix::io::Errno::IO);
         }
-        assert_eq!(file.failures(), 10_000);
+        assert_eq!(file.counters().errors, 10_000);
         let told = counter.0.load(std::sync::atomic::Ordering::Relaxed);
         assert!((1..100).contains(&told), "{told} events");
         drop(file);

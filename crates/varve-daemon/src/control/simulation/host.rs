@@ -24,7 +24,7 @@ use varve_block::{
     LocalFuture, Outcome, Portal, Shape, Spawner, StatusFuture, StatusRun, Stream, Submit,
 };
 use varve_export::fuse::{FuseError, FuseOptions};
-use varve_os::{DiskOptions, DiskState, OpenError};
+use varve_os::{DiskCounters, DiskOptions, DiskState, OpenError};
 use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Random, SimDisk};
 
 /// The shards of a daemon.
@@ -126,6 +126,10 @@ impl OpenDisk for SimOpenDisk {
 
     fn silence(&self) -> Duration {
         Duration::ZERO
+    }
+
+    fn counters(&self) -> DiskCounters {
+        DiskCounters::default()
     }
 
     fn has_abandoned(&self) -> bool {
