@@ -6,6 +6,7 @@
 
 mod array;
 mod catalogue;
+mod check;
 mod code;
 mod envelope;
 mod metadata;
@@ -14,13 +15,14 @@ mod requests;
 mod words;
 
 pub use array::{Array, ArrayMember};
+pub use check::{Check, CheckedDisk, Finding};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
-    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff,
-    SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
+    AutoExtend, Backup, ByteExtent, DaemonStatus, Event, Export, Group, History, HistoryEntry, Job,
+    LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
+    SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
     Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,

@@ -450,50 +450,6 @@ nouns! {
         /// The last things that happened, the newest last.
         pub events: Vec<Event>,
     }
-
-    /// Something that a check found.
-    #[derive(Default)]
-    struct Finding {
-        /// Whether it is damage; else it is only worth knowing.
-        pub damage: bool,
-        /// The structure.
-        pub structure: String,
-        /// What is wrong with it.
-        pub message: String,
-        /// The volume that is concerned: `VG/LV`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub volume: Option<String>,
-        /// The snapshot that is concerned: `VG/LV@SNAP`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub snapshot: Option<String>,
-        /// The bytes of it that are concerned.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        pub extents: Vec<ByteExtent>,
-    }
-
-    /// A disk that was checked.
-    struct CheckedDisk {
-        /// Where it is.
-        pub path: String,
-        /// Its identity, if the label could be read.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub id: Option<String>,
-        /// The group it belongs to, if that could be read.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub group: Option<String>,
-        /// What was found.
-        pub findings: Vec<Finding>,
-    }
-
-    /// The result of an offline check.
-    struct Check {
-        /// Whether nothing is damaged.
-        pub clean: bool,
-        /// The disks.
-        pub disks: Vec<CheckedDisk>,
-        /// What was found about groups and volumes, beyond single disks.
-        pub findings: Vec<Finding>,
-    }
 }
 
 impl Plan {

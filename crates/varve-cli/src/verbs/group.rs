@@ -76,11 +76,9 @@ pub(crate) async fn group(session: &Session, verb: GroupVerb) -> Result<Answer, 
         }
         GroupVerb::Rename { name, to, change } => rename(session, &name, to, change).await,
         GroupVerb::Activate { name, accept_missing, change } => {
-            activate::<Group>(session, (url(&name, "/activate"), &name), accept_missing, change.dry_run).await
+            activate::<Group>(session, "groups", &name, accept_missing, change).await
         }
-        GroupVerb::Deactivate { name, change } => {
-            deactivate::<Group>(session, (url(&name, "/deactivate"), &name), change.dry_run).await
-        }
+        GroupVerb::Deactivate { name, change } => deactivate::<Group>(session, "groups", &name, change).await,
         GroupVerb::Remove { name, destroy } => {
             let request = Remove::default();
             let (path, dry_run) = (url(&name, ""), destroy.dry_run);

@@ -20,6 +20,8 @@ pub(crate) use status::status;
 pub(crate) use volume::volume;
 
 use crate::answer::Answer;
+use crate::client::segment;
+use crate::grammar::Change;
 use crate::session::{Call, Session};
 use hyper::Method;
 use serde::Serialize;
@@ -32,25 +34,30 @@ pub(crate) fn not_built(what: &str) -> Failure {
         .help("the README has the table of what works")
 }
 
-/// Takes what is at `path` into use.
+/// Takes one of `nouns` into use.
 async fn activate<T: DeserializeOwned + Serialize>(
     session: &Session,
-    (path, name): (String, &str),
+    nouns: &str,
+    name: &str,
     accept_missing: bool,
-    dry_run: bool,
+    change: Change,
 ) -> Result<Answer, Failure> {
     let request = Activate { accept_missing, ..Activate::default() };
-    let call = Call { method: Method::POST, path, request: &request, dry_run };
+    let path = format!("/v1/{nouns}/{}/activate", segment(name));
+    let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
     session.change(call, |_: &T| format!("{name} is in use")).await
 }
 
-/// Takes what is at `path` out of use.
+/// Takes one of `nouns` out of use.
 async fn deactivate<T: DeserializeOwned + Serialize>(
     session: &Session,
-    (path, name): (String, &str),
-    dry_run: bool,
+    nouns: &str,
+    name: &str,
+    change: Change,
 ) -> Result<Answer, Failure> {
-    let call = Call { method: Method::POST, path, request: &Deactivate::default(), dry_run };
+    let path = format!("/v1/{nouns}/{}/deactivate", segment(name));
+    let request = Deactivate::default();
+    let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
     session.change(call, |_: &T| format!("{name} is out of use")).await
 }
 

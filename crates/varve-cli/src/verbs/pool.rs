@@ -67,11 +67,9 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             session.change(call, |now: &Pool| format!("{name} is now {}", now.name)).await
         }
         PoolVerb::Activate { name, accept_missing, change } => {
-            activate::<Pool>(session, (url(&name, "/activate"), &name), accept_missing, change.dry_run).await
+            activate::<Pool>(session, "pools", &name, accept_missing, change).await
         }
-        PoolVerb::Deactivate { name, change } => {
-            deactivate::<Pool>(session, (url(&name, "/deactivate"), &name), change.dry_run).await
-        }
+        PoolVerb::Deactivate { name, change } => deactivate::<Pool>(session, "pools", &name, change).await,
         PoolVerb::Check { name, waiting } => {
             let text = format!("{name}: the last commit is sound");
             session.job(post(&name, "/check", &Empty {}, false), waiting, &text).await

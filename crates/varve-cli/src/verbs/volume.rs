@@ -56,11 +56,8 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
         VolumeVerb::Declare { name, policy, change } => {
             let request = VolumeChange { snapshot_policy: words(&policy), ..VolumeChange::default() };
             let call = post(&name, "/change", &request, change.dry_run);
-            session
-                .change(call, |now: &LogicalVolume| {
-                    format!("{}: {}", now.name, policy_text(&now.snapshot_policy))
-                })
-                .await
+            let text = |now: &LogicalVolume| format!("{}: {}", now.name, policy_text(&now.snapshot_policy));
+            session.change(call, text).await
         }
         VolumeVerb::Rename { name, to, change } => {
             let request = Rename { to, ..Rename::default() };
@@ -68,16 +65,10 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
             session.change(call, |now: &LogicalVolume| format!("{name} is now {}", now.name)).await
         }
         VolumeVerb::Activate { name, accept_missing, change } => {
-            activate::<LogicalVolume>(
-                session,
-                (url(&name, "/activate"), &name),
-                accept_missing,
-                change.dry_run,
-            )
-            .await
+            activate::<LogicalVolume>(session, "volumes", &name, accept_missing, change).await
         }
         VolumeVerb::Deactivate { name, change } => {
-            deactivate::<LogicalVolume>(session, (url(&name, "/deactivate"), &name), change.dry_run).await
+            deactivate::<LogicalVolume>(session, "volumes", &name, change).await
         }
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();
