@@ -59,6 +59,8 @@ enum Verb {
     Layers(Options),
     /// Thin volumes beside thick ones and beside qcow2 and reflinked files; pools at their limits.
     Thin(Options),
+    /// Mirrors and ddraid beside one raw member.
+    Arrays(Options),
     /// What a client's flood of requests does to the latency of another volume of its shard.
     Neighbour(Options),
     /// All of them, and the page.
@@ -84,6 +86,7 @@ impl Verb {
             | Verb::Snapshots(options)
             | Verb::Layers(options)
             | Verb::Thin(options)
+            | Verb::Arrays(options)
             | Verb::Neighbour(options)
             | Verb::All(options) => options.is_quick(),
             Verb::Render => false,
@@ -116,11 +119,13 @@ fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
         Verb::Snapshots(options) => tables::snapshots::measure(options, sheet),
         Verb::Layers(options) => tables::layers::measure(options, sheet),
         Verb::Thin(options) => thin(options, sheet),
+        Verb::Arrays(options) => tables::arrays::measure(options, sheet),
         Verb::Neighbour(options) => tables::neighbour::measure(options, sheet),
         Verb::All(options) => {
             tables::layers::measure(options, sheet)?;
             tables::snapshots::measure(options, sheet)?;
             thin(options, sheet)?;
+            tables::arrays::measure(options, sheet)?;
             tables::neighbour::measure(options, sheet)?;
             nbd(options, sheet)
         }

@@ -1,5 +1,6 @@
 //! Turns stored results into a document and pictures; measures nothing.
 
+mod arrays;
 mod bonnie;
 mod cache;
 mod cache_times;
@@ -44,6 +45,7 @@ fn text(results: &Results) -> String {
     let mut text = String::from(HEAD);
     text.push_str(&summary::text(results));
     text.push_str(&nbd::text(results));
+    text.push_str(&arrays::text(results));
     text.push_str(&neighbour::text(results));
     text.push_str(&snapshots::text(results));
     text.push_str(&bonnie::text(results));
@@ -82,6 +84,7 @@ target/release/varve-bench snapshots --only 'model disk'   # one part: cost, dis
 target/release/varve-bench snapshots --only bonnie         # through ext4, as root
 target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
 target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name
+target/release/varve-bench arrays                 # mirrors and ddraid beside one raw member
 target/release/varve-bench neighbour              # reads of a volume beside floods on another one
 target/release/varve-bench neighbour --only trims # floods by name; the other rows stay
 target/release/varve-bench layers

@@ -1,9 +1,11 @@
 //! Everything that was measured, raw, as it is kept in a file: rendering needs no new measurement.
 
+mod arrays;
 mod cache_times;
 mod cost;
 mod neighbour;
 
+pub(crate) use arrays::{ArrayPart, ArrayRow, ProcessorRow};
 pub(crate) use cache_times::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
 pub(crate) use cost::{CostPart, CostRow, Touch};
 
@@ -51,6 +53,9 @@ pub(crate) struct Results {
     /// Latency of a volume beside floods on another one, one part a medium.
     #[serde(default)]
     pub(crate) neighbours: Vec<NeighbourPart>,
+    /// Arrays beside one raw member.
+    #[serde(default)]
+    pub(crate) arrays: Option<ArrayPart>,
 }
 
 /// Thin volumes beside thick ones on one medium.

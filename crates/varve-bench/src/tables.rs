@@ -1,5 +1,6 @@
 //! The measurements themselves, one module a table.
 
+pub(crate) mod arrays;
 pub(crate) mod bonnie;
 pub(crate) mod cache;
 pub(crate) mod cache_times;

@@ -33,6 +33,7 @@ pub(super) fn text(results: &Results) -> String {
     lines.extend(results.thin.iter().map(thin_line));
     let scale = "pools of 10 M mappings, 10,000 snapshots, 1000 generations: within what is allowed";
     lines.extend(results.thin_scale.iter().map(|part| figures_line(scale, part)));
+    lines.extend(array_line(results));
     lines.extend(layer_line(results));
     let mut table = Table::new(&["goal", "where", "holds", "misses"]);
     for line in lines.iter().filter(|line| line.held + line.missed.len() > 0) {
@@ -106,6 +107,18 @@ fn neighbour_lines(part: &NeighbourPart) -> Vec<Line> {
         percentile.judge(NEIGHBOUR_P99_GOAL_MS, row.beside().1 / 1e3, &row.flood);
     }
     vec![median, percentile]
+}
+
+fn array_line(results: &Results) -> Option<Line> {
+    let part = results.arrays.as_ref()?;
+    let mut line = Line::new("mirrors and ddraid beside one raw member".to_owned(), "throttled members");
+    for row in &part.rows {
+        if let Some(goal) = row.goal {
+            let what = format!("{}: {}", row.array, row.load);
+            line.judge(Goal::AtLeast(goal), super::arrays::median_ratio(row), &what);
+        }
+    }
+    Some(line)
 }
 
 fn snapshot_lines(part: &SnapshotPart) -> Vec<Line> {

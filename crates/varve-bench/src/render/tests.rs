@@ -3,9 +3,9 @@
 use super::*;
 use crate::first_touch::{COUNTS, LOADS};
 use crate::results::{
-    CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow, Layer, LayerPart,
-    ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow, Role, Sample, SnapshotPart,
-    SnapshotPoint, SnapshotSeries, ThinPart, ThinRival, ThinRow, Touch,
+    ArrayPart, ArrayRow, CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow, Layer,
+    LayerPart, ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow, ProcessorRow, Role,
+    Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, ThinPart, ThinRival, ThinRow, Touch,
 };
 use crate::tables::{cache, cache_times, distance};
 use crate::work::Work;
@@ -85,7 +85,30 @@ fn invented() -> Results {
         thin: vec![thin()],
         thin_scale: Vec::new(),
         neighbours: vec![neighbours()],
+        arrays: Some(arrays()),
     }
+}
+
+fn arrays() -> ArrayPart {
+    let row = |load: &str, speed: f64, goal: Option<f64>| ArrayRow {
+        array: "ddraid 2+1".to_owned(),
+        load: load.to_owned(),
+        goal,
+        array_speed: vec![speed; 3],
+        raw_speed: vec![100.0 * 1024.0 * 1024.0; 3],
+    };
+    let rows = vec![row("long", 2e8, Some(1.9)), row("short", 1e8, Some(1.0)), row("cold", 1e8, None)];
+    let processor = vec![ProcessorRow { name: "memcpy".to_owned(), seconds: vec![0.125; 3] }];
+    ArrayPart { rows, processor, ..ArrayPart::default() }
+}
+
+#[test]
+fn arrays_are_compared_with_one_raw_member() {
+    let page = arrays::text(&invented());
+    let row = |load: &str| page.lines().find(|line| line.contains(load)).expect("a row").to_owned();
+    assert!(row("long").contains("1.91") && row("long").ends_with("holds |"), "{page}");
+    assert!(row("short").contains("missed by") && row("cold").contains("| – |"), "{page}");
+    assert!(row("memcpy").contains("0.125"), "{page}");
 }
 
 fn neighbours() -> NeighbourPart {

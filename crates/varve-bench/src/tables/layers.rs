@@ -10,11 +10,13 @@ use crate::options::Options;
 use crate::place::Noise;
 use crate::results::{Layer, LayerPart};
 use crate::sheet::Sheet;
+use crate::tables::arrays::{MIRROR, ORDER_1, on_nothing};
 use crate::watch::Watch;
 use futures_util::FutureExt;
 use std::hint::black_box;
 use varve_block::{Arena, Bytes, Device, Durability, Extent, Io, Switch, ZeroOptions, widen};
 use varve_sim::{ModelDisk, World};
+use varve_target::array::ReadPolicy;
 use varve_target::snapshot::{FormatOptions, NewSnapshot, SnapshotStore, StoreError, StoreOptions, Uuid};
 use varve_target::{Linear, Striped};
 
@@ -24,6 +26,9 @@ const BLOCK: usize = 4096;
 const SIZE: u64 = 64 << 20;
 /// What a remap may cost.
 const REMAP_GOAL_NS: f64 = 50.0;
+/// What a mirror and ddraid may add.
+const MIRROR_GOAL_NS: f64 = 300.0;
+const DDRAID_GOAL_NS: f64 = 1000.0;
 /// Requests of one measurement.
 const REQUESTS: u64 = 200_000;
 
@@ -47,7 +52,7 @@ struct Stack {
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let arena = Arena::heap(64 << 20);
     let world = World::steady(1);
-    let stacks = [remaps(&arena), fronts(&world)?].concat();
+    let stacks = [remaps(&arena), fronts(&world)?, arrays(&world)?].concat();
     let bare = nothing(SIZE, 512);
     let mut part = LayerPart {
         machine: Machine::look(),
@@ -107,6 +112,22 @@ fn fronts(world: &World) -> Result<Vec<Stack>, String> {
     Ok(fronts)
 }
 
+/// Arrays whose regions are warm.
+fn arrays(world: &World) -> Result<Vec<Stack>, String> {
+    let mut stacks = Vec::new();
+    for (name, layout, verb, goal_ns) in [
+        ("mirror of 2, read", MIRROR, Verb::Read, MIRROR_GOAL_NS),
+        ("mirror of 2, write", MIRROR, Verb::Write, MIRROR_GOAL_NS),
+        ("ddraid 2+1, read of a block", ORDER_1, Verb::Read, DDRAID_GOAL_NS),
+        ("ddraid 2+1, write of a block", ORDER_1, Verb::Write, DDRAID_GOAL_NS),
+    ] {
+        let device =
+            on_nothing(world, layout, ReadPolicy::Data).map_err(|error| format!("{name}: {error}"))?;
+        stacks.push(Stack { name: name.to_owned(), device, verb, goal_ns: Some(goal_ns) });
+    }
+    Ok(stacks)
+}
+
 /// An origin that does nothing, with so many snapshots, each chunk preserved for the newest of them.
 async fn front(world: &World, snapshots: u32) -> Result<Device, StoreError> {
     let (arena, clock) = (world.arena(), world.clock());
@@ -160,7 +181,9 @@ mod tests {
     fn every_layer_answers_at_once_and_costs_a_plausible_time() {
         let arena = Arena::heap(1 << 20);
         let world = World::steady(1);
-        for stack in [remaps(&arena), fronts(&world).expect("stores")].concat() {
+        for stack in
+            [remaps(&arena), fronts(&world).expect("stores"), arrays(&world).expect("arrays")].concat()
+        {
             let ns = time(&stack.device, stack.verb, &arena, 1000).expect(&stack.name);
             assert!(ns > 1.0 && ns < 1e6, "{}: {ns} ns", stack.name);
         }
