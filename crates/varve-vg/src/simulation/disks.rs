@@ -305,19 +305,23 @@ fn a_disk_that_was_away_comes_back_and_volumes_without_it_work_meanwhile() {
     let mut open = lab.world.run(lab.create());
     lab.apply(&mut open, volume("a", EXTENTS - 1));
     lab.apply(&mut open, volume("b", 5));
-    let truth = content(open.group());
+    lab.apply(&mut open, volume("d", 5));
     let mut alone = lab.only_group([0]);
     lab.settle(&mut alone, Absent::Accept).expect("no faults");
     let group = alone.group();
     assert!(table(group, group.lv("a").expect("made"), Parts::All).is_ok());
     let refused = table(group, group.lv("b").expect("made"), Parts::All).expect_err("its disk is away");
     assert_eq!(refused.disks, [PvName(1)]);
-    assert!(plan(group, volume("c", 1), &stamp("test")).is_err());
+    assert!(plan(group, volume("c", 2), &stamp("test")).is_err(), "PLAN3");
+    lab.apply(&mut alone, volume("c", 1));
+    lab.apply(&mut alone, Change::RemoveVolume { name: "b".into() });
+    let truth = content(alone.group());
     let mut both = lab.only_group([0, 1]);
     assert_eq!(both.returned(), [pv_id(1)]);
     lab.settle(&mut both, Absent::Refuse).expect("no faults");
-    assert_eq!(content(both.group()), truth);
+    assert_eq!(content(both.group()), truth, "the text that it holds itself is an old one");
     assert_eq!(both.devices().len(), 2);
+    assert_eq!(both.group().usage().free, (EXTENTS - 5) * EXTENT, "what was freed meanwhile is free");
 }
 
 #[test]
