@@ -232,7 +232,10 @@ pub(crate) fn array(error: &ArrayError) -> Failure {
     let (code, help) = match error {
         ArrayError::Io(error) => return io("the array", *error),
         ArrayError::TooFew { .. } => (Code::VolumeUnusable, "bring its disks back, then varve pv scan"),
-        ArrayError::MaybeStale => (Code::VolumeUnusable, "bring the missing disks back, then varve pv scan"),
+        ArrayError::MaybeStale => (
+            Code::VolumeUnusable,
+            "bring the missing disks back, then varve pv scan; or varve lv activate VG/LV --accept-missing",
+        ),
         ArrayError::Exchanged { .. } | ArrayError::Format { .. } | ArrayError::Mismatch(_) => {
             (Code::VolumeUnusable, "varve vg history VG")
         }

@@ -2,13 +2,17 @@
 //!
 //! Invariant ARRAYS1: an array is open once.
 
+use super::ShardContext;
+use crate::failures;
 use futures_util::future::AbortHandle;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
+use varve_api::Failure;
 use varve_block::IoError;
-use varve_target::array::{Array, ArrayStatus};
+use varve_target::array::{Array, ArrayStatus, MemberState};
+use varve_vg::table::Table;
 
 /// The arrays of one shard, by their ids.
 #[derive(Default)]
@@ -21,6 +25,8 @@ pub(super) struct OpenArray {
     /// The volume or pool whose bytes, or whose stores, it holds.
     pub(super) subject: Uuid,
     pub(super) array: Rc<Array>,
+    /// What people call its members: their disks.
+    pub(super) names: Rc<RefCell<Vec<String>>>,
     /// What works for it.
     pub(super) tasks: Vec<AbortHandle>,
 }
@@ -29,6 +35,21 @@ impl Arrays {
     /// How the array does, if it is open.
     pub(super) fn status(&self, id: Uuid) -> Option<ArrayStatus> {
         self.get(id).map(|array| array.status())
+    }
+
+    /// The places of the members that are away of the array at `table`, if there is one and it is open.
+    pub(super) fn away(&self, table: &Table) -> Vec<usize> {
+        let status = table.array().and_then(|array| self.status(array.id));
+        let members = status.map(|status| status.members).unwrap_or_default();
+        let away = members.iter().enumerate().filter(|(_, member)| member.state == MemberState::Away);
+        away.map(|(place, _)| place).collect()
+    }
+
+    /// The disks of the members of an open array are called so from now on.
+    pub(super) fn rename_members(&self, id: Uuid, names: Vec<String>) {
+        if let Some(open) = self.open.borrow().get(&id) {
+            open.names.replace(names);
+        }
     }
 
     /// The array, if it is open.
@@ -78,5 +99,21 @@ impl OpenArray {
         let closed = self.array.close().await;
         self.tasks.iter().for_each(AbortHandle::abort);
         closed
+    }
+}
+
+/// How an array does, if it is open.
+pub(crate) fn status(context: &ShardContext, array: Uuid) -> Option<ArrayStatus> {
+    context.arrays.status(array)
+}
+
+/// Takes a member of an open array out of use, if it is not away: afterwards nothing of it is read or written.
+pub(crate) async fn fail_member(context: &ShardContext, array: Uuid, place: usize) -> Result<(), Failure> {
+    let Some(open) = context.arrays.get(array) else { return Ok(()) };
+    match open.status().members.get(place) {
+        Some(member) if member.state != MemberState::Away => {
+            open.fail_member(place).await.map_err(|error| failures::array(&error))
+        }
+        _ => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use super::host::Host;
 use super::spec::Disks;
 use crate::failures;
 use futures_util::future::{AbortHandle, abortable};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -91,21 +92,23 @@ async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks
     let failed = |error: ArrayError| failures::array(&error);
     if let Some(array) = host.arrays.get(target.id) {
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
+        host.arrays.rename_members(target.id, names(target));
         take_back(&array, members_of(target, devices)).await;
         return Ok(array.device());
     }
     let (spec, members) = (spec_of(target), members_of(target, devices));
     let options = ArrayOptions { accept_missing: owner.accept_missing, ..options(host, target.read_policy) };
     let array = Array::open(spec, members, options).await.map_err(failed)?;
+    let names = Rc::new(RefCell::new(names(target)));
     let tasks = vec![
         spawn(host, owner.health, {
             let array = Rc::clone(&array);
             async move { array.background().await }
         }),
-        spawn(host, owner.health, watch(host.clone(), owner.subject, names(target), Rc::clone(&array))),
+        spawn(host, owner.health, watch(host.clone(), owner.subject, Rc::clone(&names), Rc::clone(&array))),
     ];
     let device = array.device();
-    host.arrays.insert(target.id, OpenArray { subject: owner.subject, array, tasks });
+    host.arrays.insert(target.id, OpenArray { subject: owner.subject, array, names, tasks });
     Ok(device)
 }
 
@@ -172,14 +175,14 @@ fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static)
 }
 
 /// Tells the control of members that are away, and that are back.
-async fn watch(host: Host, subject: Uuid, names: Vec<String>, array: Rc<Array>) {
-    let mut known: Vec<MemberState> = vec![MemberState::InSync; names.len()];
+async fn watch(host: Host, subject: Uuid, names: Rc<RefCell<Vec<String>>>, array: Rc<Array>) {
+    let mut known: Vec<MemberState> = vec![MemberState::InSync; names.borrow().len()];
     let mut has_failed = false;
     loop {
         let (changes, status) = (array.changes(), array.status());
         for (place, member) in status.members.iter().enumerate() {
             if known[place] != member.state {
-                let message = news(&names[place], place, member.state);
+                let message = news(&names.borrow()[place], place, member.state);
                 host.tell(VolumeEvent::Warning { volume: subject, message });
             }
             known[place] = member.state;
@@ -198,6 +201,6 @@ fn news(disk: &str, place: usize, state: MemberState) -> String {
     match state {
         MemberState::InSync => format!("member {place} ({disk}) is in sync again"),
         MemberState::Away => format!("member {place} ({disk}) is away; the others go on without it"),
-        MemberState::CatchingUp => format!("member {place} ({disk}) is back and catches up"),
+        MemberState::CatchingUp => format!("member {place} ({disk}) catches up"),
     }
 }

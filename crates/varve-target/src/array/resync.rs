@@ -5,10 +5,10 @@
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
 
 use super::election::lacks_only_missed;
-use super::recover::read_superblock;
+use super::recover::{clear_slot, is_fragment, read_superblock};
 use super::{Array, ArrayError, ArrayLayout, Member, combine};
 use varve_block::{Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, ZeroOptions};
-use varve_format::array::MemberState;
+use varve_format::array::{MemberState, SLOT_SIZE};
 
 /// Bytes of the array that are made equal while their writers wait.
 const CHUNK: u64 = 256 * KIB;
@@ -34,7 +34,9 @@ impl Array {
         let needed = self.members.on_device(self.spec.layout.on_members(Extent::new(0, self.size())));
         let needed = needed + self.spec.layout.on_members(Extent::new(0, self.size())).length;
         let shape = device.shape();
-        if shape.size < needed || shape.block_size > self.shape.get().block_size {
+        let has_sectors = shape.block_size <= self.shape.get().block_size
+            && is_fragment(self.spec.layout, u64::from(shape.block_size));
+        if shape.size < needed || !has_sectors {
             return Err(problem("it is too small, or its sectors are larger than those of the others"));
         }
         let own = read_superblock(&device, place, &self.options.arena).await?.newest;
@@ -48,6 +50,10 @@ impl Array {
         let mut lacks = self.members.lacks(place);
         if !is_known {
             lacks.fill();
+            // What was here before, of this array or of another one, must not count beside the superblock that comes.
+            for slot in [0, SLOT_SIZE] {
+                clear_slot(&device, slot, &self.options.arena).await?;
+            }
         }
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         self.publish(|| {
@@ -120,6 +126,7 @@ impl Array {
     /// Writes to member `place`, which is catching up, what it lacks of `region`.
     pub(super) async fn catch_up(&self, place: usize, region: u64) -> Result<Step, IoError> {
         assert!(!self.members.is_in_sync(place), "RESYNC2: member {place} is in sync");
+        let begun = self.options.clock.now();
         let is_wanted = || {
             let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
                 || !self.regions.unsynced().contains(region);
@@ -131,7 +138,7 @@ impl Array {
             false => self.zero(place, region, is_wanted).await?,
         };
         if step == Step::Done && is_wanted() {
-            self.members.caught_up(place, region);
+            self.members.caught_up(place, region, self.options.clock.now().since(begun));
             self.tell();
         }
         Ok(step)
