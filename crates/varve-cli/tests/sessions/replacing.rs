@@ -158,3 +158,45 @@ fn a_member_is_failed_and_replaced_by_hand_where_the_others_have_all_data() {
         assert_eq!(client.read(1 << 20, expected.len()), Ok(expected), "{volume}");
     }
 }
+
+#[test]
+fn a_disk_that_fails_while_it_is_used_is_replaced_without_being_written() {
+    let mut world = world();
+    world.ok("vg extend data d4");
+    let mut clients: Vec<Client> = VOLUMES.iter().map(|volume| client(&world, volume)).collect();
+    for client in &mut clients {
+        client.write(1 << 20, &content(1)).expect("there is space");
+        client.flush();
+    }
+    let disk = std::fs::OpenOptions::new().write(true).open(world.path("d1")).expect("it is there");
+    disk.set_len(1 << 20).expect("it is cut short");
+    let begun = Instant::now();
+    while !world.ok("vg show data").contains("was cut short") {
+        assert!(begun.elapsed() < SOON, "{}", world.ok("vg show data"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for client in &mut clients {
+        client.write(2 << 20, &content(2)).expect("it serves without the disk");
+    }
+    let message = world.refused("array replace data/m d1 d4", 1, "V0801");
+    assert!(message.contains("varve pv replace"), "{message}");
+    world.ok("pv replace d1 d4");
+    for client in &mut clients {
+        client.write(3 << 20, &content(3)).expect("it serves while the member is rebuilt");
+        client.flush();
+    }
+    wait_until_in_sync(&world);
+    drop(clients);
+    world.kill();
+    std::fs::remove_file(world.path("d1")).expect("it is there");
+    world.start();
+    wait_until_in_sync(&world);
+    for volume in VOLUMES {
+        let mut client = client(&world, volume);
+        let expected = [&content(1)[..1 << 20], &content(2)[..1 << 20], &content(3)].concat();
+        assert_eq!(client.read(1 << 20, expected.len()), Ok(expected), "{volume}");
+    }
+    world.ok("vg reduce data --missing");
+    assert_eq!(world.stop(), Some(0));
+    world.ok("check d2 d3 d4");
+}

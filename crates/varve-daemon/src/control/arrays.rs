@@ -151,14 +151,19 @@ impl Control {
         let disks = self.disk_choice(group, to.as_slice())?;
         let change = Change::ReplaceMembers { from, volume: only.clone(), id: self.new_id(), disks };
         let commits = self.commits(group).await;
-        let planned = commits.plan(group, change, words)?;
+        let mut planned = commits.plan(group, change.clone(), words)?;
         let members = self.members_on(group, from, is_meant).await?;
-        self.refuse_failed_disks(group)?;
+        let has_failed = self.has_failed(group, from, only.is_none())?;
         if dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
         // Nothing that waits for space is inside of an array (G2 of `change.rs`).
         self.fail_all(&members).await?; // M2
+        if has_failed {
+            let missing = Change::MarkMissing { missing: vec![from], returned: Vec::new() };
+            commits.make(group, missing, &format!("{words}: it has failed")).await?;
+            planned = commits.plan(group, change, words)?;
+        }
         commits.commit(group, planned, Vec::new()).await?;
         drop(commits);
         self.reconcile(group).await;
@@ -167,20 +172,21 @@ impl Control {
         self.shown_arrays(group, &arrays).map(Changed::Done)
     }
 
-    /// A commit reaches all disks of the group that are not missing.
-    fn refuse_failed_disks(&self, group: Uuid) -> Result<(), Failure> {
+    /// Whether `from` has failed, so that it is to be recorded as missing: a commit reaches all disks of the group that are not.
+    /// It must give up all of it that counts, and no other disk of the group may have failed.
+    fn has_failed(&self, group: Uuid, from: Uuid, gives_up_all: bool) -> Result<bool, Failure> {
         let disks = self.disks.borrow();
-        let is_failed = |path: &&String| {
-            disks.get(Path::new(path)).is_some_and(|known| known.file.state() != DiskState::InUse)
-        };
-        match self.with_group(group, |known| known.paths.values().find(is_failed).cloned())? {
-            None => Ok(()),
-            Some(path) => Err(Failure::new(
-                Code::MediumFailed,
-                format!("{path} has failed, and counts as a disk of its group still"),
-            )
-            .help("varve pv scan opens it anew, or finds it missing; then try again")),
-        }
+        self.with_group(group, |known| {
+            let mut failed = known.paths.iter().filter(|(disk, path)| {
+                let file = disks.get(Path::new(path)).map(|known| known.file.state());
+                known.group.counts_on(**disk) && file.is_some_and(|state| state != DiskState::InUse)
+            });
+            let others = failed.clone().find(|(disk, _)| **disk != from || !gives_up_all);
+            let Some((_, path)) = others else { return Ok(failed.next().is_some()) };
+            let message = format!("{path} has failed, and its group counts on it still");
+            Err(Failure::new(Code::MediumFailed, message)
+                .help(format!("varve pv replace {path}, or varve pv scan, which opens it anew or finds it missing")))
+        })?
     }
 
     async fn fail_all(&self, members: &[(KnownArray, usize)]) -> Result<(), Failure> {
