@@ -101,12 +101,15 @@ pub(super) async fn overwriting<R: Overwrite, T: DeserializeOwned + Serialize>(
     }
 }
 
-/// Which arrays do without the disk now.
+/// Which volumes and pools have members elsewhere now.
 fn replaced(from: &str, arrays: &[VolumeArray]) -> String {
     let mut names: Vec<&str> = arrays.iter().map(|array| array.volume.as_str()).collect();
     names.dedup();
     let first = names.first().copied().unwrap_or("VG/LV");
-    format!("no array has a member on {from} any more: {}; varve array show {first}", names.join(", "))
+    format!(
+        "the members on {from} are rebuilt on other disks: {}; varve array show {first}",
+        names.join(", ")
+    )
 }
 
 fn made(disks: &[PhysicalVolume]) -> String {

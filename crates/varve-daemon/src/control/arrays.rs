@@ -10,13 +10,12 @@ use super::find::{Located, volume_name};
 use super::known_group::KnownGroup;
 use super::layout::shown_array;
 use crate::failures;
-use crate::shard::arrays::{self, fail_member};
 use crate::shard::{ShardContext, ShardHandle};
 use std::path::Path;
 use uuid::Uuid;
 use varve_api::{ArrayFail, ArrayReplace, Changed, Code, Failure, PhysicalVolumeReplace, Plan, VolumeArray};
 use varve_os::DiskState;
-use varve_target::array::{ArrayStatus, MemberState};
+use varve_target::array::{ArrayStatus, MemberState, MemberStatus};
 use varve_vg::Change;
 use varve_vg::model::{Layout, LogicalVolume, PvName, Space};
 
@@ -60,9 +59,8 @@ impl KnownArray {
         let status = self.status.as_ref().ok_or_else(unusable)?;
         let layout = self.space().layout;
         let needed = layout.members().len() - layout.tolerates();
-        let has_all = |(other, member): &(usize, &varve_target::array::MemberStatus)| {
-            *other != place && member.state == MemberState::InSync
-        };
+        let has_all =
+            |(other, member): &(usize, &MemberStatus)| *other != place && member.state == MemberState::InSync;
         let others = status.members.iter().enumerate().filter(has_all).count();
         let is_away = status.members.get(place).is_none_or(|member| member.state == MemberState::Away);
         let problem = if others < needed {
@@ -162,6 +160,11 @@ impl Control {
         if has_failed {
             let missing = Change::MarkMissing { missing: vec![from], returned: Vec::new() };
             commits.make(group, missing, &format!("{words}: it has failed")).await?;
+            let open = self.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
+            if let Some(mut open) = open {
+                open.leave_out(from);
+                self.put_open(group, open);
+            }
             planned = commits.plan(group, change, words)?;
         }
         commits.commit(group, planned, Vec::new()).await?;
@@ -184,8 +187,9 @@ impl Control {
             let others = failed.clone().find(|(disk, _)| **disk != from || !gives_up_all);
             let Some((_, path)) = others else { return Ok(failed.next().is_some()) };
             let message = format!("{path} has failed, and its group counts on it still");
-            Err(Failure::new(Code::MediumFailed, message)
-                .help(format!("varve pv replace {path}, or varve pv scan, which opens it anew or finds it missing")))
+            Err(Failure::new(Code::MediumFailed, message).help(format!(
+                "varve pv replace {path}, or varve pv scan, which opens it anew or finds it missing"
+            )))
         })?
     }
 
@@ -193,7 +197,7 @@ impl Control {
         for (array, place) in members {
             let (id, place) = (array.id, *place);
             let Some(home) = &array.home else { continue };
-            let failed = home.run(async move |here: ShardContext| fail_member(&here, id, place).await);
+            let failed = home.run(async move |here: ShardContext| here.arrays.fail_member(id, place).await);
             failed.await.map_err(failures::gone)??;
         }
         Ok(())
@@ -234,7 +238,7 @@ impl Control {
         })?;
         for array in &mut all {
             let (Some(home), id) = (array.home.clone(), array.id) else { continue };
-            let asked = home.run(async move |here: ShardContext| arrays::status(&here, id)).await;
+            let asked = home.run(async move |here: ShardContext| here.arrays.status(id)).await;
             array.status = asked.map_err(failures::gone)?;
         }
         Ok(all)

@@ -2,7 +2,6 @@
 //!
 //! Invariant ARRAYS1: an array is open once.
 
-use super::ShardContext;
 use crate::failures;
 use futures_util::future::AbortHandle;
 use std::cell::RefCell;
@@ -33,7 +32,7 @@ pub(super) struct OpenArray {
 
 impl Arrays {
     /// How the array does, if it is open.
-    pub(super) fn status(&self, id: Uuid) -> Option<ArrayStatus> {
+    pub(crate) fn status(&self, id: Uuid) -> Option<ArrayStatus> {
         self.get(id).map(|array| array.status())
     }
 
@@ -61,6 +60,17 @@ impl Arrays {
     pub(super) fn insert(&self, id: Uuid, open: OpenArray) {
         let replaced = self.open.borrow_mut().insert(id, open);
         assert!(replaced.is_none(), "ARRAYS1: {id}");
+    }
+
+    /// Takes a member of an array out of use, if it is open and the member is not away: nothing of it is read or written any more.
+    pub(crate) async fn fail_member(&self, id: Uuid, place: usize) -> Result<(), Failure> {
+        let Some(array) = self.get(id) else { return Ok(()) };
+        match array.status().members.get(place) {
+            Some(member) if member.state != MemberState::Away => {
+                array.fail_member(place).await.map_err(|error| failures::array(&error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Closes the arrays of a volume or pool, of which nothing is used any more; what was acknowledged is durable afterwards.
@@ -99,21 +109,5 @@ impl OpenArray {
         let closed = self.array.close().await;
         self.tasks.iter().for_each(AbortHandle::abort);
         closed
-    }
-}
-
-/// How an array does, if it is open.
-pub(crate) fn status(context: &ShardContext, array: Uuid) -> Option<ArrayStatus> {
-    context.arrays.status(array)
-}
-
-/// Takes a member of an open array out of use, if it is not away: afterwards nothing of it is read or written.
-pub(crate) async fn fail_member(context: &ShardContext, array: Uuid, place: usize) -> Result<(), Failure> {
-    let Some(open) = context.arrays.get(array) else { return Ok(()) };
-    match open.status().members.get(place) {
-        Some(member) if member.state != MemberState::Away => {
-            open.fail_member(place).await.map_err(|error| failures::array(&error))
-        }
-        _ => Ok(()),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Code on a shard is given a [`ShardContext`]; code elsewhere sends work with [`ShardHandle::run`].
 
-pub(crate) mod arrays;
+mod arrays;
 mod background;
 pub(crate) mod barrier;
 pub(crate) mod clear;

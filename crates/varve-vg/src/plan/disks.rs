@@ -89,7 +89,7 @@ impl Draft<'_> {
             .iter()
             .find(|lv| current.missing_disks_of(lv).is_empty() && !current.degraded_disks_of(lv).is_empty());
         if let Some(lv) = degraded {
-            return Err(self.degraded(lv, current.degraded_disks_of(lv)));
+            return Err(self.degraded(lv, &current.degraded_disks_of(lv)));
         }
         for lv in lost {
             self.description.logical_volumes.retain(|other| other.id != lv.id);

@@ -358,6 +358,21 @@ impl PlanError {
             }
             Self::Fragment { fits: Some(size), .. } => format!("--array-block-size {size} fits"),
             Self::Fragment { .. } => "choose other disks: --on PATH,…".into(),
+            Self::NoReplacement { group, .. } => format!("add a disk: `varve vg extend {group} PATH`"),
+            Self::Layout(_) => "`varve lv create --help` shows the layouts".into(),
+            Self::Backup { group, .. } => {
+                format!(
+                    "`varve vg history {group}` shows the versions; a backup fits the disks it was made with"
+                )
+            }
+            Self::Invalid(_) => "mend what the message names".into(),
+            _ => self.help_disks(),
+        }
+    }
+
+    /// What to do about what is wrong with disks.
+    fn help_disks(&self) -> String {
+        match self {
             Self::VolumeDegraded { path, .. } => {
                 format!(
                     "put a disk in its place: `varve pv replace {path}`; or bring it back and `varve pv scan PATH`"
@@ -377,8 +392,6 @@ impl PlanError {
                     ),
                 }
             }
-            Self::NoReplacement { group, .. } => format!("add a disk: `varve vg extend {group} PATH`"),
-            Self::Layout(_) => "`varve lv create --help` shows the layouts".into(),
             Self::DiskNotFound { group, .. } => format!("`varve vg show {group}` shows its disks"),
             Self::DiskExists { group, .. } => format!("`varve vg show {group}` shows its disks"),
             Self::DiskTooSmall { .. } => {
@@ -401,12 +414,7 @@ impl PlanError {
                     {group} --missing --with-volumes`"
                 )
             }
-            Self::Backup { group, .. } => {
-                format!(
-                    "`varve vg history {group}` shows the versions; a backup fits the disks it was made with"
-                )
-            }
-            Self::Invalid(_) => "mend what the message names".into(),
+            _ => "`varve vg show VG` shows the disks of a group".into(),
         }
     }
 

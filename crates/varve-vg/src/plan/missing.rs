@@ -35,11 +35,11 @@ impl Draft<'_> {
     /// PLAN3: all members of an array, `space` of `lv`, are here.
     pub(super) fn check_members(&self, lv: &LogicalVolume, space: Space<'_>) -> Result<(), PlanError> {
         let disks = self.before.missing_disks_in(space);
-        if disks.is_empty() { Ok(()) } else { Err(self.degraded(lv, disks)) }
+        if disks.is_empty() { Ok(()) } else { Err(self.degraded(lv, &disks)) }
     }
 
     /// `lv` does without `disks`.
-    pub(super) fn degraded(&self, lv: &LogicalVolume, disks: Vec<PvName>) -> PlanError {
+    pub(super) fn degraded(&self, lv: &LogicalVolume, disks: &[PvName]) -> PlanError {
         let path = disks.first().and_then(|disk| self.before.pv(*disk)).map(|pv| pv.path.clone());
         PlanError::VolumeDegraded {
             group: self.group_name().into(),

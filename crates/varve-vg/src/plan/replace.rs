@@ -91,7 +91,10 @@ impl Draft<'_> {
 
     fn step_replaced(&mut self, what: &str, space: Space<'_>, replacement: &Replacement<'_>) {
         let (pv, path) = (replacement.from.name, &replacement.from.path);
-        self.step(format!("replace the member of {what} on {pv} ({path}); it lies at {}", place_text(space)));
+        self.step(format!(
+            "replace the member of {what} on {pv} ({path}); the array then lies at {}",
+            place_text(space)
+        ));
     }
 
     /// Layout and segments of `space` of `lv` without the disk; none if it does not lie there.
@@ -142,7 +145,7 @@ impl Draft<'_> {
         }
         let mut disks = self.before.missing_disks_in(space);
         disks.retain(|disk| space.areas_of_member(place).all(|area| area.pv != *disk));
-        Err(self.degraded(lv, disks))
+        Err(self.degraded(lv, &disks))
     }
 
     /// The disks on which the member may lie: no other member lies there, and their sectors are not larger than the array can have.
@@ -198,7 +201,7 @@ fn with_member(layout: &model::Layout, place: usize, member: Member) -> model::L
     let mut layout = layout.clone();
     match &mut layout {
         model::Layout::Mirror { members, .. } | model::Layout::Ddraid { members, .. } => {
-            members[place] = member
+            members[place] = member;
         }
         _ => unreachable!("GROUP1, TEXT16: only arrays have members"),
     }

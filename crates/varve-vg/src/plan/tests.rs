@@ -400,6 +400,21 @@ fn store_id(volume: &str, number: u128) -> Uuid {
     Uuid::from_u128(0x5000 + u128::from(volume.as_bytes()[0]) * 2 + number % 2)
 }
 
+/// A change of the disks of a group, or of what lies on one of them.
+fn change_of_disks(kind: i32, name: String, number: u128, bytes: u64) -> Change {
+    let (id, small) = (Uuid::from_u128(number | 1), number % 6);
+    match kind {
+        11 => Change::MarkMissing { missing: vec![disk(small, 0).id], returned: vec![] },
+        12 => Change::MarkMissing { missing: vec![], returned: vec![disk(small, 0).id] },
+        13 => {
+            let volume = number.is_multiple_of(4).then_some(name);
+            Change::ReplaceMembers { from: disk(small, 0).id, volume, id, disks: DiskChoice::default() }
+        }
+        _ if number.is_multiple_of(2) => Change::RemoveDisk { id: disk(small, 0).id },
+        _ => Change::AddDisks { disks: vec![disk(small, 5 + bytes / MIB4)] },
+    }
+}
+
 /// A change that may or may not be possible.
 fn any_change() -> impl Strategy<Value = Change> {
     let name = prop_oneof!["a", "b", "c", "d"];
@@ -416,7 +431,6 @@ fn any_change() -> impl Strategy<Value = Change> {
                 Amount::Bytes(bytes) => bytes,
                 Amount::PercentFree(percent) => percent * MIB4 / 10,
             };
-            let small = number % 6;
             let store = store_id(&name, number);
             match kind {
                 0 | 1 => Change::CreateVolume {
@@ -459,19 +473,7 @@ fn any_change() -> impl Strategy<Value = Change> {
                     policy: StorePolicy::default(),
                     disks: DiskChoice::default(),
                 },
-                11 => Change::MarkMissing { missing: vec![disk(small, 0).id], returned: vec![] },
-                12 => Change::MarkMissing { missing: vec![], returned: vec![disk(small, 0).id] },
-                13 => {
-                    let volume = (number % 4 == 0).then_some(name);
-                    Change::ReplaceMembers {
-                        from: disk(small, 0).id,
-                        volume,
-                        id,
-                        disks: DiskChoice::default(),
-                    }
-                }
-                _ if number % 2 == 0 => Change::RemoveDisk { id: disk(small, 0).id },
-                _ => Change::AddDisks { disks: vec![disk(small, 5 + bytes / MIB4)] },
+                _ => change_of_disks(kind, name, number, bytes),
             }
         },
     )

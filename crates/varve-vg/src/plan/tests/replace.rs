@@ -50,7 +50,9 @@ fn all_members_on_a_missing_disk_get_places_on_others_and_its_extents_are_free_w
 
     let plan = planned(&one, anywhere(0)).expect("pv3 has room");
     assert_eq!(plan.steps.len(), 3, "{:?}", plan.steps);
-    assert!(plan.steps[0].starts_with("replace the member of data/m on pv0 (/dev/sd0); it lies at "));
+    assert!(
+        plan.steps[0].starts_with("replace the member of data/m on pv0 (/dev/sd0); the array then lies at ")
+    );
     assert_eq!(plan.bytes_taken, plan.bytes_freed);
     let after = &plan.after;
     assert!(after.volumes_on(PvName(0)).is_empty(), "PLAN5");
