@@ -198,6 +198,6 @@ fn a_disk_that_fails_while_it_is_used_is_replaced_without_being_written() {
         let expected = [&content(1)[..1 << 20], &content(2)[..1 << 20], &content(3)].concat();
         assert_eq!(client.read(1 << 20, expected.len()), Ok(expected), "{volume}");
     }
-    drop(world.stop());
+    assert_eq!(world.stop(), Some(0));
     world.ok("check d2 d3 d4");
 }
