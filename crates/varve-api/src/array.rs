@@ -48,10 +48,25 @@ pub struct ArrayMember {
     /// Bytes that it lacks.
     #[serde(default)]
     pub behind: u64,
+    /// Seconds until it lacks nothing, as it has been caught up so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<u64>,
     /// Requests that it failed since the volume was taken into use.
     #[serde(default)]
     pub errors: u64,
     /// Of those, sectors that were read from the others and written again.
     #[serde(default)]
     pub healed: u64,
+}
+
+/// An array of a volume or pool: its own, or that of a snapshot store.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct VolumeArray {
+    /// The volume or pool, `VG/LV`.
+    pub volume: String,
+    /// Whether it keeps snapshots of the volume, not its bytes.
+    pub is_store: bool,
+    /// How it is laid out, and its members.
+    pub array: Array,
 }

@@ -14,7 +14,7 @@ mod nouns;
 mod requests;
 mod words;
 
-pub use array::{Array, ArrayMember};
+pub use array::{Array, ArrayMember, VolumeArray};
 pub use check::{Check, CheckedDisk, Finding};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
@@ -25,10 +25,11 @@ pub use nouns::{
     SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
-    Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
-    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
-    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
-    SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
+    Activate, ArrayFail, ArrayReplace, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange,
+    GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove,
+    PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize,
+    SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange,
+    VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,

@@ -69,6 +69,28 @@ requests! {
         path: String,
     }
 
+    /// Puts members of arrays that lie on a disk on others of its group.
+    struct PhysicalVolumeReplace {
+        /// Path or identity of the disk, which may be missing.
+        from: String,
+        /// Path, identity or name of the disk that takes its place; any that has room if not given.
+        to: Option<String>,
+    }
+
+    /// Takes the members of a volume's arrays on a disk out of use.
+    struct ArrayFail {
+        /// Path, identity or name of the disk.
+        disk: String,
+    }
+
+    /// Puts the members of a volume's arrays that lie on a disk on others.
+    struct ArrayReplace {
+        /// Path, identity or name of the disk, which may be missing.
+        disk: String,
+        /// The disk that takes its place; any that has room if not given.
+        to: Option<String>,
+    }
+
     /// Makes a group.
     struct GroupCreate {
         /// Its name.

@@ -45,9 +45,6 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Noun::Dump(options) => offline::dump(&options),
         Noun::Restore(options) => offline::restore(&options, json),
         Noun::Repair(options) => offline::repair(&options, json),
-        Noun::Array(_) => Err(verbs::not_built("arrays with redundancy").help(
-            "varve lv show VG/LV shows on which disks a volume lies; varve check PATH… verifies what it can",
-        )),
         noun => online(noun, cli.global),
     }
 }
@@ -67,6 +64,7 @@ fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
             Noun::Lv(verb) => verbs::volume(&session, verb).await,
             Noun::Pool(verb) => verbs::pool(&session, verb).await,
             Noun::Snap(verb) => verbs::snapshot(&session, verb).await,
+            Noun::Array(verb) => verbs::array(&session, verb).await,
             Noun::Export(verb) => verbs::export(&session, verb).await,
             Noun::Job(verb) => verbs::job(&session, verb).await,
             Noun::Status => verbs::status(&session).await,

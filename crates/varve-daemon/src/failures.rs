@@ -135,15 +135,17 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::Size { .. } | PlanError::Direction { .. } => Code::BadVolumeSize,
         PlanError::ShareTooSmall { .. } | PlanError::NoSpace { .. } => Code::NoSpaceInGroup,
         PlanError::TooFewDisks { .. } | PlanError::TooFewMembers { .. } => Code::NoSpaceInGroup,
+        PlanError::NoReplacement { .. } => Code::NoSpaceInGroup,
         PlanError::Layout(_) | PlanError::Fragment { .. } => Code::BadLayout,
         PlanError::DiskNotFound { .. } => Code::NotInGroup,
         PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
         PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,
-        PlanError::DiskBusy { .. } | PlanError::VolumeDegraded { .. } => Code::DiskHoldsExtents,
+        PlanError::DiskBusy { .. } | PlanError::NotArray { .. } => Code::DiskHoldsExtents,
+        PlanError::VolumeDegraded { .. } => Code::DiskHoldsExtents,
         PlanError::LastDisk { .. } => Code::LastDisk,
-        PlanError::NothingMissing { .. } => Code::PhysicalVolumeNotFound,
+        PlanError::NothingMissing { .. } | PlanError::NoMember { .. } => Code::PhysicalVolumeNotFound,
         PlanError::VolumeIncomplete { .. } => Code::VolumeUnusable,
-        PlanError::GroupIncomplete { .. } => Code::GroupIncomplete,
+        PlanError::GroupIncomplete { .. } | PlanError::DiskMissing { .. } => Code::GroupIncomplete,
         PlanError::Backup { .. } => Code::BadBackup,
         PlanError::Invalid(_) => Code::Failed,
     };
@@ -230,7 +232,10 @@ pub(crate) fn array(error: &ArrayError) -> Failure {
     let (code, help) = match error {
         ArrayError::Io(error) => return io("the array", *error),
         ArrayError::TooFew { .. } => (Code::VolumeUnusable, "bring its disks back, then varve pv scan"),
-        ArrayError::MaybeStale => (Code::VolumeUnusable, "bring the missing disks back, then varve pv scan"),
+        ArrayError::MaybeStale => (
+            Code::VolumeUnusable,
+            "bring the missing disks back, then varve pv scan; or varve lv activate VG/LV --accept-missing",
+        ),
         ArrayError::Exchanged { .. } | ArrayError::Format { .. } | ArrayError::Mismatch(_) => {
             (Code::VolumeUnusable, "varve vg history VG")
         }

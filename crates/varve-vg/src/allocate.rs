@@ -7,6 +7,7 @@
 
 mod array;
 
+pub(crate) use array::side_by_side;
 pub use array::{ArrayAreas, MemberNeed};
 
 use crate::model::{Area, Group, Layout, PvName, Segment};

@@ -201,6 +201,11 @@ impl Group {
         self.pv(name).is_none_or(|pv| pv.missing)
     }
 
+    /// The missing disks on which `space` lies.
+    pub fn missing_disks_in(&self, space: Space<'_>) -> Vec<PvName> {
+        self.missing_among(std::iter::once(space))
+    }
+
     fn missing_among<'a>(&self, spaces: impl Iterator<Item = Space<'a>>) -> Vec<PvName> {
         let disks: BTreeSet<PvName> = spaces.flat_map(Space::areas).map(|area| area.pv).collect();
         disks.into_iter().filter(|disk| self.is_missing(*disk)).collect()
@@ -219,7 +224,7 @@ pub fn areas(lv: &LogicalVolume) -> impl Iterator<Item = Area> {
 }
 
 /// Where a volume and its exception stores lie.
-fn spaces(lv: &LogicalVolume) -> impl Iterator<Item = Space<'_>> {
+pub fn spaces(lv: &LogicalVolume) -> impl Iterator<Item = Space<'_>> {
     std::iter::once(lv.space()).chain(lv.stores().map(Store::space))
 }
 

@@ -14,6 +14,7 @@
 //! - OPEN3. A disk is used once, belongs to the group unless it is leaving, and the group is what the version that counts says.
 
 mod messages;
+mod returned;
 
 pub use messages::{Absent, CommitError, Note};
 
@@ -239,6 +240,7 @@ impl OpenGroup {
         self.check_length(&self.group, self.slot.text.len(), &[])?;
         self.bring_forward().await?;
         self.mend_labels().await?;
+        self.try_returned().await;
         self.state = State::Settled;
         if has(InjectedBug::ForgetMissing) {
             return Ok(());
@@ -303,22 +305,6 @@ impl OpenGroup {
         self.finish_writes(results)?;
         self.members.retain(|member| member.standing != Standing::Removed);
         Ok(())
-    }
-
-    /// Takes back the stale disk `pv`, which is marked missing, with data that may be old: only because somebody
-    /// insists. [`PlanError::DiskNotFound`](crate::PlanError::DiskNotFound) if there is no such stale disk.
-    pub async fn take_back(&mut self, pv: Uuid, stamp: &Stamp) -> Result<(), CommitError> {
-        self.refuse_if_broken()?;
-        assert_eq!(self.state, State::Settled, "OPEN1");
-        let Some(index) = self.stale.iter().position(|member| member.pv == pv) else {
-            let group = self.group.name().into();
-            return Err(CommitError::Plan(crate::PlanError::DiskNotFound { group, disk: pv.to_string() }));
-        };
-        assert!(!self.group.counts_on(pv), "VERSION2: it was recorded as missing when the group was settled");
-        let member = self.stale.swap_remove(index);
-        self.members.push(member);
-        self.assert_consistent();
-        self.record(Vec::new(), vec![pv], stamp).await
     }
 
     /// Makes the change that `plan` describes. `joining` are the disks that it adds.

@@ -6,13 +6,16 @@
 //! Invariants:
 //! - PLAN1. The planned group passes every check of its text; its sequence is one more than before.
 //! - PLAN2. A volume that the change does not name keeps every extent it has.
-//! - PLAN3. While a disk of the group is missing, only what concerns missing disks is changed.
+//! - PLAN3. No extent of a missing disk is given to anything. A volume that is incomplete without such a disk keeps its extents
+//!   until it is removed; an array that lacks a member there does not grow, and gets another member instead.
 
 mod asked;
 mod disks;
 mod error;
 mod images;
 mod metadata;
+mod missing;
+mod replace;
 mod restore;
 mod space;
 mod stores;
@@ -135,6 +138,17 @@ pub enum Change {
     RemoveMissing {
         /// Whether the volumes that lie on them go too; else such a volume is an error.
         with_volumes: bool,
+    },
+    /// Put members of arrays that lie on a disk on others. The new ones are empty, and other members than those that they replace.
+    ReplaceMembers {
+        /// What the label of that disk says; it may be missing.
+        from: Uuid,
+        /// Of which volume or pool, its stores included; of all if none is named.
+        volume: Option<String>,
+        /// A new id, from which those of the new members follow.
+        id: Uuid,
+        /// On which disks they lie.
+        disks: DiskChoice,
     },
     /// Record which disks are missing and which are back. What activation does before it uses a group.
     MarkMissing {
@@ -259,9 +273,7 @@ impl Plan {
 /// Plans `change` to `group`.
 pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanError> {
     let mut draft = Draft::of(group);
-    if !matches!(change, Change::RemoveMissing { .. } | Change::MarkMissing { .. }) {
-        draft.check_complete()?;
-    }
+    draft.check_complete(&change)?;
     match change {
         Change::CreateVolume { name, id, size, role, layout, policy, disks } => {
             draft.create_volume((name, id), size, (role, layout), policy, (&disks, stamp.date))
@@ -274,6 +286,9 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::AddDisks { disks } => draft.add_disks(&disks),
         Change::RemoveDisk { id } => draft.remove_disk(id),
         Change::RemoveMissing { with_volumes } => draft.remove_missing(with_volumes),
+        Change::ReplaceMembers { from, volume, id, disks } => {
+            draft.replace_members(from, volume.as_deref(), id, &disks)
+        }
         Change::MarkMissing { missing, returned } => draft.mark_missing(&missing, &returned),
         Change::CreateStore { volume, id, size, chunk_size, kind } => {
             draft.create_store(&volume, id, size, chunk_size, kind)
@@ -353,7 +368,10 @@ impl<'a> Draft<'a> {
             (before.id(), before.extent_size()),
             "what a group is stays"
         );
-        let (taken, freed) = (gained(before, &after), gained(&after, before));
+        let everywhere = |_| true;
+        let (taken, freed) = (gained(before, &after, everywhere), gained(&after, before, everywhere));
+        let is_missing = |disk| after.pv(disk).is_some_and(|pv| pv.missing);
+        assert_eq!(gained(before, &after, is_missing), 0, "PLAN3");
         let unit = before.extent_size();
         let plan = Plan {
             based_on: before.entry().sequence,
@@ -365,16 +383,6 @@ impl<'a> Draft<'a> {
         };
         assert!(plan.steps.iter().all(|step| !step.is_empty()), "a step says what is done");
         Ok(plan)
-    }
-
-    /// PLAN3.
-    fn check_complete(&self) -> Result<(), PlanError> {
-        let missing = self.description.physical_volumes.iter().filter(|pv| pv.missing);
-        let disks: Vec<_> = missing.map(|pv| format!("{} ({})", pv.name, pv.path)).collect();
-        if disks.is_empty() {
-            return Ok(());
-        }
-        Err(PlanError::GroupIncomplete { group: self.group_name().into(), disks })
     }
 
     fn step(&mut self, step: String) {
@@ -419,10 +427,11 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Extents that volumes or stores own in `after` and nothing owns in `before`.
-fn gained(before: &Group, after: &Group) -> u64 {
+/// Extents of disks that are `counted` that volumes or stores own in `after` and nothing owns in `before`.
+fn gained(before: &Group, after: &Group, counted: impl Fn(PvName) -> bool) -> u64 {
     let owned = |group: &Group| {
         let areas = group.logical_volumes().iter().flat_map(crate::model::areas);
+        let areas = areas.filter(|area| counted(area.pv));
         let mut areas: Vec<Area> = areas.collect();
         areas.sort();
         areas

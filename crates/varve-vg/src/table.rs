@@ -25,13 +25,14 @@ pub struct Table {
 }
 
 impl Table {
-    /// Whether every byte of `other` lies where it lies here: both are one table, or this one has grown since.
-    pub fn begins_with(&self, other: &Table) -> bool {
+    /// Whether every byte of `other` lies where it lies here: both are one table, or this one has grown since. The members of an
+    /// array in the places of `away` hold nothing that counts, and may lie elsewhere.
+    pub fn begins_with(&self, other: &Table, away: &[usize]) -> bool {
         let pairs = self.lines.iter().zip(&other.lines);
         let last = other.lines.len().saturating_sub(1);
         let begins = |(index, (own, old)): (usize, (&Line, &Line))| {
             let fits = if index == last { own.length >= old.length } else { own.length == old.length };
-            own.start == old.start && own.target.begins_with(&old.target) && fits
+            own.start == old.start && own.target.begins_with(&old.target, away) && fits
         };
         let is_long_enough = self.lines.len() >= other.lines.len();
         self.read_only == other.read_only && is_long_enough && pairs.enumerate().all(begins)
@@ -110,9 +111,9 @@ pub enum Target {
 
 impl Target {
     /// Whether what lies in `other` lies here in the same place.
-    fn begins_with(&self, other: &Target) -> bool {
+    fn begins_with(&self, other: &Target, away: &[usize]) -> bool {
         match (self, other) {
-            (Target::Array(own), Target::Array(old)) => own.begins_with(old),
+            (Target::Array(own), Target::Array(old)) => own.begins_with(old, away),
             (own, old) => own == old,
         }
     }
@@ -266,22 +267,29 @@ mod tests {
         let group = group(false);
         let now = |name: &str| table(&group, group.lv(name).expect("golden"), Parts::All).expect("complete");
         let (whole, other) = (now("vm1"), now("fast"));
-        assert!(whole.begins_with(&whole) && !whole.begins_with(&other) && !other.begins_with(&whole));
+        assert!(
+            whole.begins_with(&whole, &[])
+                && !whole.begins_with(&other, &[])
+                && !other.begins_with(&whole, &[])
+        );
         let mut shorter = whole.clone();
         shorter.lines[1].length -= 4096;
-        assert!(whole.begins_with(&shorter) && !shorter.begins_with(&whole));
+        assert!(whole.begins_with(&shorter, &[]) && !shorter.begins_with(&whole, &[]));
         shorter.lines.pop();
-        assert!(whole.begins_with(&shorter) && !shorter.begins_with(&whole));
+        assert!(whole.begins_with(&shorter, &[]) && !shorter.begins_with(&whole, &[]));
         shorter.lines[0].length -= 4096;
-        assert!(whole.begins_with(&shorter), "the first line may have grown, too, while it was the last one");
+        assert!(
+            whole.begins_with(&shorter, &[]),
+            "the first line may have grown, too, while it was the last one"
+        );
         let mut gap = whole.clone();
         gap.lines[0].length -= 4096;
-        assert!(!whole.begins_with(&gap), "a line that is not the last one is as long as before");
+        assert!(!whole.begins_with(&gap, &[]), "a line that is not the last one is as long as before");
         let mut moved = whole.clone();
         moved.lines[1].target = Target::Linear { pv: PvName(1), offset: 0 };
-        assert!(!whole.begins_with(&moved) && !moved.begins_with(&whole));
+        assert!(!whole.begins_with(&moved, &[]) && !moved.begins_with(&whole, &[]));
         let protected = Table { read_only: true, ..whole.clone() };
-        assert!(!whole.begins_with(&protected));
+        assert!(!whole.begins_with(&protected, &[]));
         assert_eq!(whole.disks().into_iter().collect::<Vec<_>>(), [PvName(0), PvName(1)]);
         assert_eq!(other.disks().len(), 2);
     }

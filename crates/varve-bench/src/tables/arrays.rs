@@ -108,10 +108,7 @@ fn cases() -> Vec<Case> {
         Case::new(ORDER_1, ReadPolicy::Rotate, sequential(read, 1024), 2.8),
         Case::new(ORDER_2, ReadPolicy::Rotate, sequential(read, 1024), 4.6),
         Case::new(ORDER_1, ReadPolicy::Rotate, random(read), 1.45),
-        Case {
-            state: State::Degraded,
-            ..Case::new(ORDER_1, ReadPolicy::Data, sequential(read, 1024), 1.75)
-        },
+        Case { state: State::Degraded, ..Case::new(ORDER_1, ReadPolicy::Data, sequential(read, 1024), 1.75) },
         Case::new(MIRROR, ReadPolicy::Rotate, sequential(read, 1024), 1.9),
         Case::new(MIRROR, ReadPolicy::Rotate, random(read), 1.9),
         Case::new(MIRROR, ReadPolicy::Rotate, sequential(write, 4), 0.97),

@@ -56,4 +56,13 @@ pub(crate) enum PhysicalVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Put all members of arrays on a disk, which may be missing, on others, and rebuild them there.
+    Replace {
+        /// The disk whose members go elsewhere.
+        from: String,
+        /// Another disk of its group [default: the emptiest for each array that holds no other member of it].
+        to: Option<String>,
+        #[command(flatten)]
+        change: Change,
+    },
 }

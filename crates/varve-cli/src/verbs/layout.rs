@@ -4,7 +4,7 @@ use crate::grammar::{DiskWords, LayoutChoice, LayoutOptions};
 use crate::places::absolute_all;
 use crate::table::Table;
 use crate::units::size;
-use varve_api::{Array, Code, Failure, Layout};
+use varve_api::{Array, ArrayMember, Code, Failure, Layout};
 
 /// The layout that options name.
 pub(super) fn layout_word(options: &LayoutOptions) -> Result<Layout, Failure> {
@@ -67,7 +67,7 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
         table.row(vec![
             index.to_string(),
             member.state.to_string(),
-            size(member.behind),
+            behind(member),
             member.errors.to_string(),
             member.healed.to_string(),
             format!("{}{missing}", member.disks.join(" ")),
@@ -77,4 +77,15 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
     let told = told.into_iter().filter(|(bytes, _)| *bytes > 0);
     let told: String = told.map(|(bytes, what)| format!("{what}: {}\n", size(bytes))).collect();
     format!("\n{}{told}", table.render(""))
+}
+
+/// What a member lacks, and how long it takes until it lacks nothing.
+fn behind(member: &ArrayMember) -> String {
+    let behind = size(member.behind);
+    match member.seconds_left {
+        None => behind,
+        Some(seconds) if seconds < 120 => format!("{behind} ({seconds} s left)"),
+        Some(seconds) if seconds < 7200 => format!("{behind} ({} min left)", seconds.div_ceil(60)),
+        Some(seconds) => format!("{behind} ({} h left)", seconds.div_ceil(3600)),
+    }
 }

@@ -12,7 +12,8 @@ use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use varve_api::{
-    Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan,
+    Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeReplace,
+    PhysicalVolumeScan, VolumeArray,
 };
 
 /// What to do while extents cannot move.
@@ -56,6 +57,14 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             let call = Call { method: Method::POST, path: url, request: &request, dry_run: destroy.dry_run };
             session.consent(&format!("pv remove {path}"), &call, destroy).await?;
             session.change(call, |_: &varve_api::Empty| format!("gave up {path}")).await
+        }
+        PhysicalVerb::Replace { from, to, change } => {
+            let to = to.as_deref().map(absolute).transpose()?;
+            let request =
+                PhysicalVolumeReplace { from: absolute(&from)?, to, ..PhysicalVolumeReplace::default() };
+            let path = "/v1/pvs/replace".to_owned();
+            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+            session.change(call, |arrays: &Vec<VolumeArray>| replaced(&from, arrays)).await
         }
         PhysicalVerb::Move { .. } => Err(not_built("moving extents between disks").help(COPY)),
     }
@@ -118,6 +127,17 @@ pub(super) async fn overwriting<R: Overwrite, T: DeserializeOwned + Serialize>(
         }
         result => result,
     }
+}
+
+/// Which volumes and pools have members elsewhere now.
+fn replaced(from: &str, arrays: &[VolumeArray]) -> String {
+    let mut names: Vec<&str> = arrays.iter().map(|array| array.volume.as_str()).collect();
+    names.dedup();
+    let first = names.first().copied().unwrap_or("VG/LV");
+    format!(
+        "the members on {from} are rebuilt on other disks: {}; varve array show {first}",
+        names.join(", ")
+    )
 }
 
 fn made(disks: &[PhysicalVolume]) -> String {

@@ -13,6 +13,7 @@ mod mending;
 mod origins;
 mod pool_jobs;
 mod pools;
+mod replacing;
 mod restarts;
 mod restores;
 mod rollbacks;

@@ -9,8 +9,8 @@ use varve_api::{
     VolumeCreate, VolumeState,
 };
 use varve_block::KIB;
-use varve_target::array::{self, ArrayStatus};
-use varve_vg::model::{self, LogicalVolume, PvName};
+use varve_target::array::{self, ArrayStatus, MemberStatus};
+use varve_vg::model::{self, PvName, Space};
 use varve_vg::plan::{DiskChoice, Layout, Sectors};
 use varve_vg::size::parse_size;
 
@@ -114,13 +114,13 @@ impl Control {
     }
 }
 
-/// The members of a volume or pool that is an array.
+/// The members of what lies in `space`, if it is an array.
 pub(super) fn shown_array(
     known: &KnownGroup,
-    volume: &LogicalVolume,
+    space: Space<'_>,
     status: Option<&ArrayStatus>,
 ) -> Option<Array> {
-    let (layout, order, block_size, read_policy) = match volume.layout {
+    let (layout, order, block_size, read_policy) = match *space.layout {
         model::Layout::Mirror { read_policy, .. } => (ShownLayout::Mirror, None, None, read_policy),
         model::Layout::Ddraid { order, block_size, read_policy, .. } => {
             (ShownLayout::Ddraid, Some(order), Some(block_size), read_policy)
@@ -129,13 +129,13 @@ pub(super) fn shown_array(
     };
     let member = |(index, member): (usize, &model::Member)| {
         let mut disks: Vec<String> = Vec::new();
-        for disk in volume.space().areas_of_member(index).filter_map(|area| known.group.pv(area.pv)) {
+        for disk in space.areas_of_member(index).filter_map(|area| known.group.pv(area.pv)) {
             let path = known.paths.get(&disk.id).unwrap_or(&disk.path);
             if !disks.contains(path) {
                 disks.push(path.clone());
             }
         }
-        let missing = known.group.is_member_missing(volume.space(), index);
+        let missing = known.group.is_member_missing(space, index);
         let status = status.and_then(|status| Some((status.region_size, status.members.get(index)?)));
         let (region_size, status) = status.unzip();
         ArrayMember {
@@ -144,11 +144,12 @@ pub(super) fn shown_array(
             missing,
             state: status.map_or(MemberState::Unknown, |status| shown_state(status.state)),
             behind: status.map_or(0, |status| status.lacks) * region_size.unwrap_or(0),
+            seconds_left: status.and_then(seconds_left),
             errors: status.map_or(0, |status| status.errors),
             healed: status.map_or(0, |status| status.healed),
         }
     };
-    let members = volume.layout.members().iter().enumerate().map(member).collect();
+    let members = space.layout.members().iter().enumerate().map(member).collect();
     let read_policy = match read_policy {
         model::ReadPolicy::Data => ReadPolicy::Data,
         model::ReadPolicy::Rotate => ReadPolicy::Rotate,
@@ -168,6 +169,14 @@ pub(super) fn shown_array(
         lost: bytes(lost),
         mismatches: status.map_or(0, |status| status.mismatches),
     })
+}
+
+/// Seconds until a member that catches up lacks nothing, as it was caught up so far.
+fn seconds_left(member: &MemberStatus) -> Option<u64> {
+    let (regions, time) = member.caught_up;
+    let is_known = member.state == array::MemberState::CatchingUp && regions > 0;
+    let left = is_known.then(|| time.as_millis() * u128::from(member.lacks) / u128::from(regions))?;
+    u64::try_from(left.div_ceil(1000)).ok()
 }
 
 fn shown_state(state: array::MemberState) -> MemberState {

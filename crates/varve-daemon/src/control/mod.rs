@@ -12,6 +12,7 @@ mod abandoned;
 mod activate;
 mod activation;
 mod address;
+mod arrays;
 mod bases;
 mod change;
 mod clearing;

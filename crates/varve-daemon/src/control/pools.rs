@@ -247,7 +247,7 @@ impl Control {
                 discards: volume.store_policy.unwrap_or_default().discards.shown(),
                 over_commit: volume.store_policy.unwrap_or_default().over_commit.shown(),
                 promise_max: facts.promise_max,
-                array: shown_array(known, volume, facts.array.as_ref()),
+                array: shown_array(known, volume.space(), facts.array.as_ref()),
                 segments: shown_segments(known, volume),
             }
         })

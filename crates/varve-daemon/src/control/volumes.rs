@@ -439,7 +439,7 @@ fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> S
             origin: None,
         }),
         exports: Vec::new(),
-        array: shown_array(known, volume, facts.array.as_ref()),
+        array: shown_array(known, volume.space(), facts.array.as_ref()),
         segments: shown_segments(known, volume),
         traffic: facts.traffic.clone(),
     }

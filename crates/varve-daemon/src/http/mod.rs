@@ -1,5 +1,6 @@
 //! The HTTP interface: routes to the control, envelopes around its answers, the OpenAPI document.
 
+mod arrays;
 mod exports;
 mod groups;
 pub(crate) mod guard;
@@ -32,6 +33,7 @@ fn routes() -> OpenApiRouter<ControlHandle> {
         .merge(groups::routes())
         .merge(volumes::routes())
         .merge(pools::routes())
+        .merge(arrays::routes())
         .merge(snapshots::routes())
         .merge(exports::routes())
         .merge(jobs::routes())

@@ -6,7 +6,8 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Empty, Envelope, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan,
+    Changed, Empty, Envelope, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove,
+    PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -14,6 +15,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(list_disks, create_disks))
         .routes(routes!(scan_disks))
         .routes(routes!(remove_disk))
+        .routes(routes!(replace_disk))
 }
 
 /// List the disks that the daemon knows.
@@ -51,4 +53,14 @@ async fn remove_disk(
     Body(request): Body<PhysicalVolumeRemove>,
 ) -> Reply<Changed<Empty>> {
     Ok(Data(control.call(async move |control| control.remove_disk(request).await).await?))
+}
+
+/// Put the members of arrays that lie on a disk on others, which are rebuilt while the volumes serve.
+#[utoipa::path(post, path = "/v1/pvs/replace", tag = "physical volumes", request_body = PhysicalVolumeReplace,
+    responses((status = 200, body = Envelope<Changed<Vec<VolumeArray>>>)))]
+async fn replace_disk(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeReplace>,
+) -> Reply<Changed<Vec<VolumeArray>>> {
+    Ok(Data(control.call(async move |control| control.replace_disk(request).await).await?))
 }

@@ -2,13 +2,20 @@
 //!
 //! Invariant ARRAYS1: an array is open once.
 
+use crate::failures;
 use futures_util::future::AbortHandle;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
+use varve_api::Failure;
 use varve_block::IoError;
-use varve_target::array::{Array, ArrayStatus};
+use varve_target::array::{Array, ArrayStatus, MemberState};
+use varve_vg::model::PvName;
+use varve_vg::table::Table;
+
+/// On which disks each member of an array lies.
+pub(super) type MemberDisks = Rc<RefCell<Vec<Vec<PvName>>>>;
 
 /// The arrays of one shard, by their ids.
 #[derive(Default)]
@@ -21,6 +28,8 @@ pub(super) struct OpenArray {
     /// The volume or pool whose bytes, or whose stores, it holds.
     pub(super) subject: Uuid,
     pub(super) array: Rc<Array>,
+    /// On which disks its members lie.
+    pub(super) disks: MemberDisks,
     /// What works for it.
     pub(super) tasks: Vec<AbortHandle>,
 }
@@ -33,8 +42,23 @@ impl Arrays {
     }
 
     /// How the array does, if it is open.
-    pub(super) fn status(&self, id: Uuid) -> Option<ArrayStatus> {
+    pub(crate) fn status(&self, id: Uuid) -> Option<ArrayStatus> {
         self.get(id).map(|array| array.status())
+    }
+
+    /// The places of the members that are away of the array at `table`, if there is one and it is open.
+    pub(super) fn away(&self, table: &Table) -> Vec<usize> {
+        let status = table.array().and_then(|array| self.status(array.id));
+        let members = status.map(|status| status.members).unwrap_or_default();
+        let away = members.iter().enumerate().filter(|(_, member)| member.state == MemberState::Away);
+        away.map(|(place, _)| place).collect()
+    }
+
+    /// The members of an array lie on these disks from now on, if it is open.
+    pub(super) fn set_disks(&self, id: Uuid, disks: Vec<Vec<PvName>>) {
+        if let Some(open) = self.open.borrow().get(&id) {
+            open.disks.replace(disks);
+        }
     }
 
     /// The array, if it is open.
@@ -46,6 +70,17 @@ impl Arrays {
     pub(super) fn insert(&self, id: Uuid, open: OpenArray) {
         let replaced = self.open.borrow_mut().insert(id, open);
         assert!(replaced.is_none(), "ARRAYS1: {id}");
+    }
+
+    /// Takes a member of an array out of use, if it is open and the member is not away: nothing of it is read or written any more.
+    pub(crate) async fn fail_member(&self, id: Uuid, place: usize) -> Result<(), Failure> {
+        let Some(array) = self.get(id) else { return Ok(()) };
+        match array.status().members.get(place) {
+            Some(member) if member.state != MemberState::Away => {
+                array.fail_member(place).await.map_err(|error| failures::array(&error))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Closes the arrays of a volume or pool, of which nothing is used any more; what was acknowledged is durable afterwards.

@@ -3,7 +3,7 @@
 //! Invariant OPENARRAY1: the gate of what lies on an array stands below it, too: behind a closed gate nothing of the array, its
 //! metadata included, reaches a disk.
 
-use super::arrays::OpenArray;
+use super::arrays::{MemberDisks, OpenArray};
 use super::events::VolumeEvent;
 use super::gate::Gate;
 use super::health::Health;
@@ -11,6 +11,7 @@ use super::host::Host;
 use super::spec::Disks;
 use crate::failures;
 use futures_util::future::{AbortHandle, abortable};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use uuid::Uuid;
@@ -91,21 +92,28 @@ async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks
     let failed = |error: ArrayError| failures::array(&error);
     if let Some(array) = host.arrays.get(target.id) {
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
+        host.arrays.set_disks(target.id, disks_of(target));
         take_back(&array, members_of(target, devices)).await;
         return Ok(array.device());
     }
     let (spec, members) = (spec_of(target), members_of(target, devices));
     let options = ArrayOptions { accept_missing: owner.accept_missing, ..options(host, target.read_policy) };
     let array = Array::open(spec, members, options).await.map_err(failed)?;
+    let disks_of_members = Rc::new(RefCell::new(disks_of(target)));
     let tasks = vec![
         spawn(host, owner.health, {
             let array = Rc::clone(&array);
             async move { array.background().await }
         }),
-        spawn(host, owner.health, watch(host.clone(), owner.subject, disks_of(target), Rc::clone(&array))),
+        spawn(
+            host,
+            owner.health,
+            watch(host.clone(), owner.subject, Rc::clone(&disks_of_members), Rc::clone(&array)),
+        ),
     ];
     let device = array.device();
-    host.arrays.insert(target.id, OpenArray { subject: owner.subject, array, tasks });
+    host.arrays
+        .insert(target.id, OpenArray { subject: owner.subject, array, disks: disks_of_members, tasks });
     Ok(device)
 }
 
@@ -172,17 +180,18 @@ fn spawn(host: &Host, health: &Health, task: impl Future<Output = ()> + 'static)
 }
 
 /// Tells the control of members that are away, and that are back.
-async fn watch(host: Host, subject: Uuid, disks: Vec<Vec<PvName>>, array: Rc<Array>) {
-    let mut known: Vec<MemberState> = vec![MemberState::InSync; disks.len()];
+async fn watch(host: Host, subject: Uuid, disks: MemberDisks, array: Rc<Array>) {
+    let mut known: Vec<MemberState> = vec![MemberState::InSync; disks.borrow().len()];
     let mut has_failed = false;
     loop {
         let (changes, status) = (array.changes(), array.status());
         for (place, member) in status.members.iter().enumerate() {
             if known[place] != member.state {
-                let message = news(&disks[place], place, member.state);
+                let disks = disks.borrow()[place].clone();
+                let message = news(&disks, place, member.state);
                 host.tell(VolumeEvent::Warning { volume: subject, message });
                 if member.state == MemberState::Away {
-                    host.tell(VolumeEvent::Ejected { volume: subject, disks: disks[place].clone() });
+                    host.tell(VolumeEvent::Ejected { volume: subject, disks });
                 }
             }
             known[place] = member.state;
@@ -203,6 +212,6 @@ fn news(disks: &[PvName], place: usize, state: MemberState) -> String {
     match state {
         MemberState::InSync => format!("member {place} ({disk}) is in sync again"),
         MemberState::Away => format!("member {place} ({disk}) is away; the others go on without it"),
-        MemberState::CatchingUp => format!("member {place} ({disk}) is back and catches up"),
+        MemberState::CatchingUp => format!("member {place} ({disk}) catches up"),
     }
 }

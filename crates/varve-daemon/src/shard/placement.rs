@@ -1,5 +1,6 @@
 //! Where something that is served lies, compared with where its group says that it does.
 
+use super::arrays::Arrays;
 use super::spec::Disks;
 use crate::world::{DiskRef, is_same_disk};
 use std::sync::Arc;
@@ -21,13 +22,15 @@ impl Placement {
         Self { table: table.clone(), disks: disks.map(|(name, file)| (*name, Arc::clone(file))).collect() }
     }
 
-    /// How `table`, on `disks`, differs from it.
-    pub(super) fn compared(&self, table: &Table, disks: &Disks) -> Standing {
+    /// How `table`, on `disks`, differs from it, as far as `arrays` use it: a member that is away may be another one.
+    pub(super) fn compared(&self, table: &Table, disks: &Disks, arrays: &Arrays) -> Standing {
         let now = Self::at(table, disks);
         let is_same = |(name, file)| now.disks.get(name).is_some_and(|now: &DiskRef| is_same_disk(now, file));
         let has_same_disks = self.disks.iter().all(is_same);
         // An array goes on without a disk, and takes it back.
-        if !table.begins_with(&self.table) || !(has_same_disks || table.array().is_some()) {
+        if !table.begins_with(&self.table, &arrays.away(&self.table))
+            || !(has_same_disks || table.array().is_some())
+        {
             return Standing::Fenced;
         }
         let is_as_before = *table == self.table && has_same_disks && now.disks.len() == self.disks.len();

@@ -34,7 +34,9 @@ pub(crate) fn fence(context: &ShardContext, volume: Uuid, versions: &[Option<Wan
         })
     };
     let (standing, gate) = if let Some(open) = context.pool(volume) {
-        let compared = |wanted: &Wanted| open.placement.borrow().compared(&wanted.node.table, &wanted.disks);
+        let compared = |wanted: &Wanted| {
+            open.placement.borrow().compared(&wanted.node.table, &wanted.disks, &context.arrays)
+        };
         (standing(&open.health, &compared), open.gate.clone())
     } else if let Some(family) = context.family(volume) {
         (standing(family.health(), &|wanted| family.compared(wanted)), family.gate.clone())
@@ -102,7 +104,7 @@ impl Family {
             .placement
             .borrow()
             .as_ref()
-            .map(|placement| placement.compared(&wanted.node.table, &wanted.disks))
+            .map(|placement| placement.compared(&wanted.node.table, &wanted.disks, &self.host.arrays))
         else {
             return Standing::Same; // Its pool is compared.
         };
@@ -113,7 +115,7 @@ impl Family {
         let store = |known: &StoreNode| {
             let open = stores.iter().find(|open| open.id == known.id && open.kind == known.kind);
             open.map_or(Standing::Fenced, |open| {
-                open.placement.borrow().compared(&known.table, &wanted.disks)
+                open.placement.borrow().compared(&known.table, &wanted.disks, &self.host.arrays)
             })
         };
         wanted.node.stores.iter().map(store).max().map_or(main, |worst| worst.max(main))

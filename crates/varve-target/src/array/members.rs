@@ -5,6 +5,7 @@
 use super::region_set::RegionSet;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::time::Duration;
 use varve_block::{Device, Extent};
 use varve_format::array::{MemberEntry, MemberState, Uuid};
 
@@ -37,6 +38,8 @@ pub(super) struct Counters {
     pub(super) healed: Cell<u64>,
     /// Reads under way.
     pub(super) reading: Cell<u64>,
+    /// Regions in which it has been caught up since it was taken in, and the time that this took.
+    pub(super) caught_up: Cell<(u64, Duration)>,
 }
 
 impl Members {
@@ -150,6 +153,7 @@ impl Members {
         assert_eq!(slot.entry.state, MemberState::Away, "MEMBERS1: the place is taken");
         slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
         (slot.device, slot.lacks) = (Some(device), lacks);
+        self.counters[place].caught_up.take();
     }
 
     /// Member `place` has everything, durably.
@@ -185,12 +189,14 @@ impl Members {
         self.slots.borrow_mut()[place].lacks.insert(region);
     }
 
-    /// Member `place` has been caught up in `region`.
-    pub(super) fn caught_up(&self, place: usize, region: u64) {
+    /// Member `place` has been caught up in `region`, which took so long.
+    pub(super) fn caught_up(&self, place: usize, region: u64, took: Duration) {
         let slot = &mut self.slots.borrow_mut()[place];
         assert_eq!(slot.entry.state, MemberState::CatchingUp, "MEMBERS1: only such a member lacks less");
         slot.lacks.remove(region);
         slot.unflushed.insert(region);
+        let (regions, time) = self.counters[place].caught_up.get();
+        self.counters[place].caught_up.set((regions + 1, time + took));
     }
 
     /// All members that are not away were flushed after the last of them was caught up in anything.

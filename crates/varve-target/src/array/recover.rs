@@ -15,7 +15,7 @@ use super::{
 use crate::journal::{Latch, Newest};
 use std::cell::Cell;
 use std::rc::Rc;
-use varve_block::{Access, Arena, Device, Durability, Extent, Gate, Notify, RangeLock, Shape};
+use varve_block::{Access, Arena, Device, Durability, Extent, Gate, IoError, Notify, RangeLock, Shape};
 use varve_format::array::{
     ArrayFormatError, BLOCK_SIZE, Change, MemberEntry, MemberState, NUMBER_MAX, SLOT_SIZE, Superblock,
 };
@@ -52,8 +52,8 @@ impl Array {
         check(&spec, members.len())?;
         let problem = leave_out_unfit(&spec, &mut members);
         let (mut found, mut damaged) = (Vec::with_capacity(members.len()), Vec::new());
-        for (place, member) in members.iter().enumerate() {
-            let (what, slots) = find(&spec, place, member, &options.arena).await?;
+        for place in 0..members.len() {
+            let (what, slots) = find(&spec, place, &members, &options.arena).await?;
             found.push(what);
             damaged.extend(slots.into_iter().map(|slot| (place, slot)));
         }
@@ -128,8 +128,7 @@ impl Array {
         damaged: &[(usize, u64)],
     ) -> Result<(), ArrayError> {
         for (place, slot) in damaged.iter().filter(|(place, _)| self.members.written().contains(place)) {
-            let nothing = self.options.arena.take_zeroed(index(BLOCK_SIZE)).freeze();
-            self.members.device(*place).write(*slot, nothing, Durability::Durable).await?;
+            clear_slot(&self.members.device(*place), *slot, &self.options.arena).await?;
         }
         for (place, found) in found.iter().enumerate() {
             let Found::Superblock(own) = found else { continue };
@@ -183,21 +182,30 @@ fn entry_of(before: MemberEntry, worth: Worth, number: u64) -> MemberEntry {
 async fn find(
     spec: &ArraySpec,
     place: usize,
-    member: &Member,
+    members: &[Member],
     arena: &Arena,
 ) -> Result<(Found, Vec<u64>), ArrayError> {
-    let Some(device) = &member.device else { return Ok((Found::Missing, Vec::new())) };
+    let Some(device) = &members[place].device else { return Ok((Found::Missing, Vec::new())) };
     let Slots { newest, damaged } = read_superblock(device, place, arena).await?;
     let Some(superblock) = newest.filter(|superblock| superblock.array == spec.id) else {
         return Ok((Found::Blank, damaged));
     };
     compare(spec, &superblock)?;
     let found = superblock.place as usize;
+    let own = superblock.members.get(found).map(|entry| entry.id);
+    if own.is_none() || own != members.get(found).map(|member| member.id) {
+        return Ok((Found::Blank, damaged)); // It is a member no more: another one has taken its place.
+    }
     if found != place {
         return Err(ArrayError::Exchanged { place, found });
     }
-    let is_member = superblock.members.get(place).is_some_and(|entry| entry.id == member.id);
-    Ok((if is_member { Found::Superblock(superblock) } else { Found::Blank }, damaged))
+    Ok((Found::Superblock(superblock), damaged))
+}
+
+/// Lets the slot of a superblock at `address` count no more, durably.
+pub(super) async fn clear_slot(device: &Device, address: u64, arena: &Arena) -> Result<(), IoError> {
+    let nothing = arena.take_zeroed(index(BLOCK_SIZE)).freeze();
+    device.write(address, nothing, Durability::Durable).await.map(drop)
 }
 
 /// What the slots of a member hold.
@@ -300,7 +308,7 @@ fn leave_out_unfit(spec: &ArraySpec, members: &mut [Member]) -> Option<ArrayErro
 }
 
 /// Whether a fragment of `layout` is made of whole sectors.
-fn is_fragment(layout: ArrayLayout, sector: u64) -> bool {
+pub(super) fn is_fragment(layout: ArrayLayout, sector: u64) -> bool {
     matches!(layout, ArrayLayout::Mirror { .. }) || layout.fragment_size().is_multiple_of(sector)
 }
 

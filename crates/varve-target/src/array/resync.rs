@@ -5,12 +5,12 @@
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
 
 use super::election::lacks_only_missed;
-use super::recover::{read_superblock, unfit};
+use super::recover::{clear_slot, read_superblock, unfit};
 use super::{Array, ArrayError, ArrayLayout, Member, combine};
 use varve_block::{
     Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
-use varve_format::array::MemberState;
+use varve_format::array::{MemberState, SLOT_SIZE};
 
 /// Bytes of the array that are made equal while their writers wait.
 const CHUNK: u64 = 256 * KIB;
@@ -48,6 +48,12 @@ impl Array {
                 && before.id == member.id
                 && lacks_only_missed(own.number, before.away_since)
         });
+        if !is_known {
+            // What was here before, of this array or of another one, must not count beside the superblock that comes.
+            for slot in [0, SLOT_SIZE] {
+                clear_slot(&device, slot, &self.options.arena).await?;
+            }
+        }
         self.publish(|| {
             let mut lacks = self.members.lacks(place);
             if !is_known {
@@ -119,6 +125,7 @@ impl Array {
     /// Writes to member `place`, which is catching up, what it lacks of `region`.
     pub(super) async fn catch_up(&self, place: usize, region: u64) -> Result<Step, IoError> {
         assert!(!self.members.is_in_sync(place), "RESYNC2: member {place} is in sync");
+        let begun = self.options.clock.now();
         let is_wanted = || {
             let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
                 || !self.regions.unsynced().contains(region);
@@ -130,7 +137,7 @@ impl Array {
             false => self.zero(place, region, is_wanted).await?,
         };
         if step == Step::Done && is_wanted() {
-            self.members.caught_up(place, region);
+            self.members.caught_up(place, region, self.options.clock.now().since(begun));
             self.tell();
         }
         Ok(step)

@@ -1,6 +1,7 @@
 //! How an array does.
 
 use super::{Array, MemberState, Uuid};
+use std::time::Duration;
 use varve_block::IoError;
 
 /// How an array does.
@@ -39,6 +40,8 @@ pub struct MemberStatus {
     pub state: MemberState,
     /// Regions that it lacks.
     pub lacks: u64,
+    /// Regions in which it has been caught up since it was taken in, and the time that this took.
+    pub caught_up: (u64, Duration),
     /// Requests that failed since the array was opened.
     pub errors: u64,
     /// Bad sectors that were written again since then.
@@ -79,6 +82,7 @@ impl Array {
             id: entry.id,
             state: entry.state,
             lacks: self.members.lacks(place).count(),
+            caught_up: counters.caught_up.get(),
             errors: counters.errors.get(),
             healed: counters.healed.get(),
         }

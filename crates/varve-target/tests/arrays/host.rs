@@ -64,6 +64,8 @@ pub(crate) struct Host {
     /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
     cut_short: Cell<bool>,
     ids: Cell<u128>,
+    /// Disks that were members before others were put in their places.
+    retired: RefCell<Vec<SimDisk>>,
 }
 
 /// What is done with the members at a boot.
@@ -139,6 +141,7 @@ impl Host {
             read_early: Cell::new(false),
             cut_short: Cell::new(false),
             ids: Cell::new(100),
+            retired: RefCell::default(),
             world,
         };
         let members = host.members(&Plan::default());
@@ -196,20 +199,40 @@ impl Host {
         members
     }
 
-    /// Puts an empty disk, or one with something else on it, in a member's place.
+    /// Puts an empty disk, or one with something else on it, in a member's place: what was a member before, or is one of
+    /// another array.
     pub(crate) fn replace(&self, place: usize, random: &mut Random) {
         self.ids.set(self.ids.get() + 1);
-        let mut slots = self.slots.borrow_mut();
-        let disk = SimDisk::with(slots[place].disk.options());
+        let id = Uuid::from_u128(self.ids.get());
+        let retired = (random.chance(1, 3)).then(|| self.retired.borrow_mut().pop()).flatten();
+        let disk = retired.unwrap_or_else(|| {
+            let disk = SimDisk::with(self.slots.borrow()[place].disk.options());
+            self.fill(&disk, random);
+            disk
+        });
+        disk.reappear();
+        disk.repair();
+        let new = Slot { id, disk, is_impaired: true, image: None, exposed: Rc::default() };
+        let old = std::mem::replace(&mut self.slots.borrow_mut()[place], new);
+        self.retired.borrow_mut().push(old.disk);
+        self.counts.add(Event::Replaced, 1);
+    }
+
+    /// Fills a disk with something else: bytes where data lies, and superblocks of another array, whose numbers are higher.
+    fn fill(&self, disk: &SimDisk, random: &mut Random) {
         for window in &self.windows {
             let run = self.spec.layout.on_members(*window);
             let mut bytes = vec![0; usize::try_from(run.length).expect("small")];
             random.fill(&mut bytes);
             disk.poke(self.spec.metadata_size + run.offset, &bytes);
         }
-        let id = Uuid::from_u128(self.ids.get());
-        slots[place] = Slot { id, disk, is_impaired: true, image: None, exposed: Rc::default() };
-        self.counts.add(Event::Replaced, 1);
+        let Some(own) = self.slots.borrow().iter().find_map(|slot| self.superblock_of(slot)) else { return };
+        for number in [own.number + 1000, own.number + 1001] {
+            let foreign = Superblock { array: Uuid::from_u128(1 << 90), number, ..own.clone() };
+            let mut bytes = vec![0; foreign.length()];
+            foreign.encode(&mut bytes);
+            disk.poke(foreign.slot(), &bytes);
+        }
     }
 
     /// Decides what becomes of the members at the next boot, within what the layout survives.

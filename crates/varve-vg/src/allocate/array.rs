@@ -36,21 +36,67 @@ impl FreeMap {
         let mut taken = ArrayAreas { metadata: Vec::new(), segments: Vec::new() };
         let mut data = Vec::with_capacity(members.len());
         for (own, disks) in members.iter().zip(&disks) {
-            let mut last = own.last().copied();
-            if need.metadata > 0 {
-                let run = self
-                    .best_fit(need.metadata + need.rows, Some(disks))
-                    .or_else(|| self.largest(Some(disks)));
-                let run = run.expect("ALLOCATEARRAY1: the first disk of a new member holds its metadata");
-                last = Some(self.take_front(run, need.metadata));
-                taken.metadata.extend(last);
-            }
-            data.push(self.take_runs(need.rows, last, Some(disks)));
+            let (metadata, areas) = self.take_member(need, own.last().copied(), disks);
+            taken.metadata.extend(metadata);
+            data.push(areas);
         }
         taken.segments = side_by_side(data);
         assert_eq!(self.total() + (need.rows + need.metadata) * members.len() as u64, before, "ALLOCATE2");
         self.assert_consistent();
         Ok(taken)
+    }
+
+    /// Takes what `need` says for one member, on the emptiest of `disks`: on as few as hold it.
+    pub fn take_replacement(
+        &mut self,
+        need: MemberNeed,
+        disks: &[PvName],
+    ) -> Result<(Option<Area>, Vec<Area>), Shortage> {
+        let mut usable = self.clone().on_disks(disks).disks();
+        usable.sort_by_key(|(pv, free)| (Reverse(*free), *pv));
+        let first = usable.iter().position(|(pv, _)| self.best_fit(need.metadata, Some(&[*pv])).is_some());
+        let (mut chosen, mut lacking) = (Vec::new(), need.rows + need.metadata);
+        if let Some(first) = first {
+            usable[..=first].rotate_right(1); // It holds the metadata.
+            for (pv, free) in &usable {
+                if lacking > 0 {
+                    chosen.push(*pv);
+                    lacking = lacking.saturating_sub(*free);
+                }
+            }
+        }
+        if lacking > 0 {
+            return Err(Shortage {
+                free: usable.iter().map(|(_, free)| free).sum(),
+                disks: usable.len() as u64,
+            });
+        }
+        let before = self.total();
+        let taken = self.take_member(need, None, &chosen);
+        assert_eq!(self.total() + need.rows + need.metadata, before, "ALLOCATE2");
+        self.assert_consistent();
+        Ok(taken)
+    }
+
+    /// The metadata and the data of a member on `disks`, which have room for both; behind `last` if that is possible.
+    fn take_member(
+        &mut self,
+        need: MemberNeed,
+        mut last: Option<Area>,
+        disks: &[PvName],
+    ) -> (Option<Area>, Vec<Area>) {
+        let mut metadata = None;
+        if need.metadata > 0 {
+            let run =
+                self.best_fit(need.metadata + need.rows, Some(disks)).or_else(|| self.largest(Some(disks)));
+            let run = run.expect("ALLOCATEARRAY1: the first disk of a new member holds its metadata");
+            metadata = Some(self.take_front(run, need.metadata));
+            last = metadata;
+        }
+        match need.rows {
+            0 => (metadata, Vec::new()),
+            rows => (metadata, self.take_runs(rows, last, Some(disks))),
+        }
     }
 
     /// The most extents of data for each of `members` that fit, with `metadata` extents of metadata.
@@ -105,7 +151,7 @@ impl FreeMap {
 }
 
 /// The areas of all members, equally many extents each, cut so that they are segments.
-fn side_by_side(mut members: Vec<Vec<Area>>) -> Vec<Segment> {
+pub(crate) fn side_by_side(mut members: Vec<Vec<Area>>) -> Vec<Segment> {
     members.iter_mut().for_each(|areas| areas.reverse());
     let mut segments = Vec::new();
     while let Some(count) = members.iter().map(|areas| areas.last().map_or(0, |area| area.count)).min()

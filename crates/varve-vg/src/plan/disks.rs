@@ -89,13 +89,7 @@ impl Draft<'_> {
             .iter()
             .find(|lv| current.missing_disks_of(lv).is_empty() && !current.degraded_disks_of(lv).is_empty());
         if let Some(lv) = degraded {
-            let disks = current.degraded_disks_of(lv).iter().map(ToString::to_string).collect();
-            return Err(PlanError::VolumeDegraded {
-                group,
-                volume: lv.name.clone(),
-                is_pool: lv.is_pool(),
-                disks,
-            });
+            return Err(self.degraded(lv, &current.degraded_disks_of(lv)));
         }
         for lv in lost {
             self.description.logical_volumes.retain(|other| other.id != lv.id);

@@ -207,8 +207,8 @@ pub enum PlanError {
         /// The group.
         group: String,
     },
-    /// Disks of the group are missing, so it is not changed.
-    #[error("{group} is not changed while disks are missing: {}", disks.join(", "))]
+    /// Disks of the group are missing, so no backup is written back to it.
+    #[error("no backup is written back to {group} while disks are missing: {}", disks.join(", "))]
     GroupIncomplete {
         /// The group.
         group: String,
@@ -236,6 +236,57 @@ pub enum PlanError {
         is_pool: bool,
         /// The missing disks.
         disks: Vec<String>,
+        /// Where the first of them was last seen.
+        path: String,
+    },
+    /// A disk that was named is missing.
+    #[error("{disk} ({path}) is missing")]
+    DiskMissing {
+        /// The group.
+        group: String,
+        /// The disk.
+        disk: PvName,
+        /// Where it was last seen.
+        path: String,
+    },
+    /// No member of an array lies on the disk.
+    #[error("no array{} has a member on {path}", volume.as_ref().map(|name| format!(" of {name}")).unwrap_or_default())]
+    NoMember {
+        /// The group.
+        group: String,
+        /// The disk.
+        path: String,
+        /// The volume that was named.
+        volume: Option<String>,
+    },
+    /// What lies on a disk has no copy elsewhere.
+    #[error("{} on {path}, and nothing can make up for it: {}", if volumes.len() == 1 { "a volume lies" } else { "volumes lie" }, volumes.join(", "))]
+    NotArray {
+        /// The group.
+        group: String,
+        /// The disk.
+        path: String,
+        /// Whether it is missing.
+        is_missing: bool,
+        /// The volumes, exception stores included.
+        volumes: Vec<String>,
+        /// Whether the first of them is a pool.
+        is_pool: bool,
+    },
+    /// No disk has room for a new member of an array.
+    #[error("a new member of {group}/{volume} needs {} free on disks{} that hold no other member of it; they have {}",
+        format_size(*needed), on_text(on), format_size(*free))]
+    NoReplacement {
+        /// The group.
+        group: String,
+        /// The volume or pool.
+        volume: String,
+        /// The disks that were named.
+        on: Vec<PvName>,
+        /// Bytes that the member needs.
+        needed: u64,
+        /// Free bytes of the disks that may be used.
+        free: u64,
     },
     /// The backup is of another group, or of other disks.
     #[error("the backup does not fit {group}: {problem}")]
@@ -260,17 +311,16 @@ impl PlanError {
             Self::VolumeNotFound { .. } | Self::StoreNotFound { .. } | Self::DiskNotFound { .. } => {
                 ErrorKind::NotFound
             }
-            Self::NothingMissing { .. } => ErrorKind::NotFound,
+            Self::NothingMissing { .. } | Self::NoMember { .. } => ErrorKind::NotFound,
             Self::VolumeExists { .. } | Self::DiskExists { .. } => ErrorKind::Exists,
             Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
-            Self::VolumeDegraded { .. } => ErrorKind::Busy,
+            Self::VolumeDegraded { .. } | Self::NotArray { .. } => ErrorKind::Busy,
             Self::NoSpace { .. } | Self::TooFewDisks { .. } | Self::TooFewMembers { .. } => {
                 ErrorKind::NoSpace
             }
-            Self::ShareTooSmall { .. } => ErrorKind::NoSpace,
-            Self::DiskTooSmall { .. } | Self::VolumeIncomplete { .. } | Self::GroupIncomplete { .. } => {
-                ErrorKind::Failed
-            }
+            Self::ShareTooSmall { .. } | Self::NoReplacement { .. } => ErrorKind::NoSpace,
+            Self::DiskTooSmall { .. } | Self::VolumeIncomplete { .. } => ErrorKind::Failed,
+            Self::GroupIncomplete { .. } | Self::DiskMissing { .. } => ErrorKind::Failed,
         }
     }
 
@@ -308,13 +358,40 @@ impl PlanError {
             }
             Self::Fragment { fits: Some(size), .. } => format!("--array-block-size {size} fits"),
             Self::Fragment { .. } => "choose other disks: --on PATH,…".into(),
-            Self::VolumeDegraded { group, volume, is_pool, .. } => {
-                let noun = noun(*is_pool);
+            Self::NoReplacement { group, .. } => format!("add a disk: `varve vg extend {group} PATH`"),
+            Self::Layout(_) => "`varve lv create --help` shows the layouts".into(),
+            Self::Backup { group, .. } => {
                 format!(
-                    "bring the disk back and `varve pv scan PATH`, or give the volume up: `varve {noun} remove {group}/{volume}`"
+                    "`varve vg history {group}` shows the versions; a backup fits the disks it was made with"
                 )
             }
-            Self::Layout(_) => "`varve lv create --help` shows the layouts".into(),
+            Self::Invalid(_) => "mend what the message names".into(),
+            _ => self.help_disks(),
+        }
+    }
+
+    /// What to do about what is wrong with disks.
+    fn help_disks(&self) -> String {
+        match self {
+            Self::VolumeDegraded { path, .. } => {
+                format!(
+                    "put a disk in its place: `varve pv replace {path}`; or bring it back and `varve pv scan PATH`"
+                )
+            }
+            Self::DiskMissing { group, .. } => {
+                format!("bring it back and `varve pv scan PATH`; `varve vg show {group}` shows the disks")
+            }
+            Self::NoMember { group, .. } => format!("`varve vg show {group}` shows its disks"),
+            Self::NotArray { group, volumes, is_pool, is_missing, .. } => {
+                let volume = volumes.first().map_or("LV", String::as_str);
+                let remove = format!("`varve {} remove {group}/{volume}`", noun(*is_pool));
+                match is_missing {
+                    true => format!("bring the disk back and `varve pv scan PATH`, or give it up: {remove}"),
+                    false => format!(
+                        "remove what lies on it: {remove}; or replace one array: `varve array replace VG/LV PATH`"
+                    ),
+                }
+            }
             Self::DiskNotFound { group, .. } => format!("`varve vg show {group}` shows its disks"),
             Self::DiskExists { group, .. } => format!("`varve vg show {group}` shows its disks"),
             Self::DiskTooSmall { .. } => {
@@ -337,12 +414,7 @@ impl PlanError {
                     {group} --missing --with-volumes`"
                 )
             }
-            Self::Backup { group, .. } => {
-                format!(
-                    "`varve vg history {group}` shows the versions; a backup fits the disks it was made with"
-                )
-            }
-            Self::Invalid(_) => "mend what the message names".into(),
+            _ => "`varve vg show VG` shows the disks of a group".into(),
         }
     }
 

@@ -166,12 +166,21 @@ impl Draft<'_> {
         MemberNeed { rows, metadata }
     }
 
-    /// What is free on the disks of the choice, which are disks of the group.
-    fn free(&self, disks: &DiskChoice) -> Result<FreeMap, PlanError> {
+    /// What is free on the disks of the choice, which are disks of the group and here.
+    pub(super) fn free(&self, disks: &DiskChoice) -> Result<FreeMap, PlanError> {
         let group = self.current();
-        if let Some(disk) = disks.on.iter().find(|disk| group.pv(**disk).is_none()) {
-            let (group, disk) = (group.name().into(), disk.to_string());
-            return Err(PlanError::DiskNotFound { group, disk });
+        for disk in &disks.on {
+            match group.pv(*disk) {
+                Some(pv) if pv.missing => {
+                    let (group, path) = (group.name().into(), pv.path.clone());
+                    return Err(PlanError::DiskMissing { group, disk: *disk, path });
+                }
+                Some(_) => {}
+                None => {
+                    let (group, disk) = (group.name().into(), disk.to_string());
+                    return Err(PlanError::DiskNotFound { group, disk });
+                }
+            }
         }
         let free = FreeMap::of(&group);
         Ok(if disks.on.is_empty() { free } else { free.on_disks(&disks.on) })
@@ -216,7 +225,7 @@ impl Draft<'_> {
         Ok(())
     }
 
-    fn path_of(&self, disk: PvName) -> String {
+    pub(super) fn path_of(&self, disk: PvName) -> String {
         let entry = self.description.physical_volumes.iter().find(|entry| entry.name == disk);
         entry.map_or_else(|| disk.to_string(), |entry| entry.path.clone())
     }

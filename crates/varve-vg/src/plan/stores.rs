@@ -38,6 +38,8 @@ impl Draft<'_> {
 
     pub(super) fn extend_store(&mut self, volume: &str, id: Uuid, by: u64) -> Result<(), PlanError> {
         let mut store = self.store(volume, id)?.clone();
+        let lv = self.lv(volume)?.clone();
+        self.check_members(&lv, store.space())?;
         let before = self.size_text(store.extents);
         let mut growth = Growth::of(store.space());
         self.grow_store(&mut growth, by)?;

@@ -76,6 +76,7 @@ impl Draft<'_> {
         disks: &DiskChoice,
     ) -> Result<(), PlanError> {
         let mut lv = self.lv(name)?.clone();
+        self.check_members(&lv, lv.space())?;
         let mut growth = Growth::of(lv.space());
         let more = match size.amount {
             Amount::Bytes(bytes) if !size.relative => {

@@ -315,7 +315,7 @@ impl Run {
     fn random_plan(&self, open: &OpenGroup) -> Option<Plan> {
         let name = format!("v{}", self.below(4));
         let size = SizeArgument::bytes((1 + self.below(6)) * super::EXTENT);
-        let change = match self.below(7) {
+        let change = match self.below(8) {
             0 | 1 => {
                 let id = Uuid::from_u128(u128::from(self.random.borrow_mut().bits()) | 1 << 100);
                 let layout = match self.below(4) {
@@ -335,6 +335,12 @@ impl Run {
             },
             3 => Change::RenameVolume { from: name, to: format!("v{}", self.below(4)) },
             4 => Change::RemoveVolume { name },
+            7 => {
+                let disks = open.group().physical_volumes();
+                let from = disks[self.random.borrow_mut().index(disks.len())].id;
+                let id = Uuid::from_u128(u128::from(self.random.borrow_mut().bits()) | 1 << 100);
+                Change::ReplaceMembers { from, volume: None, id, disks: DiskChoice::default() }
+            }
             _ => Change::RenameGroup { to: format!("data{}", self.below(3)) },
         };
         // Long texts take several blocks, so that slots tear and the ring wraps around.

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 use varve_block::{Access, Durability, Extent, UnixTime};
 use varve_format::{BLOCK_SIZE, LABEL_ADDRESSES, Label, LabelError, RING_BLOCKS_MIN, Slot, text_length_max};
-use varve_sim::{DiskOptions, SimDisk, World, for_each_crash_state};
+use varve_sim::{DiskOptions, FaultBudget, FaultPlan, SimDisk, World, for_each_crash_state};
 
 const NEW: NewLabel = NewLabel { id: Uuid::from_u128(0x1000), created: UnixTime(1), overwrite: false };
 const SIZE: u64 = 8 << 20;
@@ -305,19 +305,41 @@ fn a_disk_that_was_away_comes_back_and_volumes_without_it_work_meanwhile() {
     let mut open = lab.world.run(lab.create());
     lab.apply(&mut open, volume("a", EXTENTS - 1));
     lab.apply(&mut open, volume("b", 5));
-    let truth = content(open.group());
+    lab.apply(&mut open, volume("d", 5));
     let mut alone = lab.only_group([0]);
     lab.settle(&mut alone, Absent::Accept).expect("no faults");
     let group = alone.group();
     assert!(table(group, group.lv("a").expect("made"), Parts::All).is_ok());
     let refused = table(group, group.lv("b").expect("made"), Parts::All).expect_err("its disk is away");
     assert_eq!(refused.disks, [PvName(1)]);
-    assert!(plan(group, volume("c", 1), &stamp("test")).is_err());
+    assert!(plan(group, volume("c", 2), &stamp("test")).is_err(), "PLAN3");
+    lab.apply(&mut alone, volume("c", 1));
+    lab.apply(&mut alone, Change::RemoveVolume { name: "b".into() });
+    let truth = content(alone.group());
     let mut both = lab.only_group([0, 1]);
     assert_eq!(both.returned(), [pv_id(1)]);
     lab.settle(&mut both, Absent::Refuse).expect("no faults");
-    assert_eq!(content(both.group()), truth);
+    assert_eq!(content(both.group()), truth, "the text that it holds itself is an old one");
     assert_eq!(both.devices().len(), 2);
+    assert_eq!(both.group().usage().free, (EXTENTS - 5) * EXTENT, "what was freed meanwhile is free");
+}
+
+#[test]
+fn a_disk_that_comes_back_and_cannot_be_written_is_left_out() {
+    let lab = lab(2);
+    let mut open = lab.world.run(lab.create());
+    lab.apply(&mut open, volume("a", 2));
+    let mut alone = lab.only_group([0]);
+    lab.settle(&mut alone, Absent::Accept).expect("no faults");
+    lab.disks[1]
+        .set_faults(FaultPlan { write_error: 1_000_000, ..FaultPlan::default() }, FaultBudget::unlimited());
+    let mut both = lab.only_group([0, 1]);
+    assert_eq!(both.returned(), [pv_id(1)]);
+    lab.settle(&mut both, Absent::Refuse).expect("the group does without it");
+    assert!(!both.group().counts_on(pv_id(1)) && both.devices().len() == 1);
+    lab.apply(&mut both, volume("b", 2));
+    lab.apply(&mut both, Change::RemoveMissing { with_volumes: true });
+    assert_eq!(both.group().physical_volumes().len(), 1);
 }
 
 #[test]
