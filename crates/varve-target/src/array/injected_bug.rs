@@ -18,4 +18,6 @@ pub enum InjectedBug {
     AcknowledgeBeforeEjection,
     /// A write to an array of ddraid with a missing data member is not logged first (breaks ARRAYIO6).
     SkipContent,
+    /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
+    ScrubBesideWriters,
 }

@@ -2,6 +2,7 @@
 
 use super::geometry::ArrayLayout;
 use super::injected_bug::InjectedBug;
+use super::pace::Rates;
 use std::time::Duration;
 use varve_block::{Arena, Clock, Device};
 use varve_format::array::Uuid;
@@ -40,6 +41,8 @@ pub struct ArrayOptions {
     pub release_delay: Duration,
     /// Which members a read uses when all are there.
     pub read_policy: ReadPolicy,
+    /// How fast members are made equal and caught up.
+    pub rates: Rates,
     /// Take a mirror into use although members are missing that may know better.
     pub accept_missing: bool,
     /// A fault for tests.
@@ -55,6 +58,7 @@ impl ArrayOptions {
             clock,
             release_delay: Duration::from_secs(1),
             read_policy: ReadPolicy::Verify,
+            rates: Rates::default(),
             accept_missing: false,
             injected_bug: None,
         }

@@ -24,7 +24,7 @@ pub struct ArrayStatus {
     pub failure: Option<IoError>,
     /// Requests that were refused because what is there cannot be known.
     pub refused: u64,
-    /// Reads whose parity did not fit the data, or whose copies differed.
+    /// Reads and scrubbed blocks whose parity did not fit the data, or whose copies differed.
     pub mismatches: u64,
     /// Records of the log since the array was opened.
     pub log_records: u64,

@@ -1,0 +1,87 @@
+//! How fast an array works beside its requests: at most at one rate, and at another one while clients are served.
+//!
+//! Invariant PACE1: steps of so many bytes follow each other no faster than the ceiling allows, but for what was slept too long.
+
+use super::Array;
+use std::cell::Cell;
+use std::time::Duration;
+use varve_block::Moment;
+
+/// The longest sleep before somebody looks again whether clients are served and the work is still wanted.
+const LOOK: Duration = Duration::from_millis(10);
+/// What was slept too long is made up for up to this.
+const LATE_MAX: Duration = Duration::from_millis(100);
+
+/// How fast an array does what nobody waits for, in bytes of the array a second, none of them 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rates {
+    /// While clients are served, at least this, as far as the members can.
+    pub floor: u64,
+    /// Always at most this.
+    pub ceiling: u64,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self { floor: 8 << 20, ceiling: u64::MAX }
+    }
+}
+
+/// The pace of one piece of work.
+pub(super) struct Pace {
+    rates: Rates,
+    /// When the last step began, or should have.
+    begun: Cell<Moment>,
+    /// How many requests there had been then.
+    requests: Cell<u64>,
+}
+
+impl Pace {
+    pub(super) fn new(rates: Rates) -> Self {
+        assert!(rates.floor > 0 && rates.ceiling > 0, "PACE1: {rates:?}");
+        Self { rates, begun: Cell::default(), requests: Cell::new(0) }
+    }
+
+    /// When a step may follow that had so many bytes.
+    fn due(&self, bytes: u64, is_busy: bool) -> Moment {
+        let rate = if is_busy { self.rates.floor.min(self.rates.ceiling) } else { self.rates.ceiling };
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+        self.begun.get().after(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Array {
+    /// Waits until a step may begin that follows one of `bytes` bytes, or until the work is not wanted any more.
+    pub(super) async fn keep_pace(&self, pace: &Pace, bytes: u64, mut is_wanted: impl FnMut() -> bool) {
+        let clock = &self.options.clock;
+        let due = loop {
+            let (now, requests) = (clock.now(), self.counters.requests.get());
+            let is_busy = pace.requests.replace(requests) != requests;
+            let due = pace.due(bytes, is_busy);
+            if due <= now || !is_wanted() {
+                break due;
+            }
+            clock.sleep_until(due.min(now.after(LOOK))).await;
+        };
+        let now = clock.now();
+        pace.begun.set(if now.since(due) > LATE_MAX { now } else { due });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_follows_when_its_rate_allows() {
+        let pace = Pace::new(Rates { floor: 100, ceiling: 1000 });
+        pace.begun.set(Moment(5));
+        assert_eq!(pace.due(1000, false), Moment(1_000_000_005), "PACE1");
+        assert_eq!(pace.due(1000, true), Moment(10_000_000_005));
+        let capped = Pace::new(Rates { floor: 1000, ceiling: 10 });
+        assert_eq!(capped.due(10, true), Moment(1_000_000_000), "PACE1: the ceiling counts");
+        assert_eq!(Pace::new(Rates::default()).due(MAX, false), Moment(0), "nothing holds it up");
+    }
+
+    const MAX: u64 = 1 << 30;
+}
