@@ -13,7 +13,7 @@ mod nouns;
 mod requests;
 mod words;
 
-pub use array::{Array, ArrayMember};
+pub use array::{Array, ArrayMember, Scrub};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
@@ -23,10 +23,10 @@ pub use nouns::{
     SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{
-    Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
-    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
-    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
-    SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
+    Activate, ArrayScrub, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate,
+    GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan,
+    PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate,
+    SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,

@@ -1,6 +1,6 @@
 //! What there is: disks, groups, volumes, snapshots, exports, jobs, plans, as they are shown.
 
-use crate::array::Array;
+use crate::array::{Array, Scrub};
 use crate::envelope::Failure;
 use crate::metadata::GroupMetadata;
 use crate::words::{
@@ -361,6 +361,9 @@ nouns! {
         /// Why it failed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub error: Option<Failure>,
+        /// What it has found, if it is a scrub that has ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub scrub: Option<Scrub>,
     }
 
     /// What a change would do.

@@ -17,7 +17,7 @@ mod verbs;
 
 use answer::Answer;
 use clap::Parser;
-use grammar::{Cli, Noun};
+use grammar::{ArrayVerb, Cli, Noun};
 use session::Session;
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -45,7 +45,10 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Noun::Dump(options) => offline::dump(&options),
         Noun::Restore(options) => offline::restore(&options, json),
         Noun::Repair(options) => offline::repair(&options, json),
-        Noun::Array(_) => Err(verbs::not_built("arrays with redundancy").help(
+        Noun::Array(ref verb) if !matches!(verb, ArrayVerb::Scrub(_)) => Err(verbs::not_built(
+            "arrays with redundancy",
+        )
+        .help(
             "varve lv show VG/LV shows on which disks a volume lies; varve check PATH… verifies what it can",
         )),
         noun => online(noun, cli.global),
@@ -69,6 +72,7 @@ fn online(noun: Noun, global: grammar::Global) -> Result<Answer, Failure> {
             Noun::Snap(verb) => verbs::snapshot(&session, verb).await,
             Noun::Export(verb) => verbs::export(&session, verb).await,
             Noun::Job(verb) => verbs::job(&session, verb).await,
+            Noun::Array(ArrayVerb::Scrub(options)) => verbs::array_scrub(&session, options).await,
             Noun::Status => verbs::status(&session).await,
             _ => Err(Failure::new(Code::Usage, "this verb does not speak to the daemon")),
         }

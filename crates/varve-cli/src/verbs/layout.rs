@@ -1,5 +1,6 @@
 //! `--type` and what belongs to it, `--on`, and how an array is shown.
 
+use super::array_scrub::last_scrub;
 use crate::grammar::{DiskWords, LayoutChoice, LayoutOptions};
 use crate::places::absolute_all;
 use crate::table::Table;
@@ -76,5 +77,5 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
     let told = [(array.unsynced, "being made equal"), (array.lost, "cannot be read")];
     let told = told.into_iter().filter(|(bytes, _)| *bytes > 0);
     let told: String = told.map(|(bytes, what)| format!("{what}: {}\n", size(bytes))).collect();
-    format!("\n{}{told}", table.render(""))
+    format!("\n{}{told}{}", table.render(""), last_scrub(array.scrub.as_ref()))
 }

@@ -1,5 +1,6 @@
 //! Verbs that speak to the daemon, one file a noun; here what needs none and what is not built.
 
+mod array_scrub;
 mod export;
 mod group;
 mod job;
@@ -10,6 +11,7 @@ mod snapshot;
 mod status;
 mod volume;
 
+pub(crate) use array_scrub::array_scrub;
 pub(crate) use export::export;
 pub(crate) use group::group;
 pub(crate) use job::job;

@@ -167,6 +167,7 @@ pub(super) fn shown_array(
         unsynced: bytes(|status| status.unsynced),
         lost: bytes(lost),
         mismatches: status.map_or(0, |status| status.mismatches),
+        scrub: None,
     })
 }
 

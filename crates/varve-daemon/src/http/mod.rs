@@ -9,6 +9,7 @@ mod physical;
 mod pools;
 mod program;
 mod reply;
+mod scrub;
 mod snapshots;
 mod volumes;
 
@@ -34,6 +35,7 @@ fn routes() -> OpenApiRouter<ControlHandle> {
         .merge(pools::routes())
         .merge(snapshots::routes())
         .merge(exports::routes())
+        .merge(scrub::routes())
         .merge(jobs::routes())
         .merge(program::routes())
 }
