@@ -21,11 +21,11 @@ pub(crate) async fn array_scrub(session: &Session, options: ScrubOptions) -> Res
 /// What a scrub has found, in a line.
 pub(super) fn scrub_text(scrub: &Scrub) -> String {
     let mut parts = vec![format!("{} verified", size(scrub.verified))];
-    let equal = if scrub.check_only { "differ" } else { "were made equal" };
-    let count = |blocks: u64, what: &str| (blocks > 0).then(|| format!("{blocks} blocks {what}"));
-    parts.extend(count(scrub.mismatches, equal));
-    parts.extend(count(scrub.healed, "could not be read and were written again"));
-    parts.extend((scrub.unread > 0).then(|| format!("{} cannot be read", size(scrub.unread))));
+    let equal = if scrub.check_only { "blocks that differ" } else { "blocks made equal" };
+    let count = |what: &str, blocks: u64| (blocks > 0).then(|| format!("{what}: {blocks}"));
+    parts.extend(count(equal, scrub.mismatches));
+    parts.extend(count("blocks read from the others and written again", scrub.healed));
+    parts.extend((scrub.unread > 0).then(|| format!("cannot be read: {}", size(scrub.unread))));
     if scrub.mismatches + scrub.healed + scrub.unread == 0 {
         parts.push("all members fit".to_owned());
     }
@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(scrub_text(&sound), "64.0 MiB verified, all members fit");
         let found = Scrub { mismatches: 2, check_only: true, unread: 4096, complete: false, ..sound };
         let expected =
-            "64.0 MiB verified, 2 blocks differ, 4.00 KiB cannot be read (it has not compared everything)";
+            "64.0 MiB verified, blocks that differ: 2, cannot be read: 4.0 KiB (it has not compared everything)";
         assert_eq!(scrub_text(&found), expected);
     }
 }

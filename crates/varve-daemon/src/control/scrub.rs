@@ -103,7 +103,7 @@ impl Control {
         let (verified, unread) = (format_size(scrub.verified), format_size(scrub.unread));
         let (mismatches, healed) = (scrub.mismatches, scrub.healed);
         let summary = format!(
-            "{ended}: {verified} verified, {mismatches} blocks did not fit, {healed} were healed, {unread} cannot be read"
+            "{ended}: {verified} verified; blocks that did not fit: {mismatches}, healed: {healed}; cannot be read: {unread}"
         );
         match (mismatches, scrub.unread) {
             (0, 0) => self.event(subject, &summary),
@@ -117,7 +117,7 @@ impl Control {
         }
         if mismatches > 0 && scrub.check_only {
             let message =
-                format!("{subject}: {mismatches} blocks of which the members do not fit each other");
+                format!("{subject}: blocks of which the members do not fit each other: {mismatches}");
             return failed(message, format!("varve array scrub {subject}"));
         }
         Ok(())
