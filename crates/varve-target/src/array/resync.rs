@@ -3,6 +3,7 @@
 //! Invariants: ARRAYIO4 and ARRAYIO5 of the module, and
 //! - RESYNC1. After a crash the data of ddraid counts and parity is computed; of a mirror the first member in sync counts.
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
+//! - RESYNC3. A member that leaves while it is caught up in a region is caught up in all of it when it is back.
 
 use super::election::lacks_only_missed;
 use super::recover::{read_superblock, unfit};
@@ -119,10 +120,13 @@ impl Array {
     /// Writes to member `place`, which is catching up, what it lacks of `region`.
     pub(super) async fn catch_up(&self, place: usize, region: u64) -> Result<Step, IoError> {
         assert!(!self.members.is_in_sync(place), "RESYNC2: member {place} is in sync");
+        let away_since = || self.members.entries()[place].away_since;
+        let before = away_since();
         let is_wanted = || {
             let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
                 || !self.regions.unsynced().contains(region);
-            is_known && self.members.state(place) == MemberState::CatchingUp
+            // RESYNC3
+            is_known && self.members.state(place) == MemberState::CatchingUp && away_since() == before
         };
         let was_written = self.regions.written().contains(region);
         let step = match was_written {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
 use varve_sim::{Client, Mix, Random};
-use varve_target::array::{Array, MemberState};
+use varve_target::array::{Array, MemberState, Rates, ScrubError, ScrubOptions};
 
 /// Until then an array that is left alone is whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(300);
@@ -65,10 +65,10 @@ impl<'a> Boot<'a> {
     async fn exercise(&self, random: &mut Random) {
         let mix = Mix {
             depth: usize::try_from(random.between(1, 7)).expect("small"),
-            length_max: *random.pick(&[4 * KIB, 8 * KIB, 24 * KIB]),
+            length_max: *random.pick(&[4 * KIB, 8 * KIB, 24 * KIB, MIB]),
             zeros: random.below(3),
             discards: random.below(2),
-            reads: if self.may_read() { 6 } else { 0 },
+            reads: if self.may_read() && self.host.rotten.borrow().is_empty() { 6 } else { 0 },
             ..Mix::default()
         };
         let mut under_way = FuturesUnordered::new();
@@ -108,6 +108,45 @@ impl<'a> Boot<'a> {
             host.counts.add(Event::Failed, u64::from(failed.is_ok()));
         }
         host.note_members();
+    }
+
+    /// Compares all members while clients work. They fit where nothing has rotted.
+    async fn scrub(&self, random: &mut Random) {
+        let check_only = self.host.rotten.borrow().is_empty() && random.chance(1, 2);
+        let options = ScrubOptions { rates: Rates::default(), check_only };
+        let rotten = self.host.rotten.borrow().len() as u64;
+        let (report, outcome) = self.array.scrub(options, |_| true).await;
+        assert!(report.mismatches <= rotten, "{rotten} have rotted: {report:?}, {:?}", self.array.status());
+        match outcome {
+            Ok(()) if report.unread == 0 => {
+                assert_eq!(report.done, report.total);
+                self.host.rotten.borrow_mut().clear();
+            }
+            Err(ScrubError::Degraded { .. }) => assert!(self.may_lose, "all members are there"),
+            outcome => self.tolerate(Some(outcome.map_err(|_| IoError::Medium))),
+        }
+        self.host.counts.add(Event::Scrubbed, u64::from(outcome.is_ok()));
+    }
+
+    /// Something rots, and a scrub finds it before it is read.
+    async fn rot(&self, random: &mut Random) {
+        let window = *random.pick(&self.host.windows);
+        let unit = self.host.spec.layout.block_size().max(4 * KIB);
+        let block = Extent::new(window.offset + random.below(window.length / unit) * unit, unit);
+        for seen in self.host.seen(block) {
+            self.tolerate(Some(self.client.write(seen, Durability::Durable).await));
+        }
+        self.tolerate(Some(self.client.flush().await));
+        if self.array.status().unsynced == 0 {
+            self.host.rot(block, random);
+        }
+    }
+
+    /// What has rotted is made equal.
+    async fn mend(&self, random: &mut Random) {
+        while !self.host.rotten.borrow().is_empty() {
+            self.scrub(random).await;
+        }
     }
 
     fn states(&self) -> Vec<MemberState> {
@@ -150,8 +189,9 @@ impl<'a> Boot<'a> {
     }
 
     /// What is done before anything is read.
-    pub(crate) async fn prepare(&self) -> bool {
+    pub(crate) async fn prepare(&self, random: &mut Random) -> bool {
         if self.overwrite_lost().await.is_ok() {
+            self.mend(random).await;
             return true;
         }
         assert!(self.array.status().is_content_lost, "it can be written");
@@ -168,8 +208,15 @@ impl<'a> Boot<'a> {
     pub(crate) async fn round(&self, random: &mut Random) {
         let mut choices = [random.fork(), random.fork()];
         let [first, second] = &mut choices;
-        match random.below(8) {
+        match random.below(10) {
             0 => self.sleep(first).await,
+            8 if self.host.kind == Kind::Crashes => {
+                self.rot(first).await;
+                futures_util::join!(self.exercise(first), self.mend(second));
+            }
+            8 | 9 => {
+                futures_util::join!(self.exercise(first), self.scrub(second));
+            }
             1..4 => self.exercise(first).await,
             4..7 => {
                 futures_util::join!(self.exercise(first), self.manage(second));
@@ -197,7 +244,7 @@ impl<'a> Boot<'a> {
     }
 
     /// No more faults come: the array becomes whole, and holds what it must.
-    pub(crate) async fn recover(&self) {
+    pub(crate) async fn recover(&self, random: &mut Random) {
         let clock = self.host.world.clock();
         let end = clock.now().after(WHOLE_WITHIN);
         for (place, state) in self.states().into_iter().enumerate() {
@@ -218,6 +265,7 @@ impl<'a> Boot<'a> {
             }
         }
         self.overwrite_lost().await.expect("no faults");
+        self.mend(random).await;
         self.client.verify().await.expect("no faults");
         self.host.note_members();
         self.host.compare_members(&Default::default());

@@ -14,7 +14,7 @@ use varve_sim::{
 use varve_target::Linear;
 use varve_target::array::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
-    MemberState, ReadPolicy, Uuid,
+    MemberState, Rates, ReadPolicy, Uuid,
 };
 
 /// What a history is about.
@@ -63,6 +63,8 @@ pub(crate) struct Host {
     pub(crate) read_early: Cell<bool>,
     /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
     cut_short: Cell<bool>,
+    /// Regions in which a member that does not count has rotted.
+    pub(crate) rotten: RefCell<BTreeSet<u64>>,
     ids: Cell<u128>,
 }
 
@@ -91,11 +93,13 @@ impl Host {
             ArrayLayout::Ddraid { order: 3, block_size: 4 * KIB },
         ]);
         let unit = layout.block_size().max(4 * KIB);
+        let is_wide = random.chance(1, 16);
         let size = 2 * MIB + 8 * unit;
+        let wide = if is_wide { MIB } else { 2 * unit };
         let windows = vec![
             Extent::new(0, 2 * unit),
-            Extent::new(MIB - 2 * unit, 4 * unit),
-            Extent::new(MIB + 512 * KIB, unit),
+            Extent::new(MIB - 2 * unit, 2 * unit + wide),
+            Extent::new(size - 4 * unit, unit),
             Extent::new(size - 3 * unit, 3 * unit),
         ];
         let spec = ArraySpec {
@@ -111,6 +115,7 @@ impl Host {
         let options = ArrayOptions {
             release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
             read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
+            rates: Rates { floor: *random.pick(&[MIB, 8 * MIB, u64::MAX]), ..Rates::default() },
             injected_bug: bug,
             ..ArrayOptions::new(world.arena(), world.clock())
         };
@@ -138,6 +143,7 @@ impl Host {
             lost: RefCell::default(),
             read_early: Cell::new(false),
             cut_short: Cell::new(false),
+            rotten: RefCell::default(),
             ids: Cell::new(100),
             world,
         };
@@ -401,7 +407,8 @@ impl Host {
         let slots = self.slots.borrow();
         let unit = self.spec.layout.block_size().max(4 * KIB);
         for block in self.windows.iter().flat_map(|window| window.pieces(unit)).map(|(_, block)| block) {
-            if except.contains(&(block.offset / MIB)) {
+            let region = block.offset / MIB;
+            if except.contains(&region) || self.rotten.borrow().contains(&region) {
                 continue;
             }
             let run = self.spec.layout.on_members(block);
@@ -418,6 +425,18 @@ impl Host {
             assert!(agree, "members differ in {block:?}, which is clean");
             self.counts.add(Event::Checked, 1);
         }
+    }
+
+    /// A sector of the last member, which does not count, changes below `block` of the array, which was written.
+    pub(crate) fn rot(&self, block: Extent, random: &mut Random) {
+        let run = self.spec.layout.on_members(block);
+        let slots = self.slots.borrow();
+        let disk = &slots.last().expect("an array has members").disk;
+        let mut sector = vec![0; 512];
+        random.fill(&mut sector);
+        disk.poke(self.spec.metadata_size + run.offset + random.below(run.length / 512) * 512, &sector);
+        self.rotten.borrow_mut().insert(block.offset / MIB);
+        self.counts.add(Event::Rotten, 1);
     }
 
     /// A client of the windows of the array.

@@ -25,7 +25,7 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
         let plan = host.plan(&mut choices);
         let ran = host.world.run_until_crash(async {
             let boot = Boot::begin(&host, plan, &mut choices).await;
-            if !boot.prepare().await {
+            if !boot.prepare(&mut choices).await {
                 return;
             }
             if choices.chance(1, 2) {
@@ -43,7 +43,7 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
     host.world.run(async {
         host.plan(&mut random);
         let boot = Boot::begin(&host, Plan::default(), &mut random).await;
-        boot.recover().await;
+        boot.recover(&mut random).await;
     });
 }
 
@@ -102,6 +102,11 @@ fn a_region_made_equal_beside_its_writers_is_noticed() {
 #[test]
 fn a_dirty_block_that_is_reconstructed_is_noticed() {
     noticed(InjectedBug::ReconstructDirty, Kind::Members, 1);
+}
+
+#[test]
+fn a_scrub_beside_writers_is_noticed() {
+    noticed(InjectedBug::ScrubBesideWriters, Kind::Members, 5);
 }
 
 #[test]

@@ -25,9 +25,11 @@ pub(crate) enum Event {
     Refused,
     Accepted,
     Checked,
+    Scrubbed,
+    Rotten,
 }
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 15] = [
     "boots",
     "with a member away",
     "with regions to make equal",
@@ -41,6 +43,8 @@ const NAMES: [&str; 13] = [
     "requests refused",
     "losses accepted",
     "clean blocks compared",
+    "scrubs",
+    "blocks rotten",
 ];
 
 /// Over all histories of this process.
