@@ -6,8 +6,8 @@ use std::time::Duration;
 use varve_block::{Device, Durability, Extent, IoError, KIB, MIB};
 use varve_sim::{SimDisk, World};
 use varve_target::array::{
-    Array, ArrayLayout, ArrayOptions, ArraySpec, Member, MemberState, Rates, ReadPolicy, ScrubError,
-    ScrubOptions, ScrubReport, Uuid,
+    Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, ReadPolicy,
+    ScrubError, ScrubOptions, ScrubReport, Uuid,
 };
 
 const SIZE: u64 = 8 * MIB;
@@ -31,7 +31,11 @@ struct Rig {
 impl Rig {
     /// An array in use on which [`WRITTEN`] was written, and which is clean.
     fn new(layout: ArrayLayout, rates: Rates) -> Self {
-        let world = World::new(7);
+        Self::with(7, layout, rates, None)
+    }
+
+    fn with(seed: u64, layout: ArrayLayout, rates: Rates, injected_bug: Option<InjectedBug>) -> Self {
+        let world = World::new(seed);
         let spec = ArraySpec { id: Uuid::from_u128(7), layout, size: SIZE, metadata_size: METADATA };
         let disks: Vec<SimDisk> = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE)).collect();
         let members: Vec<Member> =
@@ -39,6 +43,7 @@ impl Rig {
         let options = ArrayOptions {
             read_policy: ReadPolicy::Verify,
             rates,
+            injected_bug,
             ..ArrayOptions::new(world.arena(), world.clock())
         };
         let array = world.run(async {
@@ -224,4 +229,39 @@ fn a_member_catches_up_at_the_ceiling_while_nobody_asks_and_at_the_floor_while_c
     let (idle, busy) = (catching_up(false), catching_up(true));
     assert!(idle < Duration::from_millis(500), "PACE1: {idle:?}");
     assert!((Duration::from_millis(1500)..Duration::from_secs(3)).contains(&busy), "PACE1: {busy:?}");
+}
+
+/// How many blocks scrubs find that do not fit while a client writes one of them.
+fn mismatches_beside_a_writer(layout: ArrayLayout, bug: Option<InjectedBug>) -> u64 {
+    let mismatches = |seed| {
+        let rig = Rig::with(seed, layout, Rates::default(), bug);
+        let (device, arena, is_done) = (rig.array.device(), rig.world.arena(), Cell::new(false));
+        rig.world.run(async {
+            let writer = async {
+                for round in 0..200_u8 {
+                    let data = arena.copy(&[round; 16384]);
+                    device.write(MIB, data, Durability::Volatile).await.expect("no faults");
+                }
+                is_done.set(true);
+            };
+            let scrubber = async {
+                let mut mismatches = 0;
+                while !is_done.get() {
+                    mismatches += rig.scrub(true).await.0.mismatches;
+                }
+                mismatches
+            };
+            futures_util::join!(writer, scrubber).1
+        })
+    };
+    (0..20).map(mismatches).sum()
+}
+
+#[test]
+fn a_scrub_sees_no_half_of_a_write_and_one_that_locks_nothing_is_noticed() {
+    for layout in LAYOUTS {
+        assert_eq!(mismatches_beside_a_writer(layout, None), 0, "ARRAYIO4: {layout:?}");
+        let unlocked = mismatches_beside_a_writer(layout, Some(InjectedBug::ScrubBesideWriters));
+        assert!(unlocked > 0, "{layout:?}: the negative control");
+    }
 }

@@ -49,8 +49,7 @@ mod tests {
         let sound = Scrub { complete: true, verified: 64 << 20, ..Scrub::default() };
         assert_eq!(scrub_text(&sound), "64.0 MiB verified, all members fit");
         let found = Scrub { mismatches: 2, check_only: true, unread: 4096, complete: false, ..sound };
-        let expected =
-            "64.0 MiB verified, blocks that differ: 2, cannot be read: 4.0 KiB (it has not compared everything)";
+        let expected = "64.0 MiB verified, blocks that differ: 2, cannot be read: 4.0 KiB (it has not compared everything)";
         assert_eq!(scrub_text(&found), expected);
     }
 }

@@ -52,7 +52,11 @@ fn what_rots_on_one_disk_is_found_told_and_made_equal() {
     world.refused("array scrub data/m --check-only --wait", 7, "V0901"); // Nothing was written.
     let mended = world.ok("array scrub data/m --wait");
     assert!(mended.contains("blocks made equal: 1"), "{mended}");
-    assert!(world.ok("status").contains("bytes from 2097152 on; they are equal now"), "{}", world.ok("status"));
+    assert!(
+        world.ok("status").contains("bytes from 2097152 on; they are equal now"),
+        "{}",
+        world.ok("status")
+    );
     let jobs = world.data("job list");
     let last = jobs.as_array().expect("a list").last().expect("a job").clone();
     assert_eq!((&last["kind"], &last["scrub"]["mismatches"]), (&"array-scrub".into(), &1.into()), "{last}");

@@ -4,6 +4,7 @@ use super::host::{Host, Kind, Plan};
 use super::watch::Event;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, KIB, MIB};
@@ -68,7 +69,7 @@ impl<'a> Boot<'a> {
             length_max: *random.pick(&[4 * KIB, 8 * KIB, 24 * KIB, MIB]),
             zeros: random.below(3),
             discards: random.below(2),
-            reads: if self.may_read() && self.host.rotten.borrow().is_empty() { 6 } else { 0 },
+            reads: if self.may_read() { 6 } else { 0 },
             ..Mix::default()
         };
         let mut under_way = FuturesUnordered::new();
@@ -82,6 +83,21 @@ impl<'a> Boot<'a> {
         while let Some(result) = under_way.next().await {
             self.tolerate(Some(result));
         }
+    }
+
+    /// Random requests while `work` goes on.
+    async fn exercise_during(&self, random: &mut Random, work: impl Future<Output = ()>) {
+        let is_done = Cell::new(false);
+        let work = async {
+            work.await;
+            is_done.set(true);
+        };
+        let requests = async {
+            while !is_done.get() {
+                self.exercise(random).await;
+            }
+        };
+        futures_util::join!(work, requests);
     }
 
     /// Something happens to the members.
@@ -122,7 +138,9 @@ impl<'a> Boot<'a> {
                 assert_eq!(report.done, report.total);
                 self.host.rotten.borrow_mut().clear();
             }
-            Err(ScrubError::Degraded { .. }) => assert!(self.may_lose, "all members are there"),
+            Err(ScrubError::Degraded { .. }) => {
+                assert_ne!(self.host.kind, Kind::Crashes, "all members are there")
+            }
             outcome => self.tolerate(Some(outcome.map_err(|_| IoError::Medium))),
         }
         self.host.counts.add(Event::Scrubbed, u64::from(outcome.is_ok()));
@@ -212,10 +230,10 @@ impl<'a> Boot<'a> {
             0 => self.sleep(first).await,
             8 if self.host.kind == Kind::Crashes => {
                 self.rot(first).await;
-                futures_util::join!(self.exercise(first), self.mend(second));
+                self.mend(second).await;
             }
             8 | 9 => {
-                futures_util::join!(self.exercise(first), self.scrub(second));
+                self.exercise_during(first, self.scrub(second)).await;
             }
             1..4 => self.exercise(first).await,
             4..7 => {

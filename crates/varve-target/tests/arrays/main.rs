@@ -105,11 +105,6 @@ fn a_dirty_block_that_is_reconstructed_is_noticed() {
 }
 
 #[test]
-fn a_scrub_beside_writers_is_noticed() {
-    noticed(InjectedBug::ScrubBesideWriters, Kind::Members, 5);
-}
-
-#[test]
 fn a_stale_member_that_is_believed_is_noticed() {
     noticed(InjectedBug::BelieveStale, Kind::Members, 10);
 }
