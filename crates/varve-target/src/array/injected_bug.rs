@@ -20,4 +20,6 @@ pub enum InjectedBug {
     SkipContent,
     /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
     ScrubBesideWriters,
+    /// A member that was too slow is taken back while requests are under way on it (breaks SLOW1).
+    BelieveSlow,
 }

@@ -3,9 +3,11 @@
 //! Invariant MEMBERS1: a member that is not away has a device; one that is in sync lacks nothing.
 
 use super::region_set::RegionSet;
+use super::slow::{Requests, Watch};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use varve_block::{Device, Extent};
+use std::rc::Rc;
+use varve_block::{Device, Extent, Tracker};
 use varve_format::array::{MemberEntry, MemberState, Uuid};
 
 /// The members.
@@ -16,12 +18,18 @@ pub(super) struct Members {
     /// Bytes in front of a member's data.
     metadata_size: u64,
     counters: Vec<Counters>,
+    /// Over the requests on all of them.
+    watch: Rc<Watch>,
+    /// Members that were abandoned, and what is still under way on them.
+    abandoned: RefCell<Vec<(Uuid, Tracker)>>,
 }
 
 #[derive(Clone)]
 struct Slot {
     entry: MemberEntry,
     device: Option<Device>,
+    /// Those on its device, or on the last that it had.
+    requests: Rc<Requests>,
     /// What it lacks while it is not in sync.
     lacks: RegionSet,
     /// What it has been caught up in since it was flushed last: it may lose that.
@@ -42,16 +50,21 @@ pub(super) struct Counters {
 impl Members {
     pub(super) fn new(members: Vec<(MemberEntry, Option<Device>, RegionSet)>, metadata_size: u64) -> Self {
         let counters = members.iter().map(|_| Counters::default()).collect();
+        let watch: Rc<Watch> = Rc::default();
         let slots = members.into_iter().map(|(entry, device, lacks)| {
             let mut unflushed = lacks.clone();
             unflushed.clear();
-            Slot { entry, device, lacks, unflushed }
+            let requests = Requests::new(&watch);
+            let device = device.map(|device| requests.on(device));
+            Slot { entry, device, requests, lacks, unflushed }
         });
         let members = Self {
             slots: RefCell::new(slots.collect()),
+            abandoned: RefCell::default(),
             leaving: RefCell::default(),
             metadata_size,
             counters,
+            watch,
         };
         members.assert_consistent();
         members
@@ -149,7 +162,8 @@ impl Members {
         let slot = &mut self.slots.borrow_mut()[place];
         assert_eq!(slot.entry.state, MemberState::Away, "MEMBERS1: the place is taken");
         slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
-        (slot.device, slot.lacks) = (Some(device), lacks);
+        slot.requests = Requests::new(&self.watch);
+        (slot.device, slot.lacks) = (Some(slot.requests.on(device)), lacks);
     }
 
     /// Member `place` has everything, durably.
@@ -174,8 +188,60 @@ impl Members {
             slot.lacks = slot.lacks.folded(doublings, regions);
             slot.unflushed = slot.unflushed.folded(doublings, regions);
             if slot.entry.state != MemberState::Away {
-                slot.device = device.or(slot.device.take());
+                slot.device = device.map(|device| slot.requests.on(device)).or(slot.device.take());
             }
+        }
+    }
+
+    /// Over the requests on all members.
+    pub(super) fn watch(&self) -> &Rc<Watch> {
+        &self.watch
+    }
+
+    /// Whether somebody waits for a member.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.slots.borrow().iter().any(|slot| slot.requests.is_waited_for())
+    }
+
+    /// Whether a request on member `place`, which is not away, takes too long, or it was abandoned for that.
+    pub(super) fn is_slow(&self, place: usize) -> bool {
+        let slots = self.slots.borrow();
+        let requests = &slots[place].requests;
+        slots[place].device.is_some() && (requests.is_abandoned() || requests.is_slow())
+    }
+
+    /// Whether member `place` is away because a request took too long.
+    pub(super) fn was_slow(&self, place: usize) -> bool {
+        let slots = self.slots.borrow();
+        slots[place].device.is_none() && slots[place].requests.is_abandoned()
+    }
+
+    /// Member `place` fails because a request on it takes too long. Returns whether it had not been abandoned yet.
+    pub(super) fn abandon(&self, place: usize) -> bool {
+        let (id, requests) = {
+            let slots = self.slots.borrow();
+            (slots[place].entry.id, Rc::clone(&slots[place].requests))
+        };
+        if requests.is_abandoned() {
+            return false;
+        }
+        self.abandoned.borrow_mut().push((id, requests.under_way()));
+        self.leave([place]);
+        requests.abandon();
+        true
+    }
+
+    /// Whether requests are still under way on member `id`, which was abandoned: they may change it.
+    pub(super) fn is_changing(&self, id: Uuid) -> bool {
+        self.abandoned.borrow_mut().retain(|(_, under_way)| !under_way.is_empty());
+        self.abandoned.borrow().iter().any(|(abandoned, _)| *abandoned == id)
+    }
+
+    /// Waits until nothing is under way any more on members that were abandoned.
+    pub(super) async fn settled(&self) {
+        let abandoned = self.abandoned.borrow().clone();
+        for (_, under_way) in abandoned {
+            under_way.empty().await;
         }
     }
 

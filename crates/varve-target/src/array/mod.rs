@@ -41,6 +41,7 @@ mod replay;
 mod resize;
 mod resync;
 mod scrub;
+mod slow;
 mod status;
 
 pub use error::ArrayError;

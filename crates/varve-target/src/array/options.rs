@@ -41,6 +41,9 @@ pub struct ArrayOptions {
     pub release_delay: Duration,
     /// Which members a read uses when all are there.
     pub read_policy: ReadPolicy,
+    /// How long a request on a member may take. A member that takes longer, a quarter more at most, is away if the others have
+    /// all data.
+    pub slow_after: Duration,
     /// How fast members are made equal and caught up.
     pub rates: Rates,
     /// Take a mirror into use although members are missing that may know better.
@@ -58,6 +61,7 @@ impl ArrayOptions {
             clock,
             release_delay: Duration::from_secs(1),
             read_policy: ReadPolicy::Verify,
+            slow_after: Duration::from_secs(30),
             rates: Rates::default(),
             accept_missing: false,
             injected_bug: None,

@@ -7,7 +7,7 @@
 
 use super::election::lacks_only_missed;
 use super::recover::{read_superblock, unfit};
-use super::{Array, ArrayError, ArrayLayout, Member, combine};
+use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, combine};
 use varve_block::{
     Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
@@ -31,6 +31,9 @@ impl Array {
     pub async fn attach(&self, place: usize, member: Member) -> Result<(), ArrayError> {
         let problem = |problem| ArrayError::Member { place, problem };
         let device = member.device.ok_or(problem("it is missing"))?;
+        if self.members.is_changing(member.id) && !self.has_bug(InjectedBug::BelieveSlow) {
+            return Err(problem("requests that took too long are still under way on it"));
+        }
         let own = read_superblock(&device, place, &self.options.arena).await?.newest;
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.members.count() <= place || self.members.state(place) != MemberState::Away {

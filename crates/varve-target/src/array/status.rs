@@ -37,6 +37,8 @@ pub struct MemberStatus {
     pub id: Uuid,
     /// What it is worth.
     pub state: MemberState,
+    /// Whether it is away because a request on it took too long.
+    pub is_slow: bool,
     /// Regions that it lacks.
     pub lacks: u64,
     /// Requests that failed since the array was opened.
@@ -78,6 +80,7 @@ impl Array {
         MemberStatus {
             id: entry.id,
             state: entry.state,
+            is_slow: self.members.was_slow(place),
             lacks: self.members.lacks(place).count(),
             errors: counters.errors.get(),
             healed: counters.healed.get(),
