@@ -6,7 +6,7 @@ use std::time::Duration;
 use varve_block::{Device, Durability, IoError, MIB, timeout};
 use varve_sim::{Holder, Holds, SimDisk, World};
 use varve_target::array::{
-    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, Member, MemberState, Uuid,
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Uuid,
 };
 
 const SIZE: u64 = 4 * MIB;
@@ -29,6 +29,10 @@ struct Rig {
 
 impl Rig {
     fn new(layout: ArrayLayout) -> Self {
+        Self::with(layout, None)
+    }
+
+    fn with(layout: ArrayLayout, injected_bug: Option<InjectedBug>) -> Self {
         let world = World::new(3);
         let spec = ArraySpec { id: Uuid::from_u128(7), layout, size: SIZE, metadata_size: METADATA };
         let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE));
@@ -36,8 +40,11 @@ impl Rig {
             disks.map(|disk| Holder::new(disk.device(&world))).unzip();
         let members: Vec<Member> =
             devices.iter().enumerate().map(|(place, device)| member(place, device)).collect();
-        let options =
-            ArrayOptions { slow_after: SLOW_AFTER, ..ArrayOptions::new(world.arena(), world.clock()) };
+        let options = ArrayOptions {
+            slow_after: SLOW_AFTER,
+            injected_bug,
+            ..ArrayOptions::new(world.arena(), world.clock())
+        };
         let array = world.run(async {
             Array::create(&spec, &members, &options.arena).await.expect("made");
             let array = Array::open(spec, members, options).await.expect("it opens");
@@ -51,6 +58,11 @@ impl Rig {
     async fn write(&self, offset: u64, byte: u8) -> Result<(), IoError> {
         let data = self.world.arena().copy(&[byte; 8192]);
         self.array.device().write(offset, data, Durability::Volatile).await.map(drop)
+    }
+
+    /// What is read at `offset`: bytes of one kind.
+    async fn content(&self, offset: u64) -> u8 {
+        self.array.device().read(offset, self.world.arena().take(8192)).await.expect("read")[0]
     }
 
     async fn reads(&self, offset: u64, byte: u8) {
@@ -171,4 +183,30 @@ fn an_array_is_closed_when_nothing_is_under_way_on_its_members() {
         closed.await.expect("flushed");
         assert_eq!(rig.write(0, 1).now_or_never(), Some(Err(IoError::Gone)));
     });
+}
+
+/// What a mirror holds in the end whose second member was too slow for a write of 2, missed one of 3, and returned.
+fn content_after_return(bug: Option<InjectedBug>) -> u8 {
+    let rig = Rig::with(LAYOUTS[0], bug);
+    let clock = rig.world.clock();
+    rig.world.run(async {
+        rig.holders[1].hold_next(1, Holds::VolatileWrites);
+        rig.write(0, 2).await.expect("without the member");
+        rig.write(0, 3).await.expect("without the member");
+        for _ in 0..2 {
+            let _may_be_refused = rig.array.attach(1, member(1, &rig.devices[1])).await;
+            clock.sleep(Duration::from_secs(10)).await;
+            rig.holders[1].release();
+            clock.sleep(Duration::from_secs(10)).await;
+        }
+        assert!(rig.array.status().is_whole(), "{:?}", rig.array.status());
+        rig.array.fail_member(0).await.expect("the other one has all");
+        rig.content(0).await
+    })
+}
+
+#[test]
+fn a_slow_member_that_is_believed_too_early_is_noticed() {
+    assert_eq!(content_after_return(None), 3);
+    assert_eq!(content_after_return(Some(InjectedBug::BelieveSlow)), 2, "the negative control");
 }

@@ -16,7 +16,9 @@ use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Device, Extent, IoError};
-use varve_target::array::{Array, ArrayError, ArrayOptions, ArraySpec, Member, MemberState, ReadPolicy};
+use varve_target::array::{
+    Array, ArrayError, ArrayOptions, ArraySpec, Member, MemberState, MemberStatus, ReadPolicy,
+};
 use varve_vg::activate::{build, members};
 use varve_vg::model::PvName;
 use varve_vg::table::{ArrayMember, ArrayTarget, Table};
@@ -179,7 +181,7 @@ async fn watch(host: Host, subject: Uuid, names: Vec<String>, array: Rc<Array>) 
         let (changes, status) = (array.changes(), array.status());
         for (place, member) in status.members.iter().enumerate() {
             if known[place] != member.state {
-                let message = news(&names[place], place, member.state);
+                let message = news(&names[place], place, member);
                 host.tell(VolumeEvent::Warning { volume: subject, message });
             }
             known[place] = member.state;
@@ -194,9 +196,14 @@ async fn watch(host: Host, subject: Uuid, names: Vec<String>, array: Rc<Array>) 
 }
 
 /// What is told of a member that has another state.
-fn news(disk: &str, place: usize, state: MemberState) -> String {
-    match state {
+fn news(disk: &str, place: usize, member: &MemberStatus) -> String {
+    match member.state {
         MemberState::InSync => format!("member {place} ({disk}) is in sync again"),
+        MemberState::Away if member.is_slow => {
+            format!(
+                "member {place} ({disk}) took too long to answer and is away; the others go on without it"
+            )
+        }
         MemberState::Away => format!("member {place} ({disk}) is away; the others go on without it"),
         MemberState::CatchingUp => format!("member {place} ({disk}) is back and catches up"),
     }

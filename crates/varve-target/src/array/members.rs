@@ -7,7 +7,7 @@ use super::slow::{Requests, Watch};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use varve_block::{Device, Extent, Tracker};
+use varve_block::{Device, Extent};
 use varve_format::array::{MemberEntry, MemberState, Uuid};
 
 /// The members.
@@ -20,8 +20,8 @@ pub(super) struct Members {
     counters: Vec<Counters>,
     /// Over the requests on all of them.
     watch: Rc<Watch>,
-    /// Members that were abandoned, and what is still under way on them.
-    abandoned: RefCell<Vec<(Uuid, Tracker)>>,
+    /// Members that have left, and what is still under way on them.
+    left: RefCell<Vec<(Uuid, Rc<Requests>)>>,
 }
 
 #[derive(Clone)]
@@ -30,6 +30,8 @@ struct Slot {
     device: Option<Device>,
     /// Those on its device, or on the last that it had.
     requests: Rc<Requests>,
+    /// Whether one of them took too long.
+    is_slow: bool,
     /// What it lacks while it is not in sync.
     lacks: RegionSet,
     /// What it has been caught up in since it was flushed last: it may lose that.
@@ -56,11 +58,11 @@ impl Members {
             unflushed.clear();
             let requests = Requests::new(&watch);
             let device = device.map(|device| requests.on(device));
-            Slot { entry, device, requests, lacks, unflushed }
+            Slot { entry, device, requests, is_slow: false, lacks, unflushed }
         });
         let members = Self {
             slots: RefCell::new(slots.collect()),
-            abandoned: RefCell::default(),
+            left: RefCell::default(),
             leaving: RefCell::default(),
             metadata_size,
             counters,
@@ -154,6 +156,7 @@ impl Members {
         slot.lacks.insert_all(&slot.unflushed);
         slot.unflushed.clear();
         (slot.entry.state, slot.entry.away_since, slot.device) = (MemberState::Away, number, None);
+        self.end_requests(slot);
         self.leaving.borrow_mut().remove(&place);
     }
 
@@ -162,7 +165,7 @@ impl Members {
         let slot = &mut self.slots.borrow_mut()[place];
         assert_eq!(slot.entry.state, MemberState::Away, "MEMBERS1: the place is taken");
         slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
-        slot.requests = Requests::new(&self.watch);
+        (slot.requests, slot.is_slow) = (Requests::new(&self.watch), false);
         (slot.device, slot.lacks) = (Some(slot.requests.on(device)), lacks);
     }
 
@@ -203,45 +206,45 @@ impl Members {
         self.slots.borrow().iter().any(|slot| slot.requests.is_waited_for())
     }
 
-    /// Whether a request on member `place`, which is not away, takes too long, or it was abandoned for that.
+    /// Whether a request on member `place`, which is not away, takes too long.
     pub(super) fn is_slow(&self, place: usize) -> bool {
-        let slots = self.slots.borrow();
-        let requests = &slots[place].requests;
-        slots[place].device.is_some() && (requests.is_abandoned() || requests.is_slow())
+        let slot = &self.slots.borrow()[place];
+        slot.device.is_some() && (slot.is_slow || slot.requests.is_slow())
     }
 
     /// Whether member `place` is away because a request took too long.
     pub(super) fn was_slow(&self, place: usize) -> bool {
-        let slots = self.slots.borrow();
-        slots[place].device.is_none() && slots[place].requests.is_abandoned()
+        let slot = &self.slots.borrow()[place];
+        slot.device.is_none() && slot.is_slow
     }
 
-    /// Member `place` fails because a request on it takes too long. Returns whether it had not been abandoned yet.
+    /// Member `place` fails because a request on it takes too long. Returns whether that is new.
     pub(super) fn abandon(&self, place: usize) -> bool {
-        let (id, requests) = {
-            let slots = self.slots.borrow();
-            (slots[place].entry.id, Rc::clone(&slots[place].requests))
-        };
-        if requests.is_abandoned() {
-            return false;
-        }
-        self.abandoned.borrow_mut().push((id, requests.under_way()));
         self.leave([place]);
-        requests.abandon();
-        true
+        let slot = &mut self.slots.borrow_mut()[place];
+        self.end_requests(slot);
+        !std::mem::replace(&mut slot.is_slow, true)
     }
 
-    /// Whether requests are still under way on member `id`, which was abandoned: they may change it.
+    /// Nobody waits any more for what is under way on a member that leaves.
+    fn end_requests(&self, slot: &Slot) {
+        if !slot.requests.is_abandoned() {
+            self.left.borrow_mut().push((slot.entry.id, Rc::clone(&slot.requests)));
+            slot.requests.abandon();
+        }
+    }
+
+    /// Whether requests are still under way on member `id`, which has left: they may change it.
     pub(super) fn is_changing(&self, id: Uuid) -> bool {
-        self.abandoned.borrow_mut().retain(|(_, under_way)| !under_way.is_empty());
-        self.abandoned.borrow().iter().any(|(abandoned, _)| *abandoned == id)
+        self.left.borrow_mut().retain(|(_, requests)| !requests.have_ended());
+        self.left.borrow().iter().any(|(left, requests)| *left == id && requests.are_changing())
     }
 
-    /// Waits until nothing is under way any more on members that were abandoned.
+    /// Waits until nothing is under way any more on members that have left.
     pub(super) async fn settled(&self) {
-        let abandoned = self.abandoned.borrow().clone();
-        for (_, under_way) in abandoned {
-            under_way.empty().await;
+        let left = self.left.take();
+        for (_, requests) in left {
+            requests.ended().await;
         }
     }
 

@@ -13,7 +13,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use varve_block::{
-    BlockDevice, Checked, Completion, Device, Extent, IoError, Notify, Outcome, Shape, StatusFuture, Tracker,
+    BlockDevice, Checked, Completion, Device, Extent, Io, IoError, Notify, Outcome, Shape, StatusFuture,
+    Tracker,
 };
 
 /// Ticks in the time after which a request is slow.
@@ -81,8 +82,9 @@ impl Watch {
 pub(super) struct Requests {
     watch: Rc<Watch>,
     is_abandoned: Cell<bool>,
-    /// All of them, late ones included.
-    under_way: Tracker,
+    /// Late ones included.
+    reads: Tracker,
+    changes: Tracker,
     waiting: RefCell<Vec<Option<Waiting>>>,
     free: RefCell<Vec<usize>>,
 }
@@ -98,7 +100,8 @@ impl Requests {
         Rc::new(Self {
             watch: Rc::clone(watch),
             is_abandoned: Cell::new(false),
-            under_way: Tracker::default(),
+            reads: Tracker::default(),
+            changes: Tracker::default(),
             waiting: RefCell::default(),
             free: RefCell::default(),
         })
@@ -131,9 +134,20 @@ impl Requests {
         self.waiting.borrow().iter().flatten().for_each(|waiting| waiting.waker.wake_by_ref());
     }
 
-    /// Counts those that are under way, late ones included.
-    pub(super) fn under_way(&self) -> Tracker {
-        self.under_way.clone()
+    /// Whether any is under way that may change the member, late ones included.
+    pub(super) fn are_changing(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
+    /// Whether none is under way, late ones included.
+    pub(super) fn have_ended(&self) -> bool {
+        self.reads.is_empty() && self.changes.is_empty()
+    }
+
+    /// Waits until none is under way.
+    pub(super) async fn ended(&self) {
+        self.reads.empty().await;
+        self.changes.empty().await;
     }
 
     /// The request in `place`, or a new one, waits.
@@ -180,7 +194,12 @@ impl BlockDevice for OnMember {
         if self.requests.is_abandoned() {
             return Completion::failed(IoError::Gone); // SLOW2
         }
-        match self.device.clone().forward(io.into_io(), self.requests.under_way.enter()) {
+        let io = io.into_io();
+        let tracker = match &io {
+            Io::Read { .. } => &self.requests.reads,
+            _ => &self.requests.changes,
+        };
+        match self.device.clone().forward(io, tracker.enter()) {
             ready @ Completion::Ready(_) => ready,
             under_way => {
                 let requests = Rc::clone(&self.requests);

@@ -7,12 +7,14 @@ use futures_util::stream::FuturesUnordered;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Durability, Extent, IoError, KIB, MIB};
-use varve_sim::{Client, Mix, Random};
+use varve_block::{Durability, Extent, IoError, KIB, MIB, timeout};
+use varve_sim::{Client, Holder, Holds, Mix, Random};
 use varve_target::array::{Array, MemberState, Rates, ScrubError, ScrubOptions};
 
 /// Until then an array that is left alone is whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(300);
+/// Until then a request is answered, while enough members do.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
 
 pub(crate) struct Boot<'a> {
     host: &'a Host,
@@ -75,7 +77,11 @@ impl<'a> Boot<'a> {
         let mut under_way = FuturesUnordered::new();
         for _ in 0..random.between(1, 16) {
             let (client, mut choices) = (self.client.clone(), random.fork());
-            under_way.push(async move { client.step(&mix, &mut choices).await });
+            let clock = self.host.world.clock();
+            under_way.push(async move {
+                let answered = timeout(&clock, ANSWERED_WITHIN, client.step(&mix, &mut choices)).await;
+                answered.expect("a request hangs although enough members answer")
+            });
             if under_way.len() == mix.depth {
                 self.tolerate(under_way.next().await);
             }
@@ -108,14 +114,23 @@ impl<'a> Boot<'a> {
             return;
         };
         if states[place] == MemberState::Away {
+            let holder = host.slots.borrow()[place].holder();
+            let is_slow = self.array.status().members[place].is_slow;
             if random.chance(1, 4) {
                 host.replace(place, random);
             }
             host.counts.add(Event::Returned, 1);
             let attached = self.array.attach(place, host.returning(place)).await;
-            assert!(attached.is_ok() || host.kind == Kind::Faults, "{attached:?}");
+            let may_be_refused = host.kind == Kind::Faults || is_slow;
+            assert!(attached.is_ok() || may_be_refused, "{attached:?}");
+            holder.iter().for_each(Holder::release);
         } else if self.plan.failing != Some(place) {
             return;
+        } else if random.chance(1, 3) {
+            host.counts.add(Event::Hung, 1);
+            let which = *random.pick(&[Holds::Reads, Holds::VolatileWrites, Holds::All]);
+            let count = *random.pick(&[1, 3, u32::MAX]);
+            host.slots.borrow()[place].holder().iter().for_each(|holder| holder.hold_next(count, which));
         } else if random.chance(1, 2) {
             host.counts.add(Event::Vanished, 1);
             host.slots.borrow()[place].disk.vanish();
@@ -224,27 +239,36 @@ impl<'a> Boot<'a> {
     }
 
     pub(crate) async fn round(&self, random: &mut Random) {
+        let slow =
+            |array: &Array| array.status().members.iter().filter(|member| member.is_slow).count() as u64;
+        let slow_before = slow(&self.array);
         let mut choices = [random.fork(), random.fork()];
         let [first, second] = &mut choices;
-        match random.below(10) {
+        match random.below(9) {
+            0 if self.host.kind == Kind::Crashes => self.exercise_during(first, self.scrub(second)).await,
             0 => self.sleep(first).await,
-            8 if self.host.kind == Kind::Crashes => {
+            1..4 => self.exercise(first).await,
+            4..7 => {
+                let grows = random.chance(1, 4);
+                let grow = async {
+                    if grows {
+                        self.host.grow(&self.array).await;
+                    }
+                };
+                futures_util::join!(self.exercise(first), self.manage(second), grow);
+            }
+            7 if self.host.kind == Kind::Crashes => {
                 self.rot(first).await;
                 self.mend(second).await;
             }
-            8 | 9 => {
-                self.exercise_during(first, self.scrub(second)).await;
-            }
-            1..4 => self.exercise(first).await,
-            4..7 => {
-                futures_util::join!(self.exercise(first), self.manage(second));
-            }
+            7 => self.exercise_during(first, self.scrub(second)).await,
             _ if self.array.status().is_content_lost && random.chance(1, 2) => {
                 self.accept_loss().await;
                 self.tolerate(Some(self.overwrite_lost().await));
             }
             _ => self.look().await,
         }
+        self.host.counts.add(Event::Slow, slow(&self.array).saturating_sub(slow_before));
         self.host.note_members();
     }
 
@@ -255,6 +279,7 @@ impl<'a> Boot<'a> {
     }
 
     pub(crate) async fn close(&self) {
+        self.host.slots.borrow().iter().for_each(|slot| slot.release());
         let closed = self.array.close().await;
         assert!(closed.is_ok(), "{closed:?}");
         let status = self.array.status();

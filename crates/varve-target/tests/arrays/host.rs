@@ -8,14 +8,17 @@ use std::time::Duration;
 use varve_block::{Device, Extent, KIB, MIB};
 use varve_format::array::{SLOT_SIZE, Superblock};
 use varve_sim::{
-    Client, CrashKind, DiskImage, DiskOptions, FaultBudget, FaultPlan, Oracle, Random, SharedOracle, SimDisk,
-    World,
+    Client, CrashKind, DiskImage, DiskOptions, FaultBudget, FaultPlan, Holder, Oracle, Random, SharedOracle,
+    SimDisk, World,
 };
 use varve_target::Linear;
 use varve_target::array::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
     MemberState, Rates, ReadPolicy, Uuid,
 };
+
+/// By how much an array grows at most.
+const GROWTH_MAX: u64 = 2 * MIB;
 
 /// What a history is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,19 @@ pub(crate) struct Slot {
     /// An old state of the disk, at the end of a boot.
     image: Option<DiskImage>,
     exposed: Rc<Exposed>,
+    /// In this boot: its device, and who keeps requests to it back.
+    device: RefCell<Option<(Holder, Device)>>,
+}
+
+impl Slot {
+    /// What was kept back goes on.
+    pub(crate) fn release(&self) {
+        self.holder().iter().for_each(Holder::release);
+    }
+
+    pub(crate) fn holder(&self) -> Option<Holder> {
+        self.device.borrow().as_ref().map(|(holder, _)| holder.clone())
+    }
 }
 
 pub(crate) struct Host {
@@ -63,6 +79,8 @@ pub(crate) struct Host {
     pub(crate) read_early: Cell<bool>,
     /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
     cut_short: Cell<bool>,
+    /// Bytes of the array now.
+    pub(crate) size: Cell<u64>,
     /// Regions in which a member that does not count has rotted.
     pub(crate) rotten: RefCell<BTreeSet<u64>>,
     ids: Cell<u128>,
@@ -112,14 +130,18 @@ impl Host {
             ArrayLayout::Ddraid { .. } => 512,
             ArrayLayout::Mirror { .. } => *random.pick(&[512, 4096]),
         };
+        let floor = *random.pick(&[MIB, u64::MAX]);
+        // At full speed work meets more writers.
+        let rates = Rates { floor: if bug.is_some() { u64::MAX } else { floor }, ..Rates::default() };
         let options = ArrayOptions {
             release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
             read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
-            rates: Rates { floor: *random.pick(&[MIB, 8 * MIB, u64::MAX]), ..Rates::default() },
+            rates,
+            slow_after: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
             injected_bug: bug,
             ..ArrayOptions::new(world.arena(), world.clock())
         };
-        let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, size)).length;
+        let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, size + GROWTH_MAX)).length;
         let disk = || SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(disk_size) });
         let slot = |place: usize| Slot {
             id: Uuid::from_u128(place as u128 + 1),
@@ -127,6 +149,7 @@ impl Host {
             is_impaired: false,
             image: None,
             exposed: Rc::default(),
+            device: RefCell::default(),
         };
         let length = windows.iter().map(|window| window.length).sum();
         let host = Host {
@@ -143,6 +166,7 @@ impl Host {
             lost: RefCell::default(),
             read_early: Cell::new(false),
             cut_short: Cell::new(false),
+            size: Cell::new(size),
             rotten: RefCell::default(),
             ids: Cell::new(100),
             world,
@@ -179,13 +203,16 @@ impl Host {
 
     /// The device of a member, as it is in this boot.
     fn device_of(&self, slot: &Slot) -> Device {
-        Device::new(Watched {
+        let (holder, device) = Holder::new(slot.disk.device(&self.world));
+        let device = Device::new(Watched {
             disk: slot.disk.clone(),
-            device: slot.disk.device(&self.world),
+            device,
             exposed: Rc::clone(&slot.exposed),
             metadata_size: self.spec.metadata_size,
             region_share: MIB / self.spec.layout.data_members(),
-        })
+        });
+        slot.device.replace(Some((holder, device.clone())));
+        device
     }
 
     fn members(&self, plan: &Plan) -> Vec<Member> {
@@ -214,7 +241,14 @@ impl Host {
             disk.poke(self.spec.metadata_size + run.offset, &bytes);
         }
         let id = Uuid::from_u128(self.ids.get());
-        slots[place] = Slot { id, disk, is_impaired: true, image: None, exposed: Rc::default() };
+        slots[place] = Slot {
+            id,
+            disk,
+            is_impaired: true,
+            image: None,
+            exposed: Rc::default(),
+            device: RefCell::default(),
+        };
         self.counts.add(Event::Replaced, 1);
     }
 
@@ -299,7 +333,8 @@ impl Host {
 
     /// Opens the array as `plan` says, or, where that must be refused, with all members in their places.
     pub(crate) async fn open(&self, plan: &Plan) -> Rc<Array> {
-        let open = async |plan: &Plan| Array::open(self.spec, self.members(plan), self.options.clone()).await;
+        let spec = ArraySpec { size: self.size.get(), ..self.spec };
+        let open = async |plan: &Plan| Array::open(spec, self.members(plan), self.options.clone()).await;
         let was_cut_short = self.cut_short.get();
         self.cut_short.set(was_cut_short || !plan.hidden.is_empty());
         let mut opened = open(plan).await;
@@ -425,6 +460,19 @@ impl Host {
             assert!(agree, "members differ in {block:?}, which is clean");
             self.counts.add(Event::Checked, 1);
         }
+    }
+
+    /// The array becomes larger, as its text says already.
+    pub(crate) async fn grow(&self, array: &Array) {
+        let size = self.size.get() + MIB;
+        if size > self.spec.size + GROWTH_MAX {
+            return;
+        }
+        self.size.set(size);
+        let device = |slot: &Slot| slot.device.borrow().as_ref().map(|(_, device)| device.clone());
+        let devices = self.slots.borrow().iter().map(device).collect();
+        array.grow(size, devices).await.expect("its disks have as much");
+        self.counts.add(Event::Grown, 1);
     }
 
     /// A sector of the last member, which does not count, changes below `block` of the array, which was written.

@@ -27,9 +27,12 @@ pub(crate) enum Event {
     Checked,
     Scrubbed,
     Rotten,
+    Hung,
+    Slow,
+    Grown,
 }
 
-const NAMES: [&str; 15] = [
+const NAMES: [&str; 18] = [
     "boots",
     "with a member away",
     "with regions to make equal",
@@ -45,6 +48,9 @@ const NAMES: [&str; 15] = [
     "clean blocks compared",
     "scrubs",
     "blocks rotten",
+    "times that a member did not answer",
+    "members too slow",
+    "times grown",
 ];
 
 /// Over all histories of this process.
