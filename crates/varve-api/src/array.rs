@@ -31,6 +31,12 @@ pub struct Array {
     /// Reads and scrubbed blocks in which the parity did not fit the data, or copies differed, since the volume was taken into use.
     #[serde(default)]
     pub mismatches: u64,
+    /// Bytes a second in which members are made equal and caught up, while they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// Seconds until members are in sync at this rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<u64>,
     /// What its last scrub has found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<Scrub>,

@@ -77,5 +77,8 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
     let told = [(array.unsynced, "being made equal"), (array.lost, "cannot be read")];
     let told = told.into_iter().filter(|(bytes, _)| *bytes > 0);
     let told: String = told.map(|(bytes, what)| format!("{what}: {}\n", size(bytes))).collect();
+    let rate = array.rate.zip(array.seconds_left);
+    let rate = rate.map(|(rate, seconds)| format!("in sync in {seconds} s at {} a second\n", size(rate)));
+    let told = told + &rate.unwrap_or_default();
     format!("\n{}{told}{}", table.render(""), last_scrub(array.scrub.as_ref()))
 }

@@ -157,6 +157,7 @@ pub(super) fn shown_array(
     let bytes =
         |regions: fn(&ArrayStatus) -> u64| status.map_or(0, |status| regions(status) * status.region_size);
     let lost = |status: &ArrayStatus| if status.is_content_lost { status.unsynced } else { 0 };
+    let rate = status.filter(|status| status.left() > 0).and_then(|status| status.rate);
     Some(Array {
         layout,
         order,
@@ -167,6 +168,8 @@ pub(super) fn shown_array(
         unsynced: bytes(|status| status.unsynced),
         lost: bytes(lost),
         mismatches: status.map_or(0, |status| status.mismatches),
+        rate,
+        seconds_left: rate.zip(status).map(|(rate, status)| status.left().div_ceil(rate)),
         scrub: None,
     })
 }

@@ -9,6 +9,8 @@ use varve_block::Moment;
 
 /// The longest sleep before somebody looks again whether clients are served and the work is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
+/// Over how long a rate is measured.
+const WINDOW: Duration = Duration::from_secs(4);
 /// What was slept too long is made up for up to this.
 const LATE_MAX: Duration = Duration::from_millis(100);
 
@@ -34,12 +36,51 @@ pub(super) struct Pace {
     begun: Cell<Moment>,
     /// How many requests there had been then.
     requests: Cell<u64>,
+    measured: Measured,
+}
+
+/// How fast something goes, over the last seconds.
+#[derive(Default)]
+struct Measured {
+    since: Cell<Moment>,
+    bytes: Cell<u64>,
+    /// Bytes a second, in the window before this one.
+    before: Cell<Option<u64>>,
+}
+
+impl Measured {
+    fn add(&self, bytes: u64, now: Moment) {
+        if now.since(self.since.get()) >= WINDOW {
+            self.before.set(self.rate(now));
+            self.since.set(now);
+            self.bytes.set(0);
+        }
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    /// Bytes a second; none if it rests, or has only begun.
+    fn rate(&self, now: Moment) -> Option<u64> {
+        let elapsed = now.since(self.since.get());
+        if elapsed > 3 * WINDOW {
+            return None;
+        }
+        if elapsed < WINDOW / 4 {
+            return self.before.get();
+        }
+        let rate = u128::from(self.bytes.get()) * 1_000_000_000 / elapsed.as_nanos();
+        u64::try_from(rate).ok().filter(|rate| *rate > 0)
+    }
 }
 
 impl Pace {
     pub(super) fn new(rates: Rates) -> Self {
         assert!(rates.floor > 0 && rates.ceiling > 0, "PACE1: {rates:?}");
-        Self { rates, begun: Cell::default(), requests: Cell::new(0) }
+        Self { rates, begun: Cell::default(), requests: Cell::new(0), measured: Measured::default() }
+    }
+
+    /// Bytes a second in the last seconds; none if nothing is done, or has only begun.
+    pub(super) fn rate(&self, now: Moment) -> Option<u64> {
+        self.measured.rate(now)
     }
 
     /// When a step may follow that had so many bytes.
@@ -64,6 +105,7 @@ impl Array {
             clock.sleep_until(due.min(now.after(LOOK))).await;
         };
         let now = clock.now();
+        pace.measured.add(bytes, now);
         pace.begun.set(if now.since(due) > LATE_MAX { now } else { due });
     }
 }
@@ -84,4 +126,15 @@ mod tests {
     }
 
     const MAX: u64 = 1 << 30;
+
+    #[test]
+    fn a_rate_is_that_of_the_last_seconds() {
+        let (measured, at) = (Measured::default(), |seconds: u64| Moment((1000 + seconds) * 1_000_000_000));
+        assert_eq!(measured.rate(at(0)), None);
+        (0..10).for_each(|second| measured.add(100, at(second)));
+        assert_eq!(measured.rate(at(10)), Some(100));
+        (10..30).for_each(|second| measured.add(300, at(second)));
+        assert_eq!(measured.rate(at(30)), Some(300), "what was before does not count any more");
+        assert_eq!(measured.rate(at(60)), None, "it rests");
+    }
 }

@@ -26,6 +26,8 @@ pub struct ArrayStatus {
     pub refused: u64,
     /// Reads and scrubbed blocks whose parity did not fit the data, or whose copies differed.
     pub mismatches: u64,
+    /// Bytes of the array that are made equal, or that a member is caught up in, a second; none if that rests or has only begun.
+    pub rate: Option<u64>,
     /// Records of the log since the array was opened.
     pub log_records: u64,
 }
@@ -48,6 +50,12 @@ pub struct MemberStatus {
 }
 
 impl ArrayStatus {
+    /// Bytes of the array in which members are to be made equal or caught up.
+    pub fn left(&self) -> u64 {
+        let catching_up = self.members.iter().filter(|member| member.state == MemberState::CatchingUp);
+        (self.unsynced + catching_up.map(|member| member.lacks).sum::<u64>()) * self.region_size
+    }
+
     /// Whether all members are in sync, and nothing is to be made equal.
     pub fn is_whole(&self) -> bool {
         self.failure.is_none()
@@ -71,6 +79,7 @@ impl Array {
             failure: self.latch.failure(),
             refused: self.counters.refused.get(),
             mismatches: self.counters.mismatches.get(),
+            rate: self.pace.rate(self.options.clock.now()),
             log_records: self.log.records(),
         }
     }
