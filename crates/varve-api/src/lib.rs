@@ -8,6 +8,7 @@ mod array;
 mod catalogue;
 mod code;
 mod envelope;
+mod job;
 mod metadata;
 mod nouns;
 mod requests;
@@ -16,10 +17,11 @@ mod words;
 pub use array::{Array, ArrayMember, Scrub};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
+pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, Check, CheckedDisk, DaemonStatus, Event, Export, Finding, Group, History,
-    HistoryEntry, Job, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff,
+    HistoryEntry, LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff,
     SnapshotPolicy, SnapshotStore, ThinUse, Traffic,
 };
 pub use requests::{

@@ -81,7 +81,7 @@ impl Array {
             };
             let ended = async {
                 if is_idle {
-                    pending().await
+                    pending::<()>().await;
                 }
                 under_way.next().await
             };

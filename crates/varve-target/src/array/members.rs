@@ -220,6 +220,7 @@ impl Members {
 
     /// Member `place` fails because a request on it takes too long. Returns whether that is new.
     pub(super) fn abandon(&self, place: usize) -> bool {
+        assert_ne!(self.state(place), MemberState::Away, "MEMBERS1: it is away already");
         self.leave([place]);
         let slot = &mut self.slots.borrow_mut()[place];
         self.end_requests(slot);

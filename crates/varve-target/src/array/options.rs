@@ -2,7 +2,6 @@
 
 use super::geometry::ArrayLayout;
 use super::injected_bug::InjectedBug;
-use super::pace::Rates;
 use std::time::Duration;
 use varve_block::{Arena, Clock, Device};
 use varve_format::array::Uuid;
@@ -28,6 +27,21 @@ pub struct Member {
     pub id: Uuid,
     /// Its metadata and, behind it, its data; none if it is missing.
     pub device: Option<Device>,
+}
+
+/// How fast an array does what nobody waits for, in bytes of the array a second, none of them 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rates {
+    /// While clients are served, at least this, as far as the members can.
+    pub floor: u64,
+    /// Always at most this.
+    pub ceiling: u64,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self { floor: 8 << 20, ceiling: u64::MAX }
+    }
 }
 
 /// How an array is used.

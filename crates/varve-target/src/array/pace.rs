@@ -2,10 +2,10 @@
 //!
 //! Invariant PACE1: steps of so many bytes follow each other no faster than the ceiling allows, but for what was slept too long.
 
-use super::Array;
+use super::options::Rates;
 use std::cell::Cell;
 use std::time::Duration;
-use varve_block::Moment;
+use varve_block::{Clock, Moment};
 
 /// The longest sleep before somebody looks again whether clients are served and the work is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
@@ -13,21 +13,6 @@ const LOOK: Duration = Duration::from_millis(10);
 const WINDOW: Duration = Duration::from_secs(4);
 /// What was slept too long is made up for up to this.
 const LATE_MAX: Duration = Duration::from_millis(100);
-
-/// How fast an array does what nobody waits for, in bytes of the array a second, none of them 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rates {
-    /// While clients are served, at least this, as far as the members can.
-    pub floor: u64,
-    /// Always at most this.
-    pub ceiling: u64,
-}
-
-impl Default for Rates {
-    fn default() -> Self {
-        Self { floor: 8 << 20, ceiling: u64::MAX }
-    }
-}
 
 /// The pace of one piece of work.
 pub(super) struct Pace {
@@ -89,24 +74,28 @@ impl Pace {
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         self.begun.get().after(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
-}
 
-impl Array {
-    /// Waits until a step may begin that follows one of `bytes` bytes, or until the work is not wanted any more.
-    pub(super) async fn keep_pace(&self, pace: &Pace, bytes: u64, mut is_wanted: impl FnMut() -> bool) {
-        let clock = &self.options.clock;
+    /// Waits until a step may begin that follows one of `bytes` bytes, or until the work is not wanted any more. `requests` counts
+    /// those of clients.
+    pub(super) async fn keep(
+        &self,
+        clock: &Clock,
+        requests: &Cell<u64>,
+        bytes: u64,
+        mut is_wanted: impl FnMut() -> bool,
+    ) {
         let due = loop {
-            let (now, requests) = (clock.now(), self.counters.requests.get());
-            let is_busy = pace.requests.replace(requests) != requests;
-            let due = pace.due(bytes, is_busy);
+            let (now, requests) = (clock.now(), requests.get());
+            let is_busy = self.requests.replace(requests) != requests;
+            let due = self.due(bytes, is_busy);
             if due <= now || !is_wanted() {
                 break due;
             }
             clock.sleep_until(due.min(now.after(LOOK))).await;
         };
         let now = clock.now();
-        pace.measured.add(bytes, now);
-        pace.begun.set(if now.since(due) > LATE_MAX { now } else { due });
+        self.measured.add(bytes, now);
+        self.begun.set(if now.since(due) > LATE_MAX { now } else { due });
     }
 }
 

@@ -163,7 +163,9 @@ impl Array {
         is_wanted: impl Fn() -> bool,
     ) -> Result<Step, IoError> {
         for (_, chunk) in self.regions.extent(region, self.size()).pieces(CHUNK) {
-            self.keep_pace(&self.pace, chunk.length, || is_wanted() && !self.is_closed.get()).await;
+            let is_wanted_still = || is_wanted() && !self.is_closed.get();
+            let (clock, requests) = (&self.options.clock, &self.counters.requests);
+            self.pace.keep(clock, requests, chunk.length, is_wanted_still).await;
             let _alone = self.lock_alone(chunk).await;
             let inside = self.gate.enter().await;
             if !is_wanted() {

@@ -5,7 +5,8 @@
 //! - SCRUB2. All members are in sync when they are compared.
 
 use super::change::Change;
-use super::pace::{Pace, Rates};
+use super::options::Rates;
+use super::pace::Pace;
 use super::read::Unread;
 use super::{Array, ArrayLayout, InjectedBug, combine};
 use varve_block::{Bytes, Durability, Extent, IoError, KIB, LockMode, RangeGuard};
@@ -87,11 +88,12 @@ impl Array {
                 report.done.max((self.regions.written().count() * self.regions.size()).min(self.size()));
             let mut is_wanted = goes_on(&report);
             if is_wanted {
-                self.keep_pace(&pace, chunk.length, || {
+                let (clock, requests) = (&self.options.clock, &self.counters.requests);
+                let asks = || {
                     is_wanted = goes_on(&report);
                     is_wanted
-                })
-                .await;
+                };
+                pace.keep(clock, requests, chunk.length, asks).await;
             }
             if !is_wanted {
                 return (report, Err(ScrubError::Stopped));
@@ -114,6 +116,7 @@ impl Array {
         let region = self.regions.written().next(at / self.regions.size())?;
         let written = self.regions.extent(region, self.size());
         let rest = Extent::between(written.offset.max(at), written.end());
+        assert!(!rest.is_empty(), "SCRUB2: region {region} lies behind {at}");
         rest.pieces(CHUNK).next().map(|(_, chunk)| chunk)
     }
 

@@ -109,6 +109,7 @@ impl Requests {
 
     /// `device`, whose requests are these.
     pub(super) fn on(self: &Rc<Self>, device: Device) -> Device {
+        assert!(!self.is_abandoned(), "SLOW2: the member has left");
         Device::new(OnMember { device, requests: Rc::clone(self) })
     }
 
@@ -174,7 +175,8 @@ impl Requests {
     }
 
     fn leave(&self, place: usize) {
-        self.waiting.borrow_mut()[place] = None;
+        let left = self.waiting.borrow_mut()[place].take();
+        assert!(left.is_some(), "SLOW1: a request leaves its place once");
         self.free.borrow_mut().push(place);
     }
 }

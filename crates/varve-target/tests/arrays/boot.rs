@@ -154,7 +154,7 @@ impl<'a> Boot<'a> {
                 self.host.rotten.borrow_mut().clear();
             }
             Err(ScrubError::Degraded { .. }) => {
-                assert_ne!(self.host.kind, Kind::Crashes, "all members are there")
+                assert_ne!(self.host.kind, Kind::Crashes, "all members are there");
             }
             outcome => self.tolerate(Some(outcome.map_err(|_| IoError::Medium))),
         }

@@ -130,17 +130,7 @@ impl Host {
             ArrayLayout::Ddraid { .. } => 512,
             ArrayLayout::Mirror { .. } => *random.pick(&[512, 4096]),
         };
-        let floor = *random.pick(&[MIB, u64::MAX]);
-        // At full speed work meets more writers.
-        let rates = Rates { floor: if bug.is_some() { u64::MAX } else { floor }, ..Rates::default() };
-        let options = ArrayOptions {
-            release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
-            read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
-            rates,
-            slow_after: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
-            injected_bug: bug,
-            ..ArrayOptions::new(world.arena(), world.clock())
-        };
+        let options = options(&world, &mut random, bug);
         let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, size + GROWTH_MAX)).length;
         let disk = || SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(disk_size) });
         let slot = |place: usize| Slot {
@@ -536,5 +526,20 @@ impl Host {
             |block: &Extent| block.pieces(512).any(|(_, sector)| oracle.allowed(sector.offset).len() > 1);
         let torn = all.map(|(_, block)| block).filter(is_torn);
         self.torn.borrow_mut().extend(torn.map(|block| block.offset));
+    }
+}
+
+/// How the array is used: as `random` decides.
+fn options(world: &World, random: &mut Random, bug: Option<InjectedBug>) -> ArrayOptions {
+    let floor = *random.pick(&[MIB, u64::MAX]);
+    // At full speed work meets more writers.
+    let rates = Rates { floor: if bug.is_some() { u64::MAX } else { floor }, ..Rates::default() };
+    ArrayOptions {
+        release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
+        read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
+        rates,
+        slow_after: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
+        injected_bug: bug,
+        ..ArrayOptions::new(world.arena(), world.clock())
     }
 }
