@@ -28,9 +28,38 @@ pub struct Array {
     /// Bytes that cannot be read because a data member of ddraid is missing, and the power failed while they were written.
     #[serde(default)]
     pub lost: u64,
-    /// Reads in which the parity did not fit the data, since the volume was taken into use.
+    /// Reads and scrubbed blocks in which the parity did not fit the data, or copies differed, since the volume was taken into use.
     #[serde(default)]
     pub mismatches: u64,
+    /// Bytes a second in which members are made equal and caught up, while they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// Seconds until members are in sync at this rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<u64>,
+    /// What its last scrub has found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scrub: Option<Scrub>,
+}
+
+/// What a scrub of an array has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Scrub {
+    /// When it ended; seconds since 1970.
+    pub ended: u64,
+    /// Whether it has compared everything.
+    pub complete: bool,
+    /// Whether it has only counted, and written nothing.
+    pub check_only: bool,
+    /// Bytes of the array that were compared.
+    pub verified: u64,
+    /// Blocks of which the members did not fit each other. They do now, unless it has only counted.
+    pub mismatches: u64,
+    /// Blocks that a member could not read, and that were written again.
+    pub healed: u64,
+    /// Bytes that could not be compared because too many members cannot read them; any, if it has only counted.
+    pub unread: u64,
 }
 
 /// A member of an array.
@@ -48,9 +77,6 @@ pub struct ArrayMember {
     /// Bytes that it lacks.
     #[serde(default)]
     pub behind: u64,
-    /// Seconds until it lacks nothing, as it has been caught up so far.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub seconds_left: Option<u64>,
     /// Requests that it failed since the volume was taken into use.
     #[serde(default)]
     pub errors: u64,

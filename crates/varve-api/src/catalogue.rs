@@ -200,6 +200,13 @@ catalogue! {
     VolumeBusy = 309, Busy, "the volume is busy with another change",
         "A job or another command changes the volume now. `varve job list` shows it; `varve job wait ID` waits.";
 
+    NotAnArray = 330, Usage, "it is not an array",
+        "Only volumes and pools of the types mirror and ddraid have members. A thin volume lies on the members of its \
+        pool: `varve lv show VG/LV` names it.";
+    ArrayDegraded = 331, Busy, "members of the array are not in sync",
+        "A member is away or catches up: `varve lv show VG/LV` tells which, and its disks. When a disk is back, `varve pv \
+        scan PATH` takes it into use; what needs all members can begin when it has caught up.";
+
     PoolNotFound = 310, NotFound, "no such pool",
         "`varve pool list` shows the thin pools. A pool is named VG/POOL.";
     PoolNotEmpty = 311, Busy, "the pool holds volumes",

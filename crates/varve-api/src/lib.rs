@@ -9,27 +9,29 @@ mod catalogue;
 mod check;
 mod code;
 mod envelope;
+mod job;
 mod metadata;
 mod nouns;
 mod requests;
 mod words;
 
-pub use array::{Array, ArrayMember, VolumeArray};
+pub use array::{Array, ArrayMember, Scrub, VolumeArray};
 pub use check::{Check, CheckedDisk, Finding};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
+pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
-    AutoExtend, Backup, ByteExtent, DaemonStatus, Event, Export, Group, History, HistoryEntry, Job,
-    LogicalVolume, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
-    SnapshotStore, ThinUse, Traffic,
+    AutoExtend, Backup, ByteExtent, DaemonStatus, Event, Export, Group, History, HistoryEntry, LogicalVolume,
+    PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore,
+    ThinUse, Traffic,
 };
 pub use requests::{
-    Activate, ArrayFail, ArrayReplace, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange,
-    GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove,
-    PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize,
-    SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange,
-    VolumeCreate,
+    Activate, ArrayFail, ArrayReplace, ArrayScrub, Deactivate, ExportCreate, ExportRemove, Flatten,
+    GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
+    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
+    Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
+    VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,

@@ -1,11 +1,10 @@
 //! What there is: disks, groups, volumes, snapshots, exports, jobs, plans, as they are shown.
 
 use crate::array::Array;
-use crate::envelope::Failure;
 use crate::metadata::GroupMetadata;
 use crate::words::{
-    Cache, Discards, Door, ExportState, GroupState, JobState, Layout, OverCommit, PhysicalVolumeState,
-    SnapshotMode, SnapshotState, VolumeState, WhenFull,
+    Cache, Discards, Door, ExportState, GroupState, Layout, OverCommit, PhysicalVolumeState, SnapshotMode,
+    SnapshotState, VolumeState, WhenFull,
 };
 use serde::{Deserialize, Serialize};
 
@@ -341,32 +340,6 @@ nouns! {
         pub connections: u64,
         /// What went through it.
         pub traffic: Traffic,
-    }
-
-    /// Work that goes on after its command returned.
-    struct Job {
-        /// The daemon's name for it.
-        pub id: String,
-        /// `rollback`, `snapshot-remove`, ….
-        pub kind: String,
-        /// What it works on.
-        pub subject: String,
-        /// How it stands.
-        pub state: JobState,
-        /// Units done, of `total`.
-        pub done: u64,
-        /// Units to do; 0 while unknown.
-        pub total: u64,
-        /// What a unit is: `bytes`, `chunks`, ….
-        pub unit: String,
-        /// Seconds since 1970.
-        pub started: u64,
-        /// Seconds since 1970.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub ended: Option<u64>,
-        /// Why it failed.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub error: Option<Failure>,
     }
 
     /// What a change would do.

@@ -214,6 +214,14 @@ requests! {
     /// Makes a thin volume need its origin no more.
     struct Flatten {}
 
+    /// Compares all members of an array, and makes them equal.
+    struct ArrayScrub {
+        /// At most so many bytes of the array a second, such as `50M`; as fast as the disks if not given.
+        rate: Option<String>,
+        /// Whether what differs is only counted, and nothing is written.
+        check_only: bool,
+    }
+
     /// Makes a thin pool.
     struct PoolCreate {
         /// `VG/POOL`.

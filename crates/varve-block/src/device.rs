@@ -275,7 +275,7 @@ impl Device {
     }
 
     /// Submits one request, and keeps the device and `inside` until it is done. Allocates nothing itself.
-    pub(crate) fn forward(self, io: Io, inside: TrackerGuard) -> Completion<'static> {
+    pub fn forward(self, io: Io, inside: TrackerGuard) -> Completion<'static> {
         let checked = match self.check(io) {
             Ok(checked) => checked,
             Err(answered) => return answered,

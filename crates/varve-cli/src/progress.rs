@@ -64,6 +64,7 @@ mod tests {
             started: 0,
             ended: None,
             error: None,
+            scrub: None,
         };
         assert_eq!(subject(&job("a/b@1")), "a/b@1");
         assert_eq!(subject(&job("a/b@1 a/b@2 a/b@3")), "a/b@1 … a/b@3 (3)");

@@ -87,6 +87,16 @@ impl Session {
         waiting: Waiting,
         text: &str,
     ) -> Result<Answer, Failure> {
+        self.job_told(call, waiting, |_| text.to_owned()).await
+    }
+
+    /// Like [`Session::job`]; `text` tells people how the job has ended.
+    pub(crate) async fn job_told<R: Serialize>(
+        &self,
+        call: Call<'_, R>,
+        waiting: Waiting,
+        text: impl FnOnce(&Job) -> String,
+    ) -> Result<Answer, Failure> {
         if call.dry_run {
             return self.change(call, |_: &Job| String::new()).await;
         }
@@ -97,7 +107,7 @@ impl Session {
             return Ok(Answer::new(&job, hint));
         }
         let job = self.wait(job).await?;
-        Ok(Answer::new(&job, text))
+        Ok(Answer::new(&job, text(&job)))
     }
 
     /// Waits until `job` has ended, with a bar on a terminal. A job that failed is an error.

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_api::{Code, Failure, Job, JobState};
+use varve_api::{Code, Failure, Job, JobState, Scrub};
 
 /// Ended jobs that are still shown.
 const ENDED_MAX: usize = 256;
@@ -101,6 +101,7 @@ impl Jobs {
             started: new.started,
             ended: None,
             error: None,
+            scrub: None,
         };
         let progress = Arc::new(Progress::default());
         let entry =
@@ -122,6 +123,15 @@ impl Jobs {
             && !is_ended(entry)
         {
             entry.job.error = trouble; // J1
+        }
+    }
+
+    /// Says what a running scrub has found.
+    pub(crate) fn say_scrub(&self, id: u64, scrub: &Scrub) {
+        if let Some(entry) = self.entries.borrow_mut().get_mut(&id)
+            && !is_ended(entry)
+        {
+            entry.job.scrub = Some(scrub.clone()); // J1
         }
     }
 

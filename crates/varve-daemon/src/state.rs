@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
-use varve_api::{Cache, Code, Door, Failure};
+use varve_api::{Cache, Code, Door, Failure, Scrub};
 
 const SCHEMA: &str = "varve.state.v1";
 const FILE: &str = "state.json";
@@ -94,6 +94,9 @@ pub(crate) struct Remembered {
     /// Volumes and pools that failed, and why, as far as their groups do not say so themselves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) out_of_use: BTreeMap<Uuid, String>,
+    /// What the last scrub of a volume or pool has found.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) scrubs: BTreeMap<Uuid, Scrub>,
     #[serde(default)]
     pub(crate) last_export: u64,
     #[serde(default)]
@@ -104,8 +107,8 @@ impl Default for Remembered {
     fn default() -> Self {
         let schema = SCHEMA.to_owned();
         let (disks, exports, jobs, images) = (Vec::new(), Vec::new(), Vec::new(), Some(BTreeSet::new()));
-        let out_of_use = BTreeMap::new();
-        Self { schema, disks, exports, jobs, images, out_of_use, last_export: 0, last_job: 0 }
+        let (out_of_use, scrubs) = (BTreeMap::new(), BTreeMap::new());
+        Self { schema, disks, exports, jobs, images, out_of_use, scrubs, last_export: 0, last_job: 0 }
     }
 }
 

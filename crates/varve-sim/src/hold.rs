@@ -13,12 +13,15 @@ pub enum Holds {
     Reads,
     /// Writes that need not be durable when they are answered.
     VolatileWrites,
+    /// All requests.
+    All,
 }
 
 impl Holds {
     fn include(self, io: &Io) -> bool {
         match self {
             Holds::Reads => matches!(io, Io::Read { .. }),
+            Holds::All => true,
             Holds::VolatileWrites => matches!(io, Io::Write { durability: Durability::Volatile, .. }),
         }
     }

@@ -1,7 +1,7 @@
 //! `varve array`: the verbs of mirrors and ddraid.
 
-use super::{Change, OfflineWords};
-use clap::Subcommand;
+use super::{Change, OfflineWords, Waiting};
+use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ArrayVerb {
@@ -30,8 +30,26 @@ pub(crate) enum ArrayVerb {
         #[command(flatten)]
         change: Change,
     },
-    /// Compare data and parity (not built yet).
-    Scrub(OfflineWords),
+    /// Compare all members of an array while it serves, and make them equal where they differ.
+    Scrub(ScrubOptions),
     /// Fill a member anew (not built yet).
     Rebuild(OfflineWords),
+}
+
+/// How an array is scrubbed.
+#[derive(Args, Debug)]
+pub(crate) struct ScrubOptions {
+    /// The volume or pool.
+    #[arg(value_name = "VG/LV")]
+    pub(crate) name: String,
+    /// At most so many bytes of it a second, such as 50M; while clients are served it is slow by itself.
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) rate: Option<String>,
+    /// Only count what differs or cannot be read; write nothing.
+    #[arg(long)]
+    pub(crate) check_only: bool,
+    #[command(flatten)]
+    pub(crate) change: Change,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
 }

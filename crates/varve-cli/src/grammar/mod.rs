@@ -12,7 +12,7 @@ mod pool;
 mod snapshot;
 mod volume;
 
-pub(crate) use array::ArrayVerb;
+pub(crate) use array::{ArrayVerb, ScrubOptions};
 pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
 pub(crate) use export::ExportVerb;
 pub(crate) use group::{GroupVerb, MetadataOptions};

@@ -1,5 +1,6 @@
 //! `varve array`, carried out.
 
+use super::array_scrub::array_scrub;
 use super::layout::{array_text, member_table};
 use super::not_built;
 use crate::answer::Answer;
@@ -32,7 +33,7 @@ pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, 
             let call = Call { method: Method::POST, path, request: &request, dry_run };
             session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
         }
-        ArrayVerb::Scrub(_) => Err(not_built("scrubbing arrays")),
+        ArrayVerb::Scrub(options) => array_scrub(session, options).await,
         ArrayVerb::Rebuild(_) => Err(not_built("filling a member anew")
             .help("varve array replace VG/LV PV gives its place to another one, which is rebuilt")),
     }

@@ -1,5 +1,6 @@
 //! `varve job`, carried out.
 
+use super::array_scrub::scrub_text;
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::JobVerb;
@@ -62,7 +63,7 @@ fn table(jobs: &[Job]) -> String {
 }
 
 fn show(job: &Job) -> String {
-    pairs(&[
+    let mut shown = vec![
         ("job", job.id.clone()),
         ("what", job.kind.clone()),
         ("on", job.subject.clone()),
@@ -71,5 +72,7 @@ fn show(job: &Job) -> String {
         ("started", date(job.started)),
         ("ended", job.ended.map_or("-".to_owned(), date)),
         ("error", job.error.as_ref().map_or("-".to_owned(), ToString::to_string)),
-    ])
+    ];
+    shown.extend(job.scrub.as_ref().map(|scrub| ("found", scrub_text(scrub))));
+    pairs(&shown)
 }

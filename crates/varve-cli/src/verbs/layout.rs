@@ -1,10 +1,11 @@
 //! `--type` and what belongs to it, `--on`, and how an array is shown.
 
+use super::array_scrub::last_scrub;
 use crate::grammar::{DiskWords, LayoutChoice, LayoutOptions};
 use crate::places::absolute_all;
 use crate::table::Table;
 use crate::units::size;
-use varve_api::{Array, ArrayMember, Code, Failure, Layout};
+use varve_api::{Array, Code, Failure, Layout};
 
 /// The layout that options name.
 pub(super) fn layout_word(options: &LayoutOptions) -> Result<Layout, Failure> {
@@ -67,7 +68,7 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
         table.row(vec![
             index.to_string(),
             member.state.to_string(),
-            behind(member),
+            size(member.behind),
             member.errors.to_string(),
             member.healed.to_string(),
             format!("{}{missing}", member.disks.join(" ")),
@@ -76,16 +77,18 @@ pub(super) fn member_table(array: Option<&Array>) -> String {
     let told = [(array.unsynced, "being made equal"), (array.lost, "cannot be read")];
     let told = told.into_iter().filter(|(bytes, _)| *bytes > 0);
     let told: String = told.map(|(bytes, what)| format!("{what}: {}\n", size(bytes))).collect();
-    format!("\n{}{told}", table.render(""))
+    let rate = array.rate.zip(array.seconds_left);
+    let rate =
+        rate.map(|(rate, seconds)| format!("in sync in {} at {} a second\n", time_left(seconds), size(rate)));
+    let told = told + &rate.unwrap_or_default();
+    format!("\n{}{told}{}", table.render(""), last_scrub(array.scrub.as_ref()))
 }
 
-/// What a member lacks, and how long it takes until it lacks nothing.
-fn behind(member: &ArrayMember) -> String {
-    let behind = size(member.behind);
-    match member.seconds_left {
-        None => behind,
-        Some(seconds) if seconds < 120 => format!("{behind} ({seconds} s left)"),
-        Some(seconds) if seconds < 7200 => format!("{behind} ({} min left)", seconds.div_ceil(60)),
-        Some(seconds) => format!("{behind} ({} h left)", seconds.div_ceil(3600)),
+/// A time that work still takes.
+fn time_left(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h", seconds.div_ceil(3600)),
     }
 }

@@ -1,6 +1,7 @@
 //! Verbs that speak to the daemon, one file a noun; here what needs none and what is not built.
 
 mod array;
+mod array_scrub;
 mod export;
 mod group;
 mod job;

@@ -18,6 +18,7 @@ mod restarts;
 mod restores;
 mod rollbacks;
 mod rules;
+mod scrubs;
 mod service;
 mod sets;
 mod snapshots;

@@ -137,7 +137,7 @@ fn a_member_is_failed_and_replaced_by_hand_where_the_others_have_all_data() {
     assert!(message.contains("do not have all of its data"), "{message}");
     world.refused("array replace data/r d2", 5, "V0309");
     world.refused("array fail data/m d3", 3, "V0106");
-    world.refused("array show data/t", 2, "V0305");
+    world.refused("array show data/t", 2, "V0330");
     world.ok("array replace data/r d1");
     // A disk that works is emptied before it fails.
     world.ok("array replace data/m pv1 pv3");

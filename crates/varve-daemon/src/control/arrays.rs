@@ -256,7 +256,7 @@ impl Control {
     }
 
     /// A volume or pool of which something is an array.
-    fn find_array(&self, text: &str) -> Result<Located, Failure> {
+    pub(super) fn find_array(&self, text: &str) -> Result<Located, Failure> {
         let name = volume_name(text)?;
         let located = match self.find_any_volume(&name) {
             Err(failure) if failure.code == Code::IsPool => self.find_pool(&name)?,
@@ -267,7 +267,7 @@ impl Control {
         if is_array(&volume.layout) || volume.stores().any(|store| is_array(&store.layout)) {
             return Ok(located);
         }
-        let failure = Failure::new(Code::BadLayout, format!("{text} has no array"));
+        let failure = Failure::new(Code::NotAnArray, format!("{text} has no array"));
         Err(match located.thin {
             Some(thin) => failure.help(format!(
                 "a thin volume lies in its pool: varve array show {}",

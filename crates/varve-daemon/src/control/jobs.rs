@@ -18,6 +18,7 @@ pub(super) const CHECK: &str = "pool-check";
 pub(super) const CLEAR: &str = "clear";
 pub(super) const FLATTEN: &str = "flatten";
 pub(super) const REMOVE: &str = "snapshot-remove";
+pub(super) const SCRUB: &str = "array-scrub";
 pub(super) const ROLLBACK: &str = "rollback";
 
 /// How long a command waits for its job, which may be short.
@@ -100,7 +101,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let may_end = [REMOVE, FLATTEN, CHECK, CLEAR];
+        let may_end = [REMOVE, FLATTEN, CHECK, CLEAR, SCRUB];
         let cancellable = may_end.contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);

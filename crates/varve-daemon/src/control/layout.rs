@@ -9,7 +9,7 @@ use varve_api::{
     VolumeCreate, VolumeState,
 };
 use varve_block::KIB;
-use varve_target::array::{self, ArrayStatus, MemberStatus};
+use varve_target::array::{self, ArrayStatus};
 use varve_vg::model::{self, PvName, Space};
 use varve_vg::plan::{DiskChoice, Layout, Sectors};
 use varve_vg::size::parse_size;
@@ -144,7 +144,6 @@ pub(super) fn shown_array(
             missing,
             state: status.map_or(MemberState::Unknown, |status| shown_state(status.state)),
             behind: status.map_or(0, |status| status.lacks) * region_size.unwrap_or(0),
-            seconds_left: status.and_then(seconds_left),
             errors: status.map_or(0, |status| status.errors),
             healed: status.map_or(0, |status| status.healed),
         }
@@ -158,6 +157,7 @@ pub(super) fn shown_array(
     let bytes =
         |regions: fn(&ArrayStatus) -> u64| status.map_or(0, |status| regions(status) * status.region_size);
     let lost = |status: &ArrayStatus| if status.is_content_lost { status.unsynced } else { 0 };
+    let rate = status.filter(|status| status.left() > 0).and_then(|status| status.rate);
     Some(Array {
         layout,
         order,
@@ -168,15 +168,10 @@ pub(super) fn shown_array(
         unsynced: bytes(|status| status.unsynced),
         lost: bytes(lost),
         mismatches: status.map_or(0, |status| status.mismatches),
+        rate,
+        seconds_left: rate.zip(status).map(|(rate, status)| status.left().div_ceil(rate)),
+        scrub: None,
     })
-}
-
-/// Seconds until a member that catches up lacks nothing, as it was caught up so far.
-fn seconds_left(member: &MemberStatus) -> Option<u64> {
-    let (regions, time) = member.caught_up;
-    let is_known = member.state == array::MemberState::CatchingUp && regions > 0;
-    let left = is_known.then(|| time.as_millis() * u128::from(member.lacks) / u128::from(regions))?;
-    u64::try_from(left.div_ceil(1000)).ok()
 }
 
 fn shown_state(state: array::MemberState) -> MemberState {

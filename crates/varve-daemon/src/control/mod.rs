@@ -49,6 +49,7 @@ mod reopen;
 mod rescan;
 mod restore;
 mod rollback;
+mod scrub;
 mod sets;
 #[cfg(test)]
 mod simulation;

@@ -18,8 +18,8 @@ use crate::shard::open_pool::PoolFacts;
 use crate::shard::{ShardContext, pool_serving};
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove, Rename,
-    Resize,
+    Array, Changed, Code, Empty, Failure, PolicyWords, Pool as ShownPool, PoolChange, PoolCreate, Remove,
+    Rename, Resize,
 };
 use varve_block::KIB;
 use varve_vg::Change;
@@ -247,7 +247,10 @@ impl Control {
                 discards: volume.store_policy.unwrap_or_default().discards.shown(),
                 over_commit: volume.store_policy.unwrap_or_default().over_commit.shown(),
                 promise_max: facts.promise_max,
-                array: shown_array(known, volume.space(), facts.array.as_ref()),
+                array: shown_array(known, volume.space(), facts.array.as_ref()).map(|array| Array {
+                    scrub: self.remembered.borrow().scrubs.get(&volume.id).cloned(),
+                    ..array
+                }),
                 segments: shown_segments(known, volume),
             }
         })

@@ -248,6 +248,9 @@ impl Control {
         if removed.is_err() {
             self.activate_group(located.group).await;
         }
+        if removed.is_ok() {
+            self.remembered.borrow_mut().scrubs.remove(&located.volume.id);
+        }
         removed.map(|()| Changed::Done(Empty {}))
     }
 
@@ -343,6 +346,9 @@ impl Control {
             thin.origin = Some(self.origin_name(located.group, origin).await);
         }
         shown.exports = exports;
+        if let Some(array) = &mut shown.array {
+            array.scrub = self.remembered.borrow().scrubs.get(&volume).cloned();
+        }
         shown
     }
 

@@ -10,6 +10,7 @@ mod physical;
 mod pools;
 mod program;
 mod reply;
+mod scrub;
 mod snapshots;
 mod volumes;
 
@@ -36,6 +37,7 @@ fn routes() -> OpenApiRouter<ControlHandle> {
         .merge(arrays::routes())
         .merge(snapshots::routes())
         .merge(exports::routes())
+        .merge(scrub::routes())
         .merge(jobs::routes())
         .merge(program::routes())
 }

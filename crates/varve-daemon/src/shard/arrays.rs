@@ -66,6 +66,13 @@ impl Arrays {
         self.open.borrow().get(&id).map(|open| Rc::clone(&open.array))
     }
 
+    /// The arrays of a volume or pool, those of its stores included.
+    pub(super) fn of(&self, subject: Uuid) -> Vec<(Uuid, Rc<Array>)> {
+        let open = self.open.borrow();
+        let own = open.iter().filter(|(_, open)| open.subject == subject);
+        own.map(|(id, open)| (*id, Rc::clone(&open.array))).collect()
+    }
+
     /// The array is open from now on.
     pub(super) fn insert(&self, id: Uuid, open: OpenArray) {
         let replaced = self.open.borrow_mut().insert(id, open);

@@ -33,6 +33,7 @@ pub(crate) mod quota;
 pub(crate) mod reconcile;
 pub(crate) mod reopen;
 pub(crate) mod retire;
+pub(crate) mod scrub;
 pub(crate) mod snapshot_facts;
 pub(crate) mod snapshots;
 pub(crate) mod spec;

@@ -17,7 +17,9 @@ use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Device, Extent, IoError};
-use varve_target::array::{Array, ArrayError, ArrayOptions, ArraySpec, Member, MemberState, ReadPolicy};
+use varve_target::array::{
+    Array, ArrayError, ArrayOptions, ArraySpec, Member, MemberState, MemberStatus, ReadPolicy,
+};
 use varve_vg::activate::{build, members};
 use varve_vg::model::PvName;
 use varve_vg::table::{ArrayMember, ArrayTarget, Table};
@@ -188,7 +190,7 @@ async fn watch(host: Host, subject: Uuid, disks: MemberDisks, array: Rc<Array>) 
         for (place, member) in status.members.iter().enumerate() {
             if known[place] != member.state {
                 let disks = disks.borrow()[place].clone();
-                let message = news(&disks, place, member.state);
+                let message = news(&disks, place, member);
                 host.tell(VolumeEvent::Warning { volume: subject, message });
                 if member.state == MemberState::Away {
                     host.tell(VolumeEvent::Ejected { volume: subject, disks });
@@ -206,11 +208,16 @@ async fn watch(host: Host, subject: Uuid, disks: MemberDisks, array: Rc<Array>) 
 }
 
 /// What is told of a member that has another state.
-fn news(disks: &[PvName], place: usize, state: MemberState) -> String {
+fn news(disks: &[PvName], place: usize, member: &MemberStatus) -> String {
     let disks: Vec<String> = disks.iter().map(PvName::to_string).collect();
     let disk = disks.join(", ");
-    match state {
+    match member.state {
         MemberState::InSync => format!("member {place} ({disk}) is in sync again"),
+        MemberState::Away if member.is_slow => {
+            format!(
+                "member {place} ({disk}) took too long to answer and is away; the others go on without it"
+            )
+        }
         MemberState::Away => format!("member {place} ({disk}) is away; the others go on without it"),
         MemberState::CatchingUp => format!("member {place} ({disk}) catches up"),
     }

@@ -1,11 +1,15 @@
 //! What an array does beside its requests: makes members equal, catches them up, and lets regions become clean.
 
+use super::election::may_go_on;
 use super::resync::Step;
+use super::slow::TICKS;
 use super::{Array, InjectedBug};
-use futures_util::future::{Either, select};
+use futures_util::future::{Either, join, pending, select};
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 use std::pin::pin;
 use std::time::Duration;
-use varve_block::{Extent, IoError, LockMode, Moment};
+use varve_block::{Extent, IoError, LocalFuture, LockMode, Moment};
 use varve_format::array::MemberState;
 
 /// How long work rests that could not be done.
@@ -24,8 +28,13 @@ enum Work {
 }
 
 impl Array {
-    /// Does the array's work until it is closed; to be run by its owner.
+    /// Does the array's work until it is closed, and nothing is under way any more on members that were too slow; to be run by
+    /// its owner.
     pub async fn background(&self) {
+        join(self.work(), self.watch_members()).await;
+    }
+
+    async fn work(&self) {
         let (mut from, mut caught_up) = (0, 0);
         while !self.is_closed.get() {
             let changes = self.changes.get();
@@ -49,6 +58,61 @@ impl Array {
                 }
             }
         }
+    }
+
+    /// Abandons members on which requests take too long, and sees what was asked of them to its end (SLOW1).
+    async fn watch_members(&self) {
+        let (watch, clock) = (self.members.watch(), &self.options.clock);
+        let mut under_way: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
+        let mut due: Option<Moment> = None; // The next tick, while requests are under way.
+        let next_tick = || clock.now().after(self.options.slow_after / TICKS);
+        loop {
+            under_way.extend(watch.take_late().into_iter().map(|late| late.map(drop).boxed_local()));
+            let is_idle = under_way.is_empty();
+            if is_idle && watch.is_over() {
+                return;
+            }
+            due = due.or_else(|| watch.take_begun().then(next_tick));
+            let tick = async {
+                match due {
+                    Some(due) => clock.sleep_until(due).await,
+                    None => pending().await,
+                }
+            };
+            let ended = async {
+                if is_idle {
+                    pending::<()>().await;
+                }
+                under_way.next().await
+            };
+            let changed = watch.changed(due.is_none(), is_idle);
+            select(pin!(ended), select(pin!(tick), pin!(changed))).await;
+            if due.is_some_and(|due| due <= clock.now()) {
+                watch.tick();
+                due = (watch.take_begun() || self.members.is_waited_for()).then(next_tick);
+                if self.abandon_slow() {
+                    under_way.push(Box::pin(self.reconfigure().map(drop))); // The next request is told of it, too.
+                }
+            }
+        }
+    }
+
+    /// Abandons members that are too slow, if the others go on without them. Returns whether there are any.
+    fn abandon_slow(&self) -> bool {
+        let is_slow = |place: &usize| self.members.is_slow(*place);
+        let in_sync = self.members.in_state(MemberState::InSync);
+        let leaving = self.members.leaving();
+        let lost = in_sync.iter().filter(|place| is_slow(place) || leaving.contains(place)).count();
+        let mut slow = self.members.in_state(MemberState::CatchingUp);
+        if may_go_on(self.spec.layout, in_sync.len(), lost) {
+            slow.extend(in_sync);
+        }
+        slow.retain(is_slow);
+        slow.retain(|place| self.members.abandon(*place));
+        for place in &slow {
+            tracing::warn!(array = %self.spec.id, member = place, "a request on a member takes too long");
+        }
+        !slow.is_empty()
     }
 
     /// Work on the first region from `from` on.
@@ -113,13 +177,15 @@ impl Array {
         }
     }
 
-    /// Ends the background work, makes everything durable, and leaves no region dirty that need not be. Requests have ended.
+    /// Ends the background work, waits for what is under way on members that were too slow, makes everything durable, and leaves no region dirty that need not be. Requests have ended.
     pub async fn close(&self) -> Result<(), IoError> {
         self.is_closed.set(true);
         self.tell();
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         let outcome = self.publish(|| {}).await;
         self.latch.shut(IoError::Gone); // Whoever comes too late is told.
+        self.members.settled().await; // They may change members that could be used again.
+        self.members.watch().end();
         outcome
     }
 }

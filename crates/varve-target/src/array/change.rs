@@ -39,11 +39,16 @@ impl Array {
     pub(super) async fn change(&self, offset: u64, change: Change, durability: Durability) -> Outcome {
         let extent = Extent::new(offset, change.length());
         let _range = self.range.lock(extent, LockMode::Exclusive).await;
+        self.change_held(offset, &change, durability).await
+    }
+
+    /// Changes whole blocks from `offset` on, which the caller holds alone.
+    pub(super) async fn change_held(&self, offset: u64, change: &Change, durability: Durability) -> Outcome {
         let mut done = 0;
-        while done < extent.length {
-            done += self.change_next(offset, &change, done, durability).await?;
+        while done < change.length() {
+            done += self.change_next(offset, change, done, durability).await?;
         }
-        assert_eq!(done, extent.length, "ARRAYIO6: pieces are of the change");
+        assert_eq!(done, change.length(), "ARRAYIO6: pieces are of the change");
         Ok(Buffer::empty())
     }
 

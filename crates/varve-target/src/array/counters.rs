@@ -7,6 +7,8 @@ use std::cell::Cell;
 pub(super) struct Counters {
     /// Requests to regions whose content cannot be known.
     pub(super) refused: Cell<u64>,
-    /// Reads whose parity did not fit.
+    /// Reads and blocks that were scrubbed whose members did not fit each other.
     pub(super) mismatches: Cell<u64>,
+    /// Requests that have come.
+    pub(super) requests: Cell<u64>,
 }

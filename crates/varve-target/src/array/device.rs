@@ -22,6 +22,7 @@ impl BlockDevice for Array {
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {
+        self.counters.requests.set(self.counters.requests.get() + 1);
         match io.into_io() {
             Io::Read { offset, buffer } => self.read(offset, buffer),
             Io::Write { offset, data, durability } => {

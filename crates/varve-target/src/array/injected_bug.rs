@@ -18,4 +18,8 @@ pub enum InjectedBug {
     AcknowledgeBeforeEjection,
     /// A write to an array of ddraid with a missing data member is not logged first (breaks ARRAYIO6).
     SkipContent,
+    /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
+    ScrubBesideWriters,
+    /// A member that was too slow is taken back while requests are under way on it (breaks SLOW1).
+    BelieveSlow,
 }

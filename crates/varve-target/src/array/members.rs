@@ -3,9 +3,10 @@
 //! Invariant MEMBERS1: a member that is not away has a device; one that is in sync lacks nothing.
 
 use super::region_set::RegionSet;
+use super::slow::{Requests, Watch};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::rc::Rc;
 use varve_block::{Device, Extent};
 use varve_format::array::{MemberEntry, MemberState, Uuid};
 
@@ -17,12 +18,20 @@ pub(super) struct Members {
     /// Bytes in front of a member's data.
     metadata_size: u64,
     counters: Vec<Counters>,
+    /// Over the requests on all of them.
+    watch: Rc<Watch>,
+    /// Members that have left, and what is still under way on them.
+    left: RefCell<Vec<(Uuid, Rc<Requests>)>>,
 }
 
 #[derive(Clone)]
 struct Slot {
     entry: MemberEntry,
     device: Option<Device>,
+    /// Those on its device, or on the last that it had.
+    requests: Rc<Requests>,
+    /// Whether one of them took too long.
+    is_slow: bool,
     /// What it lacks while it is not in sync.
     lacks: RegionSet,
     /// What it has been caught up in since it was flushed last: it may lose that.
@@ -38,23 +47,26 @@ pub(super) struct Counters {
     pub(super) healed: Cell<u64>,
     /// Reads under way.
     pub(super) reading: Cell<u64>,
-    /// Regions in which it has been caught up since it was taken in, and the time that this took.
-    pub(super) caught_up: Cell<(u64, Duration)>,
 }
 
 impl Members {
     pub(super) fn new(members: Vec<(MemberEntry, Option<Device>, RegionSet)>, metadata_size: u64) -> Self {
         let counters = members.iter().map(|_| Counters::default()).collect();
+        let watch: Rc<Watch> = Rc::default();
         let slots = members.into_iter().map(|(entry, device, lacks)| {
             let mut unflushed = lacks.clone();
             unflushed.clear();
-            Slot { entry, device, lacks, unflushed }
+            let requests = Requests::new(&watch);
+            let device = device.map(|device| requests.on(device));
+            Slot { entry, device, requests, is_slow: false, lacks, unflushed }
         });
         let members = Self {
             slots: RefCell::new(slots.collect()),
+            left: RefCell::default(),
             leaving: RefCell::default(),
             metadata_size,
             counters,
+            watch,
         };
         members.assert_consistent();
         members
@@ -144,6 +156,7 @@ impl Members {
         slot.lacks.insert_all(&slot.unflushed);
         slot.unflushed.clear();
         (slot.entry.state, slot.entry.away_since, slot.device) = (MemberState::Away, number, None);
+        self.end_requests(slot);
         self.leaving.borrow_mut().remove(&place);
     }
 
@@ -152,8 +165,8 @@ impl Members {
         let slot = &mut self.slots.borrow_mut()[place];
         assert_eq!(slot.entry.state, MemberState::Away, "MEMBERS1: the place is taken");
         slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
-        (slot.device, slot.lacks) = (Some(device), lacks);
-        self.counters[place].caught_up.take();
+        (slot.requests, slot.is_slow) = (Requests::new(&self.watch), false);
+        (slot.device, slot.lacks) = (Some(slot.requests.on(device)), lacks);
     }
 
     /// Member `place` has everything, durably.
@@ -178,8 +191,61 @@ impl Members {
             slot.lacks = slot.lacks.folded(doublings, regions);
             slot.unflushed = slot.unflushed.folded(doublings, regions);
             if slot.entry.state != MemberState::Away {
-                slot.device = device.or(slot.device.take());
+                slot.device = device.map(|device| slot.requests.on(device)).or(slot.device.take());
             }
+        }
+    }
+
+    /// Over the requests on all members.
+    pub(super) fn watch(&self) -> &Rc<Watch> {
+        &self.watch
+    }
+
+    /// Whether somebody waits for a member.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.slots.borrow().iter().any(|slot| slot.requests.is_waited_for())
+    }
+
+    /// Whether a request on member `place`, which is not away, takes too long.
+    pub(super) fn is_slow(&self, place: usize) -> bool {
+        let slot = &self.slots.borrow()[place];
+        slot.device.is_some() && (slot.is_slow || slot.requests.is_slow())
+    }
+
+    /// Whether member `place` is away because a request took too long.
+    pub(super) fn was_slow(&self, place: usize) -> bool {
+        let slot = &self.slots.borrow()[place];
+        slot.device.is_none() && slot.is_slow
+    }
+
+    /// Member `place` fails because a request on it takes too long. Returns whether that is new.
+    pub(super) fn abandon(&self, place: usize) -> bool {
+        assert_ne!(self.state(place), MemberState::Away, "MEMBERS1: it is away already");
+        self.leave([place]);
+        let slot = &mut self.slots.borrow_mut()[place];
+        self.end_requests(slot);
+        !std::mem::replace(&mut slot.is_slow, true)
+    }
+
+    /// Nobody waits any more for what is under way on a member that leaves.
+    fn end_requests(&self, slot: &Slot) {
+        if !slot.requests.is_abandoned() {
+            self.left.borrow_mut().push((slot.entry.id, Rc::clone(&slot.requests)));
+            slot.requests.abandon();
+        }
+    }
+
+    /// Whether requests are still under way on member `id`, which has left: they may change it.
+    pub(super) fn is_changing(&self, id: Uuid) -> bool {
+        self.left.borrow_mut().retain(|(_, requests)| !requests.have_ended());
+        self.left.borrow().iter().any(|(left, requests)| *left == id && requests.are_changing())
+    }
+
+    /// Waits until nothing is under way any more on members that have left.
+    pub(super) async fn settled(&self) {
+        let left = self.left.take();
+        for (_, requests) in left {
+            requests.ended().await;
         }
     }
 
@@ -189,14 +255,12 @@ impl Members {
         self.slots.borrow_mut()[place].lacks.insert(region);
     }
 
-    /// Member `place` has been caught up in `region`, which took so long.
-    pub(super) fn caught_up(&self, place: usize, region: u64, took: Duration) {
+    /// Member `place` has been caught up in `region`.
+    pub(super) fn caught_up(&self, place: usize, region: u64) {
         let slot = &mut self.slots.borrow_mut()[place];
         assert_eq!(slot.entry.state, MemberState::CatchingUp, "MEMBERS1: only such a member lacks less");
         slot.lacks.remove(region);
         slot.unflushed.insert(region);
-        let (regions, time) = self.counters[place].caught_up.get();
-        self.counters[place].caught_up.set((regions + 1, time + took));
     }
 
     /// All members that are not away were flushed after the last of them was caught up in anything.

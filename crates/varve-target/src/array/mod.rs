@@ -31,6 +31,7 @@ mod injected_bug;
 mod log;
 mod members;
 mod options;
+mod pace;
 mod publish;
 mod read;
 mod recover;
@@ -39,12 +40,15 @@ mod regions;
 mod replay;
 mod resize;
 mod resync;
+mod scrub;
+mod slow;
 mod status;
 
 pub use error::ArrayError;
 pub use geometry::ArrayLayout;
 pub use injected_bug::InjectedBug;
-pub use options::{ArrayOptions, ArraySpec, Member};
+pub use options::{ArrayOptions, ArraySpec, Member, Rates};
+pub use scrub::{ScrubError, ScrubOptions, ScrubReport};
 pub use status::{ArrayStatus, MemberStatus};
 pub use varve_format::array::{MemberState, Uuid};
 pub use varve_format::text::MEMBER_METADATA_SIZE_MIN as METADATA_SIZE_MIN;
@@ -79,6 +83,8 @@ pub struct Array {
     /// Shut when too many members have failed.
     latch: Latch,
     wants_superblock: Cell<bool>,
+    /// Of whoever makes members equal.
+    pace: pace::Pace,
     is_closed: Cell<bool>,
     /// Something has changed that the background work or an observer waits for, and how often.
     changed: Notify,

@@ -29,6 +29,21 @@ pub struct Member {
     pub device: Option<Device>,
 }
 
+/// How fast an array does what nobody waits for, in bytes of the array a second, none of them 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rates {
+    /// While clients are served, at least this, as far as the members can.
+    pub floor: u64,
+    /// Always at most this.
+    pub ceiling: u64,
+}
+
+impl Default for Rates {
+    fn default() -> Self {
+        Self { floor: 8 << 20, ceiling: u64::MAX }
+    }
+}
+
 /// How an array is used.
 #[derive(Clone)]
 pub struct ArrayOptions {
@@ -40,6 +55,11 @@ pub struct ArrayOptions {
     pub release_delay: Duration,
     /// Which members a read uses when all are there.
     pub read_policy: ReadPolicy,
+    /// How long a request on a member may take. A member that takes longer, a quarter more at most, is away if the others have
+    /// all data.
+    pub slow_after: Duration,
+    /// How fast members are made equal and caught up.
+    pub rates: Rates,
     /// Take a mirror into use although members are missing that may know better.
     pub accept_missing: bool,
     /// A fault for tests.
@@ -55,6 +75,8 @@ impl ArrayOptions {
             clock,
             release_delay: Duration::from_secs(1),
             read_policy: ReadPolicy::Verify,
+            slow_after: Duration::from_secs(30),
+            rates: Rates::default(),
             accept_missing: false,
             injected_bug: None,
         }

@@ -117,7 +117,7 @@ impl Array {
     }
 
     /// Puts the runs of the data members together.
-    fn assemble(&self, runs: &[Buffer], blocks: &mut [u8]) {
+    pub(super) fn assemble(&self, runs: &[Buffer], blocks: &mut [u8]) {
         let layout = self.spec.layout;
         let (data_members, fragment_size) = (index(layout.data_members()), index(layout.fragment_size()));
         assert!(runs.len() >= data_members, "COMBINE1: {} runs", runs.len());
@@ -230,14 +230,14 @@ impl Array {
     }
 
     /// Counts members that do not fit each other.
-    fn note_mismatch(&self, extent: Extent) {
+    pub(super) fn note_mismatch(&self, extent: Extent) {
         self.counters.mismatches.set(self.counters.mismatches.get() + 1);
         tracing::error!(array = %self.spec.id, ?extent, "members of an array do not fit each other");
         self.tell();
     }
 
     /// Member `place` of a mirror could not read `extent`: it is read from another one and written again.
-    async fn heal(&self, place: usize, extent: Extent, length: usize, error: IoError) -> Outcome {
+    pub(super) async fn heal(&self, place: usize, extent: Extent, length: usize, error: IoError) -> Outcome {
         let _range = self.range.lock(extent, LockMode::Exclusive).await;
         let inside = self.gate.enter().await;
         self.count_error(place, error);
@@ -265,7 +265,7 @@ impl Array {
     }
 
     /// Member `place` of ddraid could not read `extent`: what it has there is computed and written again.
-    async fn heal_ddraid(&self, unread: Unread, extent: Extent) -> Result<(), IoError> {
+    pub(super) async fn heal_ddraid(&self, unread: Unread, extent: Extent) -> Result<(), IoError> {
         let Unread::Member(place, error) = unread else { return Err(lost()) };
         let _range = self.range.lock(extent, LockMode::Exclusive).await;
         let inside = self.gate.enter().await;

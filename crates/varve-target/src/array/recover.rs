@@ -5,6 +5,7 @@ use super::election::{Election, Found, Worth, elect};
 use super::geometry::kind_of;
 use super::log::Log;
 use super::members::Members;
+use super::pace::Pace;
 use super::publish::put_superblock;
 use super::region_set::RegionSet;
 use super::regions::{Regions, region_size_for};
@@ -109,6 +110,7 @@ impl Array {
             identity: Cell::new(election.superblock.identity()),
             latch: Latch::default(),
             wants_superblock: Cell::new(true),
+            pace: Pace::new(options.rates),
             is_closed: Cell::new(false),
             changed: Notify::default(),
             changes: Cell::new(0),

@@ -3,10 +3,11 @@
 //! Invariants: ARRAYIO4 and ARRAYIO5 of the module, and
 //! - RESYNC1. After a crash the data of ddraid counts and parity is computed; of a mirror the first member in sync counts.
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
+//! - RESYNC3. A member that leaves while it is caught up in a region is caught up in all of it when it is back.
 
 use super::election::lacks_only_missed;
 use super::recover::{clear_slot, read_superblock, unfit};
-use super::{Array, ArrayError, ArrayLayout, Member, combine};
+use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, combine};
 use varve_block::{
     Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
@@ -30,6 +31,9 @@ impl Array {
     pub async fn attach(&self, place: usize, member: Member) -> Result<(), ArrayError> {
         let problem = |problem| ArrayError::Member { place, problem };
         let device = member.device.ok_or(problem("it is missing"))?;
+        if self.members.is_changing(member.id) && !self.has_bug(InjectedBug::BelieveSlow) {
+            return Err(problem("requests that took too long are still under way on it"));
+        }
         let own = read_superblock(&device, place, &self.options.arena).await?.newest;
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
         if self.members.count() <= place || self.members.state(place) != MemberState::Away {
@@ -125,11 +129,13 @@ impl Array {
     /// Writes to member `place`, which is catching up, what it lacks of `region`.
     pub(super) async fn catch_up(&self, place: usize, region: u64) -> Result<Step, IoError> {
         assert!(!self.members.is_in_sync(place), "RESYNC2: member {place} is in sync");
-        let begun = self.options.clock.now();
+        let away_since = || self.members.entries()[place].away_since;
+        let before = away_since();
         let is_wanted = || {
             let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
                 || !self.regions.unsynced().contains(region);
-            is_known && self.members.state(place) == MemberState::CatchingUp
+            // RESYNC3
+            is_known && self.members.state(place) == MemberState::CatchingUp && away_since() == before
         };
         let was_written = self.regions.written().contains(region);
         let step = match was_written {
@@ -137,7 +143,7 @@ impl Array {
             false => self.zero(place, region, is_wanted).await?,
         };
         if step == Step::Done && is_wanted() {
-            self.members.caught_up(place, region, self.options.clock.now().since(begun));
+            self.members.caught_up(place, region);
             self.tell();
         }
         Ok(step)
@@ -163,6 +169,9 @@ impl Array {
         is_wanted: impl Fn() -> bool,
     ) -> Result<Step, IoError> {
         for (_, chunk) in self.regions.extent(region, self.size()).pieces(CHUNK) {
+            let is_wanted_still = || is_wanted() && !self.is_closed.get();
+            let (clock, requests) = (&self.options.clock, &self.counters.requests);
+            self.pace.keep(clock, requests, chunk.length, is_wanted_still).await;
             let _alone = self.lock_alone(chunk).await;
             let inside = self.gate.enter().await;
             if !is_wanted() {

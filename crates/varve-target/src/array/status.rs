@@ -1,7 +1,6 @@
 //! How an array does.
 
 use super::{Array, MemberState, Uuid};
-use std::time::Duration;
 use varve_block::IoError;
 
 /// How an array does.
@@ -25,8 +24,10 @@ pub struct ArrayStatus {
     pub failure: Option<IoError>,
     /// Requests that were refused because what is there cannot be known.
     pub refused: u64,
-    /// Reads whose parity did not fit the data, or whose copies differed.
+    /// Reads and scrubbed blocks whose parity did not fit the data, or whose copies differed.
     pub mismatches: u64,
+    /// Bytes of the array that are made equal, or that a member is caught up in, a second; none if that rests or has only begun.
+    pub rate: Option<u64>,
     /// Records of the log since the array was opened.
     pub log_records: u64,
 }
@@ -38,10 +39,10 @@ pub struct MemberStatus {
     pub id: Uuid,
     /// What it is worth.
     pub state: MemberState,
+    /// Whether it is away because a request on it took too long.
+    pub is_slow: bool,
     /// Regions that it lacks.
     pub lacks: u64,
-    /// Regions in which it has been caught up since it was taken in, and the time that this took.
-    pub caught_up: (u64, Duration),
     /// Requests that failed since the array was opened.
     pub errors: u64,
     /// Bad sectors that were written again since then.
@@ -49,6 +50,12 @@ pub struct MemberStatus {
 }
 
 impl ArrayStatus {
+    /// Bytes of the array in which members are to be made equal or caught up.
+    pub fn left(&self) -> u64 {
+        let catching_up = self.members.iter().filter(|member| member.state == MemberState::CatchingUp);
+        (self.unsynced + catching_up.map(|member| member.lacks).sum::<u64>()) * self.region_size
+    }
+
     /// Whether all members are in sync, and nothing is to be made equal.
     pub fn is_whole(&self) -> bool {
         self.failure.is_none()
@@ -72,6 +79,7 @@ impl Array {
             failure: self.latch.failure(),
             refused: self.counters.refused.get(),
             mismatches: self.counters.mismatches.get(),
+            rate: self.pace.rate(self.options.clock.now()),
             log_records: self.log.records(),
         }
     }
@@ -81,8 +89,8 @@ impl Array {
         MemberStatus {
             id: entry.id,
             state: entry.state,
+            is_slow: self.members.was_slow(place),
             lacks: self.members.lacks(place).count(),
-            caught_up: counters.caught_up.get(),
             errors: counters.errors.get(),
             healed: counters.healed.get(),
         }

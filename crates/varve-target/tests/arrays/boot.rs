@@ -4,14 +4,17 @@ use super::host::{Host, Kind, Plan};
 use super::watch::Event;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use varve_block::{Durability, Extent, IoError, KIB, MIB};
-use varve_sim::{Client, Mix, Random};
-use varve_target::array::{Array, MemberState};
+use varve_block::{Durability, Extent, IoError, KIB, MIB, timeout};
+use varve_sim::{Client, Holder, Holds, Mix, Random};
+use varve_target::array::{Array, MemberState, Rates, ScrubError, ScrubOptions};
 
 /// Until then an array that is left alone is whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(300);
+/// Until then a request is answered, while enough members do.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
 
 pub(crate) struct Boot<'a> {
     host: &'a Host,
@@ -65,7 +68,7 @@ impl<'a> Boot<'a> {
     async fn exercise(&self, random: &mut Random) {
         let mix = Mix {
             depth: usize::try_from(random.between(1, 7)).expect("small"),
-            length_max: *random.pick(&[4 * KIB, 8 * KIB, 24 * KIB]),
+            length_max: *random.pick(&[4 * KIB, 8 * KIB, 24 * KIB, MIB]),
             zeros: random.below(3),
             discards: random.below(2),
             reads: if self.may_read() { 6 } else { 0 },
@@ -74,7 +77,11 @@ impl<'a> Boot<'a> {
         let mut under_way = FuturesUnordered::new();
         for _ in 0..random.between(1, 16) {
             let (client, mut choices) = (self.client.clone(), random.fork());
-            under_way.push(async move { client.step(&mix, &mut choices).await });
+            let clock = self.host.world.clock();
+            under_way.push(async move {
+                let answered = timeout(&clock, ANSWERED_WITHIN, client.step(&mix, &mut choices)).await;
+                answered.expect("a request hangs although enough members answer")
+            });
             if under_way.len() == mix.depth {
                 self.tolerate(under_way.next().await);
             }
@@ -82,6 +89,21 @@ impl<'a> Boot<'a> {
         while let Some(result) = under_way.next().await {
             self.tolerate(Some(result));
         }
+    }
+
+    /// Random requests while `work` goes on.
+    async fn exercise_during(&self, random: &mut Random, work: impl Future<Output = ()>) {
+        let is_done = Cell::new(false);
+        let work = async {
+            work.await;
+            is_done.set(true);
+        };
+        let requests = async {
+            while !is_done.get() {
+                self.exercise(random).await;
+            }
+        };
+        futures_util::join!(work, requests);
     }
 
     /// Something happens to the members.
@@ -92,14 +114,23 @@ impl<'a> Boot<'a> {
             return;
         };
         if states[place] == MemberState::Away {
+            let holder = host.slots.borrow()[place].holder();
+            let is_slow = self.array.status().members[place].is_slow;
             if random.chance(1, 4) {
                 host.replace(place, random);
             }
             host.counts.add(Event::Returned, 1);
             let attached = self.array.attach(place, host.returning(place)).await;
-            assert!(attached.is_ok() || host.kind == Kind::Faults, "{attached:?}");
+            let may_be_refused = host.kind == Kind::Faults || is_slow;
+            assert!(attached.is_ok() || may_be_refused, "{attached:?}");
+            holder.iter().for_each(Holder::release);
         } else if self.plan.failing != Some(place) {
             return;
+        } else if random.chance(1, 3) {
+            host.counts.add(Event::Hung, 1);
+            let which = *random.pick(&[Holds::Reads, Holds::VolatileWrites, Holds::All]);
+            let count = *random.pick(&[1, 3, u32::MAX]);
+            host.slots.borrow()[place].holder().iter().for_each(|holder| holder.hold_next(count, which));
         } else if random.chance(1, 2) {
             host.counts.add(Event::Vanished, 1);
             host.slots.borrow()[place].disk.vanish();
@@ -108,6 +139,47 @@ impl<'a> Boot<'a> {
             host.counts.add(Event::Failed, u64::from(failed.is_ok()));
         }
         host.note_members();
+    }
+
+    /// Compares all members while clients work. They fit where nothing has rotted.
+    async fn scrub(&self, random: &mut Random) {
+        let check_only = self.host.rotten.borrow().is_empty() && random.chance(1, 2);
+        let options = ScrubOptions { rates: Rates::default(), check_only };
+        let rotten = self.host.rotten.borrow().len() as u64;
+        let (report, outcome) = self.array.scrub(options, |_| true).await;
+        assert!(report.mismatches <= rotten, "{rotten} have rotted: {report:?}, {:?}", self.array.status());
+        match outcome {
+            Ok(()) if report.unread == 0 => {
+                assert_eq!(report.done, report.total);
+                self.host.rotten.borrow_mut().clear();
+            }
+            Err(ScrubError::Degraded { .. }) => {
+                assert_ne!(self.host.kind, Kind::Crashes, "all members are there");
+            }
+            outcome => self.tolerate(Some(outcome.map_err(|_| IoError::Medium))),
+        }
+        self.host.counts.add(Event::Scrubbed, u64::from(outcome.is_ok()));
+    }
+
+    /// Something rots, and a scrub finds it before it is read.
+    async fn rot(&self, random: &mut Random) {
+        let window = *random.pick(&self.host.windows);
+        let unit = self.host.spec.layout.block_size().max(4 * KIB);
+        let block = Extent::new(window.offset + random.below(window.length / unit) * unit, unit);
+        for seen in self.host.seen(block) {
+            self.tolerate(Some(self.client.write(seen, Durability::Durable).await));
+        }
+        self.tolerate(Some(self.client.flush().await));
+        if self.array.status().unsynced == 0 {
+            self.host.rot(block, random);
+        }
+    }
+
+    /// What has rotted is made equal.
+    async fn mend(&self, random: &mut Random) {
+        while !self.host.rotten.borrow().is_empty() {
+            self.scrub(random).await;
+        }
     }
 
     fn states(&self) -> Vec<MemberState> {
@@ -150,8 +222,9 @@ impl<'a> Boot<'a> {
     }
 
     /// What is done before anything is read.
-    pub(crate) async fn prepare(&self) -> bool {
+    pub(crate) async fn prepare(&self, random: &mut Random) -> bool {
         if self.overwrite_lost().await.is_ok() {
+            self.mend(random).await;
             return true;
         }
         assert!(self.array.status().is_content_lost, "it can be written");
@@ -166,20 +239,36 @@ impl<'a> Boot<'a> {
     }
 
     pub(crate) async fn round(&self, random: &mut Random) {
+        let slow =
+            |array: &Array| array.status().members.iter().filter(|member| member.is_slow).count() as u64;
+        let slow_before = slow(&self.array);
         let mut choices = [random.fork(), random.fork()];
         let [first, second] = &mut choices;
-        match random.below(8) {
+        match random.below(9) {
+            0 if self.host.kind == Kind::Crashes => self.exercise_during(first, self.scrub(second)).await,
             0 => self.sleep(first).await,
             1..4 => self.exercise(first).await,
             4..7 => {
-                futures_util::join!(self.exercise(first), self.manage(second));
+                let grows = random.chance(1, 4);
+                let grow = async {
+                    if grows {
+                        self.host.grow(&self.array).await;
+                    }
+                };
+                futures_util::join!(self.exercise(first), self.manage(second), grow);
             }
+            7 if self.host.kind == Kind::Crashes => {
+                self.rot(first).await;
+                self.mend(second).await;
+            }
+            7 => self.exercise_during(first, self.scrub(second)).await,
             _ if self.array.status().is_content_lost && random.chance(1, 2) => {
                 self.accept_loss().await;
                 self.tolerate(Some(self.overwrite_lost().await));
             }
             _ => self.look().await,
         }
+        self.host.counts.add(Event::Slow, slow(&self.array).saturating_sub(slow_before));
         self.host.note_members();
     }
 
@@ -190,6 +279,7 @@ impl<'a> Boot<'a> {
     }
 
     pub(crate) async fn close(&self) {
+        self.host.slots.borrow().iter().for_each(|slot| slot.release());
         let closed = self.array.close().await;
         assert!(closed.is_ok(), "{closed:?}");
         let status = self.array.status();
@@ -197,7 +287,7 @@ impl<'a> Boot<'a> {
     }
 
     /// No more faults come: the array becomes whole, and holds what it must.
-    pub(crate) async fn recover(&self) {
+    pub(crate) async fn recover(&self, random: &mut Random) {
         let clock = self.host.world.clock();
         let end = clock.now().after(WHOLE_WITHIN);
         for (place, state) in self.states().into_iter().enumerate() {
@@ -218,6 +308,7 @@ impl<'a> Boot<'a> {
             }
         }
         self.overwrite_lost().await.expect("no faults");
+        self.mend(random).await;
         self.client.verify().await.expect("no faults");
         self.host.note_members();
         self.host.compare_members(&Default::default());

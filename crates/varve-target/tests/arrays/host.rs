@@ -8,14 +8,17 @@ use std::time::Duration;
 use varve_block::{Device, Extent, KIB, MIB};
 use varve_format::array::{SLOT_SIZE, Superblock};
 use varve_sim::{
-    Client, CrashKind, DiskImage, DiskOptions, FaultBudget, FaultPlan, Oracle, Random, SharedOracle, SimDisk,
-    World,
+    Client, CrashKind, DiskImage, DiskOptions, FaultBudget, FaultPlan, Holder, Oracle, Random, SharedOracle,
+    SimDisk, World,
 };
 use varve_target::Linear;
 use varve_target::array::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
-    MemberState, ReadPolicy, Uuid,
+    MemberState, Rates, ReadPolicy, Uuid,
 };
+
+/// By how much an array grows at most.
+const GROWTH_MAX: u64 = 2 * MIB;
 
 /// What a history is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,19 @@ pub(crate) struct Slot {
     /// An old state of the disk, at the end of a boot.
     image: Option<DiskImage>,
     exposed: Rc<Exposed>,
+    /// In this boot: its device, and who keeps requests to it back.
+    device: RefCell<Option<(Holder, Device)>>,
+}
+
+impl Slot {
+    /// What was kept back goes on.
+    pub(crate) fn release(&self) {
+        self.holder().iter().for_each(Holder::release);
+    }
+
+    pub(crate) fn holder(&self) -> Option<Holder> {
+        self.device.borrow().as_ref().map(|(holder, _)| holder.clone())
+    }
 }
 
 pub(crate) struct Host {
@@ -63,6 +79,10 @@ pub(crate) struct Host {
     pub(crate) read_early: Cell<bool>,
     /// Members were missing in boots that ended before the array was open: it may be known already that they are away.
     cut_short: Cell<bool>,
+    /// Bytes of the array now.
+    pub(crate) size: Cell<u64>,
+    /// Regions in which a member that does not count has rotted.
+    pub(crate) rotten: RefCell<BTreeSet<u64>>,
     ids: Cell<u128>,
     /// Disks that were members before others were put in their places.
     retired: RefCell<Vec<SimDisk>>,
@@ -93,11 +113,13 @@ impl Host {
             ArrayLayout::Ddraid { order: 3, block_size: 4 * KIB },
         ]);
         let unit = layout.block_size().max(4 * KIB);
+        let is_wide = random.chance(1, 16);
         let size = 2 * MIB + 8 * unit;
+        let wide = if is_wide { MIB } else { 2 * unit };
         let windows = vec![
             Extent::new(0, 2 * unit),
-            Extent::new(MIB - 2 * unit, 4 * unit),
-            Extent::new(MIB + 512 * KIB, unit),
+            Extent::new(MIB - 2 * unit, 2 * unit + wide),
+            Extent::new(size - 4 * unit, unit),
             Extent::new(size - 3 * unit, 3 * unit),
         ];
         let spec = ArraySpec {
@@ -110,13 +132,8 @@ impl Host {
             ArrayLayout::Ddraid { .. } => 512,
             ArrayLayout::Mirror { .. } => *random.pick(&[512, 4096]),
         };
-        let options = ArrayOptions {
-            release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
-            read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
-            injected_bug: bug,
-            ..ArrayOptions::new(world.arena(), world.clock())
-        };
-        let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, size)).length;
+        let options = options(&world, &mut random, bug);
+        let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, size + GROWTH_MAX)).length;
         let disk = || SimDisk::with(DiskOptions { block_size, ..DiskOptions::sized(disk_size) });
         let slot = |place: usize| Slot {
             id: Uuid::from_u128(place as u128 + 1),
@@ -124,6 +141,7 @@ impl Host {
             is_impaired: false,
             image: None,
             exposed: Rc::default(),
+            device: RefCell::default(),
         };
         let length = windows.iter().map(|window| window.length).sum();
         let host = Host {
@@ -140,6 +158,8 @@ impl Host {
             lost: RefCell::default(),
             read_early: Cell::new(false),
             cut_short: Cell::new(false),
+            size: Cell::new(size),
+            rotten: RefCell::default(),
             ids: Cell::new(100),
             retired: RefCell::default(),
             world,
@@ -176,13 +196,16 @@ impl Host {
 
     /// The device of a member, as it is in this boot.
     fn device_of(&self, slot: &Slot) -> Device {
-        Device::new(Watched {
+        let (holder, device) = Holder::new(slot.disk.device(&self.world));
+        let device = Device::new(Watched {
             disk: slot.disk.clone(),
-            device: slot.disk.device(&self.world),
+            device,
             exposed: Rc::clone(&slot.exposed),
             metadata_size: self.spec.metadata_size,
             region_share: MIB / self.spec.layout.data_members(),
-        })
+        });
+        slot.device.replace(Some((holder, device.clone())));
+        device
     }
 
     fn members(&self, plan: &Plan) -> Vec<Member> {
@@ -212,7 +235,14 @@ impl Host {
         });
         disk.reappear();
         disk.repair();
-        let new = Slot { id, disk, is_impaired: true, image: None, exposed: Rc::default() };
+        let new = Slot {
+            id,
+            disk,
+            is_impaired: true,
+            image: None,
+            exposed: Rc::default(),
+            device: RefCell::default(),
+        };
         let old = std::mem::replace(&mut self.slots.borrow_mut()[place], new);
         self.retired.borrow_mut().push(old.disk);
         self.counts.add(Event::Replaced, 1);
@@ -316,7 +346,8 @@ impl Host {
 
     /// Opens the array as `plan` says, or, where that must be refused, with all members in their places.
     pub(crate) async fn open(&self, plan: &Plan) -> Rc<Array> {
-        let open = async |plan: &Plan| Array::open(self.spec, self.members(plan), self.options.clone()).await;
+        let spec = ArraySpec { size: self.size.get(), ..self.spec };
+        let open = async |plan: &Plan| Array::open(spec, self.members(plan), self.options.clone()).await;
         let was_cut_short = self.cut_short.get();
         self.cut_short.set(was_cut_short || !plan.hidden.is_empty());
         let mut opened = open(plan).await;
@@ -424,7 +455,8 @@ impl Host {
         let slots = self.slots.borrow();
         let unit = self.spec.layout.block_size().max(4 * KIB);
         for block in self.windows.iter().flat_map(|window| window.pieces(unit)).map(|(_, block)| block) {
-            if except.contains(&(block.offset / MIB)) {
+            let region = block.offset / MIB;
+            if except.contains(&region) || self.rotten.borrow().contains(&region) {
                 continue;
             }
             let run = self.spec.layout.on_members(block);
@@ -441,6 +473,31 @@ impl Host {
             assert!(agree, "members differ in {block:?}, which is clean");
             self.counts.add(Event::Checked, 1);
         }
+    }
+
+    /// The array becomes larger, as its text says already.
+    pub(crate) async fn grow(&self, array: &Array) {
+        let size = self.size.get() + MIB;
+        if size > self.spec.size + GROWTH_MAX {
+            return;
+        }
+        self.size.set(size);
+        let device = |slot: &Slot| slot.device.borrow().as_ref().map(|(_, device)| device.clone());
+        let devices = self.slots.borrow().iter().map(device).collect();
+        array.grow(size, devices).await.expect("its disks have as much");
+        self.counts.add(Event::Grown, 1);
+    }
+
+    /// A sector of the last member, which does not count, changes below `block` of the array, which was written.
+    pub(crate) fn rot(&self, block: Extent, random: &mut Random) {
+        let run = self.spec.layout.on_members(block);
+        let slots = self.slots.borrow();
+        let disk = &slots.last().expect("an array has members").disk;
+        let mut sector = vec![0; 512];
+        random.fill(&mut sector);
+        disk.poke(self.spec.metadata_size + run.offset + random.below(run.length / 512) * 512, &sector);
+        self.rotten.borrow_mut().insert(block.offset / MIB);
+        self.counts.add(Event::Rotten, 1);
     }
 
     /// A client of the windows of the array.
@@ -492,5 +549,20 @@ impl Host {
             |block: &Extent| block.pieces(512).any(|(_, sector)| oracle.allowed(sector.offset).len() > 1);
         let torn = all.map(|(_, block)| block).filter(is_torn);
         self.torn.borrow_mut().extend(torn.map(|block| block.offset));
+    }
+}
+
+/// How the array is used: as `random` decides.
+fn options(world: &World, random: &mut Random, bug: Option<InjectedBug>) -> ArrayOptions {
+    let floor = *random.pick(&[MIB, u64::MAX]);
+    // At full speed work meets more writers.
+    let rates = Rates { floor: if bug.is_some() { u64::MAX } else { floor }, ..Rates::default() };
+    ArrayOptions {
+        release_delay: Duration::from_millis(*random.pick(&[0, 1, 30, 1000])),
+        read_policy: *random.pick(&[ReadPolicy::Data, ReadPolicy::Rotate, ReadPolicy::Verify]),
+        rates,
+        slow_after: *random.pick(&[Duration::from_millis(100), Duration::from_secs(5)]),
+        injected_bug: bug,
+        ..ArrayOptions::new(world.arena(), world.clock())
     }
 }

@@ -25,7 +25,7 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
         let plan = host.plan(&mut choices);
         let ran = host.world.run_until_crash(async {
             let boot = Boot::begin(&host, plan, &mut choices).await;
-            if !boot.prepare().await {
+            if !boot.prepare(&mut choices).await {
                 return;
             }
             if choices.chance(1, 2) {
@@ -43,7 +43,7 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
     host.world.run(async {
         host.plan(&mut random);
         let boot = Boot::begin(&host, Plan::default(), &mut random).await;
-        boot.recover().await;
+        boot.recover(&mut random).await;
     });
 }
 

@@ -25,9 +25,14 @@ pub(crate) enum Event {
     Refused,
     Accepted,
     Checked,
+    Scrubbed,
+    Rotten,
+    Hung,
+    Slow,
+    Grown,
 }
 
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 18] = [
     "boots",
     "with a member away",
     "with regions to make equal",
@@ -41,6 +46,11 @@ const NAMES: [&str; 13] = [
     "requests refused",
     "losses accepted",
     "clean blocks compared",
+    "scrubs",
+    "blocks rotten",
+    "times that a member did not answer",
+    "members too slow",
+    "times grown",
 ];
 
 /// Over all histories of this process.

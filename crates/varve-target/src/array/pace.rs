@@ -1,0 +1,129 @@
+//! How fast an array works beside its requests: at most at one rate, and at another one while clients are served.
+//!
+//! Invariant PACE1: steps of so many bytes follow each other no faster than the ceiling allows, but for what was slept too long.
+
+use super::options::Rates;
+use std::cell::Cell;
+use std::time::Duration;
+use varve_block::{Clock, Moment};
+
+/// The longest sleep before somebody looks again whether clients are served and the work is still wanted.
+const LOOK: Duration = Duration::from_millis(10);
+/// Over how long a rate is measured.
+const WINDOW: Duration = Duration::from_secs(4);
+/// What was slept too long is made up for up to this.
+const LATE_MAX: Duration = Duration::from_millis(100);
+
+/// The pace of one piece of work.
+pub(super) struct Pace {
+    rates: Rates,
+    /// When the last step began, or should have.
+    begun: Cell<Moment>,
+    /// How many requests there had been then.
+    requests: Cell<u64>,
+    measured: Measured,
+}
+
+/// How fast something goes, over the last seconds.
+#[derive(Default)]
+struct Measured {
+    since: Cell<Moment>,
+    bytes: Cell<u64>,
+    /// Bytes a second, in the window before this one.
+    before: Cell<Option<u64>>,
+}
+
+impl Measured {
+    fn add(&self, bytes: u64, now: Moment) {
+        if now.since(self.since.get()) >= WINDOW {
+            self.before.set(self.rate(now));
+            self.since.set(now);
+            self.bytes.set(0);
+        }
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+
+    /// Bytes a second; none if it rests, or has only begun.
+    fn rate(&self, now: Moment) -> Option<u64> {
+        let elapsed = now.since(self.since.get());
+        if elapsed > 3 * WINDOW {
+            return None;
+        }
+        if elapsed < WINDOW / 4 {
+            return self.before.get();
+        }
+        let rate = u128::from(self.bytes.get()) * 1_000_000_000 / elapsed.as_nanos();
+        u64::try_from(rate).ok().filter(|rate| *rate > 0)
+    }
+}
+
+impl Pace {
+    pub(super) fn new(rates: Rates) -> Self {
+        assert!(rates.floor > 0 && rates.ceiling > 0, "PACE1: {rates:?}");
+        Self { rates, begun: Cell::default(), requests: Cell::new(0), measured: Measured::default() }
+    }
+
+    /// Bytes a second in the last seconds; none if nothing is done, or has only begun.
+    pub(super) fn rate(&self, now: Moment) -> Option<u64> {
+        self.measured.rate(now)
+    }
+
+    /// When a step may follow that had so many bytes.
+    fn due(&self, bytes: u64, is_busy: bool) -> Moment {
+        let rate = if is_busy { self.rates.floor.min(self.rates.ceiling) } else { self.rates.ceiling };
+        let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
+        self.begun.get().after(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
+    /// Waits until a step may begin that follows one of `bytes` bytes, or until the work is not wanted any more. `requests` counts
+    /// those of clients.
+    pub(super) async fn keep(
+        &self,
+        clock: &Clock,
+        requests: &Cell<u64>,
+        bytes: u64,
+        mut is_wanted: impl FnMut() -> bool,
+    ) {
+        let due = loop {
+            let (now, requests) = (clock.now(), requests.get());
+            let is_busy = self.requests.replace(requests) != requests;
+            let due = self.due(bytes, is_busy);
+            if due <= now || !is_wanted() {
+                break due;
+            }
+            clock.sleep_until(due.min(now.after(LOOK))).await;
+        };
+        let now = clock.now();
+        self.measured.add(bytes, now);
+        self.begun.set(if now.since(due) > LATE_MAX { now } else { due });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_follows_when_its_rate_allows() {
+        let pace = Pace::new(Rates { floor: 100, ceiling: 1000 });
+        pace.begun.set(Moment(5));
+        assert_eq!(pace.due(1000, false), Moment(1_000_000_005), "PACE1");
+        assert_eq!(pace.due(1000, true), Moment(10_000_000_005));
+        let capped = Pace::new(Rates { floor: 1000, ceiling: 10 });
+        assert_eq!(capped.due(10, true), Moment(1_000_000_000), "PACE1: the ceiling counts");
+        assert_eq!(Pace::new(Rates::default()).due(MAX, false), Moment(0), "nothing holds it up");
+    }
+
+    const MAX: u64 = 1 << 30;
+
+    #[test]
+    fn a_rate_is_that_of_the_last_seconds() {
+        let (measured, at) = (Measured::default(), |seconds: u64| Moment((1000 + seconds) * 1_000_000_000));
+        assert_eq!(measured.rate(at(0)), None);
+        (0..10).for_each(|second| measured.add(100, at(second)));
+        assert_eq!(measured.rate(at(10)), Some(100));
+        (10..30).for_each(|second| measured.add(300, at(second)));
+        assert_eq!(measured.rate(at(30)), Some(300), "what was before does not count any more");
+        assert_eq!(measured.rate(at(60)), None, "it rests");
+    }
+}

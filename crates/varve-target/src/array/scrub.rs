@@ -1,0 +1,232 @@
+//! Scrub: what was ever written is read from all members and compared.
+//!
+//! Invariants: ARRAYIO4 and ARRAYREAD1 of the module, and
+//! - SCRUB1. What differs is made equal by a change like a client's: its region is marked first, and all members are written.
+//! - SCRUB2. All members are in sync when they are compared.
+
+use super::change::Change;
+use super::options::Rates;
+use super::pace::Pace;
+use super::read::Unread;
+use super::{Array, ArrayLayout, InjectedBug, combine};
+use varve_block::{Bytes, Durability, Extent, IoError, KIB, LockMode, RangeGuard};
+use varve_format::array::BLOCK_SIZE;
+
+/// Bytes of the array that are compared at a time.
+const CHUNK: u64 = 256 * KIB;
+/// So many of the blocks that differ are named.
+const NAMED_MAX: usize = 16;
+
+/// How an array is scrubbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrubOptions {
+    /// How fast, in bytes of the array.
+    pub rates: Rates,
+    /// Nothing is written: what differs, and what a member cannot read, is only counted.
+    pub check_only: bool,
+}
+
+/// What a scrub has found so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrubReport {
+    /// Bytes of the array that were compared, or could not be.
+    pub done: u64,
+    /// Bytes that were ever written, and are to be compared.
+    pub total: u64,
+    /// Blocks of which the members did not fit each other. They do now, unless nothing was to be written.
+    pub mismatches: u64,
+    /// The first of them.
+    pub named: Vec<Extent>,
+    /// Blocks that a member could not read and that were written again.
+    pub healed: u64,
+    /// Bytes that could not be compared: members cannot read them.
+    pub unread: u64,
+}
+
+/// Why a scrub has not compared everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScrubError {
+    /// A member is not in sync: what it has does not count.
+    Degraded {
+        /// The member's place.
+        place: usize,
+    },
+    /// Its caller has stopped it.
+    Stopped,
+    /// The array is out of use, or could not write what it found.
+    Io(IoError),
+}
+
+impl From<IoError> for ScrubError {
+    fn from(error: IoError) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// What members say of an extent.
+enum Compared {
+    Fits,
+    /// They do not fit each other; the bytes that count.
+    Differs(Bytes),
+    Unread(usize, IoError),
+    /// They may differ since a crash, and cannot be made equal now.
+    Unknown,
+}
+
+impl Array {
+    /// Reads everything that was ever written from all members and compares it. Where members do not fit each other, the data of
+    /// ddraid counts, and the first member of a mirror. `goes_on` is told how far it is, and says whether it goes on.
+    pub async fn scrub(
+        &self,
+        options: ScrubOptions,
+        mut goes_on: impl FnMut(&ScrubReport) -> bool,
+    ) -> (ScrubReport, Result<(), ScrubError>) {
+        let (mut report, mut at) = (ScrubReport::default(), 0);
+        let pace = Pace::new(options.rates);
+        while let Some(chunk) = self.next_written(at) {
+            report.total =
+                report.done.max((self.regions.written().count() * self.regions.size()).min(self.size()));
+            let mut is_wanted = goes_on(&report);
+            if is_wanted {
+                let (clock, requests) = (&self.options.clock, &self.counters.requests);
+                let asks = || {
+                    is_wanted = goes_on(&report);
+                    is_wanted
+                };
+                pace.keep(clock, requests, chunk.length, asks).await;
+            }
+            if !is_wanted {
+                return (report, Err(ScrubError::Stopped));
+            }
+            if let Err(error) = self.scrub_chunk(chunk, options.check_only, &mut report).await {
+                return (report, Err(error));
+            }
+            report.done += chunk.length;
+            at = chunk.end();
+        }
+        report.total = report.done;
+        (report, Ok(()))
+    }
+
+    /// The next bytes from `at` on that were ever written. Regions may become larger meanwhile, offsets stay.
+    fn next_written(&self, at: u64) -> Option<Extent> {
+        if at >= self.size() {
+            return None;
+        }
+        let region = self.regions.written().next(at / self.regions.size())?;
+        let written = self.regions.extent(region, self.size());
+        let rest = Extent::between(written.offset.max(at), written.end());
+        assert!(!rest.is_empty(), "SCRUB2: region {region} lies behind {at}");
+        rest.pieces(CHUNK).next().map(|(_, chunk)| chunk)
+    }
+
+    async fn scrub_chunk(
+        &self,
+        chunk: Extent,
+        check_only: bool,
+        report: &mut ScrubReport,
+    ) -> Result<(), ScrubError> {
+        let region = self.regions.of(chunk).start;
+        if self.regions.unsynced().contains(region) {
+            self.resync(region).await?;
+        }
+        let shared = self.lock_to_scrub(chunk, LockMode::Shared).await;
+        let compared = self.compare_members(chunk).await?;
+        drop(shared);
+        if let Compared::Fits = compared {
+            return Ok(());
+        }
+        for (_, block) in chunk.pieces(self.spec.layout.block_size().max(BLOCK_SIZE)) {
+            self.scrub_block(block, check_only, report).await?;
+        }
+        Ok(())
+    }
+
+    async fn scrub_block(
+        &self,
+        block: Extent,
+        check_only: bool,
+        report: &mut ScrubReport,
+    ) -> Result<(), ScrubError> {
+        loop {
+            let alone = self.lock_to_scrub(block, LockMode::Exclusive).await;
+            match self.compare_members(block).await? {
+                Compared::Fits => return Ok(()),
+                Compared::Differs(counts) => {
+                    report.mismatches += 1;
+                    if report.named.len() < NAMED_MAX {
+                        report.named.push(block);
+                        self.note_mismatch(block);
+                    }
+                    if !check_only {
+                        self.change_held(block.offset, &Change::Write(counts), Durability::Volatile).await?; // SCRUB1
+                    }
+                    return Ok(());
+                }
+                Compared::Unread(place, error) if !check_only => {
+                    drop(alone);
+                    if self.heal_member(place, block, error).await.is_ok() {
+                        report.healed += 1;
+                        continue;
+                    }
+                    report.unread += block.length;
+                    return Ok(());
+                }
+                Compared::Unread(..) | Compared::Unknown => {
+                    report.unread += block.length;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Member `place` could not read `block`: as when a client reads it.
+    async fn heal_member(&self, place: usize, block: Extent, error: IoError) -> Result<(), IoError> {
+        match self.spec.layout {
+            ArrayLayout::Mirror { .. } => {
+                let length = usize::try_from(block.length).expect("a block is small");
+                self.heal(place, block, length, error).await.map(drop)
+            }
+            ArrayLayout::Ddraid { .. } => self.heal_ddraid(Unread::Member(place, error), block).await,
+        }
+    }
+
+    /// Reads `extent`, which the caller holds, from all members (ARRAYREAD1).
+    async fn compare_members(&self, extent: Extent) -> Result<Compared, ScrubError> {
+        self.latch.check()?;
+        let places: Vec<usize> = (0..self.members.count()).collect();
+        if let Some(place) = places.iter().find(|place| !self.members.is_in_sync(**place)) {
+            return Err(ScrubError::Degraded { place: *place }); // SCRUB2
+        }
+        if self.regions.unsynced().has_any(self.regions.of(extent)) {
+            return Ok(Compared::Unknown);
+        }
+        let runs = match self.read_members(extent, &places).await {
+            Ok(runs) => runs,
+            Err(Unread::Member(place, error)) => return Ok(Compared::Unread(place, error)),
+            Err(Unread::Mismatch) => return Ok(Compared::Unknown),
+        };
+        assert_eq!(runs.len(), self.members.count(), "SCRUB2: all members are compared");
+        let arena = &self.options.arena;
+        let (fits, counts) = match self.spec.layout {
+            ArrayLayout::Mirror { .. } => {
+                (runs.windows(2).all(|pair| pair[0][..] == pair[1][..]), arena.copy(&runs[0]))
+            }
+            ArrayLayout::Ddraid { .. } => {
+                let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
+                let mut blocks = arena.take(usize::try_from(extent.length).expect("a chunk is small"));
+                self.assemble(&runs, &mut blocks);
+                (combine::is_consistent(&slices, arena), blocks.freeze())
+            }
+        };
+        Ok(if fits { Compared::Fits } else { Compared::Differs(counts) })
+    }
+
+    /// Holds `extent`, but for a fault for tests (ARRAYIO4).
+    async fn lock_to_scrub(&self, extent: Extent, mode: LockMode) -> Option<RangeGuard> {
+        match self.has_bug(InjectedBug::ScrubBesideWriters) {
+            true => None,
+            false => Some(self.range.lock(extent, mode).await),
+        }
+    }
+}
