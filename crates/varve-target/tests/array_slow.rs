@@ -210,3 +210,23 @@ fn a_slow_member_that_is_believed_too_early_is_noticed() {
     assert_eq!(content_after_return(None), 3);
     assert_eq!(content_after_return(Some(InjectedBug::BelieveSlow)), 2, "the negative control");
 }
+
+#[test]
+fn nobody_waits_for_a_member_that_has_left() {
+    for layout in LAYOUTS {
+        let rig = Rig::new(layout);
+        let clock = rig.world.clock();
+        rig.world.run(async {
+            rig.write(0, 1).await.expect("all answer");
+            rig.holders[0].hold_next(1, Holds::Reads);
+            let (content, failed) = futures_util::join!(
+                timeout(&clock, Duration::from_secs(1), rig.content(0)),
+                rig.array.fail_member(0)
+            );
+            assert_eq!((content, failed), (Some(1), Ok(())), "{layout:?}");
+            rig.array.attach(0, member(0, &rig.devices[0])).await.expect("a read changes nothing");
+            rig.holders[0].release();
+            rig.array.close().await.expect("flushed");
+        });
+    }
+}
