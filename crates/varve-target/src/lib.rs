@@ -9,6 +9,7 @@ mod fan_out;
 mod journal;
 mod linear;
 mod padded;
+pub mod moving;
 pub mod pdata;
 mod reader_epochs;
 pub mod snapshot;
