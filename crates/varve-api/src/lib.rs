@@ -24,7 +24,7 @@ pub use nouns::{
 };
 pub use requests::{
     Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
-    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
+    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
     PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
     SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };

@@ -6,13 +6,15 @@
 //! Invariants:
 //! - PLAN1. The planned group passes every check of its text; its sequence is one more than before.
 //! - PLAN2. A volume that the change does not name keeps every extent it has.
-//! - PLAN3. While a disk of the group is missing, only what concerns missing disks is changed.
+//! - PLAN3. While a disk of the group is missing, only what concerns missing disks is changed, and moves end.
+//! - PLAN5. What a move has in hand stays with its volume or store.
 
 mod asked;
 mod disks;
 mod error;
 mod images;
 mod metadata;
+mod moves;
 mod restore;
 mod space;
 mod stores;
@@ -29,6 +31,7 @@ use crate::model::{
     StorePolicy,
 };
 use crate::size::{SizeArgument, format_size};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_block::{UnixTime, align_down};
 
@@ -224,6 +227,35 @@ pub enum Change {
         /// Which.
         id: Uuid,
     },
+    /// Begin to empty a disk: nothing is allocated there any more.
+    BeginMove {
+        /// Which.
+        from: PvName,
+        /// Where what lies on it goes; to any other disk if none is named.
+        disks: DiskChoice,
+        /// Bytes that are copied in a second at most.
+        rate: Option<u64>,
+    },
+    /// Choose what of a disk that is being emptied is moved next, and free what the step before it left; the move ends if nothing is
+    /// left.
+    MoveNext {
+        /// The disk that is being emptied.
+        from: PvName,
+        /// The sectors of the group's disks.
+        sectors: BTreeMap<PvName, Sectors>,
+        /// Bytes that are moved at once, at most; at least one extent is.
+        bytes_max: u64,
+    },
+    /// The new place of what is moved now counts.
+    MoveSwitch {
+        /// The disk that is being emptied.
+        from: PvName,
+    },
+    /// Empty a disk no more: what has moved stays where it is.
+    EndMove {
+        /// The disk that is being emptied.
+        from: PvName,
+    },
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
         /// What the backup says.
@@ -259,7 +291,10 @@ impl Plan {
 /// Plans `change` to `group`.
 pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanError> {
     let mut draft = Draft::of(group);
-    if !matches!(change, Change::RemoveMissing { .. } | Change::MarkMissing { .. }) {
+    if !matches!(
+        change,
+        Change::RemoveMissing { .. } | Change::MarkMissing { .. } | Change::EndMove { .. }
+    ) {
         draft.check_complete()?;
     }
     match change {
@@ -291,6 +326,10 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::EndSnapshots { set } => draft.end_snapshots(set),
         Change::AddImage { image } => draft.add_image(image),
         Change::RemoveImage { id } => draft.remove_image(id),
+        Change::BeginMove { from, disks, rate } => draft.begin_move(from, disks, rate),
+        Change::MoveNext { from, sectors, bytes_max } => draft.move_next(from, &sectors, bytes_max),
+        Change::MoveSwitch { from } => draft.move_switch(from),
+        Change::EndMove { from } => draft.end_move(from),
         Change::Restore { backup } => draft.restore(*backup),
     }?;
     draft.finish(stamp)
@@ -342,6 +381,7 @@ impl<'a> Draft<'a> {
     }
 
     fn finish(self, stamp: &Stamp) -> Result<Plan, PlanError> {
+        self.check_moves()?;
         let Draft { before, mut description, steps, warnings } = self;
         description.group.sequence = before.entry().sequence + 1;
         description.group.changed = stamp.date;
@@ -419,11 +459,10 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Extents that volumes or stores own in `after` and nothing owns in `before`.
+/// Extents that something owns in `after` and nothing owns in `before`.
 fn gained(before: &Group, after: &Group) -> u64 {
     let owned = |group: &Group| {
-        let areas = group.logical_volumes().iter().flat_map(crate::model::areas);
-        let mut areas: Vec<Area> = areas.collect();
+        let mut areas: Vec<Area> = group.owned_areas().collect();
         areas.sort();
         areas
     };

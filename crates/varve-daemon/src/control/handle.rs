@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use varve_api::{Code, Failure};
-use varve_block::{LocalFuture, Spawner};
+use varve_block::{LocalFuture, Spawner, Tracker};
 
 /// A command.
 type Call = Box<dyn FnOnce(Rc<Control>) -> LocalFuture<'static, ()> + Send>;
@@ -69,6 +69,8 @@ impl ControlHandle {
                 locks: Locks::default(),
                 stop_max,
                 faults: RefCell::default(),
+                moving: RefCell::default(),
+                growing: Tracker::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),

@@ -82,6 +82,7 @@ impl Control {
 
     /// Extends a snapshot store of a volume, or, if both are one, a pool, by as much as the volume's policy says.
     pub(super) async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
+        let _growing = self.growing.enter(); // MOVEJOB2 of `moves.rs`
         let most = self.pool_size_max(store).await?;
         let (group, _) = self.entry_of(volume)?;
         let commits = self.commits(group).await;
@@ -307,6 +308,9 @@ impl Control {
 
     /// Gives a store that holds no snapshot back to the group.
     async fn drop_store(&self, group: Uuid, volume: Uuid, store: Uuid) -> Result<(), Failure> {
+        if self.is_moving(group, store) {
+            return Ok(()); // It goes with the next one.
+        }
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let removed =
             self.home_of(volume).ok_or_else(missing)?.run(async move |here: ShardContext| {

@@ -6,7 +6,8 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Empty, Envelope, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeScan,
+    Changed, Empty, Envelope, Job, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
+    PhysicalVolumeScan,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -14,6 +15,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(list_disks, create_disks))
         .routes(routes!(scan_disks))
         .routes(routes!(remove_disk))
+        .routes(routes!(move_disk))
 }
 
 /// List the disks that the daemon knows.
@@ -51,4 +53,14 @@ async fn remove_disk(
     Body(request): Body<PhysicalVolumeRemove>,
 ) -> Reply<Changed<Empty>> {
     Ok(Data(control.call(async move |control| control.remove_disk(request).await).await?))
+}
+
+/// Move what lies on a disk to others; the answer is a job.
+#[utoipa::path(post, path = "/v1/pvs/move", tag = "physical volumes", request_body = PhysicalVolumeMove,
+    responses((status = 200, body = Envelope<Changed<Job>>)))]
+async fn move_disk(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeMove>,
+) -> Reply<Changed<Job>> {
+    Ok(Data(control.call(async move |control| control.move_disk(request).await).await?))
 }

@@ -1,6 +1,6 @@
 //! Why a change is not possible: typed, with the sentence for people and the command that helps.
 
-use crate::model::{PvName, TextError};
+use crate::model::{Area, PvName, TextError};
 use crate::size::format_size;
 use varve_format::NameError;
 
@@ -190,8 +190,6 @@ pub enum PlanError {
         path: String,
         /// The volumes.
         volumes: Vec<String>,
-        /// Whether the first of them is a pool.
-        is_pool: bool,
     },
     /// A group needs a disk.
     #[error("{path} is the last disk of {group}")]
@@ -237,6 +235,46 @@ pub enum PlanError {
         /// The missing disks.
         disks: Vec<String>,
     },
+    /// The disk is being emptied, or what is emptied goes there.
+    #[error("a move from {from} of {group} concerns {what}")]
+    Moving {
+        /// The group.
+        group: String,
+        /// The disk that is being emptied.
+        from: PvName,
+        /// A disk, volume or store.
+        what: String,
+    },
+    /// Nothing is moved from a disk.
+    #[error("nothing is being moved from {from} of {group}")]
+    NotMoving {
+        /// The group.
+        group: String,
+        /// The disk.
+        from: PvName,
+    },
+    /// Nothing lies on a disk that is to be emptied.
+    #[error("nothing lies on {path}")]
+    NothingToMove {
+        /// The group.
+        group: String,
+        /// The disk.
+        path: String,
+    },
+    /// What lies on a disk has no place elsewhere.
+    #[error("{group} has no place for {} of {volume} ({old}) on another disk{}", format_size(*needed), on_text(on))]
+    NoPlace {
+        /// The group.
+        group: String,
+        /// The disks that were named.
+        on: Vec<PvName>,
+        /// The volume, or the volume of the store.
+        volume: String,
+        /// Where it lies.
+        old: Area,
+        /// Bytes.
+        needed: u64,
+    },
     /// The backup is of another group, or of other disks.
     #[error("the backup does not fit {group}: {problem}")]
     Backup {
@@ -263,7 +301,9 @@ impl PlanError {
             Self::NothingMissing { .. } => ErrorKind::NotFound,
             Self::VolumeExists { .. } | Self::DiskExists { .. } => ErrorKind::Exists,
             Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
-            Self::VolumeDegraded { .. } => ErrorKind::Busy,
+            Self::VolumeDegraded { .. } | Self::Moving { .. } => ErrorKind::Busy,
+            Self::NotMoving { .. } | Self::NothingToMove { .. } => ErrorKind::NotFound,
+            Self::NoPlace { .. } => ErrorKind::NoSpace,
             Self::NoSpace { .. } | Self::TooFewDisks { .. } | Self::TooFewMembers { .. } => {
                 ErrorKind::NoSpace
             }
@@ -320,9 +360,16 @@ impl PlanError {
             Self::DiskTooSmall { .. } => {
                 "a disk needs 1 MiB and one extent; use a larger disk, or a group with smaller extents".into()
             }
-            Self::DiskBusy { group, volumes, is_pool, .. } => {
-                let volume = volumes.first().map_or("LV", String::as_str);
-                format!("remove what lies on it: `varve {} remove {group}/{volume}`", noun(*is_pool))
+            Self::DiskBusy { path, .. } => format!("`varve pv move {path}` moves it to other disks"),
+            Self::Moving { .. } => {
+                "wait for its job, or end it: `varve job list`, `varve job cancel ID`".into()
+            }
+            Self::NotMoving { .. } => "`varve job list` shows what is being moved".into(),
+            Self::NothingToMove { group, path } => {
+                format!("`varve vg reduce {group} {path}` takes it out of the group")
+            }
+            Self::NoPlace { group, .. } => {
+                format!("`varve vg extend {group} PATH`: what is in stripes, or an array, needs a disk of its own")
             }
             Self::LastDisk { group, .. } => format!("`varve vg remove {group}` gives up the group"),
             Self::NothingMissing { group } => format!("`varve vg show {group}` shows its disks"),
