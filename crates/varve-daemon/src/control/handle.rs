@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use varve_api::{Code, Failure};
-use varve_block::{LocalFuture, Spawner, Tracker};
+use varve_block::{LocalFuture, Spawner};
 
 /// A command.
 type Call = Box<dyn FnOnce(Rc<Control>) -> LocalFuture<'static, ()> + Send>;
@@ -70,7 +70,6 @@ impl ControlHandle {
                 stop_max,
                 faults: RefCell::default(),
                 moving: RefCell::default(),
-                growing: Tracker::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),

@@ -88,7 +88,6 @@ use std::rc::Weak;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, GroupState, PhysicalVolumeState, VolumeState};
-use varve_block::Tracker;
 use varve_vg::RefusedGroup;
 use varve_vg::model::PvName;
 
@@ -134,8 +133,6 @@ pub(crate) struct Control {
     busy: RefCell<BTreeMap<Uuid, u64>>,
     /// Disks of groups that are being emptied, and by which job.
     moving: RefCell<BTreeMap<(Uuid, PvName), u64>>,
-    /// Growth of stores and pools, from before its commit until what grew is served so.
-    growing: Tracker,
     events: Events,
     remembered: RefCell<Remembered>,
 }

@@ -12,7 +12,9 @@
 //!
 //! Invariants:
 //! - MOVEJOB1. As long as the text says that a disk is being emptied, a job does so, or says why it waits.
-//! - MOVEJOB2. A place is freed when no request of its volume is under way there, of no tree, built or about to be.
+//! - MOVEJOB2. Between the commit that lets the new place count and the moment when requests go there, no tree of a volume is
+//!   built, so that all of them lead to one place.
+//! - MOVEJOB3. A place is freed when no request of its volume is under way there.
 
 use super::Control;
 use super::change::shown;
@@ -127,9 +129,14 @@ impl Control {
             if self.stopping.get() {
                 return Err(Failure::new(Code::JobCancelled, "the daemon stops; the move goes on when it starts"));
             }
+            if self.with_group(group, |known| known.group.move_from(from).is_none()) != Ok(false) {
+                let message = "the disk, or the group, was given up";
+                return Err(Failure::new(Code::JobCancelled, message));
+            }
             match stopped {
                 Stop::End(failure) => {
-                    let _changes = self.lock_group(group).await;
+                    let _lock = self.lock_group(group).await;
+                    self.await_abandoned(group).await?; // MOVEJOB3
                     let words = format!("pv move {} ended", self.path_of(group, from));
                     self.commits(group).await.make(group, Change::EndMove { from }, &words).await?;
                     return Err(failure);
@@ -144,27 +151,18 @@ impl Control {
     async fn step(&self, group: Uuid, from: PvName, job: &Started) -> Result<bool, Stop> {
         self.settle_move(group, from).await?;
         self.check_wanted(job)?;
-        let Some((step, lock)) = self.reserve(group, from).await? else { return Ok(false) };
-        self.busy.borrow_mut().insert(step.volume, job.id);
-        let is_served = self.home_of(step.volume).is_some();
-        let lock = if is_served { drop(lock); None } else { Some(lock) };
-        let moved = self.carry_out(group, from, &step, (job, lock)).await;
+        let Some(step) = self.reserve(group, from, job).await? else { return Ok(false) };
+        let moved = self.carry_out(group, from, &step, job).await;
         self.busy.borrow_mut().retain(|_, id| *id != job.id);
         moved.map(|()| true)
     }
 
-    async fn carry_out(
-        &self,
-        group: Uuid,
-        from: PvName,
-        step: &Step,
-        (job, lock): (&Started, Option<super::locks::Held>),
-    ) -> Result<(), Stop> {
+    async fn carry_out(&self, group: Uuid, from: PvName, step: &Step, job: &Started) -> Result<(), Stop> {
         let copied = self.copy_run(group, from, step, job).await;
-        let _lock = match lock {
-            Some(lock) => lock,
-            None => self.lock_group(group).await,
-        };
+        let _lock = self.lock_group(group).await;
+        let growing = self.locks.growing(group);
+        let _closed = growing.close(); // MOVEJOB2
+        growing.drained().await;
         let switched = match copied {
             Ok(()) => self.switch(group, from, step).await,
             Err(stop) => Err(stop),
@@ -174,15 +172,10 @@ impl Control {
         Ok(settled?)
     }
 
-    /// Reserves the place for what is moved next, and frees what the step before it left (MOVEJOB2); `None` if that is nothing.
-    async fn reserve(
-        &self,
-        group: Uuid,
-        from: PvName,
-    ) -> Result<Option<(Step, super::locks::Held)>, Stop> {
-        let lock = self.lock_group(group).await;
-        self.growing.empty().await;
-        self.await_abandoned(group).await?;
+    /// Reserves the place for what is moved next, and frees what the step before it left; `None` if that is nothing.
+    async fn reserve(&self, group: Uuid, from: PvName, job: &Started) -> Result<Option<Step>, Stop> {
+        let _lock = self.lock_group(group).await;
+        self.await_abandoned(group).await?; // MOVEJOB3
         let path = self.path_of(group, from);
         let sectors = self.disk_choice(group, &[])?.sectors;
         let commits = self.commits(group).await;
@@ -195,7 +188,8 @@ impl Control {
         let run = planned.after.move_from(from).and_then(|entry| entry.step);
         let found = run.map(|run| self.step_of(&planned.after, run)).transpose()?;
         commits.commit(group, planned, Vec::new()).await?;
-        Ok(found.map(|step| (step, lock)))
+        self.busy.borrow_mut().extend(found.iter().map(|step| (step.volume, job.id)));
+        Ok(found)
     }
 
     /// Whose `run` is; not while another job works on that.
@@ -206,7 +200,7 @@ impl Control {
             let message = format!("what others wrote to {}/{} is being cleared", group.name(), owner.name);
             return Err(Failure::new(Code::VolumeBusy, message).help("varve job list"));
         }
-        let home = self.home_of(owner.id).unwrap_or_else(|| self.shards[0].clone());
+        let home = self.home_of(owner.id).ok_or_else(not_known)?;
         Ok(Step { volume: owner.id, home, run, bytes: group.bytes(run.old.count) })
     }
 
@@ -262,8 +256,7 @@ impl Control {
         let planned = commits.plan(group, Change::MoveSwitch { from }, &words)?;
         let volume = step.volume;
         let wanted = self.with_group(group, |known| self.wanted(known, &planned.after, volume))?;
-        let gone = || Failure::new(Code::VolumeUnusable, "the volume cannot be used now");
-        let wanted = wanted.ok_or_else(gone)?;
+        let wanted = wanted.ok_or_else(not_known)?;
         let prepared = step
             .home
             .run(async move |here: ShardContext| moves::prepare(&here, volume, from, &wanted).await);
@@ -292,7 +285,7 @@ impl Control {
             Ok(owner.map(|owner| (owner.id, is_switched, is_last(owner))))
         })??;
         let Some((volume, is_switched, is_last)) = found else { return Ok(()) };
-        let home = self.home_of(volume).unwrap_or_else(|| self.shards[0].clone());
+        let Some(home) = self.home_of(volume) else { return Ok(()) };
         let settled = home.run(async move |here: ShardContext| {
             moves::settle(&here, volume, from, is_switched).await;
             if is_last {
@@ -358,6 +351,10 @@ impl Control {
         });
         path.ok().flatten().unwrap_or_else(|| name.to_string())
     }
+}
+
+fn not_known() -> Failure {
+    Failure::new(Code::VolumeUnusable, "the volume cannot be used now").help("varve status")
 }
 
 /// Whether a disk that is missing was last seen at `path`.

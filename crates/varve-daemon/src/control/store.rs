@@ -82,9 +82,9 @@ impl Control {
 
     /// Extends a snapshot store of a volume, or, if both are one, a pool, by as much as the volume's policy says.
     pub(super) async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
-        let _growing = self.growing.enter(); // MOVEJOB2 of `moves.rs`
         let most = self.pool_size_max(store).await?;
         let (group, _) = self.entry_of(volume)?;
+        let _growing = self.locks.growing(group).enter().await; // MOVEJOB2 of `moves.rs`
         let commits = self.commits(group).await;
         let (_, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;

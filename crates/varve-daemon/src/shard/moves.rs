@@ -103,6 +103,7 @@ impl Moves {
 
 /// Begins to move a run. Afterwards every change of it reaches both places.
 pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure> {
+    let _in_use = (context.pool(run.volume), context.family(run.volume)); // A panic is the volume's.
     let moves = &context.moves;
     assert!(moves.step(run.volume, run.old.0).is_none(), "SHARDMOVE1: one run of a disk moves at a time");
     let (old, new) = (context.disk(&run.old.1), moves.target(context.host(), &run.new.0));
@@ -123,6 +124,7 @@ pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), 
 
 /// Copies the next `bytes` of the run; how many are left.
 pub(crate) async fn copy(context: &ShardContext, volume: Uuid, pv: PvName, bytes: u64) -> Result<u64, Failure> {
+    let _in_use = (context.pool(volume), context.family(volume));
     let moved = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
     let end = moved.left().saturating_sub(bytes);
     while moved.left() > end {
