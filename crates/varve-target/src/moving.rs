@@ -101,6 +101,11 @@ impl Move {
         Self { bug, ..self }
     }
 
+    /// Where the run goes.
+    pub fn new_place(&self) -> Extent {
+        Extent::new(self.new.1, self.shape.size)
+    }
+
     /// How far it is.
     pub fn state(&self) -> MoveState {
         self.state.get()
@@ -271,6 +276,7 @@ impl BlockDevice for MovingRun {
 pub struct MovableDisk {
     disk: RefCell<Device>,
     runs: RefCell<Runs>,
+    has_left: Cell<bool>,
     switch: Switch,
 }
 
@@ -282,7 +288,7 @@ impl MovableDisk {
     pub fn new(disk: Device, moves: impl IntoIterator<Item = Rc<Move>>) -> Rc<Self> {
         let runs: Runs = moves.into_iter().map(|moved| run_of(&moved)).collect();
         let switch = Switch::new(joined(&disk, &runs));
-        Rc::new(Self { disk: RefCell::new(disk), runs: RefCell::new(runs), switch })
+        Rc::new(Self { disk: RefCell::new(disk), runs: RefCell::new(runs), has_left: Cell::new(false), switch })
     }
 
     /// Requests for the run of `moved` go through it. Afterwards none is under way past it.
@@ -292,34 +298,45 @@ impl MovableDisk {
         self.turn().await;
     }
 
-    /// Requests for the run of `moved` go to the place that counts. Afterwards none is under way to the other one.
-    pub async fn end(&self, moved: &Move) {
+    /// Requests for the run of `moved` go to the place that counts. Afterwards none is under way to the other one. The new place is
+    /// reached through `target`: its disk, as the same volume sees it.
+    pub async fn end(&self, moved: &Move, target: &Device) {
         let removed = self.runs.borrow_mut().remove(&moved.old.1);
         assert!(removed.is_some(), "MOVE1: a run that moves goes through its move");
         if moved.state() == MoveState::Moved {
-            self.add(moved.old.1, moved.shape.size, &moved.new);
+            self.add(moved.old.1, moved.shape.size, (target, moved.new.1));
         }
         self.turn().await;
+    }
+
+    /// Whether `extent` is reached on the disk itself.
+    pub fn is_plain(&self, extent: Extent) -> bool {
+        let runs = self.runs.borrow();
+        let overlaps = |(start, (length, ..)): (&u64, &(u64, Device, u64))| {
+            Extent::new(*start, *length).overlaps(extent)
+        };
+        !self.has_left.get() && !runs.iter().any(overlaps)
     }
 
     /// Nothing of the volume is left on the disk itself: no request, and no flush, goes there any more.
     pub async fn leave(&self) {
         let Shape { size, block_size, .. } = self.disk.borrow().shape();
+        self.has_left.set(true);
         self.disk.replace(Device::new(ErrorTarget::empty(size, block_size, IoError::Gone)));
         self.turn().await;
     }
 
     /// A run lies at `place`, with the run before it if that lies before it there, too.
-    fn add(&self, start: u64, length: u64, place: &(Device, u64)) {
+    fn add(&self, start: u64, length: u64, (target, at): (&Device, u64)) {
         let mut runs = self.runs.borrow_mut();
         if let Some((before, (own, device, offset))) = runs.range_mut(..start).next_back()
             && *before + *own == start
-            && device.is_same(&place.0)
-            && *offset + *own == place.1
+            && device.is_same(target)
+            && *offset + *own == at
         {
             *own += length;
         } else {
-            runs.insert(start, (length, place.0.clone(), place.1));
+            runs.insert(start, (length, target.clone(), at));
         }
     }
 

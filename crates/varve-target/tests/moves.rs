@@ -81,7 +81,7 @@ impl Host {
             self.record(index + 1).await?;
             moved.finish();
         }
-        old.end(&moved).await;
+        old.end(&moved, new).await;
         if prepared.is_ok() {
             // What is free is somebody else's: nothing of the volume reads it.
             let shape = self.disks[0].device(&self.world);

@@ -212,7 +212,7 @@ impl Control {
             let run = files.get(&from).zip(files.get(&step.run.new.pv)).map(|(old_file, new_file)| MovingRun {
                 volume: step.volume,
                 old: (from, old_file.clone(), old),
-                new: (new_file.clone(), new.offset),
+                new: (step.run.new.pv, new_file.clone(), new.offset),
             });
             (run, known.group.move_from(from).and_then(|entry| entry.rate))
         })?;

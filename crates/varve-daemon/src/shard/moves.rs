@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - SHARDMOVE1. While a run moves, every tree of its volume reaches it through the move; a tree that is built meanwhile, too.
-//! - SHARDMOVE2. A volume that is out of use has no moves: where its bytes lie its group's text says.
+//! - SHARDMOVE2. Where a run has moved, a tree reaches it through the new disk as the tree sees it, so that it can move on.
+//! - SHARDMOVE3. A volume that is out of use has no moves: where its bytes lie its group's text says.
 
 use super::ShardContext;
 use super::host::Host;
@@ -13,8 +14,8 @@ use super::placement::Placement;
 use super::reconcile::Wanted;
 use super::spec::Disks;
 use crate::failures;
-use crate::world::{DiskRef, is_same_disk};
-use std::cell::RefCell;
+use crate::world::DiskRef;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 use uuid::Uuid;
@@ -34,7 +35,7 @@ pub(crate) struct MovingRun {
     /// Where it lies.
     pub(crate) old: (PvName, DiskRef, Extent),
     /// Where it goes, and the first byte there.
-    pub(crate) new: (DiskRef, u64),
+    pub(crate) new: (PvName, DiskRef, u64),
 }
 
 /// The moves of a shard.
@@ -42,13 +43,14 @@ pub(crate) struct MovingRun {
 pub(crate) struct Moves {
     steps: RefCell<Vec<(MovingRun, Rc<Move>)>>,
     leaves: RefCell<Vec<Leaf>>,
-    /// Disks to which something has moved, so that neighbours there are one run.
-    targets: RefCell<Vec<(DiskRef, Device)>>,
+    trees: Cell<u64>,
 }
 
 /// A disk as a tree of a volume sees it.
+#[derive(Clone)]
 struct Leaf {
     volume: Uuid,
+    tree: u64,
     pv: PvName,
     disk: Weak<MovableDisk>,
 }
@@ -56,19 +58,40 @@ struct Leaf {
 impl Moves {
     /// The disks of a volume's group, as a new tree of the volume is to see them (SHARDMOVE1).
     pub(super) fn disks_of(&self, host: &Host, volume: Uuid, disks: &Disks) -> BTreeMap<PvName, Device> {
-        let mut leaves = self.leaves.borrow_mut();
-        leaves.retain(|leaf| leaf.disk.strong_count() > 0);
-        let steps = self.steps.borrow();
+        let tree = self.trees.get() + 1;
+        self.trees.set(tree);
+        self.leaves.borrow_mut().retain(|leaf| leaf.disk.strong_count() > 0);
         let leaf = |(pv, file): (&PvName, &DiskRef)| {
-            let own = steps.iter().filter(|(run, _)| run.volume == volume && run.old.0 == *pv);
-            let disk = MovableDisk::new(host.disk(file), own.map(|(_, moved)| Rc::clone(moved)));
-            leaves.push(Leaf { volume, pv: *pv, disk: Rc::downgrade(&disk) });
-            (*pv, Device::from_rc(disk))
+            (*pv, Device::from_rc(self.leaf(host, (volume, tree), *pv, file)))
         };
         disks.iter().map(leaf).collect()
     }
 
-    /// SHARDMOVE2.
+    fn leaf(
+        &self,
+        host: &Host,
+        (volume, tree): (Uuid, u64),
+        pv: PvName,
+        file: &DiskRef,
+    ) -> Rc<MovableDisk> {
+        let steps = self.steps.borrow();
+        let own = steps.iter().filter(|(run, _)| run.volume == volume && run.old.0 == pv);
+        let disk = MovableDisk::new(host.disk(file), own.map(|(_, moved)| Rc::clone(moved)));
+        self.leaves.borrow_mut().push(Leaf { volume, tree, pv, disk: Rc::downgrade(&disk) });
+        disk
+    }
+
+    /// The disk to which `run` has gone, as the tree of `leaf` sees it (SHARDMOVE2).
+    fn target(&self, host: &Host, leaf: &Leaf, run: &MovingRun, place: Extent) -> Device {
+        let leaves = self.leaves.borrow().clone();
+        let is_one = |other: &&Leaf| (other.tree, other.pv) == (leaf.tree, run.new.0);
+        let known = leaves.iter().filter(is_one).filter_map(|other| other.disk.upgrade());
+        let plain = known.into_iter().find(|disk| disk.is_plain(place));
+        let new = || self.leaf(host, (leaf.volume, leaf.tree), run.new.0, &run.new.1);
+        Device::from_rc(plain.unwrap_or_else(new))
+    }
+
+    /// SHARDMOVE3.
     pub(super) fn forget(&self, volume: Uuid) {
         let mut steps = self.steps.borrow_mut();
         for (_, moved) in steps.extract_if(.., |(run, _)| run.volume == volume) {
@@ -78,26 +101,15 @@ impl Moves {
         }
     }
 
-    fn leaves(&self, volume: Uuid, pv: PvName) -> Vec<Rc<MovableDisk>> {
+    fn leaves(&self, volume: Uuid, pv: PvName) -> Vec<(Leaf, Rc<MovableDisk>)> {
         let leaves = self.leaves.borrow();
         let own = leaves.iter().filter(|leaf| leaf.volume == volume && leaf.pv == pv);
-        own.filter_map(|leaf| leaf.disk.upgrade()).collect()
+        own.filter_map(|leaf| Some((leaf.clone(), leaf.disk.upgrade()?))).collect()
     }
 
-    fn step(&self, volume: Uuid, pv: PvName) -> Option<Rc<Move>> {
+    fn step(&self, volume: Uuid, pv: PvName) -> Option<(MovingRun, Rc<Move>)> {
         let steps = self.steps.borrow();
-        let found = steps.iter().find(|(run, _)| run.volume == volume && run.old.0 == pv);
-        found.map(|(_, moved)| Rc::clone(moved))
-    }
-
-    fn target(&self, host: &Host, file: &DiskRef) -> Device {
-        let mut targets = self.targets.borrow_mut();
-        if let Some((_, device)) = targets.iter().find(|(known, _)| is_same_disk(known, file)) {
-            return device.clone();
-        }
-        let device = host.disk(file);
-        targets.push((file.clone(), device.clone()));
-        device
+        steps.iter().find(|(run, _)| run.volume == volume && run.old.0 == pv).cloned()
     }
 }
 
@@ -106,18 +118,18 @@ pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), 
     let _in_use = (context.pool(run.volume), context.family(run.volume)); // A panic is the volume's.
     let moves = &context.moves;
     assert!(moves.step(run.volume, run.old.0).is_none(), "SHARDMOVE1: one run of a disk moves at a time");
-    let (old, new) = (context.disk(&run.old.1), moves.target(context.host(), &run.new.0));
-    let (extent, target) = (run.old.2, Extent::new(run.new.1, run.old.2.length));
+    let (old, new) = (context.disk(&run.old.1), context.disk(&run.new.1));
+    let (extent, target) = (run.old.2, Extent::new(run.new.2, run.old.2.length));
     let fits = |device: &Device, extent: Extent| device.shape().extent().contains(extent);
     if !fits(&old, extent) || !fits(&new, target) || new.shape().block_size > old.shape().block_size {
         let message = "a disk is shorter, or has larger sectors, than when the move was planned";
         return Err(Failure::new(Code::VolumeUnusable, message).help("varve pv list"));
     }
-    let moved = Rc::new(Move::new(&old, extent, &new, run.new.1));
+    let moved = Rc::new(Move::new(&old, extent, &new, run.new.2));
     let (volume, pv) = (run.volume, run.old.0);
     moves.steps.borrow_mut().push((run, Rc::clone(&moved)));
-    for leaf in moves.leaves(volume, pv) {
-        leaf.begin(&moved).await;
+    for (_, disk) in moves.leaves(volume, pv) {
+        disk.begin(&moved).await;
     }
     Ok(())
 }
@@ -125,7 +137,7 @@ pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), 
 /// Copies the next `bytes` of the run; how many are left.
 pub(crate) async fn copy(context: &ShardContext, volume: Uuid, pv: PvName, bytes: u64) -> Result<u64, Failure> {
     let _in_use = (context.pool(volume), context.family(volume));
-    let moved = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
+    let (_, moved) = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
     let end = moved.left().saturating_sub(bytes);
     while moved.left() > end {
         moved.copy(&context.arena(), PIECE.min(moved.left() - end)).await.map_err(failure)?;
@@ -140,7 +152,7 @@ pub(crate) async fn prepare(
     pv: PvName,
     wanted: &Wanted,
 ) -> Result<(), Failure> {
-    let moved = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
+    let (_, moved) = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
     moved.prepare().await.map_err(failure)?;
     each_placement(context, volume, |id, placement| {
         let store = wanted.node.store(id).map(|store| &store.table);
@@ -152,26 +164,24 @@ pub(crate) async fn prepare(
 /// The new place counts if it `is_switched`, else the old one. Afterwards nothing is under way to the other. Nothing happens if
 /// nothing moves.
 pub(crate) async fn settle(context: &ShardContext, volume: Uuid, pv: PvName, is_switched: bool) {
-    let Some(moved) = context.moves.step(volume, pv) else { return };
+    let Some((run, moved)) = context.moves.step(volume, pv) else { return };
     if is_switched {
         moved.finish();
     } else {
         moved.abandon();
     }
     each_placement(context, volume, |_, placement| placement.settle(is_switched));
-    for leaf in context.moves.leaves(volume, pv) {
-        leaf.end(&moved).await;
+    for (leaf, disk) in context.moves.leaves(volume, pv) {
+        let target = context.moves.target(context.host(), &leaf, &run, moved.new_place());
+        disk.end(&moved, &target).await;
     }
     context.moves.steps.borrow_mut().retain(|(_, known)| !Rc::ptr_eq(known, &moved));
 }
 
 /// Nothing of a volume is left on a disk.
 pub(crate) async fn leave(context: &ShardContext, volume: Uuid, pv: PvName) {
-    for leaf in context.moves.leaves(volume, pv) {
-        leaf.leave().await;
-    }
-    if context.moves.steps.borrow().is_empty() {
-        context.moves.targets.borrow_mut().clear();
+    for (_, disk) in context.moves.leaves(volume, pv) {
+        disk.leave().await;
     }
 }
 
