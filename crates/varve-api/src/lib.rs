@@ -24,9 +24,9 @@ pub use nouns::{
 };
 pub use requests::{
     Activate, Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend,
-    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeScan, PolicyWords,
-    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
-    SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
+    GroupReduce, GroupRestore, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
+    PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange,
+    SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,

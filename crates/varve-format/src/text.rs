@@ -35,6 +35,7 @@ mod error;
 mod image;
 mod layout;
 mod moves;
+mod moving;
 mod space;
 #[cfg(test)]
 mod tests;

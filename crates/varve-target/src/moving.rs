@@ -22,8 +22,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{
-    Arena, BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, Io, IoError, LockMode, Outcome, RangeLock,
-    Shape, StatusFuture, Switch, ZeroOptions,
+    Arena, BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, Io, IoError, LockMode,
+    Outcome, RangeLock, Shape, StatusFuture, Switch, ZeroOptions,
 };
 
 /// How far a move is.
@@ -288,7 +288,12 @@ impl MovableDisk {
     pub fn new(disk: Device, moves: impl IntoIterator<Item = Rc<Move>>) -> Rc<Self> {
         let runs: Runs = moves.into_iter().map(|moved| run_of(&moved)).collect();
         let switch = Switch::new(joined(&disk, &runs));
-        Rc::new(Self { disk: RefCell::new(disk), runs: RefCell::new(runs), has_left: Cell::new(false), switch })
+        Rc::new(Self {
+            disk: RefCell::new(disk),
+            runs: RefCell::new(runs),
+            has_left: Cell::new(false),
+            switch,
+        })
     }
 
     /// Requests for the run of `moved` go through it. Afterwards none is under way past it.

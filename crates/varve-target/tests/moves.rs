@@ -65,10 +65,17 @@ impl Host {
     }
 
     /// Moves the extent `index`; whether it counts in its new place.
-    async fn step(&self, old: &MovableDisk, new: &Device, index: usize, arena: &Arena) -> Result<bool, IoError> {
+    async fn step(
+        &self,
+        old: &MovableDisk,
+        new: &Device,
+        index: usize,
+        arena: &Arena,
+    ) -> Result<bool, IoError> {
         let at = index as u64 * EXTENT;
         let extent = Extent::new(VOLUME.offset + at, EXTENT);
-        let moved = Rc::new(Move::new(&self.disks[0].device(&self.world), extent, new, at).with_bug(self.bug));
+        let moved =
+            Rc::new(Move::new(&self.disks[0].device(&self.world), extent, new, at).with_bug(self.bug));
         old.begin(&moved).await;
         let prepared: Result<(), MoveError> = async {
             while moved.left() > 0 {
@@ -160,7 +167,9 @@ fn a_move_under_load_survives_every_crash() {
 
 #[test]
 fn failing_disks_end_a_move_and_lose_nothing() {
-    run_seeds(test_name!("failing_disks_end_a_move_and_lose_nothing"), 2000, |seed| history(seed, true, None));
+    run_seeds(test_name!("failing_disks_end_a_move_and_lose_nothing"), 2000, |seed| {
+        history(seed, true, None);
+    });
 }
 
 fn noticed(bug: InjectedBug, percent_min: u64) {

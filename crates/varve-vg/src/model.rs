@@ -7,9 +7,10 @@ use uuid::Uuid;
 pub use varve_format::text::{
     Area, CachePolicy, Description, Discards, GroupEntry, ImageEntry as Image, Layout,
     LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN, MemberEntry as Member,
-    MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep, OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName,
-    ReadPolicy, Role, Segment, SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space,
-    StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError, WhenFull,
+    MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep, OverCommit,
+    PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, Role, Segment, SetMemberEntry as SetMember,
+    SnapshotSetEntry as SnapshotSet, Space, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
+    WhenFull,
 };
 
 /// A volume group.

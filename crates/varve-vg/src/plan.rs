@@ -291,10 +291,7 @@ impl Plan {
 /// Plans `change` to `group`.
 pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanError> {
     let mut draft = Draft::of(group);
-    if !matches!(
-        change,
-        Change::RemoveMissing { .. } | Change::MarkMissing { .. } | Change::EndMove { .. }
-    ) {
+    if !matches!(change, Change::RemoveMissing { .. } | Change::MarkMissing { .. } | Change::EndMove { .. }) {
         draft.check_complete()?;
     }
     match change {
@@ -496,12 +493,4 @@ fn places(areas: impl IntoIterator<Item = Area>) -> String {
         0..=SHOWN_MAX => areas.join(" "),
         count => format!("{} and {} more runs", areas[..SHOWN_MAX].join(" "), count - SHOWN_MAX),
     }
-}
-
-/// The lowest number that no disk of the group has.
-fn unused_name(disks: &[PhysicalVolume]) -> PvName {
-    let used = |number: &u32| disks.iter().any(|pv| pv.name == PvName(*number));
-    let number = (0..).find(|number| !used(number)).expect("a group has fewer disks than there are numbers");
-    assert!(number as usize <= disks.len(), "the lowest number of none is at most their count");
-    PvName(number)
 }

@@ -56,7 +56,9 @@ impl Writer {
 fn moving(world: &World) -> serde_json::Value {
     let jobs = world.data("job list");
     let mut jobs = jobs.as_array().expect("a list").iter().rev();
-    jobs.find(|job| job["kind"] == "move").cloned().unwrap_or_else(|| panic!("no move: {}", world.data("job list")))
+    jobs.find(|job| job["kind"] == "move")
+        .cloned()
+        .unwrap_or_else(|| panic!("no move: {}", world.data("job list")))
 }
 
 /// Lets `writers` work until the move has ended, which it must do well.
@@ -175,7 +177,10 @@ fn a_move_is_shown_refused_and_ended() {
     }
     assert_eq!(moving(&world)["state"], "cancelled");
     let segments = world.data("lv show data/vm")["segments"].to_string();
-    assert!(segments.contains("/d1:") && !segments.contains("/d2:"), "its first step had not ended: {segments}");
+    assert!(
+        segments.contains("/d1:") && !segments.contains("/d2:"),
+        "its first step had not ended: {segments}"
+    );
     world.ok("lv extend data/vm --size +4M");
     writer.check();
     // A disk that is not there is not moved from.

@@ -20,7 +20,8 @@ use super::Control;
 use super::change::shown;
 use super::jobs::{MOVE, Started};
 use crate::failures;
-use crate::shard::moves::{self, MovingRun};
+use crate::shard::movable::MovingRun;
+use crate::shard::moves;
 use crate::shard::{ShardContext, ShardHandle};
 use std::time::Duration;
 use uuid::Uuid;
@@ -127,7 +128,10 @@ impl Control {
                 }
             };
             if self.stopping.get() {
-                return Err(Failure::new(Code::JobCancelled, "the daemon stops; the move goes on when it starts"));
+                return Err(Failure::new(
+                    Code::JobCancelled,
+                    "the daemon stops; the move goes on when it starts",
+                ));
             }
             if self.with_group(group, |known| known.group.move_from(from).is_none()) != Ok(false) {
                 let message = "the disk, or the group, was given up";
@@ -209,11 +213,12 @@ impl Control {
         let (run, rate) = self.with_group(group, |known| {
             let (old, new) = (place(&known.group, step.run.old), place(&known.group, step.run.new));
             let files = self.disk_files(known);
-            let run = files.get(&from).zip(files.get(&step.run.new.pv)).map(|(old_file, new_file)| MovingRun {
-                volume: step.volume,
-                old: (from, old_file.clone(), old),
-                new: (step.run.new.pv, new_file.clone(), new.offset),
-            });
+            let run =
+                files.get(&from).zip(files.get(&step.run.new.pv)).map(|(old_file, new_file)| MovingRun {
+                    volume: step.volume,
+                    old: (from, old_file.clone(), old),
+                    new: (step.run.new.pv, new_file.clone(), new.offset),
+                });
             (run, known.group.move_from(from).and_then(|entry| entry.rate))
         })?;
         let missing = || Failure::new(Code::GroupIncomplete, "a disk is missing").help("varve pv scan PATH");
@@ -257,9 +262,8 @@ impl Control {
         let volume = step.volume;
         let wanted = self.with_group(group, |known| self.wanted(known, &planned.after, volume))?;
         let wanted = wanted.ok_or_else(not_known)?;
-        let prepared = step
-            .home
-            .run(async move |here: ShardContext| moves::prepare(&here, volume, from, &wanted).await);
+        let prepared =
+            step.home.run(async move |here: ShardContext| moves::prepare(&here, volume, from, &wanted).await);
         prepared.await.map_err(failures::gone)?.map_err(|failure| match failure.code {
             Code::VolumeUnusable => Stop::Wait(failure),
             _ => Stop::End(failure.help("varve pv list; what has moved stays where it is")),
@@ -278,7 +282,9 @@ impl Control {
             if known.undecided.is_some() {
                 return Err(known.undecided_failure());
             }
-            let Some(step) = known.group.move_from(from).and_then(|entry| entry.step) else { return Ok(None) };
+            let Some(step) = known.group.move_from(from).and_then(|entry| entry.step) else {
+                return Ok(None);
+            };
             let is_switched = known.group.description().is_switched(&step).unwrap_or_default();
             let owner = owner_of(&known.group, step.of);
             let is_last = |owner: &LogicalVolume| !known.group.disks_of(owner).contains(&from);
@@ -323,14 +329,16 @@ impl Control {
         };
         let found = groups.iter().find(is_here).or_else(|| groups.iter().find(was_here)).copied();
         found.ok_or_else(|| {
-            Failure::new(Code::PhysicalVolumeNotFound, format!("{text} is no disk of a group")).help("varve pv list")
+            Failure::new(Code::PhysicalVolumeNotFound, format!("{text} is no disk of a group"))
+                .help("varve pv list")
         })
     }
 
     /// The name of a disk that is to be emptied, which is here.
     fn move_source(&self, group: Uuid, text: &str) -> Result<PvName, Failure> {
         let missing = self.with_group(group, |known| {
-            missing_at(&known.group, text) || self.member(group, text).is_ok_and(|id| !known.paths.contains_key(&id))
+            missing_at(&known.group, text)
+                || self.member(group, text).is_ok_and(|id| !known.paths.contains_key(&id))
         })?;
         if missing {
             let message = format!("{text} is missing: what lies on it cannot be read");

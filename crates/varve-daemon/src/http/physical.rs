@@ -6,8 +6,8 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Empty, Envelope, Job, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
-    PhysicalVolumeScan,
+    Changed, Empty, Envelope, Job, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeMove,
+    PhysicalVolumeRemove, PhysicalVolumeScan,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {

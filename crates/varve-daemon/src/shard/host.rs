@@ -2,7 +2,7 @@
 
 use super::arrays::Arrays;
 use super::events::{EventSender, VolumeEvent};
-use super::moves::Moves;
+use super::movable::Moves;
 use crate::world::{DiskRef, World};
 use std::cell::Cell;
 use std::rc::Rc;

@@ -17,6 +17,7 @@ pub(crate) mod health;
 mod host;
 mod losses;
 pub(crate) mod metadata;
+pub(crate) mod movable;
 pub(crate) mod moves;
 pub(crate) mod nbd;
 mod no_answer;

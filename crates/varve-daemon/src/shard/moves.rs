@@ -1,123 +1,26 @@
-//! Runs of volumes that move between disks while the volumes are served.
+//! The steps by which runs of volumes move between disks, as the control asks for them.
 //!
-//! Below every tree of a volume stand the disks as that volume sees them ([`MovableDisk`]); a move concerns these, whatever the
-//! volume is made of.
-//!
-//! Invariants:
-//! - SHARDMOVE1. While a run moves, every tree of its volume reaches it through the move; a tree that is built meanwhile, too.
-//! - SHARDMOVE2. Where a run has moved, a tree reaches it through the new disk as the tree sees it, so that it can move on.
-//! - SHARDMOVE3. A volume that is out of use has no moves: where its bytes lie its group's text says.
+//! Invariants: SHARDMOVE1 to SHARDMOVE3 of `movable.rs`.
 
 use super::ShardContext;
-use super::host::Host;
+use super::movable::MovingRun;
 use super::placement::Placement;
 use super::reconcile::Wanted;
-use super::spec::Disks;
 use crate::failures;
-use crate::world::DiskRef;
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Device, Extent, MIB};
-use varve_target::moving::{MovableDisk, Move, MoveError, MoveState};
+use varve_target::moving::{Move, MoveError};
 use varve_vg::model::PvName;
 
 /// Bytes that are copied at a time; changes of them wait meanwhile.
 const PIECE: u64 = MIB;
 
-/// A run of a volume, and where it goes.
-#[derive(Clone)]
-pub(crate) struct MovingRun {
-    /// The volume or pool.
-    pub(crate) volume: Uuid,
-    /// Where it lies.
-    pub(crate) old: (PvName, DiskRef, Extent),
-    /// Where it goes, and the first byte there.
-    pub(crate) new: (PvName, DiskRef, u64),
-}
-
-/// The moves of a shard.
-#[derive(Default)]
-pub(crate) struct Moves {
-    steps: RefCell<Vec<(MovingRun, Rc<Move>)>>,
-    leaves: RefCell<Vec<Leaf>>,
-    trees: Cell<u64>,
-}
-
-/// A disk as a tree of a volume sees it.
-#[derive(Clone)]
-struct Leaf {
-    volume: Uuid,
-    tree: u64,
-    pv: PvName,
-    disk: Weak<MovableDisk>,
-}
-
-impl Moves {
-    /// The disks of a volume's group, as a new tree of the volume is to see them (SHARDMOVE1).
-    pub(super) fn disks_of(&self, host: &Host, volume: Uuid, disks: &Disks) -> BTreeMap<PvName, Device> {
-        let tree = self.trees.get() + 1;
-        self.trees.set(tree);
-        self.leaves.borrow_mut().retain(|leaf| leaf.disk.strong_count() > 0);
-        let leaf = |(pv, file): (&PvName, &DiskRef)| {
-            (*pv, Device::from_rc(self.leaf(host, (volume, tree), *pv, file)))
-        };
-        disks.iter().map(leaf).collect()
-    }
-
-    fn leaf(
-        &self,
-        host: &Host,
-        (volume, tree): (Uuid, u64),
-        pv: PvName,
-        file: &DiskRef,
-    ) -> Rc<MovableDisk> {
-        let steps = self.steps.borrow();
-        let own = steps.iter().filter(|(run, _)| run.volume == volume && run.old.0 == pv);
-        let disk = MovableDisk::new(host.disk(file), own.map(|(_, moved)| Rc::clone(moved)));
-        self.leaves.borrow_mut().push(Leaf { volume, tree, pv, disk: Rc::downgrade(&disk) });
-        disk
-    }
-
-    /// The disk to which `run` has gone, as the tree of `leaf` sees it (SHARDMOVE2).
-    fn target(&self, host: &Host, leaf: &Leaf, run: &MovingRun, place: Extent) -> Device {
-        let leaves = self.leaves.borrow().clone();
-        let is_one = |other: &&Leaf| (other.tree, other.pv) == (leaf.tree, run.new.0);
-        let known = leaves.iter().filter(is_one).filter_map(|other| other.disk.upgrade());
-        let plain = known.into_iter().find(|disk| disk.is_plain(place));
-        let new = || self.leaf(host, (leaf.volume, leaf.tree), run.new.0, &run.new.1);
-        Device::from_rc(plain.unwrap_or_else(new))
-    }
-
-    /// SHARDMOVE3.
-    pub(super) fn forget(&self, volume: Uuid) {
-        let mut steps = self.steps.borrow_mut();
-        for (_, moved) in steps.extract_if(.., |(run, _)| run.volume == volume) {
-            if moved.state() != MoveState::Moved {
-                moved.abandon();
-            }
-        }
-    }
-
-    fn leaves(&self, volume: Uuid, pv: PvName) -> Vec<(Leaf, Rc<MovableDisk>)> {
-        let leaves = self.leaves.borrow();
-        let own = leaves.iter().filter(|leaf| leaf.volume == volume && leaf.pv == pv);
-        own.filter_map(|leaf| Some((leaf.clone(), leaf.disk.upgrade()?))).collect()
-    }
-
-    fn step(&self, volume: Uuid, pv: PvName) -> Option<(MovingRun, Rc<Move>)> {
-        let steps = self.steps.borrow();
-        steps.iter().find(|(run, _)| run.volume == volume && run.old.0 == pv).cloned()
-    }
-}
-
 /// Begins to move a run. Afterwards every change of it reaches both places.
 pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure> {
     let _in_use = (context.pool(run.volume), context.family(run.volume)); // A panic is the volume's.
     let moves = &context.moves;
-    assert!(moves.step(run.volume, run.old.0).is_none(), "SHARDMOVE1: one run of a disk moves at a time");
     let (old, new) = (context.disk(&run.old.1), context.disk(&run.new.1));
     let (extent, target) = (run.old.2, Extent::new(run.new.2, run.old.2.length));
     let fits = |device: &Device, extent: Extent| device.shape().extent().contains(extent);
@@ -127,7 +30,7 @@ pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), 
     }
     let moved = Rc::new(Move::new(&old, extent, &new, run.new.2));
     let (volume, pv) = (run.volume, run.old.0);
-    moves.steps.borrow_mut().push((run, Rc::clone(&moved)));
+    moves.add(run, &moved);
     for (_, disk) in moves.leaves(volume, pv) {
         disk.begin(&moved).await;
     }
@@ -135,7 +38,12 @@ pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), 
 }
 
 /// Copies the next `bytes` of the run; how many are left.
-pub(crate) async fn copy(context: &ShardContext, volume: Uuid, pv: PvName, bytes: u64) -> Result<u64, Failure> {
+pub(crate) async fn copy(
+    context: &ShardContext,
+    volume: Uuid,
+    pv: PvName,
+    bytes: u64,
+) -> Result<u64, Failure> {
     let _in_use = (context.pool(volume), context.family(volume));
     let (_, moved) = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
     let end = moved.left().saturating_sub(bytes);
@@ -172,10 +80,10 @@ pub(crate) async fn settle(context: &ShardContext, volume: Uuid, pv: PvName, is_
     }
     each_placement(context, volume, |_, placement| placement.settle(is_switched));
     for (leaf, disk) in context.moves.leaves(volume, pv) {
-        let target = context.moves.target(context.host(), &leaf, &run, moved.new_place());
+        let target = context.moves.target(&leaf, &run, moved.new_place(), context.disk(&run.new.1));
         disk.end(&moved, &target).await;
     }
-    context.moves.steps.borrow_mut().retain(|(_, known)| !Rc::ptr_eq(known, &moved));
+    context.moves.remove(&moved);
 }
 
 /// Nothing of a volume is left on a disk.

@@ -38,7 +38,7 @@ pub(super) async fn device_of(
     table: &Table,
     disks: &Disks,
 ) -> Result<Device, Failure> {
-    let disks = host.moves.disks_of(host, owner.subject, disks);
+    let disks = host.moves.disks_of(owner.subject, disks, |file| host.disk(file));
     let mut arrays = BTreeMap::new();
     if let Some(target) = table.array() {
         arrays.insert(target.id, open(host, owner, target, &disks).await?);

@@ -1,11 +1,11 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
+use super::moving::place_of_move;
 use super::{
     Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout, LogicalVolumeEntry,
     MemberEntry, MetadataEntry, MoveEntry, OverCommit, PhysicalVolumeEntry, SnapshotSetEntry, StoreEntry,
     StorePolicyEntry, TextError, WhenFull,
 };
-use super::moves::place_of_move;
 use crate::name::check_name;
 use std::collections::{HashMap, HashSet};
 use uuid::Uuid;

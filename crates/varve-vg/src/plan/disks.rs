@@ -1,7 +1,7 @@
 //! Plans that concern the group itself and its disks.
 
-use super::{Draft, NewDisk, PlanError, unused_name};
-use crate::model::PhysicalVolume;
+use super::{Draft, NewDisk, PlanError};
+use crate::model::{PhysicalVolume, PvName};
 use uuid::Uuid;
 use varve_format::check_name;
 
@@ -124,4 +124,12 @@ impl Draft<'_> {
         }
         Ok(())
     }
+}
+
+/// The lowest number that no disk of the group has.
+fn unused_name(disks: &[PhysicalVolume]) -> PvName {
+    let used = |number: &u32| disks.iter().any(|pv| pv.name == PvName(*number));
+    let number = (0..).find(|number| !used(number)).expect("a group has fewer disks than there are numbers");
+    assert!(number as usize <= disks.len(), "the lowest number of none is at most their count");
+    PvName(number)
 }

@@ -360,17 +360,8 @@ impl PlanError {
             Self::DiskTooSmall { .. } => {
                 "a disk needs 1 MiB and one extent; use a larger disk, or a group with smaller extents".into()
             }
-            Self::DiskBusy { path, .. } => format!("`varve pv move {path}` moves it to other disks"),
-            Self::Moving { .. } => {
-                "wait for its job, or end it: `varve job list`, `varve job cancel ID`".into()
-            }
-            Self::NotMoving { .. } => "`varve job list` shows what is being moved".into(),
-            Self::NothingToMove { group, path } => {
-                format!("`varve vg reduce {group} {path}` takes it out of the group")
-            }
-            Self::NoPlace { group, .. } => {
-                format!("`varve vg extend {group} PATH`: what is in stripes, or an array, needs a disk of its own")
-            }
+            Self::DiskBusy { .. } | Self::Moving { .. } | Self::NotMoving { .. } => self.help_move(),
+            Self::NothingToMove { .. } | Self::NoPlace { .. } => self.help_move(),
             Self::LastDisk { group, .. } => format!("`varve vg remove {group}` gives up the group"),
             Self::NothingMissing { group } => format!("`varve vg show {group}` shows its disks"),
             Self::GroupIncomplete { group, .. } => {
@@ -390,6 +381,20 @@ impl PlanError {
                 )
             }
             Self::Invalid(_) => "mend what the message names".into(),
+        }
+    }
+
+    fn help_move(&self) -> String {
+        match self {
+            Self::DiskBusy { path, .. } => format!("`varve pv move {path}` moves it to other disks"),
+            Self::NotMoving { .. } => "`varve job list` shows what is being moved".into(),
+            Self::NothingToMove { group, path } => {
+                format!("`varve vg reduce {group} {path}` takes it out of the group")
+            }
+            Self::NoPlace { group, .. } => format!(
+                "`varve vg extend {group} PATH`: what is in stripes, or an array, needs a disk of its own"
+            ),
+            _ => "wait for its job, or end it: `varve job list`, `varve job cancel ID`".into(),
         }
     }
 

@@ -49,7 +49,9 @@ impl Draft<'_> {
         self.step(format!("empty {path} ({from})"));
         self.description.moves.push(DiskMove { from, to: disks.on, rate, step: None });
         let begun = self.description.clone();
-        while !self.description.moves.is_empty() && self.description.moves.iter().any(|entry| entry.from == from) {
+        while !self.description.moves.is_empty()
+            && self.description.moves.iter().any(|entry| entry.from == from)
+        {
             self.move_next(from, &disks.sectors, u64::MAX)?; // PLANMOVE1
             if self.entry_of(from).is_ok() {
                 self.switch(from)?;
@@ -68,7 +70,7 @@ impl Draft<'_> {
         self.entry_of(from)?.step = None;
         let Some(next) = self.next_on(from) else {
             self.description.moves.retain(|entry| entry.from != from);
-            self.step(format!("{from} is empty"));
+            self.step(format!("end the move from {from}: nothing is left there"));
             return Ok(());
         };
         let to = self.entry_of(from)?.to.clone();

@@ -37,7 +37,8 @@ fn places(group: &Group) -> BTreeMap<(Uuid, usize), Vec<(PvName, u64)>> {
             let metadata = space.layout.members().get(index).map(|member| member.metadata);
             let data = space.segments.iter().map(|segment| segment.areas[index]);
             let areas = metadata.into_iter().chain(data);
-            let extents = areas.flat_map(|area| (area.start..area.end()).map(move |extent| (area.pv, extent)));
+            let extents =
+                areas.flat_map(|area| (area.start..area.end()).map(move |extent| (area.pv, extent)));
             places.insert((id, index), extents.collect());
         }
     };
@@ -70,7 +71,11 @@ fn emptied(group: &mut Group, from: u32, extents: u64) -> usize {
             return steps;
         }
         let (before, expected) = (places(group), switched(group, from));
-        assert_eq!(made(group, next(from, extents)).moves(), group.moves(), "a step that was cut short begins anew");
+        assert_eq!(
+            made(group, next(from, extents)).moves(),
+            group.moves(),
+            "a step that was cut short begins anew"
+        );
         *group = made(group, switch(from));
         assert_ne!(places(group), before);
         assert_eq!(places(group), expected, "PLAN2: what is moved moves, and nothing else");
@@ -90,7 +95,11 @@ fn a_disk_is_emptied_step_by_step_and_its_extents_are_free_afterwards() {
     let first = planned(&group, next(0, 4)).expect("there is room");
     assert_eq!((first.bytes_taken, first.bytes_freed), (4 * MIB4, 0), "PLANMOVE2");
     let switched = planned(&first.after, switch(0)).expect("it was reserved");
-    assert_eq!((switched.bytes_taken, switched.bytes_freed), (0, 0), "PLANMOVE2: the old place is still owned");
+    assert_eq!(
+        (switched.bytes_taken, switched.bytes_freed),
+        (0, 0),
+        "PLANMOVE2: the old place is still owned"
+    );
     let second = planned(&switched.after, next(0, 4)).expect("there is room");
     assert_eq!((second.bytes_taken, second.bytes_freed), (4 * MIB4, 4 * MIB4));
     assert_eq!(emptied(&mut group, 0, 4), 3);
@@ -128,7 +137,10 @@ fn larger_sectors_do_not_take_what_smaller_ones_held() {
         on: Vec::new(),
         sectors: [(PvName(0), sectors(512)), (PvName(1), sectors(4096))].into(),
     };
-    assert_eq!(refusal(&group, Change::BeginMove { from: PvName(0), disks, rate: None }).0, ErrorKind::NoSpace);
+    assert_eq!(
+        refusal(&group, Change::BeginMove { from: PvName(0), disks, rate: None }).0,
+        ErrorKind::NoSpace
+    );
 }
 
 #[test]
@@ -137,7 +149,11 @@ fn what_a_move_has_in_hand_stays_with_its_volume() {
     let moving = made(&group, next(0, 2));
     let remove = || Change::RemoveVolume { name: "vm1".into() };
     let (kind, words) = refusal(&moving, remove());
-    assert_eq!((kind, words.as_str()), (ErrorKind::Busy, "a move from pv0 of data concerns data/vm1"), "PLAN5");
+    assert_eq!(
+        (kind, words.as_str()),
+        (ErrorKind::Busy, "a move from pv0 of data concerns data/vm1"),
+        "PLAN5"
+    );
     assert!(planned(&group, remove()).is_ok(), "nothing is in hand");
     let back = Change::Restore { backup: Box::new(Description::new(moving.entry().clone())) };
     assert!(planned(&moving, back).is_err(), "PLAN5");
