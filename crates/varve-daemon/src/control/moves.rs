@@ -271,6 +271,17 @@ impl Control {
         Ok(commits.commit(group, planned, Vec::new()).await?)
     }
 
+    /// Leads requests for what was in hand when a commit reached some disks only to where a scan has found that it counts.
+    pub(super) async fn settle_moves(&self, group: Uuid) {
+        let moves = self.with_group(group, |known| known.group.moves().to_vec()).unwrap_or_default();
+        for entry in moves {
+            let is_running = self.moving.borrow().contains_key(&(group, entry.from));
+            if is_running && let Err(failure) = self.settle_locked(group, entry.from).await {
+                tracing::warn!(%failure, "a move is not settled");
+            }
+        }
+    }
+
     /// Requests for what a step had in hand go where the text says, and nowhere else.
     async fn settle_move(&self, group: Uuid, from: PvName) -> Result<(), Failure> {
         let _lock = self.lock_group(group).await;

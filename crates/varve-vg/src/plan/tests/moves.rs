@@ -155,8 +155,9 @@ fn what_a_move_has_in_hand_stays_with_its_volume() {
         "PLAN5"
     );
     assert!(planned(&group, remove()).is_ok(), "nothing is in hand");
-    let back = Change::Restore { backup: Box::new(Description::new(moving.entry().clone())) };
-    assert!(planned(&moving, back).is_err(), "PLAN5");
+    let back = || Change::Restore { backup: Box::new(moving.description().clone()) };
+    assert_eq!(refusal(&moving, back()).0, ErrorKind::Busy);
+    assert_eq!(refusal(&group, back()).0, ErrorKind::Busy, "a backup may call disks otherwise");
 }
 
 #[test]
