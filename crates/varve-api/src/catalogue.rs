@@ -125,6 +125,9 @@ catalogue! {
         "The file, or the device that lies on it (a loop device over it, say), is an export of the daemon that is asked to \
         use it as a disk. Such a disk can be closed in no order without losing data. Use another disk, or a second \
         daemon for the group that lies on the exports of the first.";
+    DiskIsEmpty = 116, NotFound, "nothing lies on the disk",
+        "No volume, pool or snapshot store has extents on the disk, so there is nothing to move from it. `varve vg reduce VG \
+        PATH` takes it out of its group.";
 
     GroupNotFound = 201, NotFound, "no such group",
         "`varve vg list` shows the groups that the daemon knows. If the group's disks are attached but unknown to the \

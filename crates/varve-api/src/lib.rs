@@ -29,9 +29,9 @@ pub use nouns::{
 pub use requests::{
     Activate, ArrayFail, ArrayReplace, ArrayScrub, Deactivate, ExportCreate, ExportRemove, Flatten,
     GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
-    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate,
-    Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback,
-    VolumeChange, VolumeCreate,
+    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords,
+    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
+    SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,

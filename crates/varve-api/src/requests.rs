@@ -91,6 +91,16 @@ requests! {
         to: Option<String>,
     }
 
+    /// Moves what lies on a disk to others.
+    struct PhysicalVolumeMove {
+        /// Path or identity.
+        from: String,
+        /// The disks that take it, each as its path, identity or name in the group; any others if none is named.
+        to: Vec<String>,
+        /// Bytes that are copied in a second at most.
+        rate: Option<String>,
+    }
+
     /// Makes a group.
     struct GroupCreate {
         /// Its name.

@@ -151,7 +151,6 @@ fn what_is_not_built_says_so_and_exits_with_2() {
         &["lv", "create", "data/x", "--size", "1G", "--mapper", "unix:/s"],
         &["export", "create", "data/x", "--ublk"],
         &["export", "create", "data/x", "--vhost-user", "/s"],
-        &["pv", "move", "/dev/vdb"],
     ] {
         let output = varve(words);
         assert_eq!(exit(&output), 2, "{words:?}");

@@ -140,8 +140,13 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::DiskNotFound { .. } => Code::NotInGroup,
         PlanError::DiskExists { .. } => Code::PhysicalVolumeInGroup,
         PlanError::DiskTooSmall { .. } => Code::DiskTooSmall,
-        PlanError::DiskBusy { .. } | PlanError::NotArray { .. } => Code::DiskHoldsExtents,
-        PlanError::VolumeDegraded { .. } => Code::DiskHoldsExtents,
+        PlanError::DiskBusy { .. } | PlanError::NotArray { .. } | PlanError::VolumeDegraded { .. } => {
+            Code::DiskHoldsExtents
+        }
+        PlanError::Moving { .. } => Code::VolumeBusy,
+        PlanError::NotMoving { .. } => Code::JobNotFound,
+        PlanError::NothingToMove { .. } => Code::DiskIsEmpty,
+        PlanError::NoPlace { .. } => Code::NoSpaceInGroup,
         PlanError::LastDisk { .. } => Code::LastDisk,
         PlanError::NothingMissing { .. } | PlanError::NoMember { .. } => Code::PhysicalVolumeNotFound,
         PlanError::VolumeIncomplete { .. } => Code::VolumeUnusable,

@@ -33,6 +33,11 @@ impl Progress {
         self.done.store(done, Ordering::Relaxed);
     }
 
+    /// How far the work is.
+    pub(crate) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
     /// Whether it is known how much there is to do.
     pub(crate) fn has_total(&self) -> bool {
         self.total.load(Ordering::Relaxed) > 0

@@ -26,12 +26,16 @@
 //! - TEXT16. A mirror has 2 to 8 members; a ddraid array of order 1 to 3 has 2^order + 1, and blocks of a power of two from 4 to
 //!   64 KiB. Each segment of an array has an area for each member, equally long. The metadata areas of its members are equally
 //!   long, at least 1 MiB. A disk serves one member of an array only.
+//! - TEXT17. A disk is emptied by one move at most, to other disks of the group. A step of it has two places, equally long, one on
+//!   that disk and one elsewhere; of these a volume or store owns one, and the move the other.
 
 mod areas;
 mod check;
 mod error;
 mod image;
 mod layout;
+mod moves;
+mod moving;
 mod space;
 #[cfg(test)]
 mod tests;
@@ -43,7 +47,7 @@ pub use layout::{
     DDRAID_BLOCK_SIZES, DDRAID_ORDERS, Layout, MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry,
     ReadPolicy, Role,
 };
-
+pub use moves::{MoveEntry, MoveStep};
 pub use space::Space;
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +82,9 @@ pub struct Description {
     /// Disk images that volumes of its pools lie over.
     #[serde(default, rename = "image", skip_serializing_if = "Vec::is_empty")]
     pub images: Vec<ImageEntry>,
+    /// Disks that are being emptied.
+    #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<MoveEntry>,
 }
 
 /// The group itself.
@@ -394,13 +401,14 @@ impl Description {
             logical_volumes: Vec::new(),
             snapshot_sets: Vec::new(),
             images: Vec::new(),
+            moves: Vec::new(),
         }
     }
 
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT16: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT17: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

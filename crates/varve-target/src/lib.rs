@@ -8,6 +8,7 @@ mod constant;
 mod fan_out;
 mod journal;
 mod linear;
+pub mod moving;
 mod padded;
 pub mod pdata;
 mod reader_epochs;

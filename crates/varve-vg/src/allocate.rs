@@ -94,6 +94,22 @@ impl FreeMap {
         taken
     }
 
+    /// Takes one run for what is moved away, of at most `most` of `count` extents: behind `last` if there is some, else from the
+    /// smallest run that holds all of them, else from the largest. None if nothing is free.
+    pub fn take_run(&mut self, count: u64, most: u64, last: Option<Area>) -> Option<Area> {
+        let behind = last.and_then(|last| self.behind(last));
+        let run = behind.or_else(|| self.best_fit(count, None)).or_else(|| self.largest(None))?;
+        let taken = self.take_front(run, run.count.min(count).min(most));
+        self.assert_consistent();
+        Some(taken)
+    }
+
+    /// Takes `count` extents in one run, if there is one.
+    pub fn take_whole(&mut self, count: u64) -> Option<Area> {
+        let run = self.best_fit(count, None)?;
+        Some(self.take_front(run, count))
+    }
+
     /// Takes `count` extents on each of `stripes` different disks: right behind `last`, the areas of the volume's last
     /// segment, if all fit there; else in as few segments as the free runs of the emptiest disks allow.
     pub fn take_striped(

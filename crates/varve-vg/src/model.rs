@@ -7,9 +7,10 @@ use uuid::Uuid;
 pub use varve_format::text::{
     Area, CachePolicy, Description, Discards, GroupEntry, ImageEntry as Image, Layout,
     LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN, MemberEntry as Member,
-    MetadataEntry as Metadata, MetadataOrder, OverCommit, PhysicalVolumeEntry as PhysicalVolume, PvName,
-    ReadPolicy, Role, Segment, SetMemberEntry as SetMember, SnapshotSetEntry as SnapshotSet, Space,
-    StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError, WhenFull,
+    MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep, OverCommit,
+    PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, Role, Segment, SetMemberEntry as SetMember,
+    SnapshotSetEntry as SnapshotSet, Space, StoreEntry as Store, StorePolicyEntry as StorePolicy, TextError,
+    WhenFull,
 };
 
 /// A volume group.
@@ -103,6 +104,22 @@ impl Group {
         &self.description.images
     }
 
+    /// Disks that are being emptied.
+    pub fn moves(&self) -> &[DiskMove] {
+        &self.description.moves
+    }
+
+    /// The move that empties the disk `name`.
+    pub fn move_from(&self, name: PvName) -> Option<&DiskMove> {
+        self.moves().iter().find(|entry| entry.from == name)
+    }
+
+    /// Every area that something owns.
+    pub fn owned_areas(&self) -> impl Iterator<Item = Area> {
+        let of_volumes = self.logical_volumes().iter().flat_map(areas);
+        of_volumes.chain(self.description.areas_of_moves().map(|(_, area)| area))
+    }
+
     /// The physical volume that the group calls `name`.
     pub fn pv(&self, name: PvName) -> Option<&PhysicalVolume> {
         self.physical_volumes().iter().find(|pv| pv.name == name)
@@ -128,14 +145,15 @@ impl Group {
         extents * self.extent_size()
     }
 
-    /// The runs of extents that nothing owns on disks that are not missing, in order.
+    /// The runs of extents that nothing owns on disks that are not missing, and not being emptied, in order.
     pub fn free_areas(&self) -> Vec<Area> {
         let mut owned: BTreeMap<PvName, Vec<Area>> = BTreeMap::new();
-        for area in self.logical_volumes().iter().flat_map(areas) {
+        for area in self.owned_areas() {
             owned.entry(area.pv).or_default().push(area);
         }
         let mut free = Vec::new();
-        for pv in self.physical_volumes().iter().filter(|pv| !pv.missing) {
+        let may_be_used = |pv: &&PhysicalVolume| !pv.missing && self.move_from(pv.name).is_none();
+        for pv in self.physical_volumes().iter().filter(may_be_used) {
             let mut areas = owned.remove(&pv.name).unwrap_or_default();
             areas.sort();
             let mut start = 0;

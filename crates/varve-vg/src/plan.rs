@@ -7,14 +7,18 @@
 //! - PLAN1. The planned group passes every check of its text; its sequence is one more than before.
 //! - PLAN2. A volume that the change does not name keeps every extent it has.
 //! - PLAN3. No extent of a missing disk is given to anything. A volume that is incomplete without such a disk keeps its extents
-//!   until it is removed; an array that lacks a member there does not grow, and gets another member instead.
+//!   until it is removed; an array that lacks a member there does not grow, and gets another member instead. Nothing is moved from
+//!   or to such a disk.
+//! - PLAN5. What a move has in hand stays with its volume or store.
 
 mod asked;
 mod disks;
 mod error;
+mod gained;
 mod images;
 mod metadata;
 mod missing;
+mod moves;
 mod replace;
 mod restore;
 mod space;
@@ -32,6 +36,8 @@ use crate::model::{
     StorePolicy,
 };
 use crate::size::{SizeArgument, format_size};
+use gained::gained;
+use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_block::{UnixTime, align_down};
 
@@ -238,6 +244,35 @@ pub enum Change {
         /// Which.
         id: Uuid,
     },
+    /// Begin to empty a disk: nothing is allocated there any more.
+    BeginMove {
+        /// Which.
+        from: PvName,
+        /// Where what lies on it goes; to any other disk if none is named.
+        disks: DiskChoice,
+        /// Bytes that are copied in a second at most.
+        rate: Option<u64>,
+    },
+    /// Choose what of a disk that is being emptied is moved next, and free what the step before it left; the move ends if nothing is
+    /// left.
+    MoveNext {
+        /// The disk that is being emptied.
+        from: PvName,
+        /// The sectors of the group's disks.
+        sectors: BTreeMap<PvName, Sectors>,
+        /// Bytes that are moved at once, at most; at least one extent is.
+        bytes_max: u64,
+    },
+    /// The new place of what is moved now counts.
+    MoveSwitch {
+        /// The disk that is being emptied.
+        from: PvName,
+    },
+    /// Empty a disk no more: what has moved stays where it is.
+    EndMove {
+        /// The disk that is being emptied.
+        from: PvName,
+    },
     /// Go back to a backup: its volumes, on the disks that the group has now.
     Restore {
         /// What the backup says.
@@ -306,6 +341,10 @@ pub fn plan(group: &Group, change: Change, stamp: &Stamp) -> Result<Plan, PlanEr
         Change::EndSnapshots { set } => draft.end_snapshots(set),
         Change::AddImage { image } => draft.add_image(image),
         Change::RemoveImage { id } => draft.remove_image(id),
+        Change::BeginMove { from, disks, rate } => draft.begin_move(from, disks, rate),
+        Change::MoveNext { from, sectors, bytes_max } => draft.move_next(from, &sectors, bytes_max),
+        Change::MoveSwitch { from } => draft.move_switch(from),
+        Change::EndMove { from } => draft.end_move(from),
         Change::Restore { backup } => draft.restore(*backup),
     }?;
     draft.finish(stamp)
@@ -357,6 +396,7 @@ impl<'a> Draft<'a> {
     }
 
     fn finish(self, stamp: &Stamp) -> Result<Plan, PlanError> {
+        self.check_moves()?;
         let Draft { before, mut description, steps, warnings } = self;
         description.group.sequence = before.entry().sequence + 1;
         description.group.changed = stamp.date;
@@ -427,32 +467,6 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Extents of disks that are `counted` that volumes or stores own in `after` and nothing owns in `before`.
-fn gained(before: &Group, after: &Group, counted: impl Fn(PvName) -> bool) -> u64 {
-    let owned = |group: &Group| {
-        let areas = group.logical_volumes().iter().flat_map(crate::model::areas);
-        let areas = areas.filter(|area| counted(area.pv));
-        let mut areas: Vec<Area> = areas.collect();
-        areas.sort();
-        areas
-    };
-    let (old, new) = (owned(before), owned(after));
-    let total: u64 = new.iter().map(|area| area.count).sum();
-    let mut shared = 0;
-    let mut index = 0;
-    for area in &new {
-        while old.get(index).is_some_and(|other| (other.pv, other.end()) <= (area.pv, area.start)) {
-            index += 1;
-        }
-        let overlaps =
-            old[index..].iter().take_while(|other| other.pv == area.pv && other.start < area.end());
-        shared +=
-            overlaps.map(|other| other.end().min(area.end()) - other.start.max(area.start)).sum::<u64>();
-    }
-    assert!(shared <= total, "GROUP1, TEXT5: an extent is owned once");
-    total - shared
-}
-
 /// Rounds `extents` down to rows of `stripes`.
 fn whole_rows(extents: u64, stripes: u64) -> u64 {
     if stripes.is_power_of_two() { align_down(extents, stripes) } else { extents - extents % stripes }
@@ -466,12 +480,4 @@ fn places(areas: impl IntoIterator<Item = Area>) -> String {
         0..=SHOWN_MAX => areas.join(" "),
         count => format!("{} and {} more runs", areas[..SHOWN_MAX].join(" "), count - SHOWN_MAX),
     }
-}
-
-/// The lowest number that no disk of the group has.
-fn unused_name(disks: &[PhysicalVolume]) -> PvName {
-    let used = |number: &u32| disks.iter().any(|pv| pv.name == PvName(*number));
-    let number = (0..).find(|number| !used(number)).expect("a group has fewer disks than there are numbers");
-    assert!(number as usize <= disks.len(), "the lowest number of none is at most their count");
-    PvName(number)
 }

@@ -38,6 +38,11 @@ impl Table {
         self.read_only == other.read_only && is_long_enough && pairs.enumerate().all(begins)
     }
 
+    /// Its bytes.
+    pub fn size(&self) -> u64 {
+        self.lines.iter().map(|line| line.length).sum()
+    }
+
     /// The table of its first `bytes` bytes, which end a run of extents.
     #[must_use]
     pub fn up_to(mut self, bytes: u64) -> Table {

@@ -1,6 +1,6 @@
 //! `varve pv`: the verbs of physical volumes.
 
-use super::{Change, Destroy, DiskOptions};
+use super::{Change, Destroy, DiskOptions, Waiting};
 use clap::Subcommand;
 
 #[derive(Debug, Subcommand)]
@@ -47,14 +47,19 @@ pub(crate) enum PhysicalVerb {
         #[command(flatten)]
         destroy: Destroy,
     },
-    /// Move what lies on a disk to others.
+    /// Move what lies on a disk to others, while it is used.
     Move {
         /// The disk to empty.
         from: String,
-        /// Where to.
-        to: Option<String>,
+        /// The disks that take it; any others of the group if none is named.
+        to: Vec<String>,
+        /// Copy at most so many bytes in a second.
+        #[arg(long, value_name = "SIZE")]
+        rate: Option<String>,
         #[command(flatten)]
         change: Change,
+        #[command(flatten)]
+        waiting: Waiting,
     },
     /// Put all members of arrays on a disk, which may be missing, on others, and rebuild them there.
     Replace {

@@ -1,6 +1,6 @@
 //! `varve pv`, carried out.
 
-use super::{not_built, or_dash};
+use super::or_dash;
 use crate::answer::Answer;
 use crate::confirm;
 use crate::grammar::PhysicalVerb;
@@ -12,13 +12,9 @@ use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use varve_api::{
-    Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove, PhysicalVolumeReplace,
-    PhysicalVolumeScan, VolumeArray,
+    Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
+    PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
 };
-
-/// What to do while extents cannot move.
-const COPY: &str = "varve vg extend VG PATH, copy each volume to a new one through its export (nbdcopy), remove the \
-                    old one, then varve vg reduce VG FROM";
 
 /// Carries out a verb of physical volumes.
 pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<Answer, Failure> {
@@ -66,7 +62,14 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
             session.change(call, |arrays: &Vec<VolumeArray>| replaced(&from, arrays)).await
         }
-        PhysicalVerb::Move { .. } => Err(not_built("moving extents between disks").help(COPY)),
+        PhysicalVerb::Move { from, to, rate, change, waiting } => {
+            let (from, to) = (absolute(&from)?, absolute_all(&to)?);
+            let request =
+                PhysicalVolumeMove { from: from.clone(), to, rate, ..PhysicalVolumeMove::default() };
+            let path = "/v1/pvs/move".to_owned();
+            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+            session.job(call, waiting, &format!("nothing lies on {from} any more")).await
+        }
     }
 }
 

@@ -10,6 +10,7 @@ mod harness;
 mod images;
 mod layouts;
 mod mending;
+mod moves;
 mod origins;
 mod pool_jobs;
 mod pools;

@@ -140,7 +140,7 @@ fn what_pools_and_thin_volumes_refuse_names_their_own_commands() {
         ("lv create data/p --pool p --size 16M", 4, "V0302", "varve pool show data/p"),
         ("lv rename data/a p", 4, "V0302", "varve pool show data/p"),
         ("pool extend data/p --size 50M", 2, "V0306", "varve pool extend data/p"),
-        ("vg reduce data d1", 5, "V0210", "varve pool remove data/p"),
+        ("vg reduce data d1", 5, "V0210", "varve pv move"),
         ("lv extend data/a@one --size +1G", 2, "V0002", "varve pool extend data/p"),
         ("snap create data/a@two --mode independent", 2, "V0002", "leave --mode out"),
         ("snap create data/a@two --mode dependent", 2, "V0002", "leave --mode out"),

@@ -42,6 +42,7 @@ impl Control {
         self.ration(group).await;
         self.settle_names(group).await;
         self.go_on_clearing(group);
+        self.go_on_moving(group);
     }
 
     /// Takes one volume into use on `shard`.

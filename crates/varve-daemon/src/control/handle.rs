@@ -69,6 +69,7 @@ impl ControlHandle {
                 locks: Locks::default(),
                 stop_max,
                 faults: RefCell::default(),
+                moving: RefCell::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),

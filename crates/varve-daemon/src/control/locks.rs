@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
+use varve_block::Gate;
 
 pub(super) type Lock = Arc<Mutex<()>>;
 pub(super) type Guard = OwnedMutexGuard<()>;
@@ -17,6 +18,8 @@ pub(super) struct Locks {
     pub(super) exports: Lock,
     pub(super) groups: RefCell<BTreeMap<Uuid, Lock>>,
     commits: RefCell<BTreeMap<Uuid, Lock>>,
+    /// What grows by itself is inside from before its commit until it is served so.
+    growing: RefCell<BTreeMap<Uuid, Gate>>,
     /// Disks and names that are about to become part of a group.
     claimed: RefCell<BTreeSet<String>>,
 }
@@ -44,6 +47,11 @@ impl Locks {
     /// The right to commit changes of a group.
     pub(super) async fn commits(&self, group: Uuid) -> Guard {
         of(&self.commits, group).lock_owned().await
+    }
+
+    /// What of a group grows by itself.
+    pub(super) fn growing(&self, group: Uuid) -> Gate {
+        self.growing.borrow_mut().entry(group).or_default().clone()
     }
 
     /// Nobody else may use `what` meanwhile.

@@ -34,6 +34,7 @@ mod layout;
 mod locking;
 mod locks;
 mod lost;
+mod moves;
 mod options;
 mod origins;
 mod over_commit;
@@ -90,6 +91,7 @@ use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Cache, DaemonStatus, Failure, GroupState, PhysicalVolumeState, VolumeState};
 use varve_vg::RefusedGroup;
+use varve_vg::model::PvName;
 
 /// How long a disk may take for a small read before it counts as silent.
 const PROBE: Duration = Duration::from_secs(1);
@@ -133,6 +135,8 @@ pub(crate) struct Control {
     jobs: Jobs,
     /// Volumes on which a job works, and which one.
     busy: RefCell<BTreeMap<Uuid, u64>>,
+    /// Disks of groups that are being emptied, and by which job.
+    moving: RefCell<BTreeMap<(Uuid, PvName), u64>>,
     events: Events,
     remembered: RefCell<Remembered>,
 }

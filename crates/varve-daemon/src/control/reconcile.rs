@@ -166,7 +166,7 @@ impl Control {
     }
 
     /// What a version of a group says of a volume; nothing if it has none, or not all of it.
-    fn wanted(&self, known: &KnownGroup, version: &Group, volume: Uuid) -> Option<Wanted> {
+    pub(super) fn wanted(&self, known: &KnownGroup, version: &Group, volume: Uuid) -> Option<Wanted> {
         let entry = version.logical_volumes().iter().find(|entry| entry.id == volume)?;
         let node = VolumeNode::of(version, entry).ok()?;
         Some(Wanted { node, disks: self.files_of(known, version) })

@@ -73,8 +73,12 @@ impl Control {
         let mut found = Vec::new();
         for open in survey.groups {
             let id = open.group().id();
+            let was_undecided = self.with_group(id, |known| known.undecided.is_some()) == Ok(true);
             self.take_group(open).await;
             self.fence_group(id).await;
+            if was_undecided {
+                self.settle_moves(id).await; // MOVEJOB2: nothing can grow yet.
+            }
             found.push(id);
         }
         drop(commits);

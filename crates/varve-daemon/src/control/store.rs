@@ -84,6 +84,7 @@ impl Control {
     pub(super) async fn extend_store(&self, volume: Uuid, store: Uuid) -> Result<(), Failure> {
         let most = self.pool_size_max(store).await?;
         let (group, _) = self.entry_of(volume)?;
+        let _growing = self.locks.growing(group).enter().await; // MOVEJOB2 of `moves.rs`
         let commits = self.commits(group).await;
         let (_, entry) = self.entry_of(volume)?;
         let before = commits.group(group)?;
@@ -317,6 +318,9 @@ impl Control {
 
     /// Gives a store that holds no snapshot back to the group.
     async fn drop_store(&self, group: Uuid, volume: Uuid, store: Uuid) -> Result<(), Failure> {
+        if self.is_moving(group, store) {
+            return Ok(()); // It goes with the next one.
+        }
         let missing = || Failure::new(Code::VolumeNotFound, "the volume is gone");
         let removed =
             self.home_of(volume).ok_or_else(missing)?.run(async move |here: ShardContext| {

@@ -6,8 +6,8 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Empty, Envelope, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeRemove,
-    PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
+    Changed, Empty, Envelope, Job, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeMove,
+    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -16,6 +16,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(scan_disks))
         .routes(routes!(remove_disk))
         .routes(routes!(replace_disk))
+        .routes(routes!(move_disk))
 }
 
 /// List the disks that the daemon knows.
@@ -63,4 +64,14 @@ async fn replace_disk(
     Body(request): Body<PhysicalVolumeReplace>,
 ) -> Reply<Changed<Vec<VolumeArray>>> {
     Ok(Data(control.call(async move |control| control.replace_disk(request).await).await?))
+}
+
+/// Move what lies on a disk to others; the answer is a job.
+#[utoipa::path(post, path = "/v1/pvs/move", tag = "physical volumes", request_body = PhysicalVolumeMove,
+    responses((status = 200, body = Envelope<Changed<Job>>)))]
+async fn move_disk(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeMove>,
+) -> Reply<Changed<Job>> {
+    Ok(Data(control.call(async move |control| control.move_disk(request).await).await?))
 }

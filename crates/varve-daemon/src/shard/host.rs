@@ -2,6 +2,7 @@
 
 use super::arrays::Arrays;
 use super::events::{EventSender, VolumeEvent};
+use super::movable::Moves;
 use crate::world::{DiskRef, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,6 +16,8 @@ pub(crate) struct Host {
     events: EventSender,
     /// Arrays in use.
     pub(crate) arrays: Rc<Arrays>,
+    /// What moves between disks.
+    pub(super) moves: Rc<Moves>,
     /// How many requests of clients have arrived, of all volumes.
     pub(super) requests: Rc<Cell<u64>>,
 }
@@ -22,7 +25,7 @@ pub(crate) struct Host {
 impl Host {
     /// The host of a shard in `world` whose volumes tell what happens through `events`.
     pub(super) fn new(world: Rc<dyn World>, events: EventSender) -> Self {
-        Self { world, events, arrays: Rc::default(), requests: Rc::default() }
+        Self { world, events, arrays: Rc::default(), moves: Rc::default(), requests: Rc::default() }
     }
 
     /// Tells the control.

@@ -17,6 +17,8 @@ pub(crate) mod health;
 mod host;
 mod losses;
 pub(crate) mod metadata;
+pub(crate) mod movable;
+pub(crate) mod moves;
 pub(crate) mod nbd;
 mod no_answer;
 pub(crate) mod open;

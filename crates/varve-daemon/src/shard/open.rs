@@ -57,6 +57,7 @@ async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Heal
 
 /// Lets go of a volume; everything that was acknowledged is durable afterwards, and nothing of it is written any more.
 pub(super) async fn close(context: &ShardContext, volume: Uuid) -> Result<(), Failure> {
+    context.moves.forget(volume);
     let pool = context.state().pools.borrow_mut().remove(&volume);
     if let Some(pool) = pool {
         return pool_serving::deactivate(context, &pool).await;

@@ -41,11 +41,12 @@ pub(super) async fn device_of(
     table: &Table,
     disks: &Disks,
 ) -> Result<Device, Failure> {
+    let disks = host.moves.disks_of(owner.subject, disks, |file| host.disk(file));
     let mut arrays = BTreeMap::new();
     if let Some(target) = table.array() {
-        arrays.insert(target.id, open(host, owner, target, disks).await?);
+        arrays.insert(target.id, open(host, owner, target, &disks).await?);
     }
-    let built = build(table, &on_host(host, disks), &arrays);
+    let built = build(table, &disks, &arrays);
     Ok(owner.gate.guard(built.map_err(|error| failures::io("the volume's disks", error))?))
 }
 
@@ -61,7 +62,7 @@ pub(super) async fn make<T>(
         return make(&build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?).await;
     };
     create(host, target, disks).await?;
-    let members = members_of(target, devices(host, &Gate::default(), target, disks));
+    let members = members_of(target, devices(&Gate::default(), target, &on_host(host, disks)));
     let array = Array::open(spec_of(target), members, options(host, target.read_policy)).await;
     let array = array.map_err(|error| failures::array(&error))?;
     let made = make(&array.device()).await;
@@ -89,8 +90,13 @@ pub(crate) fn places(
 }
 
 /// The device of `target`: its array is opened, or has grown if it is open already.
-async fn open(host: &Host, owner: Owner<'_>, target: &ArrayTarget, disks: &Disks) -> Result<Device, Failure> {
-    let devices = devices(host, owner.gate, target, disks);
+async fn open(
+    host: &Host,
+    owner: Owner<'_>,
+    target: &ArrayTarget,
+    disks: &BTreeMap<PvName, Device>,
+) -> Result<Device, Failure> {
+    let devices = devices(owner.gate, target, disks);
     let failed = |error: ArrayError| failures::array(&error);
     if let Some(array) = host.arrays.get(target.id) {
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
@@ -134,15 +140,15 @@ async fn take_back(array: &Array, members: Vec<Member>) {
 
 /// Makes an array where nothing is yet, of disks that are all there.
 pub(crate) async fn create(host: &Host, target: &ArrayTarget, disks: &Disks) -> Result<(), Failure> {
-    let devices = devices(host, &Gate::default(), target, disks);
+    let devices = devices(&Gate::default(), target, &on_host(host, disks));
     let members = members_of(target, devices);
     let made = Array::create(&spec_of(target), &members, &host.arena()).await;
     made.map_err(|error| failures::array(&error))
 }
 
 /// The members' devices, behind the gate (OPENARRAY1).
-fn devices(host: &Host, gate: &Gate, target: &ArrayTarget, disks: &Disks) -> Vec<Option<Device>> {
-    let members = members(target, &on_host(host, disks));
+fn devices(gate: &Gate, target: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Vec<Option<Device>> {
+    let members = members(target, disks);
     members.into_iter().map(|device| device.map(|device| gate.guard(device))).collect()
 }
 

@@ -77,6 +77,7 @@ pub(crate) async fn grow(
 /// Takes a volume or pool out of use whose gate is closed, or that is not to be written any more: requests under way end
 /// first, later ones are answered `Gone`, until the volume is used again. Nothing happens if it is not in use.
 pub(crate) async fn retire(context: &ShardContext, volume: Uuid) {
+    context.moves.forget(volume);
     let pool = context.state().pools.borrow_mut().remove(&volume);
     let families = context.state().take_families(volume);
     if let Some(open) = &pool {

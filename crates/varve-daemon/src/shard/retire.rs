@@ -56,6 +56,7 @@ pub(crate) async fn deactivate(context: &ShardContext, volume: Uuid) -> Result<(
 /// Forgets a failed volume, or a pool with its volumes, when every request to it has ended with an error. Their doors
 /// get errors from then on.
 async fn retire(context: &ShardContext, subject: Uuid) {
+    context.moves.forget(subject);
     let families = context.state().take_families(subject);
     let pool = context.state().pools.borrow_mut().remove(&subject);
     join_all(families.iter().map(async |family| {

@@ -1,8 +1,9 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
+use super::moving::place_of_move;
 use super::{
     Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout, LogicalVolumeEntry,
-    MemberEntry, MetadataEntry, OverCommit, PhysicalVolumeEntry, SnapshotSetEntry, StoreEntry,
+    MemberEntry, MetadataEntry, MoveEntry, OverCommit, PhysicalVolumeEntry, SnapshotSetEntry, StoreEntry,
     StorePolicyEntry, TextError, WhenFull,
 };
 use crate::name::check_name;
@@ -14,7 +15,7 @@ use varve_block::{KIB, MIB, is_aligned};
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT16 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT17 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -30,6 +31,7 @@ impl Description {
         self.logical_volumes.iter().try_for_each(|lv| check_lv(lv, size))?;
         self.snapshot_sets.iter().try_for_each(check_set)?;
         self.images.iter().try_for_each(check_image)?;
+        self.moves.iter().try_for_each(|entry| self.check_move(entry))?;
         self.check_areas()
     }
 
@@ -76,6 +78,12 @@ impl Description {
         Ok(())
     }
 
+    /// TEXT17.
+    fn check_move(&self, entry: &MoveEntry) -> Result<(), TextError> {
+        let place = || place_of_move(entry);
+        self.problem_of(entry).map_or(Ok(()), |problem| Err(TextError::Shape { place: place(), problem }))
+    }
+
     /// TEXT4 and TEXT5.
     fn check_areas(&self) -> Result<(), TextError> {
         let extents: HashMap<_, _> = self.physical_volumes.iter().map(|pv| (pv.name, pv.extents)).collect();
@@ -102,13 +110,14 @@ impl Description {
 
     /// Every area that something owns, and the name of its owner.
     fn areas(&self) -> impl Iterator<Item = (String, Area)> {
-        self.logical_volumes.iter().flat_map(|lv| {
+        let of_volumes = self.logical_volumes.iter().flat_map(|lv| {
             let own = lv.space().areas().map(|area| (lv.name.clone(), area));
             let stores = lv.stores().flat_map(move |store| {
                 store.space().areas().map(move |area| (place_of_store(lv, store), area))
             });
             own.chain(stores)
-        })
+        });
+        of_volumes.chain(self.areas_of_moves())
     }
 }
 

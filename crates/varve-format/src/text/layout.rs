@@ -133,6 +133,14 @@ impl Layout {
         }
     }
 
+    /// Its members, to be changed.
+    pub fn members_mut(&mut self) -> &mut [MemberEntry] {
+        match self {
+            Layout::Mirror { members, .. } | Layout::Ddraid { members, .. } => members,
+            Layout::Linear | Layout::Striped { .. } | Layout::Zero | Layout::Error => &mut [],
+        }
+    }
+
     /// How many members may be missing while all of it can be used.
     pub fn tolerates(&self) -> usize {
         match self {

@@ -509,6 +509,75 @@ fn an_image_without_a_place_or_without_a_byte_is_refused() {
     assert_eq!(refused(taken), Some(TextError::IdTwice(Uuid::from_u128(2))), "TEXT1");
 }
 
+/// The sample, whose first disk is being emptied.
+fn emptied(step: Option<MoveStep>) -> Description {
+    let to = vec![PvName(1)];
+    Description { moves: vec![MoveEntry { from: PvName(0), to, rate: Some(1 << 20), step }], ..sample() }
+}
+
+fn step(of: u128, old: Area, new: Area) -> MoveStep {
+    MoveStep { of: Uuid::from_u128(of), old, new }
+}
+
+#[test]
+fn moves_stand_in_the_text_as_a_person_reads_them() {
+    let description = emptied(Some(step(2, area(0, 5, 10), area(1, 200, 10))));
+    let text = description.encode();
+    let expected = r#"
+[[move]]
+from = "pv0"
+to = ["pv1"]
+rate = 1048576
+
+[move.step]
+of = "00000000-0000-0000-0000-000000000002"
+old = "pv0:5+10"
+new = "pv1:200+10"
+"#;
+    assert!(text.ends_with(expected), "{text}");
+    assert_eq!(Description::decode(&text), Ok(description));
+}
+
+#[test]
+fn a_step_of_a_move_owns_the_place_that_its_volume_does_not() {
+    let owned = |step| emptied(Some(step)).areas_of_moves().map(|(_, area)| area).collect::<Vec<_>>();
+    assert_eq!(owned(step(2, area(0, 5, 10), area(1, 200, 10))), [area(1, 200, 10)], "it is being copied");
+    assert_eq!(owned(step(2, area(0, 200, 2), area(1, 101, 2))), [area(0, 200, 2)], "it has switched");
+    assert_eq!(owned(step(3, area(0, 30, 5), area(1, 200, 5))), [area(1, 200, 5)], "that of a store");
+    let taken = emptied(Some(step(2, area(0, 5, 10), area(1, 95, 10)))).check();
+    assert!(matches!(taken, Err(TextError::OwnedTwice { .. })), "TEXT5: {taken:?}");
+}
+
+#[test]
+fn moves_that_make_no_sense_are_refused() {
+    let entry = |from, to: &[u32]| MoveEntry {
+        from: PvName(from),
+        to: to.iter().map(|pv| PvName(*pv)).collect(),
+        rate: None,
+        step: None,
+    };
+    let steps = [
+        step(2, area(0, 5, 10), area(1, 200, 9)),
+        step(2, area(1, 100, 5), area(1, 200, 5)),
+        step(2, area(0, 5, 5), area(0, 200, 5)),
+        step(2, area(0, 29, 5), area(1, 200, 5)),
+        step(9, area(0, 5, 5), area(1, 200, 5)),
+    ];
+    let wrong = steps.map(|step| vec![MoveEntry { step: Some(step), ..entry(0, &[]) }]);
+    let wrong = wrong.into_iter().chain([
+        vec![entry(0, &[]), entry(0, &[1])],
+        vec![entry(7, &[])],
+        vec![entry(0, &[7])],
+        vec![entry(0, &[0])],
+        vec![MoveEntry { rate: Some(0), ..entry(0, &[]) }],
+    ]);
+    assert_eq!(emptied(None).check(), Ok(()));
+    for moves in wrong {
+        let refused = Description { moves: moves.clone(), ..sample() }.check();
+        assert!(matches!(refused, Err(TextError::Shape { .. })), "TEXT17: {moves:?}");
+    }
+}
+
 #[test]
 fn a_volume_that_is_not_active_says_why_on_one_line() {
     let mut description = sample();

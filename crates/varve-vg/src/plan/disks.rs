@@ -1,7 +1,7 @@
 //! Plans that concern the group itself and its disks.
 
-use super::{Draft, NewDisk, PlanError, unused_name};
-use crate::model::{LogicalVolume, PhysicalVolume};
+use super::{Draft, NewDisk, PlanError};
+use crate::model::{PhysicalVolume, PvName};
 use uuid::Uuid;
 use varve_format::check_name;
 
@@ -46,16 +46,10 @@ impl Draft<'_> {
             return Err(PlanError::DiskNotFound { group, disk: id.to_string() });
         };
         let path = pv.path.clone();
+        self.check_disk_not_moving(pv.name)?;
         let volumes = self.current().volumes_on(pv.name);
         if !volumes.is_empty() {
-            let first = |lv: &LogicalVolume| volumes.first() == Some(&lv.name);
-            let is_pool = self
-                .description
-                .logical_volumes
-                .iter()
-                .find(|lv| first(lv))
-                .is_some_and(LogicalVolume::is_pool);
-            return Err(PlanError::DiskBusy { group, path, volumes, is_pool });
+            return Err(PlanError::DiskBusy { group, path, volumes });
         }
         let others = self.description.physical_volumes.iter().any(|other| other.id != id && !other.missing);
         if !others {
@@ -96,6 +90,7 @@ impl Draft<'_> {
             let (full, size) = (self.full(&lv.name), self.size_text(lv.extents));
             self.step(format!("remove {full}, its snapshots and all that is left of its data ({size})"));
         }
+        self.end_moves_of_missing();
         self.description.physical_volumes.retain(|pv| !pv.missing);
         assert!(!self.description.physical_volumes.is_empty(), "a group keeps a disk");
         for pv in missing {
@@ -123,4 +118,12 @@ impl Draft<'_> {
         }
         Ok(())
     }
+}
+
+/// The lowest number that no disk of the group has.
+fn unused_name(disks: &[PhysicalVolume]) -> PvName {
+    let used = |number: &u32| disks.iter().any(|pv| pv.name == PvName(*number));
+    let number = (0..).find(|number| !used(number)).expect("a group has fewer disks than there are numbers");
+    assert!(number as usize <= disks.len(), "the lowest number of none is at most their count");
+    PvName(number)
 }

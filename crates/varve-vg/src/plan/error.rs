@@ -1,6 +1,6 @@
 //! Why a change is not possible: typed, with the sentence for people and the command that helps.
 
-use crate::model::{PvName, TextError};
+use crate::model::{Area, PvName, TextError};
 use crate::size::format_size;
 use varve_format::NameError;
 
@@ -190,8 +190,6 @@ pub enum PlanError {
         path: String,
         /// The volumes.
         volumes: Vec<String>,
-        /// Whether the first of them is a pool.
-        is_pool: bool,
     },
     /// A group needs a disk.
     #[error("{path} is the last disk of {group}")]
@@ -288,6 +286,46 @@ pub enum PlanError {
         /// Free bytes of the disks that may be used.
         free: u64,
     },
+    /// The disk is being emptied, or what is emptied goes there.
+    #[error("a move from {from} of {group} concerns {what}")]
+    Moving {
+        /// The group.
+        group: String,
+        /// The disk that is being emptied.
+        from: PvName,
+        /// A disk, volume or store.
+        what: String,
+    },
+    /// Nothing is moved from a disk.
+    #[error("nothing is being moved from {from} of {group}")]
+    NotMoving {
+        /// The group.
+        group: String,
+        /// The disk.
+        from: PvName,
+    },
+    /// Nothing lies on a disk that is to be emptied.
+    #[error("nothing lies on {path}")]
+    NothingToMove {
+        /// The group.
+        group: String,
+        /// The disk.
+        path: String,
+    },
+    /// What lies on a disk has no place elsewhere.
+    #[error("{group} has no place for {} of {volume} ({old}) on another disk{}", format_size(*needed), on_text(on))]
+    NoPlace {
+        /// The group.
+        group: String,
+        /// The disks that were named.
+        on: Vec<PvName>,
+        /// The volume, or the volume of the store.
+        volume: String,
+        /// Where it lies.
+        old: Area,
+        /// Bytes.
+        needed: u64,
+    },
     /// The backup is of another group, or of other disks.
     #[error("the backup does not fit {group}: {problem}")]
     Backup {
@@ -314,7 +352,9 @@ impl PlanError {
             Self::NothingMissing { .. } | Self::NoMember { .. } => ErrorKind::NotFound,
             Self::VolumeExists { .. } | Self::DiskExists { .. } => ErrorKind::Exists,
             Self::VolumeHasStore { .. } | Self::DiskBusy { .. } | Self::LastDisk { .. } => ErrorKind::Busy,
-            Self::VolumeDegraded { .. } | Self::NotArray { .. } => ErrorKind::Busy,
+            Self::VolumeDegraded { .. } | Self::NotArray { .. } | Self::Moving { .. } => ErrorKind::Busy,
+            Self::NotMoving { .. } | Self::NothingToMove { .. } => ErrorKind::NotFound,
+            Self::NoPlace { .. } => ErrorKind::NoSpace,
             Self::NoSpace { .. } | Self::TooFewDisks { .. } | Self::TooFewMembers { .. } => {
                 ErrorKind::NoSpace
             }
@@ -382,13 +422,13 @@ impl PlanError {
                 format!("bring it back and `varve pv scan PATH`; `varve vg show {group}` shows the disks")
             }
             Self::NoMember { group, .. } => format!("`varve vg show {group}` shows its disks"),
-            Self::NotArray { group, volumes, is_pool, is_missing, .. } => {
+            Self::NotArray { group, path, volumes, is_pool, is_missing } => {
                 let volume = volumes.first().map_or("LV", String::as_str);
                 let remove = format!("`varve {} remove {group}/{volume}`", noun(*is_pool));
                 match is_missing {
                     true => format!("bring the disk back and `varve pv scan PATH`, or give it up: {remove}"),
                     false => format!(
-                        "remove what lies on it: {remove}; or replace one array: `varve array replace VG/LV PATH`"
+                        "`varve pv move {path}`, or replace one array: `varve array replace VG/LV {path}`"
                     ),
                 }
             }
@@ -397,10 +437,8 @@ impl PlanError {
             Self::DiskTooSmall { .. } => {
                 "a disk needs 1 MiB and one extent; use a larger disk, or a group with smaller extents".into()
             }
-            Self::DiskBusy { group, volumes, is_pool, .. } => {
-                let volume = volumes.first().map_or("LV", String::as_str);
-                format!("remove what lies on it: `varve {} remove {group}/{volume}`", noun(*is_pool))
-            }
+            Self::DiskBusy { .. } | Self::Moving { .. } | Self::NotMoving { .. } => self.help_move(),
+            Self::NothingToMove { .. } | Self::NoPlace { .. } => self.help_move(),
             Self::LastDisk { group, .. } => format!("`varve vg remove {group}` gives up the group"),
             Self::NothingMissing { group } => format!("`varve vg show {group}` shows its disks"),
             Self::GroupIncomplete { group, .. } => {
@@ -415,6 +453,20 @@ impl PlanError {
                 )
             }
             _ => "`varve vg show VG` shows the disks of a group".into(),
+        }
+    }
+
+    fn help_move(&self) -> String {
+        match self {
+            Self::DiskBusy { path, .. } => format!("`varve pv move {path}` moves it to other disks"),
+            Self::NotMoving { .. } => "`varve job list` shows what is being moved".into(),
+            Self::NothingToMove { group, path } => {
+                format!("`varve vg reduce {group} {path}` takes it out of the group")
+            }
+            Self::NoPlace { group, .. } => format!(
+                "`varve vg extend {group} PATH`: what is in stripes, or an array, needs a disk of its own"
+            ),
+            _ => "wait for its job, or end it: `varve job list`, `varve job cancel ID`".into(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Plans that put members of arrays on other disks.
 //!
-//! Invariant PLAN5: a member that is replaced has a new id, and none of its extents on the disk that it leaves; all other members
+//! Invariant PLAN6: a member that is replaced has a new id, and none of its extents on the disk that it leaves; all other members
 //! keep their extents and ids.
 
 use super::space::place_text;
@@ -133,7 +133,7 @@ impl Draft<'_> {
         append(&mut segments, side_by_side(data));
         let layout = with_member(space.layout, place, member);
         let after = Space { layout: &layout, segments: &segments };
-        assert!(!after.areas().any(|area| leaves(&area)), "PLAN5");
+        assert!(!after.areas().any(|area| leaves(&area)), "PLAN6");
         Ok(Some((layout, segments)))
     }
 

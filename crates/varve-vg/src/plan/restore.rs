@@ -87,6 +87,9 @@ impl Draft<'_> {
     /// The volumes of the backup on the disks of the group, which must be the very ones of the backup.
     pub(super) fn restore(&mut self, backup: Description) -> Result<(), PlanError> {
         let group: String = self.group_name().into();
+        if let Some(entry) = self.description.moves.first() {
+            return Err(PlanError::Moving { what: group.clone(), group, from: entry.from });
+        }
         let misfit = |problem: String| PlanError::Backup { group: group.clone(), problem };
         let backup = Group::new(backup).map_err(PlanError::Invalid)?;
         if backup.id() != self.description.group.id {

@@ -55,7 +55,7 @@ const UNFLUSHED: Mix = Mix {
 };
 
 /// Errors that a command may end with though nothing went wrong: there is not always room, and some things exclude others.
-const REFUSALS: [Code; 14] = [
+const REFUSALS: [Code; 15] = [
     Code::NoSpaceInGroup,
     Code::SnapshotsFull,
     Code::NoSpaceForSnapshots,
@@ -69,6 +69,7 @@ const REFUSALS: [Code; 14] = [
     Code::SnapshotExported,
     Code::SnapshotHeld,
     Code::DiskHoldsExtents,
+    Code::DiskIsEmpty,
     Code::LastDisk,
 ];
 /// Histories in which an injected bug is looked for.

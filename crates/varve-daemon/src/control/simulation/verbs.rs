@@ -5,9 +5,9 @@ use super::model::Model;
 use crate::control::Control;
 use std::rc::Rc;
 use varve_api::{
-    ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout, PhysicalVolumeScan,
-    PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotMode,
-    SnapshotRemove, SnapshotRollback, VolumeCreate,
+    ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout, PhysicalVolumeMove,
+    PhysicalVolumeScan, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
+    SnapshotMode, SnapshotRemove, SnapshotRollback, VolumeCreate,
 };
 use varve_block::{KIB, MIB};
 use varve_sim::Random;
@@ -37,6 +37,10 @@ pub(super) enum Verb {
     /// Is refused unless nothing lies on the disk.
     ReduceGroup {
         name: String,
+        disk: String,
+    },
+    /// Goes on while other commands and requests come; a crash does not end it.
+    MoveDisk {
         disk: String,
     },
     RenameGroup {
@@ -140,7 +144,7 @@ impl Verb {
     /// A command that the model allows.
     pub(super) fn pick(model: &Model, random: &mut Random) -> Verb {
         loop {
-            let verb = match random.below(24) {
+            let verb = match random.below(25) {
                 _ if model.groups.is_empty() => Self::new_group(model, random),
                 0 => Self::new_group(model, random),
                 1 => Self::of_group(model, random),
@@ -151,6 +155,7 @@ impl Verb {
                 14..=18 => Self::of_snapshot(model, random),
                 19..=21 => Self::of_exports(model, random),
                 22 => Some(Verb::Scan),
+                23 => Self::new_move(model, random),
                 _ => Some(Verb::Status),
             };
             if let Some(verb) = verb {
@@ -168,6 +173,11 @@ impl Verb {
         let disks =
             (0..random.between(1, 4)).map(|number| format!("/disks/{name}-{first}-{number}")).collect();
         Some(Verb::CreateGroup { name, disks })
+    }
+
+    fn new_move(model: &Model, random: &mut Random) -> Option<Verb> {
+        let disk = pick(model.groups.values().flatten(), random)?.clone();
+        Some(Verb::MoveDisk { disk })
     }
 
     fn of_group(model: &Model, random: &mut Random) -> Option<Verb> {
@@ -399,7 +409,7 @@ impl Verb {
             Verb::RemoveExport { address } => {
                 after.exports.remove(&address);
             }
-            Verb::TakeUsedDisk { .. } | Verb::ExtendPool { .. } | Verb::Scan | Verb::Status => {}
+            _ => {} // Nothing that is seen through doors and lists.
         }
         after
     }
@@ -449,6 +459,9 @@ impl Verb {
             }
             Verb::ReduceGroup { name, disk } => {
                 control.reduce_group(&name, GroupReduce { path: Some(disk), ..Default::default() }).await?;
+            }
+            Verb::MoveDisk { disk: from } => {
+                control.move_disk(PhysicalVolumeMove { from, ..Default::default() }).await?;
             }
             Verb::ExtendPool { name, bytes } => {
                 control

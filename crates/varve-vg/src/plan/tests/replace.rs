@@ -55,14 +55,14 @@ fn all_members_on_a_missing_disk_get_places_on_others_and_its_extents_are_free_w
     );
     assert_eq!(plan.bytes_taken, plan.bytes_freed);
     let after = &plan.after;
-    assert!(after.volumes_on(PvName(0)).is_empty(), "PLAN5");
+    assert!(after.volumes_on(PvName(0)).is_empty(), "PLAN6");
     for name in ["m", "p"] {
         let (old, new) = (members(&whole, name), members(after, name));
         let place = old.iter().position(|(_, disks)| disks.contains(&0)).expect("it lies there");
-        assert!(old[place].0 != new[place].0 && new[place].1.len() == 1, "PLAN5: {new:?}");
-        assert!(!new[place].1.contains(&0), "PLAN5: {new:?}");
+        assert!(old[place].0 != new[place].0 && new[place].1.len() == 1, "PLAN6: {new:?}");
+        assert!(!new[place].1.contains(&0), "PLAN6: {new:?}");
         let others = |members: &[(Uuid, BTreeSet<u32>)]| [&members[..place], &members[place + 1..]].concat();
-        assert_eq!(others(&old), others(&new), "PLAN5");
+        assert_eq!(others(&old), others(&new), "PLAN6");
     }
     let again = planned(&one, anywhere(0)).expect("pv3 has room");
     assert_eq!(again, plan, "a plan is a function of what it is made of");
@@ -96,15 +96,15 @@ fn a_member_of_several_pieces_is_put_where_there_is_room_piece_by_piece() {
         group = made(&group, Change::RemoveVolume { name: name.into() });
     }
     let plan = planned(&group, anywhere(0)).expect("two disks hold it together");
-    assert_eq!(members(&plan.after, "v")[place].1, BTreeSet::from([3, 4, 5]), "PLAN5");
+    assert_eq!(members(&plan.after, "v")[place].1, BTreeSet::from([3, 4, 5]), "PLAN6");
     let extents = |group: &Group, place: usize| -> Vec<(u32, u64)> {
         let lv = group.lv("v").expect("it is there");
         let of = |area: Area| (area.start..area.end()).map(move |extent| (area.pv.0, extent));
         lv.space().areas_of_member(place).flat_map(of).collect()
     };
     for other in (0..3).filter(|other| *other != place) {
-        assert_eq!(members(&plan.after, "v")[other], before[other], "PLAN5");
-        assert_eq!(extents(&plan.after, other), extents(&group, other), "PLAN5: in the same order");
+        assert_eq!(members(&plan.after, "v")[other], before[other], "PLAN6");
+        assert_eq!(extents(&plan.after, other), extents(&group, other), "PLAN6: in the same order");
     }
     let kept = extents(&group, place).into_iter().zip(extents(&plan.after, place));
     assert!(kept.into_iter().all(|(old, new)| old.0 == 0 || old == new), "what is elsewhere stays");

@@ -1,0 +1,34 @@
+//! Disks that are being emptied: what lies on them moves to others, a run of extents at a time.
+
+use super::{Area, PvName};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// A disk that is being emptied. Nothing new is allocated on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveEntry {
+    /// The disk.
+    pub from: PvName,
+    /// Where what lies on it goes; to any other disk if none is given.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub to: Vec<PvName>,
+    /// Bytes that are copied in a second at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u64>,
+    /// What is moved now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<MoveStep>,
+}
+
+/// A run of extents that moves. The volume or store owns one of both places: the one that counts. The move owns the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MoveStep {
+    /// The volume or exception store.
+    pub of: Uuid,
+    /// Where the run lay before.
+    pub old: Area,
+    /// Where it lies afterwards.
+    pub new: Area,
+}

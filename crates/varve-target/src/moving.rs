@@ -1,0 +1,387 @@
+//! A run of bytes on its way to another place, while requests for it go on.
+//!
+//! [`Move`] is a device that stands in for the run. Who moves copies it in pieces ([`Move::copy`]), prepares the new place
+//! ([`Move::prepare`]), records durably that it counts, and then says so ([`Move::finish`]).
+//!
+//! ```text
+//! Copying ── prepare ──► Prepared ── finish ──► Moved
+//!    └──── abandon, or an error ─┴──► Abandoned
+//! ```
+//!
+//! Invariants:
+//! - MOVE1. The old place counts until [`Move::finish`], the new one from then on: reads go to the place that counts.
+//! - MOVE2. Until it is moved or abandoned, a change is acknowledged when both places have it. While it is being copied, an error
+//!   of either place abandons the move, and the old place alone answers; once it is prepared, it is the answer. A discard does
+//!   nothing, because the two places could read differently after it.
+//! - MOVE3. Changes hold their blocks alone, and copying holds its piece alone: both places hear of changes in one order.
+//! - MOVE4. A move is prepared when every piece of it was copied and the new place has flushed since.
+
+use crate::{ErrorTarget, Linear};
+use futures_util::future::join;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use varve_block::{
+    Arena, BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, Io, IoError, LockMode,
+    Outcome, RangeLock, Shape, StatusFuture, Switch, ZeroOptions,
+};
+
+/// How far a move is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveState {
+    /// The old place counts, and the new one lacks something.
+    Copying,
+    /// Both places hold the same, durably; either may count.
+    Prepared,
+    /// The new place counts.
+    Moved,
+    /// The old place counts and hears of changes alone.
+    Abandoned(MoveError),
+}
+
+/// Why a move was abandoned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MoveError {
+    /// The old place failed.
+    Old(IoError),
+    /// The new place failed.
+    New(IoError),
+    /// Its owner did so.
+    Cancelled,
+}
+
+/// Faults that can be built in on purpose.
+#[doc(hidden)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InjectedBug {
+    /// A change reaches the old place only (breaks MOVE2).
+    ForgetNewPlace,
+    /// Pieces are copied beside their writers (breaks MOVE3).
+    CopyBesideWriters,
+    /// The new place is not flushed (breaks MOVE4).
+    SkipFlush,
+}
+
+/// A run of bytes that moves.
+pub struct Move {
+    old: (Device, u64),
+    new: (Device, u64),
+    shape: Shape,
+    state: Cell<MoveState>,
+    /// Bytes from the start that were copied.
+    copied: Cell<u64>,
+    lock: RangeLock,
+    bug: Option<InjectedBug>,
+}
+
+impl Move {
+    /// The run `extent` of `old` goes to `offset` of `new`, whose blocks are not larger; both places are whole blocks.
+    pub fn new(old: &Device, extent: Extent, new: &Device, offset: u64) -> Self {
+        let target = Extent::new(offset, extent.length);
+        assert!(old.shape().extent().contains(extent), "a run inside the old device, not {extent:?}");
+        assert!(new.shape().extent().contains(target), "a place inside the new device, not {target:?}");
+        let block_size = old.shape().block_size;
+        assert!(new.shape().block_size <= block_size, "MOVE2: the new place takes every change");
+        assert!(extent.is_aligned(u64::from(block_size)) && target.is_aligned(u64::from(block_size)));
+        Self {
+            old: (old.clone(), extent.offset),
+            new: (new.clone(), offset),
+            shape: Shape { size: extent.length, ..old.shape() },
+            state: Cell::new(MoveState::Copying),
+            copied: Cell::new(0),
+            lock: RangeLock::new(),
+            bug: None,
+        }
+    }
+
+    /// The same, with a fault.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_bug(self, bug: Option<InjectedBug>) -> Self {
+        Self { bug, ..self }
+    }
+
+    /// Where the run goes.
+    pub fn new_place(&self) -> Extent {
+        Extent::new(self.new.1, self.shape.size)
+    }
+
+    /// How far it is.
+    pub fn state(&self) -> MoveState {
+        self.state.get()
+    }
+
+    /// Bytes that are still to be copied.
+    pub fn left(&self) -> u64 {
+        self.shape.size - self.copied.get()
+    }
+
+    /// Copies the next piece, of at most `length` bytes, of which changes wait meanwhile. Nobody else copies, and every change of
+    /// the run comes through this device.
+    pub async fn copy(&self, arena: &Arena, length: u64) -> Result<(), MoveError> {
+        self.check_copying()?;
+        let piece = Extent::new(self.copied.get(), length.min(self.left()));
+        let locked = (!self.has(InjectedBug::CopyBesideWriters)).then_some(piece);
+        let _alone = match locked {
+            Some(piece) => Some(self.lock.lock(piece, LockMode::Exclusive).await),
+            None => None,
+        };
+        let length = usize::try_from(piece.length).expect("a piece is small");
+        let data = self.old.0.read(self.old.1 + piece.offset, arena.take(length)).await;
+        let data = data.map_err(|error| self.fail(MoveError::Old(error)))?;
+        let at = self.new.1 + piece.offset;
+        let written = if data.iter().all(|byte| *byte == 0) {
+            self.new.0.zero(Extent::new(at, piece.length), ZeroOptions::default()).await
+        } else {
+            self.new.0.write(at, data.freeze(), Durability::Volatile).await
+        };
+        written.map_err(|error| self.fail(MoveError::New(error)))?;
+        self.check_copying()?;
+        self.copied.set(piece.end());
+        Ok(())
+    }
+
+    /// MOVE4: afterwards it may be recorded that the new place counts, and what cannot be known to be recorded may be.
+    pub async fn prepare(&self) -> Result<(), MoveError> {
+        self.check_copying()?;
+        assert_eq!(self.left(), 0, "MOVE4");
+        if !self.has(InjectedBug::SkipFlush) {
+            self.new.0.flush().await.map_err(|error| self.fail(MoveError::New(error)))?;
+        }
+        self.check_copying()?;
+        self.state.set(MoveState::Prepared);
+        Ok(())
+    }
+
+    /// The new place counts, durably (MOVE1).
+    pub fn finish(&self) {
+        assert_eq!(self.state(), MoveState::Prepared, "MOVE4");
+        self.state.set(MoveState::Moved);
+    }
+
+    /// The old place counts, whatever was prepared.
+    pub fn abandon(&self) {
+        assert_ne!(self.state(), MoveState::Moved, "MOVE1");
+        self.fail(MoveError::Cancelled);
+    }
+
+    fn has(&self, bug: InjectedBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    fn check_copying(&self) -> Result<(), MoveError> {
+        match self.state() {
+            MoveState::Abandoned(error) => Err(error),
+            state => {
+                assert_eq!(state, MoveState::Copying, "MOVE4: it is copied and prepared once");
+                Ok(())
+            }
+        }
+    }
+
+    fn fail(&self, error: MoveError) -> MoveError {
+        if !matches!(self.state(), MoveState::Abandoned(_)) {
+            self.state.set(MoveState::Abandoned(error));
+        }
+        error
+    }
+
+    fn counts(&self) -> &(Device, u64) {
+        if self.state() == MoveState::Moved { &self.new } else { &self.old }
+    }
+
+    async fn change(&self, io: Io) -> Outcome {
+        let _alone = self.lock.lock(io.extent(), LockMode::Exclusive).await; // MOVE3
+        let has_two = matches!(self.state(), MoveState::Copying | MoveState::Prepared);
+        if !has_two || self.has(InjectedBug::ForgetNewPlace) {
+            return submit(self.counts(), io).await;
+        }
+        let Some(twin) = twin(&io) else { return Ok(Buffer::empty()) };
+        let (old, new) = join(submit(&self.old, io), submit(&self.new, twin)).await;
+        self.joined(old, new)
+    }
+
+    async fn flush(&self) -> Outcome {
+        match self.state() {
+            MoveState::Copying | MoveState::Prepared => {
+                let (old, new) = join(self.old.0.flush(), self.new.0.flush()).await;
+                self.joined(old, new)
+            }
+            MoveState::Moved => self.new.0.flush().await,
+            MoveState::Abandoned(_) => self.old.0.flush().await,
+        }
+    }
+
+    /// MOVE2.
+    fn joined(&self, old: Outcome, new: Outcome) -> Outcome {
+        match self.state() {
+            MoveState::Copying => {
+                if let Err(error) = &new {
+                    self.fail(MoveError::New(*error));
+                }
+                if let Err(error) = &old {
+                    self.fail(MoveError::Old(*error));
+                }
+                old
+            }
+            MoveState::Prepared => old.and(new),
+            MoveState::Moved => new,
+            MoveState::Abandoned(_) => old,
+        }
+    }
+}
+
+fn submit((device, offset): &(Device, u64), io: Io) -> Completion<'_> {
+    let at = offset + io.extent().offset;
+    device.submit(io.at(at))
+}
+
+/// The same change for the new place, which need not be as fast; none of a discard (MOVE2).
+fn twin(io: &Io) -> Option<Io> {
+    match io {
+        Io::Write { offset, data, durability } => {
+            Some(Io::Write { offset: *offset, data: data.clone(), durability: *durability })
+        }
+        Io::Zero { extent, options } => {
+            Some(Io::Zero { extent: *extent, options: ZeroOptions { fast: false, ..*options } })
+        }
+        Io::Discard { .. } => None,
+        Io::Read { .. } | Io::Flush => unreachable!("MOVE2: a change"),
+    }
+}
+
+/// The device that stands in for the run.
+struct MovingRun(Rc<Move>);
+
+impl BlockDevice for MovingRun {
+    fn shape(&self) -> Shape {
+        self.0.shape
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        match io.into_io() {
+            io @ Io::Read { .. } => submit(self.0.counts(), io),
+            Io::Flush => Completion::pending(self.0.flush()),
+            io => Completion::pending(self.0.change(io)),
+        }
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        let (device, offset) = self.0.counts();
+        device.status(Extent::new(offset + extent.offset, extent.length))
+    }
+}
+
+/// A disk as one volume sees it: some runs of it move, or lie elsewhere, while requests go on.
+pub struct MovableDisk {
+    disk: RefCell<Device>,
+    runs: RefCell<Runs>,
+    has_left: Cell<bool>,
+    switch: Switch,
+}
+
+/// Runs that are not on a disk itself, by their first bytes on it: length, device, offset there.
+type Runs = BTreeMap<u64, (u64, Device, u64)>;
+
+impl MovableDisk {
+    /// All of `disk`, of which these moves are under way.
+    pub fn new(disk: Device, moves: impl IntoIterator<Item = Rc<Move>>) -> Rc<Self> {
+        let runs: Runs = moves.into_iter().map(|moved| run_of(&moved)).collect();
+        let switch = Switch::new(joined(&disk, &runs));
+        Rc::new(Self {
+            disk: RefCell::new(disk),
+            runs: RefCell::new(runs),
+            has_left: Cell::new(false),
+            switch,
+        })
+    }
+
+    /// Requests for the run of `moved` go through it. Afterwards none is under way past it.
+    pub async fn begin(&self, moved: &Rc<Move>) {
+        let (start, run) = run_of(moved);
+        self.runs.borrow_mut().insert(start, run);
+        self.turn().await;
+    }
+
+    /// Requests for the run of `moved` go to the place that counts. Afterwards none is under way to the other one. The new place is
+    /// reached through `target`: its disk, as the same volume sees it.
+    pub async fn end(&self, moved: &Move, target: &Device) {
+        let removed = self.runs.borrow_mut().remove(&moved.old.1);
+        assert!(removed.is_some(), "MOVE1: a run that moves goes through its move");
+        if moved.state() == MoveState::Moved {
+            self.add(moved.old.1, moved.shape.size, (target, moved.new.1));
+        }
+        self.turn().await;
+    }
+
+    /// Whether `extent` is reached on the disk itself.
+    pub fn is_plain(&self, extent: Extent) -> bool {
+        let runs = self.runs.borrow();
+        let overlaps = |(start, (length, ..)): (&u64, &(u64, Device, u64))| {
+            Extent::new(*start, *length).overlaps(extent)
+        };
+        !self.has_left.get() && !runs.iter().any(overlaps)
+    }
+
+    /// Nothing of the volume is left on the disk itself: no request, and no flush, goes there any more.
+    pub async fn leave(&self) {
+        let Shape { size, block_size, .. } = self.disk.borrow().shape();
+        self.has_left.set(true);
+        self.disk.replace(Device::new(ErrorTarget::empty(size, block_size, IoError::Gone)));
+        self.turn().await;
+    }
+
+    /// A run lies at `place`, with the run before it if that lies before it there, too.
+    fn add(&self, start: u64, length: u64, (target, at): (&Device, u64)) {
+        let mut runs = self.runs.borrow_mut();
+        if let Some((before, (own, device, offset))) = runs.range_mut(..start).next_back()
+            && *before + *own == start
+            && device.is_same(target)
+            && *offset + *own == at
+        {
+            *own += length;
+        } else {
+            runs.insert(start, (length, target.clone(), at));
+        }
+    }
+
+    async fn turn(&self) {
+        let suspended = self.switch.suspend().await;
+        suspended.replace(joined(&self.disk.borrow(), &self.runs.borrow()));
+    }
+}
+
+impl BlockDevice for MovableDisk {
+    fn shape(&self) -> Shape {
+        self.switch.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        self.switch.submit(io)
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.switch.status(extent)
+    }
+}
+
+fn run_of(moved: &Rc<Move>) -> (u64, (u64, Device, u64)) {
+    (moved.old.1, (moved.shape.size, Device::new(MovingRun(Rc::clone(moved))), 0))
+}
+
+/// The device of a disk of which `runs` are elsewhere.
+fn joined(disk: &Device, runs: &Runs) -> Device {
+    if runs.is_empty() {
+        return disk.clone();
+    }
+    let (mut at, mut segments) = (0, Vec::with_capacity(2 * runs.len() + 1));
+    for (start, (length, device, offset)) in runs {
+        assert!(at <= *start, "MOVE1: a byte lies in one place, {start}");
+        segments.push((start - at, disk.clone(), at));
+        segments.push((*length, device.clone(), *offset));
+        at = start + length;
+    }
+    segments.push((disk.shape().size - at, disk.clone(), at));
+    segments.retain(|(length, ..)| *length > 0);
+    Device::new(Linear::new(segments))
+}

@@ -1,0 +1,256 @@
+//! Plans that empty a disk: what lies on it goes to other disks, one run of extents after the other.
+//!
+//! Invariants:
+//! - PLANMOVE1. Before a disk is begun to be emptied there is a place for everything on it, without what is free on the disk.
+//! - PLANMOVE2. A step frees nothing that may still be read, and reserves its new place before anything is written there.
+
+use super::{DiskChoice, Draft, PlanError, Sectors};
+use crate::allocate::{FreeMap, append};
+use crate::model::{Area, DiskMove, Layout, LogicalVolume, MoveStep, PvName, Segment, Space};
+use std::collections::BTreeMap;
+use uuid::Uuid;
+
+/// A run on a disk that is being emptied, and where it may go.
+struct Movable {
+    /// The volume or store.
+    of: Uuid,
+    /// The volume, or that of the store.
+    volume: String,
+    area: Area,
+    /// What lies before it in the same volume and member.
+    before: Option<Area>,
+    /// Disks on which it must not lie: TEXT6 and TEXT16.
+    apart: Vec<PvName>,
+    /// Whether it stays in one run: the metadata of an array's member.
+    is_whole: bool,
+}
+
+impl Draft<'_> {
+    pub(super) fn begin_move(
+        &mut self,
+        from: PvName,
+        disks: DiskChoice,
+        rate: Option<u64>,
+    ) -> Result<(), PlanError> {
+        let path = self.check_disk(from)?;
+        disks.on.iter().try_for_each(|to| self.check_disk(*to).map(drop))?;
+        self.check_disk_not_moving(from)?;
+        let group: String = self.group_name().into();
+        let is_emptied = |pv: &&PvName| self.description.moves.iter().any(|entry| entry.from == **pv);
+        if let Some(to) = disks.on.iter().find(is_emptied) {
+            return Err(PlanError::Moving { group, from: *to, what: to.to_string() });
+        }
+        if disks.on.contains(&from) {
+            return Err(PlanError::Layout("what lies on a disk is moved to another one"));
+        }
+        if self.next_on(from).is_none() {
+            return Err(PlanError::NothingToMove { group, path });
+        }
+        self.step(format!("empty {path} ({from})"));
+        self.description.moves.push(DiskMove { from, to: disks.on, rate, step: None });
+        let begun = self.description.clone();
+        while !self.description.moves.is_empty()
+            && self.description.moves.iter().any(|entry| entry.from == from)
+        {
+            self.move_next(from, &disks.sectors, u64::MAX)?; // PLANMOVE1
+            if self.entry_of(from).is_ok() {
+                self.switch(from)?;
+            }
+        }
+        self.description = begun;
+        Ok(())
+    }
+
+    pub(super) fn move_next(
+        &mut self,
+        from: PvName,
+        sectors: &BTreeMap<PvName, Sectors>,
+        bytes_max: u64,
+    ) -> Result<(), PlanError> {
+        self.entry_of(from)?.step = None;
+        self.check_disk(from)?;
+        let Some(next) = self.next_on(from) else {
+            self.description.moves.retain(|entry| entry.from != from);
+            self.step(format!("end the move from {from}: nothing is left there"));
+            return Ok(());
+        };
+        let to = self.entry_of(from)?.to.clone();
+        let logical = |pv: PvName| sectors.get(&pv).map_or(0, |sectors| sectors.logical);
+        let may_hold = |pv: &PvName| {
+            (to.is_empty() || to.contains(pv)) && !next.apart.contains(pv) && logical(*pv) <= logical(from)
+        };
+        let disks: Vec<PvName> =
+            self.description.physical_volumes.iter().map(|pv| pv.name).filter(may_hold).collect();
+        let mut free = FreeMap::of(&self.current()).on_disks(&disks);
+        let most = (bytes_max / self.extent_size()).max(1);
+        let new = match next.is_whole {
+            true => free.take_whole(next.area.count),
+            false => free.take_run(next.area.count, most, next.before),
+        };
+        let full = self.full(&next.volume);
+        let Some(new) = new else {
+            let (group, needed) = (self.group_name().into(), next.area.count * self.extent_size());
+            return Err(PlanError::NoPlace { group, on: to, volume: full, old: next.area, needed });
+        };
+        let old = Area { count: new.count, ..next.area };
+        assert!(old.pv == from && new.pv != from, "PLANMOVE2: {old} goes to {new}");
+        let size = self.size_text(new.count);
+        self.step(format!("move {size} of {full} from {old} to {new}"));
+        self.entry_of(from)?.step = Some(MoveStep { of: next.of, old, new });
+        Ok(())
+    }
+
+    pub(super) fn move_switch(&mut self, from: PvName) -> Result<(), PlanError> {
+        if let Some(step) = self.entry_of(from)?.step {
+            self.check_disk(step.new.pv)?;
+        }
+        let step = self.switch(from)?;
+        self.step(format!("use {} instead of {}", step.new, step.old));
+        Ok(())
+    }
+
+    pub(super) fn end_move(&mut self, from: PvName) -> Result<(), PlanError> {
+        self.entry_of(from)?;
+        self.description.moves.retain(|entry| entry.from != from);
+        self.step(format!("empty {from} no more"));
+        Ok(())
+    }
+
+    /// Moves from missing disks, and such as have nowhere else to go, end.
+    pub(super) fn end_moves_of_missing(&mut self) {
+        let missing: Vec<PvName> =
+            self.description.physical_volumes.iter().filter(|pv| pv.missing).map(|pv| pv.name).collect();
+        self.description.moves.retain_mut(|entry| {
+            let had_choice = entry.to.is_empty();
+            entry.to.retain(|pv| !missing.contains(pv));
+            let step = entry.step.is_some_and(|step| missing.contains(&step.new.pv));
+            !missing.contains(&entry.from) && !step && (had_choice || !entry.to.is_empty())
+        });
+    }
+
+    /// Refuses to give up a disk that a move concerns.
+    pub(super) fn check_disk_not_moving(&self, pv: PvName) -> Result<(), PlanError> {
+        let concerns = |entry: &&DiskMove| entry.from == pv || entry.to.contains(&pv);
+        let Some(entry) = self.description.moves.iter().find(concerns) else { return Ok(()) };
+        Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what: pv.to_string() })
+    }
+
+    /// PLAN5.
+    pub(super) fn check_moves(&self) -> Result<(), PlanError> {
+        let is_lost = |step: &MoveStep| self.description.is_switched(step).is_none();
+        let lost = self.description.moves.iter().find(|entry| entry.step.as_ref().is_some_and(is_lost));
+        let Some(entry) = lost else { return Ok(()) };
+        let of = entry.step.map_or(Uuid::nil(), |step| step.of);
+        let owns = |lv: &&LogicalVolume| lv.id == of || lv.stores().any(|store| store.id == of);
+        let volume = self.before.logical_volumes().iter().find(owns);
+        let what = volume.map_or_else(|| of.to_string(), |lv| self.full(&lv.name));
+        Err(PlanError::Moving { group: self.group_name().into(), from: entry.from, what })
+    }
+
+    /// Puts the new place of what is moved where the old one is.
+    fn switch(&mut self, from: PvName) -> Result<MoveStep, PlanError> {
+        let group: String = self.group_name().into();
+        let step = self.entry_of(from)?.step.ok_or(PlanError::NotMoving { group, from })?;
+        for lv in &mut self.description.logical_volumes {
+            if lv.id == step.of {
+                replace(&mut lv.layout, &mut lv.segments, &step);
+            } else if let Some(store) = lv.store_mut(step.of) {
+                replace(&mut store.layout, &mut store.segments, &step);
+            }
+        }
+        assert_eq!(self.description.is_switched(&step), Some(true), "PLANMOVE2: {step:?}");
+        Ok(step)
+    }
+
+    fn entry_of(&mut self, from: PvName) -> Result<&mut DiskMove, PlanError> {
+        let group: String = self.group_name().into();
+        let entry = self.description.moves.iter_mut().find(|entry| entry.from == from);
+        entry.ok_or(PlanError::NotMoving { group, from })
+    }
+
+    /// The path of a disk that is here (PLAN3).
+    fn check_disk(&self, pv: PvName) -> Result<String, PlanError> {
+        let group: String = self.group_name().into();
+        match self.description.physical_volumes.iter().find(|disk| disk.name == pv) {
+            None => Err(PlanError::DiskNotFound { group, disk: pv.to_string() }),
+            Some(disk) if disk.missing => {
+                Err(PlanError::DiskMissing { group, disk: pv, path: disk.path.clone() })
+            }
+            Some(disk) => Ok(disk.path.clone()),
+        }
+    }
+
+    /// What of a disk is moved next: the metadata of members first, which stays in one run; then volume by volume.
+    fn next_on(&self, from: PvName) -> Option<Movable> {
+        let spaces = || {
+            self.description.logical_volumes.iter().flat_map(|lv| {
+                let stores = lv.stores().map(move |store| (store.id, lv, store.space()));
+                std::iter::once((lv.id, lv, lv.space())).chain(stores)
+            })
+        };
+        let found = |is_whole: bool| {
+            spaces().find_map(|(of, lv, space)| {
+                let found = if is_whole { metadata_on(space, from) } else { data_on(space, from) };
+                let (area, before, apart) = found?;
+                Some(Movable { of, volume: lv.name.clone(), area, before, apart, is_whole })
+            })
+        };
+        found(true).or_else(|| found(false))
+    }
+}
+
+/// An area, what lies before it, and the disks from which it stays apart.
+type Found = (Area, Option<Area>, Vec<PvName>);
+
+fn metadata_on(space: Space<'_>, from: PvName) -> Option<Found> {
+    let members = space.layout.members();
+    let index = members.iter().position(|member| member.metadata.pv == from)?;
+    Some((members[index].metadata, None, others(space, index)))
+}
+
+fn data_on(space: Space<'_>, from: PvName) -> Option<Found> {
+    space.segments.iter().enumerate().find_map(|(number, segment)| {
+        let index = segment.areas.iter().position(|area| area.pv == from)?;
+        let before = number.checked_sub(1).and_then(|before| space.segments[before].areas.get(index));
+        let apart = if space.layout.members().is_empty() {
+            segment.areas.iter().map(|area| area.pv).collect()
+        } else {
+            others(space, index)
+        };
+        Some((segment.areas[index], before.copied(), apart))
+    })
+}
+
+/// The disks of the other members of an array.
+fn others(space: Space<'_>, index: usize) -> Vec<PvName> {
+    let members = (0..space.layout.members().len()).filter(|other| *other != index);
+    members.flat_map(|other| space.areas_of_member(other)).map(|area| area.pv).collect()
+}
+
+fn replace(layout: &mut Layout, segments: &mut Vec<Segment>, step: &MoveStep) {
+    if let Some(member) = layout.members_mut().iter_mut().find(|member| member.metadata == step.old) {
+        member.metadata = step.new;
+        return;
+    }
+    let mut cut = Vec::with_capacity(segments.len() + 2);
+    for segment in segments.drain(..) {
+        let holds = |area: &Area| {
+            area.pv == step.old.pv && area.start <= step.old.start && step.old.end() <= area.end()
+        };
+        let Some(index) = segment.areas.iter().position(holds) else {
+            cut.push(segment);
+            continue;
+        };
+        let first = step.old.start - segment.areas[index].start;
+        let end = first + step.old.count;
+        let part = |from: u64, to: u64| {
+            let area = |area: &Area| Area { start: area.start + from, count: to - from, ..*area };
+            Segment { areas: segment.areas.iter().map(area).collect() }
+        };
+        let mut moved = part(first, end);
+        moved.areas[index] = step.new;
+        let parts = [part(0, first), moved, part(end, segment.areas[index].count)];
+        cut.extend(parts.into_iter().filter(|part| part.areas[0].count > 0));
+    }
+    append(segments, cut);
+}
