@@ -94,7 +94,9 @@ impl Pace {
             clock.sleep_until(due.min(now.after(LOOK))).await;
         };
         let now = clock.now();
-        self.measured.add(bytes, now);
+        if is_wanted() {
+            self.measured.add(bytes, now);
+        }
         self.begun.set(if now.since(due) > LATE_MAX { now } else { due });
     }
 }

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, KIB, MIB, timeout};
 use varve_sim::{Client, Holder, Holds, Mix, Random};
-use varve_target::array::{Array, MemberState, Rates, ScrubError, ScrubOptions};
+use varve_target::array::{Array, ArrayStatus, MemberState, Rates, ScrubError, ScrubOptions};
 
 /// Until then an array that is left alone is whole.
 const WHOLE_WITHIN: Duration = Duration::from_secs(300);
@@ -55,7 +55,8 @@ impl<'a> Boot<'a> {
         assert_eq!(status.failure, None, "fewer members are lost than may be: {status:?}, {:?}", self.plan);
         match result {
             None | Some(Ok(())) => {}
-            Some(Err(IoError::Corrupt)) if status.is_content_lost || status.unsynced > 0 => {
+            // One part of a request may have been refused, and another one have hung until members were equal again.
+            Some(Err(IoError::Corrupt)) if status.refused > 0 || status.unsynced > 0 => {
                 self.host.counts.add(Event::Refused, 1);
             }
             // A member fails where members differ since a crash: no other one has what it held.
@@ -296,14 +297,14 @@ impl<'a> Boot<'a> {
             }
         }
         loop {
-            let status = self.array.status();
+            let status = without_rate(self.array.status());
             if status.is_whole() && status.dirty == 0 {
                 break;
             }
             assert!(clock.now() < end, "it should be whole by now: {status:?}");
             clock.sleep(Duration::from_secs(5)).await;
             // One that came back without its content knows no more than the others.
-            if self.array.status() == status && status.is_content_lost {
+            if without_rate(self.array.status()) == status && status.is_content_lost {
                 self.accept_loss().await;
             }
         }
@@ -313,4 +314,9 @@ impl<'a> Boot<'a> {
         self.host.note_members();
         self.host.compare_members(&Default::default());
     }
+}
+
+/// `status` but for how fast the array works.
+fn without_rate(status: ArrayStatus) -> ArrayStatus {
+    ArrayStatus { rate: None, ..status }
 }
