@@ -101,7 +101,7 @@ fn a_region_made_equal_beside_its_writers_is_noticed() {
 
 #[test]
 fn a_dirty_block_that_is_reconstructed_is_noticed() {
-    noticed(InjectedBug::ReconstructDirty, Kind::Members, 1);
+    noticed(InjectedBug::ReconstructDirty, Kind::Absences, 1);
 }
 
 #[test]
