@@ -278,7 +278,8 @@ impl Host {
             }
             plan.victims.push(place);
             // One that some superblock calls in sync may be needed: the others cannot tell whether they are alone.
-            let calls_in_sync = |superblock: Superblock| superblock.members[place].state == MemberState::InSync;
+            let calls_in_sync =
+                |superblock: Superblock| superblock.members[place].state == MemberState::InSync;
             if slots.iter().filter_map(|slot| self.superblock_of(slot)).any(calls_in_sync) {
                 continue;
             }
