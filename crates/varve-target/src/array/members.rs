@@ -164,6 +164,10 @@ impl Members {
     pub(super) fn take_in(&self, place: usize, id: Uuid, device: Device, lacks: RegionSet) {
         let slot = &mut self.slots.borrow_mut()[place];
         assert_eq!(slot.entry.state, MemberState::Away, "MEMBERS1: the place is taken");
+        if slot.entry.id != id {
+            self.counters[place].errors.take(); // Those of another one.
+            self.counters[place].healed.take();
+        }
         slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
         (slot.requests, slot.is_slow) = (Requests::new(&self.watch), false);
         (slot.device, slot.lacks) = (Some(slot.requests.on(device)), lacks);
