@@ -106,6 +106,7 @@ impl Control {
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
         let disks = self.disk_choice(located.group, &request.on)?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
+        let _growing = self.locks.growing(located.group).enter().await; // MOVEJOB2 of `moves.rs`
         let commits = self.commits(located.group).await;
         let words = format!("pool extend {name} --size {}", request.size);
         let planned = commits.plan(located.group, change, &words)?;

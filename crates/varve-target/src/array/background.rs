@@ -177,7 +177,8 @@ impl Array {
         }
     }
 
-    /// Ends the background work, waits for what is under way on members that were too slow, makes everything durable, and leaves no region dirty that need not be. Requests have ended.
+    /// Ends the background work, makes everything durable, leaves no region dirty that need not be, and waits for what is under way
+    /// on members that were too slow. Requests have ended.
     pub async fn close(&self) -> Result<(), IoError> {
         self.is_closed.set(true);
         self.tell();
