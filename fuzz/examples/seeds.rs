@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 use uuid::Uuid;
-use varve_block::{Extent, UnixTime};
+use varve_block::{Arena, Extent, UnixTime};
+use varve_format::array::{self, Kind, MemberEntry, MemberState};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::{node, space_page};
 use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Roots, Superblock};
@@ -29,6 +30,7 @@ fn main() {
         ("signature", signatures()),
         ("store", store()),
         ("pool", pool()),
+        ("array", array()),
         ("ordered_map", ordered_map()),
         ("nbd_server", conversations().0),
         ("nbd_client", conversations().1),
@@ -46,6 +48,45 @@ fn without_zeros(mut bytes: Vec<u8>) -> Vec<u8> {
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes.truncate(used);
     bytes
+}
+
+fn array() -> Vec<Vec<u8>> {
+    let member = |(number, state, away_since)| MemberEntry { id: Uuid::from_u128(number), state, away_since };
+    let superblock = array::Superblock {
+        number: 5,
+        array: Uuid::from_u128(9),
+        place: 1,
+        kind: Kind::Ddraid,
+        block_size: 4096,
+        size: 100 << 20,
+        metadata_size: 1 << 20,
+        region_size: 1 << 20,
+        head: 3,
+        sequence: 7,
+        epoch: 0,
+        log_members: 0b101,
+        previous: 1,
+        members: [(1, MemberState::InSync, 0), (2, MemberState::Away, 4), (3, MemberState::CatchingUp, 5)]
+            .map(member)
+            .to_vec(),
+        dirty: vec![1, 0],
+        missed: vec![3, 1],
+        written: vec![u64::MAX, 7],
+    };
+    let mut bytes = vec![0; superblock.length()];
+    superblock.encode(&mut bytes);
+    let content = Arena::heap(1 << 20).copy(&[7; 4096]);
+    let changes = vec![
+        array::Change::Write(1, 2),
+        array::Change::Zero(9, 1),
+        array::Change::Clean(4, 3),
+        array::Change::Content(8192, content),
+    ];
+    let record = array::Record { sequence: 7, array: 9, epoch: 0, changes };
+    let mut logged = vec![0; usize::try_from(record.blocks() * array::BLOCK_SIZE).expect("small")];
+    record.encode(&mut logged);
+    let kinds = [(0, bytes), (1, logged)];
+    kinds.map(|(kind, bytes)| [vec![kind], without_zeros(bytes)].concat()).to_vec()
 }
 
 fn labels() -> Vec<Vec<u8>> {
