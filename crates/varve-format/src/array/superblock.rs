@@ -340,8 +340,11 @@ impl Superblock {
         for entry in bytes[TABLE.offset..TABLE.end()].chunks(MEMBER_LAYOUT.size).take(count) {
             superblock.members.push(member_of(entry)?);
         }
+        let unused = &bytes[TABLE.offset + count * MEMBER_LAYOUT.size..TABLE.end()];
+        require(unused.iter().all(|byte| *byte == 0), "bytes behind the members are not zero")?;
         require(superblock.region_size > 0 && superblock.regions() <= REGIONS_MAX, "ARRAY4: regions")?;
-        require(superblock.length() == bytes.len(), "ARRAY1: the number of blocks")?;
+        let length = BLOCKS.u32(bytes) as usize * BLOCK_SIZE as usize;
+        require(superblock.length() == bytes.len() && length == bytes.len(), "ARRAY1: the number of blocks")?;
         let words = superblock.words();
         let mut sets = bytes[SETS.offset..].chunks_exact(8).map(word);
         superblock.dirty = sets.by_ref().take(words).collect();
