@@ -13,6 +13,8 @@ pub enum Holds {
     Reads,
     /// Writes that need not be durable when they are answered.
     VolatileWrites,
+    /// Writes that are durable when they are answered.
+    DurableWrites,
     /// All requests.
     All,
 }
@@ -22,6 +24,7 @@ impl Holds {
         match self {
             Holds::Reads => matches!(io, Io::Read { .. }),
             Holds::All => true,
+            Holds::DurableWrites => matches!(io, Io::Write { durability: Durability::Durable, .. }),
             Holds::VolatileWrites => matches!(io, Io::Write { durability: Durability::Volatile, .. }),
         }
     }

@@ -230,3 +230,24 @@ fn nobody_waits_for_a_member_that_has_left() {
         });
     }
 }
+
+#[test]
+fn a_disk_that_hangs_while_it_is_taken_in_keeps_nobody_waiting() {
+    let rig = Rig::new(LAYOUTS[1]);
+    let clock = rig.world.clock();
+    rig.world.run(async {
+        rig.array.fail_member(1).await.expect("the others have all");
+        rig.holders[1].hold_next(u32::MAX, Holds::DurableWrites);
+        let new = Member { id: Uuid::from_u128(200), device: Some(rig.devices[1].clone()) };
+        let attached = rig.array.attach(1, new);
+        let rest = async {
+            clock.sleep(Duration::from_secs(1)).await;
+            let failed = timeout(&clock, Duration::from_secs(1), rig.array.fail_member(2)).await;
+            assert_eq!(failed, Some(Ok(())), "others leave meanwhile");
+            assert_eq!(timeout(&clock, Duration::from_secs(1), rig.write(0, 1)).await, Some(Ok(())));
+            rig.holders[1].release();
+        };
+        assert_eq!(futures_util::join!(attached, rest).0, Ok(()));
+        rig.reads(0, 1).await;
+    });
+}

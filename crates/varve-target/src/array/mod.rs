@@ -76,6 +76,8 @@ pub struct Array {
     gate: Gate,
     /// Held by whoever writes superblocks.
     publishing: RangeLock,
+    /// Held by whoever takes a member in; taken before `publishing`.
+    attaching: RangeLock,
     /// Number of the last superblock.
     number: Cell<u64>,
     /// [`Superblock::identity`](varve_format::array::Superblock::identity) of it.

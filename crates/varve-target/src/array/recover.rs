@@ -106,6 +106,7 @@ impl Array {
             range: RangeLock::new(),
             gate: Gate::default(),
             publishing: RangeLock::new(),
+            attaching: RangeLock::new(),
             number: Cell::new(number),
             identity: Cell::new(election.superblock.identity()),
             latch: Latch::default(),

@@ -7,9 +7,9 @@
 
 use super::election::lacks_only_missed;
 use super::recover::{clear_slot, read_superblock, unfit};
-use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, combine};
+use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, Uuid, combine};
 use varve_block::{
-    Buffer, Bytes, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
+    Buffer, Bytes, Device, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
 use varve_format::array::{MemberState, SLOT_SIZE};
 
@@ -30,22 +30,11 @@ impl Array {
     /// [`Array::background`].
     pub async fn attach(&self, place: usize, member: Member) -> Result<(), ArrayError> {
         let problem = |problem| ArrayError::Member { place, problem };
-        let device = member.device.ok_or(problem("it is missing"))?;
-        if self.members.is_changing(member.id) && !self.has_bug(InjectedBug::BelieveSlow) {
-            return Err(problem("requests that took too long are still under way on it"));
-        }
+        let device = member.device.clone().ok_or(problem("it is missing"))?;
+        let _attaching = self.attaching.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        self.check_attached(place, member.id, &device)?;
         let own = read_superblock(&device, place, &self.options.arena).await?.newest;
-        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        if self.members.count() <= place || self.members.state(place) != MemberState::Away {
-            return Err(problem("its place is taken"));
-        }
-        if let Some(unfit) = unfit(&self.spec(), &device) {
-            return Err(problem(unfit));
-        }
-        if device.shape().block_size > self.shape.get().block_size {
-            return Err(problem("its sectors are larger than those of the others"));
-        }
-        let before = self.members.entries()[place];
+        let before = self.members.entries()[place]; // Nobody else takes the place meanwhile.
         let is_known = own.is_some_and(|own| {
             own.array == self.spec.id
                 && own.place as usize == place
@@ -58,6 +47,9 @@ impl Array {
                 clear_slot(&device, slot, &self.options.arena).await?;
             }
         }
+        // Superblocks need not wait for a disk that hangs.
+        let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        self.check_attached(place, member.id, &device)?;
         self.publish(|| {
             let mut lacks = self.members.lacks(place);
             if !is_known {
@@ -67,6 +59,20 @@ impl Array {
         })
         .await?;
         Ok(())
+    }
+
+    /// Whether member `id` on `device` can be taken in at `place`.
+    fn check_attached(&self, place: usize, id: Uuid, device: &Device) -> Result<(), ArrayError> {
+        let problem = if self.members.count() <= place || self.members.state(place) != MemberState::Away {
+            Some("its place is taken")
+        } else if self.members.is_changing(id) && !self.has_bug(InjectedBug::BelieveSlow) {
+            Some("requests that took too long are still under way on it")
+        } else if device.shape().block_size > self.shape.get().block_size {
+            Some("its sectors are larger than those of the others")
+        } else {
+            unfit(&self.spec(), device)
+        };
+        problem.map_or(Ok(()), |problem| Err(ArrayError::Member { place, problem }))
     }
 
     /// Takes member `place` out of use, as if it had failed.
