@@ -80,7 +80,10 @@ impl DiskOperation {
     pub(crate) fn settle(&mut self, answer: Answer) {
         match (&self.action, answer) {
             (_, Err(Errno::INTR | Errno::AGAIN)) => {}
-            (DiskAction::Flush, Err(errno)) => self.disk.poison(errno),
+            (DiskAction::Flush, Err(errno)) => {
+                self.disk.report("flush", 0, self.disk.size(), errno);
+                self.disk.poison(errno);
+            }
             (DiskAction::Write { durable: true, .. }, Err(errno)) if self.disk.loses_writes(errno) => {
                 self.disk.poison(errno);
             }

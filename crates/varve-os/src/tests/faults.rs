@@ -255,6 +255,7 @@ fn all_that_is_under_way_beside_a_failed_flush_fails_with_it() {
         );
         let medium = Some(IoError::Medium);
         assert_eq!((one.err(), two.err(), three.err()), (medium, medium, medium), "DISK3");
+        assert!(file.counters().errors > 0, "flushes that fail are counted");
         if file.cache_mode() == CacheMode::Buffered {
             assert_eq!(written.err(), medium, "SYNC1: the flush may have been told of its pages");
         }
