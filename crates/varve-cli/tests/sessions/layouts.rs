@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::harness::World;
+use crate::replacing::wait_until_in_sync;
 use std::time::{Duration, Instant};
 
 /// So long something may take on a machine that is busy with other work.
@@ -117,21 +118,6 @@ fn a_plan_says_where_an_array_would_lie() {
     );
 }
 
-/// The states of the members of a volume's array.
-fn states(world: &World, volume: &str) -> Vec<String> {
-    let shown = world.data(&format!("lv show {volume}"));
-    let members = shown["array"]["members"].as_array().expect("it is an array").clone();
-    members.iter().map(|member| member["state"].as_str().expect("a word").to_owned()).collect()
-}
-
-fn wait_until_in_sync(world: &World, volume: &str) {
-    let begun = Instant::now();
-    while states(world, volume).iter().any(|state| state != "in-sync") {
-        assert!(begun.elapsed() < SOON, "{}", world.ok(&format!("lv show {volume}")));
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 #[test]
 fn an_array_serves_without_a_disk_and_catches_it_up_when_it_is_back() {
     let mut world = World::with_group();
@@ -174,9 +160,7 @@ fn an_array_serves_without_a_disk_and_catches_it_up_when_it_is_back() {
     world.refused("pv show d9", 3, "V0114");
     std::fs::rename(world.path("gone"), world.path("d1")).expect("moved back");
     world.ok("pv scan");
-    for volume in ["m", "r"] {
-        wait_until_in_sync(&world, &format!("data/{volume}"));
-    }
+    wait_until_in_sync(&world);
     assert!(!world.ok("lv list").contains("degraded"));
     assert_eq!(world.stop(), Some(0));
     // What was written meanwhile is on the disk that was away: another one goes.

@@ -40,7 +40,8 @@ fn members(world: &World, volume: &str) -> Vec<serde_json::Value> {
     members.flat_map(|members| members.as_array().expect("a list").clone()).collect()
 }
 
-fn wait_until_in_sync(world: &World) {
+/// Waits until all members of `data/m`, `data/r` and `data/p` are in sync, those of their snapshot stores too.
+pub(crate) fn wait_until_in_sync(world: &World) {
     for volume in ["m", "r", "p"] {
         let begun = Instant::now();
         while members(world, volume).iter().any(|member| member["state"] != "in-sync") {
