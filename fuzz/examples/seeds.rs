@@ -8,6 +8,7 @@ use varve_block::{Arena, Extent, UnixTime};
 use varve_format::array::{self, Kind, MemberEntry, MemberState};
 use varve_format::pdata::link::Link;
 use varve_format::pdata::{node, space_page};
+use varve_format::qcow2;
 use varve_format::store::{BlockKind, Descriptor, Entry, EntryBlock, Mapping, Roots, Superblock};
 use varve_format::thin::{self, Backing, Change, Origin, Record, VolumeFlags, VolumeRows};
 use varve_format::{Label, Slot};
@@ -31,6 +32,7 @@ fn main() {
         ("store", store()),
         ("pool", pool()),
         ("array", array()),
+        ("qcow2", qcow2()),
         ("ordered_map", ordered_map()),
         ("nbd_server", conversations().0),
         ("nbd_client", conversations().1),
@@ -65,6 +67,7 @@ fn array() -> Vec<Vec<u8>> {
         sequence: 7,
         epoch: 0,
         log_members: 0b101,
+        checksums: false,
         previous: 1,
         members: [(1, MemberState::InSync, 0), (2, MemberState::Away, 4), (3, MemberState::CatchingUp, 5)]
             .map(member)
@@ -85,8 +88,39 @@ fn array() -> Vec<Vec<u8>> {
     let record = array::Record { sequence: 7, array: 9, epoch: 0, changes };
     let mut logged = vec![0; usize::try_from(record.blocks() * array::BLOCK_SIZE).expect("small")];
     record.encode(&mut logged);
-    let kinds = [(0, bytes), (1, logged)];
+    let rows = vec![(0..256).map(|sum| (sum % 7 != 0).then_some(sum)).collect(); 2];
+    let page = array::ChecksumPage { array: 9, span: 3, place: 1, generation: 5, rows };
+    let mut sums = vec![0; array::BLOCK_SIZE as usize];
+    page.encode(&mut sums);
+    let kinds = [(0, bytes), (1, logged), (3, sums)];
     kinds.map(|(kind, bytes)| [vec![kind], without_zeros(bytes)].concat()).to_vec()
+}
+
+fn qcow2() -> Vec<Vec<u8>> {
+    let image = |version, extended_l2, entries: &[u64]| {
+        let backing = Some(qcow2::Backing { name: "base".to_owned(), format: Some("raw".to_owned()) });
+        let new = qcow2::NewHeader {
+            version,
+            cluster_bits: 16,
+            size: 1 << 20,
+            l1_entries: 1,
+            l1_offset: 1 << 16,
+            refcount_width: qcow2::RefcountWidth::DEFAULT,
+            extended_l2,
+            backing,
+        };
+        let mut bytes = new.encode().expect("it has room");
+        qcow2::Header::put_refcount_table(&mut bytes, 2 << 16, 1);
+        bytes.truncate(1024);
+        bytes.extend(entries.iter().flat_map(|entry| entry.to_be_bytes()));
+        bytes
+    };
+    let place = qcow2::COPIED | 5 << 16;
+    vec![
+        image(2, false, &[place, 0, 1 << 62 | 2 << 54 | 0x2_0100, 6 << 16]),
+        image(3, false, &[place, 1, 6 << 16 | 1, 0]),
+        image(3, true, &[place, 0xffff, 0, 5 << 32, 6 << 16, 0xf0 << 32 | 0xf]),
+    ]
 }
 
 fn labels() -> Vec<Vec<u8>> {

@@ -1,8 +1,11 @@
-//! Superblocks and log records of an array, damaged and made to look whole.
+//! Superblocks, log records and pages of checksums of an array, damaged and made to look whole.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use varve_format::array::{BLOCK_SIZE, RECORD_LAYOUT, Record, SLOT_SIZE, SUPERBLOCK_LAYOUT, Superblock};
+use varve_format::array::{
+    BLOCK_SIZE, CHECKSUM_PAGE_LAYOUT, ChecksumPage, RECORD_LAYOUT, Record, SLOT_SIZE, SUPERBLOCK_LAYOUT,
+    Superblock,
+};
 use varve_fuzz::{field, seal_whole};
 
 /// Whole blocks that begin with `data`, as many as fit a slot.
@@ -39,10 +42,22 @@ fn record(data: &[u8]) {
     }
 }
 
+fn checksum_page(data: &[u8]) {
+    let mut bytes = blocks(&data[..data.len().min(BLOCK_SIZE as usize)]);
+    let _ = ChecksumPage::decode(&bytes);
+    seal_whole(&CHECKSUM_PAGE_LAYOUT, &mut bytes);
+    if let Ok(page) = ChecksumPage::decode(&bytes) {
+        let mut again = vec![0; bytes.len()];
+        page.encode(&mut again);
+        assert!(again == bytes, "one page has one form");
+    }
+}
+
 fuzz_target!(|data: &[u8]| {
     let [kind, data @ ..] = data else { return };
-    match kind % 2 {
-        0 => superblock(data),
-        _ => record(data),
+    match kind % 4 {
+        0 | 2 => superblock(data),
+        1 => record(data),
+        _ => checksum_page(data),
     }
 });

@@ -22,7 +22,9 @@ impl Gate {
 
     /// Goes in when the gate is open, in the order of those who wait.
     pub async fn enter(&self) -> TrackerGuard {
-        self.closed.empty().await;
+        if !self.is_open() {
+            self.closed.empty().await;
+        }
         self.inside.enter()
     }
 

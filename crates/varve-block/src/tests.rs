@@ -120,6 +120,23 @@ fn a_device_without_the_right_to_write_reads_and_changes_nothing() {
 }
 
 #[test]
+fn changes_of_an_overlay_are_read_there_and_reach_nothing_below() {
+    let blocks = Blocks::new(8192, 512);
+    blocks.content.borrow_mut().fill(7);
+    let below = Device::new(blocks.clone());
+    let device = overlay(read_only(below));
+    assert_eq!(device.shape().access, Access::ReadWrite);
+    let arena = Arena::heap(1 << 16);
+    block_on(device.write(512, arena.copy(&[1; 1024]), Durability::Durable)).expect("kept in memory");
+    block_on(device.zero(Extent::new(1024, 512), ZeroOptions::default())).expect("kept in memory");
+    block_on(device.flush()).expect("there is nothing to do");
+    let found = block_on(device.read(0, arena.take(2048))).expect("read");
+    let expected = [[7; 512], [1; 512], [0; 512], [7; 512]].concat();
+    assert_eq!(found[..], expected[..], "OVERLAY1");
+    assert!(blocks.content.borrow().iter().all(|byte| *byte == 7), "OVERLAY1");
+}
+
+#[test]
 fn a_forwarded_request_counts_until_it_is_done_or_dropped() {
     let switch = Switch::new(Device::new(Blocks::new(8192, 512)));
     let device = switch.device();

@@ -8,6 +8,7 @@ pub mod name;
 mod options;
 pub mod page;
 pub mod pdata;
+pub mod qcow2;
 pub mod ring;
 pub mod signature;
 pub mod slot;

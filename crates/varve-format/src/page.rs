@@ -35,6 +35,7 @@ const TABLES: &[&Layout] = &[
     &array::MEMBER_LAYOUT,
     &array::RECORD_LAYOUT,
     &array::ENTRY_LAYOUT,
+    &array::CHECKSUM_PAGE_LAYOUT,
 ];
 
 /// Every byte table of the project, in the order in which `docs/format.md` shows them.

@@ -28,9 +28,19 @@
 //!   long, at least 1 MiB. A disk serves one member of an array only.
 //! - TEXT17. A disk is emptied by one move at most, to other disks of the group. A step of it has two places, equally long, one on
 //!   that disk and one elsewhere; of these a volume or store owns one, and the move the other.
+//! - TEXT18. Nothing lies on a spare.
+//! - TEXT19. An array waits 1 second to 1 hour for a member. The least rate at which it is made equal is no more than the most.
+//! - TEXT20. A volume is converted by one conversion at most. Each part of it is of the volume or of one of its stores, with as many
+//!   extents, which keep the rules of its layout; the conversion owns them.
+//! - TEXT21. The image in which a volume lies has an absolute path, and holds whole sectors of 512 bytes, which the volume's extents
+//!   hold. Such a volume has no exception store. Nothing else of the group lies in that image or over it.
+//! - TEXT22. The socket of a mapper is an absolute path of at most 107 bytes; a request waits 1 millisecond to 1 hour for it.
 
 mod areas;
+mod array_policy;
 mod check;
+mod conversions;
+mod converting;
 mod error;
 mod image;
 mod layout;
@@ -41,11 +51,13 @@ mod space;
 mod tests;
 
 pub use areas::{Area, PvName, Segment};
+pub use array_policy::ArrayPolicyEntry;
+pub use conversions::{ConversionEntry, ConvertedPart};
 pub use error::TextError;
-pub use image::ImageEntry;
+pub use image::{ImageEntry, ImageFormat};
 pub use layout::{
-    DDRAID_BLOCK_SIZES, DDRAID_ORDERS, Layout, MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry,
-    ReadPolicy, Role,
+    DDRAID_BLOCK_SIZES, DDRAID_ORDERS, IMAGE_SECTOR, Layout, MAPPER_WAIT_MS_DEFAULT,
+    MEMBER_METADATA_SIZE_MIN, MIRROR_COPIES, MemberEntry, ReadPolicy, Role, checksum_room,
 };
 pub use moves::{MoveEntry, MoveStep};
 pub use space::Space;
@@ -85,6 +97,9 @@ pub struct Description {
     /// Disks that are being emptied.
     #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveEntry>,
+    /// Volumes that are being converted to another layout.
+    #[serde(default, rename = "conversion", skip_serializing_if = "Vec::is_empty")]
+    pub conversions: Vec<ConversionEntry>,
 }
 
 /// The group itself.
@@ -191,6 +206,9 @@ pub struct PhysicalVolumeEntry {
     /// Whether the group was changed while it was absent. What such a disk says of the group is not believed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
+    /// Whether it is kept for members of arrays whose disks fail.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spare: bool,
 }
 
 /// A logical volume, or a thin pool.
@@ -227,6 +245,9 @@ pub struct LogicalVolumeEntry {
     /// What is done about exception stores, or a pool, that fill; the program's defaults if nothing was declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_policy: Option<StorePolicyEntry>,
+    /// What its arrays, and those of its stores, declare; the program's defaults if nothing was declared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_policy: Option<ArrayPolicyEntry>,
     /// Where its dependent snapshots keep what it held before, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store: Option<StoreEntry>,
@@ -244,6 +265,11 @@ impl LogicalVolumeEntry {
     /// Where its own bytes lie, without those of its stores.
     pub fn space(&self) -> Space<'_> {
         Space { layout: &self.layout, segments: &self.segments }
+    }
+
+    /// Its bytes, in a group with extents of `extent_size` bytes.
+    pub fn size(&self, extent_size: u64) -> u64 {
+        self.layout.size(self.extents, extent_size)
     }
 
     /// All exception stores of the volume.
@@ -402,13 +428,14 @@ impl Description {
             snapshot_sets: Vec::new(),
             images: Vec::new(),
             moves: Vec::new(),
+            conversions: Vec::new(),
         }
     }
 
     /// The text. Panics if [`Description::check`] fails: what is wrong is not written.
     pub fn encode(&self) -> String {
         let checked = self.check();
-        assert!(checked.is_ok(), "TEXT1 to TEXT17: {checked:?}");
+        assert!(checked.is_ok(), "TEXT1 to TEXT22: {checked:?}");
         let body = toml::to_string(self).expect("every description has a form in TOML");
         format!("{EXPLANATION}{body}")
     }

@@ -1,7 +1,8 @@
 //! A regular file or block device, opened so that nobody else uses it as a disk, with what it can do.
 //!
 //! Invariants:
-//! - DISKFILE1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well.
+//! - DISKFILE1. At most one `DiskFile` in the world may write a disk: `flock` on all, `O_EXCL` on block devices as well. Files that other
+//!   programs pass are none of these disks (PASSED2 of `passed.rs`).
 //! - DISKFILE2. A disk of which a flush or a durable write failed once is poisoned: it is never written or flushed again through
 //!   this handle, because the kernel reports a lost write once only, and a later flush would say that all is well.
 
@@ -9,7 +10,9 @@ mod allocation;
 mod answers;
 mod cache;
 mod health;
+mod length;
 mod options;
+mod passed;
 mod state;
 mod unchanging;
 
@@ -214,29 +217,6 @@ impl DiskFile {
     /// disk until then.
     pub fn has_abandoned(&self) -> bool {
         self.answers.abandoned.load(Ordering::Acquire) > 0
-    }
-
-    /// Makes a file larger, or takes notice that a block device has grown; the new size. Devices made before keep
-    /// their shape. Never shrinks.
-    pub fn grow(&self, size: u64) -> Result<u64, OpenError> {
-        self.refuse_shrunk()?;
-        let fail = |errno| OpenError::new(&self.path, errno);
-        let present = match self.kind {
-            DiskKind::File => {
-                let length =
-                    self.file.metadata().map_err(|error| OpenError::from_io(&self.path, error))?.len();
-                if length < size {
-                    rustix::fs::ftruncate(&self.file, size).map_err(fail)?;
-                }
-                length.max(size)
-            }
-            DiskKind::BlockDevice => sys::block_device_size(&self.file).map_err(fail)?,
-        };
-        if present < size {
-            return Err(OpenError::TooSmall { path: self.path.clone(), size: present, size_min: size });
-        }
-        self.size.fetch_max(present, Ordering::Relaxed);
-        Ok(self.size())
     }
 
     /// A disk on a file that need not be one, to test what cannot be provoked on a good disk.

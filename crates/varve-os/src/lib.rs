@@ -11,6 +11,7 @@ mod disk;
 mod disk_file;
 mod doorway;
 mod executor;
+mod file_stream;
 mod flight;
 mod flushes;
 mod helpers;
@@ -35,6 +36,7 @@ mod throttle;
 mod timers;
 
 pub use disk_file::{CacheMode, DiskCounters, DiskFile, DiskKind, DiskOptions, DiskState, OpenError};
+pub use file_stream::{ConnectError, FileStream, Peer, ReceivedFiles};
 pub use listener::{Listener, socket_pair};
 pub use memory::{give_back_large_allocations, map_arena};
 pub use reactor::IoChoice;

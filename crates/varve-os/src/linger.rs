@@ -29,9 +29,10 @@ impl Linger {
         self.span.is_zero()
     }
 
-    /// Looks for a while; whether there is news.
-    pub(crate) fn look(&self, mut is_news: impl FnMut() -> bool) -> bool {
+    /// Looks for a while, no longer than until the `limit`, when a sleeper is to be woken; whether there is news.
+    pub(crate) fn look(&self, limit: Option<Moment>, mut is_news: impl FnMut() -> bool) -> bool {
         let end = now().after(self.span);
+        let end = limit.map_or(end, |limit| limit.min(end));
         loop {
             for _ in 0..GLANCES {
                 if is_news() {
@@ -81,13 +82,24 @@ mod tests {
     fn a_look_ends_with_news_or_with_its_time() {
         let linger = Linger { span: Duration::from_secs(3600) };
         let mut glances = 0;
-        assert!(linger.look(|| {
+        assert!(linger.look(None, || {
             glances += 1;
             glances == 100
         }));
         let linger = Linger { span: Duration::from_millis(1) };
         let start = now();
-        assert!(!linger.look(|| false));
+        assert!(!linger.look(None, || false));
         assert!(now().since(start) >= linger.span);
+    }
+
+    #[test]
+    fn a_look_ends_when_a_sleeper_is_to_be_woken() {
+        let linger = Linger { span: Duration::from_secs(3600) };
+        let mut glances = 0;
+        let saw = linger.look(Some(now()), || {
+            glances += 1;
+            glances > 2 * GLANCES
+        });
+        assert!(!saw, "the sleeper was kept waiting");
     }
 }

@@ -4,6 +4,7 @@ use crate::attempt;
 use crate::clock;
 use crate::disk_file::{CacheMode, DiskFile};
 use crate::sys;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, SocketFlags};
@@ -32,7 +33,8 @@ pub(crate) enum Operation {
 impl Operation {
     /// Whether it waits for a peer to begin something.
     pub(crate) fn waits_for_peer(&self) -> bool {
-        matches!(self, Operation::Socket(_, SocketAction::Receive { .. } | SocketAction::Accept))
+        let Operation::Socket(_, action) = self else { return false };
+        matches!(action, SocketAction::Receive { .. } | SocketAction::AwaitInput | SocketAction::Accept)
     }
 }
 
@@ -148,6 +150,8 @@ impl AsRawFd for Socket {
 pub(crate) enum SocketAction {
     /// Take what is there into `buffer` from `filled` on; at least one byte, or the end.
     Receive { buffer: Buffer, filled: usize },
+    /// Wait until there is something to receive, or the end.
+    AwaitInput,
     /// Send what is left of a message; some of it may be left.
     Send(Box<Message>),
     /// Take in one connection; the answer is its descriptor.
@@ -159,6 +163,7 @@ impl SocketAction {
     pub(crate) fn try_now(&mut self, socket: &Socket) -> Answer {
         match self {
             SocketAction::Receive { buffer, filled } => try_receive(socket, &mut buffer[*filled..]),
+            SocketAction::AwaitInput => has_input(socket),
             SocketAction::Send(message) => message.try_send(socket),
             SocketAction::Accept => rustix::net::accept_with(socket, SocketFlags::CLOEXEC)
                 .map(|descriptor| usize::try_from(descriptor.into_raw_fd()).unwrap_or_default()),
@@ -176,6 +181,15 @@ impl SocketAction {
 /// The descriptor that an accept has answered.
 pub(crate) fn descriptor_of(answer: usize) -> RawFd {
     RawFd::try_from(answer).expect("the kernel's descriptors are ints")
+}
+
+/// Whether something is there to be received, or the end; else `Errno::AGAIN`.
+fn has_input(socket: &Socket) -> Answer {
+    let mut watched = [PollFd::new(socket, PollFlags::IN)];
+    match rustix::event::poll(&mut watched, Some(&Timespec::default()))? {
+        0 => Err(Errno::AGAIN),
+        ready => Ok(ready),
+    }
 }
 
 /// Takes what is there, without waiting.

@@ -128,11 +128,17 @@ impl Ring {
 
     /// Submits what is queued, and waits for a completion: awake for a little while, then asleep.
     fn wait(&mut self, limit: Option<Duration>, look: bool) -> io::Result<usize> {
+        let mut limit = limit;
         if look && !self.linger.is_idle() {
+            let end = limit.map(|limit| now().after(limit));
             self.ring.submit()?;
             let ring = &mut self.ring;
-            if self.linger.look(|| has_news(ring)) {
+            if self.linger.look(end, || has_news(ring)) {
                 return ring.submit();
+            }
+            limit = end.map(|end| end.since(now()));
+            if limit == Some(Duration::ZERO) {
+                return Ok(0);
             }
         }
         let start = now();
@@ -312,6 +318,7 @@ fn socket_entry(socket: RawFd, action: &mut SocketAction) -> squeue::Entry {
             let length = space.len().min(TRANSFER_MAX) as u32;
             opcode::Recv::new(socket, space.as_mut_ptr(), length).ioprio(POLL_FIRST).build()
         }
+        SocketAction::AwaitInput => opcode::PollAdd::new(socket, libc::POLLIN as u32).build(),
         SocketAction::Send(message) => {
             let header = prepare(message);
             let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;

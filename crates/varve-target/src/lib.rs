@@ -1,16 +1,19 @@
-//! The mapping layer: linear, striped, mirror, ddraid, snapshot, thin, zero, error.
+//! The mapping layer: linear, striped, mirror, ddraid, snapshot, thin, qcow2, zero, error.
 //!
 //! A target is a device made of other devices. Where a byte lies is a pure function of the target's geometry; what
 //! moves bytes beside it is short.
 
 pub mod array;
 mod constant;
+pub mod delegate;
 mod fan_out;
 mod journal;
 mod linear;
 pub mod moving;
+mod number_map;
 mod padded;
 pub mod pdata;
+pub mod qcow2;
 mod reader_epochs;
 pub mod snapshot;
 mod striped;

@@ -10,11 +10,14 @@
 //!
 //! Invariants:
 //! - MOVE1. The old place counts until [`Move::finish`], the new one from then on: reads go to the place that counts.
-//! - MOVE2. Until it is moved or abandoned, a change is acknowledged when both places have it. While it is being copied, an error
-//!   of either place abandons the move, and the old place alone answers; once it is prepared, it is the answer. A discard does
-//!   nothing, because the two places could read differently after it.
-//! - MOVE3. Changes hold their blocks alone, and copying holds its piece alone: both places hear of changes in one order.
+//! - MOVE2. Until it is moved or abandoned, a change of what was copied is acknowledged when both places have it; what was not
+//!   copied yet is changed in the old place alone. While it is being copied, an error of either place abandons the move, and the old
+//!   place alone answers; once it is prepared, it is the answer. A discard of what was copied does nothing, because the two places
+//!   could read differently after it.
+//! - MOVE3. Changes hold their blocks alone, and copying holds its pieces alone: both places hear of changes in one order.
 //! - MOVE4. A move is prepared when every piece of it was copied and the new place has flushed since.
+
+mod copy;
 
 use crate::{ErrorTarget, Linear};
 use futures_util::future::join;
@@ -22,8 +25,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use varve_block::{
-    Arena, BlockDevice, Buffer, Checked, Completion, Device, Durability, Extent, Io, IoError, LockMode,
-    Outcome, RangeLock, Shape, StatusFuture, Switch, ZeroOptions,
+    BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, Outcome, RangeLock,
+    Shape, StatusFuture, Switch, ZeroOptions,
 };
 
 /// How far a move is.
@@ -60,6 +63,8 @@ pub enum InjectedBug {
     CopyBesideWriters,
     /// The new place is not flushed (breaks MOVE4).
     SkipFlush,
+    /// The last piece is not copied (breaks MOVE4).
+    SkipLastPiece,
 }
 
 /// A run of bytes that moves.
@@ -94,6 +99,11 @@ impl Move {
         }
     }
 
+    /// The device that stands in for the run.
+    pub fn device(self: &Rc<Self>) -> Device {
+        Device::new(MovingRun(Rc::clone(self)))
+    }
+
     /// The same, with a fault.
     #[doc(hidden)]
     #[must_use]
@@ -114,31 +124,6 @@ impl Move {
     /// Bytes that are still to be copied.
     pub fn left(&self) -> u64 {
         self.shape.size - self.copied.get()
-    }
-
-    /// Copies the next piece, of at most `length` bytes, of which changes wait meanwhile. Nobody else copies, and every change of
-    /// the run comes through this device.
-    pub async fn copy(&self, arena: &Arena, length: u64) -> Result<(), MoveError> {
-        self.check_copying()?;
-        let piece = Extent::new(self.copied.get(), length.min(self.left()));
-        let locked = (!self.has(InjectedBug::CopyBesideWriters)).then_some(piece);
-        let _alone = match locked {
-            Some(piece) => Some(self.lock.lock(piece, LockMode::Exclusive).await),
-            None => None,
-        };
-        let length = usize::try_from(piece.length).expect("a piece is small");
-        let data = self.old.0.read(self.old.1 + piece.offset, arena.take(length)).await;
-        let data = data.map_err(|error| self.fail(MoveError::Old(error)))?;
-        let at = self.new.1 + piece.offset;
-        let written = if data.iter().all(|byte| *byte == 0) {
-            self.new.0.zero(Extent::new(at, piece.length), ZeroOptions::default()).await
-        } else {
-            self.new.0.write(at, data.freeze(), Durability::Volatile).await
-        };
-        written.map_err(|error| self.fail(MoveError::New(error)))?;
-        self.check_copying()?;
-        self.copied.set(piece.end());
-        Ok(())
     }
 
     /// MOVE4: afterwards it may be recorded that the new place counts, and what cannot be known to be recorded may be.
@@ -192,11 +177,14 @@ impl Move {
 
     async fn change(&self, io: Io) -> Outcome {
         let _alone = self.lock.lock(io.extent(), LockMode::Exclusive).await; // MOVE3
-        let has_two = matches!(self.state(), MoveState::Copying | MoveState::Prepared);
-        if !has_two || self.has(InjectedBug::ForgetNewPlace) {
+        let copied = match self.state() {
+            MoveState::Copying | MoveState::Prepared => self.copied.get(),
+            MoveState::Moved | MoveState::Abandoned(_) => 0,
+        };
+        if io.extent().offset >= copied || self.has(InjectedBug::ForgetNewPlace) {
             return submit(self.counts(), io).await;
         }
-        let Some(twin) = twin(&io) else { return Ok(Buffer::empty()) };
+        let Some(twin) = twin(&io, copied) else { return Ok(Buffer::empty()) };
         let (old, new) = join(submit(&self.old, io), submit(&self.new, twin)).await;
         self.joined(old, new)
     }
@@ -236,14 +224,18 @@ fn submit((device, offset): &(Device, u64), io: Io) -> Completion<'_> {
     device.submit(io.at(at))
 }
 
-/// The same change for the new place, which need not be as fast; none of a discard (MOVE2).
-fn twin(io: &Io) -> Option<Io> {
+/// The same change of the first `copied` bytes for the new place, which need not be as fast; none of a discard (MOVE2).
+fn twin(io: &Io, copied: u64) -> Option<Io> {
+    let Extent { offset, length } = io.extent();
+    let length = length.min(copied - offset);
     match io {
-        Io::Write { offset, data, durability } => {
-            Some(Io::Write { offset: *offset, data: data.clone(), durability: *durability })
+        Io::Write { data, durability, .. } => {
+            let data = data.slice(0, usize::try_from(length).expect("no longer than what is written"));
+            Some(Io::Write { offset, data, durability: *durability })
         }
-        Io::Zero { extent, options } => {
-            Some(Io::Zero { extent: *extent, options: ZeroOptions { fast: false, ..*options } })
+        Io::Zero { options, .. } => {
+            let options = ZeroOptions { fast: false, ..*options };
+            Some(Io::Zero { extent: Extent::new(offset, length), options })
         }
         Io::Discard { .. } => None,
         Io::Read { .. } | Io::Flush => unreachable!("MOVE2: a change"),
@@ -366,7 +358,7 @@ impl BlockDevice for MovableDisk {
 }
 
 fn run_of(moved: &Rc<Move>) -> (u64, (u64, Device, u64)) {
-    (moved.old.1, (moved.shape.size, Device::new(MovingRun(Rc::clone(moved))), 0))
+    (moved.old.1, (moved.shape.size, moved.device(), 0))
 }
 
 /// The device of a disk of which `runs` are elsewhere.

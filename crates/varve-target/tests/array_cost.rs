@@ -31,9 +31,10 @@ fn raw(load: &Load) -> Measured {
 }
 
 /// What an array does in the same load. Its reads write nothing to the log.
-fn array(layout: ArrayLayout, read_policy: ReadPolicy, load: &Load) -> Measured {
+fn array(layout: ArrayLayout, read_policy: ReadPolicy, checksums: bool, load: &Load) -> Measured {
     let world = World::steady(1);
-    let spec = ArraySpec { id: Uuid::from_u128(1), layout, size: SIZE, metadata_size: METADATA_SIZE_MIN };
+    let metadata_size = METADATA_SIZE_MIN + if checksums { MIB } else { 0 };
+    let spec = ArraySpec { id: Uuid::from_u128(1), layout, size: SIZE, metadata_size, checksums };
     let disk_size = spec.metadata_size + layout.on_members(Extent::new(0, SIZE)).length;
     let disks: Vec<ModelDisk> = (0..layout.members()).map(|_| ModelDisk::new(disk_size)).collect();
     let member = |(place, disk): (usize, &ModelDisk)| Member {
@@ -62,9 +63,14 @@ fn array(layout: ArrayLayout, read_policy: ReadPolicy, load: &Load) -> Measured 
 
 /// Asserts that the ratio of an array to a raw member is at least `least`.
 fn bar(name: &str, layout: ArrayLayout, policy: ReadPolicy, load: Load, least: f64) {
-    let ratio = array(layout, policy, &load).ratio_to(&raw(&load));
-    say(&format!("array cost, {layout:?}, {policy:?}, {name}: {ratio:.3} of a raw member"));
+    let raw = raw(&load);
+    let ratio = array(layout, policy, false, &load).ratio_to(&raw);
+    let checked = array(layout, policy, true, &load).ratio_to(&raw);
+    say(&format!(
+        "array cost, {layout:?}, {policy:?}, {name}: {ratio:.3} of a raw member, {checked:.3} with checksums"
+    ));
     assert!(ratio >= least, "{name}: {ratio}, and {least} is the bar");
+    assert!(checked >= 0.98 * ratio, "{name}: {checked} with checksums, {ratio} without");
 }
 
 #[test]

@@ -25,7 +25,7 @@ impl Rig {
     fn new(size: u64) -> Self {
         let world = World::new(1);
         let id = Uuid::from_u128(7 << 64);
-        let spec = ArraySpec { id, layout: LAYOUT, size, metadata_size: METADATA_SIZE_MIN };
+        let spec = ArraySpec { id, layout: LAYOUT, size, metadata_size: METADATA_SIZE_MIN, checksums: false };
         let disks = (0..3).map(|_| SimDisk::new(METADATA_SIZE_MIN + size)).collect();
         let rig = Self { world, spec, disks };
         let members = rig.members(rig.devices());

@@ -36,7 +36,13 @@ impl Rig {
 
     fn with(seed: u64, layout: ArrayLayout, rates: Rates, injected_bug: Option<InjectedBug>) -> Self {
         let world = World::new(seed);
-        let spec = ArraySpec { id: Uuid::from_u128(7), layout, size: SIZE, metadata_size: METADATA };
+        let spec = ArraySpec {
+            id: Uuid::from_u128(7),
+            layout,
+            size: SIZE,
+            metadata_size: METADATA,
+            checksums: false,
+        };
         let disks: Vec<SimDisk> = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE)).collect();
         let members: Vec<Member> =
             (0..disks.len()).map(|place| member(place, disks[place].device(&world))).collect();

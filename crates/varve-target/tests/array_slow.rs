@@ -6,7 +6,7 @@ use std::time::Duration;
 use varve_block::{Device, Durability, IoError, MIB, timeout};
 use varve_sim::{Holder, Holds, SimDisk, World};
 use varve_target::array::{
-    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Uuid,
+    Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, Uuid,
 };
 
 const SIZE: u64 = 4 * MIB;
@@ -34,25 +34,28 @@ impl Rig {
 
     fn with(layout: ArrayLayout, injected_bug: Option<InjectedBug>) -> Self {
         let world = World::new(3);
-        let spec = ArraySpec { id: Uuid::from_u128(7), layout, size: SIZE, metadata_size: METADATA };
+        let spec = ArraySpec {
+            id: Uuid::from_u128(7),
+            layout,
+            size: SIZE,
+            metadata_size: METADATA,
+            checksums: false,
+        };
         let disks = (0..layout.members()).map(|_| SimDisk::new(METADATA + SIZE));
         let (holders, devices): (Vec<Holder>, Vec<Device>) =
             disks.map(|disk| Holder::new(disk.device(&world))).unzip();
-        let members: Vec<Member> =
-            devices.iter().enumerate().map(|(place, device)| member(place, device)).collect();
-        let options = ArrayOptions {
-            slow_after: SLOW_AFTER,
-            injected_bug,
-            ..ArrayOptions::new(world.arena(), world.clock())
-        };
+        let options = ArrayOptions { injected_bug, ..options(&world) };
         let array = world.run(async {
-            Array::create(&spec, &members, &options.arena).await.expect("made");
-            let array = Array::open(spec, members, options).await.expect("it opens");
-            let worker = Rc::clone(&array);
-            world.spawner().spawn(async move { worker.background().await });
-            array
+            Array::create(&spec, &members(&devices), &options.arena).await.expect("made");
+            open(&world, spec, &devices, options).await.expect("it opens")
         });
         Self { world, holders, devices, array }
+    }
+
+    /// Opens the array, which was closed, again.
+    async fn open(&self, accept_missing: bool) -> Result<Rc<Array>, ArrayError> {
+        let options = ArrayOptions { accept_missing, ..options(&self.world) };
+        open(&self.world, self.array.spec(), &self.devices, options).await
     }
 
     async fn write(&self, offset: u64, byte: u8) -> Result<(), IoError> {
@@ -73,6 +76,26 @@ impl Rig {
     fn state(&self, place: usize) -> MemberState {
         self.array.status().members[place].state
     }
+}
+
+fn options(world: &World) -> ArrayOptions {
+    ArrayOptions { slow_after: SLOW_AFTER, ..ArrayOptions::new(world.arena(), world.clock()) }
+}
+
+async fn open(
+    world: &World,
+    spec: ArraySpec,
+    devices: &[Device],
+    options: ArrayOptions,
+) -> Result<Rc<Array>, ArrayError> {
+    let array = Array::open(spec, members(devices), options).await?;
+    let worker = Rc::clone(&array);
+    world.spawner().spawn(async move { worker.background().await });
+    Ok(array)
+}
+
+fn members(devices: &[Device]) -> Vec<Member> {
+    devices.iter().enumerate().map(|(place, device)| member(place, device)).collect()
 }
 
 fn member(place: usize, device: &Device) -> Member {
@@ -249,5 +272,111 @@ fn a_disk_that_hangs_while_it_is_taken_in_keeps_nobody_waiting() {
         };
         assert_eq!(futures_util::join!(attached, rest).0, Ok(()));
         rig.reads(0, 1).await;
+    });
+}
+
+#[test]
+fn an_ejection_is_awaited_until_it_is_durable_on_the_others() {
+    let rig = Rig::new(LAYOUTS[1]);
+    let clock = rig.world.clock();
+    rig.world.run(async {
+        rig.holders[0].hold_next(1, Holds::DurableWrites);
+        let failed = rig.array.fail_member(1);
+        let rest = async {
+            clock.sleep(Duration::from_secs(1)).await;
+            assert_eq!(rig.state(1), MemberState::Away);
+            let mut durable = std::pin::pin!(rig.array.await_ejections());
+            let answer = timeout(&clock, Duration::from_secs(1), &mut durable).await;
+            assert_eq!(answer, None, "a superblock is under way");
+            rig.holders[0].release();
+            assert_eq!(durable.await, Ok(()));
+        };
+        assert_eq!(futures_util::join!(failed, rest).0, Ok(()));
+    });
+}
+
+#[test]
+fn an_array_is_opened_without_a_member_that_does_not_answer_if_the_others_are_enough() {
+    let cases =
+        [LAYOUTS[1], LAYOUTS[2]].into_iter().flat_map(|layout| (0..3).map(move |place| (layout, place)));
+    for (layout, place) in cases {
+        let mut rig = Rig::new(layout);
+        let clock = rig.world.clock();
+        rig.array = rig.world.run(async {
+            rig.write(0, 1).await.expect("all answer");
+            rig.array.close().await.expect("flushed");
+            rig.holders[place].hold_next(u32::MAX, Holds::Reads);
+            let opened = timeout(&clock, EJECTED_AFTER, rig.open(false)).await;
+            opened.expect("FIND1: in time").expect("the others are enough")
+        });
+        rig.world.run(async {
+            assert!(rig.array.status().members[place].is_slow, "{layout:?}: {:?}", rig.array.status());
+            assert_eq!(rig.state(place), MemberState::Away);
+            rig.write(0, 2).await.expect("without the member");
+            assert!(rig.holders[place].held() > 0, "SLOW1: it is asked still");
+            rig.holders[place].release();
+            clock.sleep(Duration::from_secs(1)).await;
+            rig.reads(0, 2).await;
+            rig.array.attach(place, member(place, &rig.devices[place])).await.expect("it answers");
+            clock.sleep(Duration::from_secs(10)).await;
+            assert!(rig.array.status().is_whole(), "{:?}", rig.array.status());
+            rig.array.fail_member((place + 1) % 3).await.expect("the others have all");
+            rig.reads(0, 2).await;
+            rig.array.close().await.expect("flushed");
+        });
+    }
+}
+
+#[test]
+fn an_array_waits_for_a_member_that_may_know_better() {
+    // Of a mirror of two, and of three of which another one is stale.
+    for (layout, stale) in [(LAYOUTS[0], None), (LAYOUTS[1], Some(1))] {
+        let mut rig = Rig::new(layout);
+        let clock = rig.world.clock();
+        let last = layout.members() - 1;
+        rig.array = rig.world.run(async {
+            if let Some(place) = stale {
+                rig.array.fail_member(place).await.expect("the others have all");
+            }
+            rig.write(0, 1).await.expect("the others answer");
+            rig.array.close().await.expect("flushed");
+            rig.holders[last].hold_next(u32::MAX, Holds::Reads);
+            let mut opened = std::pin::pin!(rig.open(false));
+            assert!(
+                timeout(&clock, 10 * SLOW_AFTER, &mut opened).await.is_none(),
+                "FIND1: it may know better"
+            );
+            rig.holders[last].release();
+            opened.await.expect("all answer")
+        });
+        rig.array = rig.world.run(async {
+            clock.sleep(Duration::from_secs(10)).await;
+            assert!(rig.array.status().is_whole(), "{:?}", rig.array.status());
+            rig.reads(0, 1).await;
+            rig.array.close().await.expect("flushed");
+            rig.holders[last].hold_next(u32::MAX, Holds::Reads);
+            let opened = timeout(&clock, EJECTED_AFTER, rig.open(true)).await;
+            opened.expect("FIND1: in time").expect("a person says that the others know all")
+        });
+        rig.world.run(async {
+            rig.reads(0, 1).await;
+            rig.holders[last].release();
+            rig.array.close().await.expect("flushed");
+        });
+    }
+}
+
+#[test]
+fn the_bound_of_an_array_in_use_can_be_changed() {
+    let rig = Rig::new(LAYOUTS[0]);
+    let clock = rig.world.clock();
+    rig.world.run(async {
+        rig.write(0, 1).await.expect("all answer");
+        rig.array.set_policy(Duration::from_secs(2), Rates::default());
+        rig.holders[1].hold_next(u32::MAX, Holds::VolatileWrites);
+        assert_eq!(timeout(&clock, Duration::from_secs(3), rig.write(0, 2)).await, Some(Ok(())));
+        assert_eq!(rig.state(1), MemberState::Away);
+        rig.holders[1].release();
+        rig.array.close().await.expect("flushed");
     });
 }

@@ -40,7 +40,9 @@ impl Host {
         Self { world, disks, record, oracle, bug }
     }
 
+    /// What is read may not be durable yet: a process that was killed may have written it.
     async fn moved(&self) -> Result<Moved, IoError> {
+        self.record.device(&self.world).flush().await?;
         let block = self.record.device(&self.world).read(0, self.world.arena().take(512)).await?;
         Ok(usize::from(block[0]))
     }
@@ -189,4 +191,9 @@ fn a_copy_beside_its_writers_is_noticed() {
 #[test]
 fn a_switch_before_the_flush_is_noticed() {
     noticed(InjectedBug::SkipFlush, 5);
+}
+
+#[test]
+fn a_switch_before_all_is_copied_is_noticed() {
+    noticed(InjectedBug::SkipLastPiece, 50);
 }

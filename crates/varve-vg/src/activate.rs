@@ -7,6 +7,7 @@ use crate::table::{ArrayMember, ArrayTarget, Line, Run, Table, Target};
 use std::collections::BTreeMap;
 use uuid::Uuid;
 use varve_block::{Device, IoError, Switch, read_only};
+use varve_target::array::{ArraySpec, Member};
 use varve_target::{ErrorTarget, Linear, Striped, ZeroTarget};
 
 /// A volume in use. Doors use `switch.device()`; a change of its layout turns the switch while requests wait.
@@ -36,12 +37,23 @@ pub fn members(array: &ArrayTarget, disks: &BTreeMap<PvName, Device>) -> Vec<Opt
     array.members.iter().map(device).collect()
 }
 
-/// The device of `table`. Arrays, which are opened before, are found among `arrays` by their ids. [`IoError::Gone`] if a disk
-/// or array of it is not there.
+/// What the array at `target` is.
+pub fn array_spec(target: &ArrayTarget) -> ArraySpec {
+    let ArrayTarget { id, layout, metadata_size, checksums, .. } = *target;
+    ArraySpec { id, layout, size: target.size(), metadata_size, checksums }
+}
+
+/// The members of the array at `target`, on `devices`.
+pub fn array_members(target: &ArrayTarget, devices: Vec<Option<Device>>) -> Vec<Member> {
+    target.members.iter().zip(devices).map(|(member, device)| Member { id: member.id, device }).collect()
+}
+
+/// The device of `table`. Arrays, images and what programs map are opened before, and found in `opened` by their ids.
+/// [`IoError::Gone`] if a disk or one of these is not there.
 pub fn build(
     table: &Table,
     disks: &BTreeMap<PvName, Device>,
-    arrays: &BTreeMap<Uuid, Device>,
+    opened: &BTreeMap<Uuid, Device>,
 ) -> Result<Device, IoError> {
     let disk = |pv: &PvName| disks.get(pv).cloned().ok_or(IoError::Gone);
     let block_size = disks.values().map(|device| device.shape().block_size).max().unwrap_or(512);
@@ -59,7 +71,9 @@ pub fn build(
                 let members = members.collect::<Result<_, IoError>>()?;
                 (Device::new(Striped::new(members, *stripe_size, length)), 0)
             }
-            Target::Array(array) => (arrays.get(&array.id).cloned().ok_or(IoError::Gone)?, 0),
+            Target::Array(array) => (opened.get(&array.id).cloned().ok_or(IoError::Gone)?, 0),
+            Target::Image(image) => (opened.get(&image.id).cloned().ok_or(IoError::Gone)?, 0),
+            Target::Mapper(mapper) => (opened.get(&mapper.id).cloned().ok_or(IoError::Gone)?, 0),
             Target::Zero => (Device::new(ZeroTarget::new(*length, block_size)), 0),
             Target::Error => (Device::new(ErrorTarget::empty(*length, block_size, IoError::Medium)), 0),
             Target::Missing => (Device::new(ErrorTarget::new(*length, block_size, IoError::Gone)), 0),

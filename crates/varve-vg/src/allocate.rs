@@ -29,9 +29,18 @@ pub struct Shortage {
 }
 
 impl FreeMap {
-    /// What is free in `group`, on disks that are not missing.
+    /// What is free in `group`, on disks that are not missing, and no spares.
     pub fn of(group: &Group) -> Self {
-        let free = Self { runs: group.free_areas() };
+        Self::of_runs(group.free_areas())
+    }
+
+    /// The same, and what is free on spares.
+    pub fn with_spares(group: &Group) -> Self {
+        Self::of_runs(group.free_areas_with_spares())
+    }
+
+    fn of_runs(runs: Vec<Area>) -> Self {
+        let free = Self { runs };
         free.assert_consistent();
         free
     }

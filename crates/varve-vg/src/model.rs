@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 pub use varve_format::text::{
-    Area, CachePolicy, Description, Discards, GroupEntry, ImageEntry as Image, Layout,
+    Area, ArrayPolicyEntry as ArrayPolicy, CachePolicy, ConversionEntry as Conversion, ConvertedPart,
+    Description, Discards, GroupEntry, ImageEntry as Image, ImageFormat, Layout,
     LogicalVolumeEntry as LogicalVolume, MEMBER_METADATA_SIZE_MIN, MemberEntry as Member,
     MetadataEntry as Metadata, MetadataOrder, MoveEntry as DiskMove, MoveStep, OverCommit,
     PhysicalVolumeEntry as PhysicalVolume, PvName, ReadPolicy, Role, Segment, SetMemberEntry as SetMember,
@@ -28,6 +29,8 @@ pub struct GroupUse {
     pub free: u64,
     /// Extents of missing disks.
     pub missing: u64,
+    /// Extents of spares that are here.
+    pub spare: u64,
 }
 
 impl Group {
@@ -114,10 +117,21 @@ impl Group {
         self.moves().iter().find(|entry| entry.from == name)
     }
 
+    /// Volumes that are being converted to another layout.
+    pub fn conversions(&self) -> &[Conversion] {
+        &self.description.conversions
+    }
+
+    /// The conversion of a volume.
+    pub fn conversion_of(&self, volume: Uuid) -> Option<&Conversion> {
+        self.conversions().iter().find(|entry| entry.volume == volume)
+    }
+
     /// Every area that something owns.
     pub fn owned_areas(&self) -> impl Iterator<Item = Area> {
         let of_volumes = self.logical_volumes().iter().flat_map(areas);
-        of_volumes.chain(self.description.areas_of_moves().map(|(_, area)| area))
+        let of_jobs = self.description.areas_of_moves().chain(self.description.areas_of_conversions());
+        of_volumes.chain(of_jobs.map(|(_, area)| area))
     }
 
     /// The physical volume that the group calls `name`.
@@ -145,8 +159,15 @@ impl Group {
         extents * self.extent_size()
     }
 
-    /// The runs of extents that nothing owns on disks that are not missing, and not being emptied, in order.
+    /// The runs of extents that nothing owns on disks that are no spares, not missing, and not being emptied, in order.
     pub fn free_areas(&self) -> Vec<Area> {
+        let mut free = self.free_areas_with_spares();
+        free.retain(|run| self.pv(run.pv).is_some_and(|pv| !pv.spare));
+        free
+    }
+
+    /// Those of [`Group::free_areas`], and those of spares.
+    pub fn free_areas_with_spares(&self) -> Vec<Area> {
         let mut owned: BTreeMap<PvName, Vec<Area>> = BTreeMap::new();
         for area in self.owned_areas() {
             owned.entry(area.pv).or_default().push(area);
@@ -174,13 +195,14 @@ impl Group {
 
     /// How much of it is used.
     pub fn usage(&self) -> GroupUse {
-        let sum = |missing: bool| {
-            let disks = self.physical_volumes().iter().filter(|pv| pv.missing == missing);
+        let sum = |is_meant: fn(&PhysicalVolume) -> bool| {
+            let disks = self.physical_volumes().iter().filter(|pv| is_meant(pv));
             self.bytes(disks.map(|pv| pv.extents).sum())
         };
+        let (size, missing, spare) = (sum(|_| true), sum(|pv| pv.missing), sum(|pv| pv.spare && !pv.missing));
         let free = self.bytes(self.free_areas().iter().map(|area| area.count).sum());
-        assert!(free <= sum(false), "GROUP1, TEXT5: what is free lies on disks that are here");
-        GroupUse { size: sum(false) + sum(true), free, missing: sum(true) }
+        assert!(free + missing + spare <= size, "GROUP1, TEXT5: what is free lies on disks that are here");
+        GroupUse { size, free, missing, spare }
     }
 
     /// The disks on which `lv` or its exception stores lie, in order, each once.

@@ -10,7 +10,9 @@ mod array;
 
 pub use array::{ArrayMember, ArrayTarget, Run};
 
-use crate::model::{Area, Group, Layout, LogicalVolume, PvName, Segment, Space, Store};
+use crate::model::{
+    Area, Conversion, ConvertedPart, Group, ImageFormat, Layout, LogicalVolume, PvName, Segment, Space, Store,
+};
 use std::collections::BTreeSet;
 use std::fmt;
 use uuid::Uuid;
@@ -62,15 +64,33 @@ impl Table {
             Target::Linear { pv, .. } => vec![*pv],
             Target::Striped { members, .. } => members.iter().map(|(pv, _)| *pv).collect(),
             Target::Array(array) => array.disks().collect(),
-            Target::Zero | Target::Error | Target::Missing => Vec::new(),
+            Target::Image(_) | Target::Mapper(_) | Target::Zero | Target::Error | Target::Missing => {
+                Vec::new()
+            }
         };
         self.lines.iter().flat_map(of).collect()
+    }
+
+    /// The image in which all of it lies, if it does.
+    pub fn image(&self) -> Option<&ImageTarget> {
+        self.lines.iter().find_map(|line| match &line.target {
+            Target::Image(image) => Some(image),
+            _ => None,
+        })
     }
 
     /// The array that it is, if it is one (TABLE3).
     pub fn array(&self) -> Option<&ArrayTarget> {
         self.lines.iter().find_map(|line| match &line.target {
             Target::Array(array) => Some(array),
+            _ => None,
+        })
+    }
+
+    /// The mapper that says where its bytes lie, if one does.
+    pub fn mapper(&self) -> Option<&MapperTarget> {
+        self.lines.iter().find_map(|line| match &line.target {
+            Target::Mapper(mapper) => Some(mapper),
             _ => None,
         })
     }
@@ -106,12 +126,38 @@ pub enum Target {
     },
     /// On the members of an array.
     Array(ArrayTarget),
+    /// In a disk image.
+    Image(ImageTarget),
+    /// Where a program says.
+    Mapper(MapperTarget),
     /// Nowhere: it reads as zeros, and what is written is dropped.
     Zero,
     /// Nowhere: every read and write fails.
     Error,
     /// Nowhere: a disk is missing.
     Missing,
+}
+
+/// A disk image in which a volume lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageTarget {
+    /// The volume.
+    pub id: Uuid,
+    /// Where the image is.
+    pub path: String,
+    /// How it is read and written.
+    pub format: ImageFormat,
+}
+
+/// A program that says where the bytes of a volume lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MapperTarget {
+    /// The volume.
+    pub id: Uuid,
+    /// The path of the Unix socket at which it is asked.
+    pub socket: String,
+    /// How long a request waits for its answer, in milliseconds.
+    pub wait_ms: u64,
 }
 
 impl Target {
@@ -152,32 +198,52 @@ pub fn table(group: &Group, lv: &LogicalVolume, parts: Parts) -> Result<Table, I
         let volume = format!("{}/{}", group.name(), lv.name);
         return Err(IncompleteVolume { volume, disks: missing });
     }
-    Ok(Table { lines: lines_of(group, lv.id, lv.space(), lv.extents), read_only: lv.read_only })
+    Ok(Table { lines: lines_of(group, lv, lv.id, (lv.space(), lv.extents)), read_only: lv.read_only })
 }
 
 /// The table of `store`, an exception store of `lv`. It needs all of the volume to be there.
 pub fn store_table(group: &Group, lv: &LogicalVolume, store: &Store) -> Result<Table, IncompleteVolume> {
     assert!(lv.stores().any(|own| own.id == store.id), "the store is one of the volume");
     table(group, lv, Parts::All)?;
-    Ok(Table { lines: lines_of(group, store.id, store.space(), store.extents), read_only: false })
+    Ok(Table { lines: lines_of(group, lv, store.id, (store.space(), store.extents)), read_only: false })
 }
 
-/// The lines of the volume or store `id` of `extents` extents.
-fn lines_of(group: &Group, id: Uuid, space: Space<'_>, extents: u64) -> Vec<Line> {
-    let whole = |target| vec![Line { start: 0, length: group.bytes(extents), target }];
+/// The table of the extents that a conversion owns of a part, on disks that are here.
+pub fn part_table(group: &Group, conversion: &Conversion, part: &ConvertedPart) -> Table {
+    let lv = group
+        .logical_volumes()
+        .iter()
+        .find(|lv| lv.id == conversion.volume)
+        .expect("TEXT20: a conversion is one of a volume");
+    let extents = part.segments.iter().map(|segment| part.layout.extents_of(segment)).sum();
+    Table { lines: lines_of(group, lv, part.of, (part.space(), extents)), read_only: false }
+}
+
+/// The lines of `lv` or a store of it, `id`, of so many extents.
+fn lines_of(group: &Group, lv: &LogicalVolume, id: Uuid, (space, extents): (Space<'_>, u64)) -> Vec<Line> {
+    let size = space.layout.size(extents, group.extent_size());
+    let whole = |target| vec![Line { start: 0, length: size, target }];
     let lines = match space.layout {
         Layout::Linear => lines(group, space, None),
         Layout::Striped { stripe_size } => lines(group, space, Some(*stripe_size)),
         Layout::Zero => whole(Target::Zero),
         Layout::Error => whole(Target::Error),
+        Layout::Image { path, format, .. } => {
+            assert!(size <= group.bytes(extents), "TEXT21: the extents hold the image");
+            whole(Target::Image(ImageTarget { id, path: path.clone(), format: *format }))
+        }
+        Layout::Mapper { socket, wait_ms } => {
+            whole(Target::Mapper(MapperTarget { id, socket: socket.clone(), wait_ms: *wait_ms }))
+        }
         Layout::Mirror { .. } | Layout::Ddraid { .. } if group.is_incomplete(space) => whole(Target::Missing),
         Layout::Mirror { read_policy, .. } | Layout::Ddraid { read_policy, .. } => {
-            let array = ArrayTarget::of(group, id, space, *read_policy);
+            let policy = lv.array_policy.unwrap_or_default();
+            let array = ArrayTarget::of(group, id, space, (*read_policy, policy));
             assert_eq!(array.size(), group.bytes(extents), "TABLE3");
             whole(Target::Array(array))
         }
     };
-    assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), group.bytes(extents), "TABLE1");
+    assert_eq!(lines.iter().map(|line| line.length).sum::<u64>(), size, "TABLE1");
     lines
 }
 
@@ -222,6 +288,8 @@ impl fmt::Display for Line {
                 members.iter().try_for_each(|(pv, offset)| write!(f, " {pv} {offset}"))
             }
             Target::Array(array) => array.fmt(f),
+            Target::Image(ImageTarget { path, format, .. }) => write!(f, "{} {path}", format.name()),
+            Target::Mapper(mapper) => write!(f, "mapper {}", mapper.socket),
             Target::Zero => f.write_str("zero"),
             Target::Error => f.write_str("error"),
             Target::Missing => f.write_str("missing"),
@@ -297,6 +365,21 @@ mod tests {
         assert!(!whole.begins_with(&protected, &[]));
         assert_eq!(whole.disks().into_iter().collect::<Vec<_>>(), [PvName(0), PvName(1)]);
         assert_eq!(other.disks().len(), 2);
+    }
+
+    #[test]
+    fn a_volume_that_a_program_maps_is_one_line_on_no_disk() {
+        let mut description = Description::decode(TEXT).expect("the golden text");
+        let volume = &mut description.logical_volumes[1];
+        volume.layout = Layout::Mapper { socket: "/run/map.sock".to_owned(), wait_ms: 500 };
+        volume.segments.clear();
+        let (name, id, extents) = (volume.name.clone(), volume.id, volume.extents);
+        let group = Group::new(description).expect("sound");
+        let table = table(&group, group.lv(&name).expect("it is there"), Parts::All).expect("on no disk");
+        let mapper = table.mapper().expect("it has a mapper");
+        assert_eq!((mapper.id, mapper.socket.as_str(), mapper.wait_ms), (id, "/run/map.sock", 500));
+        assert_eq!(table.lines[0].to_string(), format!("0 {} mapper /run/map.sock", group.bytes(extents)));
+        assert!(table.disks().is_empty() && table.size() == group.bytes(extents), "TABLE1");
     }
 
     #[test]

@@ -1,11 +1,14 @@
-//! The metadata area of an array's member: two slots for the [`Superblock`], then the ring of the log's [`Record`]s.
+//! The metadata area of an array's member: two slots for the [`Superblock`], then the ring of the log's [`Record`]s, and of an array
+//! with checksums a [`ChecksumPage`] for each MiB of the array.
 //!
 //! Every member has superblocks; two of them, which the superblock names, have the log. What is said of members and regions
 //! is the same on all of them.
 
+mod checksum_page;
 mod record;
 mod superblock;
 
+pub use checksum_page::{CHECKSUM_PAGE_LAYOUT, CHECKSUMS_OFFSET, ChecksumPage, SPAN_SIZE, fragment_checksum};
 pub use record::{Change, ENTRY_LAYOUT, RECORD_BLOCKS_MAX, RECORD_LAYOUT, Record, record_blocks};
 pub use superblock::{
     Kind, MEMBER_LAYOUT, MEMBERS_MAX, MemberEntry, MemberState, NUMBER_MAX, REGIONS_MAX, RING_OFFSET,

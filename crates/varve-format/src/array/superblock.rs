@@ -56,7 +56,7 @@ const PREVIOUS: Field = Field::new(
     "previous",
     "CRC32C of number, members and sets of the superblock that this one follows; 0 of the first",
 );
-const RESERVED: Field = Field::new(124, 4, "reserved", "zero");
+const CHECKSUMS: Field = Field::new(124, 4, "checksums", "1 if the array has checksums, else 0");
 const TABLE: Field = Field::new(128, 288, "table", "one entry for each member, 32 bytes each");
 const RESERVED_2: Field = Field::new(416, 96, "reserved", "zero");
 const SETS: Field = Field::new(
@@ -91,7 +91,7 @@ pub const SUPERBLOCK_LAYOUT: Layout = Layout::new(
         EPOCH,
         LOG_MEMBERS,
         PREVIOUS,
-        RESERVED,
+        CHECKSUMS,
         TABLE,
         RESERVED_2,
         SETS,
@@ -178,6 +178,8 @@ pub struct Superblock {
     pub log_members: u32,
     /// [`Superblock::identity`] of the superblock that this one follows; 0 of the first.
     pub previous: u32,
+    /// Whether the array has checksums: a table of pages behind the ring.
+    pub checksums: bool,
     /// The members, in their places.
     pub members: Vec<MemberEntry>,
     /// Regions in which members may differ.
@@ -268,6 +270,7 @@ impl Superblock {
         EPOCH.put_u32(bytes, self.epoch);
         LOG_MEMBERS.put_u32(bytes, self.log_members);
         PREVIOUS.put_u32(bytes, self.previous);
+        CHECKSUMS.put_u32(bytes, u32::from(self.checksums));
         for (field, value) in self.numbers() {
             field.put_u64(bytes, value);
         }
@@ -315,7 +318,8 @@ impl Superblock {
         if CHECKSUM.u32(bytes) != checksum_without(bytes, CHECKSUM) {
             return Err(ArrayFormatError::Checksum);
         }
-        require(RESERVED.is_zero(bytes) && RESERVED_2.is_zero(bytes), "reserved bytes are not zero")?;
+        let is_zero = CHECKSUMS.u32(bytes) <= 1 && RESERVED_2.is_zero(bytes);
+        require(is_zero, "reserved bytes are not zero")?;
         let count = MEMBERS.u32(bytes) as usize;
         require(count <= MEMBERS_MAX, "ARRAY3: the number of members")?;
         let mut superblock = Superblock {
@@ -332,6 +336,7 @@ impl Superblock {
             epoch: EPOCH.u32(bytes),
             log_members: LOG_MEMBERS.u32(bytes),
             previous: PREVIOUS.u32(bytes),
+            checksums: CHECKSUMS.u32(bytes) == 1,
             members: Vec::with_capacity(count),
             dirty: Vec::new(),
             missed: Vec::new(),
@@ -412,6 +417,7 @@ mod tests {
             epoch: 11,
             log_members: 0b101,
             previous: 12,
+            checksums: true,
             members: vec![
                 member(1, MemberState::InSync, 0),
                 member(2, MemberState::Away, 6),
@@ -435,6 +441,7 @@ mod tests {
         assert_eq!((&block[..8], block.len()), (&MAGIC_VALUE[..], 4096));
         assert_eq!((block[24], block[47], block[52], block[56], block[60]), (7, 2, 2, 3, 2));
         assert_eq!((block[96], block[104], block[112], block[116], block[120]), (9, 10, 11, 5, 12));
+        assert_eq!(block[124], 1);
         assert_eq!((block[143], block[144], block[176], block[184]), (1, 1, 2, 6));
         assert_eq!((block[512], block[520], block[528], block[544]), (1, 1 << 5, 3, 255));
         assert_eq!(Superblock::claims(&block, SLOT_SIZE), Some(4096));

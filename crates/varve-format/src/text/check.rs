@@ -2,9 +2,9 @@
 
 use super::moving::place_of_move;
 use super::{
-    Area, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout, LogicalVolumeEntry,
-    MemberEntry, MetadataEntry, MoveEntry, OverCommit, PhysicalVolumeEntry, SnapshotSetEntry, StoreEntry,
-    StorePolicyEntry, TextError, WhenFull,
+    Area, ConversionEntry, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout,
+    LogicalVolumeEntry, MemberEntry, MetadataEntry, MoveEntry, OverCommit, PhysicalVolumeEntry, Role,
+    SnapshotSetEntry, StoreEntry, StorePolicyEntry, TextError, WhenFull,
 };
 use crate::name::check_name;
 use std::collections::{HashMap, HashSet};
@@ -15,7 +15,7 @@ use varve_block::{KIB, MIB, is_aligned};
 const NUMBER_MAX: u64 = i64::MAX.unsigned_abs();
 
 impl Description {
-    /// Whether TEXT1 to TEXT17 hold; else the first that does not.
+    /// Whether TEXT1 to TEXT22 hold; else the first that does not.
     pub fn check(&self) -> Result<(), TextError> {
         let size = self.group.extent_size;
         if !size.is_power_of_two() || !(EXTENT_SIZE_MIN..=EXTENT_SIZE_MAX).contains(&size) {
@@ -32,6 +32,8 @@ impl Description {
         self.snapshot_sets.iter().try_for_each(check_set)?;
         self.images.iter().try_for_each(check_image)?;
         self.moves.iter().try_for_each(|entry| self.check_move(entry))?;
+        self.conversions.iter().try_for_each(|entry| self.check_conversion(entry))?;
+        self.check_files()?;
         self.check_areas()
     }
 
@@ -67,7 +69,12 @@ impl Description {
         let mut seen = HashSet::new();
         let sets = self.snapshot_sets.iter().map(|set| ("a set of snapshots".to_owned(), set.id));
         let images = self.images.iter().map(|image| (place_of_image(image), image.id));
-        for (place, id) in group.chain(disks).chain(volumes).chain(stores).chain(sets).chain(images) {
+        let conversions = self.conversions.iter().map(|entry| (self.place_of_conversion(entry), entry.id));
+        let parts = self.conversions.iter().flat_map(|entry| {
+            entry.parts.iter().flat_map(|part| ids_of_members(self.place_of_conversion(entry), &part.layout))
+        });
+        let owners = group.chain(disks).chain(volumes).chain(stores).chain(sets).chain(images);
+        for (place, id) in owners.chain(conversions).chain(parts) {
             if id.is_nil() {
                 return Err(TextError::IdNil(place));
             }
@@ -84,16 +91,40 @@ impl Description {
         self.problem_of(entry).map_or(Ok(()), |problem| Err(TextError::Shape { place: place(), problem }))
     }
 
-    /// TEXT4 and TEXT5.
+    /// TEXT20.
+    fn check_conversion(&self, entry: &ConversionEntry) -> Result<(), TextError> {
+        let place = || self.place_of_conversion(entry);
+        let problem = self.problem_of_conversion(entry);
+        problem.map_or(Ok(()), |problem| Err(TextError::Shape { place: place(), problem }))
+    }
+
+    /// TEXT21: no image that is written is used twice.
+    fn check_files(&self) -> Result<(), TextError> {
+        let mut read: HashSet<&str> = self.images.iter().map(|image| image.path.as_str()).collect();
+        for lv in &self.logical_volumes {
+            if let Layout::Image { path, .. } = &lv.layout
+                && !read.insert(path)
+            {
+                let problem = "its image is that of another volume, or one that others lie over";
+                return Err(TextError::Shape { place: lv.name.clone(), problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// TEXT4, TEXT5 and TEXT18.
     fn check_areas(&self) -> Result<(), TextError> {
-        let extents: HashMap<_, _> = self.physical_volumes.iter().map(|pv| (pv.name, pv.extents)).collect();
+        let disks: HashMap<_, _> = self.physical_volumes.iter().map(|pv| (pv.name, pv)).collect();
         let mut owned = Vec::new();
         for (place, area) in self.areas() {
-            let Some(extents) = extents.get(&area.pv) else {
+            let Some(disk) = disks.get(&area.pv) else {
                 return Err(TextError::NoSuchPv { place, pv: area.pv });
             };
-            if area.count == 0 || area.start.checked_add(area.count).is_none_or(|end| end > *extents) {
+            if area.count == 0 || area.start.checked_add(area.count).is_none_or(|end| end > disk.extents) {
                 return Err(TextError::AreaOutside { place, area });
+            }
+            if disk.spare {
+                return Err(TextError::Shape { place, problem: "nothing lies on a spare" });
             }
             owned.push((area, place));
         }
@@ -117,7 +148,7 @@ impl Description {
             });
             own.chain(stores)
         });
-        of_volumes.chain(self.areas_of_moves())
+        of_volumes.chain(self.areas_of_moves()).chain(self.areas_of_conversions())
     }
 }
 
@@ -154,7 +185,7 @@ fn check_pv(pv: &PhysicalVolumeEntry, extent_size: u64) -> Result<(), TextError>
     Ok(())
 }
 
-/// TEXT6 to TEXT8, TEXT10, TEXT12, TEXT15, TEXT16.
+/// TEXT6 to TEXT8, TEXT10, TEXT12, TEXT15, TEXT16, TEXT19, TEXT21, TEXT22.
 fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> {
     let problem = |problem| Err(TextError::Shape { place: lv.name.clone(), problem });
     if let Some(wrong) = lv.layout.problem(lv.extents, &lv.segments, extent_size) {
@@ -171,10 +202,17 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
             "store_policy: extend_at_percent is 1 to 99, extend_by_percent 1 to 1000, pause_timeout_ms at most a year",
         );
     }
+    if let Some(wrong) = lv.array_policy.and_then(|policy| policy.problem()) {
+        return problem(wrong);
+    }
     let drops = lv.store_policy.is_some_and(|policy| policy.when_full == WhenFull::DropOldest);
     let lies_on_disks = lv.layout.takes_space();
     if lv.is_pool() && (lv.read_only || drops || lv.stores().next().is_some() || !lies_on_disks) {
         return problem("a pool lies on disks, is writable, has no exception store and drops no snapshots");
+    }
+    if matches!(lv.layout, Layout::Image { .. }) && (lv.role != Role::Volume || lv.stores().next().is_some())
+    {
+        return problem("a volume in an image is no copy of metadata, and has no exception store");
     }
     let is_of_pools = |policy: StorePolicyEntry| {
         (policy.discards, policy.over_commit) != (Discards::Keep, OverCommit::Allow)

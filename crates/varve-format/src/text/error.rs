@@ -72,10 +72,10 @@ pub enum TextError {
         /// The other.
         second: String,
     },
-    /// TEXT6 to TEXT8 or TEXT10 to TEXT17.
+    /// TEXT6 to TEXT8 or TEXT10 to TEXT21.
     #[error("{place}: {problem}")]
     Shape {
-        /// The group, volume, store, set, image or move.
+        /// The group, disk, volume, store, set, image or move.
         place: String,
         /// What is wrong with it.
         problem: &'static str,

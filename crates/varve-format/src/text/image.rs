@@ -17,9 +17,52 @@ pub struct ImageEntry {
     pub path: String,
     /// Its length.
     pub bytes: u64,
+    /// How it is read.
+    #[serde(default, skip_serializing_if = "ImageFormat::is_raw")]
+    pub format: ImageFormat,
     /// When it was last written, in nanoseconds since 1970; nobody knows that of a block device.
     #[serde(default, rename = "modified", with = "exact_date", skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<u64>,
+}
+
+/// How an image is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageFormat {
+    /// Its bytes are the disk's.
+    #[default]
+    Raw,
+    /// As QEMU's format says.
+    Qcow2,
+}
+
+impl ImageFormat {
+    /// The format of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "raw" => Some(ImageFormat::Raw),
+            "qcow2" => Some(ImageFormat::Qcow2),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            ImageFormat::Raw => "raw",
+            ImageFormat::Qcow2 => "qcow2",
+        }
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+    pub(super) fn is_raw(&self) -> bool {
+        *self == ImageFormat::Raw
+    }
+}
+
+/// TEXT14, TEXT21.
+pub(super) fn is_image_path(path: &str) -> bool {
+    path.starts_with('/') && !path.chars().any(char::is_control)
 }
 
 impl ImageEntry {

@@ -1,6 +1,8 @@
 //! What the bytes of a volume are for, and how its extents become them: two things.
 
-use super::{Area, Segment};
+use super::image::is_image_path;
+use super::{Area, ImageFormat, Segment};
+use crate::array::{BLOCK_SIZE, CHECKSUMS_OFFSET, SPAN_SIZE};
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -36,6 +38,15 @@ pub const DDRAID_ORDERS: RangeInclusive<u32> = 1..=3;
 pub const DDRAID_BLOCK_SIZES: RangeInclusive<u64> = 4 * KIB..=64 * KIB;
 /// The least metadata in front of the data of an array's member, in bytes; it is whole extents.
 pub const MEMBER_METADATA_SIZE_MIN: u64 = MIB;
+
+/// The `bytes` of a volume in an image are a multiple of this.
+pub const IMAGE_SECTOR: u64 = 512;
+/// Most bytes of the path of a Unix socket.
+const SOCKET_LENGTH_MAX: usize = 107;
+/// How long requests may be declared to wait for a mapper, in milliseconds.
+const MAPPER_WAITS_MS: RangeInclusive<u64> = 1..=3_600_000;
+/// How long requests wait for a mapper if nothing is declared, in milliseconds.
+pub const MAPPER_WAIT_MS_DEFAULT: u64 = 30_000;
 
 /// A member of an array. Its data lies in the areas at its place in the segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,11 +86,31 @@ pub enum Layout {
     Zero,
     /// On no disk: every read and write fails.
     Error,
+    /// In a disk image: a file or disk of the host that is none of the group's.
+    Image {
+        /// Where it is; absolute.
+        path: String,
+        /// How it is read and written.
+        #[serde(default, skip_serializing_if = "ImageFormat::is_raw")]
+        format: ImageFormat,
+        /// Bytes of the disk that it holds.
+        bytes: u64,
+    },
+    /// On no disk of the group: a program, the mapper, says where each byte lies.
+    Mapper {
+        /// The path of the Unix socket at which it is asked.
+        socket: String,
+        /// How long a request waits for its answer, in milliseconds.
+        wait_ms: u64,
+    },
     /// Every byte on each member.
     Mirror {
         /// From which members data is read; usually in turn.
         #[serde(default = "ReadPolicy::of_mirrors", skip_serializing_if = "ReadPolicy::is_of_mirrors")]
         read_policy: ReadPolicy,
+        /// Whether what members return is checked by checksums, which lie in their metadata.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        checksums: bool,
         /// Its members, one for each copy.
         #[serde(rename = "member")]
         members: Vec<MemberEntry>,
@@ -93,6 +124,9 @@ pub enum Layout {
         /// From which members data is read; usually from all, to compare them.
         #[serde(default = "ReadPolicy::of_ddraid", skip_serializing_if = "ReadPolicy::is_of_ddraid")]
         read_policy: ReadPolicy,
+        /// Whether what members return is checked by checksums, which lie in their metadata.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        checksums: bool,
         /// Its members, that of the parity last.
         #[serde(rename = "member")]
         members: Vec<MemberEntry>,
@@ -122,14 +156,19 @@ impl ReadPolicy {
 impl Layout {
     /// Whether its extents lie on disks.
     pub fn takes_space(&self) -> bool {
-        !matches!(self, Layout::Zero | Layout::Error)
+        !matches!(self, Layout::Zero | Layout::Error | Layout::Image { .. } | Layout::Mapper { .. })
     }
 
     /// The members of an array; none of anything else.
     pub fn members(&self) -> &[MemberEntry] {
         match self {
             Layout::Mirror { members, .. } | Layout::Ddraid { members, .. } => members,
-            Layout::Linear | Layout::Striped { .. } | Layout::Zero | Layout::Error => &[],
+            Layout::Linear
+            | Layout::Striped { .. }
+            | Layout::Zero
+            | Layout::Error
+            | Layout::Image { .. }
+            | Layout::Mapper { .. } => &[],
         }
     }
 
@@ -137,7 +176,12 @@ impl Layout {
     pub fn members_mut(&mut self) -> &mut [MemberEntry] {
         match self {
             Layout::Mirror { members, .. } | Layout::Ddraid { members, .. } => members,
-            Layout::Linear | Layout::Striped { .. } | Layout::Zero | Layout::Error => &mut [],
+            Layout::Linear
+            | Layout::Striped { .. }
+            | Layout::Zero
+            | Layout::Error
+            | Layout::Image { .. }
+            | Layout::Mapper { .. } => &mut [],
         }
     }
 
@@ -146,7 +190,33 @@ impl Layout {
         match self {
             Layout::Mirror { members, .. } => members.len().saturating_sub(1),
             Layout::Ddraid { .. } => 1,
-            Layout::Linear | Layout::Striped { .. } | Layout::Zero | Layout::Error => 0,
+            Layout::Linear
+            | Layout::Striped { .. }
+            | Layout::Zero
+            | Layout::Error
+            | Layout::Image { .. }
+            | Layout::Mapper { .. } => 0,
+        }
+    }
+
+    /// Whether it is an array with checksums.
+    pub fn has_checksums(&self) -> bool {
+        matches!(self, Layout::Mirror { checksums: true, .. } | Layout::Ddraid { checksums: true, .. })
+    }
+
+    /// Bytes of a volume of `extents` extents in this layout: an image need not end where an extent does.
+    pub fn size(&self, extents: u64, extent_size: u64) -> u64 {
+        match self {
+            Layout::Image { bytes, .. } => *bytes,
+            _ => extents * extent_size,
+        }
+    }
+
+    /// The most bytes that its members' metadata, of so many bytes each, has room for.
+    pub fn size_max(&self, metadata_size: u64) -> u64 {
+        match self.has_checksums() {
+            true => checksum_room(metadata_size),
+            false => u64::MAX,
         }
     }
 
@@ -155,7 +225,12 @@ impl Layout {
         match self {
             Layout::Striped { .. } => areas as u64,
             Layout::Ddraid { order, .. } => 1_u64.checked_shl(*order).unwrap_or(0),
-            Layout::Linear | Layout::Mirror { .. } | Layout::Zero | Layout::Error => 1,
+            Layout::Linear
+            | Layout::Mirror { .. }
+            | Layout::Zero
+            | Layout::Error
+            | Layout::Image { .. }
+            | Layout::Mapper { .. } => 1,
         }
     }
 
@@ -172,15 +247,32 @@ impl Layout {
         segments: &[Segment],
         extent_size: u64,
     ) -> Option<&'static str> {
-        let shape = self.problem_of_shape(segments, extent_size);
+        let shape =
+            self.problem_of_shape(segments, extent_size).or(self.problem_of_image(extents, extent_size));
         let sum = segments.iter().try_fold(0_u64, |sum, segment| sum.checked_add(self.extents_of(segment)));
         let expected = if self.takes_space() { extents } else { 0 };
         let sum =
             (extents == 0 || sum != Some(expected)).then_some("`extents` is not the sum of its segments");
-        shape.or(sum)
+        let metadata = self.members().first().map_or(0, |member| member.metadata.count);
+        let size_max = self.size_max(metadata.saturating_mul(extent_size));
+        let room = (extents.saturating_mul(extent_size) > size_max)
+            .then_some("the metadata areas of its members have no room for its checksums");
+        shape.or(sum).or(room)
     }
 
-    /// TEXT6, TEXT16.
+    /// TEXT21.
+    fn problem_of_image(&self, extents: u64, extent_size: u64) -> Option<&'static str> {
+        let Layout::Image { path, bytes, .. } = self else { return None };
+        if !is_image_path(path) {
+            return Some("the `path` of an image is absolute, on one line");
+        }
+        if *bytes == 0 || !bytes.is_multiple_of(IMAGE_SECTOR) {
+            return Some("the `bytes` of an image are whole sectors of 512 bytes");
+        }
+        (bytes.div_ceil(extent_size) != extents).then_some("`extents` are those that hold the image")
+    }
+
+    /// TEXT6, TEXT16, TEXT22.
     fn problem_of_shape(&self, segments: &[Segment], extent_size: u64) -> Option<&'static str> {
         match self {
             Layout::Linear => (!segments.iter().all(|segment| segment.areas.len() == 1))
@@ -195,7 +287,8 @@ impl Layout {
             }
             Layout::Striped { .. } => (!have_equal_width(segments))
                 .then_some("all segments of a striped volume have the same number of areas"),
-            Layout::Zero | Layout::Error => None,
+            Layout::Zero | Layout::Error | Layout::Image { .. } => None,
+            Layout::Mapper { socket, wait_ms } => problem_of_mapper(socket, *wait_ms),
             Layout::Mirror { members, .. } if !MIRROR_COPIES.contains(&members.len()) => {
                 Some("a mirror has 2 to 8 members")
             }
@@ -214,6 +307,20 @@ impl Layout {
             }
         }
     }
+}
+
+/// TEXT22.
+fn problem_of_mapper(socket: &str, wait_ms: u64) -> Option<&'static str> {
+    if !socket.starts_with('/') || socket.len() > SOCKET_LENGTH_MAX || socket.chars().any(char::is_control) {
+        return Some("the socket of a mapper is an absolute path of at most 107 bytes");
+    }
+    (!MAPPER_WAITS_MS.contains(&wait_ms)).then_some("a request waits 1 millisecond to 1 hour for a mapper")
+}
+
+/// Bytes of an array whose checksums fit into `metadata_size` bytes of each member, behind superblocks and log.
+pub fn checksum_room(metadata_size: u64) -> u64 {
+    let table = metadata_size.saturating_sub(CHECKSUMS_OFFSET);
+    (table / BLOCK_SIZE).saturating_mul(SPAN_SIZE)
 }
 
 /// TEXT16.

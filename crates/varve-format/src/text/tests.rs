@@ -17,6 +17,7 @@ fn disk(number: u32) -> PhysicalVolumeEntry {
         extents: 255,
         path: format!("/dev/sd{number}"),
         missing: number == 1,
+        spare: number == 3,
     }
 }
 
@@ -44,6 +45,7 @@ fn sample() -> Description {
             segments: vec![Segment::linear(area(0, 0, 25)), Segment::linear(area(1, 100, 5))],
             uncleared: None,
             store_policy: None,
+            array_policy: None,
             independent_stores: Vec::new(),
             inactive: None,
             store: Some(StoreEntry {
@@ -65,6 +67,7 @@ fn sample() -> Description {
             segments: vec![Segment { areas: vec![area(0, 50, 10), area(1, 0, 10)] }],
             uncleared: None,
             store_policy: None,
+            array_policy: None,
             store: None,
             independent_stores: Vec::new(),
             inactive: None,
@@ -94,13 +97,15 @@ fn arrays() -> Description {
     let row = |start, count, width| Segment { areas: (0..width).map(|pv| area(pv, start, count)).collect() };
     let [first, second] = &mut description.logical_volumes[..] else { unreachable!("two volumes") };
     let read_policy = ReadPolicy::Data;
-    first.layout = Layout::Mirror { read_policy, members: members(0x200, 0, 2) };
+    first.layout = Layout::Mirror { read_policy, checksums: true, members: members(0x200, 0, 2) };
     first.segments = vec![row(1, 20, 2), row(30, 10, 2)];
     let store = first.store.as_mut().expect("the sample has a store");
-    store.layout = Layout::Mirror { read_policy: ReadPolicy::Rotate, members: members(0x210, 50, 2) };
+    store.layout =
+        Layout::Mirror { read_policy: ReadPolicy::Rotate, checksums: false, members: members(0x210, 50, 2) };
     store.segments = vec![row(51, 5, 2)];
     let (order, block_size, read_policy) = (1, 8192, ReadPolicy::Verify);
-    second.layout = Layout::Ddraid { order, block_size, read_policy, members: members(0x220, 60, 3) };
+    second.layout =
+        Layout::Ddraid { order, block_size, read_policy, checksums: false, members: members(0x220, 60, 3) };
     second.segments = vec![row(61, 10, 3)];
     description
 }
@@ -167,7 +172,8 @@ fn areas(description: &mut Description) -> &mut Vec<Area> {
 fn ddraid(description: &mut Description, order: u32, block_size: u64) {
     let members = array(description, 1).clone();
     let read_policy = ReadPolicy::Verify;
-    description.logical_volumes[1].layout = Layout::Ddraid { order, block_size, read_policy, members };
+    description.logical_volumes[1].layout =
+        Layout::Ddraid { order, block_size, read_policy, checksums: false, members };
 }
 
 #[test]
@@ -251,6 +257,79 @@ const BREAKAGES: &[Breakage] = &[
     ("TEXT7", |d| on_no_disk(d, Layout::Error).extents = 0, "fast: `extents` is not the sum"),
     ("TEXT7", |d| on_no_disk(d, Layout::Zero).uncleared = Some(1), "fast: `uncleared` is one of its extents"),
     ("TEXT12", |d| on_no_disk(d, Layout::Zero).role = Role::Pool, "fast: a pool lies on disks"),
+    ("TEXT21", |d| _ = in_image(d, "gold", 40 << 20), "fast: the `path` of an image is absolute"),
+    ("TEXT21", |d| _ = in_image(d, "/a\nb", 40 << 20), "fast: the `path` of an image is absolute"),
+    (
+        "TEXT21",
+        |d| _ = in_image(d, "/gold", (40 << 20) - 1),
+        "fast: the `bytes` of an image are whole sectors",
+    ),
+    ("TEXT21", |d| _ = in_image(d, "/gold", 0), "fast: the `bytes` of an image are whole sectors"),
+    ("TEXT21", |d| in_image(d, "/gold", 40 << 20).extents = 11, "fast: `extents` are those that hold"),
+    ("TEXT21", |d| in_image(d, "/gold", 512).extents = 0, "fast: `extents` are those that hold"),
+    ("TEXT21", |d| in_image(d, "/gold", 512).role = Role::Pool, "fast: a pool lies on disks"),
+    (
+        "TEXT21",
+        |d| in_image(d, "/gold", 512).role = Role::StoreBackup { of: Uuid::from_u128(77) },
+        "fast: a volume in an image is no copy",
+    ),
+    (
+        "TEXT21",
+        |d| {
+            in_image(d, "/gold", 512);
+            let mut other = d.logical_volumes[1].clone();
+            (other.name, other.id) = ("other".into(), Uuid::from_u128(99));
+            d.logical_volumes.push(other);
+        },
+        "other: its image is that of another volume",
+    ),
+    (
+        "TEXT21",
+        |d| {
+            in_image(d, "/gold", 512);
+            let format = ImageFormat::Raw;
+            let (id, path) = (Uuid::from_u128(99), "/gold".into());
+            d.images.push(ImageEntry { id, path, bytes: 512, format, modified_ns: None });
+        },
+        "fast: its image is that of another volume, or one that others lie over",
+    ),
+    ("TEXT12", |d| on_no_disk(d, mapper("/run/map", 1)).role = Role::Pool, "fast: a pool lies on disks"),
+    ("TEXT7", |d| d.logical_volumes[1].layout = mapper("/run/map", 1), "fast: `extents` is not the sum"),
+    (
+        "TEXT22",
+        |d| {
+            on_no_disk(d, mapper("run/map", 1));
+        },
+        "fast: the socket of a mapper is an absolute",
+    ),
+    (
+        "TEXT22",
+        |d| {
+            on_no_disk(d, mapper("/run/\n", 1));
+        },
+        "fast: the socket of a mapper is an absolute",
+    ),
+    (
+        "TEXT22",
+        |d| {
+            on_no_disk(d, mapper(&"/".repeat(108), 1));
+        },
+        "fast: the socket of a mapper is an absolute",
+    ),
+    (
+        "TEXT22",
+        |d| {
+            on_no_disk(d, mapper("/run/map", 0));
+        },
+        "fast: a request waits 1 millisecond to",
+    ),
+    (
+        "TEXT22",
+        |d| {
+            on_no_disk(d, mapper("/m", 3_600_001));
+        },
+        "fast: a request waits 1 millisecond to",
+    ),
     ("TEXT6", |d| d.logical_volumes[1].segments[0].areas[1].pv = PvName(0), "fast: a striped segment has"),
     (
         "TEXT6",
@@ -318,12 +397,21 @@ const BREAKAGES: &[Breakage] = &[
     ("TEXT11", |d| set(d).members[0].names.clear(), "the set of snapshots"),
     ("TEXT11", |d| set(d).members[0].after = u64::MAX, "the set of snapshots"),
     ("TEXT11", |d| set(d).members[0].names[1] = "x y".into(), "the set of snapshots"),
+    ("TEXT18", |d| d.physical_volumes[1].spare = true, "vm1: nothing lies on a spare"),
+    ("TEXT19", |d| array_policy(d).slow_after_ms = 999, "vm1: an array waits for a request"),
+    ("TEXT19", |d| array_policy(d).resync_rate_min = 0, "vm1: an array is made equal at a rate"),
+    ("TEXT19", |d| array_policy(d).resync_rate_max = Some(8 << 10), "vm1: an array is made equal at a rate"),
+    ("TEXT19", |d| array_policy(d).resync_rate_max = Some(u64::MAX), "vm1: an array is made equal at a rate"),
     ("TEXT12", |d| policy(d).discards = Discards::PassDown, "vm1: only a pool declares"),
     ("TEXT12", |d| policy(d).over_commit = OverCommit::Forbid, "vm1: only a pool declares"),
 ];
 
 fn metadata(description: &mut Description) -> &mut MetadataEntry {
     description.group.metadata.get_or_insert_default()
+}
+
+fn array_policy(description: &mut Description) -> &mut ArrayPolicyEntry {
+    description.logical_volumes[0].array_policy.get_or_insert_default()
 }
 
 fn policy(description: &mut Description) -> &mut StorePolicyEntry {
@@ -379,6 +467,47 @@ fn on_no_disk(description: &mut Description, layout: Layout) -> &mut LogicalVolu
     let volume = &mut description.logical_volumes[1];
     (volume.layout, volume.segments) = (layout, Vec::new());
     volume
+}
+
+/// Puts the striped volume into an image, on as many extents as hold it.
+fn in_image<'a>(description: &'a mut Description, path: &str, bytes: u64) -> &'a mut LogicalVolumeEntry {
+    let layout = Layout::Image { path: path.into(), format: ImageFormat::Raw, bytes };
+    let volume = on_no_disk(description, layout);
+    volume.extents = bytes.div_ceil(4 << 20);
+    volume
+}
+
+#[test]
+fn volumes_in_images_survive_the_round_trip() {
+    let mut description = sample();
+    let volume = in_image(&mut description, "/srv/vm.qcow2", (40 << 20) + 512);
+    assert_eq!((volume.extents, volume.size(4 << 20)), (11, (40 << 20) + 512));
+    let raw = description.encode();
+    assert!(
+        raw.contains("[logical_volume.layout.image]\npath = \"/srv/vm.qcow2\"\nbytes = 41943552\n"),
+        "{raw}"
+    );
+    assert_eq!(Description::decode(&raw).as_ref(), Ok(&description));
+    let Layout::Image { format, .. } = &mut description.logical_volumes[1].layout else { panic!("an image") };
+    *format = ImageFormat::Qcow2;
+    let text = description.encode();
+    assert!(text.contains("format = \"qcow2\""), "{text}");
+    assert_eq!(Description::decode(&text), Ok(description));
+}
+
+fn mapper(socket: &str, wait_ms: u64) -> Layout {
+    Layout::Mapper { socket: socket.to_owned(), wait_ms }
+}
+
+#[test]
+fn a_volume_that_a_program_maps_survives_the_round_trip() {
+    for layout in [mapper(&"/".repeat(107), 3_600_000), mapper("/run/varve \"map\".sock", 1)] {
+        let mut description = sample();
+        on_no_disk(&mut description, layout);
+        let text = description.encode();
+        assert!(text.contains("[logical_volume.layout.mapper]\nsocket = "), "{text}");
+        assert_eq!(Description::decode(&text), Ok(description));
+    }
 }
 
 #[test]
@@ -446,7 +575,7 @@ proptest! {
             description.logical_volumes.push(LogicalVolumeEntry {
                 name: format!("v{index}"), id: Uuid::from_u128(0x1000 + index as u128), role: Role::Volume,
                 layout: Layout::Linear, read_only, created: UnixTime(created),
-                extents: counts.iter().sum(), segments, uncleared: None, store_policy: None, store: None,
+                extents: counts.iter().sum(), segments, uncleared: None, store_policy: None, array_policy: None, store: None,
                 independent_stores: Vec::new(),
             inactive: None,
             });
@@ -472,14 +601,15 @@ fn image() -> ImageEntry {
         id: Uuid::from_u128(9),
         path: "/srv/gold.raw".into(),
         bytes: 1_000_001,
+        format: ImageFormat::Raw,
         modified_ns: Some(1_750_000_000_000_000_004),
     }
 }
 
 #[test]
 fn images_stand_in_the_text_as_a_person_reads_them() {
-    let disk =
-        ImageEntry { id: Uuid::from_u128(10), path: "/dev/sdx".into(), bytes: 4096, modified_ns: None };
+    let (id, format) = (Uuid::from_u128(10), ImageFormat::Qcow2);
+    let disk = ImageEntry { id, path: "/dev/sdx".into(), bytes: 4096, format, modified_ns: None };
     let description = Description { images: vec![image(), disk], ..sample() };
     let text = description.encode();
     let expected = r#"
@@ -493,6 +623,7 @@ modified = "2025-06-15T15:06:40.000000004Z"
 id = "00000000-0000-0000-0000-00000000000a"
 path = "/dev/sdx"
 bytes = 4096
+format = "qcow2"
 "#;
     assert!(text.ends_with(expected), "{text}");
     assert_eq!(Description::decode(&text), Ok(description));
@@ -576,6 +707,72 @@ fn moves_that_make_no_sense_are_refused() {
         let refused = Description { moves: moves.clone(), ..sample() }.check();
         assert!(matches!(refused, Err(TextError::Shape { .. })), "TEXT17: {moves:?}");
     }
+}
+
+/// The sample, of which the first volume is being converted to stripes.
+fn converted(parts: Vec<ConvertedPart>) -> Description {
+    let entry = ConversionEntry {
+        id: Uuid::from_u128(0xc0),
+        volume: Uuid::from_u128(2),
+        rate: Some(1 << 20),
+        switched: false,
+        parts,
+    };
+    Description { conversions: vec![entry], ..sample() }
+}
+
+fn striped_part(of: u128, count: u64) -> ConvertedPart {
+    let segments = vec![Segment { areas: vec![area(0, 200, count), area(1, 200, count)] }];
+    ConvertedPart { of: Uuid::from_u128(of), layout: Layout::Striped { stripe_size: 65_536 }, segments }
+}
+
+#[test]
+fn conversions_stand_in_the_text_as_a_person_reads_them() {
+    let description = converted(vec![striped_part(2, 15)]);
+    let text = description.encode();
+    let expected = r#"
+[[conversion]]
+id = "00000000-0000-0000-0000-0000000000c0"
+volume = "00000000-0000-0000-0000-000000000002"
+rate = 1048576
+
+[[conversion.part]]
+of = "00000000-0000-0000-0000-000000000002"
+segments = ["pv0:200+15 pv1:200+15"]
+
+[conversion.part.layout.striped]
+stripe_size = 65536
+"#;
+    assert!(text.ends_with(expected), "{text}");
+    assert_eq!(Description::decode(&text), Ok(description));
+}
+
+#[test]
+fn conversions_that_make_no_sense_are_refused() {
+    let other = |change: fn(&mut Description)| {
+        let mut description = converted(vec![striped_part(2, 15)]);
+        change(&mut description);
+        description
+    };
+    let wrong = [
+        converted(Vec::new()),
+        converted(vec![striped_part(2, 14)]),
+        converted(vec![striped_part(9, 15)]),
+        converted(vec![striped_part(2, 15), striped_part(2, 15)]),
+        converted(vec![ConvertedPart { layout: Layout::Zero, segments: Vec::new(), ..striped_part(2, 15) }]),
+        other(|description| description.conversions[0].volume = Uuid::from_u128(9)),
+        other(|description| description.conversions[0].rate = Some(0)),
+        other(|description| description.conversions.push(description.conversions[0].clone())),
+    ];
+    for description in wrong {
+        let refused = description.check();
+        let is_refused = matches!(refused, Err(TextError::Shape { .. } | TextError::IdTwice(_)));
+        assert!(is_refused, "TEXT20: {refused:?} of {description:?}");
+    }
+    let taken = other(|description| description.conversions[0].parts[0].segments[0].areas[0].start = 0);
+    assert!(matches!(taken.check(), Err(TextError::OwnedTwice { .. })), "TEXT5");
+    let id = other(|description| description.conversions[0].id = Uuid::from_u128(2));
+    assert_eq!(id.check(), Err(TextError::IdTwice(Uuid::from_u128(2))), "TEXT1");
 }
 
 #[test]

@@ -18,18 +18,31 @@ impl DiskFile {
     /// Sees to it that no QEMU writes the file as long as this handle lives, and that none does now. Where there are no such
     /// locks it is left at that.
     pub fn keep_unwritten(&self) -> Result<(), OpenError> {
-        match self.refuse_writers() {
+        self.agree_with_qemu(&[SUFFERS_NOT], &[DOES])
+    }
+
+    /// Sees to it that no QEMU uses the file as long as this handle, which writes it, lives, and that none does now, but for
+    /// those that do not mind. Where there are no such locks it is left at that.
+    pub fn keep_for_writing(&self) -> Result<(), OpenError> {
+        self.agree_with_qemu(&[DOES, SUFFERS_NOT], &[DOES, SUFFERS_NOT])
+    }
+
+    fn agree_with_qemu(&self, told: &[i64], asked: &[i64]) -> Result<(), OpenError> {
+        match self.refuse_others(told, asked) {
             Ok(false) | Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => Ok(()),
             Ok(true) => Err(OpenError::InUse(self.path.clone())),
             Err(errno) => Err(OpenError::new(&self.path, errno)),
         }
     }
 
-    /// Whether somebody writes already. Those who come later are told first, so that nobody slips through.
-    fn refuse_writers(&self) -> Result<bool, Errno> {
-        CHANGES.iter().try_for_each(|change| sys::lock_byte(&self.file, SUFFERS_NOT + change))?;
-        for change in CHANGES {
-            if sys::is_byte_locked(&self.file, DOES + change)? {
+    /// Tells others of `told`, and asks whether one of them is at `asked` already. Those who come later are told first, so
+    /// that nobody slips through.
+    fn refuse_others(&self, told: &[i64], asked: &[i64]) -> Result<bool, Errno> {
+        let bytes =
+            |of: &[i64]| -> Vec<i64> { of.iter().flat_map(|base| CHANGES.map(|at| base + at)).collect() };
+        bytes(told).into_iter().try_for_each(|byte| sys::lock_byte(&self.file, byte))?;
+        for byte in bytes(asked) {
+            if sys::is_byte_locked(&self.file, byte)? {
                 return Ok(true);
             }
         }
@@ -95,6 +108,23 @@ mod tests {
         assert!(!is_told());
         sys::lock_byte(&other, DOES + 1).expect("free");
         assert!(matches!(open().keep_unwritten(), Err(OpenError::InUse(_))));
+    }
+
+    #[test]
+    fn a_writer_keeps_qemu_out_and_is_kept_out_by_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("image");
+        std::fs::write(&path, vec![0; 1 << 20]).expect("written");
+        let writer = DiskFile::open(&path, DiskOptions::default()).expect("a file");
+        writer.keep_for_writing().expect("nobody is there");
+        let other = std::fs::File::options().read(true).write(true).open(&path).expect("a file");
+        for byte in [DOES + 1, SUFFERS_NOT + 1, SUFFERS_NOT + 3] {
+            assert!(sys::is_byte_locked(&other, byte).expect("locks are known here"), "{byte}");
+        }
+        drop(writer);
+        sys::lock_byte(&other, SUFFERS_NOT + 1).expect("free");
+        let writer = DiskFile::open(&path, DiskOptions::default()).expect("a file");
+        assert!(matches!(writer.keep_for_writing(), Err(OpenError::InUse(_))), "a reader minds");
     }
 
     #[test]

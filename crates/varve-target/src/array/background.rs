@@ -4,7 +4,7 @@ use super::election::may_go_on;
 use super::resync::Step;
 use super::slow::TICKS;
 use super::{Array, InjectedBug};
-use futures_util::future::{Either, join, pending, select};
+use futures_util::future::{Either, join, join_all, pending, select};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use std::pin::pin;
@@ -17,7 +17,9 @@ const REST: Duration = Duration::from_secs(2);
 /// The least time between two looks at regions that are still written.
 const LOOK_MIN: Duration = Duration::from_millis(1);
 /// How much is caught up between two superblocks that remember it.
-const CAUGHT_UP_MAX: u32 = 256;
+const CAUGHT_UP_MAX: usize = 256;
+/// Regions that are made equal or caught up at the same time, so that all members are busy.
+const REGIONS_AT_ONCE: usize = 4;
 
 /// What is left to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,17 +41,21 @@ impl Array {
         while !self.is_closed.get() {
             let changes = self.changes.get();
             match self.next_work(from) {
-                Some(work) => match self.carry_out(work).await {
-                    Ok(Step::Done) => {
-                        caught_up += u32::from(matches!(work, Work::CatchUp(..)));
-                        if caught_up >= CAUGHT_UP_MAX {
-                            caught_up = 0;
-                            self.wants_superblock.set(true);
-                            let _told = self.reconfigure().await; // The next request is told of it, too.
-                        }
+                Some(work) => {
+                    let works = self.run_of_work(work);
+                    let outcomes = join_all(works.iter().map(|work| self.carry_out(*work))).await;
+                    let is_done = |outcome: &Result<Step, IoError>| *outcome == Ok(Step::Done);
+                    let stuck = works.iter().zip(&outcomes).filter(|(_, outcome)| !is_done(outcome));
+                    from = stuck.map(|(work, _)| work.after()).next_back().unwrap_or(from);
+                    if matches!(work, Work::CatchUp(..)) {
+                        caught_up += outcomes.iter().filter(|outcome| is_done(outcome)).count();
                     }
-                    Ok(Step::Stuck) | Err(_) => from = work.after(),
-                },
+                    if caught_up >= CAUGHT_UP_MAX {
+                        caught_up = 0;
+                        self.wants_superblock.set(true);
+                        let _told = self.reconfigure().await; // The next request is told of it, too.
+                    }
+                }
                 None => {
                     let due = self.retire().await;
                     let rests = from > 0;
@@ -65,12 +71,15 @@ impl Array {
         let (watch, clock) = (self.members.watch(), &self.options.clock);
         let mut under_way: FuturesUnordered<LocalFuture<'_, ()>> = FuturesUnordered::new();
         let mut due: Option<Moment> = None; // The next tick, while requests are under way.
-        let next_tick = || clock.now().after(self.options.slow_after / TICKS);
+        let next_tick = || clock.now().after(self.slow_after.get() / TICKS);
         loop {
             under_way.extend(watch.take_late().into_iter().map(|late| late.map(drop).boxed_local()));
             let is_idle = under_way.is_empty();
             if is_idle && watch.is_over() {
                 return;
+            }
+            if watch.take_retimed() {
+                due = due.map(|_| next_tick());
             }
             due = due.or_else(|| watch.take_begun().then(next_tick));
             let tick = async {
@@ -133,6 +142,18 @@ impl Array {
         })
     }
 
+    /// `work`, and what of the same kind follows it: regions that are worked on at the same time.
+    fn run_of_work(&self, work: Work) -> Vec<Work> {
+        let next = |work: &Work| match *work {
+            Work::Resync(region) => self.regions.unsynced().next(region + 1).map(Work::Resync),
+            Work::CatchUp(place, region) => {
+                self.members.next_lacked(place, region + 1).map(|region| Work::CatchUp(place, region))
+            }
+            Work::FinishCatchingUp(_) => None,
+        };
+        std::iter::successors(Some(work), next).take(REGIONS_AT_ONCE).collect()
+    }
+
     async fn carry_out(&self, work: Work) -> Result<Step, IoError> {
         match work {
             Work::Resync(region) => self.resync(region).await,
@@ -146,6 +167,7 @@ impl Array {
         if self.latch.failure().is_some() {
             return None;
         }
+        self.write_idle_pages().await;
         let delay = self.options.release_delay;
         let skips_flush = self.has_bug(InjectedBug::ClearBeforeFlush);
         let lacks_flush = self.regions.retire(self.options.clock.now(), delay, skips_flush);

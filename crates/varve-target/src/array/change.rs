@@ -1,7 +1,7 @@
 //! Changes: the log first, then all members, then the acknowledgement.
 
 use super::log::Stop;
-use super::{Array, ArrayLayout, InjectedBug, combine, lost};
+use super::{Array, InjectedBug, combine, lost};
 use crate::array::election::may_go_on;
 use crate::journal::Turn;
 use std::ops::Range;
@@ -78,12 +78,15 @@ impl Array {
             };
             self.regions.leave(regions.clone(), self.options.clock.now());
             let verdict = self.judge(&failed, regions.clone());
+            if let (Err(_), Some(checksums)) = (&verdict, &self.checksums) {
+                checksums.forget(extent);
+            }
             drop(inside);
             if logged == Ok(()) && failed.is_empty() {
                 return Ok(extent.length);
             }
             verdict?;
-            self.reconfigure().await?; // ARRAYIO3
+            Box::pin(self.reconfigure()).await?; // ARRAYIO3
             if logged == Ok(()) {
                 return Ok(extent.length);
             }
@@ -131,7 +134,7 @@ impl Array {
             if self.has_bug(InjectedBug::WriteBeforeMark) {
                 return Ok(());
             }
-            self.join_commit().await?;
+            Box::pin(self.join_commit()).await?; // Seldom; memory for its future is not had for every change.
         }
     }
 
@@ -139,9 +142,12 @@ impl Array {
     pub(super) async fn join_commit(&self) -> Result<(), Stop> {
         let number = self.log.group.next();
         while let Turn::Lead(_lead) = self.log.group.turn(number).await {
-            if let Err(stop) = self.log.commit(&self.regions, &self.members).await {
-                self.wants_superblock.set(true);
-                return Err(stop);
+            match self.log.commit(&self.regions, &self.members).await {
+                Ok(new) => new.into_iter().for_each(|region| self.begin_checksums(region)),
+                Err(stop) => {
+                    self.wants_superblock.set(true);
+                    return Err(stop);
+                }
             }
             self.tell(); // Regions that are marked become clean some day.
         }
@@ -153,18 +159,27 @@ impl Array {
         let run = self.spec.layout.on_members(extent);
         let at = self.members.on_device(run);
         assert_eq!(extent.length, change.length(), "GEOMETRY2: {extent:?}");
-        let fragments = match (change, self.spec.layout) {
-            (Change::Write(data), ArrayLayout::Ddraid { .. }) => self.fragments(data),
-            (Change::Write(data), ArrayLayout::Mirror { .. }) => vec![data.clone(); self.members.count()],
-            (Change::Zero(..), _) => Vec::new(),
+        if let (Change::Zero(..), Some(checksums)) = (change, &self.checksums)
+            && self.regions.written().has_any(self.regions.of(extent))
+        {
+            checksums.set_zeros(extent);
+        }
+        let is_mirror = self.is_mirror();
+        let fragments = match change {
+            Change::Write(data) if !is_mirror => self.fragments(data),
+            _ => Vec::new(),
         };
-        let io = |place: usize| match change {
-            Change::Write(_) => Io::Write { offset: at, data: fragments[place].clone(), durability },
+        let fragments = match change {
+            Change::Write(data) if is_mirror => std::slice::from_ref(data),
+            _ => &fragments[..],
+        };
+        self.expect(extent, fragments);
+        self.on_members(|place| match change {
+            Change::Write(_) => {
+                let data = fragments[if is_mirror { 0 } else { place }].clone();
+                Io::Write { offset: at, data, durability }
+            }
             Change::Zero(_, options) => Io::Zero { extent: Extent::new(at, run.length), options: *options },
-        };
-        self.on_members(&self.members.written(), |place, device| {
-            let io = io(place);
-            async move { device.submit(io).await.err() }
         })
         .await
     }
@@ -178,6 +193,9 @@ impl Array {
     /// What is to be done about members that failed: they leave if the others have all data. If not, nobody leaves, and members
     /// may differ there.
     pub(super) fn judge(&self, failed: &Failed, regions: Range<u64>) -> Result<(), IoError> {
+        if failed.is_empty() {
+            return Ok(());
+        }
         let in_sync = self.members.in_state(MemberState::InSync).len();
         let lost: Vec<_> = failed.iter().filter(|(place, _)| self.members.is_in_sync(*place)).collect();
         match lost.first() {
@@ -220,9 +238,7 @@ impl Array {
         self.latch.check()?;
         let inside = self.gate.enter().await;
         let number = self.regions.flush_begins();
-        let failed = self
-            .on_members(&self.members.written(), |_, device| async move { device.flush().await.err() })
-            .await;
+        let failed = self.on_members(|_| Io::Flush).await;
         if failed.is_empty() {
             self.regions.flush_ended(number);
             return Ok(Buffer::empty());

@@ -1,17 +1,17 @@
 //! An array as a device.
 
+use super::Array;
 use super::change::Change;
-use super::{Array, ArrayLayout};
 use std::rc::Rc;
 use varve_block::{BlockDevice, Checked, Completion, Device, Io, Shape, widen};
 
 impl Array {
-    /// The array as a device. Any byte can be addressed on ddraid, whole blocks of its members on a mirror.
+    /// The array as a device. Any byte can be addressed, but of a mirror without checksums: whole blocks of its members.
     pub fn device(self: &Rc<Self>) -> Device {
         let device = Device::from_rc(Rc::clone(self) as Rc<dyn BlockDevice>);
-        match self.spec.layout {
-            ArrayLayout::Mirror { .. } => device,
-            ArrayLayout::Ddraid { .. } => widen(device, self.options.arena.clone()),
+        match self.is_mirror() && !self.spec.checksums {
+            true => device,
+            false => widen(device, self.options.arena.clone()),
         }
     }
 }

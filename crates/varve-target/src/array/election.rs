@@ -157,6 +157,7 @@ mod tests {
             epoch: 0,
             log_members: 1,
             previous: 0,
+            checksums: false,
             members: states.iter().enumerate().map(member).collect(),
             dirty: vec![0],
             missed: vec![0],

@@ -12,14 +12,29 @@ pub enum InjectedBug {
     ResyncBesideWriters,
     /// A dirty region is reconstructed after a crash with a data member missing (breaks ARRAYIO5).
     ReconstructDirty,
+    /// That the loss of a region was accepted is not recorded: a member that returns is believed there (breaks ACCEPT1).
+    AcceptUnrecorded,
     /// A member that others call away is believed (breaks ELECT2).
     BelieveStale,
     /// Writes are acknowledged before it is durable that a member missed them (breaks ARRAYIO3).
     AcknowledgeBeforeEjection,
     /// A write to an array of ddraid with a missing data member is not logged first (breaks ARRAYIO6).
     SkipContent,
+    /// A region becomes clean before its pages of checksums are written (breaks PAGES1).
+    ClearBeforePages,
+    /// Pages of checksums are not flushed before their region becomes clean (breaks PAGES1).
+    ClearBeforePagesFlushed,
+    /// Members are made equal and their checksums stay what they were (breaks PAGES2).
+    ResyncWithoutChecksums,
     /// A scrub compares members, and writes what counts, while clients write (breaks ARRAYIO4).
     ScrubBesideWriters,
     /// A member that was too slow is taken back while requests are under way on it (breaks SLOW1).
     BelieveSlow,
+}
+
+impl InjectedBug {
+    /// Whether an array must have checksums to have it.
+    pub fn is_of_checksums(self) -> bool {
+        matches!(self, Self::ClearBeforePages | Self::ClearBeforePagesFlushed | Self::ResyncWithoutChecksums)
+    }
 }

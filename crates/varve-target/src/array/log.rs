@@ -55,8 +55,8 @@ struct PendingContent {
 pub(super) struct Stop;
 
 impl Log {
-    pub(super) fn new(array: u64, metadata_size: u64, begin: LogStart, arena: Arena) -> Self {
-        let (first, blocks) = (RING_OFFSET / BLOCK_SIZE, (metadata_size - RING_OFFSET) / BLOCK_SIZE);
+    pub(super) fn new(array: u64, ring_size: u64, begin: LogStart, arena: Arena) -> Self {
+        let (first, blocks) = (RING_OFFSET / BLOCK_SIZE, ring_size / BLOCK_SIZE);
         Self {
             group: GroupCommit::default(),
             ring: Ring::new(first, blocks, begin, RECORD_BLOCKS_MAX),
@@ -112,8 +112,9 @@ impl Log {
         self.pending.take();
     }
 
-    /// Writes one record with what is pending, led by the caller. Marks what it says in `regions` and `members`.
-    pub(super) async fn commit(&self, regions: &Regions, members: &Members) -> Result<(), Stop> {
+    /// Writes one record with what is pending, led by the caller. Marks what it says in `regions` and `members`. Returns the regions
+    /// that are written for the first time.
+    pub(super) async fn commit(&self, regions: &Regions, members: &Members) -> Result<Vec<u64>, Stop> {
         if self.ring.is_tight(1) {
             return Err(Stop); // ARRAYLOG5
         }
@@ -126,12 +127,15 @@ impl Log {
             members.leave(failed);
             return Err(Stop);
         }
+        let mut new = Vec::new();
         for (region, writes) in &batch.marks {
-            regions.mark(*region, *writes); // ARRAYLOG4
+            if regions.mark(*region, *writes) {
+                new.push(*region); // ARRAYLOG4
+            }
             members.miss(*region);
         }
         batch.content.iter().for_each(|flag| flag.set(true));
-        Ok(())
+        Ok(new)
     }
 
     /// What fits into one record.

@@ -1,6 +1,8 @@
 //! The members of an array in use: their devices, what they are worth, and what was counted of them.
 //!
-//! Invariant MEMBERS1: a member that is not away has a device; one that is in sync lacks nothing.
+//! Invariants:
+//! - MEMBERS1. A member that is not away has a device; one that is in sync lacks nothing.
+//! - MEMBERS2. What is written is sent to the members that are not away, and to no other.
 
 use super::region_set::RegionSet;
 use super::slow::{Requests, Watch};
@@ -13,6 +15,8 @@ use varve_format::array::{MemberEntry, MemberState, Uuid};
 /// The members.
 pub(super) struct Members {
     slots: RefCell<Vec<Slot>>,
+    /// Those that are not away, and their devices.
+    targets: RefCell<Targets>,
     /// Members that have failed, and are away as soon as that is durable.
     leaving: RefCell<BTreeSet<usize>>,
     /// Bytes in front of a member's data.
@@ -23,6 +27,9 @@ pub(super) struct Members {
     /// Members that have left, and what is still under way on them.
     left: RefCell<Vec<(Uuid, Rc<Requests>)>>,
 }
+
+/// Members by their places.
+pub(super) type Targets = Rc<[(usize, Device)]>;
 
 #[derive(Clone)]
 struct Slot {
@@ -45,34 +52,56 @@ pub(super) struct Counters {
     pub(super) errors: Cell<u64>,
     /// Bad sectors that were written again.
     pub(super) healed: Cell<u64>,
+    /// Blocks of which it held something else than what was written.
+    pub(super) wrong: Cell<u64>,
     /// Reads under way.
     pub(super) reading: Cell<u64>,
 }
 
 impl Members {
-    pub(super) fn new(members: Vec<(MemberEntry, Option<Device>, RegionSet)>, metadata_size: u64) -> Self {
+    pub(super) fn new(
+        members: Vec<(MemberEntry, Option<Device>, RegionSet)>,
+        requests: &[Rc<Requests>],
+        watch: &Rc<Watch>,
+        metadata_size: u64,
+    ) -> Self {
         let counters = members.iter().map(|_| Counters::default()).collect();
-        let watch: Rc<Watch> = Rc::default();
-        let slots = members.into_iter().map(|(entry, device, lacks)| {
+        let watch = Rc::clone(watch);
+        let ids = members.iter().map(|(entry, ..)| entry.id);
+        let left = ids.zip(requests.iter().cloned()).filter(|(_, requests)| requests.is_abandoned());
+        let left = RefCell::new(left.collect());
+        let slots = members.into_iter().zip(requests).map(|((entry, device, lacks), requests)| {
             let mut unflushed = lacks.clone();
             unflushed.clear();
-            let requests = Requests::new(&watch);
+            let (requests, is_slow) = (Rc::clone(requests), requests.is_abandoned());
             let device = device.map(|device| requests.on(device));
-            Slot { entry, device, requests, is_slow: false, lacks, unflushed }
+            Slot { entry, device, requests, is_slow, lacks, unflushed }
         });
         let members = Self {
             slots: RefCell::new(slots.collect()),
-            left: RefCell::default(),
+            targets: RefCell::new(Rc::new([])),
+            left,
             leaving: RefCell::default(),
             metadata_size,
             counters,
             watch,
         };
+        members.retarget();
         members.assert_consistent();
         members
     }
 
-    /// MEMBERS1.
+    /// MEMBERS2: members have left or come, or have other devices.
+    fn retarget(&self) {
+        let slots = self.slots.borrow();
+        let here = slots.iter().enumerate().filter(|(_, slot)| slot.entry.state != MemberState::Away);
+        let targets = here.filter_map(|(place, slot)| Some((place, slot.device.clone()?)));
+        let targets: Targets = targets.collect();
+        assert!(targets.len() <= self.count(), "MEMBERS2: a member is written once");
+        *self.targets.borrow_mut() = targets;
+    }
+
+    /// MEMBERS1, MEMBERS2.
     pub(super) fn assert_consistent(&self) {
         for slot in self.slots.borrow().iter() {
             let state = slot.entry.state;
@@ -87,6 +116,8 @@ impl Members {
                 "ARRAY5: since when it is away"
             );
         }
+        let targets: Vec<usize> = self.targets.borrow().iter().map(|(place, _)| *place).collect();
+        assert_eq!(targets, self.written(), "MEMBERS2");
     }
 
     /// How many there are.
@@ -121,6 +152,11 @@ impl Members {
     /// Places of the members that are written.
     pub(super) fn written(&self) -> Vec<usize> {
         (0..self.count()).filter(|place| self.state(*place) != MemberState::Away).collect()
+    }
+
+    /// The members that are written, with their devices.
+    pub(super) fn targets(&self) -> Targets {
+        Rc::clone(&self.targets.borrow())
     }
 
     /// The device of member `place`, which is not away, metadata included.
@@ -158,19 +194,25 @@ impl Members {
         (slot.entry.state, slot.entry.away_since, slot.device) = (MemberState::Away, number, None);
         self.end_requests(slot);
         self.leaving.borrow_mut().remove(&place);
+        drop(slots);
+        self.retarget();
     }
 
     /// A device takes the place of an absent member: it is written from now on, and lacks `lacks`.
     pub(super) fn take_in(&self, place: usize, id: Uuid, device: Device, lacks: RegionSet) {
-        let slot = &mut self.slots.borrow_mut()[place];
+        let mut slots = self.slots.borrow_mut();
+        let slot = &mut slots[place];
         assert_eq!(slot.entry.state, MemberState::Away, "MEMBERS1: the place is taken");
         if slot.entry.id != id {
             self.counters[place].errors.take(); // Those of another one.
             self.counters[place].healed.take();
+            self.counters[place].wrong.take();
         }
         slot.entry = MemberEntry { id, state: MemberState::CatchingUp, away_since: slot.entry.away_since };
         (slot.requests, slot.is_slow) = (Requests::new(&self.watch), false);
         (slot.device, slot.lacks) = (Some(slot.requests.on(device)), lacks);
+        drop(slots);
+        self.retarget();
     }
 
     /// Member `place` has everything, durably.
@@ -198,6 +240,7 @@ impl Members {
                 slot.device = device.map(|device| slot.requests.on(device)).or(slot.device.take());
             }
         }
+        self.retarget();
     }
 
     /// Over the requests on all members.
@@ -257,6 +300,12 @@ impl Members {
     pub(super) fn lack(&self, place: usize, region: u64) {
         assert!(place < self.count(), "MEMBERS1: member {place} of {}", self.count());
         self.slots.borrow_mut()[place].lacks.insert(region);
+    }
+
+    /// Member `place` lacks everything.
+    pub(super) fn lack_all(&self, place: usize) {
+        assert_eq!(self.state(place), MemberState::Away, "MEMBERS1: it is read");
+        self.slots.borrow_mut()[place].lacks.fill();
     }
 
     /// Member `place` has been caught up in `region`.

@@ -19,17 +19,22 @@
 //! - ARRAYIO6. While a data member of ddraid is missing, what is written is in the log first.
 //! - ARRAYIO7. A read writes no record.
 
+mod accept;
 mod background;
 mod change;
+mod checksum_pages;
+mod checksums;
 mod combine;
 mod counters;
 mod device;
 mod election;
 mod error;
+mod find;
 mod geometry;
 mod injected_bug;
 mod log;
 mod members;
+mod mend;
 mod options;
 mod pace;
 mod publish;
@@ -42,6 +47,7 @@ mod resize;
 mod resync;
 mod scrub;
 mod slow;
+mod sound;
 mod status;
 
 pub use error::ArrayError;
@@ -55,10 +61,12 @@ pub use varve_format::text::MEMBER_METADATA_SIZE_MIN as METADATA_SIZE_MIN;
 pub use varve_format::text::ReadPolicy;
 
 use crate::journal::Latch;
+use checksums::Checksums;
 use log::Log;
 use members::Members;
 use regions::Regions;
 use std::cell::Cell;
+use std::time::Duration;
 use varve_block::{Gate, IoError, LockMode, Notify, RangeGuard, RangeLock, Shape};
 
 /// An array, open.
@@ -70,6 +78,8 @@ pub struct Array {
     members: Members,
     regions: Regions,
     log: Log,
+    /// What members are expected to hold, if the array has checksums.
+    checksums: Option<Checksums>,
     /// Held by changes, by reads that combine members, and by whoever makes members equal (ARRAYIO4).
     range: RangeLock,
     /// Changes are inside; a superblock is written while none is.
@@ -85,6 +95,8 @@ pub struct Array {
     /// Shut when too many members have failed.
     latch: Latch,
     wants_superblock: Cell<bool>,
+    /// As [`ArrayOptions::slow_after`].
+    slow_after: Cell<Duration>,
     /// Of whoever makes members equal.
     pace: pace::Pace,
     is_closed: Cell<bool>,
@@ -100,9 +112,21 @@ impl Array {
         ArraySpec { size: self.size(), ..self.spec }
     }
 
+    /// From now on a request on a member may take so long, and members are made equal and caught up so fast.
+    pub fn set_policy(&self, slow_after: Duration, rates: Rates) {
+        if self.slow_after.replace(slow_after) != slow_after {
+            self.members.watch().retime();
+        }
+        self.pace.set_rates(rates);
+    }
+
     /// Bytes of the array.
     fn size(&self) -> u64 {
         self.shape.get().size
+    }
+
+    fn is_mirror(&self) -> bool {
+        matches!(self.spec.layout, ArrayLayout::Mirror { .. })
     }
 
     fn has_bug(&self, bug: InjectedBug) -> bool {

@@ -4,8 +4,8 @@ use super::geometry::ArrayLayout;
 use super::injected_bug::InjectedBug;
 use std::time::Duration;
 use varve_block::{Arena, Clock, Device};
-use varve_format::array::Uuid;
-use varve_format::text::ReadPolicy;
+use varve_format::array::{CHECKSUMS_OFFSET, RING_OFFSET, Uuid};
+use varve_format::text::{ReadPolicy, checksum_room};
 
 /// What an array is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,24 @@ pub struct ArraySpec {
     pub size: u64,
     /// Bytes in front of a member's data.
     pub metadata_size: u64,
+    /// Whether what members return is checked: `metadata_size` then has room for a page for each MiB of the array.
+    pub checksums: bool,
+}
+
+impl ArraySpec {
+    /// Bytes of the ring of the log on a member.
+    pub(super) fn ring_size(&self) -> u64 {
+        let end = if self.checksums { CHECKSUMS_OFFSET } else { self.metadata_size };
+        end - RING_OFFSET
+    }
+
+    /// The most bytes that an array can have with so many bytes in front of the data of its members.
+    pub fn size_max(&self) -> u64 {
+        match self.checksums {
+            true => checksum_room(self.metadata_size),
+            false => u64::MAX,
+        }
+    }
 }
 
 /// A member of an array, in the place that it has in the list of members.
@@ -60,6 +78,8 @@ pub struct ArrayOptions {
     pub slow_after: Duration,
     /// How fast members are made equal and caught up.
     pub rates: Rates,
+    /// Bytes of memory for checksums of what is not being written.
+    pub checksum_cache: u64,
     /// Take a mirror into use although members are missing that may know better.
     pub accept_missing: bool,
     /// A fault for tests.
@@ -77,6 +97,7 @@ impl ArrayOptions {
             read_policy: ReadPolicy::Verify,
             slow_after: Duration::from_secs(30),
             rates: Rates::default(),
+            checksum_cache: 4 << 20,
             accept_missing: false,
             injected_bug: None,
         }

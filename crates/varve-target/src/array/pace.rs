@@ -5,10 +5,12 @@
 use super::options::Rates;
 use std::cell::Cell;
 use std::time::Duration;
-use varve_block::{Clock, Moment};
+use varve_block::{Clock, Extent, LockMode, Moment, RangeLock};
 
 /// The longest sleep before somebody looks again whether clients are served and the work is still wanted.
 const LOOK: Duration = Duration::from_millis(10);
+/// So long after a request clients count as served.
+const BUSY: Duration = Duration::from_millis(20);
 /// Over how long a rate is measured.
 const WINDOW: Duration = Duration::from_secs(4);
 /// What was slept too long is made up for up to this.
@@ -16,11 +18,17 @@ const LATE_MAX: Duration = Duration::from_millis(100);
 
 /// The pace of one piece of work.
 pub(super) struct Pace {
-    rates: Rates,
+    rates: Cell<Rates>,
+    /// Steps that wait begin one after the other.
+    turn: RangeLock,
     /// When the last step began, or should have.
     begun: Cell<Moment>,
     /// How many requests there had been then.
     requests: Cell<u64>,
+    /// Until when clients count as served.
+    busy_until: Cell<Moment>,
+    /// Whether they did when somebody looked last; at first they do.
+    is_busy: Cell<bool>,
     measured: Measured,
 }
 
@@ -60,7 +68,21 @@ impl Measured {
 impl Pace {
     pub(super) fn new(rates: Rates) -> Self {
         assert!(rates.floor > 0 && rates.ceiling > 0, "PACE1: {rates:?}");
-        Self { rates, begun: Cell::default(), requests: Cell::new(0), measured: Measured::default() }
+        Self {
+            rates: Cell::new(rates),
+            turn: RangeLock::new(),
+            begun: Cell::default(),
+            requests: Cell::new(0),
+            busy_until: Cell::default(),
+            is_busy: Cell::new(true),
+            measured: Measured::default(),
+        }
+    }
+
+    /// Goes at other rates from the next step on.
+    pub(super) fn set_rates(&self, rates: Rates) {
+        assert!(rates.floor > 0 && rates.ceiling > 0, "PACE1: {rates:?}");
+        self.rates.set(rates);
     }
 
     /// Bytes a second in the last seconds; none if nothing is done, or has only begun.
@@ -68,9 +90,24 @@ impl Pace {
         self.measured.rate(now)
     }
 
+    /// Whether clients are served: there was a request of theirs in the last moments. Several steps may look in one of them.
+    fn look(&self, requests: u64, now: Moment) -> bool {
+        if self.requests.replace(requests) != requests {
+            self.busy_until.set(now.after(BUSY));
+        }
+        self.is_busy.set(now < self.busy_until.get());
+        self.is_busy.get()
+    }
+
+    /// Whether clients are served beside the work.
+    pub(super) fn is_busy(&self) -> bool {
+        self.is_busy.get()
+    }
+
     /// When a step may follow that had so many bytes.
     fn due(&self, bytes: u64, is_busy: bool) -> Moment {
-        let rate = if is_busy { self.rates.floor.min(self.rates.ceiling) } else { self.rates.ceiling };
+        let Rates { floor, ceiling } = self.rates.get();
+        let rate = if is_busy { floor.min(ceiling) } else { ceiling };
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(rate);
         self.begun.get().after(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
     }
@@ -84,9 +121,10 @@ impl Pace {
         bytes: u64,
         mut is_wanted: impl FnMut() -> bool,
     ) {
+        let _turn = self.turn.lock(Extent::new(0, 1), LockMode::Exclusive).await; // PACE1
         let due = loop {
             let (now, requests) = (clock.now(), requests.get());
-            let is_busy = self.requests.replace(requests) != requests;
+            let is_busy = self.look(requests, now);
             let due = self.due(bytes, is_busy);
             if due <= now || !is_wanted() {
                 break due;
@@ -113,7 +151,19 @@ mod tests {
         assert_eq!(pace.due(1000, true), Moment(10_000_000_005));
         let capped = Pace::new(Rates { floor: 1000, ceiling: 10 });
         assert_eq!(capped.due(10, true), Moment(1_000_000_000), "PACE1: the ceiling counts");
+        capped.set_rates(Rates { floor: 1, ceiling: 20 });
+        assert_eq!(capped.due(20, false), Moment(1_000_000_000), "PACE1: at other rates");
         assert_eq!(Pace::new(Rates::default()).due(MAX, false), Moment(0), "nothing holds it up");
+    }
+
+    #[test]
+    fn clients_are_served_for_some_time_after_a_request() {
+        let pace = Pace::new(Rates::default());
+        assert!(pace.is_busy(), "nobody has looked yet");
+        assert!(!pace.look(0, Moment(1)));
+        assert!(pace.look(1, Moment(2)) && pace.look(1, Moment(2)), "two steps at once see the same");
+        let later = Moment(2).after(BUSY);
+        assert!(!pace.look(1, later) && !pace.is_busy());
     }
 
     const MAX: u64 = 1 << 30;

@@ -13,7 +13,7 @@ use super::geometry::kind_of;
 use super::log::LOG_COPIES;
 use super::{Array, ArrayLayout, InjectedBug};
 use futures_util::future::join_all;
-use varve_block::{Device, Durability, Extent, IoError, LockMode};
+use varve_block::{Completion, Device, Durability, Extent, Io, IoError, LockMode};
 use varve_format::array::{BLOCK_SIZE, MemberState, Superblock};
 
 impl Array {
@@ -45,10 +45,10 @@ impl Array {
 
     /// Flushes all members; those that fail are away in the superblock that comes.
     async fn flush_members(&self) -> Result<(), IoError> {
+        let failed = self.write_pages(&self.pages_behind()).await;
+        self.members.leave(failed.into_iter().map(|(place, _)| place));
         let number = self.regions.flush_begins();
-        let failed = self
-            .on_members(&self.members.written(), |_, device| async move { device.flush().await.err() })
-            .await;
+        let failed = self.on_members(|_| Io::Flush).await;
         self.members.leave(failed.into_iter().map(|(place, _)| place));
         self.send_away()?;
         self.members.flushed();
@@ -60,6 +60,7 @@ impl Array {
     /// PUBLISH2, PUBLISH3.
     async fn write_superblocks(&self) -> Result<(), IoError> {
         loop {
+            self.write_forgotten().await?;
             self.number.set(self.number.get() + 1);
             let places = self.members.written();
             let log_places: Vec<usize> =
@@ -75,6 +76,19 @@ impl Array {
             self.members.leave(failed);
             self.send_away()?;
         }
+    }
+
+    /// Makes durable what pages do not say yet, so that a superblock can call its regions clean (PAGES1).
+    async fn write_forgotten(&self) -> Result<(), IoError> {
+        let mut spans = self.pages_behind();
+        while !spans.is_empty() {
+            let mut failed = self.write_pages(&spans).await;
+            failed.extend(self.on_members(|_| Io::Flush).await);
+            self.members.leave(failed.into_iter().map(|(place, _)| place));
+            self.send_away()?;
+            spans = self.pages_behind();
+        }
+        Ok(())
     }
 
     /// Members that have failed are away from the next superblock on. Shuts the array if the others do not have all data, or if
@@ -117,6 +131,7 @@ impl Array {
         unsynced.iter().for_each(|region| self.members.lack(place, region));
         if is_parity || self.members.in_state(MemberState::InSync).len() == 1 {
             self.regions.accept_all();
+            self.forget_checksums(unsynced.iter());
         }
     }
 
@@ -136,6 +151,7 @@ impl Array {
             sequence: self.log.ring.sequence(),
             epoch: self.log.ring.epoch(),
             previous: self.identity.get(),
+            checksums: self.spec.checksums,
             log_members: log_places.iter().map(|place| 1 << place).sum(),
             members: self.members.entries(),
             dirty: self.regions.unsynced().bits(),
@@ -158,20 +174,24 @@ impl Array {
         outcomes.into_iter().filter_map(|(place, error)| error.map(|_| place)).collect()
     }
 
-    /// What `ask` says of each of the members at `places`; those with an error.
-    pub(super) async fn on_members<F>(
-        &self,
-        places: &[usize],
-        ask: impl Fn(usize, Device) -> F,
-    ) -> Vec<(usize, IoError)>
-    where
-        F: Future<Output = Option<IoError>>,
-    {
-        let asked = places.iter().map(|place| {
-            let answer = ask(*place, self.members.device(*place));
-            async move { answer.await.map(|error| (*place, error)) }
-        });
-        let failed: Vec<_> = join_all(asked).await.into_iter().flatten().collect();
+    /// Submits the request of each member that is written, by its place; the members that failed. Allocates nothing if all answer at
+    /// once.
+    pub(super) async fn on_members(&self, request: impl Fn(usize) -> Io) -> Vec<(usize, IoError)> {
+        let targets = self.members.targets();
+        let (mut failed, mut under_way) = (Vec::new(), Vec::new());
+        for (place, device) in targets.iter() {
+            match device.submit(request(*place)) {
+                Completion::Ready(outcome) => {
+                    let outcome = outcome.expect("a request just submitted was not polled");
+                    failed.extend(outcome.err().map(|error| (*place, error)));
+                }
+                pending => under_way.push(async move { pending.await.err().map(|error| (*place, error)) }),
+            }
+        }
+        if !under_way.is_empty() {
+            failed.extend(join_all(under_way).await.into_iter().flatten());
+        }
+        failed.sort_by_key(|(place, _)| *place);
         for (place, error) in &failed {
             let errors = &self.members.counters(*place).errors;
             errors.set(errors.get() + 1);

@@ -7,7 +7,7 @@
 
 use super::{Array, ArrayLayout, ReadPolicy, combine, lost};
 use futures_util::future::join_all;
-use varve_block::{Buffer, Completion, Durability, Extent, IoError, LockMode, MIB, Outcome};
+use varve_block::{Buffer, Bytes, Completion, Durability, Extent, IoError, LockMode, MIB, Outcome};
 use varve_format::array::MemberState;
 
 /// Bytes of the array that one choice of members serves.
@@ -29,8 +29,18 @@ enum Sources {
 pub(super) enum Unread {
     /// A member failed.
     Member(usize, IoError),
-    /// The parity does not fit the data: which member lies cannot be told.
+    /// The parity does not fit the data, or what was read does not fit its checksums.
     Mismatch,
+}
+
+impl Unread {
+    /// What a request is told.
+    pub(super) fn error(self) -> IoError {
+        match self {
+            Unread::Member(_, error) => error,
+            Unread::Mismatch => lost(),
+        }
+    }
 }
 
 impl Array {
@@ -52,11 +62,31 @@ impl Array {
         let place = self.choose(extent)?;
         let counters = self.members.counters(place);
         counters.reading.set(counters.reading.get() + 1);
-        let outcome = self.members.device(place).read(self.members.on_device(extent), buffer).await;
+        let device = self.members.device(place);
+        let read = device.read(self.members.on_device(extent), buffer);
+        let outcome = self.beside_pages(extent, read).await;
         counters.reading.set(counters.reading.get() - 1);
         match outcome {
-            Ok(buffer) => Ok(buffer),
-            Err(error) => self.heal(place, extent, length, error).await,
+            Ok(buffer) if self.fit(extent, &[(place, &buffer[..])]).await => Ok(buffer),
+            Err(error) if self.checked(extent).is_none() => self.heal(place, extent, length, error).await,
+            _ => self.read_mended(extent, length).await,
+        }
+    }
+
+    /// Reads `extent` of a mirror while nobody writes it; what does not fit its checksums is written again.
+    async fn read_mended(&self, extent: Extent, length: usize) -> Outcome {
+        loop {
+            let shared = self.range.lock(extent, LockMode::Shared).await;
+            let place = self.choose(extent)?;
+            let outcome = self.read_fit(extent, &[place]).await;
+            drop(shared);
+            match outcome {
+                Ok(runs) => return runs.into_iter().next().ok_or(IoError::Gone),
+                Err(Unread::Member(place, error)) if self.checked(extent).is_none() => {
+                    return self.heal(place, extent, length, error).await;
+                }
+                Err(_) => self.mend(extent).await?,
+            }
         }
     }
 
@@ -68,13 +98,14 @@ impl Array {
             if self.regions.unsynced().has_any(self.regions.of(extent)) {
                 places.truncate(1); // ARRAYREAD2
             }
-            let outcome = self.read_members(extent, &places).await;
+            let outcome = self.read_fit(extent, &places).await;
             drop(shared);
             match outcome {
                 Ok(runs) if runs.windows(2).all(|pair| pair[0][..] == pair[1][..]) => {
                     buffer.copy_from_slice(runs.first().ok_or(IoError::Gone)?);
                     return Ok(buffer);
                 }
+                Ok(_) | Err(_) if self.checked(extent).is_some() => self.mend(extent).await?,
                 Ok(_) => {
                     self.note_mismatch(extent);
                     return Err(lost());
@@ -131,8 +162,9 @@ impl Array {
         self.latch.check()?;
         let regions = self.regions.of(extent);
         if self.sources(extent)? == Sources::Data {
-            match self.read_members(extent, &self.data_places()).await {
+            match self.read_fit(extent, &self.data_places()).await {
                 Ok(runs) => return Ok(runs),
+                Err(Unread::Mismatch) => {} // Perhaps it is being written.
                 Err(unread) => self.heal_ddraid(unread, extent).await?,
             }
         }
@@ -143,7 +175,7 @@ impl Array {
                 return Err(self.refuse());
             }
             let outcome = match self.sources(extent)? {
-                Sources::Data => self.read_members(extent, &self.data_places()).await,
+                Sources::Data => self.read_fit(extent, &self.data_places()).await,
                 Sources::Without(absent) => self.reconstruct(extent, absent).await,
                 Sources::All => self.verify(extent).await,
             };
@@ -207,12 +239,26 @@ impl Array {
         join_all(reads).await.into_iter().collect()
     }
 
+    /// The runs of these members, which fit their checksums.
+    async fn read_fit(&self, extent: Extent, places: &[usize]) -> Result<Vec<Buffer>, Unread> {
+        let runs = self.beside_pages(extent, self.read_members(extent, places)).await?;
+        assert_eq!(runs.len(), places.len(), "ARRAYREAD1: a run of each");
+        let held: Vec<(usize, &[u8])> = places.iter().copied().zip(runs.iter().map(|run| &run[..])).collect();
+        match self.fit(extent, &held).await {
+            true => Ok(runs),
+            false => Err(Unread::Mismatch),
+        }
+    }
+
     /// The runs of the data members without reading member `absent` (ARRAYREAD1).
     pub(super) async fn reconstruct(&self, extent: Extent, absent: usize) -> Result<Vec<Buffer>, Unread> {
         let others: Vec<usize> = (0..self.spec.layout.members()).filter(|place| *place != absent).collect();
-        let mut runs = self.read_members(extent, &others).await?;
+        let mut runs = self.read_fit(extent, &others).await?;
         let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
         let computed = combine::xor_all(&slices, &self.options.arena);
+        if !self.fit(extent, &[(absent, &computed[..])]).await {
+            return Err(Unread::Mismatch);
+        }
         runs.insert(absent, computed);
         Ok(runs)
     }
@@ -220,12 +266,14 @@ impl Array {
     /// The runs of all members, whose parity fits (ARRAYREAD1).
     async fn verify(&self, extent: Extent) -> Result<Vec<Buffer>, Unread> {
         let places: Vec<usize> = (0..self.spec.layout.members()).collect();
-        let runs = self.read_members(extent, &places).await?;
+        let runs = self.read_fit(extent, &places).await?;
         let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
         if combine::is_consistent(&slices, &self.options.arena) {
             return Ok(runs);
         }
-        self.note_mismatch(extent);
+        if self.checked(extent).is_none() {
+            self.note_mismatch(extent);
+        }
         Err(Unread::Mismatch)
     }
 
@@ -266,6 +314,9 @@ impl Array {
 
     /// Member `place` of ddraid could not read `extent`: what it has there is computed and written again.
     pub(super) async fn heal_ddraid(&self, unread: Unread, extent: Extent) -> Result<(), IoError> {
+        if self.checked(extent).is_some() {
+            return self.mend(extent).await;
+        }
         let Unread::Member(place, error) = unread else { return Err(lost()) };
         let _range = self.range.lock(extent, LockMode::Exclusive).await;
         let inside = self.gate.enter().await;
@@ -297,15 +348,17 @@ impl Array {
         Ok(())
     }
 
-    /// Writes `run` of member `place` again, after it could not be read. Returns whether that succeeded.
-    async fn rewrite(&self, place: usize, run: Extent, data: varve_block::Bytes, error: IoError) -> bool {
+    /// Writes `run` of member `place` again, after it could not be read or was wrong, durably: its region is not dirty. Returns whether
+    /// that succeeded.
+    pub(super) async fn rewrite(&self, place: usize, run: Extent, data: Bytes, error: IoError) -> bool {
         if error == IoError::Gone {
             return false;
         }
         let device = self.members.device(place);
         let at = self.members.on_device(run);
-        let written = device.write(at, data, Durability::Volatile).await.is_ok();
-        let readable = written && device.read(at, self.options.arena.take(index(run.length))).await.is_ok();
+        let written = device.write(at, data.clone(), Durability::Durable).await.is_ok();
+        let again = self.options.arena.take(index(run.length));
+        let readable = written && device.read(at, again).await.is_ok_and(|again| again[..] == data[..]);
         if readable {
             let healed = &self.members.counters(place).healed;
             healed.set(healed.get() + 1);

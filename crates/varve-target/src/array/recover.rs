@@ -1,7 +1,9 @@
 //! An array is made, and taken into use: superblocks are compared, the log is read, and what it says is made good.
 
+use super::checksums::{Checksums, block_size};
 use super::counters::Counters;
-use super::election::{Election, Found, Worth, elect};
+use super::election::{Election, Found, Worth};
+use super::find::FoundMembers;
 use super::geometry::kind_of;
 use super::log::Log;
 use super::members::Members;
@@ -13,13 +15,12 @@ use super::replay::{Records, Replayed, read_log};
 use super::{
     Array, ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, METADATA_SIZE_MIN, Member,
 };
-use crate::journal::{Latch, Newest};
+use crate::journal::Latch;
+use futures_util::future::join_all;
 use std::cell::Cell;
 use std::rc::Rc;
-use varve_block::{Access, Arena, Device, Durability, Extent, Gate, IoError, Notify, RangeLock, Shape};
-use varve_format::array::{
-    ArrayFormatError, BLOCK_SIZE, Change, MemberEntry, MemberState, NUMBER_MAX, SLOT_SIZE, Superblock,
-};
+use varve_block::{Access, Arena, Device, Durability, Extent, Gate, Io, IoError, Notify, RangeLock, Shape};
+use varve_format::array::{BLOCK_SIZE, Change, MemberEntry, MemberState, SLOT_SIZE, Superblock};
 
 impl Array {
     /// Makes the array `spec` of `members`, all of which must be there. What lies behind their metadata is anything: the array is to
@@ -44,7 +45,8 @@ impl Array {
     }
 
     /// Takes the array `spec` into use on `members`, each in its place. It may have become larger or smaller since. Members that
-    /// are here and not in sync begin to catch up; [`Array::background`] does the work. One that cannot be a member is missing.
+    /// are here and not in sync begin to catch up; [`Array::background`] does the work. One that cannot be a member is missing, and so
+    /// is one that takes too long to answer when its superblocks are read, if the others can do without it.
     pub async fn open(
         spec: ArraySpec,
         mut members: Vec<Member>,
@@ -52,20 +54,27 @@ impl Array {
     ) -> Result<Rc<Self>, ArrayError> {
         check(&spec, members.len())?;
         let problem = leave_out_unfit(&spec, &mut members);
-        let (mut found, mut damaged) = (Vec::with_capacity(members.len()), Vec::new());
-        for place in 0..members.len() {
-            let (what, slots) = find(&spec, place, &members, &options.arena).await?;
-            found.push(what);
-            damaged.extend(slots.into_iter().map(|slot| (place, slot)));
+        let found = FoundMembers::look(&spec, &mut members, &options).await?;
+        let election = found.elect(&spec, &options).map_err(|error| problem.unwrap_or(error))?;
+        let opened = Self::open_found(spec, members, options, &election, &found).await;
+        if opened.is_err() {
+            join_all(found.watch.take_late()).await; // SLOW1
         }
-        let believes_stale = options.injected_bug == Some(InjectedBug::BelieveStale);
-        let election = elect(spec.layout, &found, options.accept_missing, believes_stale)
-            .map_err(|error| problem.unwrap_or(error))?;
-        let records = read_log(&spec, &election, &members, &options.arena).await?;
-        let replayed = Replayed::of(&spec, &election, &records)?;
-        let array = Rc::new(Self::build(spec, &members, options, &election, replayed));
+        opened
+    }
+
+    async fn open_found(
+        spec: ArraySpec,
+        members: Vec<Member>,
+        options: ArrayOptions,
+        election: &Election,
+        found: &FoundMembers,
+    ) -> Result<Rc<Self>, ArrayError> {
+        let records = read_log(&spec, election, &members, &options.arena).await?;
+        let replayed = Replayed::of(&spec, election, &records)?;
+        let array = Rc::new(Self::build(spec, &members, options, (election, found), replayed));
         array.write_again(&records).await?;
-        array.complete(&election, &found, &damaged).await?;
+        array.complete(election, found).await?;
         array.reconfigure().await?;
         for (place, member) in members.into_iter().enumerate() {
             if array.members.state(place) == MemberState::Away
@@ -83,11 +92,11 @@ impl Array {
         spec: ArraySpec,
         members: &[Member],
         options: ArrayOptions,
-        election: &Election,
+        (election, found): (&Election, &FoundMembers),
         replayed: Replayed,
     ) -> Self {
         let number = election.superblock.number;
-        let Replayed { region_size, regions, dirty, written, lacks, begin } = replayed;
+        let Replayed { region_size, regions, dirty, settled, written, lacks, begin } = replayed;
         let slots = members.iter().zip(&election.members).zip(&election.superblock.members).zip(lacks);
         let slots: Vec<(MemberEntry, Option<Device>, RegionSet)> = slots
             .map(|(((member, worth), before), lacks)| {
@@ -97,12 +106,15 @@ impl Array {
             .collect();
         assert_eq!(slots.len(), spec.layout.members(), "ARRAY3: an entry for each member");
         let shape = shape(&spec, &slots);
-        let log = Log::new(spec.id.as_u64_pair().0, spec.metadata_size, begin, options.arena.clone());
-        Self {
+        let own = spec.id.as_u64_pair().0;
+        let log = Log::new(own, spec.ring_size(), begin, options.arena.clone());
+        let has_pages = spec.checksums && options.injected_bug != Some(InjectedBug::ClearBeforePages);
+        let array = Self {
             shape: Cell::new(shape),
-            members: Members::new(slots, spec.metadata_size),
-            regions: Regions::new(region_size, dirty, written, regions),
+            members: Members::new(slots, &found.requests, &found.watch, spec.metadata_size),
+            regions: Regions::new(region_size, dirty, written, regions, has_pages),
             log,
+            checksums: spec.checksums.then(|| Checksums::new(spec.layout, own, options.checksum_cache)),
             range: RangeLock::new(),
             gate: Gate::default(),
             publishing: RangeLock::new(),
@@ -111,6 +123,7 @@ impl Array {
             identity: Cell::new(election.superblock.identity()),
             latch: Latch::default(),
             wants_superblock: Cell::new(true),
+            slow_after: Cell::new(options.slow_after),
             pace: Pace::new(options.rates),
             is_closed: Cell::new(false),
             changed: Notify::default(),
@@ -118,22 +131,20 @@ impl Array {
             counters: Counters::default(),
             spec,
             options,
-        }
+        };
+        array.forget_checksums(settled.iter());
+        array
     }
 
     /// Writes the superblock that counts to the members that have the one before: they must not fall behind by two (ELECT2). And
     /// clears the `damaged` slots of members: one that is torn could become whole again when the next superblock is torn, too,
     /// for most of its sectors are the same.
-    async fn complete(
-        &self,
-        election: &Election,
-        found: &[Found],
-        damaged: &[(usize, u64)],
-    ) -> Result<(), ArrayError> {
-        for (place, slot) in damaged.iter().filter(|(place, _)| self.members.written().contains(place)) {
+    async fn complete(&self, election: &Election, found: &FoundMembers) -> Result<(), ArrayError> {
+        for (place, slot) in found.damaged.iter().filter(|(place, _)| self.members.written().contains(place))
+        {
             clear_slot(&self.members.device(*place), *slot, &self.options.arena).await?;
         }
-        for (place, found) in found.iter().enumerate() {
+        for (place, found) in found.found.iter().enumerate() {
             let Found::Superblock(own) = found else { continue };
             let is_member = matches!(election.members[place], Worth::InSync | Worth::CatchingUp);
             if is_member && own.number < election.superblock.number {
@@ -151,8 +162,7 @@ impl Array {
         let has_content = |change: &Change| matches!(change, Change::Content(..));
         if records.clone().any(|placed| placed.record.changes.iter().any(has_content)) {
             // Records may lie in caches alone: they are to outlive a crash that tears what is written again.
-            let flush = |_, device: Device| async move { device.flush().await.err() };
-            let failed = self.on_members(&self.members.written(), flush).await;
+            let failed = self.on_members(|_| Io::Flush).await;
             self.judge(&failed, 0..0)?;
         }
         for change in records.flat_map(|placed| &placed.record.changes) {
@@ -181,88 +191,10 @@ fn entry_of(before: MemberEntry, worth: Worth, number: u64) -> MemberEntry {
     }
 }
 
-/// What lies in a member's place.
-async fn find(
-    spec: &ArraySpec,
-    place: usize,
-    members: &[Member],
-    arena: &Arena,
-) -> Result<(Found, Vec<u64>), ArrayError> {
-    let Some(device) = &members[place].device else { return Ok((Found::Missing, Vec::new())) };
-    let Slots { newest, damaged } = read_superblock(device, place, arena).await?;
-    let Some(superblock) = newest.filter(|superblock| superblock.array == spec.id) else {
-        return Ok((Found::Blank, damaged));
-    };
-    compare(spec, &superblock)?;
-    let found = superblock.place as usize;
-    let own = superblock.members.get(found).map(|entry| entry.id);
-    if own.is_none() || own != members.get(found).map(|member| member.id) {
-        return Ok((Found::Blank, damaged)); // It is a member no more: another one has taken its place.
-    }
-    if found != place {
-        return Err(ArrayError::Exchanged { place, found });
-    }
-    Ok((Found::Superblock(superblock), damaged))
-}
-
 /// Lets the slot of a superblock at `address` count no more, durably.
 pub(super) async fn clear_slot(device: &Device, address: u64, arena: &Arena) -> Result<(), IoError> {
     let nothing = arena.take_zeroed(index(BLOCK_SIZE)).freeze();
     device.write(address, nothing, Durability::Durable).await.map(drop)
-}
-
-/// What the slots of a member hold.
-pub(super) struct Slots {
-    /// The newer superblock, if there is one that can be read.
-    pub(super) newest: Option<Superblock>,
-    /// The slots that are torn or cannot be read.
-    pub(super) damaged: Vec<u64>,
-}
-
-/// The newer superblock of a member.
-pub(super) async fn read_superblock(
-    device: &Device,
-    place: usize,
-    arena: &Arena,
-) -> Result<Slots, ArrayError> {
-    let (mut newest, mut damaged) = (Newest::new(), Vec::new());
-    for address in [0, SLOT_SIZE] {
-        let slot = read_slot(device, address, arena).await;
-        if matches!(slot, Err(ArrayFormatError::Checksum | ArrayFormatError::Invalid(_))) {
-            damaged.push(address);
-        }
-        newest.look_at(slot);
-    }
-    match newest.found() {
-        Ok(superblock) => Ok(Slots { newest: Some(superblock), damaged }),
-        Err(error @ ArrayFormatError::OtherVersion(_)) => Err(ArrayError::Format { place, error }),
-        Err(error) => {
-            tracing::warn!(member = place, %error, "no superblock of an array");
-            Ok(Slots { newest: None, damaged })
-        }
-    }
-}
-
-/// The superblock in the slot at `address`. One that cannot be read is as if it were damaged.
-async fn read_slot(device: &Device, address: u64, arena: &Arena) -> Result<Superblock, ArrayFormatError> {
-    let read =
-        async |length| device.read(address, arena.take(length)).await.map_err(|_| ArrayFormatError::Checksum);
-    let first = read(index(BLOCK_SIZE)).await?;
-    let length = Superblock::claims(&first, address).ok_or(ArrayFormatError::Absent)?;
-    Superblock::decode(&read(length).await?, address)
-}
-
-impl crate::journal::Superblock for Superblock {
-    type Error = ArrayFormatError;
-    const ABSENT: ArrayFormatError = ArrayFormatError::Absent;
-
-    fn number(&self) -> u64 {
-        self.number
-    }
-
-    fn is_other_version(error: ArrayFormatError) -> bool {
-        matches!(error, ArrayFormatError::OtherVersion(_))
-    }
 }
 
 /// Whether so many `members` can be an array as `spec` says.
@@ -274,6 +206,9 @@ fn check(spec: &ArraySpec, members: usize) -> Result<(), ArrayError> {
         return Err(ArrayError::Mismatch("the number of members"));
     }
     let block = spec.layout.block_size().max(BLOCK_SIZE);
+    if spec.size > spec.size_max() {
+        return Err(ArrayError::Mismatch("it has no room for the checksums of so many bytes"));
+    }
     if spec.size == 0 || !spec.size.is_multiple_of(block) || spec.metadata_size < METADATA_SIZE_MIN {
         return Err(ArrayError::Mismatch("the size"));
     }
@@ -315,20 +250,6 @@ pub(super) fn is_fragment(layout: ArrayLayout, sector: u64) -> bool {
     matches!(layout, ArrayLayout::Mirror { .. }) || layout.fragment_size().is_multiple_of(sector)
 }
 
-/// Whether `superblock` is one of the array `spec`, of whatever size, that can be followed by others.
-fn compare(spec: &ArraySpec, superblock: &Superblock) -> Result<(), ArrayError> {
-    if superblock.number.max(superblock.sequence) > NUMBER_MAX / 2 {
-        return Err(ArrayError::Mismatch("its numbers are near their end"));
-    }
-    let (kind, block_size) = kind_of(spec.layout);
-    let is_same = (kind, block_size, spec.layout.members())
-        == (superblock.kind, superblock.block_size, superblock.members.len());
-    match is_same && spec.metadata_size == superblock.metadata_size {
-        true => Ok(()),
-        false => Err(ArrayError::Mismatch("its layout")),
-    }
-}
-
 fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
     let (kind, block_size) = kind_of(spec.layout);
     let region_size = region_size_for(spec.size);
@@ -348,6 +269,7 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
         epoch: 0,
         log_members: 0b11,
         previous: 0,
+        checksums: spec.checksums,
         members: members.iter().map(entry).collect(),
         dirty: empty.clone(),
         missed: empty.clone(),
@@ -359,7 +281,8 @@ fn first_superblock(spec: &ArraySpec, members: &[Member]) -> Superblock {
 fn shape(spec: &ArraySpec, slots: &[(MemberEntry, Option<Device>, RegionSet)]) -> Shape {
     let devices = slots.iter().filter_map(|(_, device, _)| device.as_ref());
     let sector = devices.clone().map(|device| device.shape().block_size).max().unwrap_or(512);
-    let block = u32::try_from(spec.layout.block_size()).expect("a block is small").max(sector);
+    let unit = if spec.checksums { block_size(spec.layout) } else { spec.layout.block_size() };
+    let block = u32::try_from(unit).expect("a block is small").max(sector);
     let optimal = devices.clone().map(|device| device.shape().optimal_size).max().unwrap_or(block);
     let fast_zero = { devices }.all(|device| device.shape().fast_zero);
     Shape { optimal_size: optimal.max(block), discard: fast_zero, fast_zero, ..Shape::new(spec.size, block) }

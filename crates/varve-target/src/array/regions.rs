@@ -7,8 +7,9 @@
 //! - REGIONS3. What the log says is dirty is at least what is active and marked, and what is not in sync.
 
 use super::region_set::RegionSet;
+use crate::number_map::NumberMap;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::time::Duration;
 use varve_block::{Extent, MIB, Moment};
@@ -29,8 +30,10 @@ pub(super) fn region_size_for(size: u64) -> u64 {
 /// The regions of an array.
 pub(super) struct Regions {
     size: Cell<u64>,
+    /// Whether pages are written before a region becomes clean.
+    has_pages: bool,
     count: Cell<u64>,
-    active: RefCell<HashMap<u64, Active>>,
+    active: RefCell<NumberMap<Active>>,
     unsynced: RefCell<RegionSet>,
     written: RefCell<RegionSet>,
     /// Rises with each flush that begins, and the last that ended well (REGIONS2).
@@ -46,16 +49,39 @@ struct Active {
     is_marked: bool,
     /// Whether the next record says that it is clean.
     is_clean: bool,
+    pages: Pages,
     last_write: Moment,
-    /// The flush that had begun last when the last write ended.
+    /// The flush that had begun last when the last write ended, and the last of its pages was written.
     flush: u64,
+}
+
+/// How far the pages of checksums of an active region are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pages {
+    Behind,
+    BeingWritten,
+    /// They were written, and nobody has written the region since they began to be.
+    Written,
+}
+
+impl Active {
+    fn is_idle(&self, now: Moment, delay: Duration) -> bool {
+        self.writers == 0 && self.is_marked && now.since(self.last_write) >= delay
+    }
 }
 
 impl Regions {
     /// Regions of `size` bytes, of which some are not in sync and some were written.
-    pub(super) fn new(size: u64, unsynced: RegionSet, written: RegionSet, count: u64) -> Self {
+    pub(super) fn new(
+        size: u64,
+        unsynced: RegionSet,
+        written: RegionSet,
+        count: u64,
+        has_pages: bool,
+    ) -> Self {
         Self {
             size: Cell::new(size),
+            has_pages,
             count: Cell::new(count),
             active: RefCell::default(),
             unsynced: RefCell::new(unsynced),
@@ -110,11 +136,12 @@ impl Regions {
                 writers: 0,
                 is_marked: false,
                 is_clean: false,
+                pages: Pages::Behind,
                 last_write: Moment::default(),
                 flush: 0,
             });
             entry.writers += 1;
-            entry.is_clean = false;
+            (entry.is_clean, entry.pages) = (false, Pages::Behind);
         }
     }
 
@@ -140,14 +167,47 @@ impl Regions {
         })
     }
 
-    /// The log says durably that `region` is dirty, and as written if it `writes`.
-    pub(super) fn mark(&self, region: u64, writes: bool) {
+    /// The log says durably that `region` is dirty, and as written if it `writes`. Returns whether it was not written before.
+    pub(super) fn mark(&self, region: u64, writes: bool) -> bool {
         assert!(region < self.count(), "ARRAY4: region {region} of {}", self.count());
         if let Some(entry) = self.active.borrow_mut().get_mut(&region) {
             entry.is_marked = true;
         }
-        if writes {
-            self.written.borrow_mut().insert(region);
+        writes && self.written.borrow_mut().insert(region)
+    }
+
+    /// Whether there are regions that are or were written and may be dirty.
+    pub(super) fn has_active(&self) -> bool {
+        !self.active.borrow().is_empty()
+    }
+
+    /// Whether `region` is or was written and may be dirty.
+    pub(super) fn is_active(&self, region: u64) -> bool {
+        self.active.borrow().contains_key(&region)
+    }
+
+    /// The pages of checksums are about to be written of the regions that are idle for `delay`, which are returned.
+    pub(super) fn begin_pages(&self, now: Moment, delay: Duration) -> HashSet<u64> {
+        let mut active = self.active.borrow_mut();
+        let is_due = |entry: &Active| entry.is_idle(now, delay) && entry.pages != Pages::Written;
+        let due = active.iter_mut().filter(|(_, entry)| is_due(entry));
+        due.map(|(region, entry)| {
+            entry.pages = Pages::BeingWritten;
+            *region
+        })
+        .collect()
+    }
+
+    /// The pages of these regions were written; they become clean when they were flushed, too (REGIONS2). `skips_flush`: a fault
+    /// for tests.
+    pub(super) fn end_pages(&self, regions: &HashSet<u64>, skips_flush: bool) {
+        assert!(self.has_pages, "REGIONS2: there are no pages");
+        let begun = self.flush_begun.get();
+        for (_, entry) in self.active.borrow_mut().iter_mut().filter(|(region, _)| regions.contains(region)) {
+            if entry.pages == Pages::BeingWritten {
+                entry.pages = Pages::Written;
+                entry.flush = if skips_flush { entry.flush } else { begun };
+            }
         }
     }
 
@@ -169,8 +229,8 @@ impl Regions {
         let (flushed, mut lacks_flush) = (self.flushed.get(), false);
         let unsynced = self.unsynced.borrow();
         for (region, entry) in self.active.borrow_mut().iter_mut() {
-            let is_idle = entry.writers == 0 && entry.is_marked && now.since(entry.last_write) >= delay;
-            let is_idle = is_idle && !entry.is_clean && !unsynced.contains(*region);
+            let is_idle = entry.is_idle(now, delay) && !entry.is_clean && !unsynced.contains(*region);
+            let is_idle = is_idle && (entry.pages == Pages::Written || !self.has_pages);
             if is_idle && (entry.flush < flushed || skips_flush) {
                 entry.is_clean = true;
             } else {
@@ -256,6 +316,15 @@ impl Regions {
         self.unsynced.borrow_mut().clear();
     }
 
+    /// What members may differ in does not matter any more in these regions: what is there counts.
+    pub(super) fn accept(&self, regions: &[u64]) {
+        let mut unsynced = self.unsynced.borrow_mut();
+        for region in regions {
+            let was_unsynced = unsynced.remove(*region);
+            assert!(was_unsynced, "REGIONS3: region {region} is in sync already");
+        }
+    }
+
     /// Regions that hold anything but zeros.
     pub(super) fn written(&self) -> std::cell::Ref<'_, RegionSet> {
         self.written.borrow()
@@ -299,7 +368,7 @@ mod tests {
     const DELAY: Duration = Duration::from_secs(1);
 
     fn regions() -> Regions {
-        Regions::new(MIB, RegionSet::new(8), RegionSet::new(8), 8)
+        Regions::new(MIB, RegionSet::new(8), RegionSet::new(8), 8, false)
     }
 
     fn at(seconds: u64) -> Moment {
@@ -311,7 +380,7 @@ mod tests {
         let regions = regions();
         regions.enter(1..3);
         assert!(!regions.is_marked(1..3, true), "REGIONS1");
-        [1, 2].into_iter().for_each(|region| regions.mark(region, true));
+        assert!([1, 2].map(|region| regions.mark(region, true)) == [true; 2]);
         assert!(regions.is_marked(1..3, true) && regions.dirty() == 2);
         let early = regions.flush_begins();
         regions.leave(1..3, at(1));

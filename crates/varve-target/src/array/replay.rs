@@ -58,7 +58,7 @@ struct LogCopy<'a> {
 
 impl<'a> LogCopy<'a> {
     fn new(spec: &ArraySpec, superblock: &Superblock, device: &'a Device, arena: &'a Arena) -> Self {
-        let (first, blocks) = (RING_OFFSET / BLOCK_SIZE, (spec.metadata_size - RING_OFFSET) / BLOCK_SIZE);
+        let (first, blocks) = (RING_OFFSET / BLOCK_SIZE, spec.ring_size() / BLOCK_SIZE);
         let begin =
             LogStart { head: superblock.head, sequence: superblock.sequence, epoch: superblock.epoch };
         let ring = Ring::new(first, blocks, begin, RECORD_BLOCKS_MAX);
@@ -128,6 +128,8 @@ pub(super) struct Replayed {
     pub(super) regions: u64,
     /// Regions in which members differ, or may.
     pub(super) dirty: RegionSet,
+    /// Regions that were dirty, in which one member has all that counts.
+    pub(super) settled: RegionSet,
     pub(super) written: RegionSet,
     /// What each member lacks.
     pub(super) lacks: Vec<RegionSet>,
@@ -171,13 +173,16 @@ impl Replayed {
             ArrayLayout::Mirror { .. } => in_sync == 1,
             ArrayLayout::Ddraid { .. } => election.members[parity] != Worth::InSync,
         };
+        let mut settled = RegionSet::new(superblock.regions());
         if is_settled {
+            settled.insert_all(&dirty);
             dirty.clear();
         }
         Ok(Self {
             region_size,
             regions,
             dirty: dirty.folded(doublings, regions),
+            settled: settled.folded(doublings, regions),
             written: sets.written.folded(doublings, regions),
             lacks,
             begin: go_on(superblock, records),

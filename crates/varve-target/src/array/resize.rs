@@ -9,6 +9,9 @@ impl Array {
     pub async fn grow(&self, size: u64, devices: Vec<Option<Device>>) -> Result<(), ArrayError> {
         let spec = ArraySpec { size, ..self.spec };
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
+        if size > spec.size_max() {
+            return Err(ArrayError::Mismatch("it has no room for the checksums of so many bytes"));
+        }
         if size < self.size() || devices.len() != self.members.count() {
             return Err(ArrayError::Mismatch("the size"));
         }

@@ -5,16 +5,24 @@
 //! - RESYNC2. A member is back in sync when it lacks nothing, has flushed, and a superblock that says so is durable.
 //! - RESYNC3. A member that leaves while it is caught up in a region is caught up in all of it when it is back.
 
+use super::checksums::Expected;
 use super::election::lacks_only_missed;
-use super::recover::{clear_slot, read_superblock, unfit};
+use super::find::read_superblock;
+use super::recover::{clear_slot, unfit};
 use super::{Array, ArrayError, ArrayLayout, InjectedBug, Member, Uuid, combine};
+use futures_util::{StreamExt, stream};
+use std::cell::Cell;
 use varve_block::{
     Buffer, Bytes, Device, Durability, Extent, IoError, KIB, LockMode, Outcome, TrackerGuard, ZeroOptions,
 };
-use varve_format::array::{MemberState, SLOT_SIZE};
+use varve_format::array::{MemberState, SLOT_SIZE, fragment_checksum};
 
 /// Bytes of the array that are made equal while their writers wait.
-const CHUNK: u64 = 256 * KIB;
+const CHUNK: u64 = 128 * KIB;
+/// As [`CHUNK`] while clients are served: a request of theirs that comes behind a chunk waits for so much less.
+const CHUNK_BUSY: u64 = 32 * KIB;
+/// Chunks of a region that are made equal at the same time: while one is written, the next one is read.
+const CHUNKS: usize = 2;
 
 /// How work on a region ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,21 +97,18 @@ impl Array {
         Ok(self.reconfigure().await?)
     }
 
-    /// Regions that cannot be known are read as the members that are here have them. What was written there when the power failed
-    /// may be lost, and blocks beside it in the same block of the array.
-    pub async fn accept_loss(&self) -> Result<(), ArrayError> {
+    /// What member `place`, which is away, holds is believed nowhere any more, durably: it is filled anew when it returns.
+    pub async fn disown_member(&self, place: usize) -> Result<(), ArrayError> {
         let _publishing = self.publishing.lock(Extent::new(0, 1), LockMode::Exclusive).await;
-        self.publish(|| {
-            let unsynced = self.regions.unsynced().clone();
-            for place in (0..self.members.count()).filter(|place| !self.members.is_in_sync(*place)) {
-                unsynced.iter().for_each(|region| self.members.lack(place, region));
-            }
-            if self.lacks_data_member() {
-                self.regions.accept_all();
-            }
-        })
-        .await?;
-        Ok(())
+        if self.members.count() <= place || self.members.state(place) != MemberState::Away {
+            return Err(ArrayError::Member { place, problem: "it is in use" });
+        }
+        Ok(self.publish(|| self.members.lack_all(place)).await?)
+    }
+
+    /// Waits until it is durable on the others that the members are away which are.
+    pub async fn await_ejections(&self) -> Result<(), ArrayError> {
+        Ok(self.reconfigure().await?)
     }
 
     /// Makes `region` equal on all members in sync (RESYNC1).
@@ -116,8 +121,12 @@ impl Array {
         };
         let is_wanted = || {
             let is_as_before = self.members.in_state(MemberState::InSync) == in_sync;
-            is_as_before && !self.lacks_data_member() && self.regions.unsynced().contains(region)
+            let is_needed = !self.lacks_data_member() && self.regions.unsynced().contains(region);
+            is_as_before && is_needed && !self.is_closed.get()
         };
+        if !self.has_bug(InjectedBug::ResyncWithoutChecksums) {
+            self.forget_checksums([region]); // PAGES2
+        }
         for place in targets {
             if self.restore(*place, region, is_wanted).await? == Step::Stuck {
                 return Ok(Step::Stuck);
@@ -141,7 +150,8 @@ impl Array {
             let is_known = !matches!(self.spec.layout, ArrayLayout::Ddraid { .. })
                 || !self.regions.unsynced().contains(region);
             // RESYNC3
-            is_known && self.members.state(place) == MemberState::CatchingUp && away_since() == before
+            let is_behind = self.members.state(place) == MemberState::CatchingUp && away_since() == before;
+            is_known && is_behind && !self.is_closed.get()
         };
         let was_written = self.regions.written().contains(region);
         let step = match was_written {
@@ -174,28 +184,58 @@ impl Array {
         region: u64,
         is_wanted: impl Fn() -> bool,
     ) -> Result<Step, IoError> {
-        for (_, chunk) in self.regions.extent(region, self.size()).pieces(CHUNK) {
-            let is_wanted_still = || is_wanted() && !self.is_closed.get();
-            let (clock, requests) = (&self.options.clock, &self.counters.requests);
-            self.pace.keep(clock, requests, chunk.length, is_wanted_still).await;
-            let _alone = self.lock_alone(chunk).await;
-            let inside = self.gate.enter().await;
-            if !is_wanted() {
-                return Ok(Step::Stuck);
-            }
-            let Some(run) = self.run_of(place, chunk).await else {
-                drop(inside);
-                self.reconfigure().await?;
-                return Ok(Step::Stuck);
-            };
-            let at = self.members.on_device(self.spec.layout.on_members(chunk));
-            let device = self.members.device(place);
-            let written = device.write(at, run, Durability::Volatile);
-            if self.change_member(place, written, inside).await? == Step::Stuck {
-                return Ok(Step::Stuck);
+        let outcome = Cell::new(Ok(Step::Done));
+        let goes_on = || outcome.get() == Ok(Step::Done) && is_wanted();
+        let mut rest = self.regions.extent(region, self.size());
+        // How long a chunk is is decided when it is its turn.
+        let chunks = std::iter::from_fn(|| {
+            let chunk = self.chunk_of(rest)?;
+            rest = Extent::between(chunk.end(), rest.end());
+            Some(chunk)
+        });
+        let mut steps = stream::iter(chunks.map(|chunk| self.restore_chunk(place, chunk, &goes_on)))
+            .buffer_unordered(CHUNKS);
+        while let Some(step) = steps.next().await {
+            // What was submitted runs to its end, and the first that does not end well is the outcome.
+            if outcome.get() == Ok(Step::Done) {
+                outcome.set(step);
             }
         }
-        Ok(Step::Done)
+        outcome.get()
+    }
+
+    /// The chunk at the beginning of `rest`, if there is anything left: whole blocks.
+    fn chunk_of(&self, rest: Extent) -> Option<Extent> {
+        let heeds_clients = !self.has_bug(InjectedBug::ResyncBesideWriters);
+        let length = if self.pace.is_busy() && heeds_clients { CHUNK_BUSY } else { CHUNK };
+        let length = length.max(self.spec.layout.block_size()).min(rest.length);
+        assert!(rest.is_aligned(self.spec.layout.block_size()), "GEOMETRY2: {rest:?}");
+        (length > 0).then(|| Extent::new(rest.offset, length))
+    }
+
+    /// As [`Array::restore`], of one chunk.
+    async fn restore_chunk(
+        &self,
+        place: usize,
+        chunk: Extent,
+        is_wanted: impl Fn() -> bool,
+    ) -> Result<Step, IoError> {
+        let (clock, requests) = (&self.options.clock, &self.counters.requests);
+        self.pace.keep(clock, requests, chunk.length, &is_wanted).await;
+        let _alone = self.lock_alone(chunk).await;
+        let inside = self.gate.enter().await;
+        if !is_wanted() {
+            return Ok(Step::Stuck);
+        }
+        let Some(run) = self.run_of(place, chunk).await else {
+            drop(inside);
+            self.reconfigure().await?;
+            return Ok(Step::Stuck);
+        };
+        let at = self.members.on_device(self.spec.layout.on_members(chunk));
+        let device = self.members.device(place);
+        let written = device.write(at, run, Durability::Volatile);
+        self.change_member(place, written, inside).await
     }
 
     /// Zeroes what member `place` has of `region`, in which nothing was ever written.
@@ -232,36 +272,80 @@ impl Array {
         Ok(Step::Done)
     }
 
-    /// What member `place` is to have of `chunk`, computed from the others; none if they cannot be read.
+    /// What member `place` is to have of `chunk`, computed from the others; none if they cannot be read. What is computed from
+    /// something wrong will not fit its checksum.
     async fn run_of(&self, place: usize, chunk: Extent) -> Option<Bytes> {
+        self.read_pages(chunk).await;
         let run = match self.spec.layout {
             ArrayLayout::Mirror { .. } => self.copy_of(place, chunk).await?,
-            ArrayLayout::Ddraid { .. } => {
-                let others: Vec<usize> = (0..self.members.count()).filter(|other| *other != place).collect();
-                if !others.iter().all(|other| self.members.is_in_sync(*other)) {
-                    return None;
-                }
-                let runs = self.read_members(chunk, &others).await.ok()?;
-                combine::xor_all(&runs.iter().map(|run| &run[..]).collect::<Vec<_>>(), &self.options.arena)
-            }
+            ArrayLayout::Ddraid { .. } => self.compute(place, chunk).await?,
         };
+        if let Some(checksums) = &self.checksums {
+            checksums.lag(place, chunk);
+        }
         Some(run.freeze())
     }
 
-    /// `chunk` as the first member in sync other than `place` has it; one that cannot read it leaves if there is another one.
-    async fn copy_of(&self, place: usize, chunk: Extent) -> Option<Buffer> {
-        let in_sync = self.members.in_state(MemberState::InSync);
-        let source = *in_sync.iter().find(|source| **source != place)?;
-        let buffer = self.options.arena.take(usize::try_from(chunk.length).expect("a chunk is small"));
-        match self.members.device(source).read(self.members.on_device(chunk), buffer).await {
-            Ok(buffer) => Some(buffer),
-            Err(error) => {
-                self.count_error(source, error);
-                if in_sync.len() > 1 {
-                    self.members.leave([source]);
-                }
-                None
+    /// What member `place` of ddraid has of `chunk`, computed from all others. What they hold counts where it is made equal; elsewhere it
+    /// is compared with their checksums.
+    async fn compute(&self, place: usize, chunk: Extent) -> Option<Buffer> {
+        let others: Vec<usize> = (0..self.members.count()).filter(|other| *other != place).collect();
+        if !others.iter().all(|other| self.members.is_in_sync(*other)) {
+            return None;
+        }
+        let runs = self.read_members(chunk, &others).await.ok()?;
+        let run = combine::xor_all(&runs.iter().map(|run| &run[..]).collect::<Vec<_>>(), &self.options.arena);
+        self.read_pages(chunk).await;
+        let Some(checksums) = self.checked(chunk) else {
+            let all = others.into_iter().zip(&runs).chain([(place, &run)]);
+            self.take_as_it_is(chunk, &all.collect::<Vec<_>>());
+            return Some(run);
+        };
+        let size = checksums.fragment_size();
+        for (index, (_, block)) in chunk.pieces(checksums.block_size()).enumerate() {
+            let range = index * size..(index + 1) * size;
+            let (computed, expected) = (&run[range.clone()], checksums.expected(place, block));
+            let sources = others.iter().map(|other| checksums.expected(*other, block));
+            let fit = sources.clone().zip(&runs).all(|(expected, run)| expected.allows(&run[range.clone()]));
+            let are_known = !{ sources }.any(|expected| expected == Expected::Unknown);
+            let is_right = fit && (are_known || expected.allows(computed));
+            if is_right && expected != Expected::Is(fragment_checksum(computed)) {
+                checksums.set(place, block, computed);
+            } else if !is_right && expected == Expected::Unknown {
+                checksums.refuse(place, block, computed);
             }
         }
+        Some(run)
+    }
+
+    /// `chunk` as the first member in sync other than `place` has it whose copy fits its checksums, if there is one; one that cannot read
+    /// it leaves if there is another one.
+    async fn copy_of(&self, place: usize, chunk: Extent) -> Option<Buffer> {
+        let in_sync = self.members.in_state(MemberState::InSync);
+        let mut first = None;
+        for source in in_sync.iter().filter(|source| **source != place) {
+            let buffer = self.options.arena.take(usize::try_from(chunk.length).expect("a chunk is small"));
+            match self.members.device(*source).read(self.members.on_device(chunk), buffer).await {
+                Ok(buffer) if self.fit(chunk, &[(*source, &buffer[..])]).await => {
+                    first = Some(buffer);
+                    break;
+                }
+                Ok(buffer) => {
+                    first.get_or_insert(buffer);
+                }
+                Err(error) => {
+                    self.count_error(*source, error);
+                    if in_sync.len() > 1 {
+                        self.members.leave([*source]);
+                    }
+                    return None;
+                }
+            }
+        }
+        let copy = first?;
+        if self.checked(chunk).is_none() {
+            self.take_as_it_is(chunk, &[(0, &copy)]);
+        }
+        Some(copy)
     }
 }

@@ -5,12 +5,14 @@
 //! - SCRUB2. All members are in sync when they are compared.
 
 use super::change::Change;
+use super::mend::Unmended;
 use super::options::Rates;
 use super::pace::Pace;
 use super::read::Unread;
-use super::{Array, ArrayLayout, InjectedBug, combine};
+use super::sound::Unsound;
+use super::{Array, ArrayLayout, InjectedBug};
 use varve_block::{Bytes, Durability, Extent, IoError, KIB, LockMode, RangeGuard};
-use varve_format::array::BLOCK_SIZE;
+use varve_format::array::{BLOCK_SIZE, SPAN_SIZE};
 
 /// Bytes of the array that are compared at a time.
 const CHUNK: u64 = 256 * KIB;
@@ -37,7 +39,7 @@ pub struct ScrubReport {
     pub mismatches: u64,
     /// The first of them.
     pub named: Vec<Extent>,
-    /// Blocks that a member could not read and that were written again.
+    /// Blocks that a member could not read, or of which checksums told that it held something wrong, and that were written again.
     pub healed: u64,
     /// Bytes that could not be compared: members cannot read them.
     pub unread: u64,
@@ -130,6 +132,11 @@ impl Array {
         if self.regions.unsynced().contains(region) {
             self.resync(region).await?;
         }
+        if let Some(checksums) = &self.checksums
+            && chunk.offset.is_multiple_of(SPAN_SIZE)
+        {
+            checksums.drop_read(chunk); // Pages rot, too.
+        }
         let shared = self.lock_to_scrub(chunk, LockMode::Shared).await;
         let compared = self.compare_members(chunk).await?;
         drop(shared);
@@ -153,6 +160,9 @@ impl Array {
             match self.compare_members(block).await? {
                 Compared::Fits => return Ok(()),
                 Compared::Differs(counts) => {
+                    if !check_only && self.scrub_wrong(block, report).await? {
+                        return Ok(());
+                    }
                     report.mismatches += 1;
                     if report.named.len() < NAMED_MAX {
                         report.named.push(block);
@@ -180,9 +190,24 @@ impl Array {
         }
     }
 
+    /// Writes again what is wrong in `block`, which the caller holds alone. Returns whether checksums tell what is.
+    async fn scrub_wrong(&self, block: Extent, report: &mut ScrubReport) -> Result<bool, ScrubError> {
+        if self.checked(block).is_none() {
+            return Ok(false);
+        }
+        match self.mend_block(block).await {
+            Ok(_) => report.healed += 1,
+            Err(Unmended::Unsound(Unsound::Lost)) => report.unread += block.length,
+            Err(Unmended::Unsound(Unsound::Undecided)) => return Ok(false),
+            Err(Unmended::Io(error)) => return Err(error.into()),
+        }
+        Ok(true)
+    }
+
     /// Member `place` could not read `block`: as when a client reads it.
     async fn heal_member(&self, place: usize, block: Extent, error: IoError) -> Result<(), IoError> {
         match self.spec.layout {
+            _ if self.checked(block).is_some() => self.mend(block).await,
             ArrayLayout::Mirror { .. } => {
                 let length = usize::try_from(block.length).expect("a block is small");
                 self.heal(place, block, length, error).await.map(drop)
@@ -207,19 +232,19 @@ impl Array {
             Err(Unread::Mismatch) => return Ok(Compared::Unknown),
         };
         assert_eq!(runs.len(), self.members.count(), "SCRUB2: all members are compared");
+        let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
+        let held: Vec<(usize, &[u8])> = slices.iter().copied().enumerate().collect();
+        if self.agree(&slices) && self.fit(extent, &held).await {
+            self.learn(extent, &held);
+            return Ok(Compared::Fits);
+        }
         let arena = &self.options.arena;
-        let (fits, counts) = match self.spec.layout {
-            ArrayLayout::Mirror { .. } => {
-                (runs.windows(2).all(|pair| pair[0][..] == pair[1][..]), arena.copy(&runs[0]))
-            }
-            ArrayLayout::Ddraid { .. } => {
-                let slices: Vec<&[u8]> = runs.iter().map(|run| &run[..]).collect();
-                let mut blocks = arena.take(usize::try_from(extent.length).expect("a chunk is small"));
-                self.assemble(&runs, &mut blocks);
-                (combine::is_consistent(&slices, arena), blocks.freeze())
-            }
-        };
-        Ok(if fits { Compared::Fits } else { Compared::Differs(counts) })
+        let mut counts = arena.take(usize::try_from(extent.length).expect("a chunk is small"));
+        match self.spec.layout {
+            ArrayLayout::Mirror { .. } => counts.copy_from_slice(&runs[0]),
+            ArrayLayout::Ddraid { .. } => self.assemble(&runs, &mut counts),
+        }
+        Ok(Compared::Differs(counts.freeze()))
     }
 
     /// Holds `extent`, but for a fault for tests (ARRAYIO4).

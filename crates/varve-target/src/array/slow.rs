@@ -29,6 +29,8 @@ pub(super) struct Watch {
     /// Requests of abandoned members for which nobody waits any more.
     late: RefCell<Vec<Completion<'static>>>,
     is_over: Cell<bool>,
+    /// Ticks are of another length from now on.
+    is_retimed: Cell<bool>,
     changed: Notify,
 }
 
@@ -48,11 +50,26 @@ impl Watch {
         self.late.take()
     }
 
-    /// Waits until there are late requests, until requests have begun if `for_begun`, or until the end if `for_end`.
+    /// Ticks are of another length from now on.
+    pub(super) fn retime(&self) {
+        self.is_retimed.set(true);
+        self.wake();
+    }
+
+    /// Whether ticks are of another length since this was asked last.
+    pub(super) fn take_retimed(&self) -> bool {
+        self.is_retimed.replace(false)
+    }
+
+    /// Waits until there are late requests or ticks of another length, until requests have begun if `for_begun`, or until the end if `for_end`.
     pub(super) async fn changed(&self, for_begun: bool, for_end: bool) {
         let is_late = || !self.late.borrow().is_empty();
-        let is_changed =
-            || is_late() || (for_begun && self.has_begun.get()) || (for_end && self.is_over.get());
+        let is_changed = || {
+            is_late()
+                || self.is_retimed.get()
+                || (for_begun && self.has_begun.get())
+                || (for_end && self.is_over.get())
+        };
         self.changed.until(is_changed).await;
     }
 

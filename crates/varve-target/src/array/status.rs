@@ -20,6 +20,8 @@ pub struct ArrayStatus {
     pub written: u64,
     /// Whether regions that are not in sync cannot be read: a data member is missing (`unsynced` says how many).
     pub is_content_lost: bool,
+    /// Those of them that wait for the member, or for a person, and not only until they are made equal.
+    pub lost_regions: Vec<u64>,
     /// Why nothing can be read or written any more, if too many members have failed.
     pub failure: Option<IoError>,
     /// Requests that were refused because what is there cannot be known.
@@ -45,8 +47,10 @@ pub struct MemberStatus {
     pub lacks: u64,
     /// Requests that failed since the array was opened.
     pub errors: u64,
-    /// Bad sectors that were written again since then.
+    /// Blocks that it could not read, or held wrong, and that were written again since then.
     pub healed: u64,
+    /// Blocks of which it held something else than what was written, by their checksums.
+    pub wrong: u64,
 }
 
 impl ArrayStatus {
@@ -76,6 +80,7 @@ impl Array {
             unsynced,
             written: self.regions.written().count(),
             is_content_lost: unsynced > 0 && self.lacks_data_member(),
+            lost_regions: self.lost_regions(),
             failure: self.latch.failure(),
             refused: self.counters.refused.get(),
             mismatches: self.counters.mismatches.get(),
@@ -93,6 +98,7 @@ impl Array {
             lacks: self.members.lacks(place).count(),
             errors: counters.errors.get(),
             healed: counters.healed.get(),
+            wrong: counters.wrong.get(),
         }
     }
 

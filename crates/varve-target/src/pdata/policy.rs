@@ -4,34 +4,13 @@
 //! queue in order of arrival, a bit a node that a hit sets, and a hand that moves from old to new, clearing bits,
 //! until it finds one that is clear. A scan of nodes that are touched once cannot push out those touched often.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+pub(super) use crate::number_map::NumberMap as BlockMap;
+use std::collections::{BTreeMap, VecDeque};
 use varve_format::text::CachePolicy;
 
 /// So many nodes a policy looks at, at most, for one to give up. In a row of nodes that may not go, because they are not
 /// written yet, the search goes on the next time, and the cache holds a little more meanwhile: nobody waits for it.
 pub(super) const SEARCH_MAX: usize = 256;
-
-/// A table by block number.
-pub(super) type BlockMap<V> = HashMap<u64, V, BuildHasherDefault<BlockHasher>>;
-
-/// Fibonacci hashing (Knuth, The Art of Computer Programming 3, 6.4) of one number: nobody chooses block numbers to
-/// make them collide, and every request looks up a few.
-#[derive(Default)]
-pub(super) struct BlockHasher(u64);
-
-impl Hasher for BlockHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u64(self.0 ^ u64::from(*byte)));
-    }
-    fn write_u64(&mut self, number: u64) {
-        // The upper bits of the product are the good ones; the table uses lower and upper ones.
-        self.0 = number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
-    }
-}
 
 /// What decides by `policy`.
 pub(super) fn build(policy: CachePolicy) -> Box<dyn Policy> {

@@ -5,6 +5,7 @@ use super::watch::Event;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::time::Duration;
 use varve_block::{Durability, Extent, IoError, KIB, MIB, timeout};
@@ -15,6 +16,9 @@ use varve_target::array::{Array, ArrayStatus, MemberState, Rates, ScrubError, Sc
 const WHOLE_WITHIN: Duration = Duration::from_secs(300);
 /// Until then a request is answered, while enough members do.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(300);
+
+/// So many scrubs mend what has rotted.
+const SCRUBS_MAX: usize = 8;
 
 pub(crate) struct Boot<'a> {
     host: &'a Host,
@@ -171,16 +175,33 @@ impl<'a> Boot<'a> {
             self.tolerate(Some(self.client.write(seen, Durability::Durable).await));
         }
         self.tolerate(Some(self.client.flush().await));
+        if self.host.spec.checksums {
+            // After a crash members count as they are where something was being written.
+            while self.array.status().dirty > 0 {
+                self.host.world.clock().sleep(Duration::from_millis(100)).await;
+            }
+        }
         if self.array.status().unsynced == 0 {
             self.host.rot(block, random);
+            if self.host.spec.checksums && random.chance(1, 2) {
+                self.verify().await;
+            }
         }
     }
 
-    /// What has rotted is made equal.
+    /// What has rotted is made equal: by one scrub, or the next ones if clients or a crash were in the way.
     async fn mend(&self, random: &mut Random) {
-        while !self.host.rotten.borrow().is_empty() {
+        for _ in 0..SCRUBS_MAX {
+            if self.host.rotten.borrow().is_empty() {
+                return;
+            }
             self.scrub(random).await;
         }
+        assert!(
+            self.host.rotten.borrow().is_empty(),
+            "what has rotted is never mended: {:?}",
+            self.array.status()
+        );
     }
 
     fn states(&self) -> Vec<MemberState> {
@@ -192,34 +213,51 @@ impl<'a> Boot<'a> {
         self.host.world.clock().sleep(Duration::from_millis(random.below(longest))).await;
     }
 
-    /// What a loss that was accepted has left is written anew.
+    /// What a loss that was accepted has left is written anew, where it was accepted durably.
     async fn overwrite_lost(&self) -> Result<(), IoError> {
-        let lost = self.host.lost.borrow().clone();
+        let (lost, mut refused) = (self.host.lost.borrow().clone(), Ok(()));
+        let mut rest = Vec::new();
         for extent in lost {
-            self.client.write(extent, Durability::Volatile).await?;
+            match self.client.write(extent, Durability::Volatile).await {
+                Ok(()) => {}
+                Err(error) => {
+                    refused = Err(error);
+                    rest.push(extent);
+                }
+            }
         }
         self.client.flush().await?;
-        self.host.lost.borrow_mut().clear();
-        Ok(())
+        self.host.lost.replace(rest);
+        refused
     }
 
-    /// Regions that cannot be read are given up: what was not being written is as it was.
-    async fn accept_loss(&self) {
+    /// Regions that cannot be read are given up, all or some: what was not being written is as it was.
+    pub(crate) async fn accept_loss(&self, random: &mut Random) {
         let host = self.host;
         let unit = host.spec.layout.block_size();
-        let regions = host.unsynced_regions().into_iter().map(|region| Extent::new(region * MIB, MIB));
-        let blocks: Vec<Extent> = regions
-            .flat_map(|region| host.seen(region))
-            .flat_map(|seen| seen.pieces(unit).map(|(_, block)| block).collect::<Vec<_>>())
-            .collect();
+        if self.array.lost_regions().is_empty() {
+            return;
+        }
+        let chosen: BTreeSet<u64> = match random.chance(1, 2) {
+            true => self.array.lost_regions().into_iter().collect(),
+            false => self.array.lost_regions().into_iter().filter(|_| random.chance(1, 2)).collect(),
+        };
+        let blocks = |regions: &BTreeSet<u64>| -> Vec<Extent> {
+            let seen = regions.iter().flat_map(|region| host.seen(Extent::new(region * MIB, MIB)));
+            seen.flat_map(|seen| seen.pieces(unit).map(|(_, block)| block).collect::<Vec<_>>()).collect()
+        };
         let is_torn = |block: &Extent| host.torn.borrow().contains(&block.offset);
-        let (torn, whole): (Vec<Extent>, Vec<Extent>) = blocks.into_iter().partition(is_torn);
-        host.lost.borrow_mut().extend(torn);
-        host.counts.add(Event::Accepted, 1);
-        self.array.accept_loss().await.expect("enough members are there");
-        for block in whole {
+        host.lost.borrow_mut().extend(blocks(&chosen).into_iter().filter(is_torn));
+        let accepted = self.array.accept_loss(|region| chosen.contains(&region)).await;
+        let accepted: BTreeSet<u64> = accepted.expect("enough members are there").into_iter().collect();
+        assert!(accepted.is_subset(&chosen), "ACCEPT2: {accepted:?} of {chosen:?}");
+        assert!(self.array.lost_regions().iter().all(|region| !accepted.contains(region)), "ACCEPT1");
+        host.counts.add(Event::Accepted, u64::from(!accepted.is_empty()));
+        host.counts.add(Event::AcceptedInPart, u64::from(self.array.status().is_content_lost));
+        for block in blocks(&accepted).into_iter().filter(|block| !is_torn(block)) {
             self.tolerate(Some(self.client.read(block).await));
         }
+        self.tolerate(Some(self.overwrite_lost().await));
     }
 
     /// What is done before anything is read.
@@ -264,11 +302,11 @@ impl<'a> Boot<'a> {
             }
             7 => self.exercise_during(first, self.scrub(second)).await,
             _ if self.array.status().is_content_lost && random.chance(1, 2) => {
-                self.accept_loss().await;
-                self.tolerate(Some(self.overwrite_lost().await));
+                self.accept_loss(random).await;
             }
             _ => self.look().await,
         }
+        self.nobody_is_blamed();
         self.host.counts.add(Event::Slow, slow(&self.array).saturating_sub(slow_before));
         self.host.note_members();
     }
@@ -277,6 +315,13 @@ impl<'a> Boot<'a> {
         for (_, piece) in Extent::new(0, self.client.size()).pieces(16 * KIB) {
             self.tolerate(Some(self.client.read(piece).await));
         }
+    }
+
+    /// Nothing has rotted, and no member is said to have.
+    fn nobody_is_blamed(&self) {
+        let status = self.array.status();
+        let is_blamed = status.mismatches > 0 || status.members.iter().any(|member| member.wrong > 0);
+        assert!(self.host.has_rotted.get() || !is_blamed, "{status:?}");
     }
 
     pub(crate) async fn close(&self) {
@@ -305,12 +350,14 @@ impl<'a> Boot<'a> {
             clock.sleep(Duration::from_secs(5)).await;
             // One that came back without its content knows no more than the others.
             if without_rate(self.array.status()) == status && status.is_content_lost {
-                self.accept_loss().await;
+                self.accept_loss(random).await;
             }
         }
         self.overwrite_lost().await.expect("no faults");
         self.mend(random).await;
         self.client.verify().await.expect("no faults");
+        self.scrub(random).await;
+        self.nobody_is_blamed();
         self.host.note_members();
         self.host.compare_members(&Default::default());
     }

@@ -31,6 +31,24 @@ pub(crate) enum Kind {
     Faults,
     /// Boots end early, and other members are missing each time.
     Absences,
+    /// Of ddraid a data member is missing at once with a crash, and what is lost is accepted, in part or as a whole.
+    Losses,
+}
+
+/// What arrays are laid out like; mirrors first.
+const LAYOUTS: [ArrayLayout; 6] = [
+    ArrayLayout::Mirror { copies: 2 },
+    ArrayLayout::Mirror { copies: 3 },
+    ArrayLayout::Ddraid { order: 1, block_size: 4 * KIB },
+    ArrayLayout::Ddraid { order: 1, block_size: 8 * KIB },
+    ArrayLayout::Ddraid { order: 2, block_size: 4 * KIB },
+    ArrayLayout::Ddraid { order: 3, block_size: 4 * KIB },
+];
+
+impl Kind {
+    fn layouts(self) -> &'static [ArrayLayout] {
+        if self == Kind::Losses { &LAYOUTS[2..] } else { &LAYOUTS }
+    }
 }
 
 /// A member's place.
@@ -83,6 +101,8 @@ pub(crate) struct Host {
     pub(crate) size: Cell<u64>,
     /// Regions in which a member that does not count has rotted.
     pub(crate) rotten: RefCell<BTreeSet<u64>>,
+    /// Something has ever rotted.
+    pub(crate) has_rotted: Cell<bool>,
     ids: Cell<u128>,
     /// Disks that were members before others were put in their places.
     retired: RefCell<Vec<SimDisk>>,
@@ -104,14 +124,7 @@ impl Host {
     pub(crate) fn new(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Counts) -> Host {
         let world = World::new(seed);
         let mut random = world.random();
-        let layout = *random.pick(&[
-            ArrayLayout::Mirror { copies: 2 },
-            ArrayLayout::Mirror { copies: 3 },
-            ArrayLayout::Ddraid { order: 1, block_size: 4 * KIB },
-            ArrayLayout::Ddraid { order: 1, block_size: 8 * KIB },
-            ArrayLayout::Ddraid { order: 2, block_size: 4 * KIB },
-            ArrayLayout::Ddraid { order: 3, block_size: 4 * KIB },
-        ]);
+        let layout = *random.pick(kind.layouts());
         let unit = layout.block_size().max(4 * KIB);
         let is_wide = random.chance(1, 16);
         let size = 2 * MIB + 8 * unit;
@@ -122,12 +135,10 @@ impl Host {
             Extent::new(size - 4 * unit, unit),
             Extent::new(size - 3 * unit, 3 * unit),
         ];
-        let spec = ArraySpec {
-            id: Uuid::from_u128(u128::from(seed) + 1),
-            layout,
-            size,
-            metadata_size: METADATA_SIZE_MIN,
-        };
+        let checksums = bug.map_or_else(|| random.chance(1, 2), InjectedBug::is_of_checksums);
+        let metadata_size = METADATA_SIZE_MIN + if checksums { MIB } else { 0 };
+        let id = Uuid::from_u128(u128::from(seed) + 1);
+        let spec = ArraySpec { id, layout, size, metadata_size, checksums };
         let block_size = match layout {
             ArrayLayout::Ddraid { .. } => 512,
             ArrayLayout::Mirror { .. } => *random.pick(&[512, 4096]),
@@ -160,6 +171,7 @@ impl Host {
             cut_short: Cell::new(false),
             size: Cell::new(size),
             rotten: RefCell::default(),
+            has_rotted: Cell::new(false),
             ids: Cell::new(100),
             retired: RefCell::default(),
             world,
@@ -307,11 +319,14 @@ impl Host {
         let mut others: Vec<usize> =
             (0..count).filter(|place| !self.slots.borrow()[*place].is_impaired).collect();
         random.shuffle(&mut others);
-        while spare > 0 && random.chance(3, 4) {
+        // What is lost with a member was being written when the crash came.
+        let losses = self.kind == Kind::Losses;
+        while spare > 0 && (random.chance(3, 4) || losses) && (!self.torn.borrow().is_empty() || !losses) {
             spare -= 1;
             let place = others.pop().expect("a member is left when all that may be are lost");
             // Two that fail at one instant may be half of all, or more: one fails, others are missing from the start.
-            let is_hidden = random.chance(1, if self.kind == Kind::Absences { 1 } else { 3 });
+            let is_hidden =
+                random.chance(1, if matches!(self.kind, Kind::Absences | Kind::Losses) { 1 } else { 3 });
             if is_hidden || plan.failing.is_some() {
                 plan.hidden.insert(place);
             } else {
@@ -437,7 +452,8 @@ impl Host {
         let status = array.status();
         self.counts.add(Event::Opened, 1);
         self.counts.add(Event::Unsynced, u64::from(status.unsynced > 0));
-        let exposed = self.exposed.take();
+        let mut exposed = self.exposed.take();
+        exposed.retain(|region| !self.rotten.borrow().contains(region)); // What is written again is as it was.
         if !status.members.iter().all(|member| member.state == MemberState::InSync) {
             return self.counts.add(Event::Degraded, 1);
         }
@@ -488,15 +504,19 @@ impl Host {
         self.counts.add(Event::Grown, 1);
     }
 
-    /// A sector of the last member, which does not count, changes below `block` of the array, which was written.
+    /// A sector changes below `block` of the array, which was written: of any member if there are checksums, else of the last one,
+    /// which does not count.
     pub(crate) fn rot(&self, block: Extent, random: &mut Random) {
         let run = self.spec.layout.on_members(block);
         let slots = self.slots.borrow();
-        let disk = &slots.last().expect("an array has members").disk;
+        let last = slots.len() - 1;
+        let place = if self.spec.checksums { random.below(slots.len() as u64) as usize } else { last };
+        let disk = &slots[place].disk;
         let mut sector = vec![0; 512];
         random.fill(&mut sector);
         disk.poke(self.spec.metadata_size + run.offset + random.below(run.length / 512) * 512, &sector);
         self.rotten.borrow_mut().insert(block.offset / MIB);
+        self.has_rotted.set(true);
         self.counts.add(Event::Rotten, 1);
     }
 

@@ -31,6 +31,9 @@ fn history(seed: u64, kind: Kind, bug: Option<InjectedBug>, counts: &'static Cou
             if choices.chance(1, 2) {
                 boot.look().await;
             }
+            if kind == Kind::Losses {
+                boot.accept_loss(&mut choices).await;
+            }
             for _ in 0..choices.between(1, 6) {
                 boot.round(&mut choices).await;
             }
@@ -78,6 +81,18 @@ fn other_members_are_missing_at_every_boot() {
     histories(test_name!("other_members_are_missing_at_every_boot"), 4000, Kind::Absences, &COUNTS);
 }
 
+#[test]
+fn what_is_lost_with_a_member_is_accepted_and_nothing_else_is() {
+    static COUNTS: Counts = Counts::new();
+    histories(
+        test_name!("what_is_lost_with_a_member_is_accepted_and_nothing_else_is"),
+        1200,
+        Kind::Losses,
+        &COUNTS,
+    );
+    assert!(COUNTS.get(Event::AcceptedInPart) > 0 || COUNTS.get(Event::Opened) < 1000);
+}
+
 /// Asserts that a bug is noticed by at least so many percent of some histories.
 fn noticed(bug: InjectedBug, kind: Kind, percent_min: u64) {
     static COUNTS: Counts = Counts::new();
@@ -117,4 +132,9 @@ fn a_write_acknowledged_before_the_ejection_is_durable_is_noticed() {
 #[test]
 fn a_write_without_its_content_in_the_log_is_noticed() {
     noticed(InjectedBug::SkipContent, Kind::Members, 2);
+}
+
+#[test]
+fn a_region_made_equal_without_its_checksums_is_noticed() {
+    noticed(InjectedBug::ResyncWithoutChecksums, Kind::Crashes, 5);
 }

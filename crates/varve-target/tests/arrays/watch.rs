@@ -24,6 +24,7 @@ pub(crate) enum Event {
     MaybeStale,
     Refused,
     Accepted,
+    AcceptedInPart,
     Checked,
     Scrubbed,
     Rotten,
@@ -32,7 +33,7 @@ pub(crate) enum Event {
     Grown,
 }
 
-const NAMES: [&str; 18] = [
+const NAMES: [&str; 19] = [
     "boots",
     "with a member away",
     "with regions to make equal",
@@ -45,6 +46,7 @@ const NAMES: [&str; 18] = [
     "not opened without those who may know better",
     "requests refused",
     "losses accepted",
+    "of them in part",
     "clean blocks compared",
     "scrubs",
     "blocks rotten",
@@ -106,17 +108,17 @@ impl Watched {
     /// The regions in which `io` changes data.
     fn changed(&self, io: &Io) -> Option<Range<u64>> {
         let extent = io.extent();
-        let is_same = |mut expected: Box<dyn Iterator<Item = u8> + '_>| {
-            self.disk.peek(extent).iter().all(|byte| expected.next() == Some(*byte))
-        };
-        let changes = match io {
+        if extent.offset < self.metadata_size {
+            return None;
+        }
+        let is_changed = match io {
             Io::Read { .. } | Io::Flush => false,
             // A sector that could not be read is written as it was.
-            Io::Write { data, .. } => !is_same(Box::new(data.iter().copied())),
-            Io::Zero { .. } => !is_same(Box::new(std::iter::repeat(0))),
+            Io::Write { data, .. } => self.disk.peek(extent)[..] != data[..],
+            Io::Zero { .. } => self.disk.peek(extent).iter().any(|byte| *byte != 0),
             Io::Discard { .. } => true,
         };
-        if !changes || extent.offset < self.metadata_size {
+        if !is_changed {
             return None;
         }
         let first = (extent.offset - self.metadata_size) / self.region_share;

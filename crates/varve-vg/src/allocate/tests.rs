@@ -119,8 +119,13 @@ fn cutting_undoes_appending() {
     assert_eq!(segments, [Segment::linear(run(0, 0, 12)), Segment::linear(run(1, 5, 7))]);
     cut(&Layout::Linear, &mut segments, 9);
     assert_eq!(segments, [Segment::linear(run(0, 0, 10))]);
-    let ddraid =
-        Layout::Ddraid { order: 1, block_size: 4096, read_policy: ReadPolicy::Verify, members: Vec::new() };
+    let ddraid = Layout::Ddraid {
+        order: 1,
+        block_size: 4096,
+        read_policy: ReadPolicy::Verify,
+        checksums: false,
+        members: Vec::new(),
+    };
     let row = |start, count| Segment { areas: (0..3).map(|pv| run(pv, start, count)).collect() };
     let mut rows = vec![row(0, 4), row(9, 2)];
     cut(&ddraid, &mut rows, 6);

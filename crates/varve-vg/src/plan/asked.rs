@@ -1,6 +1,6 @@
 //! What a change asks for: a layout, and disks.
 
-use crate::model::{self, PvName, ReadPolicy};
+use crate::model::{self, ImageFormat, PvName, ReadPolicy};
 use std::collections::BTreeMap;
 
 /// How a new volume lies on its disks.
@@ -19,12 +19,28 @@ pub enum Layout {
     Zero,
     /// On no disk: errors.
     Error,
+    /// In a disk image, which stays as it is.
+    Image {
+        /// Where it is; absolute.
+        path: String,
+        /// How it is read and written.
+        format: ImageFormat,
+    },
+    /// On no disk: where a program says.
+    Mapper {
+        /// The path of the Unix socket at which it is asked.
+        socket: String,
+        /// How long a request waits for its answer, in milliseconds.
+        wait_ms: u64,
+    },
     /// A copy on each of `copies` members.
     Mirror {
         /// Number of members.
         copies: usize,
         /// From which of them data is read, if not as usual.
         read_policy: Option<ReadPolicy>,
+        /// Whether what members return is checked by checksums.
+        checksums: bool,
     },
     /// Blocks divided over 2^`order` members, and their parity on one more.
     Ddraid {
@@ -34,6 +50,8 @@ pub enum Layout {
         block_size: Option<u64>,
         /// From which members data is read, if not as usual.
         read_policy: Option<ReadPolicy>,
+        /// Whether what members return is checked by checksums.
+        checksums: bool,
     },
 }
 
@@ -61,10 +79,12 @@ impl Layout {
     /// has three copies: of two the one that is left when a disk is missing at the start could be the stale one.
     pub fn of_store(layout: &model::Layout) -> Self {
         match layout {
-            model::Layout::Mirror { members, .. } => {
-                Self::Mirror { copies: members.len(), read_policy: None }
+            model::Layout::Mirror { members, checksums, .. } => {
+                Self::Mirror { copies: members.len(), read_policy: None, checksums: *checksums }
             }
-            model::Layout::Ddraid { .. } => Self::Mirror { copies: 3, read_policy: None },
+            model::Layout::Ddraid { checksums, .. } => {
+                Self::Mirror { copies: 3, read_policy: None, checksums: *checksums }
+            }
             _ => Self::Linear,
         }
     }

@@ -1,7 +1,7 @@
 //! Plans that concern the group itself and its disks.
 
 use super::{Draft, NewDisk, PlanError};
-use crate::model::{PhysicalVolume, PvName};
+use crate::model::{PhysicalVolume, PvName, areas};
 use uuid::Uuid;
 use varve_format::check_name;
 
@@ -35,6 +35,7 @@ impl Draft<'_> {
                 extents,
                 path: disk.path.clone(),
                 missing: false,
+                spare: false,
             });
         }
         Ok(())
@@ -47,6 +48,7 @@ impl Draft<'_> {
         };
         let path = pv.path.clone();
         self.check_disk_not_moving(pv.name)?;
+        self.check_disk_not_converting(pv.name)?;
         let volumes = self.current().volumes_on(pv.name);
         if !volumes.is_empty() {
             return Err(PlanError::DiskBusy { group, path, volumes });
@@ -91,6 +93,7 @@ impl Draft<'_> {
             self.step(format!("remove {full}, its snapshots and all that is left of its data ({size})"));
         }
         self.end_moves_of_missing();
+        self.end_lost_conversions()?;
         self.description.physical_volumes.retain(|pv| !pv.missing);
         assert!(!self.description.physical_volumes.is_empty(), "a group keeps a disk");
         for pv in missing {
@@ -100,6 +103,37 @@ impl Draft<'_> {
             ));
         }
         Ok(())
+    }
+
+    pub(super) fn set_spare(&mut self, id: Uuid, is_spare: bool) -> Result<(), PlanError> {
+        let group: String = self.group_name().into();
+        let Some(pv) = self.pv(id).cloned() else {
+            return Err(PlanError::DiskNotFound { group, disk: id.to_string() });
+        };
+        if is_spare {
+            self.check_disk(pv.name)?;
+            self.check_disk_not_moving(pv.name)?;
+            let (volumes, path) = (self.before.volumes_on(pv.name), pv.path.clone());
+            if !volumes.is_empty() {
+                return Err(PlanError::DiskBusy { group, path, volumes });
+            }
+        }
+        self.step(match is_spare {
+            true => format!("keep {} ({}) as a spare", pv.path, pv.name),
+            false => format!("use {} ({}) for volumes: it is a spare no more", pv.path, pv.name),
+        });
+        let disks = self.description.physical_volumes.iter_mut();
+        disks.filter(|disk| disk.id == id).for_each(|disk| disk.spare = is_spare);
+        Ok(())
+    }
+
+    /// Spares on which something lies are spares no more (TEXT18).
+    pub(super) fn release_spares(&mut self) -> Result<(), PlanError> {
+        let owned: Vec<PvName> =
+            self.description.logical_volumes.iter().flat_map(areas).map(|area| area.pv).collect();
+        let used = self.description.physical_volumes.iter().filter(|pv| pv.spare && owned.contains(&pv.name));
+        let used: Vec<Uuid> = used.map(|pv| pv.id).collect();
+        used.into_iter().try_for_each(|id| self.set_spare(id, false))
     }
 
     pub(super) fn mark_missing(&mut self, missing: &[Uuid], returned: &[Uuid]) -> Result<(), PlanError> {

@@ -36,6 +36,7 @@ impl Draft<'_> {
 mod tests {
     use super::super::{Change, NewDisk, Stamp, plan, plan_group};
     use super::*;
+    use crate::model::ImageFormat;
     use varve_block::{MIB, UnixTime};
 
     fn stamp() -> Stamp {
@@ -47,7 +48,13 @@ mod tests {
     }
 
     fn image(id: u128, path: &str) -> Image {
-        Image { id: Uuid::from_u128(id), path: path.to_owned(), bytes: 5, modified_ns: Some(7) }
+        Image {
+            id: Uuid::from_u128(id),
+            path: path.to_owned(),
+            format: ImageFormat::default(),
+            bytes: 5,
+            modified_ns: Some(7),
+        }
     }
 
     #[test]

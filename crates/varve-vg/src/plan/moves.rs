@@ -34,7 +34,9 @@ impl Draft<'_> {
     ) -> Result<(), PlanError> {
         let path = self.check_disk(from)?;
         disks.on.iter().try_for_each(|to| self.check_disk(*to).map(drop))?;
+        self.check_no_spare(&disks)?;
         self.check_disk_not_moving(from)?;
+        self.check_disk_not_converting(from)?;
         let group: String = self.group_name().into();
         let is_emptied = |pv: &&PvName| self.description.moves.iter().any(|entry| entry.from == **pv);
         if let Some(to) = disks.on.iter().find(is_emptied) {
@@ -169,7 +171,7 @@ impl Draft<'_> {
     }
 
     /// The path of a disk that is here (PLAN3).
-    fn check_disk(&self, pv: PvName) -> Result<String, PlanError> {
+    pub(super) fn check_disk(&self, pv: PvName) -> Result<String, PlanError> {
         let group: String = self.group_name().into();
         match self.description.physical_volumes.iter().find(|disk| disk.name == pv) {
             None => Err(PlanError::DiskNotFound { group, disk: pv.to_string() }),

@@ -41,12 +41,12 @@ impl Draft<'_> {
             return Err(PlanError::NoMember { group, path: from.path, volume });
         }
         self.refuse_unprotected(&from, &volumes)?;
-        let mut free = self.free(disks)?;
+        let mut free = self.free_with_spares(disks)?;
         let replacement = Replacement { from, id, disks };
         for lv in volumes {
             self.replace_in(&lv, &replacement, &mut free)?;
         }
-        Ok(())
+        self.release_spares()
     }
 
     /// What lies on the disk outside of arrays is lost with it.

@@ -7,7 +7,7 @@
 //! Invariant PLAN4: what a restore takes from a volume that the group has now is among the losses of [`losses`].
 
 use super::{Draft, PlanError};
-use crate::model::{Description, Group, LogicalVolume, PhysicalVolume, PvName, Segment, Store};
+use crate::model::{Description, Group, Layout, LogicalVolume, PhysicalVolume, PvName, Segment, Store};
 use std::collections::HashSet;
 use uuid::Uuid;
 
@@ -53,7 +53,7 @@ pub fn losses(now: &Group, after: &Group) -> Vec<Loss> {
             lose(LossKind::All(now.bytes(entry.extents)));
             continue;
         };
-        if then.layout != entry.layout || !begins_with(&then.segments, &entry.segments) {
+        if !is_same_layout(&then.layout, &entry.layout) || !begins_with(&then.segments, &entry.segments) {
             lose(LossKind::Places { now: now.bytes(entry.extents), then: after.bytes(then.extents) });
         }
         let kept = |store: &Store| {
@@ -67,6 +67,16 @@ pub fn losses(now: &Group, after: &Group) -> Vec<Loss> {
         }
     }
     losses
+}
+
+/// Whether bytes lie in the same places, as far as layouts say; how large an image is, it says itself.
+fn is_same_layout(then: &Layout, now: &Layout) -> bool {
+    match (then, now) {
+        (Layout::Image { path, format, .. }, Layout::Image { path: other, format: read_as, .. }) => {
+            (path, format) == (other, read_as)
+        }
+        (then, now) => then == now,
+    }
 }
 
 /// Whether what lies in `before` lies there in `segments`, too: both are the same, or more was added to the end.
@@ -89,6 +99,9 @@ impl Draft<'_> {
         let group: String = self.group_name().into();
         if let Some(entry) = self.description.moves.first() {
             return Err(PlanError::Moving { what: group.clone(), group, from: entry.from });
+        }
+        if let Some(entry) = self.before.conversions().first() {
+            return Err(self.converting(entry.volume));
         }
         let misfit = |problem: String| PlanError::Backup { group: group.clone(), problem };
         let backup = Group::new(backup).map_err(PlanError::Invalid)?;
@@ -171,7 +184,8 @@ impl Draft<'_> {
             if (pv.extents, pv.data_offset) != (old.extents, old.data_offset) {
                 return Err(format!("the disk {} has another size", pv.path));
             }
-            Ok(PhysicalVolume { name: old.name, ..pv.clone() })
+            let spare = pv.spare && backup.volumes_on(old.name).is_empty();
+            Ok(PhysicalVolume { name: old.name, spare, ..pv.clone() })
         });
         let restored: Vec<_> = restored.collect::<Result<_, _>>()?;
         let names: HashSet<PvName> = restored.iter().map(|pv| pv.name).collect();

@@ -2,10 +2,13 @@
 
 use super::{DiskChoice, Draft, Layout, PlanError, Sectors, places, whole_rows};
 use crate::allocate::{FreeMap, MemberNeed, Shortage, append};
-use crate::model::{self, Area, MEMBER_METADATA_SIZE_MIN, Member, PvName, ReadPolicy, Segment, Space};
+use crate::model::{
+    self, Area, MEMBER_METADATA_SIZE_MIN, Member, PhysicalVolume, PvName, ReadPolicy, Segment, Space,
+};
 use crate::size::{Amount, SizeArgument, share};
 use uuid::Uuid;
-use varve_block::KIB;
+use varve_block::{GIB, KIB};
+use varve_format::array::{BLOCK_SIZE, SPAN_SIZE};
 use varve_target::array::ArrayLayout;
 
 /// The most stripes that a volume may have.
@@ -59,7 +62,8 @@ impl Growth {
         match self.layout {
             model::Layout::Mirror { .. } => format!("a mirror of {} copies", self.width),
             model::Layout::Ddraid { order, .. } => format!("ddraid of order {order}"),
-            _ => format!("{} stripes", self.width),
+            model::Layout::Striped { .. } => format!("{} stripes", self.width),
+            _ => "linear".to_owned(),
         }
     }
 }
@@ -68,24 +72,34 @@ impl Draft<'_> {
     /// A new volume or store, without space yet.
     pub(super) fn new_growth(&self, layout: &Layout, id: Uuid) -> Result<Growth, PlanError> {
         let (width, layout) = match *layout {
+            // Its size is that of the image, which is given when it is known.
+            Layout::Image { ref path, format } => {
+                (1, model::Layout::Image { path: path.clone(), format, bytes: 0 })
+            }
             Layout::Linear => (1, model::Layout::Linear),
             Layout::Zero => (1, model::Layout::Zero),
             Layout::Error => (1, model::Layout::Error),
+            Layout::Mapper { ref socket, wait_ms } => {
+                (1, model::Layout::Mapper { socket: socket.clone(), wait_ms })
+            }
             Layout::Striped { stripes, stripe_size } => {
                 (self.check_stripes(stripes, stripe_size)?, model::Layout::Striped { stripe_size })
             }
-            Layout::Mirror { copies, read_policy } => {
+            Layout::Mirror { copies, read_policy, checksums } => {
                 check_array(ArrayLayout::Mirror { copies })?;
                 let read_policy = read_policy.unwrap_or(ReadPolicy::of_mirrors());
-                (copies, model::Layout::Mirror { read_policy, members: Vec::new() })
+                (copies, model::Layout::Mirror { read_policy, checksums, members: Vec::new() })
             }
-            Layout::Ddraid { order, block_size, read_policy } => {
+            Layout::Ddraid { order, block_size, read_policy, checksums } => {
                 let block_size = block_size.unwrap_or(*ArrayLayout::BLOCK_SIZES.end());
                 let array = ArrayLayout::Ddraid { order, block_size };
                 check_array(array)?;
-                let read_policy = read_policy.unwrap_or(ReadPolicy::of_ddraid());
-                let members = Vec::new();
-                (array.members(), model::Layout::Ddraid { order, block_size, read_policy, members })
+                let usual = if checksums { ReadPolicy::Rotate } else { ReadPolicy::of_ddraid() };
+                let (read_policy, members) = (read_policy.unwrap_or(usual), Vec::new());
+                (
+                    array.members(),
+                    model::Layout::Ddraid { order, block_size, read_policy, checksums, members },
+                )
             }
         };
         Ok(Growth { layout, width, segments: Vec::new(), id })
@@ -116,7 +130,8 @@ impl Draft<'_> {
         };
         let free = self.free(disks)?;
         let most = if growth.is_array() {
-            free.rows_max(self.need(growth, 0).metadata, &growth.members()) * growth.row()
+            let rows = |rows| free.rows_max(self.need(growth, rows).metadata, &growth.members());
+            rows(rows(0)) * growth.row() // Pages of checksums need space, too.
         } else {
             free.total()
         };
@@ -155,6 +170,12 @@ impl Draft<'_> {
             }
         };
         append(&mut growth.segments, segments);
+        if let Some(member) = growth.layout.members().first() {
+            let most = growth.layout.size_max(member.metadata.count * self.extent_size());
+            if growth.extents() * self.extent_size() > most {
+                return Err(PlanError::ChecksumRoom { most });
+            }
+        }
         assert_eq!(growth.extents(), before + extents, "TEXT7");
         Ok(())
     }
@@ -162,12 +183,29 @@ impl Draft<'_> {
     /// What each member of an array needs for `rows` rows: its metadata too if it is new.
     pub(super) fn need(&self, growth: &Growth, rows: u64) -> MemberNeed {
         let is_new = growth.is_array() && growth.layout.members().is_empty();
-        let metadata = if is_new { self.extents_of(MEMBER_METADATA_SIZE_MIN) } else { 0 };
+        let pages = match growth.layout.has_checksums() {
+            true => checksum_pages(rows * growth.row() * self.extent_size()),
+            false => 0,
+        };
+        let metadata = if is_new { self.extents_of(MEMBER_METADATA_SIZE_MIN + pages) } else { 0 };
         MemberNeed { rows, metadata }
     }
 
-    /// What is free on the disks of the choice, which are disks of the group and here.
+    /// What is free on the disks of the choice, which are disks of the group and here, and no spares.
     pub(super) fn free(&self, disks: &DiskChoice) -> Result<FreeMap, PlanError> {
+        self.check_no_spare(disks)?;
+        self.free_with_spares(disks)
+    }
+
+    /// No disk of the choice is a spare.
+    pub(super) fn check_no_spare(&self, disks: &DiskChoice) -> Result<(), PlanError> {
+        let is_spare = |pv: &&PhysicalVolume| pv.spare && disks.on.contains(&pv.name);
+        let spare = self.description.physical_volumes.iter().find(is_spare);
+        spare.map_or(Ok(()), |pv| Err(PlanError::Spare(pv.path.clone())))
+    }
+
+    /// What is free on the disks of the choice, which are disks of the group and here; on spares if they are named.
+    pub(super) fn free_with_spares(&self, disks: &DiskChoice) -> Result<FreeMap, PlanError> {
         let group = self.current();
         for disk in &disks.on {
             match group.pv(*disk) {
@@ -182,8 +220,10 @@ impl Draft<'_> {
                 }
             }
         }
-        let free = FreeMap::of(&group);
-        Ok(if disks.on.is_empty() { free } else { free.on_disks(&disks.on) })
+        Ok(match disks.on.as_slice() {
+            [] => FreeMap::of(&group),
+            on => FreeMap::with_spares(&group).on_disks(on),
+        })
     }
 
     /// Chooses the size of a block of ddraid if `asked`, a new volume's layout, names none; and compares its fragments with the
@@ -233,6 +273,11 @@ impl Draft<'_> {
 
 fn check_array(array: ArrayLayout) -> Result<(), PlanError> {
     array.problem().map_or(Ok(()), |problem| Err(PlanError::Layout(problem)))
+}
+
+/// Bytes of pages of checksums that a member of a new array of `size` bytes gets: enough for four times as many.
+fn checksum_pages(size: u64) -> u64 {
+    (size.saturating_mul(4).max(GIB) / SPAN_SIZE).saturating_mul(BLOCK_SIZE)
 }
 
 /// New members, with these metadata areas; their ids follow from the id of what they are members of.

@@ -1,12 +1,17 @@
 //! Tests of planning: what each change does, what it refuses, and that no history of changes breaks a group.
 
 mod arrays;
+mod conversions;
+mod images;
+mod mapper;
 mod moves;
 mod replace;
 
 use super::*;
 use crate::model::{self, Role, SetMember, areas};
+use crate::model::{ArrayPolicy, PvName, SnapshotSet, StorePolicy};
 use crate::size::Amount;
+use crate::size::SizeArgument;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use varve_block::KIB;
@@ -396,6 +401,9 @@ fn change_of_disks(kind: i32, name: String, number: u128, bytes: u64) -> Change 
             let volume = number.is_multiple_of(4).then_some(name);
             Change::ReplaceMembers { from: disk(small, 0).id, volume, id, disks: DiskChoice::default() }
         }
+        14 if number.is_multiple_of(5) => {
+            Change::SetSpare { disk: disk(small, 0).id, is_spare: number.is_multiple_of(3) }
+        }
         _ if number.is_multiple_of(2) => Change::RemoveDisk { id: disk(small, 0).id },
         _ => Change::AddDisks { disks: vec![disk(small, 5 + bytes / MIB4)] },
     }
@@ -453,8 +461,12 @@ fn any_change() -> impl Strategy<Value = Change> {
                     size,
                     role: [Role::Volume, Role::Pool][usize::from(number % 4 == 1)],
                     layout: match stripes {
-                        2 | 3 => Layout::Mirror { copies: stripes, read_policy: None },
-                        _ => Layout::Ddraid { order: 1, block_size: None, read_policy: None },
+                        2 | 3 => {
+                            Layout::Mirror { copies: stripes, read_policy: None, checksums: stripes == 3 }
+                        }
+                        _ => {
+                            Layout::Ddraid { order: 1, block_size: None, read_policy: None, checksums: false }
+                        }
                     },
                     policy: StorePolicy::default(),
                     disks: DiskChoice::default(),
@@ -510,7 +522,7 @@ proptest! {
             };
             prop_assert_eq!(used(&group) + plan.bytes_taken - plan.bytes_freed, used(&plan.after));
             let usage = plan.after.usage();
-            prop_assert_eq!(usage.size - usage.missing, usage.free + used(&plan.after) - on_missing(&plan.after).len() as u64 * MIB4);
+            prop_assert_eq!(usage.size - usage.missing - usage.spare, usage.free + used(&plan.after) - on_missing(&plan.after).len() as u64 * MIB4);
             prop_assert!(on_missing(&plan.after).is_subset(&owned(&group)), "PLAN3");
             let again = Group::from_text(&plan.after.text());
             prop_assert_eq!(again.as_ref(), Ok(&plan.after));

@@ -9,6 +9,7 @@ use crate::size::{Amount, SizeArgument, format_size};
 use uuid::Uuid;
 use varve_block::UnixTime;
 use varve_format::check_name;
+use varve_format::text::IMAGE_SECTOR;
 
 /// The most bytes that a volume may have: addresses of 63 bits.
 const VOLUME_SIZE_MAX: u64 = 1 << 63;
@@ -42,6 +43,9 @@ impl Draft<'_> {
         }
         refuse_unfit(role, policy)?;
         let extents = self.extents_to_add(&growth, size, disks)?;
+        if let model::Layout::Image { bytes, .. } = &mut growth.layout {
+            *bytes = image_bytes(size.amount)?;
+        }
         self.grow(&mut growth, extents, disks)?;
         self.fit_fragments(&mut growth, Some(&layout), disks)?;
         let what = kind_text(&growth, role);
@@ -57,10 +61,11 @@ impl Draft<'_> {
             segments: growth.segments,
             uncleared: None,
             store_policy: declared(policy),
+            array_policy: None,
             store: None,
             independent_stores: Vec::new(),
         };
-        let (full, size, extents) = (self.full(&lv.name), self.size_text(lv.extents), extents_text(&lv));
+        let (full, size, extents) = (self.full(&lv.name), self.lv_size_text(&lv), extents_text(&lv));
         self.step(format!("create {what} {full} of {size} ({extents})"));
         if lv.store_policy.is_some() {
             self.step(policy_text(&full, role, policy));
@@ -76,6 +81,9 @@ impl Draft<'_> {
         disks: &DiskChoice,
     ) -> Result<(), PlanError> {
         let mut lv = self.lv(name)?.clone();
+        if matches!(lv.layout, model::Layout::Image { .. }) {
+            return self.extend_image(lv, size);
+        }
         self.check_members(&lv, lv.space())?;
         let mut growth = Growth::of(lv.space());
         let more = match size.amount {
@@ -101,6 +109,15 @@ impl Draft<'_> {
         let mut lv = self.lv(name)?.clone();
         if lv.is_pool() {
             return Err(PlanError::Layout("a pool does not shrink"));
+        }
+        if matches!(lv.layout, model::Layout::Image { .. }) {
+            return Err(PlanError::Layout(
+                "a volume in an image does not shrink: remove it, which leaves the image as it is, shrink that by \
+                 qemu-img resize --shrink, and make the volume again",
+            ));
+        }
+        if matches!(lv.layout, model::Layout::Mapper { .. }) {
+            return Err(PlanError::Layout("a volume that a program maps does not shrink"));
         }
         if lv.stores().next().is_some() {
             return Err(self.has_store(name));
@@ -154,9 +171,34 @@ impl Draft<'_> {
         let count = self.description.logical_volumes.len();
         self.description.logical_volumes.retain(|other| other.id != lv.id);
         assert_eq!(self.description.logical_volumes.len() + 1, count, "PLAN2: one volume goes");
-        let (full, size) = (self.full(name), self.size_text(lv.extents));
-        let what = if lv.is_pool() { "all volumes in it" } else { "all its data" };
-        self.step(format!("remove {full} and {what} ({size})"));
+        let (full, size) = (self.full(name), self.lv_size_text(&lv));
+        self.step(match &lv.layout {
+            model::Layout::Image { path, .. } => format!("remove {full} ({size}); {path} stays as it is"),
+            _ if lv.is_pool() => format!("remove {full} and all volumes in it ({size})"),
+            _ => format!("remove {full} and all its data ({size})"),
+        });
+        Ok(())
+    }
+
+    /// An image that has grown, or that grows when this is carried out.
+    fn extend_image(&mut self, mut lv: LogicalVolume, size: SizeArgument) -> Result<(), PlanError> {
+        let (before, asked) = (lv.size(self.extent_size()), image_bytes(size.amount)?);
+        let bytes = self.check_bytes(if size.relative { before.saturating_add(asked) } else { asked })?;
+        if bytes <= before {
+            return Err(self.direction(&lv, bytes, "larger"));
+        }
+        let extents = self.extents_of(bytes);
+        assert!(extents >= lv.extents, "TEXT21: more bytes lie in no fewer extents");
+        assert!(lv.segments.is_empty(), "TEXT7: an image takes no space of its group");
+        lv.extents = extents;
+        let model::Layout::Image { path, bytes: known, .. } = &mut lv.layout else {
+            unreachable!("only an image is extended so")
+        };
+        *known = bytes;
+        let (full, from, to) = (self.full(&lv.name), format_size(before), format_size(bytes));
+        self.step(format!("extend {full}, and the image {path}, from {from} to {to}"));
+        let name = lv.name.clone();
+        *self.lv(&name)? = lv;
         Ok(())
     }
 
@@ -190,7 +232,7 @@ impl Draft<'_> {
     }
 
     fn direction(&self, lv: &LogicalVolume, asked: u64, direction: &'static str) -> PlanError {
-        let now = lv.extents * self.extent_size();
+        let now = lv.size(self.extent_size());
         PlanError::Direction {
             group: self.group_name().into(),
             volume: lv.name.clone(),
@@ -198,6 +240,16 @@ impl Draft<'_> {
             asked,
             direction,
             is_pool: lv.is_pool(),
+        }
+    }
+}
+
+/// Bytes of an image, in whole sectors.
+fn image_bytes(amount: Amount) -> Result<u64, PlanError> {
+    match amount {
+        Amount::Bytes(bytes) => Ok(bytes.checked_next_multiple_of(IMAGE_SECTOR).unwrap_or(u64::MAX)),
+        Amount::PercentFree(_) => {
+            Err(PlanError::Layout("a volume in an image takes no space of its group: give its size in bytes"))
         }
     }
 }
@@ -211,6 +263,8 @@ fn kind_text(growth: &Growth, role: Role) -> String {
         model::Layout::Striped { .. } => format!("striped {noun} ({} stripes)", growth.width),
         model::Layout::Zero => format!("{noun} of zeros"),
         model::Layout::Error => format!("{noun} of errors"),
+        model::Layout::Image { format, .. } => format!("{noun} in a {} image", format.name()),
+        model::Layout::Mapper { ref socket, .. } => format!("{noun} that a program at {socket} maps"),
         model::Layout::Mirror { .. } => format!("mirrored {noun} ({} copies)", growth.width),
         model::Layout::Ddraid { order, block_size, .. } => {
             let (members, block) = (growth.width, format_size(block_size));
@@ -221,8 +275,10 @@ fn kind_text(growth: &Growth, role: Role) -> String {
 
 /// Where a volume lies, for people.
 fn extents_text(lv: &LogicalVolume) -> String {
-    if !lv.layout.takes_space() {
-        return "on no disk".to_owned();
+    match &lv.layout {
+        model::Layout::Image { path, .. } => return path.clone(),
+        layout if !layout.takes_space() => return "on no disk".to_owned(),
+        _ => {}
     }
     format!("{} extents: {}", lv.extents, place_text(lv.space()))
 }

@@ -55,7 +55,7 @@ fn a_member_is_its_metadata_and_then_its_share_of_the_volume() {
         id: Uuid::from_u128(0x5000),
         size: SizeArgument::bytes(8 * EXTENT),
         role: Role::Volume,
-        layout: Layout::Ddraid { order: 1, block_size: None, read_policy: None },
+        layout: Layout::Ddraid { order: 1, block_size: None, read_policy: None, checksums: false },
         policy: StorePolicy::default(),
         disks: DiskChoice::default(),
     };

@@ -321,8 +321,8 @@ impl Run {
                 let layout = match self.below(4) {
                     0 => Layout::Linear,
                     1 => Layout::Striped { stripes: 2, stripe_size: 4096 },
-                    2 => Layout::Mirror { copies: 2, read_policy: None },
-                    _ => Layout::Ddraid { order: 1, block_size: None, read_policy: None },
+                    2 => Layout::Mirror { copies: 2, read_policy: None, checksums: false },
+                    _ => Layout::Ddraid { order: 1, block_size: None, read_policy: None, checksums: false },
                 };
                 let (role, policy) = (Role::Volume, StorePolicy::default());
                 Change::CreateVolume { name, id, size, role, layout, policy, disks: DiskChoice::default() }

@@ -3,7 +3,7 @@
 //! Invariant TABLEARRAY1: a member's metadata comes first, then its data in the order of the volume; runs that follow each other
 //! on one disk are one run.
 
-use crate::model::{Area, Group, Layout, PvName, ReadPolicy, Space};
+use crate::model::{Area, ArrayPolicy, Group, Layout, PvName, ReadPolicy, Space};
 use std::fmt;
 use uuid::Uuid;
 use varve_target::array::ArrayLayout;
@@ -19,8 +19,12 @@ pub struct ArrayTarget {
     pub members: Vec<ArrayMember>,
     /// From which of them data is read.
     pub read_policy: ReadPolicy,
+    /// What it does about slow members, and how fast it is made equal.
+    pub policy: ArrayPolicy,
     /// Bytes of metadata in front of the data of each.
     pub metadata_size: u64,
+    /// Whether what members return is checked by checksums.
+    pub checksums: bool,
 }
 
 /// A member of an array.
@@ -47,7 +51,12 @@ pub struct Run {
 
 impl ArrayTarget {
     /// The array `id` that lies in `space`.
-    pub(super) fn of(group: &Group, id: Uuid, space: Space<'_>, read_policy: ReadPolicy) -> Self {
+    pub(super) fn of(
+        group: &Group,
+        id: Uuid,
+        space: Space<'_>,
+        (read_policy, policy): (ReadPolicy, ArrayPolicy),
+    ) -> Self {
         let entries = space.layout.members();
         let layout = match space.layout {
             Layout::Ddraid { order, block_size, .. } => {
@@ -64,7 +73,8 @@ impl ArrayTarget {
         };
         let members = (0..entries.len()).map(member).collect();
         let metadata_size = group.bytes(entries[0].metadata.count);
-        Self { id, layout, members, read_policy, metadata_size }
+        let checksums = space.layout.has_checksums();
+        Self { id, layout, members, read_policy, policy, metadata_size, checksums }
     }
 
     /// Bytes that it holds, as each of its members says.
@@ -93,7 +103,8 @@ impl ArrayTarget {
                 && own.runs.len() >= old.runs.len()
                 && own.runs.iter().zip(&old.runs).enumerate().all(is_same)
         };
-        (self.id, self.layout, self.metadata_size) == (other.id, other.layout, other.metadata_size)
+        let what = |array: &Self| (array.id, array.layout, array.metadata_size, array.checksums);
+        what(self) == what(other)
             && self.members.len() == other.members.len()
             && (self.members.iter().zip(&other.members).enumerate())
                 .all(|(place, (own, old))| away.contains(&place) || begins(own, old))

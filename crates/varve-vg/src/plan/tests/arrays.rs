@@ -3,10 +3,10 @@
 use super::*;
 use crate::model::MEMBER_METADATA_SIZE_MIN;
 
-pub(super) const MIRROR: Layout = Layout::Mirror { copies: 2, read_policy: None };
+pub(super) const MIRROR: Layout = Layout::Mirror { copies: 2, read_policy: None, checksums: false };
 
 pub(super) fn ddraid(order: u32, block_size: Option<u64>) -> Layout {
-    Layout::Ddraid { order, block_size, read_policy: None }
+    Layout::Ddraid { order, block_size, read_policy: None, checksums: false }
 }
 
 pub(super) fn create(name: &str, size: SizeArgument, layout: Layout, disks: DiskChoice) -> Change {
@@ -74,7 +74,7 @@ fn arrays_grow_on_the_disks_of_their_members_and_shrink_by_whole_rows() {
 #[test]
 fn an_array_that_does_not_fit_says_how_many_disks_it_needs() {
     let two = group(&[10, 10, 3]);
-    let three = Layout::Mirror { copies: 3, read_policy: None };
+    let three = Layout::Mirror { copies: 3, read_policy: None, checksums: false };
     for (change, message) in [
         (
             volume("x", 4, three),
@@ -96,7 +96,11 @@ fn an_array_that_does_not_fit_says_how_many_disks_it_needs() {
         let (kind, found) = refusal(&two, change);
         assert!(kind == ErrorKind::NoSpace && found.starts_with(message), "{found}");
     }
-    for layout in [Layout::Mirror { copies: 9, read_policy: None }, ddraid(4, None), ddraid(1, Some(2048))] {
+    for layout in [
+        Layout::Mirror { copies: 9, read_policy: None, checksums: false },
+        ddraid(4, None),
+        ddraid(1, Some(2048)),
+    ] {
         assert_eq!(refusal(&two, volume("x", 1, layout)).0, ErrorKind::Usage);
     }
 }
@@ -137,9 +141,11 @@ fn what_protects_a_volume_protects_its_exception_stores() {
         kept_id: Uuid::from_u128(70),
     };
     let kind = StoreKind::Dependent;
-    for (layout, copies) in
-        [(MIRROR, 2), (Layout::Mirror { copies: 3, read_policy: None }, 3), (ddraid(1, None), 3)]
-    {
+    for (layout, copies) in [
+        (MIRROR, 2),
+        (Layout::Mirror { copies: 3, read_policy: None, checksums: false }, 3),
+        (ddraid(1, None), 3),
+    ] {
         let group = made(&group(&[20, 20, 20]), volume("v", 4, layout));
         let store = Change::CreateStore {
             volume: "v".into(),
@@ -260,4 +266,59 @@ fn a_restore_keeps_what_an_array_has_gained_and_names_what_it_loses() {
     let now = made(&old, extend("v", "+4M"));
     assert_eq!(restored(&now, &old).after.lv("v"), now.lv("v"));
     assert!(losses(&now, &old).iter().any(|loss| matches!(loss.kind, LossKind::Places { .. })));
+}
+
+#[test]
+fn what_arrays_declare_stands_in_the_text_and_in_the_tables_of_all_that_lie_there() {
+    let plan = planned(&group(&[20, 20, 20]), volume("m", 4, MIRROR)).expect("possible");
+    let policy =
+        ArrayPolicy { slow_after_ms: 10_500, resync_rate_max: Some(200 << 20), ..ArrayPolicy::default() };
+    let plan = plan.with_array_policy("m", policy).expect("sound");
+    let step = "let its arrays wait 10.5 s for a member, and be made equal by at least 8.0 MiB, and at most 200.0 MiB a second";
+    assert_eq!(plan.steps[1], step);
+    let store = Change::CreateStore {
+        volume: "m".into(),
+        id: Uuid::from_u128(7),
+        size: 2 * MIB4,
+        chunk_size: 65_536,
+        kind: StoreKind::Dependent,
+    };
+    let made_group = Group::from_text(&made(&plan.after, store).text()).expect("sound");
+    let policies = |group: &Group| {
+        let node = crate::tree::VolumeNode::of(group, group.lv("m").expect("made")).expect("all is here");
+        [&node.table, &node.stores[0].table].map(|table| table.array().expect("an array").policy)
+    };
+    assert_eq!(policies(&made_group), [policy; 2]);
+    let set = |policy| Change::SetArrayPolicy { volume: "m".into(), policy };
+    let usual = made(&made_group, set(ArrayPolicy::default()));
+    assert_eq!(policies(&usual), [ArrayPolicy::default(); 2]);
+    assert!(!usual.text().contains("array_policy"), "what is usual is not written");
+    let wrong = ArrayPolicy { slow_after_ms: 1, ..ArrayPolicy::default() };
+    assert_eq!(refusal(&usual, set(wrong)).0, ErrorKind::Usage, "TEXT19");
+}
+
+#[test]
+fn an_array_with_checksums_has_room_for_them_and_grows_as_far_as_that() {
+    let checked = Layout::Mirror { copies: 2, read_policy: None, checksums: true };
+    let disks = group(&[600, 600]);
+    let first = made(&disks, volume("v", 8, checked.clone()));
+    let member = first.lv("v").expect("made").layout.members()[0];
+    assert_eq!(member.metadata.count, 2, "1 MiB, and 4 KiB for each MiB of 1 GiB");
+    let room = (2 * MIB4 - (1 << 20)) / 4096 * (1 << 20) / MIB4;
+    assert!(planned(&first, extend("v", &format!("+{}M", (room - 8) * 4))).is_ok());
+    let refused = planned(&first, extend("v", &format!("+{}M", (room - 7) * 4)));
+    assert!(matches!(refused, Err(PlanError::ChecksumRoom { most }) if most == room * MIB4), "{refused:?}");
+    let all = SizeArgument { amount: Amount::PercentFree(100), ..SizeArgument::bytes(0) };
+    let all = made(&disks, create("v", all, checked, DiskChoice::default()));
+    let lv = all.lv("v").expect("made");
+    let pages = lv.layout.members()[0].metadata.count;
+    assert!(pages >= 10 && lv.extents + pages >= 598, "{} extents, {pages} of metadata", lv.extents);
+    let (order, block_size, read_policy, checksums) = (1, None, None, true);
+    let ddraid = Layout::Ddraid { order, block_size, read_policy, checksums };
+    let made = made(&group(&[20, 20, 20]), volume("d", 8, ddraid));
+    let layout = &made.lv("d").expect("made").layout;
+    let usual = matches!(layout, model::Layout::Ddraid { read_policy: model::ReadPolicy::Rotate, .. });
+    assert!(
+        usual && Layout::of_store(layout) == Layout::Mirror { copies: 3, read_policy: None, checksums: true }
+    );
 }

@@ -181,8 +181,8 @@ proptest! {
         let mut group = group(&[40, 60, 50, 60, 50]);
         for (index, (kind, size)) in kinds.into_iter().enumerate() {
             let name = format!("v{index}");
-            let mirror = Layout::Mirror { copies: 2, read_policy: None };
-            let ddraid = Layout::Ddraid { order: 1, block_size: None, read_policy: None };
+            let mirror = Layout::Mirror { copies: 2, read_policy: None, checksums: false };
+            let ddraid = Layout::Ddraid { order: 1, block_size: None, read_policy: None, checksums: false };
             let change = match kind {
                 0 => linear(&name, size),
                 1 => array(&name, size * 2, Layout::Striped { stripes: 2, stripe_size: 64 * KIB }),

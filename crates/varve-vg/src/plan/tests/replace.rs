@@ -150,3 +150,42 @@ fn a_replacement_that_is_not_possible_says_what_is() {
     let plan = planned(&larger, replace(0, None, with_sectors(&sectors))).expect("pv5 fits");
     assert_eq!(members(&plan.after, "m")[0].1, BTreeSet::from([5]));
 }
+
+fn spare(number: u128, is_spare: bool) -> Change {
+    Change::SetSpare { disk: disk(number, 0).id, is_spare }
+}
+
+#[test]
+fn a_spare_gets_nothing_but_members_that_are_put_there_and_is_none_then() {
+    let group =
+        made(&group(&[20, 20, 20, 20]), create("m", SizeArgument::bytes(8 * MIB4), MIRROR, on(&[0, 1])));
+    let free = group.usage().free;
+    let plan = planned(&group, spare(3, true)).expect("nothing lies there");
+    assert_eq!(plan.lines().collect::<Vec<_>>(), ["would keep /dev/sd3 (pv3) as a spare"]);
+    let kept = plan.after;
+    let usage = kept.usage();
+    assert_eq!((usage.free, usage.spare), (free - 20 * MIB4, 20 * MIB4), "TEXT18");
+    let message = (ErrorKind::Busy, "/dev/sd0 holds extents of m".to_owned());
+    assert_eq!(refusal(&kept, spare(0, true)), message, "TEXT18");
+    let message = (ErrorKind::Busy, "/dev/sd3 is a spare".to_owned());
+    let linear = |disks| create("l", SizeArgument::bytes(MIB4), Layout::Linear, disks);
+    assert_eq!(refusal(&kept, linear(on(&[3]))), message);
+    let from = PvName(0);
+    assert_eq!(refusal(&kept, Change::BeginMove { from, disks: on(&[3]), rate: None }), message);
+    let all = SizeArgument { relative: true, amount: Amount::PercentFree(100) };
+    assert!(
+        made(&kept, create("l", all, Layout::Linear, DiskChoice::default())).volumes_on(PvName(3)).is_empty()
+    );
+
+    let anywhere = made(&kept, anywhere(0));
+    assert!(anywhere.volumes_on(PvName(3)).is_empty(), "another disk has room");
+    let plan = planned(&kept, replace(0, None, on(&[3]))).expect("the spare has room");
+    assert_eq!(plan.steps[1], "use /dev/sd3 (pv3) for volumes: it is a spare no more");
+    assert_eq!(members(&plan.after, "m")[0].1, BTreeSet::from([3]));
+    assert_eq!(plan.after.usage().spare, 0, "TEXT18");
+
+    let backup = Box::new(group.description().clone());
+    let moved = made(&made(&kept, replace(0, None, on(&[2]))), spare(0, true));
+    let restored = made(&moved, Change::Restore { backup });
+    assert_eq!(restored.usage().spare, 20 * MIB4, "TEXT18: a disk of the backup's volume is a spare no more");
+}

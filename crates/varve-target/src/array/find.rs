@@ -1,0 +1,186 @@
+//! What lies in the places of an array's members when it is opened. A member that does not answer is waited for until the others can
+//! do without it.
+//!
+//! Invariant FIND1: a member that has not answered counts as missing only if the bound for slow requests is over, and those that have
+//! answered elect without it. It is not asked again before it is taken in.
+
+use super::election::{Election, Found, elect};
+use super::geometry::kind_of;
+use super::slow::{Requests, TICKS, Watch};
+use super::{ArrayError, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member};
+use crate::journal::Newest;
+use futures_util::future::{Either, FutureExt, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use std::pin::pin;
+use std::rc::Rc;
+use varve_block::{Arena, Device};
+use varve_format::array::{ArrayFormatError, BLOCK_SIZE, NUMBER_MAX, SLOT_SIZE, Superblock};
+
+/// What was found in the places of all members.
+pub(super) struct FoundMembers {
+    pub(super) found: Vec<Found>,
+    /// Damaged slots, and the places of their members.
+    pub(super) damaged: Vec<(usize, u64)>,
+    /// The requests on each member; those on one that has not answered are abandoned.
+    pub(super) requests: Vec<Rc<Requests>>,
+    pub(super) watch: Rc<Watch>,
+}
+
+impl FoundMembers {
+    /// Looks at all members. Those that do not answer have no device any more.
+    pub(super) async fn look(
+        spec: &ArraySpec,
+        members: &mut [Member],
+        options: &ArrayOptions,
+    ) -> Result<Self, ArrayError> {
+        let watch: Rc<Watch> = Rc::default();
+        let requests: Vec<Rc<Requests>> = members.iter().map(|_| Requests::new(&watch)).collect();
+        let watched = members.iter().zip(&requests).map(|(member, requests)| Member {
+            id: member.id,
+            device: member.device.clone().map(|device| requests.on(device)),
+        });
+        let watched: Vec<Member> = watched.collect();
+        let finding = (0..members.len())
+            .map(|place| find(spec, place, &watched, &options.arena).map(move |answer| (place, answer)));
+        let mut finding: FuturesUnordered<_> = finding.collect();
+        let mut this =
+            Self { found: vec![Found::Missing; members.len()], damaged: Vec::new(), requests, watch };
+        let (mut ticks, mut problem) = (0, None);
+        let next_tick = || options.clock.now().after(options.slow_after / TICKS);
+        let mut due = next_tick();
+        let mut awaited = vec![true; members.len()];
+        while !finding.is_empty() {
+            match select(finding.next(), pin!(options.clock.sleep_until(due))).await {
+                Either::Left((Some((place, answer)), _)) if awaited[place] => {
+                    awaited[place] = false;
+                    match answer {
+                        Ok((found, slots)) => {
+                            this.found[place] = found;
+                            this.damaged.extend(slots.into_iter().map(|slot| (place, slot)));
+                        }
+                        Err(error) => problem = problem.or(Some(error)),
+                    }
+                }
+                Either::Left(_) => {} // It was abandoned.
+                Either::Right(_) => (ticks, due) = (ticks + 1, next_tick()),
+            }
+            if ticks > TICKS && problem.is_none() && this.elect(spec, options).is_ok() {
+                // FIND1
+                for place in (0..members.len()).filter(|place| std::mem::take(&mut awaited[*place])) {
+                    tracing::warn!(array = %spec.id, member = place, "a member does not answer: it is left out");
+                    this.requests[place].abandon();
+                    members[place].device = None;
+                }
+            }
+        }
+        problem.map_or(Ok(this), Err)
+    }
+
+    /// Who of those that have answered is believed.
+    pub(super) fn elect(&self, spec: &ArraySpec, options: &ArrayOptions) -> Result<Election, ArrayError> {
+        let believes_stale = options.injected_bug == Some(InjectedBug::BelieveStale);
+        elect(spec.layout, &self.found, options.accept_missing, believes_stale)
+    }
+}
+
+/// What lies in a member's place.
+async fn find(
+    spec: &ArraySpec,
+    place: usize,
+    members: &[Member],
+    arena: &Arena,
+) -> Result<(Found, Vec<u64>), ArrayError> {
+    let Some(device) = &members[place].device else { return Ok((Found::Missing, Vec::new())) };
+    let Slots { newest, damaged } = read_superblock(device, place, arena).await?;
+    let Some(superblock) = newest.filter(|superblock| superblock.array == spec.id) else {
+        return Ok((Found::Blank, damaged));
+    };
+    let superblock = without_split(spec, superblock);
+    compare(spec, &superblock)?;
+    let found = superblock.place as usize;
+    let own = superblock.members.get(found).map(|entry| entry.id);
+    if own.is_none() || own != members.get(found).map(|member| member.id) {
+        return Ok((Found::Blank, damaged)); // It is a member no more: another one has taken its place.
+    }
+    if found != place {
+        return Err(ArrayError::Exchanged { place, found });
+    }
+    Ok((Found::Superblock(superblock), damaged))
+}
+
+/// `superblock` of a mirror as if it had never had the last copies that it had more than `spec`: they were split off while all were
+/// equal and nobody wrote.
+fn without_split(spec: &ArraySpec, mut superblock: Superblock) -> Superblock {
+    if matches!(spec.layout, ArrayLayout::Mirror { .. }) && superblock.kind == kind_of(spec.layout).0 {
+        superblock.members.truncate(spec.layout.members());
+    }
+    superblock
+}
+
+/// What the slots of a member hold.
+pub(super) struct Slots {
+    /// The newer superblock, if there is one that can be read.
+    pub(super) newest: Option<Superblock>,
+    /// The slots that are torn or cannot be read.
+    pub(super) damaged: Vec<u64>,
+}
+
+/// The newer superblock of a member.
+pub(super) async fn read_superblock(
+    device: &Device,
+    place: usize,
+    arena: &Arena,
+) -> Result<Slots, ArrayError> {
+    let (mut newest, mut damaged) = (Newest::new(), Vec::new());
+    for address in [0, SLOT_SIZE] {
+        let slot = read_slot(device, address, arena).await;
+        if matches!(slot, Err(ArrayFormatError::Checksum | ArrayFormatError::Invalid(_))) {
+            damaged.push(address);
+        }
+        newest.look_at(slot);
+    }
+    match newest.found() {
+        Ok(superblock) => Ok(Slots { newest: Some(superblock), damaged }),
+        Err(error @ ArrayFormatError::OtherVersion(_)) => Err(ArrayError::Format { place, error }),
+        Err(error) => {
+            tracing::warn!(member = place, %error, "no superblock of an array");
+            Ok(Slots { newest: None, damaged })
+        }
+    }
+}
+
+/// The superblock in the slot at `address`. One that cannot be read is as if it were damaged.
+async fn read_slot(device: &Device, address: u64, arena: &Arena) -> Result<Superblock, ArrayFormatError> {
+    let read =
+        async |length| device.read(address, arena.take(length)).await.map_err(|_| ArrayFormatError::Checksum);
+    let first = read(usize::try_from(BLOCK_SIZE).expect("a block is small")).await?;
+    let length = Superblock::claims(&first, address).ok_or(ArrayFormatError::Absent)?;
+    Superblock::decode(&read(length).await?, address)
+}
+
+impl crate::journal::Superblock for Superblock {
+    type Error = ArrayFormatError;
+    const ABSENT: ArrayFormatError = ArrayFormatError::Absent;
+
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    fn is_other_version(error: ArrayFormatError) -> bool {
+        matches!(error, ArrayFormatError::OtherVersion(_))
+    }
+}
+
+/// Whether `superblock` is one of the array `spec`, of whatever size, that can be followed by others.
+fn compare(spec: &ArraySpec, superblock: &Superblock) -> Result<(), ArrayError> {
+    if superblock.number.max(superblock.sequence) > NUMBER_MAX / 2 {
+        return Err(ArrayError::Mismatch("its numbers are near their end"));
+    }
+    let (kind, block_size) = kind_of(spec.layout);
+    let is_same = (kind, block_size, spec.layout.members(), spec.checksums)
+        == (superblock.kind, superblock.block_size, superblock.members.len(), superblock.checksums);
+    match is_same && spec.metadata_size == superblock.metadata_size {
+        true => Ok(()),
+        false => Err(ArrayError::Mismatch("its layout")),
+    }
+}

@@ -1,0 +1,223 @@
+//! The answers of a mapper that are kept: those for reads and those for writes apart.
+//!
+//! Invariants:
+//! - REMAP1. An answer is found until it is replaced, invalidated, expired or evicted, and never afterwards.
+//! - REMAP2. An answer to a write that the mapper has not made durable is pinned: it is neither evicted nor replaced by one that is not,
+//!   so it can be told again to a mapper that comes back.
+//! - REMAP3. When a question is sent there are at most `entries_max` ranges, but for those of REMAP2; so an answer is there when the
+//!   request that asked looks. What nobody asked for is dropped if there is no room.
+
+use super::range_map::{Entry, Place, RangeMap, Target};
+use std::rc::Rc;
+use varve_block::{Clock, Extent};
+use varve_mapper::wire::{Access, Intent};
+
+/// The answers.
+pub(super) struct RemapCache {
+    reads: RangeMap,
+    writes: RangeMap,
+    /// Answers of REMAP2 in ranges that are being trimmed: used by no request.
+    trimming: RangeMap,
+    entries_max: usize,
+    clock: Clock,
+    /// Where eviction goes on: writes after reads.
+    hand: (Intent, u64),
+}
+
+/// Where the first bytes of a range lie.
+pub(super) struct Found {
+    pub(super) place: Place,
+    /// How many they are.
+    pub(super) run: u64,
+}
+
+impl RemapCache {
+    pub(super) fn new(entries_max: usize, clock: Clock) -> Self {
+        let (reads, writes) = (RangeMap::default(), RangeMap::default());
+        let trimming = RangeMap::default();
+        Self { reads, writes, trimming, entries_max, clock, hand: (Intent::Read, 0) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.reads.len() + self.writes.len()
+    }
+
+    pub(super) fn unflushed(&self) -> usize {
+        let pinned = |map: &RangeMap| map.iter().filter(|(_, entry)| entry.unflushed.is_some()).count();
+        pinned(&self.reads) + pinned(&self.writes)
+    }
+
+    fn map(&self, intent: Intent) -> &RangeMap {
+        match intent {
+            Intent::Read => &self.reads,
+            Intent::Write => &self.writes,
+        }
+    }
+
+    fn map_mut(&mut self, intent: Intent) -> &mut RangeMap {
+        match intent {
+            Intent::Read => &mut self.reads,
+            Intent::Write => &mut self.writes,
+        }
+    }
+
+    fn live(&self, intent: Intent, at: u64) -> Option<(Extent, &Entry)> {
+        let (extent, entry) = self.map(intent).get(at)?;
+        let expired = entry.expires.is_some_and(|end| self.clock.now() >= end);
+        (!expired).then_some((extent, entry)) // REMAP1
+    }
+
+    /// The device on which all of `extent` lies, and where there, if that is known and needs nothing more.
+    pub(super) fn whole(&self, intent: Intent, extent: Extent) -> Option<(&Rc<Target>, u64)> {
+        let (range, entry) = self.live(intent, extent.offset)?;
+        let Place::Data { target, offset } = &entry.place else { return None };
+        if extent.end() > range.end() || entry.once {
+            return None;
+        }
+        entry.was_used.set(true);
+        Some((target, offset + (extent.offset - range.offset)))
+    }
+
+    /// Where the first bytes of `extent` lie, for a request, which uses up an answer for one request alone.
+    pub(super) fn take(&mut self, intent: Intent, extent: Extent) -> Option<Found> {
+        let (range, entry) = self.live(intent, extent.offset)?;
+        entry.was_used.set(true);
+        let is_once = entry.once;
+        let found = self.look(intent, extent);
+        if is_once {
+            self.map_mut(intent).remove(range);
+        }
+        found
+    }
+
+    /// Where the first bytes of `extent` lie.
+    pub(super) fn look(&self, intent: Intent, extent: Extent) -> Option<Found> {
+        let (range, entry) = self.live(intent, extent.offset)?;
+        let inside = extent.offset - range.offset;
+        assert!(inside < range.length, "REMAP1");
+        Some(Found { place: entry.place.further(inside), run: extent.length.min(range.length - inside) })
+    }
+
+    /// Whether it is known where the byte at `at` lies.
+    pub(super) fn knows(&self, intent: Intent, at: u64) -> bool {
+        self.live(intent, at).is_some()
+    }
+
+    /// Bytes at the start of `extent` of which nothing is known.
+    pub(super) fn gap(&self, intent: Intent, extent: Extent) -> Extent {
+        let end = self.map(intent).gap_end(extent.offset + 1, extent.end());
+        Extent::new(extent.offset, end - extent.offset)
+    }
+
+    /// Keeps an answer, for `access`.
+    pub(super) fn insert(&mut self, extent: Extent, access: Access, entry: &Entry) {
+        assert!(!access.write || matches!(entry.place, Place::Data { .. }), "REMAP1: a write has a place");
+        let is_pinned = entry.unflushed.is_some();
+        if access.write {
+            put(&mut self.writes, extent, entry, is_pinned);
+        }
+        if access.read {
+            // One for writes is told again for these.
+            let unflushed = entry.unflushed.filter(|_| !access.write);
+            put(&mut self.reads, extent, &Entry { unflushed, ..entry.clone() }, is_pinned);
+        }
+    }
+
+    /// Forgets answers (REMAP1).
+    pub(super) fn remove(&mut self, extent: Extent, access: Access) {
+        if access.read {
+            self.reads.remove(extent);
+        }
+        if access.write {
+            self.writes.remove(extent);
+        }
+        self.trimming.remove(extent);
+    }
+
+    /// Forgets answers for a range that is being trimmed, but tells those of REMAP2 again until it was.
+    pub(super) fn set_aside(&mut self, extent: Extent) {
+        assert!(self.trimming.pinned(extent).is_empty(), "DELEGATE5: one trim of a range at a time");
+        let overlapping = |map: &RangeMap| -> Vec<(Extent, Entry)> {
+            let pinned = map.iter().filter(|(_, entry)| entry.unflushed.is_some());
+            let cut = pinned.filter_map(|(range, entry)| {
+                let part = range.intersect(extent)?;
+                let place = entry.place.further(part.offset - range.offset);
+                Some((part, Entry { place, ..entry.clone() }))
+            });
+            cut.collect()
+        };
+        let pinned = [overlapping(&self.reads), overlapping(&self.writes)].concat();
+        self.remove(extent, Access::BOTH);
+        pinned.into_iter().for_each(|(part, entry)| self.trimming.insert(part, entry));
+    }
+
+    /// A range was trimmed, or was not.
+    pub(super) fn trimmed(&mut self, extent: Extent) {
+        self.trimming.remove(extent);
+    }
+
+    /// Forgets what the mapper has made durable.
+    pub(super) fn clear_flushed(&mut self) {
+        self.reads.retain(|entry| entry.unflushed.is_some());
+        self.writes.retain(|entry| entry.unflushed.is_some());
+    }
+
+    /// Answers up to number `last` are durable.
+    pub(super) fn flushed(&mut self, last: u64) {
+        let flushed = |entry: &mut Entry| {
+            entry.unflushed = entry.unflushed.filter(|number| *number > last);
+            true
+        };
+        self.reads.retain(flushed);
+        self.writes.retain(flushed);
+        self.trimming.retain(|entry| flushed(entry) && entry.unflushed.is_some());
+    }
+
+    /// What is to be told to a mapper that comes back.
+    pub(super) fn held(&self) -> Vec<(Extent, Access, Place)> {
+        let of = |map: &RangeMap, access: Access| -> Vec<_> {
+            let held = map.iter().filter(|(_, entry)| entry.unflushed.is_some());
+            held.map(|(extent, entry)| (extent, access, entry.place.clone())).collect()
+        };
+        let mut held = of(&self.reads, Access::READ);
+        held.extend(of(&self.writes, Access::WRITE));
+        let access = |place: &Place| if matches!(place, Place::Zero) { Access::READ } else { Access::WRITE };
+        let trimming =
+            self.trimming.iter().map(|(extent, entry)| (extent, access(&entry.place), entry.place.clone()));
+        held.extend(trimming);
+        held
+    }
+
+    /// Whether there is room for what nobody asked for (REMAP3).
+    pub(super) fn has_room(&self) -> bool {
+        self.len() < self.entries_max
+    }
+
+    /// REMAP3: what was neither found nor inserted since the hand last passed goes.
+    pub(super) fn evict(&mut self) {
+        let mut passed = 0;
+        while self.len() > self.entries_max && passed <= 2 * self.len() {
+            passed += 1;
+            let (intent, at) = self.hand;
+            let Some((extent, entry)) = self.map(intent).after(at) else {
+                let other = if intent == Intent::Read { Intent::Write } else { Intent::Read };
+                self.hand = (other, 0);
+                continue;
+            };
+            let keep = entry.was_used.replace(false) || entry.unflushed.is_some(); // REMAP2
+            self.hand = (intent, extent.end());
+            if !keep {
+                self.map_mut(intent).remove(extent);
+            }
+        }
+    }
+}
+
+/// Lets `extent` lie where `entry` says. One that is not pinned leaves those that are in their places (REMAP2).
+fn put(map: &mut RangeMap, extent: Extent, entry: &Entry, is_pinned: bool) {
+    let pinned = if is_pinned { Vec::new() } else { map.pinned(extent) };
+    for part in extent.without(&pinned) {
+        let place = entry.place.further(part.offset - extent.offset);
+        map.insert(part, Entry { place, ..entry.clone() });
+    }
+}

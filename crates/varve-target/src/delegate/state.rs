@@ -1,0 +1,169 @@
+//! What is known of a delegated volume while it is in use.
+
+use super::cache::RemapCache;
+use super::options::{DelegateOptions, DelegateStatus, InjectedBug};
+use super::question::{Connection, Outstanding};
+use super::range_map::Target;
+use super::unsettled::Unsettled;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use varve_block::{
+    Access, Arena, Clock, Completion, Device, Durability, Extent, Gate, Io, Notify, RangeLock, Shape,
+    Tracker, TrackerGuard,
+};
+use varve_mapper::wire::{self, Intent, Welcome};
+
+/// A delegated volume in use.
+pub(super) struct State {
+    pub(super) options: DelegateOptions,
+    pub(super) shape: Shape,
+    pub(super) clock: Clock,
+    pub(super) arena: Arena,
+    pub(super) bug: Option<InjectedBug>,
+    /// Devices of the hello, then files of the mapper, by number.
+    pub(super) targets: RefCell<BTreeMap<u32, Rc<Target>>>,
+    pub(super) cache: RefCell<RemapCache>,
+    /// Counts requests that use answers; another one counts those since the last invalidation.
+    pub(super) users: RefCell<Tracker>,
+    /// Earlier ones that are not empty.
+    pub(super) drains: RefCell<Vec<Tracker>>,
+    pub(super) unsettled: Unsettled,
+    pub(super) trims: RangeLock,
+    /// Held from the question for a write until its answer is copied; closed while the mapper makes its mapping durable (DELEGATE3).
+    pub(super) landing: Gate,
+    /// Whether the mapper that was connected last keeps a mapping.
+    pub(super) is_persistent: Cell<bool>,
+    /// Devices to flush.
+    pub(super) written: RefCell<Vec<Rc<Target>>>,
+    pub(super) connection: RefCell<Option<Connection>>,
+    pub(super) outstanding: RefCell<BTreeMap<u64, Outstanding>>,
+    pub(super) last_number: Cell<u64>,
+    /// Answers for writes so far, and those of them that are durable.
+    pub(super) answered: Cell<u64>,
+    pub(super) flushed: Cell<u64>,
+    /// Ranges to tell the mapper of when they are durable.
+    pub(super) notices: RefCell<Vec<(u64, Extent)>>,
+    /// The end of the read that asked last, for how much is asked ahead.
+    pub(super) ahead: Cell<(u64, u64)>,
+    pub(super) changed: Notify,
+    /// Requests do not wait for a mapper that is away.
+    pub(super) lets_fail: Cell<bool>,
+    /// Why the last connection ended.
+    pub(super) ended: RefCell<Option<String>>,
+    pub(super) counters: Cell<DelegateStatus>,
+}
+
+impl State {
+    pub(super) fn new(
+        options: DelegateOptions,
+        clock: &Clock,
+        arena: &Arena,
+        bug: Option<InjectedBug>,
+    ) -> Self {
+        let shape = Shape {
+            discard: true,
+            optimal_size: options.block_size,
+            ..Shape::new(options.size, options.block_size)
+        };
+        let fits = |device: &Device| device.shape().block_size <= options.block_size;
+        assert!(options.entries_max > 0, "REMAP3");
+        assert!(options.devices.iter().all(|(_, device)| fits(device)), "DELEGATE1: blocks of devices");
+        let target = |(number, (_, device)): (usize, &(String, Device))| {
+            let number = u32::try_from(number).expect("few devices");
+            let is_writable = device.shape().access == Access::ReadWrite;
+            let target =
+                Target { number, device: device.clone(), is_writable, was_written: Cell::new(false) };
+            (number, Rc::new(target))
+        };
+        let targets = options.devices.iter().enumerate().map(target).collect();
+        let cache = RemapCache::new(options.entries_max, clock.clone());
+        Self {
+            shape,
+            clock: clock.clone(),
+            arena: arena.clone(),
+            bug,
+            targets: RefCell::new(targets),
+            cache: RefCell::new(cache),
+            users: RefCell::default(),
+            drains: RefCell::default(),
+            unsettled: Unsettled::default(),
+            trims: RangeLock::new(),
+            landing: Gate::default(),
+            is_persistent: Cell::new(false),
+            written: RefCell::default(),
+            connection: RefCell::default(),
+            outstanding: RefCell::default(),
+            last_number: Cell::new(0),
+            answered: Cell::new(0),
+            flushed: Cell::new(0),
+            notices: RefCell::default(),
+            ahead: Cell::new((0, 0)),
+            changed: Notify::default(),
+            lets_fail: Cell::new(false),
+            ended: RefCell::default(),
+            counters: Cell::default(),
+            options,
+        }
+    }
+
+    pub(super) fn has(&self, bug: InjectedBug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    pub(super) fn count(&self, add: impl FnOnce(&mut DelegateStatus)) {
+        let mut counters = self.counters.get();
+        add(&mut counters);
+        self.counters.set(counters);
+    }
+
+    pub(super) fn welcome(&self) -> Option<Welcome> {
+        self.connection.borrow().as_ref().map(|connection| connection.welcome)
+    }
+
+    /// Counts a request that uses an answer.
+    pub(super) fn enter(&self) -> TrackerGuard {
+        self.users.borrow().enter()
+    }
+
+    /// Forgets answers; what is returned waits until no request uses one that was given before (DELEGATE4).
+    pub(super) fn invalidate(
+        &self,
+        extent: Extent,
+        access: wire::Access,
+    ) -> impl Future<Output = ()> + use<> {
+        self.cache.borrow_mut().remove(extent, access);
+        self.unsettled.invalidate(extent);
+        self.drain()
+    }
+
+    /// What is returned waits until no request uses an answer that was given before.
+    pub(super) fn drain(&self) -> impl Future<Output = ()> + use<> {
+        let users = self.users.take();
+        let mut drains = self.drains.borrow_mut();
+        drains.retain(|tracker| !tracker.is_empty());
+        drains.push(users);
+        let drains = drains.clone();
+        async move {
+            for tracker in drains {
+                tracker.empty().await;
+            }
+        }
+    }
+
+    /// The request where all of it lies on one device of which that is known, and nothing else is to be done.
+    pub(super) fn hit(&self, io: Io) -> Result<Completion<'static>, Io> {
+        let intent = match &io {
+            Io::Read { .. } => Intent::Read,
+            Io::Write { durability: Durability::Volatile, .. } => Intent::Write,
+            _ => return Err(io),
+        };
+        let cache = self.cache.borrow();
+        let Some((target, offset)) = cache.whole(intent, io.extent()) else { return Err(io) };
+        if intent == Intent::Write {
+            assert!(target.may_be_written(), "DELEGATE1");
+            self.mark_written(target);
+        }
+        Ok(target.device.clone().forward(io.at(offset), self.enter()))
+    }
+}

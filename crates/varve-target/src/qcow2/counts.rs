@@ -1,0 +1,189 @@
+//! How many references each cluster of an image has, counted from its tables.
+
+use super::Image;
+use super::file::index;
+use super::root::Root;
+use std::collections::{BTreeMap, BTreeSet};
+use varve_block::{Extent, IoError};
+use varve_format::qcow2::{COPIED, Cluster, Entry, OFFSET_MASK, table_offset};
+
+/// Counts of a page.
+const PAGE: u64 = 1024;
+/// Findings that are told in words; more are counted.
+const TOLD_MAX: usize = 50;
+
+/// References by cluster.
+#[derive(Default)]
+pub(super) struct Counts {
+    pages: BTreeMap<u64, Box<[u32]>>,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, cluster: u64) {
+        let page = self.pages.entry(cluster / PAGE).or_insert_with(|| vec![0; index(PAGE)].into());
+        let count = &mut page[index(cluster % PAGE)];
+        *count = count.saturating_add(1);
+    }
+
+    pub(super) fn get(&self, cluster: u64) -> u64 {
+        self.pages.get(&(cluster / PAGE)).map_or(0, |page| page[index(cluster % PAGE)].into())
+    }
+
+    /// Clusters that have references, in order.
+    pub(super) fn used(&self) -> impl DoubleEndedIterator<Item = u64> + '_ {
+        self.pages.iter().flat_map(|(page, counts)| {
+            let used = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+            used.map(move |(at, _)| page * PAGE + at as u64)
+        })
+    }
+}
+
+/// What a walk over all tables found.
+#[derive(Default)]
+pub(super) struct Walk {
+    pub(super) counts: Counts,
+    /// Entries of the disk that say of what they lead to that it has one reference, or more: by cluster.
+    pub(super) copied: Vec<(u64, bool)>,
+    pub(super) corruptions: u64,
+    pub(super) told: Vec<String>,
+    /// Clusters of the disk that have a place.
+    pub(super) allocated: u64,
+    pub(super) compressed: u64,
+}
+
+impl Walk {
+    pub(super) fn corrupt(&mut self, what: String) {
+        self.corruptions += 1;
+        if self.told.len() < TOLD_MAX {
+            self.told.push(what);
+        }
+    }
+}
+
+impl Image {
+    /// Counts the references of all tables but the refcount table and its blocks.
+    pub(super) async fn walk(&self) -> Result<Walk, IoError> {
+        let mut walk = Walk::default();
+        self.refer(&mut walk, Extent::new(0, self.header.cluster_size()), "the header");
+        let shown = Root::new(self.l1.borrow().offset(), self.l1.borrow().entries().to_vec());
+        self.walk_l1(&mut walk, &shown, true).await?;
+        if self.header.snapshots > 0 {
+            let length = self.snapshot_table_length().await?;
+            self.refer(
+                &mut walk,
+                Extent::new(self.header.snapshots_offset, length),
+                "the table of snapshots",
+            );
+        }
+        for snapshot in &self.snapshots {
+            let length = u64::from(snapshot.l1_entries) * 8;
+            if snapshot.l1_offset + length / 2 > self.file.size() {
+                walk.corrupt(format!(
+                    "the L1 table of snapshot {} lies behind the file's end",
+                    snapshot.name
+                ));
+                continue;
+            }
+            let l1 = Root::read(&self.file, snapshot.l1_offset, snapshot.l1_entries.into()).await?;
+            self.walk_l1(&mut walk, &l1, false).await?;
+        }
+        Ok(walk)
+    }
+
+    async fn snapshot_table_length(&self) -> Result<u64, IoError> {
+        let there = self.file.size().saturating_sub(self.header.snapshots_offset);
+        let bytes =
+            self.file.read(self.header.snapshots_offset, there.min(super::SNAPSHOT_TABLE_MAX)).await?;
+        let decoded = varve_format::qcow2::decode_snapshots(&bytes, &self.header);
+        decoded.map(|(_, length)| length as u64).map_err(|_| IoError::Corrupt)
+    }
+
+    /// Counts a reference to each cluster of `extent`.
+    pub(super) fn refer(&self, walk: &mut Walk, extent: Extent, what: &str) {
+        let end = self.file.size().next_multiple_of(self.header.cluster_size());
+        if extent.end() > end {
+            return walk.corrupt(format!("{what} at byte {} lies behind the file's end", extent.offset));
+        }
+        extent.pieces(self.header.cluster_size()).for_each(|(cluster, _)| walk.counts.add(cluster));
+    }
+
+    async fn walk_l1(&self, walk: &mut Walk, l1: &Root, is_active: bool) -> Result<(), IoError> {
+        self.refer(walk, Extent::new(l1.offset(), l1.entries().len() as u64 * 8), "an L1 table");
+        let size = self.header.cluster_size();
+        let mut seen = BTreeSet::new();
+        for &entry in l1.entries() {
+            match table_offset(entry, &self.header, "L1 table") {
+                Ok(None) => {}
+                Ok(Some(table)) if table >= self.file.size() => {
+                    walk.corrupt(format!("an L2 table at byte {table} lies behind the file's end"));
+                }
+                Ok(Some(table)) if !seen.insert(table) => {
+                    walk.corrupt(format!("two L1 entries lead to byte {table}"));
+                }
+                Ok(Some(table)) => {
+                    self.refer(walk, Extent::new(table, size), "an L2 table");
+                    if is_active {
+                        walk.copied.push((table / size, entry & COPIED != 0));
+                    }
+                    self.walk_l2(walk, table, is_active).await?;
+                }
+                Err(error) => walk.corrupt(error.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn walk_l2(&self, walk: &mut Walk, table: u64, is_active: bool) -> Result<(), IoError> {
+        let size = self.header.cluster_size();
+        let bytes = self.file.read(table, size).await?;
+        for number in 0..self.header.l2_entries() {
+            let entry = match Entry::decode(&bytes, number, &self.header) {
+                Ok(entry) => entry,
+                Err(error) => {
+                    walk.corrupt(format!("entry {number} of the L2 table at byte {table}: {error}"));
+                    continue;
+                }
+            };
+            match entry.cluster {
+                Cluster::Absent => continue,
+                Cluster::At { offset, copied } => {
+                    self.refer(walk, Extent::new(offset, size), "data");
+                    if is_active {
+                        walk.copied.push((offset / size, copied));
+                    }
+                }
+                Cluster::Compressed { offset, length } => {
+                    let end = self.file.size().next_multiple_of(size);
+                    self.refer(
+                        walk,
+                        Extent::new(offset, length.min(end.saturating_sub(offset).max(1))),
+                        "a compressed cluster",
+                    );
+                    walk.compressed += u64::from(is_active);
+                }
+            }
+            walk.allocated += u64::from(is_active);
+        }
+        Ok(())
+    }
+
+    /// The refcount blocks that the table leads to, by number.
+    pub(super) async fn refcount_blocks(&self, walk: &mut Walk) -> Result<Vec<(u64, u64)>, IoError> {
+        let length = u64::from(self.header.refcount_table_clusters) * self.header.cluster_size();
+        let table = Root::read(&self.file, self.header.refcount_table_offset, length / 8).await?;
+        self.refer(walk, Extent::new(table.offset(), length), "the refcount table");
+        let mut blocks = Vec::new();
+        for (number, &entry) in (0_u64..).zip(table.entries()) {
+            match table_offset(entry, &self.header, "refcount table") {
+                Ok(Some(block)) if block < self.file.size() => blocks.push((number, block)),
+                Ok(None) => {}
+                _ => walk
+                    .corrupt(format!("refcount block {number} at byte {} is not there", entry & OFFSET_MASK)),
+            }
+        }
+        for &(_, block) in &blocks {
+            self.refer(walk, Extent::new(block, self.header.cluster_size()), "a refcount block");
+        }
+        Ok(blocks)
+    }
+}

@@ -1,0 +1,342 @@
+//! qcow2 images: a disk in a file of QEMU's format, read and written, as a target over any device.
+//!
+//! Lookups ([`Image::lookup`]) give mappings, which are pure functions of L2 entries (`mapping.rs`); what moves bytes stands
+//! beside them. Tables are changed in memory, and written by commits (`commit.rs`), which a flush asks for: after a crash the
+//! image is as a commit left it, with clusters at worst that are in use by nothing.
+//!
+//! The file's device has a fixed size, up to which the image may grow: see [`room`]. A file is made so large, sparse, while it
+//! is written, and cut to [`Image::end`] afterwards.
+//!
+//! Invariants: `cache.rs` (QCACHE), `refcounts.rs` (QCOUNT), `write.rs` (QWRITE), `commit.rs` (QCOMMIT), `places.rs`
+//! (QPLACE), `chain.rs` (QCHAIN).
+
+mod cache;
+mod chain;
+mod check;
+mod commit;
+mod counts;
+mod create;
+mod decompress;
+mod device;
+mod error;
+mod file;
+mod grow;
+mod injected_bug;
+mod mapping;
+mod places;
+mod read;
+mod rebuild;
+mod refcounts;
+mod root;
+mod write;
+mod zero;
+
+pub use chain::{Layer, RUNS_MAX, chain};
+pub use check::Report;
+pub use create::{NewImage, create, room};
+pub use device::ImageDevice;
+pub use error::OpenError;
+#[doc(hidden)]
+pub use injected_bug::InjectedBug;
+pub use mapping::{Mapped, Mapping};
+
+use crate::reader_epochs::ReaderEpochs;
+use cache::Cache;
+use file::File;
+use root::Root;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use varve_block::{Access, Arena, Device, Extent, IoError, KIB, MIB, RangeLock, widen};
+use varve_format::qcow2::{
+    Header, OFFSET_MASK, Qcow2Error, SECTOR, SnapshotEntry, decode_snapshots, table_offset,
+};
+
+/// Bytes of a slice of a table in memory.
+const SLICE: u64 = 4 * KIB;
+/// Bytes of the longest table of snapshots that is read.
+const SNAPSHOT_TABLE_MAX: u64 = 16 * MIB;
+
+/// How an image is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// Whether it may be written.
+    pub access: Access,
+    /// What lies below it, if the header names something. Without it, what would be read there fails.
+    pub backing: Option<Device>,
+    /// The id or name of an internal snapshot to show instead; only to read.
+    pub snapshot: Option<String>,
+    /// Bytes of tables kept in memory.
+    pub cache_bytes: u64,
+    /// From this byte on the file is known to hold zeros.
+    pub clean_from: Option<u64>,
+    /// A fault for simulations.
+    #[doc(hidden)]
+    pub bug: Option<InjectedBug>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let cache_bytes = 4 * MIB;
+        Self {
+            access: Access::ReadOnly,
+            backing: None,
+            snapshot: None,
+            cache_bytes,
+            clean_from: None,
+            bug: None,
+        }
+    }
+}
+
+/// An open image.
+pub struct Image {
+    file: File,
+    cache: Cache,
+    header: Header,
+    first_sector: Vec<u8>,
+    snapshots: Vec<SnapshotEntry>,
+    access: Access,
+    backing: Option<Device>,
+    l1: RefCell<Root>,
+    refcount_table: RefCell<Root>,
+    /// First bytes of clusters with metadata in use: those that this image may write, and those that lead to them.
+    metadata: RefCell<BTreeSet<u64>>,
+    /// Clusters that lost a reference since the last commit.
+    freed: RefCell<Vec<u64>>,
+    /// No cluster below it is free.
+    first_free: Cell<u64>,
+    clean_from: Cell<u64>,
+    /// Of the disk, by cluster (QWRITE1).
+    ranges: RangeLock,
+    /// By L1 entry.
+    tables: RangeLock,
+    allocating: RangeLock,
+    committing: RangeLock,
+    /// Who reads or writes places in the file (QWRITE2).
+    readers: ReaderEpochs,
+    /// Commits that began, and the last that succeeded.
+    commits: Cell<u64>,
+    committed: Cell<u64>,
+    failed: Cell<Option<IoError>>,
+    /// Whether damage that is read has not been told yet.
+    damage_events: Cell<bool>,
+    bug: Option<InjectedBug>,
+}
+
+/// Reads the header of an image, as far as it is needed to know what lies below it.
+pub async fn read_header(device: Device, arena: Arena) -> Result<Header, OpenError> {
+    header_of(&File::new(device, arena)).await.map(|(header, _)| header)
+}
+
+async fn header_of(file: &File) -> Result<(Header, Vec<u8>), OpenError> {
+    let sector = file.read(0, SECTOR.min(file.size())).await?;
+    let length = Header::length(&sector)?;
+    let cluster = file.read(0, length.min(file.size())).await?;
+    let header = Header::decode(&cluster)?;
+    let mut sector = sector;
+    sector.resize(file::index(SECTOR), 0);
+    Ok((header, sector))
+}
+
+/// Reads the table of snapshots, of unknown length.
+async fn snapshots_of(file: &File, header: &Header) -> Result<Vec<SnapshotEntry>, OpenError> {
+    if header.snapshots == 0 {
+        return Ok(Vec::new());
+    }
+    let mut length = 64 * KIB;
+    loop {
+        let there = file.size().saturating_sub(header.snapshots_offset).min(SNAPSHOT_TABLE_MAX);
+        let bytes = file.read(header.snapshots_offset, length.min(there)).await?;
+        match decode_snapshots(&bytes, header) {
+            Ok((snapshots, _)) => return Ok(snapshots),
+            Err(Qcow2Error::Truncated(_)) if length < there => length *= 4,
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+impl Image {
+    /// Opens the image in `device`. One that was left dirty has its reference counts made anew before it is written.
+    pub async fn open(device: Device, arena: Arena, options: Options) -> Result<Image, OpenError> {
+        if device.shape().access == Access::ReadOnly && options.access == Access::ReadWrite {
+            return Err(OpenError::Io(IoError::ReadOnly));
+        }
+        let file = File::new(device, arena.clone());
+        let (mut header, first_sector) = header_of(&file).await?;
+        let snapshots = snapshots_of(&file, &header).await?;
+        let mut l1 = (header.l1_offset, header.l1_entries);
+        if let Some(wanted) = &options.snapshot {
+            let found = snapshots.iter().find(|entry| entry.id == *wanted || entry.name == *wanted);
+            let found = found.ok_or_else(|| OpenError::NoSnapshot(wanted.clone()))?;
+            l1 = (found.l1_offset, found.l1_entries);
+            header.size = found.size.unwrap_or(header.size);
+        }
+        refuse_truncated(&file, &header, l1)?;
+        let slice = SLICE.min(header.cluster_size());
+        let image = Image {
+            cache: Cache::new(file.clone(), slice, options.cache_bytes),
+            l1: RefCell::new(Root::read(&file, l1.0, l1.1.into()).await?),
+            refcount_table: RefCell::new(Root::new(header.refcount_table_offset, Vec::new())),
+            first_sector,
+            snapshots,
+            access: options.access,
+            backing: options.backing.map(|backing| widen(backing, arena)),
+            metadata: RefCell::default(),
+            freed: RefCell::default(),
+            first_free: Cell::new(0),
+            clean_from: Cell::new(options.clean_from.unwrap_or(u64::MAX)),
+            ranges: RangeLock::new(),
+            tables: RangeLock::new(),
+            allocating: RangeLock::new(),
+            committing: RangeLock::new(),
+            readers: ReaderEpochs::default(),
+            commits: Cell::new(0),
+            committed: Cell::new(0),
+            failed: Cell::new(None),
+            damage_events: Cell::new(true),
+            bug: options.bug,
+            header,
+            file,
+        };
+        match options.access {
+            Access::ReadOnly => Ok(image),
+            Access::ReadWrite => image.opened_to_write(options.snapshot.is_some()).await,
+        }
+    }
+
+    async fn opened_to_write(mut self, is_snapshot: bool) -> Result<Image, OpenError> {
+        if is_snapshot {
+            return Err(OpenError::SnapshotReadOnly);
+        }
+        if self.header.corrupt {
+            return Err(OpenError::MarkedCorrupt);
+        }
+        if self.header.bitmaps {
+            return Err(OpenError::Bitmaps);
+        }
+        if Header::clear_autoclear(&mut self.first_sector) {
+            self.file.write(0, self.arena().copy(&self.first_sector)).await?;
+        }
+        let size = self.header.cluster_size();
+        let entries = u64::from(self.header.refcount_table_clusters) * size / 8;
+        let needed = self.header.refcount_width.table_entries(self.file.size(), size);
+        if self.header.dirty || entries < needed {
+            self.rebuild_refcounts().await?;
+        }
+        self.read_refcount_table().await?;
+        self.find_metadata()?;
+        Ok(self)
+    }
+
+    async fn read_refcount_table(&self) -> Result<(), OpenError> {
+        let entries = u64::from(self.header.refcount_table_clusters) * self.header.cluster_size() / 8;
+        let table = Root::read(&self.file, self.header.refcount_table_offset, entries).await?;
+        for entry in table.entries() {
+            table_offset(*entry, &self.header, "refcount table")?;
+        }
+        *self.refcount_table.borrow_mut() = table;
+        Ok(())
+    }
+
+    /// Collects what must not be written as data (QCOUNT3). Two things in one place are damage.
+    fn find_metadata(&self) -> Result<(), OpenError> {
+        let size = self.header.cluster_size();
+        let (l1, table) = (self.l1.borrow(), self.refcount_table.borrow());
+        let mut metadata = self.metadata.borrow_mut();
+        let roots = [Extent::new(0, size), l1.extent(size), table.extent(size)];
+        let of_roots =
+            roots.into_iter().flat_map(|extent| extent.pieces(size)).map(|(_, piece)| piece.offset);
+        let leaves = l1.entries().iter().chain(table.entries());
+        let leaves = leaves.map(|entry| entry & OFFSET_MASK).filter(|offset| *offset > 0);
+        for offset in of_roots.chain(leaves) {
+            if !metadata.insert(offset) {
+                return Err(OpenError::Overlap(offset));
+            }
+        }
+        Ok(())
+    }
+
+    /// What the header says; its size is that of the snapshot, if one is shown.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The internal snapshots.
+    pub fn snapshots(&self) -> &[SnapshotEntry] {
+        &self.snapshots
+    }
+
+    /// Bytes of the disk that the image holds, in whole sectors.
+    pub fn size(&self) -> u64 {
+        self.header.size.next_multiple_of(SECTOR)
+    }
+
+    pub(super) fn access(&self) -> Access {
+        self.access
+    }
+
+    fn arena(&self) -> &Arena {
+        self.file.arena()
+    }
+
+    /// Makes everything durable, and gives back what was freed. The image is not used any more afterwards.
+    pub async fn close(&self) -> Result<(), IoError> {
+        self.check_writable()?;
+        self.commit().await?;
+        self.commit().await // Counts that fell with the first one.
+    }
+
+    /// The end of the last cluster that is in use, in bytes: what lies behind it in the file may be cut off.
+    pub async fn end(&self) -> Result<u64, IoError> {
+        let blocks = self.refcount_table.borrow().entries().len() as u64;
+        for block in (0..blocks).rev().filter(|block| self.refcount_table.borrow().get(*block) > 0) {
+            let first = block * self.counts_per_block();
+            for cluster in (first..first + self.counts_per_block()).rev() {
+                if self.count_of(cluster).await? > 0 {
+                    return Ok((cluster + 1) * self.header.cluster_size());
+                }
+            }
+        }
+        Ok(self.header.cluster_size())
+    }
+
+    /// Makes everything durable, then says in the header that nothing lies below the image. What is not in it reads as zeros from then
+    /// on; the image is to be opened again for that.
+    pub async fn forget_backing(&self) -> Result<(), IoError> {
+        self.close().await?;
+        let mut sector = self.first_sector.clone();
+        Header::clear_backing(&mut sector);
+        self.file.write(0, self.arena().copy(&sector)).await?;
+        self.file.flush().await
+    }
+
+    /// Why it is not written any more, if so (QCOMMIT3).
+    pub fn failure(&self) -> Option<IoError> {
+        self.failed.get()
+    }
+
+    /// QCOMMIT3.
+    fn check_failed(&self) -> Result<(), IoError> {
+        self.failed.get().map_or(Ok(()), Err)
+    }
+
+    fn check_writable(&self) -> Result<(), IoError> {
+        match self.access {
+            Access::ReadOnly => Err(IoError::ReadOnly),
+            Access::ReadWrite => self.check_failed(),
+        }
+    }
+}
+
+/// Refuses tables that begin behind the file's end, before memory is taken for them.
+fn refuse_truncated(file: &File, header: &Header, l1: (u64, u32)) -> Result<(), OpenError> {
+    let there = |offset: u64, entries: u64| entries == 0 || offset + (entries * 8).div_ceil(2) <= file.size();
+    let clusters = u64::from(header.refcount_table_clusters);
+    if !there(l1.0, l1.1.into()) {
+        return Err(Qcow2Error::Truncated("the L1 table").into());
+    }
+    if !there(header.refcount_table_offset, 1) || clusters * header.cluster_size() > 2 * file.size() {
+        return Err(Qcow2Error::Truncated("the refcount table").into());
+    }
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Reading an image: lookups give mappings, and what they lead to is read at the same time.
+
+use super::Image;
+use super::decompress::decompress;
+use super::file::index;
+use super::mapping::{Mapped, Mapping, locate};
+use futures_util::future::join_all;
+use varve_block::{Buffer, Device, Extent, IoError, LocalFuture, Outcome};
+use varve_format::qcow2::{Qcow2Error, table_offset};
+
+impl Image {
+    /// Where byte `at` lies, and how many bytes behind it up to `length_max` follow it there.
+    pub async fn lookup(&self, at: u64, length_max: u64) -> Result<Mapped, IoError> {
+        assert!(length_max > 0, "a lookup is of a byte at least");
+        let header = &self.header;
+        let (cluster, within) = (at / header.cluster_size(), at % header.cluster_size());
+        let (l1_index, number) = (cluster / header.l2_entries(), cluster % header.l2_entries());
+        let Some(table) = self.table_at(l1_index)? else {
+            let rest = (header.l2_entries() - number) * header.cluster_size() - within;
+            return Ok(Mapped { mapping: Mapping::Unallocated, length: length_max.min(rest) });
+        };
+        let (slice, first) = self.slice_of(table, number);
+        let mapped = self.cache.get(slice, |slice| locate(slice, header, first, within, length_max)).await?;
+        mapped.map_err(|error| self.report_damage(&error))
+    }
+
+    /// The L2 table that L1 entry number `l1_index` leads to.
+    pub(super) fn table_at(&self, l1_index: u64) -> Result<Option<u64>, IoError> {
+        let entry = self.l1.borrow().get(l1_index);
+        table_offset(entry, &self.header, "L1 table").map_err(|error| self.report_damage(&error))
+    }
+
+    /// The slice of the cache that has entry number `number` of the table at `table`, and its number there.
+    pub(super) fn slice_of(&self, table: u64, number: u64) -> (u64, u64) {
+        assert!(number < self.header.l2_entries(), "entry {number} is one of a table's");
+        let per_slice = self.cache.slice_size() / self.header.l2_entry_size();
+        (table + number / per_slice * self.cache.slice_size(), number % per_slice)
+    }
+
+    pub(super) fn report_damage(&self, error: &Qcow2Error) -> IoError {
+        if self.damage_events.take() {
+            tracing::error!(%error, "a qcow2 image is damaged");
+        }
+        IoError::Corrupt
+    }
+
+    /// Fills `buffer` from `offset` on; behind the image's end are zeros.
+    pub(super) async fn read(&self, offset: u64, buffer: Buffer) -> Outcome {
+        let _reading = self.readers.enter();
+        let locate = async |at, length| self.lookup(at, length).await.map(|here| (here.mapping, here.length));
+        gather(offset, buffer, locate, |at, mapping, part| self.read_mapped(at, mapping, part)).await
+    }
+
+    fn read_mapped(&self, at: u64, mapping: Mapping, mut buffer: Buffer) -> LocalFuture<'_, Outcome> {
+        match (mapping, &self.backing) {
+            (Mapping::Data { offset, .. }, _) => self.file.read_into(offset, buffer),
+            (Mapping::Unallocated, Some(backing)) => read_backing(backing, at, buffer),
+            (Mapping::Unallocated, None) if self.header.backing.is_some() => {
+                Box::pin(std::future::ready(Err(IoError::Gone)))
+            }
+            (Mapping::Zero | Mapping::Unallocated, _) => {
+                buffer.fill(0);
+                Box::pin(std::future::ready(Ok(buffer)))
+            }
+            (Mapping::Compressed { offset, length }, _) => Box::pin(async move {
+                let cluster = self.decompress(offset, length).await?;
+                let (start, length) = (index(at % self.header.cluster_size()), buffer.len());
+                buffer.copy_from_slice(&cluster[start..start + length]);
+                Ok(buffer)
+            }),
+        }
+    }
+
+    /// The cluster that is compressed at `offset`.
+    async fn decompress(&self, offset: u64, length: u64) -> Result<Vec<u8>, IoError> {
+        let compressed = self.file.read(offset, length).await?;
+        let cluster = decompress(&compressed, self.header.compression, index(self.header.cluster_size()));
+        if cluster.is_none() && self.damage_events.take() {
+            tracing::error!(offset, length, "a compressed cluster of a qcow2 image is damaged");
+        }
+        cluster.ok_or(IoError::Corrupt)
+    }
+}
+
+/// Fills `buffer` from `offset` on: `locate` says where the next bytes lie, and for how many of them that holds; `read` reads these.
+pub(super) async fn gather<'a, Place>(
+    offset: u64,
+    buffer: Buffer,
+    locate: impl AsyncFn(u64, u64) -> Result<(Place, u64), IoError>,
+    read: impl Fn(u64, Place, Buffer) -> LocalFuture<'a, Outcome>,
+) -> Outcome {
+    let (mut at, mut rest, mut failure) = (offset, buffer, None);
+    let mut pieces: Vec<LocalFuture<'a, Outcome>> = Vec::new();
+    while !rest.is_empty() {
+        let (place, length) = match locate(at, rest.len() as u64).await {
+            Ok(here) => here,
+            Err(error) => {
+                failure = Some(error);
+                break;
+            }
+        };
+        let behind = rest.split_off(index(length));
+        pieces.push(read(at, place, rest));
+        (at, rest) = (at + length, behind);
+    }
+    // All that was submitted runs to its end.
+    let mut whole = Buffer::empty();
+    for piece in join_all(pieces).await {
+        match piece {
+            Ok(piece) => whole.join(piece),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    failure.map_or(Ok(whole), Err)
+}
+
+/// Reads below an image; behind the end of what is below are zeros.
+fn read_backing(backing: &Device, at: u64, mut buffer: Buffer) -> LocalFuture<'_, Outcome> {
+    let wanted = Extent::new(at, buffer.len() as u64);
+    let Some(there) = wanted.intersect(backing.shape().extent()) else {
+        buffer.fill(0);
+        return Box::pin(std::future::ready(Ok(buffer)));
+    };
+    let mut behind = buffer.split_off(index(there.length));
+    if behind.is_empty() {
+        return backing.read(at, buffer).boxed();
+    }
+    behind.fill(0);
+    Box::pin(async move {
+        let mut whole = backing.read(at, buffer).await?;
+        whole.join(behind);
+        Ok(whole)
+    })
+}

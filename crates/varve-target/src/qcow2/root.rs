@@ -1,0 +1,64 @@
+//! A table that is in memory as a whole, and written by sectors: L1 tables and the refcount table.
+
+use super::file::{File, index};
+use std::collections::BTreeSet;
+use varve_block::{Bytes, Extent, IoError};
+use varve_format::qcow2::SECTOR;
+
+#[derive(Debug)]
+pub(super) struct Root {
+    offset: u64,
+    entries: Vec<u64>,
+    dirty: BTreeSet<u64>,
+}
+
+impl Root {
+    pub(super) fn new(offset: u64, entries: Vec<u64>) -> Self {
+        assert!(offset.is_multiple_of(SECTOR), "a table lies where a cluster begins");
+        Self { offset, entries, dirty: BTreeSet::new() }
+    }
+
+    pub(super) async fn read(file: &File, offset: u64, entries: u64) -> Result<Self, IoError> {
+        let bytes = file.read(offset, entries * 8).await?;
+        let entry = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));
+        Ok(Self::new(offset, bytes.chunks_exact(8).map(entry).collect()))
+    }
+
+    pub(super) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Where it lies, in clusters of `cluster_size` bytes.
+    pub(super) fn extent(&self, cluster_size: u64) -> Extent {
+        Extent::new(self.offset, (self.entries.len() as u64 * 8).next_multiple_of(cluster_size))
+    }
+
+    pub(super) fn entries(&self) -> &[u64] {
+        &self.entries
+    }
+
+    /// Entry number `at`; 0 behind the last.
+    pub(super) fn get(&self, at: u64) -> u64 {
+        self.entries.get(index(at)).copied().unwrap_or(0)
+    }
+
+    /// Changes entry number `at`. It is written by the next commit.
+    pub(super) fn set(&mut self, at: u64, entry: u64) {
+        assert!(at < self.entries.len() as u64, "entry {at} is one of the table's");
+        self.entries[index(at)] = entry;
+        self.dirty.insert(at * 8 / SECTOR);
+    }
+
+    /// The sectors of the file that changed since they were taken last.
+    pub(super) fn take_dirty(&mut self, file: &File) -> Vec<(u64, Bytes)> {
+        let per_sector = index(SECTOR / 8);
+        let sector = |number: u64| {
+            let first = index(number) * per_sector;
+            let entries = self.entries.iter().skip(first).take(per_sector);
+            let mut bytes: Vec<u8> = entries.flat_map(|entry| entry.to_be_bytes()).collect();
+            bytes.resize(index(SECTOR), 0);
+            (self.offset + number * SECTOR, file.arena().copy(&bytes))
+        };
+        std::mem::take(&mut self.dirty).into_iter().map(sector).collect()
+    }
+}

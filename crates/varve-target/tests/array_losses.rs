@@ -1,0 +1,192 @@
+//! Arrays of ddraid that lost a data member at once with the power: what is refused, accepted, and believed afterwards.
+
+use std::rc::Rc;
+use varve_block::{Buffer, Durability, Extent, IoError, MIB};
+use varve_sim::{CrashKind, SimDisk, World};
+use varve_target::array::{
+    Array, ArrayLayout, ArrayOptions, ArraySpec, InjectedBug, Member, MemberState, Rates, ReadPolicy,
+    ScrubOptions, Uuid,
+};
+
+const METADATA: u64 = MIB;
+const LENGTH: usize = 64 << 10;
+/// Regions in which something was being written when the power failed.
+const DIRTY: [u64; 3] = [1, 2, 5];
+/// The data member that is lost with it.
+const LOST: usize = 0;
+
+struct Rig {
+    world: World,
+    spec: ArraySpec,
+    disks: Vec<SimDisk>,
+    bug: Option<InjectedBug>,
+}
+
+impl Rig {
+    /// An array that was written everywhere and closed; then the regions of `DIRTY` were written again, and the daemon was killed.
+    fn new(bug: Option<InjectedBug>) -> Self {
+        let layout = ArrayLayout::Ddraid { order: 1, block_size: 4096 };
+        let spec = ArraySpec {
+            id: Uuid::from_u128(7),
+            layout,
+            size: 8 * MIB,
+            metadata_size: METADATA,
+            checksums: false,
+        };
+        let disks = (0..3).map(|_| SimDisk::new(METADATA + 8 * MIB)).collect();
+        let rig = Self { world: World::new(1), spec, disks, bug };
+        rig.world.run(async {
+            Array::create(&rig.spec, &rig.members(&[]), &rig.world.arena()).await.expect("made");
+            let array = rig.open(&[]).await;
+            for region in 0..8 {
+                rig.write(&array, region, 1).await;
+            }
+            array.close().await.expect("closed");
+            let array = rig.open(&[]).await;
+            for region in DIRTY {
+                rig.write(&array, region, 2).await;
+            }
+        });
+        rig.world.crash(CrashKind::Process);
+        // Of what was under way the parity has not come: what is computed is neither the old content nor the new one.
+        for region in DIRTY {
+            rig.disks[2].poke(METADATA + region * MIB / 2, &[0x77; LENGTH / 2]);
+        }
+        rig
+    }
+
+    fn members(&self, missing: &[usize]) -> Vec<Member> {
+        let device =
+            |place: usize| (!missing.contains(&place)).then(|| self.disks[place].device(&self.world));
+        (0..3)
+            .map(|place| Member { id: Uuid::from_u128(100 + place as u128), device: device(place) })
+            .collect()
+    }
+
+    async fn open(&self, missing: &[usize]) -> Rc<Array> {
+        let options = ArrayOptions {
+            read_policy: ReadPolicy::Verify,
+            injected_bug: self.bug,
+            ..ArrayOptions::new(self.world.arena(), self.world.clock())
+        };
+        let array = Array::open(self.spec, self.members(missing), options).await.expect("it opens");
+        let worker = Rc::clone(&array);
+        self.world.spawner().spawn(async move { worker.background().await });
+        array
+    }
+
+    async fn write(&self, array: &Rc<Array>, region: u64, byte: u8) {
+        let data = self.world.arena().copy(&[byte; LENGTH]);
+        array.device().write(region * MIB, data, Durability::Volatile).await.expect("written");
+    }
+
+    async fn read(&self, array: &Rc<Array>, region: u64) -> Result<Buffer, IoError> {
+        array.device().read(region * MIB, self.world.arena().take(LENGTH)).await
+    }
+
+    async fn in_sync(&self, array: &Rc<Array>) {
+        while !array.status().is_whole() {
+            array.changed(array.changes()).await;
+        }
+    }
+
+    /// The member comes back as it was. Returns what a region holds before and after, which was accepted before.
+    fn returns(&self) -> (Vec<u8>, Result<Buffer, IoError>) {
+        self.world.run(async {
+            let array = self.open(&[LOST]).await;
+            array.accept_loss(|region| region == DIRTY[0]).await.expect("accepted");
+            let before = self.read(&array, DIRTY[0]).await.expect("it was accepted").to_vec();
+            assert!(before.iter().any(|byte| ![1, 2].contains(byte)), "nobody has ever written it");
+            array.close().await.expect("closed");
+            let array = self.open(&[]).await;
+            self.in_sync(&array).await;
+            for region in &DIRTY[1..] {
+                let found = self.read(&array, *region).await.expect("it has returned");
+                assert!(found.iter().all(|byte| *byte == 2), "what was not accepted is there again");
+            }
+            (before, self.read(&array, DIRTY[0]).await)
+        })
+    }
+}
+
+#[test]
+fn what_nobody_can_know_is_refused_until_it_is_accepted_and_the_rest_after_that_too() {
+    let rig = Rig::new(None);
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        assert_eq!(array.lost_regions(), DIRTY);
+        assert_eq!(array.accept_loss(|region| region == 3).await, Ok(Vec::new()), "it does not wait");
+        for region in DIRTY {
+            assert_eq!(rig.read(&array, region).await.err(), Some(IoError::Corrupt));
+        }
+        assert!(rig.read(&array, 3).await.is_ok_and(|found| found.iter().all(|byte| *byte == 1)));
+        assert_eq!(array.accept_loss(|region| region == DIRTY[1]).await, Ok(vec![DIRTY[1]]));
+        assert_eq!(array.lost_regions(), [DIRTY[0], DIRTY[2]]);
+        assert!(rig.read(&array, DIRTY[1]).await.is_ok());
+        rig.write(&array, DIRTY[1], 3).await;
+        array.device().flush().await.expect("durable");
+        assert_eq!(rig.read(&array, DIRTY[0]).await.err(), Some(IoError::Corrupt), "it was not named");
+    });
+    rig.world.crash(CrashKind::Power);
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        assert_eq!(array.lost_regions(), [DIRTY[0], DIRTY[2]], "what was accepted is durable");
+        assert!(rig.read(&array, DIRTY[1]).await.is_ok_and(|found| found.iter().all(|byte| *byte == 3)));
+        assert_eq!(array.accept_loss(|_| true).await, Ok(vec![DIRTY[0], DIRTY[2]]));
+        assert!(!array.status().is_content_lost);
+    });
+}
+
+#[test]
+fn a_member_that_returns_is_not_believed_where_its_loss_was_accepted() {
+    let (before, after) = Rig::new(None).returns();
+    assert!(after.is_ok_and(|after| after[..] == before[..]), "ACCEPT1");
+    let (before, after) = Rig::new(Some(InjectedBug::AcceptUnrecorded)).returns();
+    assert!(!after.is_ok_and(|after| after[..] == before[..]), "that it is not recorded is noticed");
+}
+
+#[test]
+fn what_comes_back_by_itself_is_not_accepted() {
+    let rig = Rig::new(None);
+    rig.world.run(async {
+        let array = rig.open(&[LOST]).await;
+        array.set_policy(std::time::Duration::from_secs(30), Rates { floor: 1, ceiling: 1 });
+        rig.write(&array, 7, 4).await; // So that there is something to catch up.
+        let member = rig.members(&[]).swap_remove(LOST);
+        array.attach(LOST, member).await.expect("it returns");
+        assert_eq!(array.status().members[LOST].state, MemberState::CatchingUp);
+        assert!(array.status().is_content_lost, "it is not read yet");
+        assert_eq!(array.lost_regions(), Vec::<u64>::new(), "ACCEPT2");
+        assert_eq!(array.accept_loss(|_| true).await, Ok(Vec::new()), "ACCEPT2");
+        array.set_policy(std::time::Duration::from_secs(30), Rates::default());
+        rig.in_sync(&array).await;
+        for region in DIRTY {
+            assert!(rig.read(&array, region).await.is_ok_and(|found| found.iter().all(|byte| *byte == 2)));
+        }
+    });
+}
+
+#[test]
+fn a_member_that_is_disowned_is_filled_anew() {
+    let rig = Rig::new(None);
+    rig.world.run(async {
+        let array = rig.open(&[]).await;
+        rig.in_sync(&array).await;
+        // Nobody reads the parity member's rot: it is filled anew.
+        rig.disks[2].poke(METADATA + 3 * MIB / 2, &[0x55; 512]);
+        assert!(array.disown_member(2).await.is_err(), "it is in use");
+        array.fail_member(2).await.expect("the others have all data");
+        array.disown_member(2).await.expect("it is away");
+        assert_eq!(array.status().members[2].lacks, 8, "it lacks everything");
+        array.attach(2, rig.members(&[]).swap_remove(2)).await.expect("it returns");
+        rig.in_sync(&array).await;
+        let options = ScrubOptions { rates: Rates::default(), check_only: true };
+        let (report, outcome) = array.scrub(options, |_| true).await;
+        assert_eq!((outcome, report.mismatches), (Ok(()), 0), "{report:?}");
+        assert_eq!(
+            rig.disks[2].peek(Extent::new(METADATA + 3 * MIB / 2, 512)),
+            [0; 512],
+            "parity of equal halves"
+        );
+    });
+}
