@@ -1,6 +1,6 @@
 //! The commands in `docs/`: runs every console block, and holds what it prints against what the page shows.
 //!
-//! A page's blocks run in order, in one shell, in an empty folder with `varve` on the path. In a block a line that
+//! A page's blocks run in order, in one shell, in an empty folder with `varve` on the path; `$VARVE` is this tree. In a block a line that
 //! begins with `$ ` is a command, a line that begins with `> ` continues it, and everything else is its output.
 //! Numbers and ids differ from run to run: they are masked before two outputs are compared.
 
@@ -106,6 +106,7 @@ fn play(root: &Path, steps: &[Step]) -> Result<Vec<String>, String> {
         .env("PATH", format!("{}:{path}", target.join("release").display()))
         .env("VARVE_SOCKET", folder.join("varve.sock"))
         .env("MARK", MARK)
+        .env("VARVE", root)
         .env("COLUMNS", "110")
         .stdin(std::process::Stdio::null())
         .output()

@@ -2,6 +2,7 @@
 
 use crate::words::{Layout, MemberState, ReadPolicy};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// The members of a mirror or of ddraid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,6 +18,16 @@ pub struct Array {
     pub block_size: Option<u64>,
     /// From which members data is read.
     pub read_policy: ReadPolicy,
+    /// How long a request on a member may take, in milliseconds.
+    pub slow_after_ms: u64,
+    /// Bytes of the array that are made equal or caught up in a second while clients are served, at least.
+    pub resync_rate_min: u64,
+    /// Bytes in a second at most, always.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resync_rate_max: Option<u64>,
+    /// Whether what members return is checked by checksums.
+    #[serde(default)]
+    pub checksums: bool,
     /// Its members, that of ddraid's parity last.
     pub members: Vec<ArrayMember>,
     /// Bytes in which members may differ if the power fails now.
@@ -28,6 +39,12 @@ pub struct Array {
     /// Bytes that cannot be read because a data member of ddraid is missing, and the power failed while they were written.
     #[serde(default)]
     pub lost: u64,
+    /// Regions of it that wait for the member, or until their loss is accepted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lost_regions: Vec<RegionRun>,
+    /// Bytes of a region; 0 while it is not in use.
+    #[serde(default)]
+    pub region_size: u64,
     /// Reads and scrubbed blocks in which the parity did not fit the data, or copies differed, since the volume was taken into use.
     #[serde(default)]
     pub mismatches: u64,
@@ -40,6 +57,39 @@ pub struct Array {
     /// What its last scrub has found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scrub: Option<Scrub>,
+}
+
+/// Regions of an array that follow each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RegionRun {
+    /// The first of them.
+    pub first: u64,
+    /// The last of them.
+    pub last: u64,
+}
+
+impl RegionRun {
+    /// `regions`, which rise, as runs.
+    pub fn runs(regions: &[u64]) -> Vec<RegionRun> {
+        let mut runs: Vec<RegionRun> = Vec::new();
+        for region in regions {
+            match runs.last_mut() {
+                Some(run) if run.last + 1 == *region => run.last = *region,
+                _ => runs.push(RegionRun { first: *region, last: *region }),
+            }
+        }
+        runs
+    }
+}
+
+impl fmt::Display for RegionRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => self.first.fmt(f),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
 }
 
 /// What a scrub of an array has found.
@@ -56,7 +106,7 @@ pub struct Scrub {
     pub verified: u64,
     /// Blocks of which the members did not fit each other. They do now, unless it has only counted.
     pub mismatches: u64,
-    /// Blocks that a member could not read, and that were written again.
+    /// Blocks that a member could not read, or held wrong by their checksums, and that were written again.
     pub healed: u64,
     /// Bytes that could not be compared because too many members cannot read them; any, if it has only counted.
     pub unread: u64,
@@ -80,9 +130,12 @@ pub struct ArrayMember {
     /// Requests that it failed since the volume was taken into use.
     #[serde(default)]
     pub errors: u64,
-    /// Of those, sectors that were read from the others and written again.
+    /// Blocks that it could not read, or held wrong, and that were read from the others and written again.
     #[serde(default)]
     pub healed: u64,
+    /// Blocks of which it held something else than what was written to it, by their checksums.
+    #[serde(default)]
+    pub wrong: u64,
 }
 
 /// An array of a volume or pool: its own, or that of a snapshot store.

@@ -128,6 +128,9 @@ catalogue! {
     DiskIsEmpty = 116, NotFound, "nothing lies on the disk",
         "No volume, pool or snapshot store has extents on the disk, so there is nothing to move from it. `varve vg reduce VG \
         PATH` takes it out of its group.";
+    DiskIsSpare = 117, Busy, "the disk is a spare",
+        "The disk is kept for members of arrays whose disks fail, and nothing else is put there. `varve pv change PATH --spare \
+        no` makes it a disk like others; `varve pv replace FROM PATH` puts members there now.";
 
     GroupNotFound = 201, NotFound, "no such group",
         "`varve vg list` shows the groups that the daemon knows. If the group's disks are attached but unknown to the \
@@ -228,14 +231,15 @@ catalogue! {
     BadOrigin = 316, Usage, "it cannot be an origin",
         "What a thin volume lies over never changes: it is a read-only snapshot of a volume of the same group, in a pool or \
         not. `varve snap create VG/LV@base --read-only`, `varve lv create VG/NEW --pool POOL --origin VG/LV@base`. A \
-        read-only volume will do too, and a raw disk image: `varve lv create VG/NEW --pool POOL --image FILE`. Images of \
-        other formats are converted first: `qemu-img convert -O raw FILE FILE.raw`. A file that begins like one of \
-        those, and is meant byte by byte, needs `--format raw`.";
-    ImageNotTrusted = 318, NeedsRepair, "a disk image was not agreed to",
-        "The group's description names a file of this host as the disk image that a volume lies over, and the description \
-        may have been written elsewhere. The file is opened only after somebody at this host has named it (`varve lv \
-        create --image`) or agreed to it: look at the path with `varve lv show VG/LV`, then `varve pv scan \
-        --trust-images`. What was agreed to is remembered in the daemon's --state folder.";
+        read-only volume will do too, and a raw disk image: `varve lv create VG/NEW --pool POOL --image FILE`; with \
+        `--format qcow2` one of QEMU's that has no backing file. Images of other formats are converted first: `qemu-img \
+        convert -O raw FILE FILE.raw`. A file that begins like one of those, and is meant byte by byte, needs `--format raw`.";
+    ImageNotTrusted = 318, NeedsRepair, "a disk image or a mapper was not agreed to",
+        "The group's description names a file of this host as the disk image that a volume lies over, or a socket at which a \
+        program says where its bytes lie, and the description may have been written elsewhere. The file is opened, and the \
+        socket connected to, only after somebody at this host has named it (`varve lv create --image`, `--mapper`) or agreed to \
+        it: look at the path with `varve lv show VG/LV`, then `varve pv scan --trust-images`. What was agreed to is \
+        remembered in the daemon's --state folder.";
 
     SnapshotNotFound = 401, NotFound, "no such snapshot",
         "`varve snap list VG/LV` shows the snapshots of a volume. A snapshot is named VG/LV@SNAP, and lives and ends with \

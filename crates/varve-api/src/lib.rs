@@ -15,7 +15,7 @@ mod nouns;
 mod requests;
 mod words;
 
-pub use array::{Array, ArrayMember, Scrub, VolumeArray};
+pub use array::{Array, ArrayMember, RegionRun, Scrub, VolumeArray};
 pub use check::{Check, CheckedDisk, Finding};
 pub use code::{Code, Exit, Explanation};
 pub use envelope::{Changed, Empty, Envelope, Failure, SCHEMA};
@@ -23,15 +23,16 @@ pub use job::Job;
 pub use metadata::{GroupMetadata, MetadataMemory, MetadataWords};
 pub use nouns::{
     AutoExtend, Backup, ByteExtent, DaemonStatus, Event, Export, Group, History, HistoryEntry, LogicalVolume,
-    PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy, SnapshotStore,
-    ThinUse, Traffic,
+    Mapper, PhysicalVolume, Plan, Pool, Restored, Segment, Snapshot, SnapshotDiff, SnapshotPolicy,
+    SnapshotStore, ThinUse, Traffic, VolumeImage,
 };
 pub use requests::{
-    Activate, ArrayFail, ArrayReplace, ArrayScrub, Deactivate, ExportCreate, ExportRemove, Flatten,
-    GroupChange, GroupCreate, GroupExtend, GroupReduce, GroupRestore, PhysicalVolumeCreate,
-    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords,
-    PoolChange, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
-    SnapshotRemove, SnapshotRollback, VolumeChange, VolumeCreate,
+    Activate, ArrayChange, ArrayFail, ArrayPolicyWords, ArrayRebuild, ArrayReplace, ArrayScrub, Convert,
+    Deactivate, ExportCreate, ExportRemove, Flatten, GroupChange, GroupCreate, GroupExtend, GroupReduce,
+    GroupRestore, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
+    PhysicalVolumeReplace, PhysicalVolumeScan, PolicyWords, PoolChange, PoolCreate, Remove, Rename, Resize,
+    SnapshotChange, SnapshotCreate, SnapshotHold, SnapshotRemove, SnapshotRollback, Split, VolumeChange,
+    VolumeCreate,
 };
 pub use words::{
     Cache, CachePolicy, Discards, Door, ExportState, GroupState, JobState, Layout, MemberState,

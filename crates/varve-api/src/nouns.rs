@@ -28,6 +28,9 @@ nouns! {
         pub id: String,
         /// The group it belongs to.
         pub group: Option<String>,
+        /// Whether it is kept for members of arrays whose disks fail.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        pub spare: bool,
         /// What the daemon makes of it.
         pub state: PhysicalVolumeState,
         /// Why, if the state is not a good one.
@@ -143,6 +146,15 @@ nouns! {
         pub errors: u64,
     }
 
+    /// The disk image in which a volume lies.
+    #[derive(Eq)]
+    struct VolumeImage {
+        /// Its path.
+        pub path: String,
+        /// `raw` or `qcow2`.
+        pub format: String,
+    }
+
     /// What a thin volume holds in its pool.
     #[derive(Eq)]
     struct ThinUse {
@@ -215,6 +227,27 @@ nouns! {
         pub segments: Vec<Segment>,
     }
 
+    /// A program that says where the bytes of a volume lie.
+    #[derive(Eq)]
+    struct Mapper {
+        /// Where it is asked: `unix:PATH`.
+        pub address: String,
+        /// How long a request waits for its answer, in milliseconds.
+        pub wait_ms: u64,
+        /// Whether there is a connection to it.
+        pub connected: bool,
+        /// Ranges of which the answers are kept.
+        pub answers: u64,
+        /// Those of them that it has not made durable.
+        pub unflushed: u64,
+        /// Questions that it was asked since the volume is in use.
+        pub questions: u64,
+        /// Answers that were refused since then: they named what they must not.
+        pub refused: u64,
+        /// Requests that failed since then because no answer came in time.
+        pub timeouts: u64,
+    }
+
     /// A logical volume.
     struct LogicalVolume {
         /// `VG/LV`.
@@ -254,9 +287,15 @@ nouns! {
         pub thin: Option<ThinUse>,
         /// Identifiers of its exports.
         pub exports: Vec<String>,
+        /// The disk image in which it lies, if it lies in one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub image: Option<VolumeImage>,
         /// Its members, if it is an array.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub array: Option<Array>,
+        /// The program that maps it, if one does.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub mapper: Option<Mapper>,
         /// Where it lies; of a thin volume the pool knows.
         pub segments: Vec<Segment>,
         /// What went through it.

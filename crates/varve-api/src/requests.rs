@@ -40,6 +40,18 @@ pub struct PolicyWords {
     pub over_commit: Option<OverCommit>,
 }
 
+/// What a command says of the arrays of a volume or pool, those of its snapshot stores included.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ArrayPolicyWords {
+    /// How long a request on a member may take before the array goes on without it, such as `10s`; usually 30 seconds.
+    pub slow_after: Option<String>,
+    /// Bytes in which members are made equal in a second, at least while clients are served and at most always: `20M..200M`, or
+    /// `20M`; usually 8 MiB and no bound.
+    pub resync_rate: Option<String>,
+}
+
 requests! {
     /// Labels disks.
     struct PhysicalVolumeCreate {
@@ -69,12 +81,26 @@ requests! {
         path: String,
     }
 
+    /// Changes what a disk is for.
+    struct PhysicalVolumeChange {
+        /// Path or identity of the disk.
+        disk: String,
+        /// Whether it is kept for members of arrays whose disks fail; as it is if not given.
+        spare: Option<bool>,
+    }
+
     /// Puts members of arrays that lie on a disk on others of its group.
     struct PhysicalVolumeReplace {
         /// Path or identity of the disk, which may be missing.
         from: String,
         /// Path, identity or name of the disk that takes its place; any that has room if not given.
         to: Option<String>,
+    }
+
+    /// Changes what the arrays of a volume or pool declare; what is not given stays.
+    struct ArrayChange {
+        /// What they declare.
+        policy: ArrayPolicyWords,
     }
 
     /// Takes the members of a volume's arrays on a disk out of use.
@@ -180,12 +206,16 @@ requests! {
         /// What a thin one shows where nothing was written: `VG/LV@SNAP`, a read-only snapshot of the group, or `VG/LV`, a
         /// read-only volume. Its size is the volume's if none is given.
         origin: Option<String>,
-        /// The absolute path of a file or disk of the host that a thin one shows instead; it must not change afterwards.
+        /// The absolute path of a file or disk of the host in which it lies; or that a thin one shows instead, and that must not change.
         image: Option<String>,
-        /// The format of the image: `raw`. If it is not given, what begins as an image of another format is refused.
+        /// The format of the image: `raw` or `qcow2`. If it is not given, what begins as an image of another format is refused.
         format: Option<String>,
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
+        /// The program that says where its bytes lie, in layout `mapper`: `unix:PATH`, the socket at which it is asked.
+        mapper: Option<String>,
+        /// How long a request waits for an answer of that program: `30s` if not given.
+        mapper_wait: Option<String>,
         /// Whether it is served at once even where its disks cannot be cleared cheaply; it may show then what others wrote.
         /// An array is cleared all the same.
         no_zero: bool,
@@ -201,10 +231,14 @@ requests! {
         array_block_size: Option<String>,
         /// From which members of an array data is read; a mirror's in turn and ddraid's all, to compare them, if not given.
         read_policy: Option<ReadPolicy>,
+        /// Whether what the members of an array return is checked by checksums.
+        checksums: bool,
         /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// What is done when its snapshot stores fill; what is not given is as usual.
         snapshot_policy: PolicyWords,
+        /// What its arrays declare, if it is one; what is not given is as usual.
+        array_policy: ArrayPolicyWords,
     }
 
     /// Changes what a volume declares; what is not given stays.
@@ -221,6 +255,36 @@ requests! {
         on: Vec<String>,
     }
 
+    /// Converts a volume or pool to another layout.
+    struct Convert {
+        /// The new layout.
+        layout: Option<Layout>,
+        /// Disks side by side, of stripes.
+        stripes: Option<u32>,
+        /// Bytes on one disk before the next one's turn; 64 KiB if not given.
+        stripe_size: Option<String>,
+        /// Copies of a mirror: 2 to 8.
+        copies: Option<u32>,
+        /// Order of ddraid: 1 to 3 for 2, 4 or 8 disks of data, and one of parity.
+        order: Option<u32>,
+        /// Bytes in a block of ddraid, 4 KiB to 64 KiB; if not given, as many as fit the sectors of its disks.
+        array_block_size: Option<String>,
+        /// From which members of an array data is read; a mirror's in turn and ddraid's all, to compare them, if not given.
+        read_policy: Option<ReadPolicy>,
+        /// Whether what the members of an array return is checked by checksums.
+        checksums: bool,
+        /// The disks on which it lies then, each as its path, identity or name in the group; any if none is named.
+        on: Vec<String>,
+        /// Bytes that are copied in a second at most.
+        rate: Option<String>,
+    }
+
+    /// Lets a copy of a mirror go as a linear volume.
+    struct Split {
+        /// What the new volume is called: LV, or VG/LV of the same group.
+        to: String,
+    }
+
     /// Makes a thin volume need its origin no more.
     struct Flatten {}
 
@@ -230,6 +294,14 @@ requests! {
         rate: Option<String>,
         /// Whether what differs is only counted, and nothing is written.
         check_only: bool,
+    }
+
+    /// Fills the member on a disk anew, or accepts that regions of an array are lost; one of both.
+    struct ArrayRebuild {
+        /// Path, identity or name of the disk whose members are filled anew from the others.
+        disk: Option<String>,
+        /// Regions that cannot be known without a member that is missing, and are accepted as the others have them: `3`, `5-9`, `all`.
+        accept_stale: Vec<String>,
     }
 
     /// Makes a thin pool.
@@ -254,10 +326,14 @@ requests! {
         array_block_size: Option<String>,
         /// From which members of an array data is read; a mirror's in turn and ddraid's all, to compare them, if not given.
         read_policy: Option<ReadPolicy>,
+        /// Whether what the members of an array return is checked by checksums.
+        checksums: bool,
         /// The disks on which it lies, each as its path, identity or name in the group; any if none is named.
         on: Vec<String>,
         /// What is done when it fills; what is not given is as usual.
         policy: PolicyWords,
+        /// What it declares as an array, if it is one; what is not given is as usual.
+        array_policy: ArrayPolicyWords,
     }
 
     /// Changes what a pool declares; what is not given stays.

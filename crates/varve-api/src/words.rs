@@ -109,10 +109,14 @@ words! {
         Zero = "zero",
         /// On no disk: every read and write fails.
         Error = "error",
+        /// In a disk image: a file or disk of the host that is none of the group's.
+        Image = "image",
         /// Several copies.
         Mirror = "mirror",
         /// Divided over a power of two of disks, with parity.
         Ddraid = "ddraid",
+        /// Where a program of the user's says.
+        Mapper = "mapper",
     }
 
     /// From which members of an array its data is read.
@@ -152,6 +156,8 @@ words! {
         Inactive = "inactive",
         /// Not yet: what others wrote to its extents is being cleared.
         Clearing = "clearing",
+        /// The program that maps it is away: what it said is known, other requests wait for it.
+        Waiting = "waiting",
         /// It cannot; its `reason` says why.
         Unusable = "unusable",
     }

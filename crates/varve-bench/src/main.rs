@@ -1,12 +1,15 @@
 //! Tables that others have published, measured again, and ones of our own; beside the peers.
 
+mod answerer;
 mod bonnie;
 mod client;
 mod cpu;
 mod fio;
 mod first_touch;
+mod goal;
 mod http;
 mod machine;
+mod memory;
 mod mounted;
 mod nothing;
 mod options;
@@ -26,6 +29,7 @@ mod verdict;
 mod watch;
 mod work;
 
+use answerer::Answerer;
 use clap::{Parser, Subcommand};
 use options::{Medium, Options};
 use sheet::Sheet;
@@ -63,6 +67,13 @@ enum Verb {
     Arrays(Options),
     /// What a client's flood of requests does to the latency of another volume of its shard.
     Neighbour(Options),
+    /// qcow2 images beside QEMU's servers, chains of them, and volumes whose mapping a program decides.
+    Images(Options),
+    /// The other side of a measurement.
+    #[command(hide = true, subcommand)]
+    Answer(Answerer),
+    /// Boots of a virtual machine, and copies to a filesystem, on copy-on-write images.
+    Boot(Options),
     /// All of them, and the page.
     All(Options),
     /// Only the page and its pictures, from the figures.
@@ -88,8 +99,10 @@ impl Verb {
             | Verb::Thin(options)
             | Verb::Arrays(options)
             | Verb::Neighbour(options)
+            | Verb::Images(options)
+            | Verb::Boot(options)
             | Verb::All(options) => options.is_quick(),
-            Verb::Render => false,
+            Verb::Render | Verb::Answer(_) => false,
         }
     }
 }
@@ -105,6 +118,9 @@ impl CommandLine {
 }
 
 fn run(command: &CommandLine) -> Result<(), String> {
+    if let Verb::Answer(answerer) = &command.verb {
+        return answerer.run();
+    }
     let (json, page) = command.paths();
     let mut sheet = Sheet::load(&json)?;
     let measured = measure(&command.verb, &mut sheet);
@@ -119,17 +135,21 @@ fn measure(verb: &Verb, sheet: &mut Sheet) -> Result<(), String> {
         Verb::Snapshots(options) => tables::snapshots::measure(options, sheet),
         Verb::Layers(options) => tables::layers::measure(options, sheet),
         Verb::Thin(options) => thin(options, sheet),
-        Verb::Arrays(options) => tables::arrays::measure(options, sheet),
+        Verb::Arrays(options) => arrays(options, sheet),
         Verb::Neighbour(options) => tables::neighbour::measure(options, sheet),
+        Verb::Boot(options) => boot(options, sheet),
         Verb::All(options) => {
             tables::layers::measure(options, sheet)?;
             tables::snapshots::measure(options, sheet)?;
             thin(options, sheet)?;
-            tables::arrays::measure(options, sheet)?;
+            arrays(options, sheet)?;
+            tables::images::measure(options, sheet)?;
             tables::neighbour::measure(options, sheet)?;
+            boot(options, sheet)?;
             nbd(options, sheet)
         }
-        Verb::Render => Ok(()),
+        Verb::Images(options) => tables::images::measure(options, sheet),
+        Verb::Render | Verb::Answer(_) => Ok(()),
     }
 }
 
@@ -145,6 +165,24 @@ fn thin(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     std::io::stdout()
         .write_all(render::thin::text(sheet.results()).as_bytes())
         .map_err(|error| error.to_string())
+}
+
+fn arrays(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    if options.wants("work") {
+        tables::array_work::measure(options, sheet)?;
+    }
+    if options.wants("exact") || options.wants("loads") {
+        tables::arrays::measure(options, sheet)
+    } else {
+        Ok(())
+    }
+}
+
+fn boot(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
+    if options.wants("boot") {
+        tables::overlay_boot::measure(options, sheet)?;
+    }
+    if options.wants("copy") { tables::overlay_copy::measure(options, sheet) } else { Ok(()) }
 }
 
 fn nbd(options: &Options, sheet: &mut Sheet) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! A filesystem on a loop device, as long as a measurement needs it; and other programs that run to their end.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -28,6 +29,39 @@ fn said_by(program: &str, arguments: &[&str]) -> Result<String, String> {
     Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
 }
 
+/// Whether filesystems of images can be mounted here: root may, where there are loop devices and FUSE.
+pub(crate) fn is_possible() -> bool {
+    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    is_root && ["/dev/fuse", "/dev/loop-control"].iter().all(|device| Path::new(device).exists())
+}
+
+/// A loop device, detached when dropped.
+pub(crate) struct Loop {
+    /// Its path.
+    pub(crate) device: String,
+}
+
+impl Loop {
+    /// In front of `image`; `direct`: past the cache of the image.
+    pub(crate) fn attach(image: &Path, direct: bool) -> Result<Self, String> {
+        if !Path::new("/dev/loop-control").exists() {
+            return Err("there are no loop devices here".to_owned());
+        }
+        let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
+        let device = said_by("losetup", &["--find", "--show", direct, &image.to_string_lossy()])?;
+        Ok(Self { device })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        // One in use goes when it is unmounted.
+        if let Err(reason) = run("losetup", &["--detach", &self.device]) {
+            eprintln!("{reason}");
+        }
+    }
+}
+
 /// A filesystem on a loop device, unmounted when dropped.
 pub(crate) struct Mounted {
     /// Where it is mounted.
@@ -37,15 +71,8 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// Makes a filesystem on `image` by the command `mkfs` and mounts it at `path`; `direct`: past the cache of the image.
     pub(crate) fn new(image: &Path, path: &Path, mkfs: &[&str], direct: bool) -> Result<Self, String> {
-        if !Path::new("/dev/loop-control").exists() {
-            return Err("there are no loop devices here".to_owned());
-        }
-        let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
-        let device = said_by("losetup", &["--find", "--show", direct, &image.to_string_lossy()])?;
-        let mounted = Self::mount(&device, path, mkfs);
-        // In use it goes when it is unmounted.
-        run("losetup", &["--detach", &device])?;
-        mounted
+        let attached = Loop::attach(image, direct)?;
+        Self::mount(&attached.device, path, mkfs)
     }
 
     fn mount(device: &str, path: &Path, mkfs: &[&str]) -> Result<Self, String> {

@@ -56,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, value_enum, value_delimiter = ',')]
     media: Vec<Medium>,
     /// Only loads whose names contain this, such as "random read"; of snapshots, only parts such as "distance";
-    /// of thin volumes also "volumes" and "scale".
+    /// of thin volumes also "volumes" and "scale"; of boots "boot" and "copy".
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// The program under measurement [default: varve beside this program].

@@ -108,8 +108,15 @@ impl Peer {
             }
             Peer::QemuStorageDaemon => {
                 let cache = if direct { "cache.direct=on,aio=io_uring" } else { "cache.direct=off" };
+                let layers = match format {
+                    "raw" => format!("--blockdev driver=file,node-name=disk,filename={file},{cache}"),
+                    _ => format!(
+                        "--blockdev driver=file,node-name=file,filename={file},{cache} \
+                         --blockdev driver={format},node-name=disk,file=file"
+                    ),
+                };
                 format!(
-                    "--blockdev driver=file,node-name=disk,filename={file},{cache} \
+                    "{layers} \
                      --nbd-server addr.type=unix,addr.path={socket},max-connections=8 \
                      --export type=nbd,id=export,node-name=disk,name={EXPORT},writable=on"
                 )

@@ -6,10 +6,13 @@ mod cache;
 mod cache_times;
 mod cost;
 mod distance;
+mod figures;
+mod images;
 mod layers;
 mod management;
 mod nbd;
 mod neighbour;
+mod overlay;
 mod snapshots;
 mod summary;
 pub(crate) mod thin;
@@ -46,7 +49,9 @@ fn text(results: &Results) -> String {
     text.push_str(&summary::text(results));
     text.push_str(&nbd::text(results));
     text.push_str(&arrays::text(results));
+    text.push_str(&images::text(results));
     text.push_str(&neighbour::text(results));
+    text.push_str(&overlay::text(results));
     text.push_str(&snapshots::text(results));
     text.push_str(&bonnie::text(results));
     text.push_str(&cost::text(results));
@@ -85,14 +90,20 @@ target/release/varve-bench snapshots --only bonnie         # through ext4, as ro
 target/release/varve-bench thin                   # thin volumes beside thick ones, and pools at their limits
 target/release/varve-bench thin --only scale      # one part: volumes, scale, scale: depth, or loads by name
 target/release/varve-bench arrays                 # mirrors and ddraid beside one raw member
+target/release/varve-bench arrays --only work     # one part: loads, exact (in virtual time), or work (rebuild, move)
+target/release/varve-bench images                 # qcow2 beside QEMU, chains, volumes with a mapper
+target/release/varve-bench images --only chains   # one part: mappers, chains, opening, peers
 target/release/varve-bench neighbour              # reads of a volume beside floods on another one
 target/release/varve-bench neighbour --only trims # floods by name; the other rows stay
+target/release/varve-bench boot                   # boots and copies on copy-on-write images; copies need root
+target/release/varve-bench boot --only copy       # one part: boot, copy
 target/release/varve-bench layers
 target/release/varve-bench render                 # this page and its pictures from docs/plots/results.json
 ```
 
 fio with its nbd engine is needed, and of the other servers those that are to be compared:
-`apt-get install fio nbdkit nbd-server qemu-utils qemu-system-common`. `--runs`, `--seconds`, `--dir` (a directory in
+`apt-get install fio nbdkit nbd-server qemu-utils qemu-system-common`; for boots
+`qemu-system-x86`. `--runs`, `--seconds`, `--dir` (a directory in
 memory) and `--disk` (a directory on a disk) change what their names say. Nothing else should run meanwhile.
 ";
 

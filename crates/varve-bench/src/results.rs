@@ -3,13 +3,16 @@
 mod arrays;
 mod cache_times;
 mod cost;
+mod figures;
 mod neighbour;
+mod overlay;
 
 pub(crate) use arrays::{ArrayPart, ArrayRow, ProcessorRow};
 pub(crate) use cache_times::{CacheTimes, CacheTimesRow, NO_SNAPSHOT};
 pub(crate) use cost::{CostPart, CostRow, Touch};
-
+pub(crate) use figures::{FigurePart, FigureRow};
 pub(crate) use neighbour::{NeighbourPart, NeighbourRow, put_neighbour};
+pub(crate) use overlay::{OverlayPart, OverlayRow, Taken, put_overlay};
 
 use crate::machine::Machine;
 use crate::work::Work;
@@ -53,9 +56,18 @@ pub(crate) struct Results {
     /// Latency of a volume beside floods on another one, one part a medium.
     #[serde(default)]
     pub(crate) neighbours: Vec<NeighbourPart>,
+    /// Boots and copies on copy-on-write images, one part a piece of work and medium.
+    #[serde(default)]
+    pub(crate) overlays: Vec<OverlayPart>,
     /// Arrays beside one raw member.
     #[serde(default)]
     pub(crate) arrays: Option<ArrayPart>,
+    /// What arrays do beside requests.
+    #[serde(default)]
+    pub(crate) array_work: Option<FigurePart>,
+    /// Images and mappers.
+    #[serde(default)]
+    pub(crate) images: Option<FigurePart>,
 }
 
 /// Thin volumes beside thick ones on one medium.

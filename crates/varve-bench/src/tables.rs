@@ -1,5 +1,7 @@
 //! The measurements themselves, one module a table.
 
+mod array_cases;
+pub(crate) mod array_work;
 pub(crate) mod arrays;
 pub(crate) mod bonnie;
 pub(crate) mod cache;
@@ -8,12 +10,17 @@ pub(crate) mod cost;
 pub(crate) mod daemon;
 pub(crate) mod distance;
 pub(crate) mod engine;
+pub(crate) mod images;
 pub(crate) mod layers;
 pub(crate) mod listing;
 pub(crate) mod management;
 pub(crate) mod management_daemon;
+mod mappers;
 pub(crate) mod nbd;
 pub(crate) mod neighbour;
+pub(crate) mod overlay;
+pub(crate) mod overlay_boot;
+pub(crate) mod overlay_copy;
 pub(crate) mod snapshots;
 pub(crate) mod stage;
 pub(crate) mod thin;

@@ -3,6 +3,7 @@
 use crate::http;
 use crate::peers::Cache;
 use crate::server::Server;
+use crate::watch::pause;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +11,10 @@ use std::time::Duration;
 
 /// The volume group of every measurement.
 const GROUP: &str = "bench";
+
+/// How long the last user of an export may take to let go of it, in turns of `PAUSE`.
+const PAUSES_MAX: u32 = 200;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A running daemon and the way to command it.
 pub(crate) struct Varve {
@@ -108,7 +113,7 @@ impl Varve {
         self.call(&["export", "remove", &volume(name), "--yes"])?;
         self.call(&["lv", "remove", &volume(name), "--yes"])?;
         while self.call(&["pool", "show", &volume(pool)])?.get("removing") != Some(&json!(0)) {
-            crate::watch::pause(Duration::from_millis(5));
+            pause(Duration::from_millis(5));
         }
         Ok(())
     }
@@ -151,6 +156,16 @@ impl Varve {
         let socket = self.directory.join(format!("{name}.sock"));
         self.call(&["export", "create", &volume(name), "--nbd", &format!("unix:{}", socket.display())])?;
         Ok(socket)
+    }
+
+    /// Ends the export of a volume as soon as nobody uses it any more: the kernel lets go of a filesystem's device late.
+    pub(crate) fn end_export(&self, name: &str) -> Result<(), String> {
+        let mut left = PAUSES_MAX;
+        while let Err(reason) = self.call(&["export", "remove", &volume(name), "--yes"]) {
+            left = left.checked_sub(1).ok_or(reason)?;
+            pause(PAUSE);
+        }
+        Ok(())
     }
 
     /// Ends the daemon in order.

@@ -1,5 +1,6 @@
 //! What the figures say about the goals; pure.
 
+pub(crate) use crate::goal::Goal;
 use crate::results::{Contender, NbdRow, Role, SnapshotSeries};
 use crate::stats::{Summary, ratio};
 
@@ -17,46 +18,6 @@ pub(crate) const DISTANCE_GOAL: f64 = 0.95;
 pub(crate) const CACHE_GOAL: f64 = 0.90;
 /// Bytes of metadata for each 64 KiB of sequential change, at most.
 pub(crate) const METADATA_GOAL_BYTES: f64 = 10.0;
-
-/// What a figure has to keep.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) enum Goal {
-    /// No less than this.
-    AtLeast(f64),
-    /// No more than this.
-    AtMost(f64),
-}
-
-impl Goal {
-    /// Whether `value`, to three decimals, keeps it.
-    pub(crate) fn holds(self, value: f64) -> bool {
-        let value = (value * 1000.0).round() / 1000.0;
-        match self {
-            Goal::AtLeast(goal) => value >= goal,
-            Goal::AtMost(goal) => value <= goal,
-        }
-    }
-
-    /// `holds`, or by how much of the goal it is missed.
-    pub(crate) fn judged(self, value: f64) -> String {
-        let (Goal::AtLeast(goal) | Goal::AtMost(goal)) = self;
-        match (value.is_finite(), self.holds(value)) {
-            (false, _) => crate::table::dash(),
-            (_, true) => "holds".to_owned(),
-            (_, false) => {
-                format!("**missed by {} %**", crate::table::short((value - goal).abs() / goal * 100.0))
-            }
-        }
-    }
-
-    /// `≥ 0.98`
-    pub(crate) fn told(self) -> String {
-        match self {
-            Goal::AtLeast(goal) => format!("≥ {goal}"),
-            Goal::AtMost(goal) => format!("≤ {goal}"),
-        }
-    }
-}
 
 /// What the median of a neighbour's reads may be beside a flood, over that in quiet.
 pub(crate) const NEIGHBOUR_GOAL: Goal = Goal::AtMost(10.0);

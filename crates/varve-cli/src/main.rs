@@ -43,6 +43,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Noun::Explain { code } => verbs::explain(&code),
         Noun::Check(options) => offline::check(&options.paths),
         Noun::Dump(options) => offline::dump(&options),
+        Noun::Image(verb) => offline::image(verb, json),
         Noun::Restore(options) => offline::restore(&options, json),
         Noun::Repair(options) => offline::repair(&options, json),
         noun => online(noun, cli.global),

@@ -57,6 +57,11 @@ pub(crate) fn absolute_all(paths: &[String]) -> Result<Vec<String>, Failure> {
     paths.iter().map(|path| absolute(path)).collect()
 }
 
+/// The same of paths that need not be UTF-8.
+pub(crate) fn absolute_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    paths.iter().map(|path| rooted(path)).collect()
+}
+
 /// Which events the daemon logs.
 pub(crate) fn log_filter() -> Option<String> {
     variable("VARVE_LOG").and_then(|filter| filter.into_os_string().into_string().ok())

@@ -11,17 +11,32 @@ pub(crate) struct Bar {
 impl Bar {
     /// A bar for `job`.
     pub(crate) fn new(job: &Job) -> Self {
-        let template = match job.unit.as_str() {
-            "bytes" => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
-            _ => "{msg} [{wide_bar}] {pos}/{len} {per_sec} {eta} left",
+        let bar = Self::drawn(job.unit == "bytes", job.total, format!("{} {}", job.kind, subject(job)));
+        bar.move_to(job.done);
+        bar
+    }
+
+    /// A bar for work of this process on so many bytes.
+    pub(crate) fn new_of(verb: &str, what: &str, bytes: u64) -> Self {
+        Self::drawn(true, bytes, format!("{verb} {what}"))
+    }
+
+    fn drawn(bytes: bool, total: u64, message: String) -> Self {
+        let template = match bytes {
+            true => "{msg} [{wide_bar}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
+            false => "{msg} [{wide_bar}] {pos}/{len} {per_sec} {eta} left",
         };
-        let bar = ProgressBar::with_draw_target(Some(job.total), ProgressDrawTarget::stderr());
+        let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
-        bar.set_message(format!("{} {}", job.kind, subject(job)));
-        bar.set_position(job.done);
+        bar.set_message(message);
         Self { bar }
+    }
+
+    /// So much is done.
+    pub(crate) fn move_to(&self, done: u64) {
+        self.bar.set_position(done);
     }
 
     /// Shows how far `job` is.

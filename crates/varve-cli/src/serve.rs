@@ -25,6 +25,8 @@ pub(crate) fn run(options: DaemonOptions, socket: Option<PathBuf>) -> Result<Ans
         connections: usize::from(options.connections),
         client_timeout: Duration::from_secs(options.client_timeout.into()),
         stop_timeout: Duration::from_secs(options.stop_timeout),
+        spare_after: Duration::from_secs(60 * u64::from(options.spare_after)),
+        image_dirs: places::absolute_paths(&options.image_dirs)?,
         log: match options.log {
             LogChoice::Json => LogForm::Json,
             LogChoice::Auto | LogChoice::Text => LogForm::Text,

@@ -144,13 +144,9 @@ fn words_that_are_not_understood_exit_with_2() {
 
 #[test]
 fn what_is_not_built_says_so_and_exits_with_2() {
-    for words in [
-        &["array", "rebuild", "data/x"][..],
-        &["lv", "create", "data/x", "--image", "f", "--format", "qcow2"],
-        &["lv", "create", "data/x", "--size", "1G", "--mapper", "unix:/s"],
-        &["export", "create", "data/x", "--ublk"],
-        &["export", "create", "data/x", "--vhost-user", "/s"],
-    ] {
+    for words in
+        [&["export", "create", "data/x", "--ublk"][..], &["export", "create", "data/x", "--vhost-user", "/s"]]
+    {
         let output = varve(words);
         assert_eq!(exit(&output), 2, "{words:?}");
         let stderr = text(&output.stderr);

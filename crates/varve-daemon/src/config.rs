@@ -50,6 +50,10 @@ pub struct Config {
     pub client_timeout: Duration,
     /// How long a stop may take; what does not end is left behind.
     pub stop_timeout: Duration,
+    /// For how long a disk may be missing before a spare takes the place of its members.
+    pub spare_after: Duration,
+    /// Folders in which the backing files of images may lie.
+    pub image_dirs: Vec<PathBuf>,
     /// Form of the log on stderr.
     pub log: LogForm,
     /// Which events are logged, in the syntax of `tracing`'s filters; `info` if not given.
@@ -71,6 +75,8 @@ impl Config {
             connections: 256,
             client_timeout: Duration::from_secs(30),
             stop_timeout: Duration::from_secs(30),
+            spare_after: Duration::from_secs(300),
+            image_dirs: Vec::new(),
             log: LogForm::Text,
             log_filter: None,
         }

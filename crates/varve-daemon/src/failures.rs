@@ -11,6 +11,7 @@ use varve_target::snapshot::StoreError;
 use varve_target::thin::PoolError;
 use varve_vg::create::CreateProblem;
 use varve_vg::names::NamesError;
+use varve_vg::plan::ConversionError;
 use varve_vg::size::SizeError;
 use varve_vg::tree::TreeError;
 use varve_vg::{CommitError, PlanError};
@@ -133,7 +134,9 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::VolumeHasStore { .. } => Code::VolumeHasSnapshots,
         PlanError::StoreNotFound { .. } => Code::SnapshotNotFound,
         PlanError::Size { .. } | PlanError::Direction { .. } => Code::BadVolumeSize,
-        PlanError::ShareTooSmall { .. } | PlanError::NoSpace { .. } => Code::NoSpaceInGroup,
+        PlanError::ShareTooSmall { .. } | PlanError::ChecksumRoom { .. } | PlanError::NoSpace { .. } => {
+            Code::NoSpaceInGroup
+        }
         PlanError::TooFewDisks { .. } | PlanError::TooFewMembers { .. } => Code::NoSpaceInGroup,
         PlanError::NoReplacement { .. } => Code::NoSpaceInGroup,
         PlanError::Layout(_) | PlanError::Fragment { .. } => Code::BadLayout,
@@ -143,10 +146,14 @@ pub(crate) fn plan(error: &PlanError) -> Failure {
         PlanError::DiskBusy { .. } | PlanError::NotArray { .. } | PlanError::VolumeDegraded { .. } => {
             Code::DiskHoldsExtents
         }
+        PlanError::Spare(_) => Code::DiskIsSpare,
         PlanError::Moving { .. } => Code::VolumeBusy,
         PlanError::NotMoving { .. } => Code::JobNotFound,
         PlanError::NothingToMove { .. } => Code::DiskIsEmpty,
         PlanError::NoPlace { .. } => Code::NoSpaceInGroup,
+        PlanError::Conversion(ConversionError::Converting { .. }) => Code::VolumeBusy,
+        PlanError::Conversion(ConversionError::NotConverting { .. }) => Code::JobNotFound,
+        PlanError::Conversion(ConversionError::Rows { .. }) => Code::BadVolumeSize,
         PlanError::LastDisk { .. } => Code::LastDisk,
         PlanError::NothingMissing { .. } | PlanError::NoMember { .. } => Code::PhysicalVolumeNotFound,
         PlanError::VolumeIncomplete { .. } => Code::VolumeUnusable,

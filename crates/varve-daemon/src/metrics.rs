@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 use varve_api::{
-    DaemonStatus, Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, PhysicalVolume,
-    PhysicalVolumeState, Pool, SnapshotStore, Traffic, VolumeState,
+    DaemonStatus, Export, ExportState, Group, GroupMetadata, GroupState, LogicalVolume, Mapper,
+    PhysicalVolume, PhysicalVolumeState, Pool, SnapshotStore, Traffic, VolumeState,
 };
 use varve_block::ArenaUse;
 
@@ -164,7 +164,8 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
             .filter_map(|volume| Some((labels(&[("volume", &volume.name)]), of(volume)?)))
             .collect::<Vec<_>>()
     };
-    let mut metrics = vec![
+    let mut metrics = mappers(figures);
+    metrics.extend([
         gauge("varve_volume_bytes", "Size of the volume.", sample(|volume| volume.size)),
         gauge(
             "varve_volume_ok",
@@ -197,7 +198,7 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
             "Writes that waited for space in vain.",
             store(|store| store.timed_out),
         ),
-    ];
+    ]);
     let traffic: Vec<_> = figures
         .volumes
         .iter()
@@ -205,6 +206,46 @@ fn volumes(figures: &Figures) -> Vec<Metric> {
         .collect();
     metrics.extend(counters(VOLUME_NAMES, &traffic));
     metrics
+}
+
+/// Of volumes that programs map.
+fn mappers(figures: &Figures) -> Vec<Metric> {
+    let sample = |value: fn(&Mapper) -> u64| {
+        let mapped = figures.volumes.iter().filter_map(|volume| Some((volume, volume.mapper.as_ref()?)));
+        mapped.map(|(volume, mapper)| (labels(&[("volume", &volume.name)]), value(mapper))).collect()
+    };
+    vec![
+        gauge(
+            "varve_mapper_connected",
+            "Whether there is a connection to the volume's mapper.",
+            sample(|mapper| u64::from(mapper.connected)),
+        ),
+        gauge(
+            "varve_mapper_answers",
+            "Ranges of which the mapper's answers are kept.",
+            sample(|mapper| mapper.answers),
+        ),
+        gauge(
+            "varve_mapper_answers_unflushed",
+            "Those of them that the mapper has not made durable.",
+            sample(|mapper| mapper.unflushed),
+        ),
+        counter(
+            "varve_mapper_questions_total",
+            "Questions that the mapper was asked.",
+            sample(|mapper| mapper.questions),
+        ),
+        counter(
+            "varve_mapper_refused_total",
+            "Answers of the mapper that named what they must not.",
+            sample(|mapper| mapper.refused),
+        ),
+        counter(
+            "varve_mapper_timeouts_total",
+            "Requests that failed because the mapper did not answer in time.",
+            sample(|mapper| mapper.timeouts),
+        ),
+    ]
 }
 
 fn pools(figures: &Figures) -> Vec<Metric> {

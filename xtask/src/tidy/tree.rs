@@ -9,7 +9,7 @@ const MADE: [&str; 8] =
 /// Endings of text files.
 const TEXTS: [&str; 7] = ["rs", "md", "toml", "sh", "yml", "yaml", "service"];
 /// Text files without an ending, by folder or name.
-const SCRIPT_FOLDERS: [&str; 3] = ["scripts/", ".ci/", "tests/system/"];
+const SCRIPT_FOLDERS: [&str; 4] = ["scripts/", ".ci/", "tests/system/", "tests/vm/"];
 
 /// A text file.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! Arrays beside one raw member.
 
-use super::machine_line;
-use crate::results::{ArrayRow, ProcessorRow, Results};
+use super::{figures, machine_line};
+use crate::results::{ArrayRow, FigurePart, ProcessorRow, Results};
 use crate::stats::{Summary, median, ratio};
 use crate::table::{Table, dash, short, spread};
 use crate::verdict::Goal;
@@ -11,17 +11,28 @@ const MIB: f64 = (1 << 20) as f64;
 /// The section.
 pub(super) fn text(results: &Results) -> String {
     let Some(part) = &results.arrays else { return String::new() };
-    let mut table = Table::new(&["array", "load", "member MiB/s", "array MiB/s", "x member", "goal", ""]);
+    let mut table = Table::new(&[
+        "array",
+        "load",
+        "member MiB/s",
+        "array MiB/s",
+        "x member",
+        "in virtual time",
+        "goal",
+        "",
+    ]);
     part.rows.iter().for_each(|row| table.row(&cells(row)));
     let mut processor = Table::new(&["what is done", "s a GiB"]);
     part.processor.iter().for_each(|row| processor.row(&processor_cells(row)));
     format!(
         "## Arrays\n\nMirrors and ddraid beside one raw member under the same load; in each round both are measured one \
-         right after the other. {}; {}.\n\n{}\nWhat a GiB of writes of 1 MiB costs the processor, on members that do nothing, \
+         right after the other. In virtual time the throttle is all that takes any, so that ratio is exact; it is judged only in \
+         the rows without speeds, which were measured there alone. {}; {}.\n\n{}\n{}What a GiB of writes of 1 MiB costs the processor, on members that do nothing, \
          beside a copy in memory:\n\n{}",
         machine_line(&part.machine),
         part.description,
         table.finish(),
+        results.array_work.as_ref().map_or_else(String::new, work),
         processor.finish()
     )
 }
@@ -33,14 +44,20 @@ fn cells(row: &ArrayRow) -> Vec<String> {
         short(median(&row.raw_speed) / MIB),
         short(median(&row.array_speed) / MIB),
         spread(ratio(&row.array_speed, &row.raw_speed)),
+        row.exact.map_or_else(dash, |exact| format!("{exact:.2}")),
         row.goal.map_or_else(dash, |goal| Goal::AtLeast(goal).told()),
         row.goal.map_or_else(String::new, |goal| Goal::AtLeast(goal).judged(median_ratio(row))),
     ]
 }
 
-/// The median over the rounds of the array's speed in units of a member's.
+fn work(part: &FigurePart) -> String {
+    format!("What arrays do beside requests. {}", figures::table(part))
+}
+
+/// The array's speed in units of a member's, which is judged: the median over the rounds, or in virtual time if there were none.
 pub(super) fn median_ratio(row: &ArrayRow) -> f64 {
-    ratio(&row.array_speed, &row.raw_speed).map_or(f64::NAN, |ratio| ratio.median)
+    let real = ratio(&row.array_speed, &row.raw_speed).map(|ratio| ratio.median);
+    real.or(row.exact).unwrap_or(f64::NAN)
 }
 
 fn processor_cells(row: &ProcessorRow) -> Vec<String> {

@@ -1,7 +1,8 @@
 //! What holds and what misses, before any table.
 
 use crate::results::{
-    CacheTimes, ManagementPart, NbdPart, NbdRow, NeighbourPart, Results, SnapshotPart, ThinPart,
+    CacheTimes, FigurePart, ManagementPart, NbdPart, NbdRow, NeighbourPart, OverlayPart, Results,
+    SnapshotPart, ThinPart,
 };
 use crate::stats::{Summary, median};
 use crate::table::{Table, dash};
@@ -23,6 +24,7 @@ pub(super) fn text(results: &Results) -> String {
     let mut lines = Vec::new();
     results.nbd.iter().for_each(|part| lines.extend(nbd_lines(part)));
     lines.extend(results.neighbours.iter().flat_map(neighbour_lines));
+    lines.extend(results.overlays.iter().map(overlay_line));
     lines.extend(results.snapshots.iter().filter(|part| !part.independent).flat_map(snapshot_lines));
     lines.extend(cost_line(results));
     lines.extend(results.distances.iter().map(distance_line));
@@ -34,6 +36,13 @@ pub(super) fn text(results: &Results) -> String {
     let scale = "pools of 10 M mappings, 10,000 snapshots, 1000 generations: within what is allowed";
     lines.extend(results.thin_scale.iter().map(|part| figures_line(scale, part)));
     lines.extend(array_line(results));
+    let work = |part| {
+        figure_line("arrays rebuild, move and convert, and clients notice little", "virtual time", part)
+    };
+    lines.extend(results.array_work.as_ref().map(work));
+    let images =
+        |part| figure_line("qcow2 images beside QEMU, mapped volumes beside linear ones", "memory", part);
+    lines.extend(results.images.as_ref().map(images));
     lines.extend(layer_line(results));
     let mut table = Table::new(&["goal", "where", "holds", "misses"]);
     for line in lines.iter().filter(|line| line.held + line.missed.len() > 0) {
@@ -109,6 +118,18 @@ fn neighbour_lines(part: &NeighbourPart) -> Vec<Line> {
     vec![median, percentile]
 }
 
+fn overlay_line(part: &OverlayPart) -> Line {
+    let goal =
+        format!("{} on a copy-on-write image: at most its goal, as a ratio to a raw volume", part.work);
+    let mut line = Line::new(goal, &part.world);
+    for row in part.rows.iter().filter(|row| !row.rounds.is_empty()) {
+        if let Some(goal) = row.goal {
+            line.judge(Goal::AtMost(goal), super::overlay::time_ratio(part, row), &row.disk);
+        }
+    }
+    line
+}
+
 fn array_line(results: &Results) -> Option<Line> {
     let part = results.arrays.as_ref()?;
     let mut line = Line::new("mirrors and ddraid beside one raw member".to_owned(), "throttled members");
@@ -119,6 +140,16 @@ fn array_line(results: &Results) -> Option<Line> {
         }
     }
     Some(line)
+}
+
+fn figure_line(goal: &str, place: &str, part: &FigurePart) -> Line {
+    let mut line = Line::new(goal.to_owned(), place);
+    for row in &part.rows {
+        if let Some(goal) = row.goal {
+            line.judge(goal, super::figures::median(row), &row.name);
+        }
+    }
+    line
 }
 
 fn snapshot_lines(part: &SnapshotPart) -> Vec<Line> {

@@ -3,11 +3,13 @@
 use super::*;
 use crate::first_touch::{COUNTS, LOADS};
 use crate::results::{
-    ArrayPart, ArrayRow, CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow, Layer,
-    LayerPart, ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow, ProcessorRow, Role,
-    Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, ThinPart, ThinRival, ThinRow, Touch,
+    ArrayPart, ArrayRow, CachePart, CacheRow, CacheTimes, CacheTimesRow, Contender, CostPart, CostRow,
+    FigurePart, Layer, LayerPart, ManagementPart, NO_SNAPSHOT, NbdPart, NbdRow, NeighbourPart, NeighbourRow,
+    OverlayPart, OverlayRow, ProcessorRow, Role, Sample, SnapshotPart, SnapshotPoint, SnapshotSeries, Taken,
+    ThinPart, ThinRival, ThinRow, Touch,
 };
 use crate::tables::{cache, cache_times, distance};
+use crate::verdict::Goal;
 use crate::work::Work;
 
 fn contender(name: &str, role: Role, speed: f64, cpu: f64) -> Contender {
@@ -85,8 +87,17 @@ fn invented() -> Results {
         thin: vec![thin()],
         thin_scale: Vec::new(),
         neighbours: vec![neighbours()],
+        overlays: vec![overlays()],
         arrays: Some(arrays()),
+        array_work: Some(figures("a rebuild", Goal::AtLeast(0.95), 0.5)),
+        images: Some(figures("a chain", Goal::AtMost(2.0), 1.5)),
     }
+}
+
+fn figures(name: &str, goal: Goal, value: f64) -> FigurePart {
+    let mut part = FigurePart::default();
+    part.record(name, "x", Some(goal), value);
+    part
 }
 
 fn arrays() -> ArrayPart {
@@ -94,10 +105,16 @@ fn arrays() -> ArrayPart {
         array: "ddraid 2+1".to_owned(),
         load: load.to_owned(),
         goal,
+        exact: (load == "both").then_some(1.96),
         array_speed: vec![speed; 3],
         raw_speed: vec![100.0 * 1024.0 * 1024.0; 3],
     };
-    let rows = vec![row("long", 2e8, Some(1.9)), row("short", 1e8, Some(1.0)), row("cold", 1e8, None)];
+    let rows = vec![
+        row("long", 2e8, Some(1.9)),
+        row("short", 1e8, Some(1.0)),
+        row("cold", 1e8, None),
+        row("both", 1e8, Some(1.95)),
+    ];
     let processor = vec![ProcessorRow { name: "memcpy".to_owned(), seconds: vec![0.125; 3] }];
     ArrayPart { rows, processor, ..ArrayPart::default() }
 }
@@ -109,6 +126,10 @@ fn arrays_are_compared_with_one_raw_member() {
     assert!(row("long").contains("1.91") && row("long").ends_with("holds |"), "{page}");
     assert!(row("short").contains("missed by") && row("cold").contains("| – |"), "{page}");
     assert!(row("memcpy").contains("0.125"), "{page}");
+    let both = row("| both");
+    assert!(both.contains("1.96") && both.contains("missed by"), "the speed is judged: {page}");
+    assert!(row("a rebuild").contains("missed by"), "{page}");
+    assert!(images::text(&invented()).contains("| a chain | 1.50 x | – | ≤ 2 x | holds |"));
 }
 
 fn neighbours() -> NeighbourPart {
@@ -139,6 +160,45 @@ fn reads_beside_a_flood_are_compared_with_quiet_ones() {
             "| writes | 20.0 | 40.0 | 2.00 (2.00 to 2.00) | holds | 0.05 | 30.0 | **missed by 50.0 %** |"
         ),
         "{page}"
+    );
+}
+
+fn overlays() -> OverlayPart {
+    let taken = |seconds| Taken { seconds, server_cpu_seconds: 0.05, requests: 4000 };
+    let row = |disk: &str, goal: Option<f64>, seconds: f64| OverlayRow {
+        disk: disk.to_owned(),
+        raw: goal.map(|_| "linear volume".to_owned()),
+        goal,
+        rounds: vec![taken(seconds); 3],
+        absent: None,
+    };
+    let absent = OverlayRow {
+        rounds: Vec::new(),
+        absent: Some("too new".to_owned()),
+        ..row("other", Some(1.02), 0.0)
+    };
+    OverlayPart {
+        work: "first boot".to_owned(),
+        world: "memory".to_owned(),
+        rows: vec![
+            row("linear volume", None, 10.0),
+            row("thin", Some(1.02), 10.1),
+            row("slow", Some(1.02), 11.0),
+            absent,
+        ],
+        ..OverlayPart::default()
+    }
+}
+
+#[test]
+fn overlays_are_compared_with_raw_volumes_and_those_that_are_absent_count_nowhere() {
+    let page = text(&invented());
+    let row = |disk: &str| page.lines().find(|line| line.starts_with(disk)).expect("a row").to_owned();
+    assert!(page.contains("as a ratio to a raw volume | memory | 1 of 2 | slow: 1.100 |"), "{page}");
+    assert!(row("| thin |").contains("| 10.1 | 1.010 (1.010 to 1.010) | ≤ 1.02 | holds | 50.0 |"), "{page}");
+    assert!(row("| linear volume |").starts_with("| linear volume | 10.0 | – | – | – |"), "{page}");
+    assert!(
+        row("| other |").contains("| – | – | ≤ 1.02 | – |") && page.contains("*other* is absent: too new")
     );
 }
 

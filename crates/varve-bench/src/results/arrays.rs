@@ -26,6 +26,9 @@ pub(crate) struct ArrayRow {
     /// The ratio that is wanted, at least.
     #[serde(default)]
     pub(crate) goal: Option<f64>,
+    /// The array's speed over that of a raw member in virtual time, where the throttle is all that takes any.
+    #[serde(default)]
+    pub(crate) exact: Option<f64>,
     /// Bytes a second of the array, one a round.
     pub(crate) array_speed: Vec<f64>,
     /// Bytes a second of one raw member under the same load, one a round.

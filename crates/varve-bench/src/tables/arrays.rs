@@ -3,14 +3,17 @@
 //!
 //! In each round a raw member and the array are measured one right after the other under the same load.
 
+use super::array_cases::{Case, MIRROR, ORDER_1, ORDER_2, SIZE, State, cases, layout_name, load};
+use crate::cpu;
 use crate::machine::{Machine, file_system};
+use crate::memory::memory;
 use crate::nothing::nothing;
 use crate::options::{Medium, Options};
 use crate::place::Place;
 use crate::results::{ArrayPart, ArrayRow, ProcessorRow};
 use crate::sheet::Sheet;
-use crate::watch::Watch;
 use futures_util::FutureExt;
+use futures_util::future::join;
 use std::hint::black_box;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,104 +22,18 @@ use varve_block::{Arena, Clock, Device, Durability, Extent, KIB, MIB};
 use varve_os::{
     CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig, ThrottleOptions, Throttled,
 };
-use varve_sim::{Direction, Load, ModelDisk, Order, Random, World, measure as run};
+use varve_sim::{Direction, ModelDisk, Order, Random, World, measure as run};
 use varve_target::Linear;
 use varve_target::array::{
     Array, ArrayLayout, ArrayOptions, ArraySpec, METADATA_SIZE_MIN, Member, ReadPolicy, Uuid,
 };
 
-/// Bytes of each array.
-const SIZE: u64 = 96 * MIB;
 /// What a member is like.
-const MEMBER: ThrottleOptions = ThrottleOptions {
+pub(super) const MEMBER: ThrottleOptions = ThrottleOptions {
     bandwidth: 100_000_000,
     latency: Duration::from_micros(100),
     latency_flush: Duration::from_micros(100),
 };
-/// The arrays.
-pub(super) const MIRROR: ArrayLayout = ArrayLayout::Mirror { copies: 2 };
-pub(super) const ORDER_1: ArrayLayout = ArrayLayout::Ddraid { order: 1, block_size: 4 * KIB };
-const ORDER_2: ArrayLayout = ArrayLayout::Ddraid { order: 2, block_size: 4 * KIB };
-
-/// What state an array is in when it is measured.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Its regions were written, and are dirty.
-    Warm,
-    /// No region was ever written.
-    Cold,
-    /// As warm, and its first member is away.
-    Degraded,
-}
-
-/// One row of the table.
-#[derive(Clone, Copy)]
-struct Case {
-    layout: ArrayLayout,
-    policy: ReadPolicy,
-    state: State,
-    load: Load,
-    goal: Option<f64>,
-}
-
-impl Case {
-    const fn new(layout: ArrayLayout, policy: ReadPolicy, load: Load, goal: f64) -> Self {
-        Self { layout, policy, state: State::Warm, load, goal: Some(goal) }
-    }
-
-    fn array_name(&self) -> String {
-        let layout = layout_name(self.layout);
-        let state = match self.state {
-            State::Warm => "",
-            State::Cold => ", regions cold",
-            State::Degraded => ", a member away",
-        };
-        format!("{layout}, {}{state}", format!("{:?}", self.policy).to_lowercase())
-    }
-
-    fn load_name(&self) -> String {
-        let Load { direction, order, request_bytes, depth, .. } = self.load;
-        let verb = if direction == Direction::Read { "reads" } else { "writes" };
-        let order = if order == Order::Sequential { "sequential" } else { "random" };
-        format!("{order} {verb} of {} KiB QD{depth}", request_bytes / KIB)
-    }
-}
-
-fn load(direction: Direction, order: Order, kib: u64) -> Load {
-    let request_bytes = kib * KIB;
-    Load { direction, order, request_bytes, depth: 8, count: 24 * MIB / request_bytes }
-}
-
-/// All rows.
-fn cases() -> Vec<Case> {
-    let sequential = |direction, kib| load(direction, Order::Sequential, kib);
-    let random = |direction| load(direction, Order::Random { unit: 4 * KIB }, 4);
-    let (read, write) = (Direction::Read, Direction::Write);
-    let mut cases = Vec::new();
-    for kib in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {
-        let goal = if kib < 32 { 1.0 } else { 1.9 };
-        cases.push(Case::new(ORDER_1, ReadPolicy::Verify, sequential(write, kib), goal));
-    }
-    for kib in [4, 64, 1024] {
-        let case = Case::new(ORDER_1, ReadPolicy::Verify, sequential(write, kib), 0.0);
-        cases.push(Case { state: State::Cold, goal: None, ..case });
-    }
-    cases.extend([
-        Case::new(ORDER_1, ReadPolicy::Verify, random(write), 0.95),
-        Case::new(ORDER_1, ReadPolicy::Data, sequential(read, 1024), 1.95),
-        Case::new(ORDER_1, ReadPolicy::Verify, sequential(read, 1024), 1.85),
-        Case::new(ORDER_1, ReadPolicy::Rotate, sequential(read, 1024), 2.8),
-        Case::new(ORDER_2, ReadPolicy::Rotate, sequential(read, 1024), 4.6),
-        Case::new(ORDER_1, ReadPolicy::Rotate, random(read), 1.45),
-        Case { state: State::Degraded, ..Case::new(ORDER_1, ReadPolicy::Data, sequential(read, 1024), 1.75) },
-        Case::new(MIRROR, ReadPolicy::Rotate, sequential(read, 1024), 1.9),
-        Case::new(MIRROR, ReadPolicy::Rotate, random(read), 1.9),
-        Case::new(MIRROR, ReadPolicy::Rotate, sequential(write, 4), 0.97),
-        Case::new(MIRROR, ReadPolicy::Rotate, sequential(write, 1024), 0.97),
-    ]);
-    cases
-}
-
 /// Measures all rows on members in memory; each round is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let parent = options.directory(Medium::Memory);
@@ -147,11 +64,21 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         let path = place.file(&format!("member{member}"), SIZE + METADATA_SIZE_MIN)?;
         DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
     };
+    for (case, row) in cases.iter().zip(&mut part.rows) {
+        row.exact = Some(exact(case).map_err(|error| format!("{}, {}: {error}", row.array, row.load))?);
+    }
     let files = (0..members).map(open).collect::<Result<Vec<_>, String>>()?;
     let shards = Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() })
         .map_err(|error| error.to_string())?;
+    if !options.wants("loads") {
+        // Speeds in real time stay what they were, and so do the machine and the day.
+        if let Some(old) = sheet.results().arrays.clone() {
+            part = with_speeds_of(part, old);
+        }
+        return sheet.keep(|results| results.arrays = Some(part));
+    }
     for round in 0..options.runs() {
-        for (case, row) in cases.iter().zip(&mut part.rows) {
+        for (case, row) in cases.iter().zip(&mut part.rows).filter(|(case, _)| case.is_real) {
             let (case, files) = (*case, files.clone());
             let speeds = shards.handle(0).run_and_wait(move |context| speeds(context, files, case));
             let (array, raw) = speeds
@@ -168,24 +95,67 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     Ok(())
 }
 
+/// `part` with the speeds in real time that `old` has.
+fn with_speeds_of(part: ArrayPart, mut old: ArrayPart) -> ArrayPart {
+    let rows = part.rows.into_iter().map(|row| {
+        match old.rows.iter_mut().find(|old| (&old.array, &old.load) == (&row.array, &row.load)) {
+            Some(old) => ArrayRow { exact: row.exact, goal: row.goal, ..std::mem::take(old) },
+            None => row,
+        }
+    });
+    ArrayPart { rows: rows.collect(), ..old }
+}
+
 /// Bytes a second of the array and of one raw member.
 async fn speeds(context: ShardContext, files: Vec<Arc<DiskFile>>, case: Case) -> Result<(f64, f64), String> {
-    let (clock, arena) = (context.clock(), context.arena());
-    let slow = |file| Device::new(Throttled::new(context.disk(file), clock.clone(), MEMBER));
     let plain: Vec<Device> = files.iter().map(|file| context.disk(file)).collect();
-    let slow: Vec<Device> = files.iter().map(slow).collect();
+    measure_case(&plain, &context.clock(), &context.arena(), &case).await
+}
+
+/// As [`speeds`], as a ratio and in virtual time: the throttle is all that takes any.
+fn exact(case: &Case) -> Result<f64, String> {
+    let world = World::steady(1);
+    let size = SIZE + case.metadata_size();
+    let plain: Vec<Device> = (0..case.layout.members()).map(|_| memory(size)).collect();
+    let (array, raw) = world.run(measure_case(&plain, &world.clock(), &world.arena(), case))?;
+    Ok(array / raw)
+}
+
+async fn measure_case(
+    plain: &[Device],
+    clock: &Clock,
+    arena: &Arena,
+    case: &Case,
+) -> Result<(f64, f64), String> {
+    let slow = |disk: &Device| throttled(disk, clock);
+    let slow: Vec<Device> = plain.iter().map(slow).collect();
     let member = Device::new(Linear::new(vec![(SIZE, slow[0].clone(), METADATA_SIZE_MIN)]));
     let failed = |error| format!("{error}");
-    let array = build(&case, &plain, &slow, &arena, &clock).await?;
-    let mut random = Random::new(7);
-    let measured = run(&array.device(), &clock, &arena, &case.load, &mut random).await.map_err(failed)?;
-    array.close().await.map_err(failed)?;
-    let raw = run(&member, &clock, &arena, &case.load, &mut random).await.map_err(failed)?;
+    let array = build(case, plain, &slow, arena, clock).await?;
+    let device = array.device();
+    let background = async {
+        if case.release.is_some() {
+            array.background().await;
+        }
+    };
+    let load = async {
+        let measured = run(&device, clock, arena, &case.load, &mut Random::new(7)).await;
+        (measured, array.close().await)
+    };
+    let ((measured, closed), ()) = join(load, background).await;
+    let measured = measured.map_err(failed)?;
+    closed.map_err(failed)?;
+    let raw = run(&member, clock, arena, &case.load, &mut Random::new(7)).await.map_err(failed)?;
     Ok((measured.bytes_per_second(), raw.bytes_per_second()))
 }
 
+/// `disk` as a member is.
+pub(super) fn throttled(disk: &Device, clock: &Clock) -> Device {
+    Device::new(Throttled::new(disk.clone(), clock.clone(), MEMBER))
+}
+
 /// The array of `case`: made and written on the `plain` devices, and open on the `slow` ones, which are the same disks.
-async fn build(
+pub(super) async fn build(
     case: &Case,
     plain: &[Device],
     slow: &[Device],
@@ -195,7 +165,8 @@ async fn build(
     let layout = case.layout;
     // Records of the array that was there before are not this one's.
     let id = Uuid::from_u128(u128::from(clock.now().0) << 64);
-    let spec = ArraySpec { id, layout, size: SIZE, metadata_size: METADATA_SIZE_MIN };
+    let spec =
+        ArraySpec { id, layout, size: SIZE, metadata_size: case.metadata_size(), checksums: case.checksums };
     let members = |devices: &[Device]| -> Vec<Member> {
         let member = |(place, device): (usize, &Device)| Member {
             id: Uuid::from_u128(place as u128 + 2),
@@ -203,8 +174,9 @@ async fn build(
         };
         devices.iter().take(layout.members()).enumerate().map(member).collect()
     };
-    let options =
+    let mut options =
         ArrayOptions { read_policy: case.policy, ..ArrayOptions::new(arena.clone(), clock.clone()) };
+    options.release_delay = case.release.unwrap_or(options.release_delay);
     Array::create(&spec, &members(plain), arena).await.map_err(|error| error.to_string())?;
     if case.state != State::Cold {
         let array =
@@ -213,11 +185,15 @@ async fn build(
         array.close().await.map_err(|error| error.to_string())?;
     }
     let array = Array::open(spec, members(slow), options).await.map_err(|error| error.to_string())?;
-    if case.state == State::Warm && case.load.direction != Direction::Read {
+    if matches!(case.state, State::Warm | State::WithoutParity) && case.load.direction != Direction::Read {
         fill(&array, arena, 64 * KIB).await?;
     }
     if case.state == State::Degraded {
         array.fail_member(0).await.map_err(|error| error.to_string())?;
+    }
+    if case.state == State::WithoutParity {
+        let parity = layout.members() - 1;
+        array.fail_member(parity).await.map_err(|error| error.to_string())?;
     }
     Ok(array)
 }
@@ -234,7 +210,7 @@ async fn fill(array: &Rc<Array>, arena: &Arena, length: u64) -> Result<(), Strin
 }
 
 /// What a GiB of writes costs the processor: of a copy in memory, of raw members that do nothing, and of arrays of such.
-fn processor(rows: &mut Vec<ProcessorRow>, is_quick: bool) -> Result<(), String> {
+pub(super) fn processor(rows: &mut Vec<ProcessorRow>, is_quick: bool) -> Result<(), String> {
     let world = World::steady(1);
     let arena = world.arena();
     let requests: u64 = if is_quick { 16 } else { 512 };
@@ -247,39 +223,43 @@ fn processor(rows: &mut Vec<ProcessorRow>, is_quick: bool) -> Result<(), String>
     };
     let data = arena.take_zeroed(1 << 20).freeze();
     let mut copy = arena.take(1 << 20);
-    let watch = Watch::start();
+    let start = cpu::thread_seconds();
     (0..requests).for_each(|_| black_box(&mut copy[..]).copy_from_slice(black_box(&data[..])));
-    note("memcpy", watch.seconds());
-    for layout in [MIRROR, ORDER_1, ORDER_2] {
-        let device = on_nothing(&world, layout, ReadPolicy::Data)?;
-        let watch = Watch::start();
+    note("memcpy", cpu::thread_seconds() - start);
+    let layouts = [MIRROR, ORDER_1, ORDER_2];
+    for (layout, checksums) in layouts.into_iter().flat_map(|layout| [(layout, false), (layout, true)]) {
+        let device = on_nothing(&world, layout, ReadPolicy::Data, checksums)?;
+        let start = cpu::thread_seconds();
         for request in 0..requests {
             let written = device.write(request % (SIZE / MIB) * MIB, data.clone(), Durability::Volatile);
             let written =
                 black_box(written).now_or_never().ok_or("a member that does nothing is waited for")?;
             written.map_err(|error| error.to_string())?;
         }
-        note(&layout_name(layout), watch.seconds());
+        note(
+            &format!("{}{}", layout_name(layout), if checksums { ", checksums" } else { "" }),
+            cpu::thread_seconds() - start,
+        );
     }
     Ok(())
 }
 
 /// A warm array on members of `world` that keep their metadata, and of the data nothing.
-pub(super) fn on_nothing(world: &World, layout: ArrayLayout, policy: ReadPolicy) -> Result<Device, String> {
-    let case = Case::new(layout, policy, load(Direction::Write, Order::Sequential, 1024), 0.0);
+pub(super) fn on_nothing(
+    world: &World,
+    layout: ArrayLayout,
+    policy: ReadPolicy,
+    checksums: bool,
+) -> Result<Device, String> {
+    let load = load(Direction::Write, Order::Sequential, 1024);
+    let case = Case { checksums, ..Case::new(layout, policy, load, 0.0) };
+    let size = case.metadata_size();
     let member = || {
-        let metadata = ModelDisk::new(METADATA_SIZE_MIN).device(world);
-        Device::new(Linear::new(vec![(METADATA_SIZE_MIN, metadata, 0), (SIZE, nothing(SIZE, 512), 0)]))
+        let metadata = ModelDisk::new(size).device(world);
+        Device::new(Linear::new(vec![(size, metadata, 0), (SIZE, nothing(SIZE, 512), 0)]))
     };
     let members: Vec<Device> = (0..layout.members()).map(|_| member()).collect();
     Ok(world.run(build(&case, &members, &members, &world.arena(), &world.clock()))?.device())
-}
-
-fn layout_name(layout: ArrayLayout) -> String {
-    match layout {
-        ArrayLayout::Mirror { copies } => format!("mirror of {copies}"),
-        ArrayLayout::Ddraid { order, .. } => format!("ddraid {}+1", 1 << order),
-    }
 }
 
 #[cfg(test)]
@@ -292,7 +272,18 @@ mod tests {
         processor(&mut rows, true).expect("nothing is waited for");
         processor(&mut rows, true).expect("nothing is waited for");
         let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["memcpy", "mirror of 2", "ddraid 2+1", "ddraid 4+1"]);
+        assert_eq!(
+            names,
+            [
+                "memcpy",
+                "mirror of 2",
+                "mirror of 2, checksums",
+                "ddraid 2+1",
+                "ddraid 2+1, checksums",
+                "ddraid 4+1",
+                "ddraid 4+1, checksums",
+            ]
+        );
         assert!(rows.iter().all(|row| row.seconds.len() == 2 && row.seconds.iter().all(|it| *it > 0.0)));
     }
 }

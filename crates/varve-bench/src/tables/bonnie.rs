@@ -6,30 +6,23 @@
 
 use crate::bonnie::{LOADS, speeds};
 use crate::machine::{Machine, file_system};
-use crate::mounted::{MOUNT, Mounted};
+use crate::mounted::{MOUNT, Mounted, is_possible};
 use crate::options::{Medium, Options};
 use crate::place::Place;
 use crate::results::{SnapshotPart, SnapshotPoint, SnapshotSeries};
 use crate::sheet::Sheet;
 use crate::varve::Varve;
-use crate::watch::pause;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::Duration;
 
 /// Numbers of snapshots, those of the table of 2006.
 pub(crate) const COUNTS: [u32; 5] = [0, 1, 2, 4, 8];
-/// How long the last user of a filesystem may take to let go of its device, in turns of `PAUSE`.
-const PAUSES_MAX: u32 = 200;
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// Runs all rounds; each is kept as soon as it is there.
 pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String> {
     let medium = Medium::DiskDirect;
-    let is_root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-    if !is_root || !Path::new("/dev/fuse").exists() {
-        eprintln!("bonnie: left out: it needs root and /dev/fuse");
+    if !is_possible() {
+        eprintln!("bonnie: left out: it needs root, /dev/fuse and loop devices");
         return Ok(());
     }
     let file_bytes: u64 = if options.is_quick() { 8 << 20 } else { 128 << 20 };
@@ -89,13 +82,9 @@ fn turn_with(
     measured
 }
 
-/// Removes the volume as soon as nobody uses it any more.
+/// Removes the volume.
 fn remove(varve: &Varve, snapshots: u32) -> Result<(), String> {
-    let mut left = PAUSES_MAX;
-    while let Err(reason) = varve.call(&["export", "remove", "bench/bonnie", "--yes"]) {
-        left = left.checked_sub(1).ok_or(reason)?;
-        pause(PAUSE);
-    }
+    varve.end_export("bonnie")?;
     if snapshots > 0 {
         let all = format!("bench/bonnie@s0..@s{}", snapshots - 1);
         varve.call(&["snap", "remove", &all, "--yes", "--wait"])?;

@@ -1,6 +1,6 @@
 //! `varve array`: the verbs of mirrors and ddraid.
 
-use super::{Change, OfflineWords, Waiting};
+use super::{ArrayPolicyOptions, Change, Destroy, Waiting};
 use clap::{Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
@@ -10,6 +10,8 @@ pub(crate) enum ArrayVerb {
         /// The volume or pool, VG/LV.
         name: String,
     },
+    /// Change what the arrays of a volume or pool, and of its snapshots, declare.
+    Change(ArrayChangeOptions),
     /// Take the members on a disk out of use, as if it had failed.
     Fail {
         /// The volume or pool, VG/LV.
@@ -32,8 +34,32 @@ pub(crate) enum ArrayVerb {
     },
     /// Compare all members of an array while it serves, and make them equal where they differ.
     Scrub(ScrubOptions),
-    /// Fill a member anew (not built yet).
-    Rebuild(OfflineWords),
+    /// Fill a member anew, or accept the loss of regions that wait for a member which does not come back.
+    Rebuild {
+        /// The volume or pool, VG/LV.
+        name: String,
+        /// The disk whose member is filled anew from the others: its path, identity or name in the group.
+        #[arg(conflicts_with = "accept_stale")]
+        disk: Option<String>,
+        /// Take these regions as the members that are here have them: numbers, runs such as 5-9, or all. What was being written there
+        /// when the power failed is lost; varve array show lists them.
+        #[arg(long, value_name = "REGION", num_args = 1.., value_delimiter = ',')]
+        accept_stale: Vec<String>,
+        #[command(flatten)]
+        destroy: Destroy,
+    },
+}
+
+/// What the arrays of a volume or pool declare from now on.
+#[derive(Args, Debug)]
+pub(crate) struct ArrayChangeOptions {
+    /// The volume or pool.
+    #[arg(value_name = "VG/LV")]
+    pub(crate) name: String,
+    #[command(flatten)]
+    pub(crate) policy: ArrayPolicyOptions,
+    #[command(flatten)]
+    pub(crate) change: Change,
 }
 
 /// How an array is scrubbed.

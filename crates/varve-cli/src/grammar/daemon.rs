@@ -36,6 +36,12 @@ pub(crate) struct DaemonOptions {
     /// Seconds that a stop may take; a disk that does not answer is left behind then.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) stop_timeout: u64,
+    /// Minutes for which a disk may be missing before a spare takes the place of its members; it may only be slow to appear.
+    #[arg(long, value_name = "MINUTES", default_value_t = 5, value_parser = clap::value_parser!(u16))]
+    pub(crate) spare_after: u16,
+    /// A folder in which the backing files of disk images may lie; repeated, several. Others are not opened.
+    #[arg(long = "image-dir", value_name = "DIR")]
+    pub(crate) image_dirs: Vec<PathBuf>,
     /// Form of the log on stderr [default: human on a terminal, else plain lines]; $VARVE_LOG filters it.
     #[arg(long, value_enum, default_value = "auto", hide_default_value = true)]
     pub(crate) log: LogChoice,

@@ -4,6 +4,7 @@ mod array;
 mod daemon;
 mod export;
 mod group;
+mod image;
 mod job;
 mod offline;
 mod options;
@@ -16,13 +17,15 @@ pub(crate) use array::{ArrayVerb, ScrubOptions};
 pub(crate) use daemon::{DaemonOptions, IoChoice, LogChoice};
 pub(crate) use export::ExportVerb;
 pub(crate) use group::{GroupVerb, MetadataOptions};
+pub(crate) use image::{ImageCreateOptions, ImageFormat, ImageVerb};
 pub(crate) use job::JobVerb;
 pub(crate) use offline::{CheckOptions, DumpOptions, RepairOptions, RestoreOptions};
 pub(crate) use options::{
-    Change, Destroy, DiskOptions, DiskWords, LayoutChoice, LayoutOptions, OfflineWords, Waiting,
+    ArrayPolicyOptions, Change, ConvertOptions, Destroy, DiskOptions, DiskWords, LayoutChoice, LayoutOptions,
+    Waiting,
 };
-pub(crate) use physical::PhysicalVerb;
-pub(crate) use pool::{PoolPolicyOptions, PoolVerb};
+pub(crate) use physical::{DiskChange, PhysicalVerb};
+pub(crate) use pool::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};
 pub(crate) use snapshot::SnapVerb;
 pub(crate) use volume::{PolicyOptions, VolumeCreateOptions, VolumeVerb};
 
@@ -85,6 +88,9 @@ pub(crate) enum Noun {
     /// Arrays with redundancy.
     #[command(subcommand)]
     Array(ArrayVerb),
+    /// Disk images in files that no daemon and no virtual machine uses.
+    #[command(subcommand)]
+    Image(ImageVerb),
     /// Long work.
     #[command(subcommand)]
     Job(JobVerb),

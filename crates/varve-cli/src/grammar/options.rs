@@ -41,14 +41,6 @@ pub(crate) struct DiskOptions {
     pub(crate) cache: Option<varve_api::Cache>,
 }
 
-/// Whatever follows a verb that is not built yet.
-#[derive(Args, Clone, Debug)]
-pub(crate) struct OfflineWords {
-    /// What the verb takes.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) words: Vec<String>,
-}
-
 /// How a volume is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LayoutChoice {
@@ -64,6 +56,8 @@ pub(crate) enum LayoutChoice {
     Mirror,
     /// Divided over a power of two of disks, with parity.
     Ddraid,
+    /// Where a program of yours says; taken with --mapper.
+    Mapper,
 }
 
 /// How a volume or pool lies on its disks.
@@ -88,11 +82,43 @@ pub(crate) struct LayoutOptions {
     #[arg(long, value_name = "SIZE")]
     pub(crate) array_block_size: Option<String>,
     /// Mirror, ddraid: read from those that hold data, from all in turn, or from all and compare [default: a mirror in turn,
-    /// ddraid all].
+    /// ddraid all, with checksums in turn].
     #[arg(long, value_name = "data|rotate|verify")]
     pub(crate) read_policy: Option<ReadPolicy>,
+    /// Mirror, ddraid: check what the disks return by checksums, and write again what is wrong.
+    #[arg(long)]
+    pub(crate) checksums: bool,
+    #[command(flatten)]
+    pub(crate) policy: ArrayPolicyOptions,
     #[command(flatten)]
     pub(crate) disks: DiskWords,
+}
+
+/// What the arrays of a volume or pool do about slow members, and how fast they are made equal.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ArrayPolicyOptions {
+    /// Mirror, ddraid: how long a request on a member may take before the others go on without it [usually 30s].
+    #[arg(long, value_name = "TIME")]
+    pub(crate) slow_after: Option<String>,
+    /// Mirror, ddraid: bytes in which members are made equal in a second, at least while clients are served, and at most [usually
+    /// 8M].
+    #[arg(long, value_name = "MIN[..MAX]")]
+    pub(crate) resync_rate: Option<String>,
+}
+
+/// What a conversion to another layout takes.
+#[derive(Args, Clone, Debug)]
+#[command(mut_arg("layout", |arg| arg.default_value(None::<&str>).required(true)))]
+pub(crate) struct ConvertOptions {
+    #[command(flatten)]
+    pub(crate) layout: LayoutOptions,
+    /// Copy at most so many bytes a second: 50M.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) rate: Option<String>,
+    #[command(flatten)]
+    pub(crate) change: Change,
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
 }
 
 /// On which disks of its group something lies.

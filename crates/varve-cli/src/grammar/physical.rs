@@ -1,7 +1,8 @@
 //! `varve pv`: the verbs of physical volumes.
 
 use super::{Change, Destroy, DiskOptions, Waiting};
-use clap::Subcommand;
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Args, Subcommand};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum PhysicalVerb {
@@ -31,7 +32,8 @@ pub(crate) enum PhysicalVerb {
         /// Disks, partitions or files; none: look again for all that are remembered.
         #[arg(value_name = "PATH")]
         paths: Vec<String>,
-        /// Agree that the disk images be opened which groups say that their volumes lie over.
+        /// Agree that the disk images be opened which groups say that their volumes lie over, and that the programs be asked which they
+        /// say to map their volumes.
         #[arg(long)]
         trust_images: bool,
         #[command(flatten)]
@@ -39,6 +41,8 @@ pub(crate) enum PhysicalVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Change what a disk is for.
+    Change(DiskChange),
     /// Wipe the label of a disk that no group uses.
     #[command(visible_alias = "rm")]
     Remove {
@@ -70,4 +74,16 @@ pub(crate) enum PhysicalVerb {
         #[command(flatten)]
         change: Change,
     },
+}
+
+/// What a disk is for from now on.
+#[derive(Args, Debug)]
+pub(crate) struct DiskChange {
+    /// The disk: its path or its identity.
+    pub(crate) disk: String,
+    /// Whether it is kept for members of arrays whose disks fail.
+    #[arg(long, value_name = "yes|no", action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    pub(crate) spare: bool,
+    #[command(flatten)]
+    pub(crate) change: Change,
 }

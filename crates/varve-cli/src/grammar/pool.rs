@@ -1,6 +1,6 @@
 //! `varve pool`: the verbs of thin pools.
 
-use super::{Change, Destroy, DiskWords, LayoutOptions, Waiting};
+use super::{Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::{Discards, OverCommit, WhenFull};
 
@@ -74,6 +74,14 @@ pub(crate) enum PoolVerb {
         name: String,
         #[command(flatten)]
         change: Change,
+    },
+    /// Convert a pool to another layout while it is in use.
+    Convert {
+        /// The pool.
+        #[arg(value_name = "VG/POOL")]
+        name: String,
+        #[command(flatten)]
+        options: Box<ConvertOptions>,
     },
     /// Check the last commit of a pool while it serves: every node, every count of holders.
     Check {

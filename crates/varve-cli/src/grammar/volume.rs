@@ -1,6 +1,6 @@
 //! `varve lv`: the verbs of logical volumes.
 
-use super::{Change, Destroy, DiskWords, LayoutOptions, Waiting};
+use super::{Change, ConvertOptions, Destroy, DiskWords, LayoutOptions, Waiting};
 use clap::{Args, Subcommand};
 use varve_api::WhenFull;
 
@@ -86,6 +86,25 @@ pub(crate) enum VolumeVerb {
         #[command(flatten)]
         change: Change,
     },
+    /// Convert a volume, and the stores of its snapshots, to another layout while it is in use.
+    Convert {
+        /// The volume.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        #[command(flatten)]
+        options: Box<ConvertOptions>,
+    },
+    /// Let a copy of a mirror go as a linear volume, with the content of one instant.
+    Split {
+        /// The mirror.
+        #[arg(value_name = "VG/LV")]
+        name: String,
+        /// What the new volume is called: LV, or VG/LV of the same group.
+        #[arg(value_name = "NEW")]
+        to: String,
+        #[command(flatten)]
+        change: Change,
+    },
     /// Copy what a thin volume shows of its origin into its pool, so that it needs that no more.
     Flatten {
         /// The volume, or a snapshot of it.
@@ -143,15 +162,19 @@ pub(crate) struct VolumeCreateOptions {
     /// Thin: a read-only snapshot, VG/LV@SNAP, that shows where nothing was written; its size if --size is not given.
     #[arg(long, value_name = "VG/LV@SNAP", requires = "pool")]
     pub(crate) origin: Option<String>,
-    /// Thin: a disk image, a file or disk that never changes, that shows where nothing was written.
+    /// A disk image, a file or disk, in which the volume lies; with --pool one that never changes, that shows where nothing was
+    /// written.
     #[arg(long, value_name = "FILE", conflicts_with = "origin")]
     pub(crate) image: Option<String>,
     /// Image: qcow2 or raw; never guessed from the content.
     #[arg(long, value_name = "FORMAT", requires = "image")]
     pub(crate) format: Option<String>,
-    /// Mapping delegated to a user's program at unix:PATH.
-    #[arg(long, value_name = "ADDRESS")]
+    /// A program of yours says where its bytes lie: the socket at which it listens, unix:PATH.
+    #[arg(long, value_name = "unix:PATH", conflicts_with_all = ["pool", "origin", "image"])]
     pub(crate) mapper: Option<String>,
+    /// Mapper: how long a request waits for an answer of the program [default: 30s].
+    #[arg(long, value_name = "TIME", requires = "mapper")]
+    pub(crate) mapper_wait: Option<String>,
     #[command(flatten)]
     pub(crate) policy: PolicyOptions,
     #[command(flatten)]

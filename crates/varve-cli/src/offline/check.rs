@@ -1,20 +1,20 @@
 //! `varve check`: labels, descriptions, snapshot stores and pools read and verified; nothing is written.
 
 use super::damage;
-use super::disks::{device_of, with_disks};
-use super::pools;
+use super::disks::with_disks;
 use super::stores::store_name;
+use super::{arrays, pools};
 use crate::answer::Answer;
 use futures_util::FutureExt;
 use std::fmt::Write;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use varve_api::{Check, CheckedDisk, Code, Exit, Failure, Finding};
-use varve_block::{Access, Arena};
+use varve_block::{Access, Arena, Device};
 use varve_os::ShardContext;
 use varve_target::snapshot::{check_store, dump_store};
 use varve_vg::model::{Layout, LogicalVolume, Store};
-use varve_vg::table::store_table;
+use varve_vg::table::{Parts, store_table, table};
 use varve_vg::{Disk, DiskProblem, Note, OpenGroup, ReadProblem, Survey, scan};
 
 /// Checks the disks at `paths`. Exit 7 if something is damaged.
@@ -69,13 +69,15 @@ async fn walk(context: &ShardContext, disks: Vec<Disk>, names: &[String]) -> Res
 
 /// What is found in a volume's stores, or in a pool. A check that contradicts itself there is a finding like others.
 async fn contents(context: &ShardContext, open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
-    let arena = context.arena();
     let name = format!("{}/{}", open.group().name(), volume.name);
     let walked = async {
         varve_daemon::panic_at(&name, "check");
         let mut findings = Vec::new();
+        if let Ok(table) = table(open.group(), volume, Parts::Some) {
+            findings.extend(arrays::findings(context, &name, &table, open).await);
+        }
         for store in volume.stores() {
-            findings.extend(store_findings(open, volume, store, &arena).await);
+            findings.extend(store_findings(context, open, volume, store).await);
         }
         if volume.is_pool() {
             findings.extend(pools::findings(context, open, volume).await);
@@ -131,7 +133,9 @@ fn absence(open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
         return Vec::new();
     }
     let why = match volume.layout {
-        Layout::Linear | Layout::Zero | Layout::Error => "lie on disks that are not here",
+        Layout::Linear | Layout::Zero | Layout::Error | Layout::Image { .. } | Layout::Mapper { .. } => {
+            "lie on disks that are not here"
+        }
         Layout::Striped { .. } | Layout::Mirror { .. } | Layout::Ddraid { .. } => {
             "lie in part on disks that are not here"
         }
@@ -141,35 +145,52 @@ fn absence(open: &OpenGroup, volume: &LogicalVolume) -> Vec<Finding> {
 
 /// What the walk through a snapshot store finds.
 async fn store_findings(
+    context: &ShardContext,
     open: &OpenGroup,
     volume: &LogicalVolume,
     store: &Store,
-    arena: &Arena,
 ) -> Vec<Finding> {
     const STORE: &str = "snapshot store";
+    let arena = &context.arena();
     let name = store_name(open.group(), volume, store);
     let table = match store_table(open.group(), volume, store) {
         Ok(table) => table,
         Err(incomplete) => return vec![remark(STORE, format!("not checked: {incomplete}"))],
     };
-    let device = match device_of(&table, open) {
-        Ok(device) => device,
-        Err(error) => return vec![remark(STORE, format!("{name}: not checked: {error}"))],
+    let mut found = arrays::findings(context, &format!("the snapshots of {name}"), &table, open).await;
+    let device = match arrays::look(context, &table, open).await {
+        Ok(opened) => opened.device,
+        Err(error) => {
+            found.push(remark(STORE, format!("{name}: not checked: {error}")));
+            return found;
+        }
     };
-    let report = match check_store(&device, arena).await {
+    found.extend(content_findings(open, (volume, store), &name, &device, arena).await);
+    found
+}
+
+/// What the walk through a store on `device` finds.
+async fn content_findings(
+    open: &OpenGroup,
+    (volume, store): (&LogicalVolume, &Store),
+    name: &str,
+    device: &Device,
+    arena: &Arena,
+) -> Vec<Finding> {
+    let report = match check_store(device, arena).await {
         Ok(report) => report,
         Err(error) => return vec![lost_store(open, volume, store, &error.to_string())],
     };
-    let contents = match dump_store(&device, arena).await {
+    let contents = match dump_store(device, arena).await {
         Ok(text) => damage::Contents::parse(&text),
         Err(error) => return vec![lost_store(open, volume, store, &error.to_string())],
     };
-    let unreadable = damage::unreadable(&device, &contents, arena).await;
+    let unreadable = damage::unreadable(device, &contents, arena).await;
     if unreadable.is_empty() {
         let (snapshots, entries) = (report.snapshots.len(), report.entries);
         let bytes = varve_vg::size::format_size(report.content_bytes);
         let sound = format!("{name}: sound; {snapshots} snapshots, {entries} entries, {bytes} kept");
-        return vec![remark(STORE, sound)];
+        return vec![remark("snapshot store", sound)];
     }
     let volume = format!("{}/{}", open.group().name(), volume.name);
     let finding = |loss: damage::Loss| {

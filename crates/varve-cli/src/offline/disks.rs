@@ -7,17 +7,11 @@ use std::time::{Duration, Instant};
 use varve_api::{Code, Failure};
 use varve_block::{Access, Device};
 use varve_os::{DiskFile, DiskOptions, OpenError, ShardContext, Shards, ShardsConfig};
-use varve_vg::activate::build;
-use varve_vg::table::Table;
-use varve_vg::{Disk, OpenGroup};
+use varve_vg::Disk;
+use varve_vg::model::PvName;
 
-/// The device of `table` on the disks of `open`, or why there is none.
-pub(super) fn device_of(table: &Table, open: &OpenGroup) -> Result<Device, String> {
-    if table.array().is_some() {
-        return Err("mirrors and ddraid cannot be read without a daemon: not built yet".to_owned());
-    }
-    build(table, &open.devices(), &BTreeMap::new()).map_err(|error| error.to_string())
-}
+/// The disks of a group, by their names.
+pub(super) type Disks = BTreeMap<PvName, Device>;
 
 /// How long a lock is waited for: the kernel takes the rings of a killed daemon apart a moment after that has ended.
 const LINGER: Duration = Duration::from_secs(3);
@@ -41,18 +35,25 @@ pub(super) fn with_disks<T: Send + 'static>(
     };
     let files: Vec<(String, Arc<DiskFile>)> =
         paths.iter().map(open).collect::<Result<_, _>>().map_err(|error| unusable(&error))?;
-    let shards = Shards::start(&ShardsConfig::default())
-        .map_err(|error| Failure::new(Code::Failed, format!("the shard cannot start: {error}")))?;
-    let seen = shards.handle(0).run_and_wait(async move |context: ShardContext| {
+    on_shard(async move |context: ShardContext| {
         let disk = |(path, file): (String, Arc<DiskFile>)| Disk { path, device: context.disk(&file) };
         let disks = files.into_iter().map(disk).collect();
         look(context.clone(), disks).await
-    });
-    shards.stop();
-    seen.map_err(|_| Failure::new(Code::Failed, "the look at the disks broke off"))
+    })
 }
 
-fn unusable(error: &OpenError) -> Failure {
+/// Runs `work` on a shard of its own.
+pub(super) fn on_shard<T: Send + 'static>(
+    work: impl AsyncFnOnce(ShardContext) -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let shards = Shards::start(&ShardsConfig::default())
+        .map_err(|error| Failure::new(Code::Failed, format!("the shard cannot start: {error}")))?;
+    let done = shards.handle(0).run_and_wait(async move |context: ShardContext| work(context).await);
+    shards.stop();
+    done.map_err(|_| Failure::new(Code::Failed, "the look at the disks broke off"))
+}
+
+pub(super) fn unusable(error: &OpenError) -> Failure {
     let (code, help) = match error {
         OpenError::NotFound(_) => (Code::DiskNotFound, "check the path"),
         OpenError::InUse(_) => (Code::DiskInUse, "stop the daemon that holds it first"),

@@ -46,7 +46,7 @@ fn dump_one(paths: &[PathBuf], store: String) -> Result<Answer, Failure> {
             return Ok::<String, Failure>(text);
         }
         let (index, volume, entry) = find_store(&survey, &name)?;
-        let device = store_device(&survey.groups[index], &volume, &entry)?;
+        let device = store_device(&context, &survey.groups[index], &volume, &entry).await?;
         dump_store(&device, &context.arena()).await.map_err(|error| {
             Failure::new(Code::DataCorrupt, format!("{name}: {error}")).help("varve check PATH…")
         })

@@ -1,9 +1,11 @@
 //! Tools for disks that no daemon holds: they open devices themselves, locked.
 
+mod arrays;
 mod check;
 mod damage;
 mod disks;
 mod dump;
+mod image;
 mod new_store;
 mod pools;
 mod renew;
@@ -14,6 +16,7 @@ mod stores;
 
 pub(crate) use check::check;
 pub(crate) use dump::dump;
+pub(crate) use image::image;
 pub(crate) use repair::repair;
 pub(crate) use restore::restore;
 

@@ -4,7 +4,7 @@
 //! - NEWPOOL1. The old metadata is put aside, durably, before anything of the pool is written.
 
 use super::renewal::{Renewed, Wish, commit, io, kept_name};
-use super::{damage, disks};
+use super::{arrays, damage};
 use std::collections::BTreeMap;
 use varve_api::{ByteExtent, Code, Failure, Finding, Plan as ShownPlan, SnapshotDiff};
 use varve_block::{Device, Extent};
@@ -18,7 +18,7 @@ use varve_vg::model::{LogicalVolume, Role, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::plan::{DiskChoice, Layout};
 use varve_vg::size::{SizeArgument, format_size};
-use varve_vg::table::{Parts, table};
+use varve_vg::table::{Parts, Table, table};
 use varve_vg::{Absent, Change, Disk, OpenGroup, Plan, Stamp, Survey, plan, scan};
 
 const POOL: &str = "pool";
@@ -35,12 +35,22 @@ pub(super) fn find_pool(survey: &Survey, name: &str) -> Option<(usize, LogicalVo
     find_volume(survey, name).filter(|(_, volume)| volume.is_pool())
 }
 
-/// The device of a volume.
-pub(super) fn device_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Device, Failure> {
-    let unusable =
-        |error: String| Failure::new(Code::VolumeUnusable, error).help("name all disks of the group");
-    let table = table(open.group(), volume, Parts::All).map_err(|error| unusable(error.to_string()))?;
-    disks::device_of(&table, open).map_err(unusable)
+/// The device of a volume, to be read.
+pub(super) async fn device_of(
+    context: &ShardContext,
+    open: &OpenGroup,
+    volume: &LogicalVolume,
+) -> Result<Device, Failure> {
+    let table = table_of(open, volume)?;
+    arrays::look(context, &table, open).await.map(|opened| opened.device).map_err(unusable)
+}
+
+fn table_of(open: &OpenGroup, volume: &LogicalVolume) -> Result<Table, Failure> {
+    table(open.group(), volume, Parts::All).map_err(|error| unusable(error.to_string()))
+}
+
+fn unusable(error: String) -> Failure {
+    Failure::new(Code::VolumeUnusable, error).help("name all disks of the group")
 }
 
 /// What a walk through a thin pool finds: the last commit, what it leads to, and who holds it.
@@ -50,7 +60,7 @@ pub(super) async fn findings(
     volume: &LogicalVolume,
 ) -> Vec<Finding> {
     let name = format!("{}/{}", open.group().name(), volume.name);
-    let device = match device_of(open, volume) {
+    let device = match device_of(context, open, volume).await {
         Ok(device) => device,
         Err(failure) => return vec![remark(format!("{name}: not checked: {}", failure.message))],
     };
@@ -116,9 +126,9 @@ pub(super) async fn dump(
     let (arena, clock) = (context.arena(), context.clock());
     let Some((at, volume)) = find_volume(survey, name) else { return Ok(None) };
     let device = match volume.role {
-        Role::Pool => device_of(&survey.groups[at], &volume)?,
+        Role::Pool => device_of(context, &survey.groups[at], &volume).await?,
         Role::PoolBackup { .. } => {
-            let backup = device_of(&survey.groups[at], &volume)?;
+            let backup = device_of(context, &survey.groups[at], &volume).await?;
             kept_pool(&backup, &arena).await.map_err(|error| unreadable(name, &error))?
         }
         Role::Volume | Role::StoreBackup { .. } => return Ok(None),
@@ -140,7 +150,7 @@ pub(super) async fn renew(
     let (arena, clock) = (context.arena(), context.clock());
     let mut open = survey.groups.swap_remove(at);
     let stamp = Stamp { date: clock.date(), change: wish.command.clone() };
-    let device = device_of(&open, &pool)?;
+    let device = device_of(context, &open, &pool).await?;
     let tried = carry_out(context, &device, &wish, true).await?;
     let lost = match wish.text {
         Some(_) => Vec::new(), // It says what there is, whatever can be read.
@@ -166,21 +176,23 @@ pub(super) async fn renew(
         return Ok(Renewed::Planned(shown));
     }
     open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
-    let device = device_of(&open, &pool)?;
+    let opened = arrays::take(context, &table_of(&open, &pool)?, &open).await.map_err(unusable)?;
+    let device = opened.device.clone();
     let mut kept_as = None;
     if let Some(kept) = kept {
         let (planned, own) = plan_kept(&open, &pool, &kept, &stamp)?;
         let volume = planned.after.lv(&own).cloned().expect("the plan makes this volume");
         let table = table(&planned.after, &volume, Parts::All)
             .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
-        let target =
-            disks::device_of(&table, &open).map_err(|error| Failure::new(Code::VolumeUnusable, error))?;
-        kept.copy(&device, &target, &arena).await.map_err(|error| io(&wish.store, error))?;
+        let target = arrays::make(context, &table, &open).await.map_err(unusable)?;
+        kept.copy(&device, &target.device, &arena).await.map_err(|error| io(&wish.store, error))?;
+        target.close().await.map_err(unusable)?;
         open.apply(planned, Vec::new()).await.map_err(|error| commit(&error))?;
         assert!(open.group().lv(&own).is_some(), "NEWPOOL1: {own} holds the old metadata now");
         kept_as = Some(format!("{group}/{own}"));
     }
     let restored = carry_out(context, &device, &wish, false).await?;
+    opened.close().await.map_err(unusable)?;
     Ok(Renewed::Pool { kept_as, restored, lost })
 }
 
@@ -285,7 +297,7 @@ async fn delta_in(
     pool: &LogicalVolume,
     (one, two): &(VolumeName, VolumeName),
 ) -> Result<Option<(Vec<Extent>, bool)>, Failure> {
-    let device = device_of(open, pool)?;
+    let device = device_of(context, open, pool).await?;
     let own = |name: &VolumeName| (name.volume.clone(), name.snapshot.clone());
     match compare_volumes(&device, &context.arena(), &context.clock(), own(one), own(two)).await {
         Ok(compared) => Ok(Some(compared)),

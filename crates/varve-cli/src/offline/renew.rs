@@ -4,8 +4,8 @@
 //! - RENEW1. Nothing that was there is written: the copy lies in extents that nothing owned.
 //! - RENEW2. The group's description changes last, at once, when the copy is durable.
 
+use super::arrays::make;
 use super::damage::{Contents, Loss};
-use super::disks::device_of;
 use super::pools;
 use super::renewal::{Done, Renewed, Wish, commit, io, kept_name};
 use super::stores::{find_store, store_device, store_name};
@@ -26,12 +26,18 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
         return pools::renew(context, survey, pool, wish).await;
     }
     let (index, volume, store) = find_store(&survey, &wish.store)?;
+    if !store.layout.members().is_empty() {
+        // What is kept of it would be a mirror that its superblocks know by another name.
+        let message = format!("{} is a mirror, and only stores on one disk are made anew", wish.store);
+        return Err(Failure::new(Code::NotBuilt, message)
+            .help("varve dump --store reads it; varve array scrub compares its copies"));
+    }
     let mut open = survey.groups.swap_remove(index);
     let stamp = Stamp { date: context.clock().date(), change: wish.command.clone() };
     if !wish.dry_run {
         open.settle(Absent::Refuse, &stamp).await.map_err(|error| commit(&error))?;
     }
-    let old = store_device(&open, &volume, &store)?;
+    let old = store_device(context, &open, &volume, &store).await?;
     let salvage = match wish.text {
         Some(text) => whole(text),
         None => read_metadata(&old, &arena, &wish.store).await?,
@@ -53,7 +59,8 @@ pub(super) async fn renew(context: &ShardContext, disks: Vec<Disk>, wish: Wish) 
     let table = store_table(&planned.after, after, renewed)
         .map_err(|error| Failure::new(Code::VolumeUnusable, error.to_string()))?;
     // RENEW1: the plan took free extents for it.
-    let copy = device_of(&table, &open).map_err(|error| Failure::new(Code::VolumeUnusable, error))?;
+    let copy =
+        make(context, &table, &open).await.map_err(|error| Failure::new(Code::VolumeUnusable, error))?.device;
     assert!(planned.bytes_taken > 0 && planned.bytes_freed == 0, "RENEW1: the copy lies where nothing lay");
     let unreadable = copy_content(&old, &copy, &arena).await.map_err(|error| io(&wish.store, error))?;
     restore_store(&copy, &arena, &salvage.text).await.map_err(|error| {

@@ -1,8 +1,9 @@
 //! The snapshot stores of a group, as people name them.
 
-use super::disks::device_of;
+use super::arrays::look;
 use varve_api::{Code, Failure};
 use varve_block::Device;
+use varve_os::ShardContext;
 use varve_vg::model::{LogicalVolume, Store};
 use varve_vg::table::store_table;
 use varve_vg::{Group, OpenGroup, Survey};
@@ -43,8 +44,9 @@ pub(super) fn find_store(survey: &Survey, name: &str) -> Result<(usize, LogicalV
     Err(Failure::new(Code::VolumeNotFound, message).help("name all disks of the group"))
 }
 
-/// The device of a store.
-pub(super) fn store_device(
+/// The device of a store, to be read.
+pub(super) async fn store_device(
+    context: &ShardContext,
     open: &OpenGroup,
     volume: &LogicalVolume,
     store: &Store,
@@ -52,5 +54,5 @@ pub(super) fn store_device(
     let incomplete =
         |error: String| Failure::new(Code::VolumeUnusable, error).help("name all disks of the group");
     let table = store_table(open.group(), volume, store).map_err(|error| incomplete(error.to_string()))?;
-    device_of(&table, open).map_err(incomplete)
+    look(context, &table, open).await.map(|opened| opened.device).map_err(incomplete)
 }

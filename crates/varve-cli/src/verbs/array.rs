@@ -1,8 +1,7 @@
 //! `varve array`, carried out.
 
 use super::array_scrub::array_scrub;
-use super::layout::{array_text, member_table};
-use super::not_built;
+use super::layout::{array_text, member_table, policy_words};
 use crate::answer::Answer;
 use crate::client::segment;
 use crate::grammar::ArrayVerb;
@@ -10,7 +9,7 @@ use crate::places::absolute;
 use crate::session::{Call, Session};
 use crate::units::size;
 use hyper::Method;
-use varve_api::{ArrayFail, ArrayReplace, Failure, VolumeArray};
+use varve_api::{Array, ArrayChange, ArrayFail, ArrayRebuild, ArrayReplace, Failure, VolumeArray};
 
 /// Carries out a verb of arrays.
 pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, Failure> {
@@ -19,6 +18,13 @@ pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, 
         ArrayVerb::Show { name } => {
             let arrays: Vec<VolumeArray> = session.get(&url(&name, "")).await?;
             Ok(Answer::new(&arrays, show(&arrays)))
+        }
+        ArrayVerb::Change(options) => {
+            let policy = policy_words(&options.policy);
+            let request = ArrayChange { policy, ..ArrayChange::default() };
+            let (path, dry_run) = (url(&options.name, "/change"), options.change.dry_run);
+            let call = Call { method: Method::POST, path, request: &request, dry_run };
+            session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
         }
         ArrayVerb::Fail { name, disk, change } => {
             let request = ArrayFail { disk: absolute(&disk)?, ..ArrayFail::default() };
@@ -34,16 +40,32 @@ pub(crate) async fn array(session: &Session, verb: ArrayVerb) -> Result<Answer, 
             session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
         }
         ArrayVerb::Scrub(options) => array_scrub(session, options).await,
-        ArrayVerb::Rebuild(_) => Err(not_built("filling a member anew")
-            .help("varve array replace VG/LV PV gives its place to another one, which is rebuilt")),
+        ArrayVerb::Rebuild { name, disk, accept_stale, destroy } => {
+            let disk = disk.as_deref().map(absolute).transpose()?;
+            let request = ArrayRebuild { disk, accept_stale, ..ArrayRebuild::default() };
+            let (path, dry_run) = (url(&name, "/rebuild"), destroy.dry_run);
+            let call = Call { method: Method::POST, path, request: &request, dry_run };
+            if !request.accept_stale.is_empty() {
+                session.consent(&format!("array rebuild {name} --accept-stale"), &call, destroy).await?;
+            }
+            session.change(call, |arrays: &Vec<VolumeArray>| show(arrays)).await
+        }
     }
 }
 
 fn show(arrays: &[VolumeArray]) -> String {
     let text = |one: &VolumeArray| {
         let store = if one.is_store { ", snapshots" } else { "" };
-        let (what, members) = (array_text(&one.array), member_table(Some(&one.array)));
-        format!("{}{store}: {what}\ndirty: {}{members}", one.volume, size(one.array.dirty))
+        let (array, members) = (&one.array, member_table(Some(&one.array)));
+        let (what, policy, dirty) = (array_text(array), policy_text(array), size(array.dirty));
+        format!("{}{store}: {what}\n{policy}\ndirty: {dirty}{members}", one.volume)
     };
     arrays.iter().map(text).collect::<Vec<_>>().join("\n")
+}
+
+/// What an array does about slow members, and how fast it is made equal.
+fn policy_text(array: &Array) -> String {
+    let seconds = array.slow_after_ms as f64 / 1000.0;
+    let most = array.resync_rate_max.map(|most| format!(" to {}", size(most))).unwrap_or_default();
+    format!("slow after: {seconds} s, resync rate: {}{most} a second", size(array.resync_rate_min))
 }

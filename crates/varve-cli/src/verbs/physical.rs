@@ -3,7 +3,7 @@
 use super::or_dash;
 use crate::answer::Answer;
 use crate::confirm;
-use crate::grammar::PhysicalVerb;
+use crate::grammar::{DiskChange, PhysicalVerb};
 use crate::places::{absolute, absolute_all};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
@@ -12,8 +12,8 @@ use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use varve_api::{
-    Code, Failure, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeMove, PhysicalVolumeRemove,
-    PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
+    Code, Failure, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate, PhysicalVolumeMove,
+    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, PhysicalVolumeState, VolumeArray,
 };
 
 /// Carries out a verb of physical volumes.
@@ -54,6 +54,13 @@ pub(crate) async fn physical(session: &Session, verb: PhysicalVerb) -> Result<An
             session.consent(&format!("pv remove {path}"), &call, destroy).await?;
             session.change(call, |_: &varve_api::Empty| format!("gave up {path}")).await
         }
+        PhysicalVerb::Change(DiskChange { disk, spare, change }) => {
+            let (disk, spare) = (absolute(&disk)?, Some(spare));
+            let request = PhysicalVolumeChange { disk, spare, ..PhysicalVolumeChange::default() };
+            let path = "/v1/pvs/change".to_owned();
+            let call = Call { method: Method::POST, path, request: &request, dry_run: change.dry_run };
+            session.change(call, |disks: &Vec<PhysicalVolume>| table(disks)).await
+        }
         PhysicalVerb::Replace { from, to, change } => {
             let to = to.as_deref().map(absolute).transpose()?;
             let request =
@@ -92,6 +99,7 @@ fn shown(disk: &PhysicalVolume) -> String {
         ("id", disk.id.clone()),
         ("group", or_dash(disk.group.as_deref().unwrap_or(""))),
         ("state", state),
+        ("spare", if disk.spare { "yes" } else { "no" }.to_owned()),
         ("size", format!("{}, {} free", size(disk.size), size(disk.free))),
         ("cache", disk.cache.to_string()),
         ("errors", format!("{} requests failed since it was opened", disk.errors)),
@@ -150,6 +158,14 @@ fn made(disks: &[PhysicalVolume]) -> String {
     disks.iter().map(line).collect()
 }
 
+/// The state of a disk; of one that is well whether it is a spare.
+fn state_text(disk: &PhysicalVolume) -> String {
+    match disk.state {
+        PhysicalVolumeState::Ok if disk.spare => "spare".to_owned(),
+        state => state.to_string(),
+    }
+}
+
 /// Disks as a table.
 pub(super) fn table(disks: &[PhysicalVolume]) -> String {
     let mut table = Table::new(&["DISK", "GROUP", "STATE", "SIZE>", "FREE>", "CACHE", "ERRORS>", "SLOW>"]);
@@ -157,7 +173,7 @@ pub(super) fn table(disks: &[PhysicalVolume]) -> String {
         table.row(vec![
             disk.path.clone().unwrap_or_else(|| disk.id.clone()),
             or_dash(disk.group.as_deref().unwrap_or("")),
-            disk.state.to_string(),
+            state_text(disk),
             size(disk.size),
             size(disk.free),
             disk.cache.to_string(),

@@ -1,11 +1,11 @@
 //! `varve pool`, carried out.
 
-use super::layout::{array_text, disk_words, layout_word, member_table};
+use super::layout::{array_text, convert, disk_words, layout_word, member_table, policy_words};
 use super::volume::milliseconds;
 use super::{activate, deactivate, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
-use crate::grammar::{PoolPolicyOptions, PoolVerb};
+use crate::grammar::{PoolCreateOptions, PoolPolicyOptions, PoolVerb};
 use crate::session::{Call, Session};
 use crate::table::{Table, pairs};
 use crate::units::{date, size};
@@ -19,22 +19,9 @@ use varve_api::{
 pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Failure> {
     match verb {
         PoolVerb::Create(options) => {
-            let request = PoolCreate {
-                name: options.name,
-                size: options.size,
-                layout: Some(layout_word(&options.layout)?),
-                stripes: options.layout.stripes,
-                stripe_size: options.layout.stripe_size,
-                copies: options.layout.copies,
-                order: options.layout.order,
-                array_block_size: options.layout.array_block_size,
-                read_policy: options.layout.read_policy,
-                on: disk_words(&options.layout.disks)?,
-                block_size: options.block_size,
-                policy: words(options.policy),
-                ..PoolCreate::default()
-            };
-            let (path, dry_run) = ("/v1/pools".to_owned(), options.change.dry_run);
+            let dry_run = options.change.dry_run;
+            let request = create_request(*options)?;
+            let path = "/v1/pools".to_owned();
             let call = Call { method: Method::POST, path, request: &request, dry_run };
             session.change(call, |made: &Pool| format!("made {} of {}", made.name, size(made.size))).await
         }
@@ -70,6 +57,9 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             activate::<Pool>(session, "pools", &name, accept_missing, change).await
         }
         PoolVerb::Deactivate { name, change } => deactivate::<Pool>(session, "pools", &name, change).await,
+        PoolVerb::Convert { name, options } => {
+            convert(session, url(&name, "/convert"), &name, *options).await
+        }
         PoolVerb::Check { name, waiting } => {
             let text = format!("{name}: the last commit is sound");
             session.job(post(&name, "/check", &Empty {}, false), waiting, &text).await
@@ -82,6 +72,26 @@ pub(crate) async fn pool(session: &Session, verb: PoolVerb) -> Result<Answer, Fa
             session.change(call, |_: &Empty| format!("removed {name}")).await
         }
     }
+}
+
+fn create_request(options: PoolCreateOptions) -> Result<PoolCreate, Failure> {
+    Ok(PoolCreate {
+        name: options.name,
+        size: options.size,
+        layout: Some(layout_word(&options.layout)?),
+        stripes: options.layout.stripes,
+        stripe_size: options.layout.stripe_size,
+        copies: options.layout.copies,
+        order: options.layout.order,
+        array_block_size: options.layout.array_block_size,
+        read_policy: options.layout.read_policy,
+        array_policy: policy_words(&options.layout.policy),
+        checksums: options.layout.checksums,
+        on: disk_words(&options.layout.disks)?,
+        block_size: options.block_size,
+        policy: words(options.policy),
+        ..PoolCreate::default()
+    })
 }
 
 fn words(options: PoolPolicyOptions) -> PolicyWords {

@@ -1,6 +1,6 @@
 //! `varve lv`, carried out.
 
-use super::layout::{array_text, array_word, disk_words, layout_word, member_table};
+use super::layout::{array_text, array_word, convert, disk_words, layout_word, member_table, policy_words};
 use super::{activate, deactivate, not_built, or_dash};
 use crate::answer::Answer;
 use crate::client::segment;
@@ -11,21 +11,14 @@ use crate::table::{Table, pairs};
 use crate::units::{date, size};
 use hyper::Method;
 use varve_api::{
-    Code, Empty, Failure, Flatten, Layout, LogicalVolume, PolicyWords, Remove, Rename, Resize,
-    SnapshotPolicy, SnapshotStore, ThinUse, VolumeChange, VolumeCreate, WhenFull,
+    Code, Empty, Failure, Flatten, Layout, LogicalVolume, Mapper, PolicyWords, Remove, Rename, Resize,
+    SnapshotPolicy, SnapshotStore, Split, ThinUse, VolumeChange, VolumeCreate, WhenFull,
 };
 
 /// Carries out a verb of volumes.
 pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer, Failure> {
     match verb {
-        VolumeVerb::Create(options) => {
-            let request = create_request(&options)?;
-            let (path, dry_run) = ("/v1/volumes".to_owned(), options.change.dry_run);
-            let call = Call { method: Method::POST, path, request: &request, dry_run };
-            session
-                .change(call, |made: &LogicalVolume| format!("made {} of {}", made.name, size(made.size)))
-                .await
-        }
+        VolumeVerb::Create(options) => create(session, &options).await,
         VolumeVerb::List { group } => {
             let query = group.map(|group| format!("?group={}", segment(&group))).unwrap_or_default();
             let volumes: Vec<LogicalVolume> = session.get(&format!("/v1/volumes{query}")).await?;
@@ -70,6 +63,10 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
         VolumeVerb::Deactivate { name, change } => {
             deactivate::<LogicalVolume>(session, "volumes", &name, change).await
         }
+        VolumeVerb::Convert { name, options } => {
+            convert(session, url(&name, "/convert"), &name, *options).await
+        }
+        VolumeVerb::Split { name, to, change } => split(session, &name, to, change.dry_run).await,
         VolumeVerb::Flatten { name, change, waiting } => {
             let request = Flatten::default();
             let call = post(&name, "/flatten", &request, change.dry_run);
@@ -85,6 +82,19 @@ pub(crate) async fn volume(session: &Session, verb: VolumeVerb) -> Result<Answer
     }
 }
 
+async fn create(session: &Session, options: &VolumeCreateOptions) -> Result<Answer, Failure> {
+    let request = create_request(options)?;
+    let (path, dry_run) = ("/v1/volumes".to_owned(), options.change.dry_run);
+    let call = Call { method: Method::POST, path, request: &request, dry_run };
+    session.change(call, |made: &LogicalVolume| format!("made {} of {}", made.name, size(made.size))).await
+}
+
+async fn split(session: &Session, name: &str, to: String, dry_run: bool) -> Result<Answer, Failure> {
+    let request = Split { to, ..Split::default() };
+    let call = post(name, "/split", &request, dry_run);
+    session.change(call, |new: &LogicalVolume| format!("{} has a copy of {name}", new.name)).await
+}
+
 /// The request, or the error of a kind of volume that is not built.
 fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure> {
     if let Some((kind, instead)) = missing_kind(options) {
@@ -93,7 +103,10 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
     if options.layout.layout != LayoutChoice::Linear && options.pool.is_some() {
         return Err(Failure::new(Code::Usage, "a thin volume lies in its pool, in no layout of its own"));
     }
-    let layout = layout_word(&options.layout)?;
+    let layout = match (&options.mapper, layout_word(&options.layout)?) {
+        (Some(_), Layout::Linear) => Layout::Mapper, // What is usual, not what was asked for.
+        (_, layout) => layout,
+    };
     let size = match &options.size {
         Some(size) => size.clone(),
         None if options.origin.is_some() || options.image.is_some() => String::new(),
@@ -107,6 +120,8 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         image: options.image.as_deref().map(absolute).transpose()?,
         format: options.format.clone(),
         layout: Some(layout),
+        mapper: options.mapper.as_deref().map(absolute_socket).transpose()?,
+        mapper_wait: options.mapper_wait.clone(),
         no_zero: options.no_zero,
         stripes: options.layout.stripes,
         stripe_size: options.layout.stripe_size.clone(),
@@ -114,10 +129,30 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         order: options.layout.order,
         array_block_size: options.layout.array_block_size.clone(),
         read_policy: options.layout.read_policy,
+        array_policy: policy_words(&options.layout.policy),
+        checksums: options.layout.checksums,
         on: disk_words(&options.layout.disks)?,
         snapshot_policy: words(&options.policy),
         ..VolumeCreate::default()
     })
+}
+
+/// `unix:PATH`, with a path that the daemon finds, too.
+fn absolute_socket(address: &str) -> Result<String, Failure> {
+    match address.strip_prefix("unix:") {
+        Some(path) => absolute(path).map(|path| format!("unix:{path}")),
+        None => Ok(address.to_owned()), // The daemon says what is wrong with it.
+    }
+}
+
+fn mapper_text(mapper: &Mapper) -> String {
+    let state = if mapper.connected { "connected" } else { "away" };
+    let Mapper { address, answers, unflushed, questions, refused, timeouts, .. } = mapper;
+    format!(
+        "{address}, {state}; {answers} answers kept, {unflushed} of them not durable; {questions} questions, {refused} answers \
+        refused, {timeouts} requests timed out after {}",
+        milliseconds(mapper.wait_ms)
+    )
 }
 
 fn words(options: &PolicyOptions) -> PolicyWords {
@@ -127,17 +162,9 @@ fn words(options: &PolicyOptions) -> PolicyWords {
 
 /// The kind of volume that is asked for and not built, and what to do instead.
 fn missing_kind(options: &VolumeCreateOptions) -> Option<(&'static str, &'static str)> {
-    const LINEAR: &str =
-        "varve lv create VG/LV --size SIZE makes a linear volume, which takes all of its space now";
-    const COPY: &str = "varve lv create VG/LV --pool POOL --image FILE makes a thin volume over it; or make a volume of its \
-        size, export it through NBD, and copy: qemu-img convert -n";
-    const RAW: &str = "qemu-img convert -O raw FILE FILE.raw, then --image FILE.raw";
-    if options.image.is_some() && options.pool.is_none() {
-        Some(("disk images as volumes", COPY))
-    } else if options.format.as_deref().is_some_and(|format| format != "raw") {
-        Some(("disk images that are not raw", RAW))
-    } else if options.mapper.is_some() {
-        Some(("delegated mapping", LINEAR))
+    const RAW: &str = "qemu-img convert -O raw FILE FILE.raw, then --image FILE.raw --format raw";
+    if options.format.as_deref().is_some_and(|format| !["raw", "qcow2"].contains(&format)) {
+        Some(("disk images that are neither raw nor qcow2", RAW))
     } else {
         None
     }
@@ -208,6 +235,9 @@ fn layout(volume: &LogicalVolume) -> String {
     match (&volume.array, volume.layout) {
         (Some(array), _) => array_word(array),
         (None, Layout::Striped) => format!("striped x{}", volume.stripes),
+        (None, layout) if volume.image.is_some() => {
+            format!("{layout} ({})", volume.image.as_ref().map_or("", |image| image.format.as_str()))
+        }
         (None, layout) => layout.to_string(),
     }
 }
@@ -223,7 +253,7 @@ fn show(volume: &LogicalVolume) -> String {
     let store = volume.snapshot_store.as_ref().map_or("-".to_owned(), store_text);
     let independent: Vec<String> = volume.independent_stores.iter().map(store_text).collect();
     let traffic = &volume.traffic;
-    let head = pairs(&[
+    let mut head = vec![
         ("volume", volume.name.clone()),
         ("id", volume.id.clone()),
         ("layout", volume.array.as_ref().map_or_else(|| layout(volume), array_text)),
@@ -239,10 +269,18 @@ fn show(volume: &LogicalVolume) -> String {
         ("read", format!("{} in {} requests", size(traffic.read_bytes), traffic.reads)),
         ("written", format!("{} in {} requests", size(traffic.write_bytes), traffic.writes)),
         ("errors", traffic.errors.to_string()),
-    ]);
+    ];
+    if let Some(mapper) = &volume.mapper {
+        head.insert(3, ("mapper", mapper_text(mapper)));
+        return pairs(&head);
+    }
+    let head = pairs(&head);
     let mut table = Table::new(&["FROM>", "LENGTH>", "LIES ON"]);
     for segment in &volume.segments {
         table.row(vec![size(segment.offset), size(segment.length), segment.areas.join(" ")]);
+    }
+    if let Some(image) = &volume.image {
+        table.row(vec![size(0), size(volume.size), image.path.clone()]);
     }
     format!("{head}{}\n{}", member_table(volume.array.as_ref()), table.render(""))
 }

@@ -180,10 +180,10 @@ fn an_image_that_moved_is_found_where_the_mended_text_says() {
 fn only_a_raw_image_that_is_there_and_as_it_was_is_an_origin() {
     let (world, image) = with_image();
     let make = |options: &str| format!("lv create data/a --pool p {options}");
-    world.refused("lv create data/a --image gold --size 1M", 2, "V0003");
+    world.refused("lv create data/a --image gold --size 1M", 2, "V0002");
     world.refused(&make("--image nowhere"), 3, "V0114");
     world.refused(&make("--image ."), 1, "V0109");
-    world.refused(&make("--image gold --format qcow2"), 2, "V0003");
+    world.refused(&make("--image gold --format qcow2"), 2, "V0316");
     fs::write(world.path("q"), [b"QFI\xfb".as_slice(), &[0; 8000]].concat()).expect("a writable folder");
     let refused = world.refused(&make("--image q"), 2, "V0316");
     assert!(refused.contains("qcow2") && refused.contains("qemu-img convert -O raw"), "{refused}");

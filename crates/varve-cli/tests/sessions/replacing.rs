@@ -3,6 +3,7 @@
 
 use crate::client::Client;
 use crate::harness::World;
+use crate::stalling::StallingDisk;
 use std::time::{Duration, Instant};
 
 /// So long something may take on a machine that is busy with other work.
@@ -42,7 +43,12 @@ fn members(world: &World, volume: &str) -> Vec<serde_json::Value> {
 
 /// Waits until all members of `data/m`, `data/r` and `data/p` are in sync, those of their snapshot stores too.
 pub(crate) fn wait_until_in_sync(world: &World) {
-    for volume in ["m", "r", "p"] {
+    wait_for_members(world, &["m", "r", "p"]);
+}
+
+/// Waits until all members of these volumes and pools of `data` are in sync.
+pub(crate) fn wait_for_members(world: &World, volumes: &[&str]) {
+    for volume in volumes {
         let begun = Instant::now();
         while members(world, volume).iter().any(|member| member["state"] != "in-sync") {
             assert!(begun.elapsed() < SOON, "{}", world.ok(&format!("array show data/{volume}")));
@@ -134,6 +140,11 @@ fn a_member_is_failed_and_replaced_by_hand_where_the_others_have_all_data() {
     assert!(members(&world, "r").iter().all(|member| member["state"] == "in-sync"), "nothing was changed");
     let shown = world.ok("array fail data/r d1");
     assert_eq!(shown.matches("away").count(), 2, "of the volume and its snapshots: {shown}");
+    world.ok("pv scan");
+    assert_eq!(world.ok("array show data/r").matches("away").count(), 2, "no disk was named");
+    world.ok("pv scan d1");
+    wait_until_in_sync(&world);
+    world.ok("array fail data/r d1");
     let message = world.refused("array fail data/r d2", 5, "V0309");
     assert!(message.contains("do not have all of its data"), "{message}");
     world.refused("array replace data/r d2", 5, "V0309");
@@ -201,4 +212,158 @@ fn a_disk_that_fails_while_it_is_used_is_replaced_without_being_written() {
     }
     assert_eq!(world.stop(), Some(0));
     world.ok("check d2 d3 d4");
+}
+
+/// Waits until no volume or pool has a member on `disk`, and all are in sync.
+fn wait_until_replaced(world: &World, disk: &str) {
+    let begun = Instant::now();
+    while ["m", "r", "p"].iter().any(|volume| lies_on(world, volume, disk)) {
+        assert!(begun.elapsed() < SOON, "{}{}", world.ok("vg show data"), world.ok("status"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    wait_until_in_sync(world);
+}
+
+fn write_all(clients: &mut [Client], round: u8) {
+    for client in clients {
+        client.write(u64::from(round) << 20, &content(round)).expect("it serves without the disk");
+        client.flush();
+    }
+}
+
+#[test]
+fn spares_take_the_place_of_disks_that_fail_and_that_stay_away() {
+    let mut world = world();
+    world.ok("pv create d5 --size 600M");
+    world.ok("pv create small --size 40M");
+    world.ok("vg extend data d4 d5 small");
+    let free = world.data("vg show data")["free"].as_u64().expect("a number");
+    assert!(world.ok("pv change d4 --spare yes -n").contains("d4 (pv3) as a spare"));
+    for disk in ["d4", "d5", "small"] {
+        world.ok(&format!("pv change {disk} --spare yes"));
+    }
+    let message = world.refused("pv change d1 --spare yes", 5, "V0210");
+    assert!(message.contains("varve pv move"), "{message}");
+    let message = world.refused("lv create data/x --size 8M --on d4", 5, "V0117");
+    assert!(message.contains("--spare no"), "{message}");
+    let shown = world.data("vg show data");
+    assert!(shown["free"].as_u64() < Some(free - (1100 << 20)), "{shown}");
+    assert!(world.ok("pv list").contains(" spare ") && world.ok("pv show d4").contains("spare"));
+
+    let mut clients: Vec<Client> = VOLUMES.iter().map(|volume| client(&world, volume)).collect();
+    write_all(&mut clients, 1);
+    let disk = std::fs::OpenOptions::new().write(true).open(world.path("d1")).expect("it is there");
+    disk.set_len(1 << 20).expect("it is cut short");
+    write_all(&mut clients, 2);
+    wait_until_replaced(&world, "d1");
+    let told = world.ok("vg history data");
+    assert!(told.contains("takes the place of"), "{told}");
+    assert_eq!(world.data("pv show small")["spare"], true, "it is too small");
+    let spares = ["d4", "d5"].map(|disk| world.data(&format!("pv show {disk}"))["spare"].is_null());
+    assert!(spares[0] != spares[1], "one of them holds members now: {spares:?}");
+    world.ok("vg reduce data --missing");
+    drop(clients);
+
+    // One that is missing at the start is given time.
+    assert_eq!(world.stop(), Some(0));
+    std::fs::rename(world.path("d3"), world.path("gone")).expect("moved away");
+    world.start();
+    let mut clients: Vec<Client> = VOLUMES.iter().map(|volume| client(&world, volume)).collect();
+    write_all(&mut clients, 3);
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(lies_on(&world, "r", "d3"), "LOSTDISKS1");
+    drop(clients);
+    assert_eq!(world.stop(), Some(0));
+    world.start_with("--spare-after 0");
+    wait_until_replaced(&world, "d3");
+    world.ok("vg reduce data --missing");
+
+    // And then there is none any more that is large enough.
+    assert_eq!(world.stop(), Some(0));
+    std::fs::rename(world.path("d2"), world.path("gone")).expect("moved away");
+    world.start_with("--spare-after 0");
+    let begun = Instant::now();
+    while !world.ok("status").contains("not replaced by a spare") {
+        assert!(begun.elapsed() < SOON, "{}", world.ok("status"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    world.ok("lv activate data/m --accept-missing");
+    world.ok("pv create d6 --size 600M");
+    world.ok("vg extend data d6");
+    world.ok("pv change d6 --spare yes");
+    wait_until_replaced(&world, "d2");
+    assert!(!world.ok("status").contains("not replaced"), "{}", world.ok("status"));
+    for volume in VOLUMES {
+        let mut client = client(&world, volume);
+        let expected = [&content(1)[..1 << 20], &content(2)[..1 << 20], &content(3)].concat();
+        assert_eq!(client.read(1 << 20, expected.len()), Ok(expected), "{volume}");
+    }
+}
+
+#[test]
+fn two_disks_that_have_failed_are_replaced_one_after_the_other() {
+    let world = World::with_group();
+    world.ok("pv create d3 d4 d5 --size 600M");
+    world.ok("vg extend data d3 d4 d5");
+    for (volume, disks) in [("a", "d1,d3"), ("b", "d2,d4")] {
+        world.ok(&format!("lv create data/{volume} --size 24M --type mirror --copies 2 --on {disks}"));
+        world.ok(&format!("export create data/{volume} --nbd unix:{volume}.sock"));
+    }
+    let mut clients = [client(&world, "a"), client(&world, "b")];
+    for disk in ["d1", "d2"] {
+        let file = std::fs::OpenOptions::new().write(true).open(world.path(disk)).expect("it is there");
+        file.set_len(1 << 20).expect("it is cut short");
+    }
+    write_all(&mut clients, 1);
+    let begun = Instant::now();
+    while world.ok("vg show data").matches("was cut short").count() < 2 {
+        assert!(begun.elapsed() < SOON, "{}", world.ok("vg show data"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    for (disk, volume) in [("d1", "a"), ("d2", "b")] {
+        world.ok(&format!("pv replace {disk} d5"));
+        assert!(!lies_on(&world, volume, disk));
+    }
+    write_all(&mut clients, 2);
+    world.ok("vg reduce data --missing");
+}
+
+#[test]
+fn what_an_array_declares_is_kept_and_changed_while_it_serves() {
+    let Some(stalling) = StallingDisk::new() else { return };
+    let mut world = World::with_group();
+    world.ok(&format!("vg extend data {}", stalling.path().display()));
+    let message = world.refused("lv create data/l --size 8M --slow-after 10s", 2, "V0002");
+    assert!(message.contains("--type mirror"), "{message}");
+    let create =
+        format!("lv create data/m --size 24M --type mirror --copies 2 --on d1,{}", stalling.path().display());
+    world.refused(&format!("{create} --slow-after 10ms"), 2, "V0305");
+    world.refused(&format!("{create} --resync-rate 20M..10M"), 2, "V0305");
+    let plan = world.ok(&format!("{create} --slow-after 10m --resync-rate 20M..200M -n"));
+    assert!(plan.contains("would let its arrays wait 600 s for a member"), "{plan}");
+    world.ok(&format!("{create} --slow-after 10m --resync-rate 20M..200M"));
+    world.ok("pool create data/p --size 24M --type mirror --copies 2 --on d1,d2 --slow-after 20s");
+    assert!(world.ok("array show data/p").contains("slow after: 20 s, resync rate: 8.0 MiB a second"));
+    let shown = world.ok("array show data/m");
+    assert!(shown.contains("slow after: 600 s, resync rate: 20.0 MiB to 200.0 MiB a second"), "{shown}");
+    assert_eq!(world.stop(), Some(0));
+    world.start();
+    assert_eq!(world.ok("array show data/m"), shown);
+    world.ok("export create data/m --nbd unix:m.sock");
+    let mut clients = [client(&world, "m")];
+    write_all(&mut clients, 1);
+    world.refused("array change data/m", 2, "V0002");
+    assert!(
+        world
+            .ok("array change data/m --slow-after 1s -n")
+            .contains("would let the arrays of data/m wait 1 s")
+    );
+    assert!(world.ok("array show data/m").contains("slow after: 600 s"), "nothing was changed");
+    assert_eq!(world.data("array change data/m --slow-after 1s")[0]["array"]["slow_after_ms"], 1000);
+    stalling.stall();
+    write_all(&mut clients, 2);
+    let shown = world.ok("array show data/m");
+    assert!(shown.contains("away") && shown.contains("20.0 MiB to 200.0 MiB"), "{shown}");
+    stalling.release();
+    assert_eq!(world.stop(), Some(0));
 }

@@ -43,6 +43,7 @@ impl Control {
         self.settle_names(group).await;
         self.go_on_clearing(group);
         self.go_on_moving(group);
+        self.go_on_converting(group);
     }
 
     /// Takes one volume into use on `shard`.
@@ -52,8 +53,10 @@ impl Control {
         volume: &LogicalVolume,
         shard: &ShardHandle,
     ) -> Result<(), Failure> {
-        let spec = self.activation_spec(group, volume)?;
+        let mut spec = self.activation_spec(group, volume)?;
+        self.refuse_unagreed_mapper(group, volume)?;
         self.await_abandoned(group).await?; // N1 of `abandoned.rs`
+        spec.image = self.image_for(group, volume).await?;
         let activated = shard.run(async move |context: ShardContext| retire::activate(&context, &spec).await);
         activated.await.map_err(failures::gone)?
     }
@@ -133,8 +136,8 @@ impl Control {
             let disks = self.disk_files(known);
             let quota = super::ration::first_share(known, volume.id);
             let name = format!("{}/{}", known.group.name(), volume.name);
-            let accept_missing = self.accepted.borrow().contains(&volume.id);
-            Ok(ActivationSpec { name, node, policy, quota, disks, accept_missing })
+            let accepts = self.accepted.borrow().get(&volume.id).copied().unwrap_or_default();
+            Ok(ActivationSpec { name, node, policy, quota, disks, image: None, accepts })
         })?
     }
 
@@ -234,7 +237,7 @@ fn idle_volumes(known: &KnownGroup) -> Vec<LogicalVolume> {
 /// The reason in the form that every use of the volume meets.
 fn unusable(failure: Failure) -> Failure {
     match failure.code {
-        Code::VolumeFailed | Code::VolumeInactive => failure,
+        Code::VolumeFailed | Code::VolumeInactive | Code::ImageNotTrusted => failure,
         Code::VolumeBusy => failure, // It is being cleared.
         _ => Failure { code: Code::VolumeUnusable, ..failure },
     }

@@ -12,6 +12,7 @@ use super::known_export::Open;
 use crate::failures;
 use crate::shard::ShardContext;
 use crate::shard::origins;
+use crate::shard::spec::Accepts;
 use std::collections::BTreeSet;
 use uuid::Uuid;
 use varve_api::{
@@ -92,7 +93,7 @@ impl Control {
     ) -> Result<Changed<ShownVolume>, Failure> {
         let _lock = self.lock_of(text).await?;
         let (group, entry) = self.volume_entry(text)?;
-        match self.activate_entries(group, vec![entry], &request).await? {
+        match self.activate_entries(group, vec![entry], accepted(&request), request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_volume(text).await.map(Changed::Done),
         }
@@ -106,7 +107,10 @@ impl Control {
     ) -> Result<Changed<ShownPool>, Failure> {
         let _lock = self.lock_of(text).await?;
         let located = self.find_pool(&volume_name(text)?)?;
-        match self.activate_entries(located.group, vec![located.volume], &request).await? {
+        match self
+            .activate_entries(located.group, vec![located.volume], accepted(&request), request.dry_run)
+            .await?
+        {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_pool(text).await.map(Changed::Done),
         }
@@ -121,7 +125,7 @@ impl Control {
         let _lock = self.lock_of(name).await?;
         let group = self.find_group(name)?;
         let entries = self.with_group(group, |known| known.group.logical_volumes().to_vec())?;
-        match self.activate_entries(group, entries, &request).await? {
+        match self.activate_entries(group, entries, accepted(&request), request.dry_run).await? {
             Some(plan) => Ok(Changed::Planned(plan)),
             None => self.show_group(name).await.map(Changed::Done),
         }
@@ -180,18 +184,20 @@ impl Control {
             .help(format!("varve pool activate {pool}, varve pool deactivate {pool}")))
     }
 
-    async fn activate_entries(
+    /// Takes volumes and pools into use, of whose arrays a person has accepted something.
+    pub(super) async fn activate_entries(
         &self,
         group: Uuid,
         entries: Vec<LogicalVolume>,
-        request: &Activate,
+        accepts: Accepts,
+        dry_run: bool,
     ) -> Result<Option<Plan>, Failure> {
         let idle: Vec<LogicalVolume> = self.with_group(group, |known| {
             let is_idle =
                 |entry: &LogicalVolume| known.homes.get(&entry.id).is_none_or(|home| home.unusable.is_some());
             entries.into_iter().filter(is_idle).collect()
         })?;
-        if request.dry_run {
+        if dry_run {
             let step = |entry: &LogicalVolume| format!("would take {} into use", self.subject(entry.id));
             return Ok(Some(Plan::of_steps(idle.iter().map(step).collect())));
         }
@@ -203,11 +209,9 @@ impl Control {
             }
             self.forget_out_of_use(entry.id).await;
         }
-        if request.accept_missing {
-            self.accepted.borrow_mut().extend(idle.iter().map(|entry| entry.id));
-        }
+        self.accepted.borrow_mut().extend(idle.iter().map(|entry| (entry.id, accepts)));
         self.activate_group(group).await;
-        self.accepted.borrow_mut().retain(|id| idle.iter().all(|entry| entry.id != *id));
+        self.accepted.borrow_mut().retain(|id, _| idle.iter().all(|entry| entry.id != *id));
         self.restore_exports(self.context.clock().now()).await;
         self.lead_files(group).await;
         match idle.iter().find_map(|entry| self.unusable(entry.id)) {
@@ -300,6 +304,10 @@ impl Control {
             }
         }
     }
+}
+
+fn accepted(request: &Activate) -> Accepts {
+    Accepts { missing: request.accept_missing, ..Accepts::default() }
 }
 
 /// How a volume or pool stands that cannot be used, or can, and why; `failure` is what its last change failed with.

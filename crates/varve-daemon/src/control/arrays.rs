@@ -17,24 +17,30 @@ use varve_api::{ArrayFail, ArrayReplace, Changed, Code, Failure, PhysicalVolumeR
 use varve_os::DiskState;
 use varve_target::array::{ArrayStatus, MemberState, MemberStatus};
 use varve_vg::Change;
-use varve_vg::model::{Layout, LogicalVolume, PvName, Space};
+use varve_vg::model::{Layout, LogicalVolume, PhysicalVolume, PvName, Space, spaces};
 
 /// An array of a volume or pool.
-struct KnownArray {
-    id: Uuid,
+#[derive(Clone)]
+pub(super) struct KnownArray {
+    pub(super) id: Uuid,
     /// The volume or pool.
-    volume: LogicalVolume,
+    pub(super) volume: LogicalVolume,
     /// The store that it is, if it is one.
-    store: Option<Uuid>,
+    pub(super) store: Option<Uuid>,
     /// Where the volume is served.
-    home: Option<ShardHandle>,
+    pub(super) home: Option<ShardHandle>,
     /// Why it is not served, if so.
-    unusable: Option<Failure>,
+    pub(super) unusable: Option<Failure>,
     /// How it does, if it is open.
-    status: Option<ArrayStatus>,
+    pub(super) status: Option<ArrayStatus>,
 }
 
 impl KnownArray {
+    /// What of the volume it is, for a sentence: its bytes, or a snapshot store.
+    pub(super) fn of_what(&self) -> &'static str {
+        if self.store.is_some() { "a snapshot store of " } else { "" }
+    }
+
     fn space(&self) -> Space<'_> {
         let store = self.store.and_then(|id| self.volume.stores().find(|store| store.id == id));
         store.map_or(self.volume.space(), |store| store.space())
@@ -44,6 +50,12 @@ impl KnownArray {
     fn place_on(&self, disk: PvName) -> Option<usize> {
         let (space, members) = (self.space(), self.space().layout.members().len());
         (0..members).find(|place| space.areas_of_member(*place).any(|area| area.pv == disk))
+    }
+
+    /// What its member on `disk` is worth, if it has one there; none if it is not open.
+    pub(super) fn state_on(&self, disk: PvName) -> Option<Option<MemberState>> {
+        let place = self.place_on(disk)?;
+        Some(self.status.as_ref().and_then(|status| Some(status.members.get(place)?.state)))
     }
 
     /// M1, of the member in `place` of `name`.
@@ -70,7 +82,7 @@ impl KnownArray {
         } else {
             return Ok(());
         };
-        let what = if self.store.is_some() { "a snapshot store of " } else { "" };
+        let what = self.of_what();
         Err(Failure::new(Code::VolumeBusy, format!("{what}{name} needs this member: {problem}"))
             .help(format!("varve array show {name}; try again when the others are in sync")))
     }
@@ -92,23 +104,33 @@ impl Control {
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
         let _lock = self.lock_of(text).await?;
         let located = self.find_array(text)?;
-        let disk = self.group_disk(located.group, &request.disk)?;
-        let members = self.members_on(located.group, disk, |volume| volume.id == located.volume.id).await?;
-        if members.is_empty() {
-            let message = format!("no array of {text} has a member on {}", request.disk);
-            let failure = Failure::new(Code::PhysicalVolumeNotFound, message);
-            return Err(failure.help(format!("varve array show {text}")));
-        }
+        let members = self.members_at(text, &located, &request.disk).await?;
         if request.dry_run {
             let step = |(array, place): &(KnownArray, usize)| {
-                let what = if array.store.is_some() { "a snapshot store of " } else { "" };
-                format!("would take member {place} of {what}{text} out of use")
+                format!("would take member {place} of {}{text} out of use", array.of_what())
             };
             return Ok(Changed::Planned(Plan::of_steps(members.iter().map(step).collect())));
         }
         self.fail_all(&members).await?;
         self.event(text, &format!("members on {} taken out of use", request.disk));
         self.show_arrays(text).await.map(Changed::Done)
+    }
+
+    /// The members of a volume's arrays on a disk, one at least, each of which may be given up (M1).
+    pub(super) async fn members_at(
+        &self,
+        text: &str,
+        located: &Located,
+        disk: &str,
+    ) -> Result<Vec<(KnownArray, usize)>, Failure> {
+        let id = self.group_disk(located.group, disk)?;
+        let members = self.members_on(located.group, id, |volume| volume.id == located.volume.id).await?;
+        if members.is_empty() {
+            let message = format!("no array of {text} has a member on {disk}");
+            let failure = Failure::new(Code::PhysicalVolumeNotFound, message);
+            return Err(failure.help(format!("varve array show {text}")));
+        }
+        Ok(members)
     }
 
     /// Puts the members of a volume's arrays that lie on a disk on others.
@@ -122,7 +144,7 @@ impl Control {
         let from = self.group_disk(located.group, &request.disk)?;
         let words = format!("array replace {text} {}", request.disk);
         let only = Some(located.volume.name);
-        self.replace(located.group, (from, request.to), only, &words, request.dry_run).await
+        self.replace(located.group, (from, request.to.as_slice()), only, &words, request.dry_run).await
     }
 
     /// Puts all members of arrays that lie on a disk on others.
@@ -134,35 +156,40 @@ impl Control {
         let _lock = self.lock_of(&group.to_string()).await?;
         let (group, from) = self.disk_of_any(&request.from)?;
         let words = format!("pv replace {}", request.from);
-        self.replace(group, (from, request.to), None, &words, request.dry_run).await
+        self.replace(group, (from, request.to.as_slice()), None, &words, request.dry_run).await
     }
 
-    async fn replace(
+    /// Puts the members of arrays that lie on a disk, all or those of one volume, on others. The caller has the lock of the group.
+    pub(super) async fn replace(
         &self,
         group: Uuid,
-        (from, to): (Uuid, Option<String>),
+        (from, to): (Uuid, &[String]),
         only: Option<String>,
         words: &str,
         dry_run: bool,
     ) -> Result<Changed<Vec<VolumeArray>>, Failure> {
         let is_meant = |volume: &LogicalVolume| only.as_ref().is_none_or(|name| volume.name == *name);
-        let disks = self.disk_choice(group, to.as_slice())?;
+        let disks = self.disk_choice(group, to)?;
         let change = Change::ReplaceMembers { from, volume: only.clone(), id: self.new_id(), disks };
         let commits = self.commits(group).await;
         let mut planned = commits.plan(group, change.clone(), words)?;
         let members = self.members_on(group, from, is_meant).await?;
-        let has_failed = self.has_failed(group, from, only.is_none())?;
+        let failed = self.disks_to_mark(group, from, only.is_none())?;
+        let mut given_up = members.clone();
+        for disk in failed.iter().filter(|disk| **disk != from) {
+            given_up.extend(self.members_on(group, *disk, |_| true).await?);
+        }
         if dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
         // Nothing that waits for space is inside of an array (G2 of `change.rs`).
-        self.fail_all(&members).await?; // M2
-        if has_failed {
-            let missing = Change::MarkMissing { missing: vec![from], returned: Vec::new() };
+        self.fail_all(&given_up).await?; // M2
+        if !failed.is_empty() {
+            let missing = Change::MarkMissing { missing: failed.clone(), returned: Vec::new() };
             commits.make(group, missing, &format!("{words}: it has failed")).await?;
             let open = self.groups.borrow_mut().get_mut(&group).and_then(|known| known.open.take());
             if let Some(mut open) = open {
-                open.leave_out(from);
+                failed.iter().for_each(|disk| open.leave_out(*disk));
                 self.put_open(group, open);
             }
             planned = commits.plan(group, change, words)?;
@@ -175,17 +202,27 @@ impl Control {
         self.shown_arrays(group, &arrays).map(Changed::Done)
     }
 
-    /// Whether `from` has failed, so that it is to be recorded as missing: a commit reaches all disks of the group that are not.
-    /// It must give up all of it that counts, and no other disk of the group may have failed.
-    fn has_failed(&self, group: Uuid, from: Uuid, gives_up_all: bool) -> Result<bool, Failure> {
+    /// The disks that have failed, so that they are to be recorded as missing: a commit reaches all disks of the group that are not.
+    /// Nothing but members of arrays may lie there, and all of what counts on `from` must be given up.
+    fn disks_to_mark(&self, group: Uuid, from: Uuid, gives_up_all: bool) -> Result<Vec<Uuid>, Failure> {
         let disks = self.disks.borrow();
         self.with_group(group, |known| {
-            let mut failed = known.paths.iter().filter(|(disk, path)| {
-                let file = disks.get(Path::new(path)).map(|known| known.file.state());
-                known.group.counts_on(**disk) && file.is_some_and(|state| state != DiskState::InUse)
-            });
-            let others = failed.clone().find(|(disk, _)| **disk != from || !gives_up_all);
-            let Some((_, path)) = others else { return Ok(failed.next().is_some()) };
+            let has_failed = |disk: &&PhysicalVolume| {
+                let file = known.paths.get(&disk.id).and_then(|path| disks.get(Path::new(path)));
+                !disk.missing && file.is_some_and(|disk| disk.file.state() != DiskState::InUse)
+            };
+            let failed = || known.group.physical_volumes().iter().filter(has_failed);
+            let holds_more = |disk: &&PhysicalVolume| {
+                let mut spaces = known.group.logical_volumes().iter().flat_map(spaces);
+                let is_on = |space: Space<'_>| space.areas().any(|area| area.pv == disk.name);
+                !gives_up_all
+                    || (disk.id != from
+                        && spaces.any(|space| space.layout.members().is_empty() && is_on(space)))
+            };
+            let Some(disk) = failed().find(holds_more) else {
+                return Ok(failed().map(|disk| disk.id).collect());
+            };
+            let path = known.path_of(disk.id);
             let message = format!("{path} has failed, and its group counts on it still");
             Err(Failure::new(Code::MediumFailed, message).help(format!(
                 "varve pv replace {path}, or varve pv scan, which opens it anew or finds it missing"
@@ -227,7 +264,7 @@ impl Control {
     }
 
     /// The arrays of volumes and pools that are meant, and how they do.
-    async fn arrays_of(
+    pub(super) async fn arrays_of(
         &self,
         group: Uuid,
         is_meant: impl Fn(&LogicalVolume) -> bool,
@@ -247,7 +284,12 @@ impl Control {
     fn shown_arrays(&self, group: Uuid, arrays: &[KnownArray]) -> Result<Vec<VolumeArray>, Failure> {
         self.with_group(group, |known| {
             let one = |known_array: &KnownArray| {
-                let array = shown_array(known, known_array.space(), known_array.status.as_ref())?;
+                let array = shown_array(
+                    known,
+                    &known_array.volume,
+                    known_array.space(),
+                    known_array.status.as_ref(),
+                )?;
                 let volume = format!("{}/{}", known.group.name(), known_array.volume.name);
                 Some(VolumeArray { volume, is_store: known_array.store.is_some(), array })
             };
@@ -278,13 +320,13 @@ impl Control {
     }
 
     /// The disk of a group with this path, identity or name; it may be missing.
-    fn group_disk(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
+    pub(super) fn group_disk(&self, group: Uuid, text: &str) -> Result<Uuid, Failure> {
         let missing = self.with_group(group, |known| known.missing_at(text))?;
         missing.map_or_else(|| self.member(group, text), Ok)
     }
 
     /// The disk with this path, identity or name, and its group.
-    fn disk_of_any(&self, text: &str) -> Result<(Uuid, Uuid), Failure> {
+    pub(super) fn disk_of_any(&self, text: &str) -> Result<(Uuid, Uuid), Failure> {
         let groups: Vec<Uuid> = self.groups.borrow().keys().copied().collect();
         let found = groups.into_iter().filter_map(|group| Some((group, self.group_disk(group, text).ok()?)));
         let found: Vec<(Uuid, Uuid)> = found.collect();

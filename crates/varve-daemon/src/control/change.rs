@@ -104,7 +104,8 @@ impl Commits<'_> {
 
 /// How much of a group is taken, in percent, if a change has taken it to one of the levels that are told.
 fn level_reached(before: GroupUse, after: GroupUse) -> Option<u64> {
-    let percent = |usage: GroupUse| (usage.size - usage.free).saturating_mul(100) / usage.size.max(1);
+    let size = |usage: GroupUse| usage.size - usage.spare;
+    let percent = |usage| (size(usage) - usage.free).saturating_mul(100) / size(usage).max(1);
     let level = |usage| LEVELS.into_iter().filter(|level| *level <= percent(usage)).max();
     (level(after) > level(before)).then(|| percent(after))
 }
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_level_of_the_group_is_told_when_it_is_reached_and_not_again() {
-        let usage = |free| GroupUse { size: 1000, free, missing: 0 };
+        let usage = |free| GroupUse { size: 1000, free, missing: 0, spare: 0 };
         assert_eq!(level_reached(usage(1000), usage(201)), None);
         assert_eq!(level_reached(usage(201), usage(200)), Some(80));
         assert_eq!(level_reached(usage(200), usage(101)), None);

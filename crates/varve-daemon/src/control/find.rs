@@ -32,7 +32,10 @@ pub(super) struct Located {
 impl Located {
     /// Bytes of the volume.
     pub(super) fn size(&self) -> u64 {
-        self.thin.as_ref().map_or(self.served_extents() * self.extent_size, |thin| thin.bytes)
+        self.thin.as_ref().map_or_else(
+            || self.volume.layout.size(self.served_extents(), self.extent_size),
+            |thin| thin.bytes,
+        )
     }
 
     /// Extents of the volume that are served, or will be at once; those that are being cleared behind them are not. A new
@@ -229,6 +232,7 @@ pub(super) fn entry(thin: &ThinVolume) -> LogicalVolume {
         segments: Vec::new(),
         uncleared: None,
         store_policy: None,
+        array_policy: None,
         store: None,
         independent_stores: Vec::new(),
         inactive: None,

@@ -275,6 +275,7 @@ impl Control {
                 path: Some(path.unwrap_or(&disk.path).clone()),
                 id: disk.id.to_string(),
                 group: Some(known.group.name().to_owned()),
+                spare: disk.spare,
                 state,
                 reason,
                 size: known.group.bytes(disk.extents),
@@ -288,8 +289,8 @@ impl Control {
         known.group.physical_volumes().iter().map(shown).collect()
     }
 
-    /// Counts that an array of `volume` goes on without what it has on `disks`.
-    pub(super) fn count_ejections(&self, volume: Uuid, disks: &[PvName]) {
+    /// An array of `volume` goes on without what it has on `disks`.
+    pub(super) fn note_ejection(&self, volume: Uuid, disks: &[PvName]) {
         let Ok((group, _)) = self.entry_of(volume) else { return };
         let ids = self.with_group(group, |known| {
             let named = |pv: &&Entry| disks.contains(&pv.name);
@@ -297,6 +298,7 @@ impl Control {
         });
         for id in ids.unwrap_or_default() {
             *self.ejections.borrow_mut().entry(id).or_default() += 1;
+            self.lost_disks.note_ejection(id);
         }
     }
 

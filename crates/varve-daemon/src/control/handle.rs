@@ -2,6 +2,7 @@
 
 use super::Control;
 use super::locks::Locks;
+use super::lost_disks::LostDisks;
 use crate::config::Config;
 use crate::failures;
 use crate::shard::events::{EventReceiver, VolumeEvent};
@@ -49,6 +50,8 @@ impl ControlHandle {
         let (calls, called) = mpsc::unbounded();
         let handle = Self { shards: shards.clone(), calls, has_stopped: Arc::default() };
         let (state_dir, cache, stop_max) = (config.state.clone(), config.cache, config.stop_timeout);
+        let lost_disks = LostDisks::new(config.spare_after);
+        let image_dirs = config.image_dirs.clone();
         let (first, doors) = (shards[0].clone(), DoorResources::new(config));
         let started = first.run(async move |context: ShardContext| {
             let (serving, served) = oneshot::channel();
@@ -61,6 +64,7 @@ impl ControlHandle {
                 is_ring,
                 state_dir,
                 cache,
+                image_dirs,
                 started: Cell::new(0),
                 stopping: Cell::new(false),
                 stalled: RefCell::default(),
@@ -70,11 +74,13 @@ impl ControlHandle {
                 stop_max,
                 faults: RefCell::default(),
                 moving: RefCell::default(),
+                converting: RefCell::default(),
                 saving: futures_util::lock::Mutex::new(()),
                 disks: RefCell::default(),
                 unopened: RefCell::default(),
                 accepted: RefCell::default(),
                 ejections: RefCell::default(),
+                lost_disks,
                 groups: RefCell::default(),
                 refused: RefCell::default(),
                 exports: RefCell::default(),
@@ -184,8 +190,9 @@ impl Control {
             VolumeEvent::SnapshotDropped { volume, store, snapshot } => {
                 self.snapshot_dropped(volume, store, &snapshot).await;
             }
+            VolumeEvent::News { volume, message } => self.event(&self.subject(volume), &message),
             VolumeEvent::Warning { volume, message } => self.warn(&self.subject(volume), &message),
-            VolumeEvent::Ejected { volume, disks } => self.count_ejections(volume, &disks),
+            VolumeEvent::Ejected { volume, disks } => self.note_ejection(volume, &disks),
             VolumeEvent::Failed { volume, reason } => self.note_failed(volume, &reason).await,
         }
     }

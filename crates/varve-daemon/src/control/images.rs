@@ -1,40 +1,44 @@
-//! Disk images that thin volumes lie over: files or disks of the host that are read, and must not change.
+//! Disk images that thin volumes lie over: files or disks of the host that are read, and must not change. Those in which volumes lie
+//! are in `image_volumes.rs`.
 //!
 //! Invariants:
 //! - M1. An image stands in the group's text from before a volume lies over it, until none does, or would after a crash.
 //! - M2. Nothing is read from an image that is not what it was when a volume was first made over it: as long, and not
 //!   written since, as far as its file system says.
-//! - M3. What an image holds does not decide how it is read. It is raw; what begins as one of another format is refused
-//!   unless it was said to be raw.
+//! - M3. What an image holds does not decide how it is read. It is raw unless it was said to be qcow2; what begins as one of
+//!   another format is refused unless its format was said.
 //! - M4. Nothing of the host is opened because a group's text names it: somebody at this host has named it for that group,
-//!   or has agreed to it. Every opening is an event.
+//!   or has agreed to it. Every opening is an event. The sockets of mappers are agreed to in the same way.
 
 use super::Control;
-use super::disks::options;
 use super::known_group::KnownGroup;
+use super::mappers::named_mappers;
 use super::origins::Base;
 use crate::failures;
 use crate::fault;
-use crate::shard::origins::{Below, Image};
+use crate::shard::layers::{Image, Layer};
+use crate::shard::origins::Below;
 use std::collections::BTreeSet;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use uuid::Uuid;
 use varve_api::{Code, Failure, VolumeCreate};
 use varve_format::find_image_format;
 use varve_format::thin::PART_SIZE;
-use varve_os::DiskOptions;
 use varve_target::thin::{Backing, Origin};
 use varve_vg::Change;
-use varve_vg::model::Image as Entry;
+use varve_vg::model::{Image as Entry, ImageFormat, Layout};
 use varve_vg::size::format_size;
+
+/// How the address of a mapper begins, and no absolute path.
+const MAPPER_PREFIX: &str = "unix:";
 
 /// What a volume is to be made over.
 pub(super) enum Chosen {
     /// A snapshot, or a read-only volume.
     Stored(Box<Base>),
-    /// A disk image, and whether the group's text does not have it yet.
-    Image(Image, Entry, bool),
+    /// A disk image, whether the group's text does not have it yet, and the bytes of the disk that it holds.
+    Image(Image, Entry, bool, u64),
 }
 
 impl Chosen {
@@ -42,7 +46,7 @@ impl Chosen {
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Chosen::Stored(base) => base.origin.bytes,
-            Chosen::Image(_, entry, _) => entry.bytes.next_multiple_of(PART_SIZE),
+            Chosen::Image(.., bytes) => bytes.next_multiple_of(PART_SIZE),
         }
     }
 }
@@ -51,12 +55,21 @@ impl fmt::Display for Chosen {
     fn fmt(&self, form: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Chosen::Stored(base) => write!(form, "{}, which is kept then", base.name),
-            Chosen::Image(_, entry, _) => write!(form, "{}, which must not change then", entry.path),
+            Chosen::Image(_, entry, ..) => write!(form, "{}, which must not change then", entry.path),
         }
     }
 }
 
 impl KnownGroup {
+    /// The paths of all images that its text names.
+    fn image_paths(&self) -> impl Iterator<Item = &str> {
+        let read = self.group.images().iter().map(|image| image.path.as_str());
+        read.chain(self.group.logical_volumes().iter().filter_map(|volume| match &volume.layout {
+            Layout::Image { path, .. } => Some(path.as_str()),
+            _ => None,
+        }))
+    }
+
     /// The image that is known by `id`.
     pub(super) fn image(&self, id: Uuid) -> Option<&Entry> {
         self.group.images().iter().find(|image| image.id == id)
@@ -107,7 +120,7 @@ impl Control {
                 fault::die_at("origin-noted");
                 Ok((Origin { bytes: shown, ..base.origin }, Below::Stored(base.place)))
             }
-            Chosen::Image(image, entry, is_new) => {
+            Chosen::Image(image, entry, is_new, _) => {
                 let origin = Origin { backing: Backing::Image { id: entry.id }, bytes: shown };
                 self.agree_to_image(group, &entry.path).await?;
                 if is_new {
@@ -122,10 +135,10 @@ impl Control {
 
     /// The image at `path`, if a volume can be made over it.
     async fn find_image(&self, path: &str, format: Option<&str>, group: Uuid) -> Result<Chosen, Failure> {
-        if format.is_some_and(|format| format != "raw") {
-            let message = format!("{path}: only raw images can be an origin");
+        let Some(read_as) = format.map_or(Some(ImageFormat::Raw), ImageFormat::named) else {
+            let message = format!("{path}: only raw and qcow2 images can be an origin");
             return Err(Failure::new(Code::BadOrigin, message).help(conversion(path)));
-        }
+        };
         if !Path::new(path).is_absolute() {
             let message = format!("{path} is not absolute: nobody knows where the daemon would look for it");
             return Err(Failure::new(Code::Usage, message));
@@ -134,38 +147,47 @@ impl Control {
             known.group.images().iter().find(|image| image.path == path).cloned()
         })?;
         let id = known.as_ref().map_or_else(|| self.new_id(), |known| known.id);
-        let opened = self.open_image(group, path, id).await;
+        let opened = self.open_image(group, path, id, read_as).await;
         let (image, found) = opened.map_err(|failure| unopened(failure, path))?;
         if let Some(known) = &known {
             refuse_changed(known, &found).map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?;
         }
         if format.is_none()
-            && let Some(looks_like) = self.format_of(&image).await?
+            && let Some(looks_like) = self.format_of(&image.top).await?
         {
-            let message = format!("{path} begins as a {looks_like}, and only raw images can be an origin");
+            let message = format!("{path} begins as a {looks_like}, and is not said to be one");
             let help = format!("{}; if it is meant byte by byte: --format raw", conversion(path));
             return Err(Failure::new(Code::BadOrigin, message).help(help));
         }
-        Ok(Chosen::Image(image, found, known.is_none()))
+        let bytes = match read_as {
+            ImageFormat::Raw => found.bytes,
+            ImageFormat::Qcow2 => {
+                let device = image.device(self.context.host()).await;
+                device.map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?.shape().size
+            }
+        };
+        Ok(Chosen::Image(image, found, known.is_none(), bytes))
     }
 
     /// Opens an image, and says what it is like.
-    async fn open_image(&self, group: Uuid, path: &str, id: Uuid) -> Result<(Image, Entry), Failure> {
+    async fn open_image(
+        &self,
+        group: Uuid,
+        path: &str,
+        id: Uuid,
+        format: ImageFormat,
+    ) -> Result<(Image, Entry), Failure> {
         let name = self.with_group(group, |known| known.group.name().to_owned())?;
         self.event(path, &format!("opened as an image of group {name}")); // M4
-        let options = DiskOptions { read_only: true, ..options(self.cache) };
-        let place = PathBuf::from(path);
-        let opened = self.at_path(Path::new(path), move |files| files.open_image(&place, options)).await?;
-        let opened = opened.map_err(|error| failures::open(&error))?;
-        let entry =
-            Entry { id, path: path.to_owned(), bytes: opened.disk.length(), modified_ns: opened.modified_ns };
-        let image = Image { file: opened.disk, tail: opened.tail };
-        Ok((image, entry))
+        let opened = self.open_image_to_read(Path::new(path), format).await?;
+        let (bytes, modified_ns) = (opened.length, opened.modified_ns);
+        let entry = Entry { id, path: path.to_owned(), bytes, format, modified_ns };
+        Ok((opened.image, entry))
     }
 
     /// M3: what an image says that it is, if not raw.
-    async fn format_of(&self, image: &Image) -> Result<Option<&'static str>, Failure> {
-        let device = image.device(&self.context);
+    pub(super) async fn format_of(&self, image: &Layer) -> Result<Option<&'static str>, Failure> {
+        let device = image.bytes(self.context.host());
         let length = usize::try_from(PART_SIZE).expect("a part fits in memory");
         let head = device.read(0, self.context.arena().take(length)).await;
         let head = head.map_err(|error| failures::io(&image.file.path().display().to_string(), error))?;
@@ -175,23 +197,23 @@ impl Control {
     /// The image that volumes lie over, open and compared (M2), if it is an image.
     pub(super) async fn image_below(&self, group: Uuid, origin: &Origin) -> Result<Option<Image>, Failure> {
         let Some(known) = self.image_of(group, origin) else { return Ok(None) };
-        if !self.may_open_image(group, &known.path) {
+        if !self.is_agreed(group, &known.path) {
             return Err(not_agreed(&known.path));
         }
-        let opened = self.open_image(group, &known.path, known.id).await;
+        let opened = self.open_image(group, &known.path, known.id, known.format).await;
         let (image, found) = opened.map_err(|failure| lost(&failure, &known.path))?;
         refuse_changed(&known, &found)?;
         Ok(Some(image))
     }
 
     /// M4.
-    fn may_open_image(&self, group: Uuid, path: &str) -> bool {
+    pub(super) fn is_agreed(&self, group: Uuid, path: &str) -> bool {
         let remembered = self.remembered.borrow();
         remembered.images.as_ref().is_none_or(|agreed| agreed.contains(&(group, path.to_owned())))
     }
 
-    /// M4: remembers that an image was named at this host for a group.
-    async fn agree_to_image(&self, group: Uuid, path: &str) -> Result<(), Failure> {
+    /// M4: remembers that an image, or the address of a mapper, was named at this host for a group.
+    pub(super) async fn agree_to_image(&self, group: Uuid, path: &str) -> Result<(), Failure> {
         let is_new = match &mut self.remembered.borrow_mut().images {
             Some(agreed) => agreed.insert((group, path.to_owned())),
             None => false,
@@ -199,23 +221,23 @@ impl Control {
         if is_new { self.save().await } else { Ok(()) }
     }
 
-    /// The images that the texts of all groups name, and that nobody has agreed to: group, its name, path.
+    /// The images and mappers that the texts of all groups name, and that nobody has agreed to: group, its name, path or address.
     pub(super) fn images_not_agreed(&self) -> Vec<(Uuid, String, String)> {
         let groups = self.groups.borrow();
         let images = groups.iter().flat_map(|(id, known)| {
             let name = known.group.name().to_owned();
-            known.group.images().iter().map(move |image| (*id, name.clone(), image.path.clone()))
+            let images = known.image_paths().map(ToOwned::to_owned);
+            images.chain(named_mappers(known)).map(move |path| (*id, name.clone(), path))
         });
-        images.filter(|(group, _, path)| !self.may_open_image(*group, path)).collect()
+        images.filter(|(group, _, path)| !self.is_agreed(*group, path)).collect()
     }
 
-    /// Agrees to all images that the texts of groups name now, and leads volumes to them.
+    /// Agrees to all images and mappers that the texts of groups name now, and leads volumes to them.
     pub(super) async fn agree_to_images(&self) -> Result<(), Failure> {
         for (group, name, path) in self.images_not_agreed() {
-            self.event(&path, &format!("agreed to as an image of group {name}"));
+            self.event(&path, &format!("agreed to as {} of group {name}", what(&path)));
             self.agree_to_image(group, &path).await?;
-            self.attach_origins(group).await;
-            self.settle_names(group).await;
+            self.activate_group(group).await;
         }
         Ok(())
     }
@@ -233,8 +255,8 @@ impl Control {
     fn named_images(&self) -> BTreeSet<(Uuid, String)> {
         let groups = self.groups.borrow();
         let of = |(id, known): (&Uuid, &KnownGroup)| {
-            let images = known.group.images().iter();
-            images.map(|image| (*id, image.path.clone())).collect::<Vec<_>>()
+            let images = known.image_paths().map(ToOwned::to_owned);
+            images.chain(named_mappers(known)).map(|path| (*id, path)).collect::<Vec<_>>()
         };
         groups.iter().flat_map(of).collect()
     }
@@ -262,9 +284,19 @@ impl Control {
     }
 }
 
+/// What is agreed to, by its path or address.
+pub(super) fn what(path: &str) -> &'static str {
+    if path.starts_with(MAPPER_PREFIX) { "a mapper" } else { "an image" }
+}
+
 /// M2.
 fn refuse_changed(known: &Entry, found: &Entry) -> Result<(), Failure> {
     let path = &known.path;
+    if known.format != found.format {
+        let message =
+            format!("the image {path} was said to be of another format when volumes were made over it");
+        return Err(Failure::new(Code::VolumeUnusable, message).help("varve lv list"));
+    }
     let back = format!("bring {path} back as it was, then varve pv scan");
     if known.bytes != found.bytes {
         let (then, now) = (format_size(known.bytes), format_size(found.bytes));
@@ -288,16 +320,17 @@ fn refuse_changed(known: &Entry, found: &Entry) -> Result<(), Failure> {
 }
 
 /// Why a volume is not made over an image that cannot be opened.
-fn unopened(failure: Failure, path: &str) -> Failure {
+pub(super) fn unopened(failure: Failure, path: &str) -> Failure {
     match failure.code {
         Code::DiskNotFound => failure.help(format!("look where the daemon runs: ls -l {path}")),
         Code::DiskInUse => failure.help("somebody may write it: a copy that nobody writes will do"),
+        Code::VolumeUnusable => Failure { code: Code::BadOrigin, ..failure },
         _ => failure,
     }
 }
 
 /// M4.
-fn not_agreed(path: &str) -> Failure {
+pub(super) fn not_agreed(path: &str) -> Failure {
     let message =
         format!("its group says that it lies over {path}, and nobody has agreed that this file be opened");
     Failure::new(Code::ImageNotTrusted, message)
@@ -306,13 +339,16 @@ fn not_agreed(path: &str) -> Failure {
 
 /// Why volumes over an image that cannot be opened are not served.
 fn lost(failure: &Failure, path: &str) -> Failure {
+    if failure.code == Code::ImageNotTrusted {
+        return failure.clone();
+    }
     let message = format!("the image that it lies over cannot be used: {}", failure.message);
     Failure::new(Code::VolumeUnusable, message).help(format!("bring {path} back, then varve pv scan"))
 }
 
 /// How an image becomes raw.
-fn conversion(path: &str) -> String {
-    format!("qemu-img convert -O raw {path} {path}.raw")
+pub(super) fn conversion(path: &str) -> String {
+    format!("--format qcow2 if it is one, or qemu-img convert -O raw {path} {path}.raw")
 }
 
 #[cfg(test)]
@@ -320,7 +356,8 @@ mod tests {
     use super::*;
 
     fn entry(bytes: u64, modified_ns: Option<u64>) -> Entry {
-        Entry { id: Uuid::from_u128(1), path: "/gold".to_owned(), bytes, modified_ns }
+        let format = ImageFormat::Raw;
+        Entry { id: Uuid::from_u128(1), path: "/gold".to_owned(), bytes, format, modified_ns }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use varve_api::{Code, Failure, Job};
 /// The kinds of jobs.
 pub(super) const CHECK: &str = "pool-check";
 pub(super) const CLEAR: &str = "clear";
+pub(super) const CONVERT: &str = "convert";
 pub(super) const FLATTEN: &str = "flatten";
 pub(super) const MOVE: &str = "move";
 pub(super) const REMOVE: &str = "snapshot-remove";
@@ -102,7 +103,7 @@ impl Control {
         volumes: &[Uuid],
         started: u64,
     ) -> Started {
-        let may_end = [REMOVE, FLATTEN, CHECK, CLEAR, MOVE, SCRUB];
+        let may_end = [REMOVE, FLATTEN, CHECK, CLEAR, CONVERT, MOVE, SCRUB];
         let cancellable = may_end.contains(&kind);
         let new = NewJob { kind, subject, unit, started, cancellable };
         let progress = self.jobs.start(id, &new);

@@ -99,6 +99,12 @@ impl KnownGroup {
         self.open = Some(open);
     }
 
+    /// Where a disk of the group is, or was seen last.
+    pub(super) fn path_of(&self, disk: Uuid) -> String {
+        let path = self.paths.get(&disk).or_else(|| self.group.pv_by_id(disk).map(|entry| &entry.path));
+        path.cloned().unwrap_or_default()
+    }
+
     /// Disks that are not here.
     pub(super) fn missing(&self) -> Vec<&str> {
         let disks = self.group.physical_volumes().iter();

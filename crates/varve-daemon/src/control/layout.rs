@@ -5,8 +5,8 @@ use super::known_group::KnownGroup;
 use crate::failures;
 use uuid::Uuid;
 use varve_api::{
-    Array, ArrayMember, Code, Failure, Layout as ShownLayout, MemberState, PoolCreate, ReadPolicy,
-    VolumeCreate, VolumeState,
+    Array, ArrayMember, Code, Convert, Failure, Layout as ShownLayout, MemberState, PoolCreate, ReadPolicy,
+    RegionRun, VolumeCreate, VolumeImage, VolumeState,
 };
 use varve_block::KIB;
 use varve_target::array::{self, ArrayStatus};
@@ -23,6 +23,7 @@ pub(super) struct LayoutWords<'a> {
     order: Option<u32>,
     block_size: Option<&'a str>,
     read_policy: Option<ReadPolicy>,
+    checksums: bool,
 }
 
 macro_rules! words_of {
@@ -37,6 +38,7 @@ macro_rules! words_of {
                     order: request.order,
                     block_size: request.array_block_size.as_deref(),
                     read_policy: request.read_policy,
+                    checksums: request.checksums,
                 }
             }
         }
@@ -45,6 +47,7 @@ macro_rules! words_of {
 
 words_of!(VolumeCreate);
 words_of!(PoolCreate);
+words_of!(Convert);
 
 /// The layout that a request asks for.
 pub(super) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Failure> {
@@ -58,6 +61,7 @@ pub(super) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Fa
         ReadPolicy::Rotate => model::ReadPolicy::Rotate,
         ReadPolicy::Verify => model::ReadPolicy::Verify,
     });
+    let checksums = words.checksums;
     match words.layout {
         ShownLayout::Linear => Ok(Layout::Linear),
         ShownLayout::Zero => Ok(Layout::Zero),
@@ -71,7 +75,8 @@ pub(super) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Fa
         }
         ShownLayout::Mirror => {
             let copies = number(words.copies, "a mirror needs a number of copies", "add --copies N, 2 to 8")?;
-            Ok(Layout::Mirror { copies: usize::try_from(copies).expect("32 bits fit"), read_policy })
+            let copies = usize::try_from(copies).expect("32 bits fit");
+            Ok(Layout::Mirror { copies, read_policy, checksums })
         }
         ShownLayout::Ddraid => {
             let order = number(
@@ -80,11 +85,26 @@ pub(super) fn layout<'a>(words: impl Into<LayoutWords<'a>>) -> Result<Layout, Fa
                 "add --order K, 1 to 3: 2^K disks and one more",
             )?;
             let block_size = words.block_size.map(size).transpose()?;
-            Ok(Layout::Ddraid { order, block_size, read_policy })
+            Ok(Layout::Ddraid { order, block_size, read_policy, checksums })
         }
+        ShownLayout::Image => {
+            Err(Failure::new(Code::Usage, "a volume in an image names it").help("--image FILE"))
+        }
+        ShownLayout::Mapper => Err(Failure::new(Code::Usage, "only a new volume is mapped by a program")
+            .help("varve lv create --mapper")),
         ShownLayout::Thin => {
             Err(Failure::new(Code::Usage, "a thin volume lies in a pool").help("add --pool POOL"))
         }
+    }
+}
+
+/// The image in which a volume lies.
+pub(super) fn shown_image(layout: &model::Layout) -> Option<VolumeImage> {
+    match layout {
+        model::Layout::Image { path, format, .. } => {
+            Some(VolumeImage { path: path.clone(), format: format.name().to_owned() })
+        }
+        _ => None,
     }
 }
 
@@ -114,9 +134,10 @@ impl Control {
     }
 }
 
-/// The members of what lies in `space`, if it is an array.
+/// The members of what lies in `space`, a volume's or that of a store of it, if it is an array.
 pub(super) fn shown_array(
     known: &KnownGroup,
+    volume: &model::LogicalVolume,
     space: Space<'_>,
     status: Option<&ArrayStatus>,
 ) -> Option<Array> {
@@ -146,6 +167,7 @@ pub(super) fn shown_array(
             behind: status.map_or(0, |status| status.lacks) * region_size.unwrap_or(0),
             errors: status.map_or(0, |status| status.errors),
             healed: status.map_or(0, |status| status.healed),
+            wrong: status.map_or(0, |status| status.wrong),
         }
     };
     let members = space.layout.members().iter().enumerate().map(member).collect();
@@ -158,15 +180,22 @@ pub(super) fn shown_array(
         |regions: fn(&ArrayStatus) -> u64| status.map_or(0, |status| regions(status) * status.region_size);
     let lost = |status: &ArrayStatus| if status.is_content_lost { status.unsynced } else { 0 };
     let rate = status.filter(|status| status.left() > 0).and_then(|status| status.rate);
+    let policy = volume.array_policy.unwrap_or_default();
     Some(Array {
         layout,
         order,
         block_size,
         read_policy,
+        slow_after_ms: policy.slow_after_ms,
+        resync_rate_min: policy.resync_rate_min,
+        resync_rate_max: policy.resync_rate_max,
+        checksums: space.layout.has_checksums(),
         members,
         dirty: bytes(|status| status.dirty),
         unsynced: bytes(|status| status.unsynced),
         lost: bytes(lost),
+        lost_regions: status.map_or_else(Vec::new, |status| RegionRun::runs(&status.lost_regions)),
+        region_size: status.map_or(0, |status| status.region_size),
         mismatches: status.map_or(0, |status| status.mismatches),
         rate,
         seconds_left: rate.zip(status).map(|(rate, status)| status.left().div_ceil(rate)),

@@ -12,10 +12,12 @@ mod abandoned;
 mod activate;
 mod activation;
 mod address;
+mod array_policy;
 mod arrays;
 mod bases;
 mod change;
 mod clearing;
+mod conversions;
 mod diff;
 mod disks;
 mod doors;
@@ -24,16 +26,20 @@ mod find;
 mod flatten;
 mod groups;
 mod handle;
+mod image_volumes;
 mod images;
 mod instant;
 mod jobs;
 mod known_disk;
 mod known_export;
 mod known_group;
+mod layers;
 mod layout;
 mod locking;
 mod locks;
 mod lost;
+mod lost_disks;
+mod mappers;
 mod moves;
 mod options;
 mod origins;
@@ -44,6 +50,7 @@ mod policy;
 mod pool_check;
 mod pools;
 mod ration;
+mod rebuild;
 mod reconcile;
 mod removal;
 mod reopen;
@@ -52,10 +59,13 @@ mod restore;
 mod rollback;
 mod scrub;
 mod sets;
+mod shown_volume;
 #[cfg(test)]
 mod simulation;
 mod snapshot_change;
 mod snapshots;
+mod spares;
+mod split;
 mod stale;
 mod stalled;
 mod start;
@@ -75,6 +85,7 @@ use crate::failures;
 use crate::jobs::Jobs;
 use crate::metrics::Figures;
 use crate::shard::nbd::DoorResources;
+use crate::shard::spec::Accepts;
 use crate::shard::{ShardContext, ShardHandle};
 use crate::state::Remembered;
 use futures_channel::oneshot;
@@ -83,6 +94,7 @@ use known_disk::KnownDisk;
 use known_export::KnownExport;
 use known_group::KnownGroup;
 use locks::Locks;
+use lost_disks::LostDisks;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -105,12 +117,14 @@ pub(crate) struct Control {
     is_ring: bool,
     state_dir: PathBuf,
     cache: Cache,
+    /// Folders in which the backing files of images may lie (M5 of `layers.rs`).
+    image_dirs: Vec<PathBuf>,
     started: Cell<u64>,
     stopping: Cell<bool>,
     /// Disks whose silence was told of.
     stalled: RefCell<BTreeSet<PathBuf>>,
     /// Dropped, it ends the watch over the disks.
-    watching: RefCell<Option<oneshot::Sender<()>>>,
+    watching: RefCell<Vec<oneshot::Sender<()>>>,
     /// Dropped, it ends the control: nothing reaches it any more.
     serving: RefCell<Option<oneshot::Sender<()>>>,
     locks: Locks,
@@ -122,10 +136,11 @@ pub(crate) struct Control {
     disks: RefCell<BTreeMap<PathBuf, KnownDisk>>,
     /// Remembered disks that cannot be opened.
     unopened: RefCell<BTreeMap<PathBuf, Failure>>,
-    /// Volumes of which a person says that missing members have nothing newer, while they are taken into use.
-    accepted: RefCell<BTreeSet<Uuid>>,
+    /// What a person has accepted of the arrays of volumes, while they are taken into use.
+    accepted: RefCell<BTreeMap<Uuid, Accepts>>,
     /// How often arrays have gone on without what they have on a disk, by what its label says.
     ejections: RefCell<BTreeMap<Uuid, u64>>,
+    lost_disks: LostDisks,
     /// Groups in use, as they were last committed (C2).
     groups: RefCell<BTreeMap<Uuid, KnownGroup>>,
     /// Groups that were found and cannot be used.
@@ -137,6 +152,8 @@ pub(crate) struct Control {
     busy: RefCell<BTreeMap<Uuid, u64>>,
     /// Disks of groups that are being emptied, and by which job.
     moving: RefCell<BTreeMap<(Uuid, PvName), u64>>,
+    /// Volumes and pools that jobs convert.
+    converting: RefCell<BTreeSet<Uuid>>,
     events: Events,
     remembered: RefCell<Remembered>,
 }
@@ -163,6 +180,9 @@ impl Control {
             if !matches!(disk.state, PhysicalVolumeState::Ok | PhysicalVolumeState::Unused) {
                 add("pv", disk.path.as_deref().unwrap_or(&disk.id), disk.state.word(), &disk.reason);
             }
+        }
+        for (disk, reason) in self.lost_disks.refusals() {
+            add("pv", &disk, "not replaced by a spare", &Some(reason));
         }
         for group in self.list_groups().iter().filter(|group| group.state != GroupState::Ok) {
             add("vg", &group.name, group.state.word(), &group.reason);

@@ -36,7 +36,7 @@ const STEP: u64 = 256 * MIB;
 /// Bytes that are copied between two looks at whether to go on.
 const BATCH: u64 = 8 * MIB;
 /// How long to wait before what failed is tried again.
-const PATIENCE: Duration = Duration::from_secs(2);
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What moves, and whose it is.
 struct Step {
@@ -46,8 +46,8 @@ struct Step {
     bytes: u64,
 }
 
-/// Why a move does not go on.
-enum Stop {
+/// Why a move, or a conversion, does not go on.
+pub(super) enum Stop {
     /// It ends, with what has moved where it is now.
     End(Failure),
     /// It goes on later.
@@ -239,16 +239,16 @@ impl Control {
             job.progress.report_done(done + step.bytes - left);
             if let Some(rate) = rate {
                 let takes = Duration::from_secs_f64(batch as f64 / rate as f64);
-                self.hold_back(began.after(takes), job).await;
+                self.hold_back(began.after(takes), || self.check_wanted(job).is_ok()).await;
             }
         }
         Ok(())
     }
 
     /// Waits until `end`, or until the job is not wanted any more.
-    async fn hold_back(&self, end: varve_block::Moment, job: &Started) {
+    pub(super) async fn hold_back(&self, end: varve_block::Moment, is_wanted: impl Fn() -> bool) {
         let clock = self.context.clock();
-        while clock.now() < end && self.check_wanted(job).is_ok() {
+        while clock.now() < end && is_wanted() {
             clock.sleep(end.since(clock.now()).min(Duration::from_millis(200))).await;
         }
     }
@@ -323,10 +323,13 @@ impl Control {
         Ok(())
     }
 
-    /// Whether what is moved now is of this volume or store.
+    /// Whether what is moved now, or converted, is of this volume or store.
     pub(super) fn is_moving(&self, group: Uuid, id: Uuid) -> bool {
         let is_moving = self.with_group(group, |known| {
-            known.group.moves().iter().any(|entry| entry.step.is_some_and(|step| step.of == id))
+            let mut moves = known.group.moves().iter();
+            moves.any(|entry| entry.step.is_some_and(|step| step.of == id))
+                || owner_of(&known.group, id)
+                    .is_some_and(|owner| known.group.conversion_of(owner.id).is_some())
         });
         is_moving.unwrap_or_default()
     }
@@ -372,7 +375,7 @@ impl Control {
     }
 }
 
-fn not_known() -> Failure {
+pub(super) fn not_known() -> Failure {
     Failure::new(Code::VolumeUnusable, "the volume cannot be used now").help("varve status")
 }
 

@@ -110,12 +110,12 @@ pub(super) fn shown_policy(policy: StorePolicy) -> SnapshotPolicy {
     }
 }
 
-fn bad(option: &str, text: &str, example: &str) -> Failure {
+pub(super) fn bad(option: &str, text: &str, example: &str) -> Failure {
     Failure::new(Code::Usage, format!("{text:?} is no value of {option}")).help(format!("{option} {example}"))
 }
 
 /// `500ms`, `60s`, `5m`, `2h`, `1d`; a plain number counts seconds. At most a year.
-fn milliseconds(text: &str) -> Option<u64> {
+pub(super) fn milliseconds(text: &str) -> Option<u64> {
     const UNITS: [(&str, u64); 5] =
         [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
     let unit = UNITS.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));

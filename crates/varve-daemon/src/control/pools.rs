@@ -5,14 +5,15 @@
 
 use super::Control;
 use super::activation::state_of;
+use super::array_policy;
 use super::change::shown;
 use super::find::Located;
 use super::find::volume_name;
 use super::layout::{layout, shown_array, state_with_array};
 use super::options::ShownOption;
 use super::policy::{changed, shown_policy};
+use super::shown_volume::shown_segments;
 use super::snapshots::unit_size;
-use super::volumes::shown_segments;
 use crate::failures;
 use crate::shard::open_pool::PoolFacts;
 use crate::shard::{ShardContext, pool_serving};
@@ -78,6 +79,7 @@ impl Control {
             Change::CreateVolume { name: name.volume.clone(), id, size, role, layout, policy, disks };
         let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &format!("pool create {name} --size {}", request.size))?;
+        let planned = array_policy::with_words(planned, &name.volume, &request.array_policy)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
@@ -248,7 +250,7 @@ impl Control {
                 discards: volume.store_policy.unwrap_or_default().discards.shown(),
                 over_commit: volume.store_policy.unwrap_or_default().over_commit.shown(),
                 promise_max: facts.promise_max,
-                array: shown_array(known, volume.space(), facts.array.as_ref()).map(|array| Array {
+                array: shown_array(known, volume, volume.space(), facts.array.as_ref()).map(|array| Array {
                     scrub: self.remembered.borrow().scrubs.get(&volume.id).cloned(),
                     ..array
                 }),

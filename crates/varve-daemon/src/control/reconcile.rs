@@ -22,7 +22,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_vg::Group;
-use varve_vg::model::LogicalVolume;
+use varve_vg::model::{LogicalVolume, PvName};
 use varve_vg::tree::VolumeNode;
 
 /// A volume in use, and what the versions of its group say of it that may count.
@@ -90,6 +90,36 @@ impl Control {
         let was_draining = self.set_draining(group, !is_quiet);
         if was_draining && is_quiet {
             self.tell_stores_of_space(group);
+        }
+    }
+
+    /// Members of arrays that lie on the disk at `path` and are away, whatever the reason, catch up.
+    pub(super) async fn take_members_back(&self, path: &Path) {
+        let text = path.display().to_string();
+        let found = self.groups.borrow().iter().find_map(|(group, known)| {
+            let (id, _) = known.paths.iter().find(|(_, known)| **known == text)?;
+            Some((*group, known.group.pv_by_id(*id)?.name))
+        });
+        let Some((group, disk)) = found else { return };
+        self.take_members_back_on(group, disk, |_| true).await;
+    }
+
+    /// Members of arrays that lie on `disk` and are away catch up, of the volumes and pools that are meant.
+    pub(super) async fn take_members_back_on(
+        &self,
+        group: Uuid,
+        disk: PvName,
+        is_meant: impl Fn(Uuid) -> bool,
+    ) {
+        for served in self.served(group).into_iter().filter(|served| is_meant(served.id)) {
+            let (id, wanted) = (served.id, served.versions.into_iter().flatten().next());
+            let Some(wanted) = wanted else { continue };
+            let taken = served.home.run(async move |here: ShardContext| {
+                reconcile::take_back(&here, id, &wanted, disk).await;
+            });
+            if taken.await.is_err() {
+                tracing::warn!(volume = self.subject(id), "members of its arrays cannot be taken back");
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 use super::Control;
 use super::disks::{options, read_label};
+use super::images::what;
 use super::known_disk::KnownDisk;
 use super::reopen::why_failed;
 use std::path::{Path, PathBuf};
@@ -34,8 +35,10 @@ impl Control {
         let reopened = if request.dry_run { Vec::new() } else { self.reopen_failed().await };
         let mut found = Vec::new();
         let mut refused = None;
+        let mut in_use = Vec::new();
         for (index, path) in paths.into_iter().enumerate() {
             if self.disks.borrow().contains_key(&path) {
+                in_use.push(path);
                 continue;
             }
             match self.examine_for_scan(&path, request.cache).await {
@@ -54,7 +57,9 @@ impl Control {
             let step = |(path, _): &(PathBuf, KnownDisk)| format!("would take {} into use", path.display());
             let mut steps: Vec<String> = found.iter().map(step).collect();
             if request.trust_images {
-                let agree = |(_, name, path)| format!("would agree to {path} as an image of group {name}");
+                let agree = |(_, name, path): (_, String, String)| {
+                    format!("would agree to {path} as {} of group {name}", what(&path))
+                };
                 steps.extend(self.images_not_agreed().into_iter().map(agree));
             }
             let plan = Plan::of_steps(steps);
@@ -62,6 +67,9 @@ impl Control {
         }
         self.save_or_warn().await;
         self.survey().await;
+        for path in in_use {
+            self.take_members_back(&path).await;
+        }
         self.lead_doors(&reopened).await;
         if request.trust_images {
             self.agree_to_images().await?;

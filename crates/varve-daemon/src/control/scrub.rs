@@ -23,6 +23,9 @@ impl Control {
         let options = ScrubOptions { rates: rates(request.rate.as_deref())?, check_only: request.check_only };
         let located = self.find_array(text)?.usable()?;
         let (id, subject) = (located.volume.id, name.to_string());
+        if self.converting.borrow().contains(&id) {
+            self.refuse_if_busy(id)?; // Its new array is not filled yet.
+        }
         let asked = located.home.run({
             let subject = subject.clone();
             async move |context: ShardContext| scrub::ask(&context, id, &subject)

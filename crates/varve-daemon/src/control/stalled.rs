@@ -12,8 +12,8 @@ pub(super) const STALLED: &str =
     "its requests wait and none is answered; its volumes go on when it answers again";
 
 impl Control {
-    /// Looks at all disks from now on, until what it answers with is dropped.
-    pub(super) fn watch_disks(&self) -> oneshot::Sender<()> {
+    /// Does `work` again and again, until what it answers with is dropped.
+    pub(super) fn repeat(&self, work: impl AsyncFn(&Self) + 'static) -> oneshot::Sender<()> {
         let (sender, mut stopped) = oneshot::channel();
         let clock = self.context.clock();
         let me = self.weak();
@@ -21,7 +21,7 @@ impl Control {
             loop {
                 select(&mut stopped, clock.sleep(LOOK)).await;
                 match (stopped.try_recv(), me.upgrade()) {
-                    (Ok(None), Some(control)) => control.tell_of_stalled_disks(),
+                    (Ok(None), Some(control)) => work(&control).await,
                     _ => return,
                 }
             }
@@ -29,7 +29,7 @@ impl Control {
         sender
     }
 
-    fn tell_of_stalled_disks(&self) {
+    pub(super) fn tell_of_stalled_disks(&self) {
         let disks = self.disks.borrow();
         let mut told = self.stalled.borrow_mut();
         for (path, known) in &*disks {

@@ -31,7 +31,10 @@ impl Control {
         self.resume_rollbacks().await;
         // Counted anew: a busy machine may have needed all of it for the disks.
         self.restore_exports(self.context.clock().now().after(LINGER)).await;
-        self.watching.replace(Some(self.watch_disks()));
+        self.watching.replace(vec![
+            self.repeat(async |control| control.tell_of_stalled_disks()),
+            self.repeat(async |control| control.use_spares().await),
+        ]);
         self.started.set(self.now());
         Ok(())
     }
@@ -78,6 +81,7 @@ impl Control {
             self.fence_group(id).await;
             if was_undecided {
                 self.settle_moves(id).await; // MOVEJOB2: nothing can grow yet.
+                self.settle_conversions(id).await; // CONVERTJOB2
             }
             found.push(id);
         }

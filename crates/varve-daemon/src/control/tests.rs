@@ -19,6 +19,7 @@ use varve_block::{Durability, IoError, KIB, MIB};
 use varve_os::{Shards, ShardsConfig};
 use varve_vg::names::VolumeName;
 
+mod conversions;
 mod merges;
 
 /// Runs `work` beside a control with the group `data` on one disk.

@@ -2,12 +2,13 @@
 //!
 //! What volumes gain is cleared first: `clearing.rs`.
 
-use super::activation::state_of;
+use super::array_policy;
 use super::change::{Commits, joined, shown};
 use super::find::{Located, volume_name};
 use super::known_group::KnownGroup;
-use super::layout::{layout, shown_array, state_with_array};
-use super::policy::{changed, shown_policy};
+use super::mappers::{asked_layout, refuse_absent_mapper};
+use super::policy::changed;
+use super::shown_volume::shown_volume;
 use super::{Control, PROBE};
 use crate::failures;
 use crate::shard::ShardContext;
@@ -16,11 +17,10 @@ use crate::shard::open_array;
 use futures_util::future::join_all;
 use uuid::Uuid;
 use varve_api::{
-    Changed, Code, Empty, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Remove, Rename,
-    Resize, Segment, SnapshotStore, ThinUse, VolumeCreate,
+    Changed, Code, Empty, Failure, LogicalVolume as ShownVolume, Remove, Rename, Resize, VolumeCreate,
 };
 use varve_block::IoError;
-use varve_vg::model::{self, LogicalVolume, Role, Store, StorePolicy};
+use varve_vg::model::{self, LogicalVolume, Role, StorePolicy};
 use varve_vg::names::VolumeName;
 use varve_vg::size::{SizeArgument, parse_size};
 use varve_vg::tree::VolumeNode;
@@ -54,6 +54,7 @@ impl Control {
         let name = volume_name(&request.name)?;
         if let Some(pool) = &request.pool {
             refuse_disks(&request.on)?;
+            array_policy::refuse_words(&request.array_policy)?;
             return self.create_thin(&request, &name, pool).await;
         }
         if request.origin.is_some() {
@@ -61,12 +62,14 @@ impl Control {
                 Failure::new(Code::BadOrigin, "only a thin volume lies over an origin").help("--pool POOL")
             );
         }
-        if request.image.is_some() || request.format.is_some() {
-            let message = "a disk image is what a thin volume lies over: no other volume is made of one";
-            return Err(Failure::new(Code::BadOrigin, message).help("--pool POOL"));
+        if let Some(path) = &request.image {
+            return self.create_in_image(&request, &name, path).await;
+        }
+        if request.format.is_some() {
+            return Err(Failure::new(Code::Usage, "--format is that of an --image"));
         }
         let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
-        let layout = layout(&request)?;
+        let layout = asked_layout(&request)?;
         let policy = changed(StorePolicy::default(), &request.snapshot_policy)?;
         let group = self.find_group(&name.group)?;
         self.refuse_thin_name(group, &name.volume)?;
@@ -77,10 +80,12 @@ impl Control {
         let words = format!("lv create {name} --size {}", request.size);
         let commits = self.commits(group).await;
         let planned = commits.plan(group, change, &words)?;
+        let planned = array_policy::with_words(planned, &name.volume, &request.array_policy)?;
         if request.dry_run {
             return Ok(Changed::Planned(shown(&planned)));
         }
         let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
+        self.agree_to_mapper(group, &volume).await?;
         let planned = self.clear(group, planned, &volume, 0, request.no_zero).await?;
         self.make_array(group, &planned.after, &volume).await?;
         let is_clear = planned.after.lv(&name.volume).is_some_and(|volume| volume.uncleared.is_none());
@@ -112,7 +117,11 @@ impl Control {
     ) -> Result<Changed<ShownVolume>, Failure> {
         let _lock = self.lock_of(text).await?;
         let name: VolumeName = text.parse().map_err(|error| failures::bad_name(&error))?;
-        let located = self.find_volume(&name)?;
+        let located = self.find_any_volume(&name)?;
+        if matches!(located.volume.layout, model::Layout::Image { .. }) && name.snapshot.is_none() {
+            return self.extend_image(&name, &located, &request).await;
+        }
+        let located = located.usable()?;
         self.refuse_if_busy(located.volume.id)?;
         if located.thin.is_some() || name.snapshot.is_some() {
             refuse_disks(&request.on)?;
@@ -130,6 +139,7 @@ impl Control {
             return self.extend_store_of(&name, &located, size, request.dry_run).await;
         }
         self.refuse_if_paused(&located).await?;
+        refuse_absent_mapper(text, &located).await?;
         let disks = self.disk_choice(located.group, &request.on)?;
         let change = Change::ExtendVolume { name: name.volume.clone(), size, disks };
         let commits = self.commits(located.group).await;
@@ -187,13 +197,7 @@ impl Control {
         let _lock = self.lock_of(text).await?;
         let name = volume_name(text)?;
         let located = self.find_any_volume(&name)?;
-        let to = match request.to.split_once('/') {
-            Some(_) => volume_name(&request.to)?,
-            None => volume_name(&format!("{}/{}", name.group, request.to))?,
-        };
-        if to.group != name.group {
-            return Err(Failure::new(Code::Usage, "a volume stays in its group; only its own name changes"));
-        }
+        let to = name_beside(&name, &request.to)?;
         if located.thin.is_some() {
             return self.rename_thin(&name, &to, &located, request.dry_run).await;
         }
@@ -362,97 +366,20 @@ impl Control {
     }
 }
 
-/// Where a volume or pool lies.
-pub(super) fn shown_segments(known: &KnownGroup, volume: &LogicalVolume) -> Vec<Segment> {
-    let mut offset = 0;
-    let segments = volume.segments.iter().map(|segment| {
-        let length = known.group.bytes(volume.layout.extents_of(segment));
-        let shown = Segment { offset, length, areas: shown_areas(known, segment) };
-        offset += length;
-        shown
-    });
-    segments.collect()
-}
-
-fn shown_areas(known: &KnownGroup, segment: &model::Segment) -> Vec<String> {
-    let place = |area: &model::Area| {
-        let Some(disk) = known.group.pv(area.pv) else { return area.to_string() };
-        let path = known.paths.get(&disk.id).unwrap_or(&disk.path);
-        format!("{path}:{}", disk.data_offset + known.group.bytes(area.start))
+/// The name LV, or VG/LV of the same group, of a volume beside the volume `name`.
+pub(super) fn name_beside(name: &VolumeName, text: &str) -> Result<VolumeName, Failure> {
+    let to = match text.split_once('/') {
+        Some(_) => volume_name(text)?,
+        None => volume_name(&format!("{}/{text}", name.group))?,
     };
-    segment.areas.iter().map(place).collect()
-}
-
-fn shown_volume(located: &Located, known: &KnownGroup, facts: &FamilyFacts) -> ShownVolume {
-    let (volume, group) = (&located.volume, known.group.name());
-    let pool = known.group.logical_volumes().iter().find(|volume| volume.id == located.pool());
-    let pool = pool.filter(|_| located.thin.is_some()).map(|pool| format!("{group}/{}", pool.name));
-    let state = state_of(located.unusable.as_ref(), facts.failure);
-    let (state, reason) = state_with_array(state, facts.array.as_ref());
-    let (stripes, stripe_size) = match volume.layout {
-        model::Layout::Striped { stripe_size } => {
-            (volume.segments.last().map_or(1, |segment| segment.areas.len()), stripe_size)
-        }
-        _ => (1, 0),
-    };
-    let shown_store = |store: &Store| match facts.stores.iter().find(|facts| facts.id == store.id) {
-        Some(facts) => SnapshotStore {
-            size: facts.size,
-            used: facts.used,
-            chunk_size: facts.chunk_size,
-            paused: facts.is_paused,
-            dropped: facts.dropped,
-            timed_out: facts.timed_out,
-        },
-        None => SnapshotStore {
-            size: store.extents * located.extent_size,
-            used: 0,
-            chunk_size: store.chunk_size,
-            paused: false,
-            dropped: 0,
-            timed_out: 0,
-        },
-    };
-    ShownVolume {
-        name: format!("{group}/{}", volume.name),
-        id: volume.id.to_string(),
-        group: group.to_owned(),
-        layout: match volume.layout {
-            _ if located.thin.is_some() => ShownLayout::Thin,
-            model::Layout::Linear => ShownLayout::Linear,
-            model::Layout::Striped { .. } => ShownLayout::Striped,
-            model::Layout::Zero => ShownLayout::Zero,
-            model::Layout::Error => ShownLayout::Error,
-            model::Layout::Mirror { .. } => ShownLayout::Mirror,
-            model::Layout::Ddraid { .. } => ShownLayout::Ddraid,
-        },
-        stripes: u32::try_from(stripes).unwrap_or(u32::MAX),
-        stripe_size,
-        size: located.size(),
-        state,
-        reason,
-        created: volume.created.0,
-        shard: u32::try_from(located.home.index()).unwrap_or(u32::MAX),
-        snapshots: facts.snapshots,
-        snapshot_store: volume.store.as_ref().map(shown_store),
-        independent_stores: volume.independent_stores.iter().map(shown_store).collect(),
-        snapshot_policy: shown_policy(volume.store_policy.unwrap_or_default()),
-        thin: facts.thin.zip(pool).map(|(thin, pool)| ThinUse {
-            pool,
-            mapped: thin.mapped,
-            exclusive: thin.exclusive,
-            shared: thin.shared,
-            origin: None,
-        }),
-        exports: Vec::new(),
-        array: shown_array(known, volume.space(), facts.array.as_ref()),
-        segments: shown_segments(known, volume),
-        traffic: facts.traffic.clone(),
+    if to.group != name.group {
+        return Err(Failure::new(Code::Usage, "a volume stays in its group"));
     }
+    Ok(to)
 }
 
 /// Only what takes extents of the group takes them from disks that are named.
-fn refuse_disks(on: &[String]) -> Result<(), Failure> {
+pub(super) fn refuse_disks(on: &[String]) -> Result<(), Failure> {
     match on {
         [] => Ok(()),
         _ => Err(Failure::new(

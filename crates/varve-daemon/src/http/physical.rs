@@ -6,8 +6,8 @@ use axum::extract::State;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Changed, Empty, Envelope, Job, PhysicalVolume, PhysicalVolumeCreate, PhysicalVolumeMove,
-    PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
+    Changed, Empty, Envelope, Job, PhysicalVolume, PhysicalVolumeChange, PhysicalVolumeCreate,
+    PhysicalVolumeMove, PhysicalVolumeRemove, PhysicalVolumeReplace, PhysicalVolumeScan, VolumeArray,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -15,6 +15,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(list_disks, create_disks))
         .routes(routes!(scan_disks))
         .routes(routes!(remove_disk))
+        .routes(routes!(change_disk))
         .routes(routes!(replace_disk))
         .routes(routes!(move_disk))
 }
@@ -54,6 +55,16 @@ async fn remove_disk(
     Body(request): Body<PhysicalVolumeRemove>,
 ) -> Reply<Changed<Empty>> {
     Ok(Data(control.call(async move |control| control.remove_disk(request).await).await?))
+}
+
+/// Change what a disk is for.
+#[utoipa::path(post, path = "/v1/pvs/change", tag = "physical volumes", request_body = PhysicalVolumeChange,
+    responses((status = 200, body = Envelope<Changed<Vec<PhysicalVolume>>>)))]
+async fn change_disk(
+    State(control): State<ControlHandle>,
+    Body(request): Body<PhysicalVolumeChange>,
+) -> Reply<Changed<Vec<PhysicalVolume>>> {
+    Ok(Data(control.call(async move |control| control.change_disk(request).await).await?))
 }
 
 /// Put the members of arrays that lie on a disk on others, which are rebuilt while the volumes serve.

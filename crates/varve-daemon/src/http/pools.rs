@@ -9,7 +9,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Activate, Changed, Deactivate, Empty, Envelope, Job, Pool, PoolChange, PoolCreate, Remove, Rename, Resize,
+    Activate, Changed, Convert, Deactivate, Empty, Envelope, Job, Pool, PoolChange, PoolCreate, Remove,
+    Rename, Resize,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -22,6 +23,7 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(activate_pool))
         .routes(routes!(deactivate_pool))
         .routes(routes!(check_pool))
+        .routes(routes!(convert_pool))
 }
 
 /// Which pools are listed.
@@ -104,6 +106,17 @@ async fn rename_pool(
     responses((status = 200, body = Envelope<Job>)))]
 async fn check_pool(State(control): State<ControlHandle>, Path(pool): Path<String>) -> Reply<Job> {
     Ok(Data(control.call(async move |control| control.check_pool(&pool).await).await?))
+}
+
+/// Convert a pool to another layout while it is in use; the answer is a job.
+#[utoipa::path(post, path = "/v1/pools/{pool}/convert", tag = "pools", params(("pool" = String, Path, description = "VG/POOL, escaped as one segment")),
+    request_body = Convert, responses((status = 200, body = Envelope<Changed<Job>>)))]
+async fn convert_pool(
+    State(control): State<ControlHandle>,
+    Path(pool): Path<String>,
+    Body(request): Body<Convert>,
+) -> Reply<Changed<Job>> {
+    Ok(Data(control.call(async move |control| control.convert_pool(&pool, request).await).await?))
 }
 
 /// Take a pool and its volumes into use again.

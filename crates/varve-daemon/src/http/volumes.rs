@@ -9,8 +9,8 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use varve_api::{
-    Activate, Changed, Deactivate, Empty, Envelope, Flatten, Job, LogicalVolume, Remove, Rename, Resize,
-    VolumeChange, VolumeCreate,
+    Activate, Changed, Convert, Deactivate, Empty, Envelope, Flatten, Job, LogicalVolume, Remove, Rename,
+    Resize, Split, VolumeChange, VolumeCreate,
 };
 
 pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
@@ -24,6 +24,8 @@ pub(super) fn routes() -> OpenApiRouter<ControlHandle> {
         .routes(routes!(deactivate_volume))
         .routes(routes!(change_volume))
         .routes(routes!(flatten_volume))
+        .routes(routes!(convert_volume))
+        .routes(routes!(split_volume))
 }
 
 /// Which volumes are listed.
@@ -127,6 +129,28 @@ async fn flatten_volume(
     Body(request): Body<Flatten>,
 ) -> Reply<Changed<Job>> {
     Ok(Data(control.call(async move |control| control.flatten_volume(&volume, request).await).await?))
+}
+
+/// Convert a volume to another layout while it is in use; the answer is a job.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/convert", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Convert, responses((status = 200, body = Envelope<Changed<Job>>)))]
+async fn convert_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Convert>,
+) -> Reply<Changed<Job>> {
+    Ok(Data(control.call(async move |control| control.convert_volume(&volume, request).await).await?))
+}
+
+/// Let a copy of a mirror go as a linear volume, with the content of one instant.
+#[utoipa::path(post, path = "/v1/volumes/{volume}/split", tag = "volumes", params(("volume" = String, Path, description = "VG/LV, escaped as one segment")),
+    request_body = Split, responses((status = 200, body = Envelope<Changed<LogicalVolume>>)))]
+async fn split_volume(
+    State(control): State<ControlHandle>,
+    Path(volume): Path<String>,
+    Body(request): Body<Split>,
+) -> Reply<Changed<LogicalVolume>> {
+    Ok(Data(control.call(async move |control| control.split_volume(&volume, request).await).await?))
 }
 
 /// Take a volume into use again.

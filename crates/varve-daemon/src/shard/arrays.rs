@@ -5,7 +5,7 @@
 use crate::failures;
 use futures_util::future::AbortHandle;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::Failure;
@@ -39,6 +39,14 @@ impl Arrays {
     #[cfg(test)]
     pub(crate) fn count(&self) -> usize {
         self.open.borrow().len()
+    }
+
+    /// In how many regions of all arrays members may differ, which are made equal now.
+    #[cfg(test)]
+    pub(crate) fn unsynced(&self) -> u64 {
+        let open = self.open.borrow();
+        let status = open.values().map(|open| open.array.status());
+        status.filter(|status| !status.is_content_lost).map(|status| status.unsynced).sum()
     }
 
     /// How the array does, if it is open.
@@ -79,15 +87,30 @@ impl Arrays {
         assert!(replaced.is_none(), "ARRAYS1: {id}");
     }
 
-    /// Takes a member of an array out of use, if it is open and the member is not away: nothing of it is read or written any more.
+    /// Takes a member of an array out of use, if it is open: nothing of it is read or written any more, and that is durable on the
+    /// others.
     pub(crate) async fn fail_member(&self, id: Uuid, place: usize) -> Result<(), Failure> {
         let Some(array) = self.get(id) else { return Ok(()) };
-        match array.status().members.get(place) {
-            Some(member) if member.state != MemberState::Away => {
-                array.fail_member(place).await.map_err(|error| failures::array(&error))
-            }
-            _ => Ok(()),
-        }
+        let failed = match array.status().members.get(place) {
+            Some(member) if member.state != MemberState::Away => array.fail_member(place).await,
+            _ => array.await_ejections().await,
+        };
+        failed.map_err(|error| failures::array(&error))
+    }
+
+    /// Takes a member of an array out of use, if it is open: it is filled anew when it returns.
+    pub(crate) async fn disown_member(&self, id: Uuid, place: usize) -> Result<(), Failure> {
+        self.fail_member(id, place).await?;
+        let Some(array) = self.get(id) else { return Ok(()) };
+        array.disown_member(place).await.map_err(|error| failures::array(&error))
+    }
+
+    /// The loss of these regions of an array is accepted, as far as they wait for a member that is missing, if it is open. Returns how
+    /// many did.
+    pub(crate) async fn accept_loss(&self, id: Uuid, regions: &BTreeSet<u64>) -> Result<u64, Failure> {
+        let Some(array) = self.get(id) else { return Ok(0) };
+        let accepted = array.accept_loss(|region| regions.contains(&region)).await;
+        accepted.map(|regions| regions.len() as u64).map_err(|error| failures::array(&error))
     }
 
     /// Closes the arrays of a volume or pool, of which nothing is used any more; what was acknowledged is durable afterwards.
@@ -106,6 +129,19 @@ impl Arrays {
             outcome = open.close().await;
         }
         outcome
+    }
+
+    /// What the array `new` holds is what `id` is called from now on, if there is one. Closes the array that was called so, of which
+    /// nothing is used any more.
+    pub(super) async fn replace(&self, id: Uuid, new: Option<Uuid>) -> Result<(), IoError> {
+        let old = self.open.borrow_mut().remove(&id);
+        if let Some(new) = new.and_then(|new| self.open.borrow_mut().remove(&new)) {
+            self.insert(id, new);
+        }
+        match old {
+            Some(old) => old.close().await,
+            None => Ok(()),
+        }
     }
 
     /// Lets go of the arrays of a volume or pool in which something has panicked: nothing of them is touched again.

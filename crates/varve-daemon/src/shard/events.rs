@@ -12,6 +12,8 @@ pub(crate) enum VolumeEvent {
     NeedsSpace { volume: Uuid, store: Uuid, answer: oneshot::Sender<Result<(), Failure>> },
     /// A store has let a snapshot go, for want of space.
     SnapshotDropped { volume: Uuid, store: Uuid, snapshot: String },
+    /// Something that is good to know.
+    News { volume: Uuid, message: String },
     /// Something that a person should look at.
     Warning { volume: Uuid, message: String },
     /// An array of a volume or pool goes on without what it has on these disks.

@@ -17,11 +17,13 @@
 use super::gate::Gate;
 use super::health::Health;
 use super::host::Host;
+use super::images;
+use super::mappers::MapperFacts;
 use super::open_array::{Owner, device_of};
 use super::open_store::{OpenStore, StoreFacts};
 use super::placement::Placement;
 use super::quota::CacheQuota;
-use super::spec::{ActivationSpec, Disks};
+use super::spec::{Accepts, ActivationSpec, Disks};
 use super::thin::{Thin, ThinFacts};
 use super::top::Top;
 use super::traffic::{Counters, counted};
@@ -69,8 +71,8 @@ pub(crate) struct Family {
     pub(super) views: RefCell<BTreeMap<(Uuid, u64), Device>>,
     /// Where it is in its pool, if it is a thin volume.
     pub(super) thin: Option<Thin>,
-    /// As [`ActivationSpec::accept_missing`].
-    accept_missing: bool,
+    /// As [`ActivationSpec::accepts`].
+    accepts: Accepts,
 }
 
 /// What a volume is like now.
@@ -82,6 +84,8 @@ pub(crate) struct FamilyFacts {
     pub(crate) thin: Option<ThinFacts>,
     /// How its array does, if it is one.
     pub(crate) array: Option<ArrayStatus>,
+    /// How its mapper does, if a program maps it.
+    pub(crate) mapper: Option<MapperFacts>,
     /// Why it takes no changes any more, if so.
     pub(crate) failure: Option<IoError>,
 }
@@ -100,7 +104,7 @@ impl Family {
             quota: Cell::new(spec.quota),
             gate,
             placement: RefCell::new(Some(Placement::at(&spec.node.table, &spec.disks))),
-            accept_missing: spec.accept_missing,
+            accepts: spec.accepts,
             ..Self::new(spec.node.id, base, top, host, health)
         })
     }
@@ -127,7 +131,7 @@ impl Family {
             stores: RefCell::default(),
             views: RefCell::default(),
             thin: None,
-            accept_missing: false,
+            accepts: Accepts::default(),
         }
     }
 
@@ -249,7 +253,7 @@ impl Family {
     ) -> Result<(), Failure> {
         let dependent = self.stores.borrow().iter().any(|open| open.kind == StoreKind::Dependent);
         assert!(!dependent || spec.kind == StoreKind::Independent, "F3");
-        let device = self.device_of(&spec.table, disks).await?;
+        let device = self.device_of(spec.id, &spec.table, disks).await?;
         let (arena, clock) = (self.host.arena(), self.host.clock());
         let base = self.base.borrow().clone();
         let opened = SnapshotStore::open(base, device, arena, clock, options).await;
@@ -295,13 +299,17 @@ impl Family {
         if let Err(error) = self.host.arrays.close(self.id).await {
             tracing::warn!(volume = %self.id, %error, "an array could not be closed in order");
         }
+        if let Err(failure) = images::close(&self.host, self.id).await {
+            tracing::warn!(volume = %self.id, %failure, "an image could not be closed in order");
+        }
+        self.host.mappers.close(self.id);
     }
 
-    /// The device of `table`, below the volume's gate.
-    async fn device_of(&self, table: &Table, disks: &Disks) -> Result<Device, Failure> {
-        let (gate, health, accept_missing) = (&self.gate, &self.health, self.accept_missing);
-        let owner = Owner { subject: self.id, gate, health, accept_missing };
-        device_of(&self.host, owner, table, disks).await
+    /// The device of `table`, where the bytes of `of` lie, below the volume's gate.
+    async fn device_of(&self, of: Uuid, table: &Table, disks: &Disks) -> Result<Device, Failure> {
+        let (gate, health, accepts) = (&self.gate, &self.health, self.accepts);
+        let owner = Owner { subject: self.id, gate, health, accepts };
+        device_of(&self.host, owner, of, table, disks).await
     }
 
     /// The volume.
@@ -338,7 +346,7 @@ impl Family {
     /// A store lies where `table` says now, which is more than before. Nothing happens if there is no such store.
     pub(crate) async fn grow_store(&self, id: Uuid, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let Some(open) = self.open(id) else { return Ok(()) };
-        let device = self.device_of(table, disks).await?;
+        let device = self.device_of(id, table, disks).await?;
         open.store.grown(device).map_err(|error| failures::store("", &error))?;
         open.placement.replace(Placement::at(table, disks));
         open.group_has_space();
@@ -347,8 +355,16 @@ impl Family {
 
     /// The volume lies where `table` says now.
     pub(crate) async fn resize(&self, table: &Table, disks: &Disks) -> Result<(), Failure> {
-        let base = self.device_of(table, disks).await?;
-        let suspended = self.top.switch.suspend().await;
+        let (base, suspended) = if table.mapper().is_some() {
+            // A mapper has one connection, with one size: what it knows is durable before it is told another one.
+            let suspended = self.top.switch.suspend().await;
+            let base = self.base.borrow().clone();
+            base.flush().await.map_err(|error| failures::io("its mapper", error))?;
+            self.host.mappers.close(self.id);
+            (self.device_of(self.id, table, disks).await?, suspended)
+        } else {
+            (self.device_of(self.id, table, disks).await?, self.top.switch.suspend().await)
+        };
         for open in self.stores.borrow().iter() {
             open.store.origin_resized(base.clone()).map_err(|error| failures::store("", &error))?;
         }
@@ -403,6 +419,7 @@ impl Family {
             stores: stores.iter().map(|open| open.facts()).collect(),
             thin,
             array: self.host.arrays.status(self.id),
+            mapper: self.host.mappers.facts(self.id),
             failure: self.failure(),
         }
     }

@@ -2,7 +2,9 @@
 
 use super::arrays::Arrays;
 use super::events::{EventSender, VolumeEvent};
+use super::mappers::Mappers;
 use super::movable::Moves;
+use super::open_images::Images;
 use crate::world::{DiskRef, World};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -16,6 +18,10 @@ pub(crate) struct Host {
     events: EventSender,
     /// Arrays in use.
     pub(crate) arrays: Rc<Arrays>,
+    /// Images in which volumes lie.
+    pub(super) images: Rc<Images>,
+    /// Volumes in use that programs map.
+    pub(crate) mappers: Rc<Mappers>,
     /// What moves between disks.
     pub(super) moves: Rc<Moves>,
     /// How many requests of clients have arrived, of all volumes.
@@ -25,7 +31,8 @@ pub(crate) struct Host {
 impl Host {
     /// The host of a shard in `world` whose volumes tell what happens through `events`.
     pub(super) fn new(world: Rc<dyn World>, events: EventSender) -> Self {
-        Self { world, events, arrays: Rc::default(), moves: Rc::default(), requests: Rc::default() }
+        let (arrays, images, mappers) = (Rc::default(), Rc::default(), Rc::default());
+        Self { world, events, arrays, images, mappers, moves: Rc::default(), requests: Rc::default() }
     }
 
     /// Tells the control.

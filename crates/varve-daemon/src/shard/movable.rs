@@ -9,6 +9,7 @@
 //! - SHARDMOVE3. A volume that is out of use has no moves: where its bytes lie its group's text says.
 
 use super::spec::Disks;
+use super::trees::Trees;
 use crate::world::DiskRef;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,7 +35,9 @@ pub(crate) struct MovingRun {
 pub(crate) struct Moves {
     steps: RefCell<Vec<(MovingRun, Rc<Move>)>>,
     leaves: RefCell<Vec<Leaf>>,
-    trees: Cell<u64>,
+    numbers: Cell<u64>,
+    /// The trees above the disks.
+    pub(super) trees: Trees,
 }
 
 /// A disk as a tree of a volume sees it.
@@ -54,8 +57,8 @@ impl Moves {
         disks: &Disks,
         open: impl Fn(&DiskRef) -> Device,
     ) -> BTreeMap<PvName, Device> {
-        let tree = self.trees.get() + 1;
-        self.trees.set(tree);
+        let tree = self.numbers.get() + 1;
+        self.numbers.set(tree);
         self.leaves.borrow_mut().retain(|leaf| leaf.disk.strong_count() > 0);
         let leaf = |(pv, file): (&PvName, &DiskRef)| {
             (*pv, Device::from_rc(self.leaf((volume, tree), *pv, open(file))))
@@ -92,8 +95,9 @@ impl Moves {
         self.steps.borrow_mut().retain(|(_, known)| !Rc::ptr_eq(known, moved));
     }
 
-    /// SHARDMOVE3.
+    /// SHARDMOVE3, TREES3.
     pub(super) fn forget(&self, volume: Uuid) {
+        self.trees.forget(volume);
         let mut steps = self.steps.borrow_mut();
         for (_, moved) in steps.extract_if(.., |(run, _)| run.volume == volume) {
             if moved.state() != MoveState::Moved {

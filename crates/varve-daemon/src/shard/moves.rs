@@ -10,12 +10,9 @@ use crate::failures;
 use std::rc::Rc;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
-use varve_block::{Device, Extent, MIB};
+use varve_block::{Device, Extent};
 use varve_target::moving::{Move, MoveError};
 use varve_vg::model::PvName;
-
-/// Bytes that are copied at a time; changes of them wait meanwhile.
-const PIECE: u64 = MIB;
 
 /// Begins to move a run. Afterwards every change of it reaches both places.
 pub(crate) async fn begin(context: &ShardContext, run: MovingRun) -> Result<(), Failure> {
@@ -46,10 +43,7 @@ pub(crate) async fn copy(
 ) -> Result<u64, Failure> {
     let _in_use = (context.pool(volume), context.family(volume));
     let (_, moved) = context.moves.step(volume, pv).ok_or_else(out_of_use)?;
-    let end = moved.left().saturating_sub(bytes);
-    while moved.left() > end {
-        moved.copy(&context.arena(), PIECE.min(moved.left() - end)).await.map_err(failure)?;
-    }
+    moved.copy(&context.arena(), bytes).await.map_err(failure)?;
     Ok(moved.left())
 }
 
@@ -94,7 +88,7 @@ pub(crate) async fn leave(context: &ShardContext, volume: Uuid, pv: PvName) {
 }
 
 /// Changes where the volume, and each of its stores, is known to lie.
-fn each_placement(context: &ShardContext, volume: Uuid, change: impl Fn(Uuid, &mut Placement)) {
+pub(super) fn each_placement(context: &ShardContext, volume: Uuid, change: impl Fn(Uuid, &mut Placement)) {
     if let Some(pool) = context.pool(volume) {
         change(volume, &mut pool.placement.borrow_mut());
     }

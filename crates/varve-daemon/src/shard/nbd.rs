@@ -138,8 +138,8 @@ impl NbdSocket {
             read_bytes: counters.read_bytes.get(),
             writes: counters.writes.get(),
             write_bytes: counters.written_bytes.get(),
-            flushes: 0,
-            discards: 0,
+            flushes: counters.flushes.get(),
+            discards: counters.discards.get(),
             errors: counters.errors.get(),
         };
         Some((counters.connections.get(), traffic))

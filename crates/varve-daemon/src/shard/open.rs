@@ -5,7 +5,7 @@ use super::gate::Gate;
 use super::health::Health;
 use super::open_array::{Owner, device_of, make};
 use super::spec::{ActivationSpec, Disks};
-use super::{ShardContext, pool_serving, reconcile};
+use super::{ShardContext, images, pool_serving, reconcile};
 use crate::failures;
 use crate::fault;
 use uuid::Uuid;
@@ -30,15 +30,20 @@ pub(super) async fn open(
     if opened.is_err() {
         reconcile::retire(context, id).await;
         let _closed = context.arrays.close(id).await; // Why it cannot be used is told already.
+        let _closed = images::close(context, id).await;
+        context.mappers.close(id);
     }
     opened
 }
 
 async fn open_thick(context: &ShardContext, spec: &ActivationSpec, health: &Health) -> Result<(), Failure> {
     let gate = Gate::default();
-    let accept_missing = spec.accept_missing;
-    let owner = Owner { subject: spec.node.id, gate: &gate, health, accept_missing };
-    let base = device_of(context, owner, &spec.node.table, &spec.disks).await?;
+    let accepts = spec.accepts;
+    let owner = Owner { subject: spec.node.id, gate: &gate, health, accepts };
+    if let Some(image) = &spec.image {
+        images::open(context, spec.node.id, image).await?;
+    }
+    let base = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
     let base = fault::with_injected_bug(base, &spec.name);
     let top = context.state().top(spec.node.id, &base);
     let family = Family::thick(spec, (gate, base), top, context, health);

@@ -8,46 +8,97 @@ use super::events::VolumeEvent;
 use super::gate::Gate;
 use super::health::Health;
 use super::host::Host;
-use super::spec::Disks;
+use super::open_mapper;
+use super::spec::{Accepts, Disks};
 use crate::failures;
 use futures_util::future::{AbortHandle, abortable};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 use uuid::Uuid;
-use varve_api::Failure;
-use varve_block::{Device, Extent, IoError};
-use varve_target::array::{
-    Array, ArrayError, ArrayOptions, ArraySpec, Member, MemberState, MemberStatus, ReadPolicy,
-};
-use varve_vg::activate::{build, members};
+use varve_api::{Code, Failure};
+use varve_block::{Device, Extent, IoError, ZeroOptions};
+use varve_target::array::{Array, ArrayError, ArrayOptions, Member, MemberState, MemberStatus, Rates};
+use varve_vg::activate::{array_members, array_spec, build, members};
 use varve_vg::model::PvName;
-use varve_vg::table::{ArrayMember, ArrayTarget, Table};
+use varve_vg::table::{ArrayMember, ArrayTarget, ImageTarget, Table};
 
-/// Whose array it is.
+/// Whose array it is, or whose mapper.
 #[derive(Clone, Copy)]
 pub(super) struct Owner<'a> {
     pub(super) subject: Uuid,
     pub(super) gate: &'a Gate,
     pub(super) health: &'a Health,
-    /// As [`ArrayOptions::accept_missing`].
-    pub(super) accept_missing: bool,
+    pub(super) accepts: Accepts,
 }
 
-/// The device of `table`, behind the gate of its owner. An array is opened, or has grown if it is open already.
+/// The device of `table`, where the bytes of `of` lie, behind the gate of its owner. An array is opened, or has grown if it is open
+/// already.
 pub(super) async fn device_of(
     host: &Host,
     owner: Owner<'_>,
+    of: Uuid,
+    table: &Table,
+    disks: &Disks,
+) -> Result<Device, Failure> {
+    let inside = inside(host, owner, None, table, disks).await?;
+    Ok(owner.gate.guard(host.moves.trees.add(of, inside)))
+}
+
+/// The inside of a new tree at `table`, where nothing is yet. An array is made, and is in use under `key`.
+pub(super) async fn new_inside(
+    host: &Host,
+    owner: Owner<'_>,
+    key: Uuid,
+    table: &Table,
+    disks: &Disks,
+) -> Result<Device, Failure> {
+    if let Some(target) = table.array() {
+        // The log of an array that had this id, and these extents, before would be taken for that of the new one.
+        for device in devices(owner.gate, target, &on_host(host, disks)).into_iter().flatten() {
+            let log = Extent::new(0, target.metadata_size);
+            let zeroed = device.zero(log, ZeroOptions::default()).await;
+            zeroed.map_err(|error| failures::io("a disk of the new layout", error))?;
+        }
+        create(host, target, disks).await?;
+    }
+    inside(host, owner, Some(key), table, disks).await
+}
+
+/// The inside of a tree; an array is in use under `key`, or its id, and what a program maps under its own.
+pub(super) async fn inside(
+    host: &Host,
+    owner: Owner<'_>,
+    key: Option<Uuid>,
     table: &Table,
     disks: &Disks,
 ) -> Result<Device, Failure> {
     let disks = host.moves.disks_of(owner.subject, disks, |file| host.disk(file));
-    let mut arrays = BTreeMap::new();
-    if let Some(target) = table.array() {
-        arrays.insert(target.id, open(host, owner, target, &disks).await?);
+    let mut opened = BTreeMap::new();
+    if let Some(target) = table.image() {
+        opened.extend(image_of(host, target, table.size())?);
     }
-    let built = build(table, &disks, &arrays);
-    Ok(owner.gate.guard(built.map_err(|error| failures::io("the volume's disks", error))?))
+    if let Some(target) = table.array() {
+        opened.insert(target.id, open(host, owner, key.unwrap_or(target.id), target, &disks).await?);
+    }
+    if let Some(target) = table.mapper() {
+        let spawn = |task| spawn(host, owner.health, task);
+        let device = open_mapper::open(host, (owner.subject, owner.gate), target, table.size(), spawn);
+        opened.insert(target.id, device);
+    }
+    build(table, &disks, &opened).map_err(|error| failures::io("the volume's disks", error))
+}
+
+/// The device of an image that is open, if it has the size that its volume is to have.
+fn image_of(host: &Host, target: &ImageTarget, size: u64) -> Result<Option<(Uuid, Device)>, Failure> {
+    let Some(device) = host.images.device(target.id) else { return Ok(None) };
+    let now = device.shape().size;
+    if now != size {
+        let message = format!("the image {} holds a disk of {now} bytes, and not of {size}", target.path);
+        return Err(Failure::new(Code::VolumeUnusable, message).help("varve lv show VG/LV"));
+    }
+    Ok(Some((target.id, device)))
 }
 
 /// Makes something new where `table` says, which nobody uses yet.
@@ -62,8 +113,8 @@ pub(super) async fn make<T>(
         return make(&build(table, &on_host(host, disks), &BTreeMap::new()).map_err(failed)?).await;
     };
     create(host, target, disks).await?;
-    let members = members_of(target, devices(&Gate::default(), target, &on_host(host, disks)));
-    let array = Array::open(spec_of(target), members, options(host, target.read_policy)).await;
+    let members = array_members(target, devices(&Gate::default(), target, &on_host(host, disks)));
+    let array = Array::open(array_spec(target), members, options(host, target)).await;
     let array = array.map_err(|error| failures::array(&error))?;
     let made = make(&array.device()).await;
     array.close().await.map_err(failed)?;
@@ -93,20 +144,26 @@ pub(crate) fn places(
 async fn open(
     host: &Host,
     owner: Owner<'_>,
+    key: Uuid,
     target: &ArrayTarget,
     disks: &BTreeMap<PvName, Device>,
 ) -> Result<Device, Failure> {
     let devices = devices(owner.gate, target, disks);
     let failed = |error: ArrayError| failures::array(&error);
-    if let Some(array) = host.arrays.get(target.id) {
+    if let Some(array) = host.arrays.get(key) {
+        let wanted = options(host, target);
+        array.set_policy(wanted.slow_after, wanted.rates);
         array.grow(target.size(), devices.clone()).await.map_err(failed)?;
-        host.arrays.set_disks(target.id, disks_of(target));
-        take_back(&array, members_of(target, devices)).await;
+        host.arrays.set_disks(key, disks_of(target));
+        take_back(&array, array_members(target, devices)).await;
         return Ok(array.device());
     }
-    let (spec, members) = (spec_of(target), members_of(target, devices));
-    let options = ArrayOptions { accept_missing: owner.accept_missing, ..options(host, target.read_policy) };
+    let (spec, members) = (array_spec(target), array_members(target, devices));
+    let options = ArrayOptions { accept_missing: owner.accepts.missing, ..options(host, target) };
     let array = Array::open(spec, members, options).await.map_err(failed)?;
+    if owner.accepts.stale {
+        array.accept_loss(|_| true).await.map_err(failed)?;
+    }
     let disks_of_members = Rc::new(RefCell::new(disks_of(target)));
     let tasks = vec![
         spawn(host, owner.health, {
@@ -120,9 +177,24 @@ async fn open(
         ),
     ];
     let device = array.device();
-    host.arrays
-        .insert(target.id, OpenArray { subject: owner.subject, array, disks: disks_of_members, tasks });
+    host.arrays.insert(key, OpenArray { subject: owner.subject, array, disks: disks_of_members, tasks });
     Ok(device)
+}
+
+/// The members of an array in use that lie on `disk` and are away catch up.
+pub(super) async fn take_back_from(
+    host: &Host,
+    (volume, gate): (Uuid, &Gate),
+    target: &ArrayTarget,
+    disks: &Disks,
+    disk: PvName,
+) {
+    let Some(array) = host.arrays.get(target.id) else { return };
+    let devices = devices(gate, target, &host.moves.disks_of(volume, disks, |file| host.disk(file)));
+    let is_there = |disks: Vec<PvName>| disks.contains(&disk);
+    let devices = devices.into_iter().zip(disks_of(target));
+    let devices = devices.map(|(device, disks)| device.filter(|_| is_there(disks))).collect();
+    take_back(&array, array_members(target, devices)).await;
 }
 
 /// Members that are away and whose disks are here again catch up.
@@ -141,8 +213,8 @@ async fn take_back(array: &Array, members: Vec<Member>) {
 /// Makes an array where nothing is yet, of disks that are all there.
 pub(crate) async fn create(host: &Host, target: &ArrayTarget, disks: &Disks) -> Result<(), Failure> {
     let devices = devices(&Gate::default(), target, &on_host(host, disks));
-    let members = members_of(target, devices);
-    let made = Array::create(&spec_of(target), &members, &host.arena()).await;
+    let members = array_members(target, devices);
+    let made = Array::create(&array_spec(target), &members, &host.arena()).await;
     made.map_err(|error| failures::array(&error))
 }
 
@@ -156,17 +228,11 @@ fn on_host(host: &Host, disks: &Disks) -> BTreeMap<PvName, Device> {
     disks.iter().map(|(name, file)| (*name, host.disk(file))).collect()
 }
 
-fn members_of(target: &ArrayTarget, devices: Vec<Option<Device>>) -> Vec<Member> {
-    target.members.iter().zip(devices).map(|(member, device)| Member { id: member.id, device }).collect()
-}
-
-fn spec_of(target: &ArrayTarget) -> ArraySpec {
-    let ArrayTarget { id, layout, metadata_size, .. } = *target;
-    ArraySpec { id, layout, size: target.size(), metadata_size }
-}
-
-fn options(host: &Host, read_policy: ReadPolicy) -> ArrayOptions {
-    ArrayOptions { read_policy, ..ArrayOptions::new(host.arena(), host.clock()) }
+fn options(host: &Host, target: &ArrayTarget) -> ArrayOptions {
+    let ArrayTarget { read_policy, policy, .. } = *target;
+    let slow_after = Duration::from_millis(policy.slow_after_ms);
+    let rates = Rates { floor: policy.resync_rate_min, ceiling: policy.resync_rate_max.unwrap_or(u64::MAX) };
+    ArrayOptions { read_policy, slow_after, rates, ..ArrayOptions::new(host.arena(), host.clock()) }
 }
 
 /// On which disks each member lies.

@@ -11,7 +11,7 @@ use super::host::Host;
 use super::open_array::{Owner, device_of};
 use super::placement::Placement;
 use super::pool_error::store_error;
-use super::spec::{ActivationSpec, Disks};
+use super::spec::{Accepts, ActivationSpec, Disks};
 use crate::failures;
 use futures_util::future::LocalBoxFuture;
 use std::cell::RefCell;
@@ -172,8 +172,8 @@ impl OpenPool {
     /// It lies where `table` says now, which is more than before.
     pub(crate) async fn grown(self: &Rc<Self>, table: &Table, disks: &Disks) -> Result<(), Failure> {
         let (gate, health) = (&self.gate, &self.health);
-        let owner = Owner { subject: self.id, gate, health, accept_missing: false };
-        let device = device_of(&self.host, owner, table, disks).await?;
+        let owner = Owner { subject: self.id, gate, health, accepts: Accepts::default() };
+        let device = device_of(&self.host, owner, self.id, table, disks).await?;
         self.pool.grown(device).map_err(|error| failures::pool("the pool", &error))?;
         self.placement.replace(Placement::at(table, disks));
         self.growth.group_has_space();

@@ -5,6 +5,7 @@
 //! volume, or an image that was compared; so nobody ever sees what another one holds.
 
 use super::background::rest_after;
+use super::layers::Image;
 use super::open_pool::OpenPool;
 use super::pool_serving::serve;
 use super::snapshot_facts::Target;
@@ -14,15 +15,11 @@ use super::{ShardContext, open, pool_serving};
 use crate::failures;
 use crate::jobs::Progress;
 use crate::shard::ShardHandle;
-use crate::world::DiskRef;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::{Code, Failure};
 use varve_block::{Access, Device, read_only, widen};
-use varve_format::thin::PART_SIZE;
-use varve_target::Padded;
 use varve_target::snapshot::StoreError;
 use varve_target::thin::{Backing, Origin, PoolError, VolumeFlags, VolumeInfo};
 
@@ -40,23 +37,6 @@ pub(crate) struct Place {
     pub(crate) home: ShardHandle,
     /// The volume of which it is a snapshot, or the pool that it is in.
     pub(crate) owner: Uuid,
-}
-
-/// A disk image that is open. It has the right not to be written, as far as others ask for that right.
-#[derive(Clone)]
-pub(crate) struct Image {
-    /// The file.
-    pub(crate) file: DiskRef,
-    /// What lies behind its last whole sector.
-    pub(crate) tail: Arc<[u8]>,
-}
-
-impl Image {
-    /// The image on this shard, in whole blocks of a thin volume; zeros follow its end.
-    pub(crate) fn device(&self, context: &ShardContext) -> Device {
-        let block_size = u32::try_from(PART_SIZE).expect("a part is 4 KiB");
-        Device::new(Padded::new(context.disk(&self.file), Arc::clone(&self.tail), block_size))
-    }
 }
 
 /// What volumes are led to.
@@ -207,7 +187,7 @@ fn find(context: &ShardContext, owner: Uuid, origin: &Origin) -> Result<Device, 
 /// A device for this shard onto an origin that lives on this one or another.
 pub(super) async fn reach(context: &ShardContext, below: &Below, origin: &Origin) -> Result<Device, Failure> {
     let place = match below {
-        Below::Image(image) => return Ok(image.device(context)),
+        Below::Image(image) => return image.device(context).await,
         Below::Stored(place) => place,
     };
     if place.home.index() == context.index() {

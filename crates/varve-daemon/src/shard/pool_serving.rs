@@ -50,9 +50,9 @@ pub(super) async fn activate(
     health: &Health,
 ) -> Result<(), Failure> {
     let gate = Gate::default();
-    let accept_missing = spec.accept_missing;
-    let owner = Owner { subject: spec.node.id, gate: &gate, health, accept_missing };
-    let device = device_of(context, owner, &spec.node.table, &spec.disks).await?;
+    let accepts = spec.accepts;
+    let owner = Owner { subject: spec.node.id, gate: &gate, health, accepts };
+    let device = device_of(context, owner, spec.node.id, &spec.node.table, &spec.disks).await?;
     let device = fault::with_injected_bug(device, &spec.name);
     let opened = Pool::open(device, context.arena(), context.clock(), spec.quota.pool_options()).await;
     let pool = opened.map_err(|error| failures::pool("the pool", &error))?;

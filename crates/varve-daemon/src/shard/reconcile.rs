@@ -5,6 +5,7 @@
 use super::ShardContext;
 use super::family::Family;
 use super::health::Health;
+use super::open_array::take_back_from;
 use super::placement::Standing;
 use super::spec::Disks;
 use crate::fault;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 use varve_block::IoError;
 use varve_target::snapshot::FullPolicy;
 use varve_target::thin::WhenFull;
+use varve_vg::model::PvName;
 use varve_vg::tree::{StoreNode, VolumeNode};
 
 /// What a version of a group says of a volume or pool.
@@ -74,6 +76,20 @@ pub(crate) async fn grow(
     Ok(())
 }
 
+/// Members of the arrays of a volume or pool that lie on `disk` and are away catch up, as far as it is in use.
+pub(crate) async fn take_back(context: &ShardContext, volume: Uuid, wanted: &Wanted, disk: PvName) {
+    let gate = match (context.pool(volume), context.family(volume)) {
+        (Some(open), _) => open.gate.clone(),
+        (None, Some(family)) => family.gate.clone(),
+        (None, None) => return,
+    };
+    let tables =
+        std::iter::once(&wanted.node.table).chain(wanted.node.stores.iter().map(|store| &store.table));
+    for target in tables.filter_map(|table| table.array()) {
+        take_back_from(context, (volume, &gate), target, &wanted.disks, disk).await;
+    }
+}
+
 /// Takes a volume or pool out of use whose gate is closed, or that is not to be written any more: requests under way end
 /// first, later ones are answered `Gone`, until the volume is used again. Nothing happens if it is not in use.
 pub(crate) async fn retire(context: &ShardContext, volume: Uuid) {
@@ -127,6 +143,7 @@ impl Family {
         for open in self.stores.borrow().iter() {
             open.store.set_full_policy(FullPolicy::Error); // Nobody waits for space any more.
         }
+        self.host.mappers.let_fail(self.id(), true);
         let suspended = self.top().suspend().await;
         self.lead_to_error(&suspended, IoError::Gone);
         self.note_loss();

@@ -55,7 +55,10 @@ impl Family {
     pub(super) fn failure(&self) -> Option<IoError> {
         match &self.thin {
             Some(thin) => thin.open.failure(),
-            None => self.stores.borrow().iter().find_map(|open| open.store.last_failure()),
+            None => {
+                let of_stores = self.stores.borrow().iter().find_map(|open| open.store.last_failure());
+                of_stores.or_else(|| self.host.images.failure(self.id()))
+            }
         }
     }
 
@@ -65,5 +68,6 @@ impl Family {
             Some(thin) => thin.open.let_writes_fail(fail),
             None => self.stores.borrow().iter().for_each(|open| open.let_writes_fail(fail)),
         }
+        self.host.mappers.let_fail(self.id(), fail);
     }
 }

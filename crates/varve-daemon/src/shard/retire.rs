@@ -68,5 +68,7 @@ async fn retire(context: &ShardContext, subject: Uuid) {
     }))
     .await;
     context.arrays.abandon(subject);
+    context.images.abandon(subject);
+    context.mappers.close(subject);
     drop_quietly((families, pool));
 }

@@ -1,5 +1,6 @@
 //! What a volume is to be made of: from the control to the volume's shard.
 
+use super::layers::Image;
 use super::quota::CacheQuota;
 use crate::world::DiskRef;
 use std::collections::BTreeMap;
@@ -22,6 +23,17 @@ pub(crate) struct ActivationSpec {
     pub(crate) quota: CacheQuota,
     /// The group's disks.
     pub(crate) disks: Disks,
-    /// Use arrays of which members are missing that may know better: a person says that they do not.
-    pub(crate) accept_missing: bool,
+    /// The image in which it lies, if it lies in one, open to be written.
+    pub(crate) image: Option<Image>,
+    /// What a person has accepted of its arrays.
+    pub(crate) accepts: Accepts,
+}
+
+/// What a person has accepted of arrays that are taken into use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Accepts {
+    /// That members are missing that may know better: they do not.
+    pub(crate) missing: bool,
+    /// That regions are lost which nobody can know without a member that is missing.
+    pub(crate) stale: bool,
 }

@@ -5,6 +5,7 @@
 //! Invariant W1: what may wait for a file system is done on a thread that no shard waits for; the answer comes back as a
 //! future.
 
+mod file_link;
 mod own_exports;
 pub(crate) mod real;
 
@@ -19,7 +20,7 @@ use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{FuseCounters, FuseError, FuseOptions};
-use varve_os::{DiskCounters, DiskOptions, DiskState, OpenError};
+use varve_os::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError, Peer};
 
 /// A disk or an image that is open, and locked as far as it was asked for; any shard can use it.
 pub(crate) trait OpenDisk: Send + Sync {
@@ -31,6 +32,9 @@ pub(crate) trait OpenDisk: Send + Sync {
     fn size(&self) -> u64;
     /// Bytes, all of them.
     fn length(&self) -> u64;
+    /// Gives a file another length, durably; nothing may use it behind that any more. A block device keeps its own. May wait for
+    /// ever.
+    fn set_length(&self, bytes: u64) -> Result<(), OpenError>;
     /// Whether it can be used still.
     fn state(&self) -> DiskState;
     /// For how long none of its requests has been answered.
@@ -76,6 +80,10 @@ pub(crate) trait Files: Send + Sync {
     fn open(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
     /// Opens an image that is not to be written.
     fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError>;
+    /// Opens an image that nobody else is to use, to be written.
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
+    /// Where `path` leads: absolute, without links.
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Whether there is anything at `path`.
@@ -120,6 +128,33 @@ pub(crate) trait Listener {
     fn accept(&self) -> LocalFuture<'_, io::Result<Stream>>;
 }
 
+/// Why a connection to a program that passes files is of no use any more.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkEnd {
+    /// It was closed, or broke.
+    #[error("the connection was lost")]
+    Lost,
+    /// The program passed a file that is no disk, or that somebody uses.
+    #[error("it passed a file that cannot be used: {0}")]
+    Refused(OpenError),
+    /// The program passed a file that lies on an export of this daemon.
+    #[error("it passed a file that lies on {0}, which this daemon exports")]
+    OwnExport(PathBuf),
+}
+
+/// Bytes, and the files that came with them.
+pub(crate) type WithFiles = (Vec<u8>, Vec<DiskRef>);
+
+/// A connection to a program that may pass open files.
+pub(crate) trait FileLink {
+    /// Who is at the other end.
+    fn peer(&self) -> Peer;
+    /// Sends bytes after those that were sent before.
+    fn send(&self, bytes: Vec<u8>) -> LocalFuture<'_, Result<(), LinkEnd>>;
+    /// The next bytes, at least one, and the files that came with them.
+    fn receive(&self) -> LocalFuture<'_, Result<WithFiles, LinkEnd>>;
+}
+
 /// Work on files, for a thread that may wait.
 pub(crate) type FileWork = Box<dyn FnOnce(&dyn Files) + Send>;
 
@@ -143,6 +178,8 @@ pub(crate) trait World {
     fn import(&self, portal: &Portal) -> Device;
     /// Listens at `place`.
     fn listen(&self, place: &Place) -> io::Result<Box<dyn Listener>>;
+    /// Connects to the program that listens at the Unix socket `path`.
+    fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>>;
     /// Whether nothing new is taken in any more, because the program is about to end.
     fn is_draining(&self) -> bool;
     /// Does `work` where only what is done at `path` waits for it (W1). If it is dropped undone the program ends.

@@ -1,21 +1,24 @@
 //! The real host: its files, its sockets, and the shards of `varve-os`.
 
 use super::own_exports::find_own;
-use super::{DiskRef, FileDoor, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World};
+use super::{
+    DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World, file_link,
+};
 use crate::shard::events::{EventReceiver, event_channel};
 use crate::shard::{ShardHandle, shard_channel};
 use crate::state::{self, Remembered};
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
 use varve_export::fuse::{Audience, FuseCounters, FuseDoor, FuseError, FuseOptions, check_file};
-use varve_os::{DiskCounters, DiskFile, DiskOptions, DiskState, OpenError, ShardContext};
+use varve_os::{ConnectError, DiskCounters, DiskFile, DiskOptions, DiskState, OpenError, ShardContext};
 
 /// Who may connect to a Unix socket.
 const SOCKET_MODE: u32 = 0o600;
@@ -35,6 +38,10 @@ impl OpenDisk for DiskFile {
 
     fn length(&self) -> u64 {
         DiskFile::length(self)
+    }
+
+    fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
+        DiskFile::set_length(self, bytes)
     }
 
     fn state(&self) -> DiskState {
@@ -62,6 +69,20 @@ impl OpenDisk for DiskFile {
 struct RealFiles {
     /// Where what is remembered is kept.
     state_dir: PathBuf,
+    /// Where devices were mounted as files; some may be so no more.
+    mounted: Mutex<BTreeSet<PathBuf>>,
+}
+
+impl RealFiles {
+    /// The file that this daemon exports on which `path` lies, if it does.
+    fn own_mount_below(&self, path: &Path) -> Option<PathBuf> {
+        let own: Vec<PathBuf> = self.mounts().iter().cloned().collect();
+        if own.is_empty() { None } else { find_own(path, &own) }
+    }
+
+    fn mounts(&self) -> MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Files for RealFiles {
@@ -75,6 +96,16 @@ impl Files for RealFiles {
         file.keep_unwritten()?;
         let (tail, modified_ns) = (file.tail()?.into(), file.modified_ns()?);
         Ok(OpenImage { disk: file, tail, modified_ns })
+    }
+
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        let file = DiskFile::open(path, options)?;
+        file.keep_for_writing()?;
+        Ok(file)
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        std::fs::canonicalize(path)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -117,7 +148,9 @@ impl Files for RealFiles {
             Err(FuseError::Failed { .. }) if wanted != Audience::Owner => open(options),
             result => result,
         };
-        Ok(Box::new(door?))
+        let door = door?;
+        self.mounts().insert(path.to_owned());
+        Ok(Box::new(door))
     }
 }
 
@@ -169,7 +202,7 @@ pub(crate) fn begin(
     shards: impl IntoIterator<Item = varve_os::ShardHandle>,
     state_dir: &Path,
 ) -> (Vec<ShardHandle>, EventReceiver) {
-    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned() });
+    let files = Arc::new(RealFiles { state_dir: state_dir.to_owned(), mounted: Mutex::default() });
     let (sender, events) = event_channel();
     let begin = |shard: varve_os::ShardHandle| {
         let (handle, inbox) = shard_channel(shard.index());
@@ -223,6 +256,12 @@ impl World for RealWorld {
             Place::Tcp(address) => self.context.listen_tcp(*address)?,
         };
         Ok(Box::new(RealListener { context: self.context.clone(), listener }))
+    }
+
+    fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>> {
+        let files = Arc::clone(&self.files);
+        let own_export = Arc::new(move |path: &Path| files.own_mount_below(path));
+        Box::pin(file_link::connect(self.context.clone(), own_export, path))
     }
 
     fn is_draining(&self) -> bool {

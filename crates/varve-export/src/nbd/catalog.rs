@@ -79,10 +79,14 @@ pub struct Counters {
     pub reads: Cell<u64>,
     /// Bytes that they brought.
     pub read_bytes: Cell<u64>,
-    /// Writes that succeeded.
+    /// Writes that succeeded, zeroes included.
     pub writes: Cell<u64>,
     /// Bytes that they stored.
     pub written_bytes: Cell<u64>,
+    /// Flushes that succeeded.
+    pub flushes: Cell<u64>,
+    /// Trims that succeeded.
+    pub discards: Cell<u64>,
     /// Other requests that succeeded.
     pub others: Cell<u64>,
     /// Requests that failed or were refused.

@@ -275,11 +275,15 @@ impl<'c> Connection<'c> {
             return self.fail(request, error);
         }
         self.send_queue.head(&Head::done(framing, request));
-        if request.command == Command::Write {
-            Counters::add(&self.counters.writes, 1);
-            Counters::add(&self.counters.written_bytes, request.length);
-        } else {
-            Counters::add(&self.counters.others, 1);
+        let counters = &self.counters;
+        match request.command {
+            Command::Write | Command::WriteZeroes => {
+                Counters::add(&counters.writes, 1);
+                Counters::add(&counters.written_bytes, request.length);
+            }
+            Command::Flush => Counters::add(&counters.flushes, 1),
+            Command::Trim => Counters::add(&counters.discards, 1),
+            _ => Counters::add(&counters.others, 1),
         }
     }
 

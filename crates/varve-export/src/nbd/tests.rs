@@ -118,8 +118,9 @@ fn every_request_does_its_work_in_every_framing() {
         assert_eq!(end, Ok(()));
         assert_eq!((scene.device.flushes.get(), scene.device.durable_writes.get()), (2, 3));
         let counters = &scene.export.counters;
-        assert_eq!((counters.reads.get(), counters.writes.get(), counters.errors.get()), (4, 3, 0));
-        assert_eq!(counters.written_bytes.get(), 104_101);
+        assert_eq!((counters.reads.get(), counters.writes.get(), counters.errors.get()), (4, 4, 0));
+        assert_eq!((counters.flushes.get(), counters.discards.get(), counters.others.get()), (1, 1, 2));
+        assert_eq!(counters.written_bytes.get(), 105_101);
     }
 }
 

@@ -5,7 +5,9 @@
 use crate::shard::events::{EventReceiver, event_channel};
 use crate::shard::{ShardHandle, shard_channel};
 use crate::state::Remembered;
-use crate::world::{DiskRef, FileDoor, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World};
+use crate::world::{
+    DiskRef, FileDoor, FileLink, FileWork, Files, Listener, OpenDisk, OpenImage, Place, World,
+};
 use futures_channel::{mpsc, oneshot};
 use futures_util::StreamExt;
 use std::any::Any;
@@ -24,7 +26,7 @@ use varve_block::{
     LocalFuture, Outcome, Portal, Shape, Spawner, StatusFuture, StatusRun, Stream, Submit,
 };
 use varve_export::fuse::{FuseError, FuseOptions};
-use varve_os::{DiskCounters, DiskOptions, DiskState, OpenError};
+use varve_os::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError};
 use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Random, SimDisk};
 
 /// The shards of a daemon.
@@ -120,6 +122,10 @@ impl OpenDisk for SimOpenDisk {
         self.entry.size
     }
 
+    fn set_length(&self, _: u64) -> Result<(), OpenError> {
+        Ok(())
+    }
+
     fn state(&self) -> DiskState {
         if self.has_lost_writes.load(Ordering::Relaxed) { DiskState::WritesLost } else { DiskState::InUse }
     }
@@ -167,6 +173,14 @@ impl Files for SimFilesRef {
 
     fn open_image(&self, path: &Path, _: DiskOptions) -> Result<OpenImage, OpenError> {
         Err(OpenError::NotFound(path.to_owned()))
+    }
+
+    fn open_image_to_write(&self, path: &Path, _: DiskOptions) -> Result<DiskRef, OpenError> {
+        Err(OpenError::NotFound(path.to_owned()))
+    }
+
+    fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
+        Ok(path.to_owned())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -358,6 +372,10 @@ impl World for SimShard {
         let (sender, connections) = mpsc::unbounded();
         sockets.insert(place, sender);
         Ok(Box::new(SimListener { connections: RefCell::new(connections) }))
+    }
+
+    fn connect<'a>(&'a self, path: &'a Path) -> LocalFuture<'a, Result<Box<dyn FileLink>, ConnectError>> {
+        Box::pin(std::future::ready(Err(ConnectError::NobodyListens(path.to_owned()))))
     }
 
     fn is_draining(&self) -> bool {

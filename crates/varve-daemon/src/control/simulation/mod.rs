@@ -308,7 +308,13 @@ impl<'a> History<'a> {
                 self.job.replace(Some(job.clone()));
                 self.accepted.replace(Some(before.clone()));
                 self.cut_short_soon();
-                daemon.wait_for_job(job).await
+                match daemon.wait_for_job(&job).await {
+                    Ok(()) => {
+                        self.job.take(); // Whether a crash finds it remembered is a matter of moments.
+                        daemon.outcome_of_job(job).await
+                    }
+                    unknown => unknown,
+                }
             }
             Ok(None) => Ok(()),
             Err(failure) => Err(failure),

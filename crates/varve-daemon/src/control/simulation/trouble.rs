@@ -97,7 +97,12 @@ impl History<'_> {
                 _ => self.requests(daemon, &Mix::default()).await,
             }
         }
+        let stalls = self.trouble.borrow().as_ref().is_some_and(|trouble| trouble.fault == Fault::Stalls);
         self.mend();
+        if stalls {
+            // Arrays are made equal by requests that no client waits for: those that stall have ended, too, then.
+            self.host.world.clock().sleep(FaultPlan::STALL).await;
+        }
         self.bring_back(daemon).await;
     }
 

@@ -5,9 +5,9 @@ use super::model::Model;
 use crate::control::Control;
 use std::rc::Rc;
 use varve_api::{
-    ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout, PhysicalVolumeMove,
-    PhysicalVolumeScan, PoolCreate, Remove, Rename, Resize, SnapshotChange, SnapshotCreate, SnapshotHold,
-    SnapshotMode, SnapshotRemove, SnapshotRollback, VolumeCreate,
+    Convert, ExportCreate, ExportRemove, Failure, GroupCreate, GroupExtend, GroupReduce, Layout,
+    PhysicalVolumeMove, PhysicalVolumeScan, PoolCreate, Remove, Rename, Resize, SnapshotChange,
+    SnapshotCreate, SnapshotHold, SnapshotMode, SnapshotRemove, SnapshotRollback, VolumeCreate,
 };
 use varve_block::{KIB, MIB};
 use varve_sim::Random;
@@ -42,6 +42,12 @@ pub(super) enum Verb {
     /// Goes on while other commands and requests come; a crash does not end it.
     MoveDisk {
         disk: String,
+    },
+    /// Goes on, too: to extents elsewhere, or of another layout that lists do not show.
+    Convert {
+        name: String,
+        is_pool: bool,
+        layout: Layout,
     },
     RenameGroup {
         name: String,
@@ -144,7 +150,7 @@ impl Verb {
     /// A command that the model allows.
     pub(super) fn pick(model: &Model, random: &mut Random) -> Verb {
         loop {
-            let verb = match random.below(25) {
+            let verb = match random.below(26) {
                 _ if model.groups.is_empty() => Self::new_group(model, random),
                 0 => Self::new_group(model, random),
                 1 => Self::of_group(model, random),
@@ -156,6 +162,7 @@ impl Verb {
                 19..=21 => Self::of_exports(model, random),
                 22 => Some(Verb::Scan),
                 23 => Self::new_move(model, random),
+                24 => Self::new_conversion(model, random),
                 _ => Some(Verb::Status),
             };
             if let Some(verb) = verb {
@@ -178,6 +185,17 @@ impl Verb {
     fn new_move(model: &Model, random: &mut Random) -> Option<Verb> {
         let disk = pick(model.groups.values().flatten(), random)?.clone();
         Some(Verb::MoveDisk { disk })
+    }
+
+    fn new_conversion(model: &Model, random: &mut Random) -> Option<Verb> {
+        if random.chance(1, 2) {
+            let name = pick(model.pools.iter(), random)?.clone();
+            let layout = *random.pick(&[Layout::Linear, Layout::Mirror]);
+            return Some(Verb::Convert { name, is_pool: true, layout });
+        }
+        let linear = model.volumes.iter().filter(|(_, volume)| volume.layout == Layout::Linear);
+        let (name, _) = pick(linear, random)?;
+        Some(Verb::Convert { name: name.clone(), is_pool: false, layout: Layout::Linear })
     }
 
     fn of_group(model: &Model, random: &mut Random) -> Option<Verb> {
@@ -462,6 +480,14 @@ impl Verb {
             }
             Verb::MoveDisk { disk: from } => {
                 control.move_disk(PhysicalVolumeMove { from, ..Default::default() }).await?;
+            }
+            Verb::Convert { name, is_pool, layout } => {
+                let copies = (layout == Layout::Mirror).then_some(2);
+                let request = Convert { layout: Some(layout), copies, ..Default::default() };
+                match is_pool {
+                    true => control.convert_pool(&name, request).await?,
+                    false => control.convert_volume(&name, request).await?,
+                };
             }
             Verb::ExtendPool { name, bytes } => {
                 control

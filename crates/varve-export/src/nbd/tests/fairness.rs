@@ -39,8 +39,11 @@ fn neighbour(connections: u64, command: Command, length: u64, turns: u64) -> Cos
     let counters = Rc::clone(&flooded.counters);
     scene.door.catalog = Rc::new(TwoExports([flooded, quiet]));
     scene.door.limits.progress = Duration::from_secs(1 << 20);
-    let done =
-        || (counters.reads.get() + counters.writes.get() + counters.others.get(), scene.device.moved.get());
+    let done = || {
+        let succeeded =
+            [&counters.reads, &counters.writes, &counters.flushes, &counters.discards, &counters.others];
+        (succeeded.iter().map(|count| count.get()).sum::<u64>(), scene.device.moved.get())
+    };
     let flood = async |seed: u64| {
         let (ours, theirs) = pair(1 << 20, 0, seed);
         let client = async {

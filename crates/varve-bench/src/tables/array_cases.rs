@@ -1,0 +1,152 @@
+//! The rows of the table of arrays.
+
+use std::time::Duration;
+use varve_block::{KIB, MIB};
+use varve_sim::{Direction, Load, Order};
+use varve_target::array::{ArrayLayout, METADATA_SIZE_MIN, ReadPolicy};
+
+/// Bytes of each array.
+pub(super) const SIZE: u64 = 96 * MIB;
+/// The arrays.
+pub(super) const MIRROR: ArrayLayout = ArrayLayout::Mirror { copies: 2 };
+pub(super) const ORDER_1: ArrayLayout = ArrayLayout::Ddraid { order: 1, block_size: 4 * KIB };
+pub(super) const ORDER_2: ArrayLayout = ArrayLayout::Ddraid { order: 2, block_size: 4 * KIB };
+/// Small requests at random places.
+const RANDOM: Order = Order::Random { unit: 4 * KIB };
+
+/// What state an array is in when it is measured.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its regions were written, and are dirty.
+    Warm,
+    /// No region was ever written.
+    Cold,
+    /// As warm, and its first member is away.
+    Degraded,
+    /// As warm, and its last member, that of the parity, is away.
+    WithoutParity,
+}
+
+/// One row of the table.
+#[derive(Clone, Copy)]
+pub(super) struct Case {
+    pub(super) layout: ArrayLayout,
+    pub(super) policy: ReadPolicy,
+    pub(super) state: State,
+    pub(super) checksums: bool,
+    /// After what time a region is clean again; none: what was marked before stays so, and the log has nothing to do.
+    pub(super) release: Option<Duration>,
+    /// Whether it is measured on real members, too.
+    pub(super) is_real: bool,
+    pub(super) load: Load,
+    pub(super) goal: Option<f64>,
+}
+
+impl Case {
+    pub(super) const fn new(layout: ArrayLayout, policy: ReadPolicy, load: Load, goal: f64) -> Self {
+        Self {
+            layout,
+            policy,
+            state: State::Warm,
+            checksums: false,
+            release: None,
+            is_real: true,
+            load,
+            goal: Some(goal),
+        }
+    }
+
+    /// Bytes in front of a member's data; a page of checksums is 4 KiB for each MiB.
+    pub(super) fn metadata_size(&self) -> u64 {
+        METADATA_SIZE_MIN + if self.checksums { SIZE / MIB * 4 * KIB } else { 0 }
+    }
+
+    pub(super) fn array_name(&self) -> String {
+        let layout = layout_name(self.layout);
+        let state = match self.state {
+            State::Warm => "",
+            State::Cold => ", regions cold",
+            State::Degraded => ", a member away",
+            State::WithoutParity => ", parity away",
+        };
+        let checksums = if self.checksums { ", checksums" } else { "" };
+        let release = self
+            .release
+            .map_or_else(String::new, |after| format!(", log released after {} s", after.as_secs()));
+        let policy = format!("{:?}", self.policy).to_lowercase();
+        format!("{layout}, {policy}{checksums}{state}{release}")
+    }
+
+    pub(super) fn load_name(&self) -> String {
+        let Load { direction, order, request_bytes, depth, .. } = self.load;
+        let verb = if direction == Direction::Read { "reads" } else { "writes" };
+        let order = if order == Order::Sequential { "sequential" } else { "random" };
+        format!("{order} {verb} of {} KiB QD{depth}", request_bytes / KIB)
+    }
+}
+
+pub(super) fn load(direction: Direction, order: Order, kib: u64) -> Load {
+    let request_bytes = kib * KIB;
+    Load { direction, order, request_bytes, depth: 8, count: 24 * MIB / request_bytes }
+}
+
+/// All rows.
+pub(super) fn cases() -> Vec<Case> {
+    let sequential = |direction, kib| load(direction, Order::Sequential, kib);
+    let random = |direction| load(direction, RANDOM, 4);
+    let (read, write) = (Direction::Read, Direction::Write);
+    let mut cases = Vec::new();
+    for kib in [4, 8, 16, 32, 64, 128, 256, 512, 1024] {
+        let goal = if kib < 32 { 1.0 } else { 1.9 };
+        cases.push(Case::new(ORDER_1, ReadPolicy::Verify, sequential(write, kib), goal));
+    }
+    for kib in [4, 64, 1024] {
+        let case = Case::new(ORDER_1, ReadPolicy::Verify, sequential(write, kib), 0.0);
+        cases.push(Case { state: State::Cold, goal: None, ..case });
+    }
+    cases.extend(logs_and_parity());
+    for (order, kib) in [(Order::Sequential, 64), (Order::Sequential, 1024), (RANDOM, 4)] {
+        let case = Case::new(ORDER_1, ReadPolicy::Verify, load(write, order, kib), 0.0);
+        cases.push(Case { checksums: true, goal: None, ..case });
+    }
+    cases.extend([
+        Case::new(ORDER_1, ReadPolicy::Verify, random(write), 0.95),
+        Case::new(ORDER_1, ReadPolicy::Data, sequential(read, 1024), 1.95),
+        Case::new(ORDER_1, ReadPolicy::Verify, sequential(read, 1024), 1.85),
+        Case::new(ORDER_1, ReadPolicy::Rotate, sequential(read, 1024), 2.8),
+        Case::new(ORDER_2, ReadPolicy::Rotate, sequential(read, 1024), 4.6),
+        Case::new(ORDER_1, ReadPolicy::Rotate, random(read), 1.45),
+        Case { state: State::Degraded, ..Case::new(ORDER_1, ReadPolicy::Data, sequential(read, 1024), 1.75) },
+        Case::new(MIRROR, ReadPolicy::Rotate, sequential(read, 1024), 1.9),
+        Case::new(MIRROR, ReadPolicy::Rotate, random(read), 1.9),
+        Case::new(MIRROR, ReadPolicy::Rotate, sequential(write, 4), 0.97),
+        Case::new(MIRROR, ReadPolicy::Rotate, sequential(write, 1024), 0.97),
+    ]);
+    cases
+}
+
+/// The seed's four combinations of log and parity, in virtual time. With the log the regions become clean again while the load runs,
+/// at once or after a second, and are marked anew; without it they stay marked. Without parity the member that has it is away.
+fn logs_and_parity() -> Vec<Case> {
+    let releases = [None, Some(Duration::ZERO), Some(Duration::from_secs(1))];
+    let mut cases = Vec::new();
+    for (state, release) in [State::Warm, State::WithoutParity]
+        .into_iter()
+        .flat_map(|state| releases.map(|release| (state, release)))
+        .filter(|row| *row != (State::Warm, None))
+    {
+        for kib in [4, 8, 32, 64, 1024] {
+            let load = load(Direction::Write, Order::Sequential, kib);
+            let case = Case::new(ORDER_1, ReadPolicy::Verify, load, 0.0);
+            cases.push(Case { state, release, is_real: false, goal: None, ..case });
+        }
+    }
+    cases
+}
+
+pub(super) fn layout_name(layout: ArrayLayout) -> String {
+    match layout {
+        ArrayLayout::Mirror { copies } => format!("mirror of {copies}"),
+        ArrayLayout::Ddraid { order, .. } => format!("ddraid {}+1", 1 << order),
+    }
+}

@@ -1,0 +1,216 @@
+//! Disks that begin as copies of one image, or over it: made anew for each run, so that whatever is written there is written
+//! for the first time.
+
+use crate::cpu::Meter;
+use crate::machine::{Machine, file_system};
+use crate::mounted::run;
+use crate::options::{Medium, Options};
+use crate::peers::{Cache, Peer};
+use crate::place::Place;
+use crate::results::{OverlayPart, OverlayRow, Taken};
+use crate::server::Server;
+use crate::varve::{Varve, uri};
+use crate::watch::Watch;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where all lies: in memory, since the noise of a disk is far above what is asked for.
+pub(crate) const MEDIUM: Medium = Medium::Memory;
+/// The volume of every run; the pool of the thin ones.
+pub(crate) const VOLUME: &str = "disk";
+const POOL: &str = "pool";
+/// Bytes of the pool: what is written to the disk in a run, and metadata.
+const POOL_BYTES: u64 = 256 << 20;
+/// What a physical volume needs beside its volumes.
+const GROUP_OVERHEAD: u64 = 64 << 20;
+
+/// What lies over the image, or is a copy of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Disk {
+    /// A linear volume with a copy.
+    Linear,
+    /// A thin volume over the image as it is.
+    ThinOverRaw,
+    /// A thin volume over the image as qcow2.
+    ThinOverQcow2,
+    /// A volume that is a qcow2 image over the image.
+    Image,
+    /// A copy behind qemu-nbd.
+    QemuRaw,
+    /// A qcow2 image over the image, behind qemu-nbd.
+    QemuOverlay,
+}
+
+impl Disk {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Disk::Linear => "linear volume",
+            Disk::ThinOverRaw => "thin volume over a raw image",
+            Disk::ThinOverQcow2 => "thin volume over a qcow2 image",
+            Disk::Image => "qcow2 overlay as a volume",
+            Disk::QemuRaw => "qemu-nbd, raw file",
+            Disk::QemuOverlay => "qemu-nbd, qcow2 overlay",
+        }
+    }
+
+    /// What it is compared with.
+    fn raw(self) -> Option<Disk> {
+        match self {
+            Disk::Linear | Disk::QemuRaw => None,
+            Disk::QemuOverlay => Some(Disk::QemuRaw),
+            Disk::ThinOverRaw | Disk::ThinOverQcow2 | Disk::Image => Some(Disk::Linear),
+        }
+    }
+
+    /// A row for it; `goal` is that of our own.
+    fn row(self, goal: f64) -> OverlayRow {
+        OverlayRow {
+            disk: self.name().to_owned(),
+            raw: self.raw().map(|raw| raw.name().to_owned()),
+            goal: (self.raw() == Some(Disk::Linear)).then_some(goal),
+            ..OverlayRow::default()
+        }
+    }
+}
+
+/// A part without figures.
+pub(crate) fn part(
+    work: &str,
+    about: &str,
+    goal: f64,
+    disks: &[Disk],
+    medium: Medium,
+    options: &Options,
+) -> OverlayPart {
+    let directory = file_system(options.directory(medium));
+    OverlayPart {
+        work: work.to_owned(),
+        world: medium.name().to_owned(),
+        description: format!("{about}; on {directory}, {} rounds", options.runs()),
+        machine: Machine::look(),
+        rows: disks.iter().map(|disk| disk.row(goal)).collect(),
+    }
+}
+
+/// The image, what was made of it, and the daemon.
+pub(crate) struct Bench {
+    pub(crate) place: Place,
+    pub(crate) varve: Varve,
+    image: PathBuf,
+    size: u64,
+    cache: Cache,
+}
+
+impl Bench {
+    /// Takes the image from `make`, which gets the path where it is to lie; it has at most `size` bytes.
+    pub(crate) fn start(
+        options: &Options,
+        medium: Medium,
+        size: u64,
+        make: impl FnOnce(&Path) -> Result<(), String>,
+    ) -> Result<Self, String> {
+        let group = size + POOL_BYTES + GROUP_OVERHEAD;
+        let place = Place::new(options.directory(medium), group + 4 * size)?;
+        let image = place.path().join("image");
+        make(&image)?;
+        let size = fs::metadata(&image).map_err(|error| format!("the image: {error}"))?.len();
+        let file = place.file("disk", group)?;
+        // Images are reached as the daemon's disks are unless told otherwise.
+        let alike: &[&str] = match medium.cache() {
+            Cache::Buffered => &["--cache", "buffered"],
+            Cache::Direct => &["--cache", "direct"],
+        };
+        let varve = Varve::start_with(alike, &options.varve(), place.path(), &file, medium.cache())?;
+        varve.create_pool(POOL, POOL_BYTES)?;
+        let bench = Self { place, varve, image, size, cache: medium.cache() };
+        run("qemu-img", &["convert", "-O", "qcow2", &bench.path("image"), &bench.path("image.qcow2")])?;
+        Ok(bench)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.place.path().join(name).to_string_lossy().into_owned()
+    }
+
+    /// Makes the volume, as one of ours, anew; nothing exports it.
+    pub(crate) fn make(&self, disk: Disk) -> Result<(), String> {
+        let volume = format!("bench/{VOLUME}");
+        let create =
+            |words: &[&str]| self.varve.call(&[&["lv", "create", &volume], words].concat()).map(drop);
+        match disk {
+            Disk::ThinOverRaw => create(&["--pool", POOL, "--image", &self.path("image")]),
+            Disk::ThinOverQcow2 => {
+                create(&["--pool", POOL, "--image", &self.path("image.qcow2"), "--format", "qcow2"])
+            }
+            Disk::Image => {
+                let overlay = self.make_overlay()?;
+                create(&["--image", &overlay, "--format", "qcow2"])
+            }
+            Disk::Linear | Disk::QemuRaw | Disk::QemuOverlay => {
+                self.varve.create_volume(VOLUME, self.size)?;
+                let socket = self.varve.export(VOLUME)?;
+                run("nbdcopy", &["--flush", &self.path("image"), &uri(&socket)])?;
+                self.varve.end_export(VOLUME)
+            }
+        }
+    }
+
+    /// Removes what [`Bench::make`] made, together with its export, if there is one.
+    pub(crate) fn remove(&self, disk: Disk) -> Result<(), String> {
+        if matches!(disk, Disk::ThinOverRaw | Disk::ThinOverQcow2) {
+            return self.varve.remove_thin(VOLUME, POOL);
+        }
+        self.varve.end_export(VOLUME)?;
+        self.varve.call(&["lv", "remove", &format!("bench/{VOLUME}"), "--yes"]).map(drop)
+    }
+
+    /// A qcow2 image over the image, in place of the last one.
+    fn make_overlay(&self) -> Result<String, String> {
+        let overlay = self.path("overlay.qcow2");
+        run("qemu-img", &["create", "-q", "-f", "qcow2", "-b", &self.path("image"), "-F", "raw", &overlay])?;
+        Ok(overlay)
+    }
+
+    /// One of qemu's own; its address.
+    pub(crate) fn serve_by_qemu(&self, disk: Disk) -> Result<(Server, String), String> {
+        let (file, format) = match disk {
+            Disk::QemuOverlay => (self.make_overlay()?, "qcow2"),
+            _ => {
+                let copy = self.path("copy");
+                fs::copy(&self.image, &copy).map_err(|error| format!("{copy}: {error}"))?;
+                (copy, "raw")
+            }
+        };
+        let (server, _) = Peer::QemuNbd.start_in(self.cache, Path::new(&file), format, self.place.path())?;
+        Ok((server, uri(&self.place.path().join("qemu-nbd.sock"))))
+    }
+}
+
+/// Times `work`, which says how many requests it made, on the server `pid`.
+pub(crate) fn timed(pid: u32, work: impl FnOnce() -> Result<u64, String>) -> Result<Taken, String> {
+    let (meter, watch) = (Meter::start(pid), Watch::start());
+    let requests = work()?;
+    Ok(Taken { seconds: watch.seconds(), server_cpu_seconds: meter.seconds(), requests })
+}
+
+/// Each disk once, in an order that begins with another one in each round.
+pub(crate) fn turns(disks: &[Disk], round: usize) -> impl Iterator<Item = (usize, Disk)> {
+    (0..disks.len()).map(move |turn| (turn + round) % disks.len()).map(|index| (index, disks[index]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_disk_has_a_turn_in_each_round_and_another_one_begins() {
+        let disks = [Disk::Linear, Disk::ThinOverRaw, Disk::QemuRaw];
+        let order = |round| turns(&disks, round).map(|(index, _)| index).collect::<Vec<_>>();
+        assert_eq!([order(0), order(1), order(3)], [[0, 1, 2], [1, 2, 0], [0, 1, 2]]);
+    }
+
+    #[test]
+    fn only_our_own_have_a_goal() {
+        let goals = [Disk::Linear, Disk::ThinOverQcow2, Disk::QemuOverlay].map(|disk| disk.row(1.02).goal);
+        assert_eq!(goals, [None, Some(1.02), None]);
+    }
+}

@@ -1,0 +1,153 @@
+//! `varve image convert`: the content of an image in a new one; what is zeros takes no space there.
+
+use super::super::disks::on_shard;
+use super::chain::open_chain;
+use super::create::{bytes, cut, new_file};
+use super::failure::failed;
+use crate::answer::Answer;
+use crate::grammar::ImageFormat;
+use crate::progress::Bar;
+use crate::units;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use varve_api::Failure;
+use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, MIB};
+use varve_image::Selected;
+use varve_os::{DiskFile, ShardContext};
+use varve_target::qcow2::{Image, ImageDevice, NewImage, OpenError, Options, create};
+
+/// Bytes copied at once.
+pub(super) const PIECE: u64 = 2 * MIB;
+
+/// Where to, and how.
+pub(super) struct Target {
+    pub(super) path: PathBuf,
+    pub(super) format: ImageFormat,
+    pub(super) cluster_size: String,
+}
+
+/// What was copied.
+#[derive(Serialize)]
+struct Converted {
+    virtual_bytes: u64,
+    written_bytes: u64,
+}
+
+/// Copies an image into a new one.
+pub(super) fn convert(source: Selected, target: Target, json: bool) -> Result<Answer, Failure> {
+    let cluster_size = bytes(&target.cluster_size)?;
+    let path = target.path.clone();
+    let size = on_shard({
+        let source = source.clone();
+        async move |context| open_chain(&context, source).await.map(|layers| layers[0].device.shape().size)
+    })??;
+    let new = NewImage { cluster_size, ..NewImage::new(size) };
+    let length = match target.format {
+        ImageFormat::Raw => size,
+        ImageFormat::Qcow2 => new.room().map_err(|error| failed(&path, &error))?,
+    };
+    let file = new_file(&path, length)?;
+    let bar = (!json).then(|| Bar::new_of("convert", &source.path.display().to_string(), size));
+    let work = async move |context: ShardContext| {
+        let layers = open_chain(&context, source).await?;
+        let copied = copy(&context, &layers[0].device, &file, (target.format, &new), bar.as_ref()).await;
+        copied.map_err(|error| failed(&target.path, &error))
+    };
+    let done = on_shard(work).and_then(|done| done);
+    let (written_bytes, end) = done.inspect_err(|_| drop(std::fs::remove_file(&path)))?;
+    cut(&path, end)?;
+    let text = format!(
+        "converted {}: {}, {} of it data",
+        path.display(),
+        units::size(size),
+        units::size(written_bytes)
+    );
+    Ok(Answer::new(&Converted { virtual_bytes: size, written_bytes }, text))
+}
+
+/// Copies `source` into `file`; how many bytes were written, and where the file ends.
+async fn copy(
+    context: &ShardContext,
+    source: &Device,
+    file: &Arc<DiskFile>,
+    (format, new): (ImageFormat, &NewImage),
+    bar: Option<&Bar>,
+) -> Result<(u64, u64), OpenError> {
+    let device = context.disk(file);
+    if format == ImageFormat::Raw {
+        let written = copy_data(context, source, &device, bar).await?;
+        device.flush().await?;
+        return Ok((written, device.shape().size));
+    }
+    let end = create(device.clone(), context.arena(), new).await?;
+    let options = Options { access: Access::ReadWrite, clean_from: Some(end), ..Options::default() };
+    let image = Rc::new(Image::open(device, context.arena(), options).await?);
+    let target = Device::new(ImageDevice::new(Rc::clone(&image)));
+    let written = copy_data(context, source, &target, bar).await?;
+    image.close().await?;
+    Ok((written, image.end().await?))
+}
+
+async fn copy_data(
+    context: &ShardContext,
+    source: &Device,
+    target: &Device,
+    bar: Option<&Bar>,
+) -> Result<u64, IoError> {
+    let size = source.shape().size;
+    let (mut at, mut written) = (0, 0);
+    while at < size {
+        let status = source.status(Extent::new(at, size - at)).await?;
+        for run in status {
+            let extent = Extent::new(at, run.length);
+            at = extent.end();
+            if run.allocation == Allocation::Data {
+                for (_, piece) in extent.pieces(PIECE) {
+                    written += copy_piece(context, source, target, piece).await?;
+                    bar.into_iter().for_each(|bar| bar.move_to(piece.end()));
+                }
+            }
+            bar.into_iter().for_each(|bar| bar.move_to(at));
+        }
+    }
+    Ok(written)
+}
+
+/// Copies what of a piece is not zeros; how many bytes that were.
+pub(super) async fn copy_piece(
+    context: &ShardContext,
+    source: &Device,
+    target: &Device,
+    piece: Extent,
+) -> Result<u64, IoError> {
+    let index = |length: u64| usize::try_from(length).expect("a piece is in memory");
+    let read = source.read(piece.offset, context.arena().take(index(piece.length))).await?;
+    let (data, mut written) = (read.freeze(), 0);
+    // Runs of 4 KiB that are not zeros, as long as they follow each other.
+    let mut start = None;
+    let parts = data.len().div_ceil(PART);
+    for part in 0..=parts {
+        let end = (part * PART).min(data.len());
+        let zero = part == parts || is_zero(&data[end..data.len().min(end + PART)]);
+        match (start, zero) {
+            (None, false) => start = Some(end),
+            (Some(first), true) => {
+                let run = data.slice(first, end - first);
+                written += run.len() as u64;
+                target.write(piece.offset + first as u64, run, Durability::Volatile).await?;
+                start = None;
+            }
+            _ => {}
+        }
+    }
+    Ok(written)
+}
+
+/// Bytes of the unit that is left out if it is zeros.
+const PART: usize = 4096;
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}

@@ -1,0 +1,220 @@
+//! `varve image commit` and `flatten`: what an image holds put into the image below it, or the other way round, so that one of them is
+//! needed no more. Interrupted anywhere, the image shows what it did, and the command can be given again.
+
+use super::super::disks::{on_shard, unusable};
+use super::chain::{backing_of, device_of, open_chain, open_file};
+use super::convert::{PIECE, copy_piece};
+use super::failure::failed;
+use crate::answer::Answer;
+use crate::progress::Bar;
+use crate::units;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use varve_api::{Code, Failure};
+use varve_block::{Access, Allocation, Device, Durability, Extent, IoError, KIB, ZeroOptions};
+use varve_image::{Format, Selected};
+use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext};
+use varve_target::qcow2::{Image, ImageDevice, Mapping, OpenError, Options, read_header, room};
+
+/// What was copied.
+#[derive(Serialize)]
+struct Copied {
+    written_bytes: u64,
+}
+
+/// An image that is written.
+struct Writable {
+    path: PathBuf,
+    file: Arc<DiskFile>,
+    /// None of a raw image.
+    image: Option<Rc<Image>>,
+    device: Device,
+    /// Bytes that the file has at the end, if it is raw.
+    length: u64,
+}
+
+impl Writable {
+    /// Opens an image, over `below`, so that nobody else uses it, and makes its disk at least as large as `size`.
+    async fn open(
+        context: &ShardContext,
+        Selected { path, format, .. }: Selected,
+        below: Option<Device>,
+        size: u64,
+    ) -> Result<Self, Failure> {
+        let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
+        let file = DiskFile::open(&path, options).map_err(|error| unusable(&error))?;
+        file.keep_for_writing().map_err(|error| unusable(&error))?;
+        let before = file.length();
+        let length = before.max(size);
+        let set_length = |bytes| file.set_length(bytes).map_err(|error| unusable(&error));
+        if format == Format::Raw {
+            set_length(length.next_multiple_of(4 * KIB))?; // Whole sectors, until the end.
+            return Ok(Self { device: context.disk(&file), image: None, path, file, length });
+        }
+        let failed = |error| failed(&path, &error);
+        let mut header = read_header(context.disk(&file), context.arena()).await.map_err(failed)?;
+        header.size = header.size.max(size);
+        set_length(room(&header, before).max(before))?;
+        let clean_from = Some(before.next_multiple_of(header.cluster_size()));
+        let options = Options { access: Access::ReadWrite, backing: below, clean_from, ..Options::default() };
+        let mut image = Image::open(context.disk(&file), context.arena(), options).await.map_err(failed)?;
+        image.grow(size).await.map_err(failed)?;
+        let image = Rc::new(image);
+        let device = Device::new(ImageDevice::new(Rc::clone(&image)));
+        Ok(Self { path, file, image: Some(image), device, length })
+    }
+
+    /// Makes it durable, and lets its file end where it does.
+    async fn close(&self) -> Result<(), Failure> {
+        let failed = |error| failed(&self.path, &OpenError::Io(error));
+        let length = match &self.image {
+            None => {
+                self.device.flush().await.map_err(failed)?;
+                self.length
+            }
+            Some(image) => {
+                image.close().await.map_err(failed)?;
+                image.end().await.map_err(failed)?
+            }
+        };
+        self.file.set_length(length).map_err(|error| unusable(&error))
+    }
+}
+
+/// Writes what an image holds into the image below it. The image itself stays as it is.
+pub(super) fn commit(path: &Path, json: bool) -> Result<Answer, Failure> {
+    let top = Selected::new(path.to_owned(), Format::Qcow2);
+    let shown = path.display().to_string();
+    let (written_bytes, below) = on_shard(async move |context| {
+        let device = device_of(&context, &open_file(&top.path)?)?;
+        let Some(below) = backing_of(&context, &top, &device).await? else {
+            return Err(over_nothing(&top.path));
+        };
+        let failed = |error| failed(&top.path, &error);
+        let image = Image::open(device, context.arena(), Options::default()).await.map_err(failed)?;
+        let (name, size) = (below.path.display().to_string(), image.size());
+        let below_that = below_of(&context, &below).await?;
+        let target = Writable::open(&context, below, below_that, size).await?;
+        let bar = (!json).then(|| Bar::new_of("commit", &top.path.display().to_string(), size));
+        let written = put_down(&context, &top.path, &Rc::new(image), &target, bar.as_ref()).await?;
+        target.close().await?;
+        Ok((written, name))
+    })??;
+    let text = format!(
+        "committed {shown}: {} are in {below} now; {shown} is needed no more, and other images over {below} are not to be used",
+        units::size(written_bytes)
+    );
+    Ok(Answer::new(&Copied { written_bytes }, text))
+}
+
+/// What lies below an image, as a device.
+async fn below_of(context: &ShardContext, selected: &Selected) -> Result<Option<Device>, Failure> {
+    let device = device_of(context, &open_file(&selected.path)?)?;
+    match backing_of(context, selected, &device).await? {
+        None => Ok(None),
+        Some(below) => Ok(Some(open_chain(context, below).await?[0].device.clone())),
+    }
+}
+
+fn over_nothing(path: &Path) -> Failure {
+    Failure::new(Code::Usage, format!("{} lies over nothing", path.display()))
+        .help(format!("varve image info {}", path.display()))
+}
+
+/// Writes what the image `source` itself holds, zeros included.
+async fn put_down(
+    context: &ShardContext,
+    path: &Path,
+    image: &Rc<Image>,
+    target: &Writable,
+    bar: Option<&Bar>,
+) -> Result<u64, Failure> {
+    let below = |error| failed(&target.path, &OpenError::Io(error));
+    let source = Device::new(ImageDevice::new(Rc::clone(image)));
+    let (size, mut at, mut written) = (image.size(), 0, 0);
+    while at < size {
+        let here = image.lookup(at, size - at).await.map_err(|error| failed(path, &OpenError::Io(error)))?;
+        let extent = Extent::new(at, here.length);
+        at = extent.end();
+        match here.mapping {
+            Mapping::Unallocated => {}
+            Mapping::Zero => {
+                let options = ZeroOptions { unmap: true, ..ZeroOptions::default() };
+                target.device.zero(extent, options).await.map(drop).map_err(below)?;
+            }
+            Mapping::Data { .. } | Mapping::Compressed { .. } => {
+                for (_, piece) in extent.pieces(PIECE) {
+                    // Zeros, too: they stand over what is below.
+                    let buffer =
+                        context.arena().take(usize::try_from(piece.length).expect("a piece is in memory"));
+                    let read = source.read(piece.offset, buffer).await;
+                    let read = read.map_err(|error| failed(path, &OpenError::Io(error)))?;
+                    let write = target.device.write(piece.offset, read.freeze(), Durability::Volatile);
+                    write.await.map(drop).map_err(below)?;
+                    written += piece.length;
+                }
+            }
+        }
+        bar.into_iter().for_each(|bar| bar.move_to(at));
+    }
+    Ok(written)
+}
+
+/// Copies what an image shows of those below it into it, so that it needs them no more.
+pub(super) fn flatten(path: &Path, json: bool) -> Result<Answer, Failure> {
+    let top = Selected::new(path.to_owned(), Format::Qcow2);
+    let written_bytes = on_shard(async move |context| {
+        let Some(below) = below_of(&context, &top).await? else { return Err(over_nothing(&top.path)) };
+        let path = top.path.clone();
+        let target = Writable::open(&context, top, Some(below.clone()), 0).await?;
+        let image = target.image.as_ref().expect("only a qcow2 image lies over another");
+        if !image.snapshots().is_empty() {
+            let message = format!("{} has internal snapshots, which need what lies below it", path.display());
+            return Err(Failure::new(Code::Usage, message).help(
+                "varve image convert --snapshot SNAPSHOT copies one; qemu-img snapshot -d removes it",
+            ));
+        }
+        let bar = (!json).then(|| Bar::new_of("flatten", &path.display().to_string(), image.size()));
+        let copied = pull_up(&context, image, &target.device, &below, bar.as_ref()).await;
+        let written = copied.map_err(|error| failed(&path, &OpenError::Io(error)))?;
+        image.forget_backing().await.map_err(|error| failed(&path, &OpenError::Io(error)))?;
+        target.close().await?;
+        Ok(written)
+    })??;
+    let text = format!(
+        "flattened {}: it lies over nothing any more; {} were copied",
+        path.display(),
+        units::size(written_bytes)
+    );
+    Ok(Answer::new(&Copied { written_bytes }, text))
+}
+
+/// Copies what `image` does not hold itself.
+async fn pull_up(
+    context: &ShardContext,
+    image: &Image,
+    device: &Device,
+    below: &Device,
+    bar: Option<&Bar>,
+) -> Result<u64, IoError> {
+    let (size, mut at, mut written) = (image.size().min(below.shape().size), 0, 0);
+    while at < size {
+        let here = image.lookup(at, size - at).await?;
+        let mut length = here.length;
+        if matches!(here.mapping, Mapping::Unallocated) {
+            let status = below.status(Extent::new(at, length)).await?;
+            if let Some(run) = status.first() {
+                length = length.min(run.length);
+            }
+            if status.first().is_none_or(|run| run.allocation == Allocation::Data) {
+                length = length.min(PIECE);
+                written += copy_piece(context, device, device, Extent::new(at, length)).await?;
+            }
+        }
+        at += length;
+        bar.into_iter().for_each(|bar| bar.move_to(at));
+    }
+    Ok(written)
+}

@@ -1,0 +1,284 @@
+//! Volumes that lie in disk images: made, opened, grown.
+//!
+//! Invariants:
+//! - M7. What a volume's image holds is as large as the group's text says, or the volume is not used: others may have given it another
+//!   size.
+//! - M8. An image in which a volume lies is opened for nothing else, and no physical volume is one.
+
+use super::Control;
+use super::array_policy;
+use super::change::shown;
+use super::disks::read_label;
+use super::find::Located;
+use super::images::{conversion, not_agreed};
+use super::layers::OpenedImage;
+use super::volumes::refuse_disks;
+use crate::failures;
+use crate::fault;
+use crate::shard::ShardContext;
+use crate::shard::layers::Image;
+use crate::shard::reopen;
+use std::path::Path;
+use std::sync::Arc;
+use uuid::Uuid;
+use varve_api::{
+    Changed, Code, Failure, Layout as ShownLayout, LogicalVolume as ShownVolume, Resize, VolumeCreate,
+};
+use varve_target::qcow2::room;
+use varve_vg::Change;
+use varve_vg::model::{ImageFormat, Layout, LogicalVolume, Role, StorePolicy};
+use varve_vg::names::VolumeName;
+use varve_vg::plan::{DiskChoice, Layout as Asked};
+use varve_vg::size::{SizeArgument, format_size};
+
+impl Control {
+    /// Makes a volume of an image.
+    pub(super) async fn create_in_image(
+        &self,
+        request: &VolumeCreate,
+        name: &VolumeName,
+        path: &str,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        refuse_disks(&request.on)?;
+        array_policy::refuse_words(&request.array_policy)?;
+        if !request.size.is_empty() {
+            let message = "a volume in an image is as large as the image";
+            return Err(
+                Failure::new(Code::Usage, message).help("leave --size out; varve lv extend changes it")
+            );
+        }
+        if request.layout.is_some_and(|layout| layout != ShownLayout::Linear) {
+            let message = "a volume in an image lies on no disk of its group, in no other layout";
+            return Err(Failure::new(Code::Usage, message).help("leave --type out"));
+        }
+        let format = self.named_format(request, path)?;
+        let group = self.find_group(&name.group)?;
+        self.refuse_thin_name(group, &name.volume)?;
+        let opened = self.open_image_to_write(Path::new(path), format).await;
+        let opened = opened.map_err(|failure| super::images::unopened(failure, path))?;
+        let fits = self.refuse_unfit(&opened, path, request.format.is_none()).await;
+        fits.map_err(|failure| super::images::unopened(failure, path))?;
+        let size = SizeArgument::bytes(opened.disk_bytes());
+        drop(opened); // It is opened again when it counts (M8).
+        let change = Change::CreateVolume {
+            name: name.volume.clone(),
+            id: self.new_id(),
+            size,
+            role: Role::Volume,
+            layout: Asked::Image { path: path.to_owned(), format },
+            policy: StorePolicy::default(),
+            disks: DiskChoice::default(),
+        };
+        let commits = self.commits(group).await;
+        let words = format!("lv create {name} --image {path} --format {}", format.name());
+        let planned = commits.plan(group, change, &words)?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let volume = planned.after.lv(&name.volume).cloned().expect("the plan makes this volume");
+        self.agree_to_image(group, path).await?;
+        commits.commit(group, planned, Vec::new()).await?;
+        drop(commits);
+        self.activate_new(group, &volume).await?;
+        self.show_volume(&request.name).await.map(Changed::Done)
+    }
+
+    /// How an image is said to be read.
+    fn named_format(&self, request: &VolumeCreate, path: &str) -> Result<ImageFormat, Failure> {
+        if !Path::new(path).is_absolute() {
+            let message = format!("{path} is not absolute: nobody knows where the daemon would look for it");
+            return Err(Failure::new(Code::Usage, message));
+        }
+        let format = request.format.as_deref().map_or(Some(ImageFormat::Raw), ImageFormat::named);
+        format.ok_or_else(|| {
+            let message = format!("{path}: only raw and qcow2 images can be volumes");
+            Failure::new(Code::BadOrigin, message).help(conversion(path))
+        })
+    }
+
+    /// M8, and M3 of `images.rs`: refuses what is no image, or hardly meant to be a raw one.
+    async fn refuse_unfit(&self, opened: &OpenedImage, path: &str, is_unsaid: bool) -> Result<(), Failure> {
+        if opened.header.is_some() {
+            return refuse_unwritable(opened, path);
+        }
+        let device = self.context.disk(&opened.image.top.file);
+        if read_label(&device, &self.context.arena()).await.is_some() {
+            let message = format!("{path} is a physical volume, or was one");
+            return Err(Failure::new(Code::IsPhysicalVolume, message).help(format!("varve pv scan {path}")));
+        }
+        match self.format_of(&opened.image.top).await? {
+            Some(looks_like) if is_unsaid => {
+                let message = format!("{path} begins as a {looks_like}, and is not said to be one");
+                let help = format!("{}; if it is meant byte by byte: --format raw", conversion(path));
+                Err(Failure::new(Code::BadOrigin, message).help(help))
+            }
+            _ => refuse_unwritable(opened, path),
+        }
+    }
+
+    /// The image in which a volume lies, open, if it lies in one (M4 of `images.rs`, M7).
+    pub(super) async fn image_for(
+        &self,
+        group: Uuid,
+        volume: &LogicalVolume,
+    ) -> Result<Option<Image>, Failure> {
+        let Layout::Image { path, bytes, .. } = &volume.layout else { return Ok(None) };
+        let name = self.subject(volume.id);
+        let opened = self.open_image_of(group, volume).await?;
+        let now = opened.disk_bytes();
+        if now != *bytes {
+            return Err(other_size(&name, path, *bytes, now));
+        }
+        self.prepare(opened).await.map(Some)
+    }
+
+    async fn open_image_of(&self, group: Uuid, volume: &LogicalVolume) -> Result<OpenedImage, Failure> {
+        let Layout::Image { path, format, .. } = &volume.layout else {
+            unreachable!("only a volume in an image is asked for it");
+        };
+        if !self.is_agreed(group, path) {
+            return Err(not_agreed(path));
+        }
+        let name = self.with_group(group, |known| known.group.name().to_owned())?;
+        self.event(path, &format!("opened as an image of group {name}"));
+        let opened = self.open_image_to_write(Path::new(path), *format).await;
+        let opened = opened.map_err(|failure| lost(failure, path))?;
+        refuse_unwritable(&opened, path)?;
+        Ok(opened)
+    }
+
+    /// Makes the file as long as the image may become (IMAGE2 of `shard/images.rs`).
+    async fn prepare(&self, opened: OpenedImage) -> Result<Image, Failure> {
+        let OpenedImage { mut image, length, header, .. } = opened;
+        let Some(header) = header else { return Ok(image) };
+        let room = room(&header, length);
+        if room > length {
+            let file = Arc::clone(&image.top.file);
+            let path = file.path().to_owned();
+            let grown = self.at_path(&path, move |_| file.set_length(room)).await?;
+            grown.map_err(|error| failures::open(&error))?;
+        }
+        image.clean_from = Some(length.next_multiple_of(header.cluster_size()));
+        Ok(image)
+    }
+
+    /// Grows a volume in an image, and the image. One that others have made larger is taken as it is.
+    pub(super) async fn extend_image(
+        &self,
+        name: &VolumeName,
+        located: &Located,
+        request: &Resize,
+    ) -> Result<Changed<ShownVolume>, Failure> {
+        self.refuse_if_busy(located.volume.id)?;
+        refuse_disks(&request.on)?;
+        let size = SizeArgument::parse(&request.size).map_err(|error| failures::bad_size(&error))?;
+        let group = located.group;
+        let commits = self.commits(group).await;
+        let change = Change::ExtendVolume { name: name.volume.clone(), size, disks: DiskChoice::default() };
+        let planned = commits.plan(group, change, &format!("lv extend {name} --size {}", request.size))?;
+        if request.dry_run {
+            return Ok(Changed::Planned(shown(&planned)));
+        }
+        let bytes =
+            planned.after.lv(&name.volume).map_or(0, |volume| volume.size(planned.after.extent_size()));
+        self.set_volume_aside(located).await;
+        let extended = match self.grow_image(group, &located.volume, bytes).await {
+            Ok(()) => {
+                fault::die_at("image-grown");
+                commits.commit(group, planned, Vec::new()).await
+            }
+            failed => failed,
+        };
+        drop(commits);
+        self.activate_group(group).await;
+        let resumed = located.home.run(async move |here: ShardContext| reopen::resume_all(&here)).await;
+        resumed.map_err(failures::gone)?;
+        self.lead_files(group).await;
+        extended?;
+        self.resize_exports(name, &self.find_volume(name)?).await;
+        self.show_volume(&name.to_string()).await.map(Changed::Done)
+    }
+
+    async fn grow_image(&self, group: Uuid, volume: &LogicalVolume, bytes: u64) -> Result<(), Failure> {
+        let mut opened = self.open_image_of(group, volume).await?;
+        if opened.disk_bytes() >= bytes {
+            return Ok(());
+        }
+        // As much as the larger image may become.
+        if let Some(header) = &mut opened.header {
+            header.size = bytes;
+        }
+        let image = self.prepare(opened).await?;
+        let grown = image.grow(self.context.host(), bytes).await;
+        grown.map_err(|failure| failure.help("varve image info FILE says what the image is like"))
+    }
+
+    /// Lets go of a volume while the requests of its doors wait.
+    async fn set_volume_aside(&self, located: &Located) {
+        let volume = located.volume.id;
+        if located.unusable.is_some() {
+            return;
+        }
+        let closed = located.home.run(async move |here: ShardContext| reopen::set_aside(&here, volume).await);
+        if let Ok(Err(failure)) = closed.await {
+            tracing::warn!(%volume, %failure, "it was closed with an error, to be opened anew");
+        }
+        if let Some(home) =
+            self.groups.borrow_mut().get_mut(&located.group).and_then(|known| known.homes.get_mut(&volume))
+        {
+            home.unusable = Some(Failure::new(Code::VolumeUnusable, "it is being extended"));
+        }
+    }
+}
+
+/// Refuses an image that cannot be written as it is.
+fn refuse_unwritable(opened: &OpenedImage, path: &str) -> Result<(), Failure> {
+    let (file, refuse) = (&opened.image.top.file, |message, help: String| {
+        Err(Failure::new(Code::VolumeUnusable, message).help(help))
+    });
+    match &opened.header {
+        None if file.size() != opened.length => {
+            let message = format!("{path} has {} bytes, which are no whole blocks of 4096", opened.length);
+            refuse(message, format!("truncate -s %4096 {path} makes them whole"))
+        }
+        Some(header) if header.corrupt => {
+            refuse(format!("{path} is marked corrupt"), format!("qemu-img check -r all {path}"))
+        }
+        Some(header) if header.bitmaps => refuse(
+            format!("{path} has persistent bitmaps, which only QEMU keeps"),
+            format!("qemu-img bitmap --remove {path} NAME"),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// M7.
+fn other_size(name: &str, path: &str, then: u64, now: u64) -> Failure {
+    let (shown_then, shown_now) = (format_size(then), format_size(now));
+    let message = format!(
+        "the image {path} holds a disk of {shown_now} ({now} bytes), and {name} has {shown_then} ({then} bytes)"
+    );
+    let help = if now > then {
+        format!(
+            "if that is meant: varve lv extend {name} --size {now}B; else qemu-img resize --shrink {path} {then}"
+        )
+    } else {
+        format!(
+            "if that is meant: varve lv remove {name}, which leaves the image as it is, and varve lv create it again; else \
+             qemu-img resize {path} {then}, then varve pv scan"
+        )
+    };
+    Failure::new(Code::VolumeUnusable, message).help(help)
+}
+
+/// Why a volume in an image that cannot be opened is not served.
+fn lost(failure: Failure, path: &str) -> Failure {
+    let help = match failure.code {
+        Code::DiskInUse => format!("end what uses {path} (a virtual machine?), then varve pv scan"),
+        Code::ImageNotTrusted => return failure,
+        Code::DiskNotFound => format!("bring {path} back, then varve pv scan"),
+        _ => format!("mend {path}, then varve pv scan"),
+    };
+    let message = format!("the image in which it lies cannot be used: {}", failure.message);
+    Failure::new(Code::VolumeUnusable, message).help(help)
+}

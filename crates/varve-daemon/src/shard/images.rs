@@ -1,0 +1,152 @@
+//! Disk images on a shard: what they hold as devices, with all that they lie over; those in which volumes lie, written.
+//!
+//! Invariants:
+//! - IMAGE1 of `open_images.rs`.
+//! - IMAGE2. The file of such an image is as long as the image may become while it is open, and ends where the image does when it
+//!   has been closed in order. Otherwise it stays as it is: it is sparse.
+
+use super::host::Host;
+use super::layers::{Image, Layer};
+use super::open_images::OpenImage;
+use crate::failures;
+use crate::world::DiskRef;
+use futures_channel::oneshot;
+use std::rc::Rc;
+use std::sync::Arc;
+use uuid::Uuid;
+use varve_api::{Code, Failure};
+use varve_block::{Access, Device, KIB, MIB};
+use varve_format::thin::PART_SIZE;
+use varve_target::Padded;
+use varve_target::qcow2::{self, ImageDevice};
+use varve_vg::model::ImageFormat;
+
+/// Bytes of tables in memory, of the image that is asked first and of each below it.
+const CACHE: u64 = 4 * MIB;
+const CACHE_BELOW: u64 = 512 * KIB;
+
+impl Layer {
+    /// The file's bytes on this shard, in whole blocks of a thin volume; zeros follow its end.
+    pub(crate) fn bytes(&self, host: &Host) -> Device {
+        padded(host.disk(&self.file), Arc::clone(&self.tail))
+    }
+
+    /// The image to be read, over `backing`, as a part of a chain.
+    async fn to_read(
+        &self,
+        host: &Host,
+        backing: Option<Device>,
+        cache_bytes: u64,
+    ) -> Result<qcow2::Layer, Failure> {
+        if self.format == ImageFormat::Raw {
+            return Ok(qcow2::Layer::Raw(self.bytes(host)));
+        }
+        let options = qcow2::Options { backing, cache_bytes, ..qcow2::Options::default() };
+        let image = qcow2::Image::open(self.bytes(host), host.arena(), options).await;
+        image.map(|image| qcow2::Layer::Image(Rc::new(image))).map_err(|error| self.failed(&error))
+    }
+
+    /// Why it cannot be opened.
+    pub(crate) fn failed(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::new(Code::VolumeUnusable, format!("{}: {error}", self.file.path().display()))
+    }
+}
+
+impl Image {
+    /// The disk that the image holds, on this shard, in whole blocks of a thin volume; zeros follow its end. Only to read.
+    pub(crate) async fn device(&self, host: &Host) -> Result<Device, Failure> {
+        let below = self.device_below(host).await?;
+        let device = match self.top.to_read(host, below, CACHE).await? {
+            qcow2::Layer::Raw(device) => device,
+            qcow2::Layer::Image(image) => Device::new(ImageDevice::new(image)),
+        };
+        Ok(padded(device, Vec::new().into()))
+    }
+
+    async fn device_below(&self, host: &Host) -> Result<Option<Device>, Failure> {
+        let mut layers = Vec::new();
+        for layer in &self.below {
+            layers.push(layer.to_read(host, None, CACHE_BELOW).await?);
+        }
+        Ok(qcow2::chain(layers, &host.arena()))
+    }
+
+    /// The image, to be written.
+    async fn to_write(&self, host: &Host) -> Result<qcow2::Image, Failure> {
+        let options = qcow2::Options {
+            access: Access::ReadWrite,
+            backing: self.device_below(host).await?,
+            cache_bytes: CACHE,
+            clean_from: self.clean_from,
+            ..qcow2::Options::default()
+        };
+        let image = qcow2::Image::open(host.disk(&self.top.file), host.arena(), options).await;
+        image.map_err(|error| self.top.failed(&error))
+    }
+
+    /// Makes the disk that the image holds as large as `bytes`, while no volume has it open.
+    pub(crate) async fn grow(&self, host: &Host, bytes: u64) -> Result<(), Failure> {
+        if self.top.format == ImageFormat::Raw {
+            return match self.top.file.length() >= bytes {
+                true => Ok(()),
+                false => set_length(host, &self.top.file, bytes).await,
+            };
+        }
+        let mut image = self.to_write(host).await?;
+        image.grow(bytes).await.map_err(|error| self.top.failed(&error))?;
+        finish(host, &image, &self.top.file).await
+    }
+}
+
+fn padded(device: Device, tail: Arc<[u8]>) -> Device {
+    let block_size = u32::try_from(PART_SIZE).expect("a part is 4 KiB");
+    Device::new(Padded::new(device, tail, block_size))
+}
+
+/// Makes an image durable that nobody writes any more, and cuts its file where it ends (IMAGE2).
+async fn finish(host: &Host, image: &qcow2::Image, file: &DiskRef) -> Result<(), Failure> {
+    let failed = |error| failures::io("the last flush of the image", error);
+    image.close().await.map_err(failed)?;
+    let end = image.end().await.map_err(failed)?;
+    set_length(host, file, end).await
+}
+
+/// Waits for the file system, but no shard does.
+async fn set_length(host: &Host, file: &DiskRef, bytes: u64) -> Result<(), Failure> {
+    let (sender, answer) = oneshot::channel();
+    let (path, file) = (file.path().to_owned(), Arc::clone(file));
+    let work = move |_: &dyn crate::world::Files| {
+        let done = file.set_length(bytes);
+        drop(file); // Who hears the answer may open it anew.
+        let _ = sender.send(done);
+    };
+    host.world.work_at(&path, Box::new(work));
+    let answer = answer.await.map_err(|_| failures::gone(super::no_answer::NoAnswer::Gone))?;
+    answer.map_err(|error| failures::open(&error))
+}
+
+/// Opens an image for the volume `id` (IMAGE1). Nothing happens if it is open already.
+pub(super) async fn open(host: &Host, id: Uuid, image: &Image) -> Result<(), Failure> {
+    if host.images.device(id).is_some() {
+        return Ok(());
+    }
+    let file = Arc::clone(&image.top.file);
+    let open = match image.top.format {
+        ImageFormat::Raw => OpenImage { device: host.disk(&file), image: None, file },
+        ImageFormat::Qcow2 => {
+            let image = Rc::new(image.to_write(host).await?);
+            OpenImage { device: Device::new(ImageDevice::new(Rc::clone(&image))), image: Some(image), file }
+        }
+    };
+    host.images.insert(id, open);
+    Ok(())
+}
+
+/// Closes the image in which the volume `id` lies, if it is open (IMAGE2). Nothing uses it any more.
+pub(super) async fn close(host: &Host, id: Uuid) -> Result<(), Failure> {
+    let Some(open) = host.images.take(id) else { return Ok(()) };
+    match &open.image {
+        Some(image) => finish(host, image, &open.file).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,27 @@
+//! Files of disk images that are open: from the control to a shard.
+
+use crate::world::DiskRef;
+use std::sync::Arc;
+use varve_vg::model::ImageFormat;
+
+/// A file of an image that is open. It has the right not to be written by others, as far as they ask for that right.
+#[derive(Clone)]
+pub(crate) struct Layer {
+    /// The file.
+    pub(crate) file: DiskRef,
+    /// What lies behind its last whole sector; nothing of a file that is written.
+    pub(crate) tail: Arc<[u8]>,
+    /// How it is read.
+    pub(crate) format: ImageFormat,
+}
+
+/// A disk image that is open, with all that it lies over.
+#[derive(Clone)]
+pub(crate) struct Image {
+    /// The image itself.
+    pub(crate) top: Layer,
+    /// The images below it, that directly below first.
+    pub(crate) below: Vec<Layer>,
+    /// The file is known to hold zeros from this byte on, if it is to be written.
+    pub(crate) clean_from: Option<u64>,
+}

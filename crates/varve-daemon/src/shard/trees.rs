@@ -1,0 +1,134 @@
+//! The trees below the volumes, pools and stores of a shard: what a tree leads to can be exchanged while it serves.
+//!
+//! Invariants:
+//! - TREES1. Every request to the bytes of a volume, pool or store passes the switch at the top of its tree.
+//! - TREES2. While a space is converted, each of its trees leads to the move of the conversion; one that is built meanwhile, too.
+//! - TREES3. A volume that is out of use is not converted: where its bytes lie its group's text says.
+
+use futures_util::future::join_all;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+use uuid::Uuid;
+use varve_block::{BlockDevice, Checked, Completion, Device, Extent, Shape, StatusFuture, Suspended, Switch};
+use varve_target::moving::{Move, MoveState};
+
+/// The trees of a shard, and their conversions.
+#[derive(Default)]
+pub(crate) struct Trees {
+    tops: RefCell<Vec<(Uuid, Weak<Top>)>>,
+    conversions: RefCell<Vec<Rc<Conversion>>>,
+    /// Trees of volumes that wait for their new inside.
+    held: RefCell<BTreeMap<Uuid, Vec<Suspended>>>,
+}
+
+/// The conversion of one space: of the bytes of a volume, pool or store.
+pub(super) struct Conversion {
+    /// The volume or pool.
+    pub(super) volume: Uuid,
+    /// The volume, pool or store whose bytes they are.
+    pub(super) of: Uuid,
+    /// What the new array is called until it counts, if the new layout is one.
+    pub(super) array: Option<Uuid>,
+    /// From the old tree to the new one.
+    pub(super) moved: Rc<Move>,
+    /// The inside of the old tree.
+    pub(super) old: Device,
+    /// The inside of the new one.
+    pub(super) new: Device,
+}
+
+/// The top of a tree (TREES1).
+struct Top(Switch);
+
+impl Trees {
+    /// A new tree of the space `of` over `inside` (TREES2).
+    pub(super) fn add(&self, of: Uuid, inside: Device) -> Device {
+        let conversion = self.conversions.borrow().iter().find(|conversion| conversion.of == of).cloned();
+        let inside = conversion.map_or(inside, |conversion| conversion.moved.device());
+        let top = Rc::new(Top(Switch::new(inside)));
+        let mut tops = self.tops.borrow_mut();
+        tops.retain(|(_, top)| top.strong_count() > 0);
+        tops.push((of, Rc::downgrade(&top)));
+        Device::from_rc(top)
+    }
+
+    /// The inside of the newest tree of the space `of`.
+    pub(super) fn inside(&self, of: Uuid) -> Option<Device> {
+        self.tops_of(of).last().map(|top| top.0.current())
+    }
+
+    /// What is being converted of a volume.
+    pub(super) fn conversions(&self, volume: Uuid) -> Vec<Rc<Conversion>> {
+        let conversions = self.conversions.borrow();
+        conversions.iter().filter(|conversion| conversion.volume == volume).cloned().collect()
+    }
+
+    /// A conversion begins. Afterwards no request is under way past its move.
+    pub(super) async fn begin(&self, conversion: Rc<Conversion>) {
+        let (of, moving) = (conversion.of, conversion.moved.device());
+        self.conversions.borrow_mut().push(conversion);
+        self.lead(of, &moving).await;
+    }
+
+    /// A conversion has ended, one way or the other. Afterwards no request is under way to the tree that does not count.
+    pub(super) async fn end(&self, conversion: &Rc<Conversion>) {
+        self.conversions.borrow_mut().retain(|known| !Rc::ptr_eq(known, conversion));
+        let is_moved = conversion.moved.state() == MoveState::Moved;
+        self.lead(conversion.of, if is_moved { &conversion.new } else { &conversion.old }).await;
+    }
+
+    /// Holds back requests to the space `of`. Afterwards none is under way.
+    pub(super) async fn suspend(&self, of: Uuid) -> Vec<Suspended> {
+        join_all(self.tops_of(of).iter().map(|top| top.0.suspend())).await
+    }
+
+    /// Requests to the bytes of a volume are held back until [`Trees::release`].
+    pub(super) fn hold(&self, volume: Uuid, suspended: Vec<Suspended>) {
+        let replaced = self.held.borrow_mut().insert(volume, suspended);
+        assert!(replaced.is_none(), "SPLIT1 of `split.rs`: a mirror is held once");
+    }
+
+    /// Requests to the bytes of a volume go to `inside` from now on.
+    pub(super) fn release(&self, volume: Uuid, inside: &Device) {
+        let suspended = self.held.borrow_mut().remove(&volume).unwrap_or_default();
+        suspended.iter().for_each(|suspended| suspended.replace(inside.clone()));
+    }
+
+    /// TREES3.
+    pub(super) fn forget(&self, volume: Uuid) {
+        self.held.borrow_mut().remove(&volume);
+        let mut conversions = self.conversions.borrow_mut();
+        for conversion in conversions.extract_if(.., |conversion| conversion.volume == volume) {
+            if conversion.moved.state() != MoveState::Moved {
+                conversion.moved.abandon();
+            }
+        }
+    }
+
+    async fn lead(&self, of: Uuid, inside: &Device) {
+        for top in self.tops_of(of) {
+            let suspended = top.0.suspend().await;
+            suspended.replace(inside.clone());
+        }
+    }
+
+    fn tops_of(&self, of: Uuid) -> Vec<Rc<Top>> {
+        let tops = self.tops.borrow();
+        tops.iter().filter(|(known, _)| *known == of).filter_map(|(_, top)| top.upgrade()).collect()
+    }
+}
+
+impl BlockDevice for Top {
+    fn shape(&self) -> Shape {
+        self.0.shape()
+    }
+
+    fn submit(&self, io: Checked) -> Completion<'_> {
+        self.0.submit(io)
+    }
+
+    fn status(&self, extent: Extent) -> StatusFuture<'_> {
+        self.0.status(extent)
+    }
+}
