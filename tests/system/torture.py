@@ -1,8 +1,9 @@
 """Writes numbered blocks until the server dies, then says whether what it acknowledged is still there.
 
 torture.py write SOCKET EXPORT STATE SEED   until a request fails, the connection breaks, SECONDS (argument 6) pass or SIGTERM
-torture.py verify SOCKET EXPORT STATE [errors]   every block holds a version that the rules allow; exit 1 otherwise; with
-                                            `errors` a read may fail instead, and nothing is settled by what is read
+torture.py verify SOCKET EXPORT STATE [errors]   every block holds a version that the rules allow, and what is read is flushed;
+                                            exit 1 otherwise; with `errors` a read may fail instead, and nothing is
+                                            settled by what is read
 
 Rule: a block may hold the version that the last acknowledged flush covered, or any later one that was sent.
 """
@@ -145,9 +146,11 @@ def verify(path, export, state_path, errors=""):
             wrong += 1
             print(f"block {block}: holds {sorted(map(str, seen))[:4]}, allowed {sorted(map(str, allowed))[:6]}")
         elif not errors:
-            # What was read after a crash is what is there from now on.
             newest = max(version for _, version in seen)
             state[block] = [newest] if len(seen) == 1 else sorted(version for _, version in seen)
+    if not errors:
+        # Without a crash before this, what was read may not have been flushed: from now on it must be there.
+        client.flush()
     client.close()
     with open(state_path, "w", encoding="ascii") as file:
         json.dump(state, file)
