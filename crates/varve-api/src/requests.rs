@@ -210,6 +210,8 @@ requests! {
         image: Option<String>,
         /// The format of the image: `raw` or `qcow2`. If it is not given, what begins as an image of another format is refused.
         format: Option<String>,
+        /// The internal snapshot of a qcow2 image, by id or name, that a thin one shows instead of the image.
+        image_snapshot: Option<String>,
         /// How it is laid out; linear if not given.
         layout: Option<Layout>,
         /// The program that says where its bytes lie, in layout `mapper`: `unix:PATH`, the socket at which it is asked.

@@ -21,7 +21,8 @@
 //! - TEXT12. A thin pool lies on disks, is writable, has no exception store and drops no snapshots. What is in
 //!   it, the pool itself knows. Only a pool declares what becomes of discards, and whether it may promise too much.
 //! - TEXT13. A budget for metadata in memory is 64 KiB to 1 TiB, or for each GiB 512 bytes to 1 GiB.
-//! - TEXT14. A disk image has an absolute path and at least one byte.
+//! - TEXT14. A disk image has an absolute path and at least one byte. A snapshot in it has a name on one line, of at most 1024
+//!   bytes; only a qcow2 image has one.
 //! - TEXT15. The reason why a volume is not active is 1 to 500 characters on one line.
 //! - TEXT16. A mirror has 2 to 8 members; a ddraid array of order 1 to 3 has 2^order + 1, and blocks of a power of two from 4 to
 //!   64 KiB. Each segment of an array has an area for each member, equally long. The metadata areas of its members are equally

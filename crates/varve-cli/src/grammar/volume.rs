@@ -169,6 +169,9 @@ pub(crate) struct VolumeCreateOptions {
     /// Image: qcow2 or raw; never guessed from the content.
     #[arg(long, value_name = "FORMAT", requires = "image")]
     pub(crate) format: Option<String>,
+    /// Thin: the internal snapshot of a qcow2 image that shows where nothing was written, by id or name.
+    #[arg(long, value_name = "SNAPSHOT", requires = "image", requires = "pool")]
+    pub(crate) image_snapshot: Option<String>,
     /// A program of yours says where its bytes lie: the socket at which it listens, unix:PATH.
     #[arg(long, value_name = "unix:PATH", conflicts_with_all = ["pool", "origin", "image"])]
     pub(crate) mapper: Option<String>,

@@ -119,6 +119,7 @@ fn create_request(options: &VolumeCreateOptions) -> Result<VolumeCreate, Failure
         origin: options.origin.clone(),
         image: options.image.as_deref().map(absolute).transpose()?,
         format: options.format.clone(),
+        image_snapshot: options.image_snapshot.clone(),
         layout: Some(layout),
         mapper: options.mapper.as_deref().map(absolute_socket).transpose()?,
         mapper_wait: options.mapper_wait.clone(),

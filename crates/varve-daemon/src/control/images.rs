@@ -55,7 +55,7 @@ impl fmt::Display for Chosen {
     fn fmt(&self, form: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Chosen::Stored(base) => write!(form, "{}, which is kept then", base.name),
-            Chosen::Image(_, entry, ..) => write!(form, "{}, which must not change then", entry.path),
+            Chosen::Image(_, entry, ..) => write!(form, "{}, which must not change then", entry.shown()),
         }
     }
 }
@@ -96,10 +96,10 @@ impl Control {
                 if !request.dry_run {
                     self.settle_below(group).await; // A file that was replaced may be one that nobody needs any more.
                 }
-                self.find_image(path, request.format.as_deref(), group).await.map(Some)
+                self.find_image(path, request, group).await.map(Some)
             }
-            (None, None) if request.format.is_some() => {
-                Err(Failure::new(Code::Usage, "--format is that of an --image"))
+            (None, None) if request.format.is_some() || request.image_snapshot.is_some() => {
+                Err(Failure::new(Code::Usage, "--format and --image-snapshot are those of an --image"))
             }
             (None, None) => Ok(None),
         }
@@ -134,7 +134,8 @@ impl Control {
     }
 
     /// The image at `path`, if a volume can be made over it.
-    async fn find_image(&self, path: &str, format: Option<&str>, group: Uuid) -> Result<Chosen, Failure> {
+    async fn find_image(&self, path: &str, request: &VolumeCreate, group: Uuid) -> Result<Chosen, Failure> {
+        let (format, snapshot) = (request.format.as_deref(), request.image_snapshot.as_deref());
         let Some(read_as) = format.map_or(Some(ImageFormat::Raw), ImageFormat::named) else {
             let message = format!("{path}: only raw and qcow2 images can be an origin");
             return Err(Failure::new(Code::BadOrigin, message).help(conversion(path)));
@@ -143,11 +144,21 @@ impl Control {
             let message = format!("{path} is not absolute: nobody knows where the daemon would look for it");
             return Err(Failure::new(Code::Usage, message));
         }
-        let known = self.with_group(group, |known| {
-            known.group.images().iter().find(|image| image.path == path).cloned()
-        })?;
-        let id = known.as_ref().map_or_else(|| self.new_id(), |known| known.id);
-        let opened = self.open_image(group, path, id, read_as).await;
+        if snapshot.is_some() && read_as == ImageFormat::Raw {
+            let message = format!("{path}: only qcow2 images have snapshots in them");
+            return Err(Failure::new(Code::BadOrigin, message).help("--format qcow2 if it is one"));
+        }
+        let is_it = |image: &&Entry| image.path == path && image.snapshot.as_deref() == snapshot;
+        let known = self.with_group(group, |known| known.group.images().iter().find(is_it).cloned())?;
+        let asked = Entry {
+            id: known.as_ref().map_or_else(|| self.new_id(), |known| known.id),
+            path: path.to_owned(),
+            bytes: 0,
+            format: read_as,
+            snapshot: snapshot.map(ToOwned::to_owned),
+            modified_ns: None,
+        };
+        let opened = self.open_image(group, asked).await;
         let (image, found) = opened.map_err(|failure| unopened(failure, path))?;
         if let Some(known) = &known {
             refuse_changed(known, &found).map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?;
@@ -169,20 +180,13 @@ impl Control {
         Ok(Chosen::Image(image, found, known.is_none(), bytes))
     }
 
-    /// Opens an image, and says what it is like.
-    async fn open_image(
-        &self,
-        group: Uuid,
-        path: &str,
-        id: Uuid,
-        format: ImageFormat,
-    ) -> Result<(Image, Entry), Failure> {
+    /// Opens the image that `entry` names, and says what it is like now.
+    async fn open_image(&self, group: Uuid, entry: Entry) -> Result<(Image, Entry), Failure> {
         let name = self.with_group(group, |known| known.group.name().to_owned())?;
-        self.event(path, &format!("opened as an image of group {name}")); // M4
-        let opened = self.open_image_to_read(Path::new(path), format).await?;
-        let (bytes, modified_ns) = (opened.length, opened.modified_ns);
-        let entry = Entry { id, path: path.to_owned(), bytes, format, modified_ns };
-        Ok((opened.image, entry))
+        self.event(&entry.path, &format!("opened as an image of group {name}")); // M4
+        let opened = self.open_image_to_read(Path::new(&entry.path), entry.format).await?;
+        let image = Image { snapshot: entry.snapshot.clone(), ..opened.image };
+        Ok((image, Entry { bytes: opened.length, modified_ns: opened.modified_ns, ..entry }))
     }
 
     /// M3: what an image says that it is, if not raw.
@@ -200,7 +204,7 @@ impl Control {
         if !self.is_agreed(group, &known.path) {
             return Err(not_agreed(&known.path));
         }
-        let opened = self.open_image(group, &known.path, known.id, known.format).await;
+        let opened = self.open_image(group, known.clone()).await;
         let (image, found) = opened.map_err(|failure| lost(&failure, &known.path))?;
         refuse_changed(&known, &found)?;
         Ok(Some(image))
@@ -357,7 +361,8 @@ mod tests {
 
     fn entry(bytes: u64, modified_ns: Option<u64>) -> Entry {
         let format = ImageFormat::Raw;
-        Entry { id: Uuid::from_u128(1), path: "/gold".to_owned(), bytes, format, modified_ns }
+        let (id, path) = (Uuid::from_u128(1), "/gold".to_owned());
+        Entry { id, path, bytes, format, snapshot: None, modified_ns }
     }
 
     #[test]

@@ -79,7 +79,8 @@ impl Control {
                 (Some(header), below, latest.flatten())
             }
         };
-        Ok(OpenedImage { image: Image { top, below, clean_from: None }, length, modified_ns, header })
+        let image = Image { top, below, snapshot: None, clean_from: None };
+        Ok(OpenedImage { image, length, modified_ns, header })
     }
 
     async fn header_of(&self, layer: &Layer, device: Device) -> Result<Header, Failure> {

@@ -282,7 +282,7 @@ impl Control {
     pub(super) async fn origin_name(&self, group: Uuid, origin: Origin) -> String {
         let unknown = match origin.backing {
             Backing::Image { id } => {
-                return self.image_of(group, &origin).map_or(format!("image {id}"), |image| image.path);
+                return self.image_of(group, &origin).map_or(format!("image {id}"), |image| image.shown());
             }
             Backing::Volume { id } => {
                 let named = self.name_of(id).map(|(group, volume)| format!("{group}/{volume}"));

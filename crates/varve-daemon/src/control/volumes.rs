@@ -62,6 +62,10 @@ impl Control {
                 Failure::new(Code::BadOrigin, "only a thin volume lies over an origin").help("--pool POOL")
             );
         }
+        if request.image_snapshot.is_some() {
+            let message = "a snapshot in an image is only read: a thin volume lies over it";
+            return Err(Failure::new(Code::Usage, message).help("--pool POOL"));
+        }
         if let Some(path) = &request.image {
             return self.create_in_image(&request, &name, path).await;
         }

@@ -32,16 +32,10 @@ impl Layer {
     }
 
     /// The image to be read, over `backing`, as a part of a chain.
-    async fn to_read(
-        &self,
-        host: &Host,
-        backing: Option<Device>,
-        cache_bytes: u64,
-    ) -> Result<qcow2::Layer, Failure> {
+    async fn to_read(&self, host: &Host, options: qcow2::Options) -> Result<qcow2::Layer, Failure> {
         if self.format == ImageFormat::Raw {
             return Ok(qcow2::Layer::Raw(self.bytes(host)));
         }
-        let options = qcow2::Options { backing, cache_bytes, ..qcow2::Options::default() };
         let image = qcow2::Image::open(self.bytes(host), host.arena(), options).await;
         image.map(|image| qcow2::Layer::Image(Rc::new(image))).map_err(|error| self.failed(&error))
     }
@@ -55,8 +49,13 @@ impl Layer {
 impl Image {
     /// The disk that the image holds, on this shard, in whole blocks of a thin volume; zeros follow its end. Only to read.
     pub(crate) async fn device(&self, host: &Host) -> Result<Device, Failure> {
-        let below = self.device_below(host).await?;
-        let device = match self.top.to_read(host, below, CACHE).await? {
+        let options = qcow2::Options {
+            backing: self.device_below(host).await?,
+            cache_bytes: CACHE,
+            snapshot: self.snapshot.clone(),
+            ..qcow2::Options::default()
+        };
+        let device = match self.top.to_read(host, options).await? {
             qcow2::Layer::Raw(device) => device,
             qcow2::Layer::Image(image) => Device::new(ImageDevice::new(image)),
         };
@@ -66,7 +65,8 @@ impl Image {
     async fn device_below(&self, host: &Host) -> Result<Option<Device>, Failure> {
         let mut layers = Vec::new();
         for layer in &self.below {
-            layers.push(layer.to_read(host, None, CACHE_BELOW).await?);
+            let options = qcow2::Options { cache_bytes: CACHE_BELOW, ..qcow2::Options::default() };
+            layers.push(layer.to_read(host, options).await?);
         }
         Ok(qcow2::chain(layers, &host.arena()))
     }

@@ -22,6 +22,8 @@ pub(crate) struct Image {
     pub(crate) top: Layer,
     /// The images below it, that directly below first.
     pub(crate) below: Vec<Layer>,
+    /// The internal snapshot that is shown instead, by id or name; only to read.
+    pub(crate) snapshot: Option<String>,
     /// The file is known to hold zeros from this byte on, if it is to be written.
     pub(crate) clean_from: Option<u64>,
 }

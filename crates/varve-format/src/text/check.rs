@@ -1,5 +1,6 @@
 //! Whether a description makes sense: every rule of the text, each with an error that names the place.
 
+use super::image::is_snapshot_name;
 use super::moving::place_of_move;
 use super::{
     Area, ConversionEntry, Description, Discards, EXTENT_SIZE_MAX, EXTENT_SIZE_MIN, ImageEntry, Layout,
@@ -267,6 +268,11 @@ fn check_image(image: &ImageEntry) -> Result<(), TextError> {
     }
     if !(1..=NUMBER_MAX).contains(&image.bytes) {
         return problem("`bytes` is at least 1");
+    }
+    if let Some(snapshot) = &image.snapshot
+        && (image.format.is_raw() || !is_snapshot_name(snapshot))
+    {
+        return problem("`snapshot` names one in a qcow2 image, in 1 to 1024 bytes on one line");
     }
     Ok(())
 }

@@ -20,6 +20,9 @@ pub struct ImageEntry {
     /// How it is read.
     #[serde(default, skip_serializing_if = "ImageFormat::is_raw")]
     pub format: ImageFormat,
+    /// The internal snapshot that volumes lie over instead of the image itself, by id or name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     /// When it was last written, in nanoseconds since 1970; nobody knows that of a block device.
     #[serde(default, rename = "modified", with = "exact_date", skip_serializing_if = "Option::is_none")]
     pub modified_ns: Option<u64>,
@@ -60,12 +63,28 @@ impl ImageFormat {
     }
 }
 
+/// Longest name of a snapshot in an image, in bytes.
+const SNAPSHOT_NAME_MAX: usize = 1024;
+
+/// TEXT14.
+pub(super) fn is_snapshot_name(name: &str) -> bool {
+    (1..=SNAPSHOT_NAME_MAX).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
 /// TEXT14, TEXT21.
 pub(super) fn is_image_path(path: &str) -> bool {
     path.starts_with('/') && !path.chars().any(char::is_control)
 }
 
 impl ImageEntry {
+    /// What volumes lie over, for people: its path, and the snapshot in it.
+    pub fn shown(&self) -> String {
+        match &self.snapshot {
+            Some(snapshot) => format!("{}, snapshot {snapshot}", self.path),
+            None => self.path.clone(),
+        }
+    }
+
     /// When it was last written, in the form that the text has and that `touch -d` takes.
     pub fn modified(&self) -> Option<String> {
         self.modified_ns.map(format_exact)

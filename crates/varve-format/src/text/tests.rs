@@ -289,7 +289,7 @@ const BREAKAGES: &[Breakage] = &[
             in_image(d, "/gold", 512);
             let format = ImageFormat::Raw;
             let (id, path) = (Uuid::from_u128(99), "/gold".into());
-            d.images.push(ImageEntry { id, path, bytes: 512, format, modified_ns: None });
+            d.images.push(ImageEntry { id, path, bytes: 512, format, snapshot: None, modified_ns: None });
         },
         "fast: its image is that of another volume, or one that others lie over",
     ),
@@ -602,6 +602,7 @@ fn image() -> ImageEntry {
         path: "/srv/gold.raw".into(),
         bytes: 1_000_001,
         format: ImageFormat::Raw,
+        snapshot: None,
         modified_ns: Some(1_750_000_000_000_000_004),
     }
 }
@@ -609,7 +610,8 @@ fn image() -> ImageEntry {
 #[test]
 fn images_stand_in_the_text_as_a_person_reads_them() {
     let (id, format) = (Uuid::from_u128(10), ImageFormat::Qcow2);
-    let disk = ImageEntry { id, path: "/dev/sdx".into(), bytes: 4096, format, modified_ns: None };
+    let disk =
+        ImageEntry { id, path: "/dev/sdx".into(), bytes: 4096, format, snapshot: None, modified_ns: None };
     let description = Description { images: vec![image(), disk], ..sample() };
     let text = description.encode();
     let expected = r#"
@@ -633,7 +635,16 @@ format = "qcow2"
 fn an_image_without_a_place_or_without_a_byte_is_refused() {
     let refused = |wrong: ImageEntry| Description { images: vec![wrong], ..sample() }.check().err();
     assert_eq!(refused(image()), None);
-    for wrong in [ImageEntry { path: "gold.raw".into(), ..image() }, ImageEntry { bytes: 0, ..image() }] {
+    let of = |format, name: &str| ImageEntry { format, snapshot: Some(name.to_owned()), ..image() };
+    assert_eq!(refused(of(ImageFormat::Qcow2, "before the update")), None);
+    for wrong in [
+        ImageEntry { path: "gold.raw".into(), ..image() },
+        ImageEntry { bytes: 0, ..image() },
+        of(ImageFormat::Raw, "1"),
+        of(ImageFormat::Qcow2, ""),
+        of(ImageFormat::Qcow2, "two\nlines"),
+        of(ImageFormat::Qcow2, &"n".repeat(1025)),
+    ] {
         assert!(matches!(refused(wrong), Some(TextError::Shape { .. })), "TEXT14");
     }
     let taken = ImageEntry { id: Uuid::from_u128(2), ..image() };

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 impl Draft<'_> {
     pub(super) fn add_image(&mut self, image: Image) -> Result<(), PlanError> {
-        self.step(format!("write down that volumes lie over {}", image.path));
+        self.step(format!("write down that volumes lie over {}", image.shown()));
         self.description.images.push(image);
         Ok(())
     }
@@ -16,7 +16,7 @@ impl Draft<'_> {
         let gone: Vec<Image> = images.extract_if(.., |image| image.id == id).collect();
         assert!(gone.len() <= 1, "GROUP1, TEXT1: ids are different");
         for image in gone {
-            self.step(format!("forget {}, over which nothing lies any more", image.path));
+            self.step(format!("forget {}, over which nothing lies any more", image.shown()));
         }
         Ok(())
     }
@@ -52,6 +52,7 @@ mod tests {
             id: Uuid::from_u128(id),
             path: path.to_owned(),
             format: ImageFormat::default(),
+            snapshot: None,
             bytes: 5,
             modified_ns: Some(7),
         }
