@@ -287,9 +287,7 @@ const BREAKAGES: &[Breakage] = &[
         "TEXT21",
         |d| {
             in_image(d, "/gold", 512);
-            let format = ImageFormat::Raw;
-            let (id, path) = (Uuid::from_u128(99), "/gold".into());
-            d.images.push(ImageEntry { id, path, bytes: 512, format, snapshot: None, modified_ns: None });
+            d.images.push(ImageEntry { path: "/gold".into(), ..image() });
         },
         "fast: its image is that of another volume, or one that others lie over",
     ),
@@ -610,8 +608,7 @@ fn image() -> ImageEntry {
 #[test]
 fn images_stand_in_the_text_as_a_person_reads_them() {
     let (id, format) = (Uuid::from_u128(10), ImageFormat::Qcow2);
-    let disk =
-        ImageEntry { id, path: "/dev/sdx".into(), bytes: 4096, format, snapshot: None, modified_ns: None };
+    let disk = ImageEntry { id, path: "/dev/sdx".into(), bytes: 4096, format, modified_ns: None, ..image() };
     let description = Description { images: vec![image(), disk], ..sample() };
     let text = description.encode();
     let expected = r#"

@@ -1,6 +1,7 @@
-//! qcow2 images: under simulated crashes, beside QEMU's own programs, and with damaged metadata.
+//! qcow2 images: under simulated crashes, beside QEMU's own programs and the crate imago, and with damaged metadata.
 
 mod crashes;
 mod files;
+mod imago_oracle;
 mod mutated;
 mod qemu;
