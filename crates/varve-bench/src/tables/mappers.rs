@@ -21,6 +21,8 @@ use varve_target::delegate::{Connector, Delegate, DelegateOptions, Link, LinkErr
 const SIZE: u64 = 128 * MIB;
 /// Bytes of a request.
 const BLOCK: u64 = 4 * KIB;
+/// Pieces in which a measurement is made, so that what is compared takes turns in short order.
+const SLICES: u64 = 8;
 /// Throughput of known ranges over that of a linear volume, at least.
 const WARM_GOAL: Goal = Goal::AtLeast(0.97);
 /// Time of a question over that of a round trip, at most.
@@ -70,8 +72,7 @@ async fn round(
     let delegate = delegated(context, disk, mapper);
     let device = Device::new(delegate.clone());
     let mut figures = Vec::new();
-    let trip = round_trip(context, echo, questions).await?;
-    let miss = questions_of(&device, &linear, &arena, questions).await?;
+    let (trip, miss) = questions_of(context, echo, [&device, &linear], questions).await?;
     figures.push(("a round trip of 64 bytes to another process".to_owned(), "us", None, trip));
     let name = "a read of 4 KiB whose place is asked for, beyond the read, over a round trip";
     figures.push((name.to_owned(), "x", Some(MISS_GOAL), miss / trip));
@@ -80,17 +81,22 @@ async fn round(
     warm(&device, &arena).await?;
     for depth in [1, 32] {
         for direction in [Direction::Read, Direction::Write] {
-            let count = SIZE / BLOCK;
+            let count = SIZE / BLOCK / SLICES;
             let load =
                 Load { direction, order: Order::Random { unit: BLOCK }, request_bytes: BLOCK, depth, count };
-            let mut speeds = [0.0; 2];
-            for (speed, device) in speeds.iter_mut().zip([&device, &linear]) {
-                let measured = run(device, &clock, &arena, &load, &mut Random::new(7)).await;
-                *speed = measured.map_err(|error| error.to_string())?.bytes_per_second();
+            // Of the mapped volume and of the linear one; each is the first in every other slice.
+            let mut times = [0.0; 2];
+            for slice in 0..SLICES {
+                for turn in 0..2 {
+                    let index = (turn + slice as usize) % 2;
+                    let device = [&device, &linear][index];
+                    let measured = run(device, &clock, &arena, &load, &mut Random::new(slice + 7)).await;
+                    times[index] += 1.0 / measured.map_err(|error| error.to_string())?.bytes_per_second();
+                }
             }
             let verb = if direction == Direction::Read { "reads" } else { "writes" };
             let name = format!("random {verb} of 4 KiB QD{depth} of known ranges, mapped / linear");
-            figures.push((name, "x", Some(WARM_GOAL), speeds[0] / speeds[1]));
+            figures.push((name, "x", Some(WARM_GOAL), times[1] / times[0]));
         }
     }
     Ok(figures)
@@ -125,27 +131,40 @@ async fn warm(device: &Device, arena: &Arena) -> Result<(), String> {
     Ok(())
 }
 
-/// Microseconds of a read whose place must be asked for, beyond those of the same read where it need not.
-async fn questions_of(device: &Device, linear: &Device, arena: &Arena, count: u64) -> Result<f64, String> {
-    let mut times = [0.0; 2];
-    for (time, device) in times.iter_mut().zip([device, linear]) {
+/// Microseconds until a message has come back from another process, and those of a read of the first of `devices` whose place must be
+/// asked for, beyond those of the same read of the second, where it need not. They take turns.
+async fn questions_of(
+    context: &ShardContext,
+    echo: &Path,
+    devices: [&Device; 2],
+    count: u64,
+) -> Result<(f64, f64), String> {
+    let arena = context.arena();
+    let echo = context.connect_unix(echo).await.map_err(|error| error.to_string())?;
+    for device in devices {
         // The connection, and the first touch of memory.
         device.read(SIZE - BLOCK, arena.take(4096)).await.map_err(|error| error.to_string())?;
-        let watch = Watch::start();
-        for question in 0..count {
-            // Never one that follows the last, of which more would be asked at once.
-            let at = question * 7919 % (SIZE / BLOCK - 1) * BLOCK;
-            device.read(at, arena.take(4096)).await.map_err(|error| error.to_string())?;
-        }
-        *time = watch.seconds() * 1e6 / count as f64;
     }
-    Ok(times[0] - times[1])
+    let count = count / SLICES;
+    let (mut trips, mut times) = (0.0, [0.0; 2]);
+    for slice in 0..SLICES {
+        trips += round_trips(&echo, &arena, count).await?;
+        for (time, device) in times.iter_mut().zip(devices) {
+            let watch = Watch::start();
+            for question in slice * count..(slice + 1) * count {
+                // Never one that follows the last, of which more would be asked at once.
+                let at = question * 7919 % (SIZE / BLOCK - 1) * BLOCK;
+                device.read(at, arena.take(4096)).await.map_err(|error| error.to_string())?;
+            }
+            *time += watch.seconds();
+        }
+    }
+    let us_of_each = |seconds: f64| seconds * 1e6 / (count * SLICES) as f64;
+    Ok((us_of_each(trips), us_of_each(times[0] - times[1])))
 }
 
-/// Microseconds until a message has come back from another process.
-async fn round_trip(context: &ShardContext, socket: &Path, count: u64) -> Result<f64, String> {
-    let stream = context.connect_unix(socket).await.map_err(|error| error.to_string())?;
-    let arena = context.arena();
+/// Seconds until so many messages have come back, one after the other.
+async fn round_trips(stream: &Stream, arena: &Arena, count: u64) -> Result<f64, String> {
     let message = arena.take_zeroed(MESSAGE).freeze();
     let mut buffer = arena.take(MESSAGE);
     let watch = Watch::start();
@@ -155,7 +174,7 @@ async fn round_trip(context: &ShardContext, socket: &Path, count: u64) -> Result
         received.map_err(|error| format!("{error:?}"))?;
         buffer = back;
     }
-    Ok(watch.seconds() * 1e6 / count as f64)
+    Ok(watch.seconds())
 }
 
 /// Connects to a mapper on a Unix socket.

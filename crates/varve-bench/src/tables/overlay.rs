@@ -10,7 +10,9 @@ use crate::place::Place;
 use crate::results::{OverlayPart, OverlayRow, Taken};
 use crate::server::Server;
 use crate::varve::{Varve, uri};
+use crate::verdict::Goal;
 use crate::watch::Watch;
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -35,6 +37,12 @@ pub(crate) enum Disk {
     ThinOverQcow2,
     /// A volume that is a qcow2 image over the image.
     Image,
+    /// A volume that varve-cowd maps by a qcow2 image over the image, telling no more than it is asked.
+    Cowd,
+    /// The same, whose answers to reads reach further than what was asked.
+    CowdAhead,
+    /// The same, told all that is known as soon as it connects.
+    CowdPrimed,
     /// A copy behind qemu-nbd.
     QemuRaw,
     /// A qcow2 image over the image, behind qemu-nbd.
@@ -48,6 +56,9 @@ impl Disk {
             Disk::ThinOverRaw => "thin volume over a raw image",
             Disk::ThinOverQcow2 => "thin volume over a qcow2 image",
             Disk::Image => "qcow2 overlay as a volume",
+            Disk::Cowd => "qcow2 overlay, varve-cowd",
+            Disk::CowdAhead => "qcow2 overlay, varve-cowd, mappings read ahead",
+            Disk::CowdPrimed => "qcow2 overlay, varve-cowd, primed",
             Disk::QemuRaw => "qemu-nbd, raw file",
             Disk::QemuOverlay => "qemu-nbd, qcow2 overlay",
         }
@@ -59,6 +70,17 @@ impl Disk {
             Disk::Linear | Disk::QemuRaw => None,
             Disk::QemuOverlay => Some(Disk::QemuRaw),
             Disk::ThinOverRaw | Disk::ThinOverQcow2 | Disk::Image => Some(Disk::Linear),
+            Disk::Cowd | Disk::CowdAhead | Disk::CowdPrimed => Some(Disk::Linear),
+        }
+    }
+
+    /// The options of varve-cowd, where that is what maps it.
+    pub(crate) fn cowd_options(self) -> Option<&'static [&'static str]> {
+        match self {
+            Disk::Cowd => Some(&["--read-ahead", "0"]),
+            Disk::CowdAhead => Some(&["--read-ahead", "1M"]),
+            Disk::CowdPrimed => Some(&["--read-ahead", "0", "--prime"]),
+            _ => None,
         }
     }
 
@@ -77,7 +99,7 @@ impl Disk {
 pub(crate) fn part(
     work: &str,
     about: &str,
-    goal: f64,
+    goal: impl Fn(Disk) -> f64,
     disks: &[Disk],
     medium: Medium,
     options: &Options,
@@ -88,7 +110,7 @@ pub(crate) fn part(
         world: medium.name().to_owned(),
         description: format!("{about}; on {directory}, {} rounds", options.runs()),
         machine: Machine::look(),
-        rows: disks.iter().map(|disk| disk.row(goal)).collect(),
+        rows: disks.iter().map(|disk| disk.row(goal(*disk))).collect(),
     }
 }
 
@@ -99,6 +121,9 @@ pub(crate) struct Bench {
     image: PathBuf,
     size: u64,
     cache: Cache,
+    /// The program varve-cowd, beside ours, and its process for the present volume.
+    cowd: PathBuf,
+    mapper: RefCell<Option<Server>>,
 }
 
 impl Bench {
@@ -122,7 +147,8 @@ impl Bench {
         };
         let varve = Varve::start_with(alike, &options.varve(), place.path(), &file, medium.cache())?;
         varve.create_pool(POOL, POOL_BYTES)?;
-        let bench = Self { place, varve, image, size, cache: medium.cache() };
+        let (cowd, mapper) = (options.varve().with_file_name("varve-cowd"), RefCell::default());
+        let bench = Self { place, varve, image, size, cache: medium.cache(), cowd, mapper };
         run("qemu-img", &["convert", "-O", "qcow2", &bench.path("image"), &bench.path("image.qcow2")])?;
         Ok(bench)
     }
@@ -145,6 +171,11 @@ impl Bench {
                 let overlay = self.make_overlay()?;
                 create(&["--image", &overlay, "--format", "qcow2"])
             }
+            Disk::Cowd | Disk::CowdAhead | Disk::CowdPrimed => {
+                let overlay = self.make_overlay()?;
+                let socket = self.start_cowd(&overlay, disk.cowd_options().unwrap_or_default())?;
+                create(&["--mapper", &format!("unix:{socket}"), "--size", &self.size.to_string()])
+            }
             Disk::Linear | Disk::QemuRaw | Disk::QemuOverlay => {
                 self.varve.create_volume(VOLUME, self.size)?;
                 let socket = self.varve.export(VOLUME)?;
@@ -160,7 +191,28 @@ impl Bench {
             return self.varve.remove_thin(VOLUME, POOL);
         }
         self.varve.end_export(VOLUME)?;
-        self.varve.call(&["lv", "remove", &format!("bench/{VOLUME}"), "--yes"]).map(drop)
+        self.varve.call(&["lv", "remove", &format!("bench/{VOLUME}"), "--yes"])?;
+        self.mapper.take().map_or(Ok(()), Server::stop)
+    }
+
+    /// Starts varve-cowd for the image at `overlay`; its socket.
+    fn start_cowd(&self, overlay: &str, options: &[&str]) -> Result<String, String> {
+        if !self.cowd.exists() {
+            return Err(format!("{} is not built", self.cowd.display()));
+        }
+        let socket = self.path("cowd.sock");
+        let words = [&[overlay, "--socket", &socket], options].concat();
+        let words: Vec<String> = words.into_iter().map(str::to_owned).collect();
+        let mut server = Server::start(&self.cowd, &words, &self.place.path().join("cowd.log"))?;
+        server.wait_for_socket(Path::new(&socket))?;
+        *self.mapper.borrow_mut() = Some(server);
+        Ok(socket)
+    }
+
+    /// The processes that serve the present volume.
+    pub(crate) fn servers(&self) -> Vec<u32> {
+        let mapper = self.mapper.borrow();
+        [self.varve.pid()].into_iter().chain(mapper.as_ref().map(Server::pid)).collect()
     }
 
     /// A qcow2 image over the image, in place of the last one.
@@ -185,11 +237,23 @@ impl Bench {
     }
 }
 
-/// Times `work`, which says how many requests it made, on the server `pid`.
-pub(crate) fn timed(pid: u32, work: impl FnOnce() -> Result<u64, String>) -> Result<Taken, String> {
-    let (meter, watch) = (Meter::start(pid), Watch::start());
+/// Times `work`, which says how many requests it made, on the servers `pids`.
+pub(crate) fn timed(pids: &[u32], work: impl FnOnce() -> Result<u64, String>) -> Result<Taken, String> {
+    let meters: Vec<Meter> = pids.iter().map(|pid| Meter::start(*pid)).collect();
+    let watch = Watch::start();
     let requests = work()?;
-    Ok(Taken { seconds: watch.seconds(), server_cpu_seconds: meter.seconds(), requests })
+    let seconds = watch.seconds();
+    Ok(Taken { seconds, server_cpu_seconds: meters.iter().map(Meter::seconds).sum(), requests })
+}
+
+/// Tells how many times the time of a raw disk each took, beside its goal.
+pub(crate) fn tell(part: &OverlayPart) {
+    for row in part.rows.iter().filter(|row| row.goal.is_some()) {
+        let ratio = part.ratio(row, |taken| taken.seconds).map_or(f64::NAN, |ratio| ratio.median);
+        let goal = row.goal.map(Goal::AtMost);
+        let judged = goal.map(|goal| format!(" ({}: {})", goal.told(), goal.judged(ratio)));
+        eprintln!("{}: {}: {ratio:.3} x raw{}", part.work, row.disk, judged.unwrap_or_default());
+    }
 }
 
 /// Each disk once, in an order that begins with another one in each round.
@@ -206,6 +270,13 @@ mod tests {
         let disks = [Disk::Linear, Disk::ThinOverRaw, Disk::QemuRaw];
         let order = |round| turns(&disks, round).map(|(index, _)| index).collect::<Vec<_>>();
         assert_eq!([order(0), order(1), order(3)], [[0, 1, 2], [1, 2, 0], [0, 1, 2]]);
+    }
+
+    #[test]
+    fn each_way_of_mapping_is_asked_for_once() {
+        let ways = [Disk::Cowd, Disk::CowdAhead, Disk::CowdPrimed, Disk::Image].map(Disk::cowd_options);
+        assert!(ways[0].is_some() && ways[0] != ways[1] && ways[0] != ways[2] && ways[1] != ways[2]);
+        assert_eq!(ways[3], None);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::options::Options;
 use crate::results::{Taken, put_overlay};
 use crate::sheet::Sheet;
-use crate::tables::overlay::{Bench, Disk, MEDIUM, VOLUME, part, timed, turns};
+use crate::tables::overlay::{Bench, Disk, MEDIUM, VOLUME, part, tell, timed, turns};
 use crate::varve::uri;
 use serde_json::Value;
 use std::fs;
@@ -40,7 +40,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
     let bench = Bench::start(options, MEDIUM, IMAGE_BYTES, make)?;
     let about = "QEMU with software emulation, Debian's cloud kernel, over NBD: keys are made, and the files of all packages \
                  verified";
-    let mut part = part("First boot", about, GOAL, &DISKS, MEDIUM, options);
+    let mut part = part("First boot", about, |_| GOAL, &DISKS, MEDIUM, options);
     for round in 0..options.runs() {
         for (index, disk) in turns(&DISKS, round) {
             let outcome = boot_from(&bench, disk);
@@ -54,6 +54,7 @@ pub(crate) fn measure(options: &Options, sheet: &mut Sheet) -> Result<(), String
         }
         sheet.keep(|results| put_overlay(&mut results.overlays, part.clone()))?;
     }
+    tell(&part);
     bench.varve.stop()
 }
 
@@ -76,7 +77,7 @@ fn boot(bench: &Bench, pid: u32, uri: &str) -> Result<Taken, String> {
     let report = bench.place.path().join("report.json");
     let told = report.to_string_lossy();
     let mut seconds = f64::NAN;
-    let taken = timed(pid, || {
+    let taken = timed(&[pid], || {
         vm(&["boot", "--disk", uri, "--append", KEYS, "--report", &told])?;
         let text = fs::read_to_string(&report).map_err(|error| format!("{told}: {error}"))?;
         let (took, requests) = read_report(&text).ok_or_else(|| format!("{told}: {text}"))?;

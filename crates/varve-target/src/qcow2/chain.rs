@@ -1,19 +1,22 @@
-//! What lies below an image, as one device: the layer that decides a run of bytes is looked for once, however many there are.
+//! What lies below an image, as one device: where a run of bytes lies is looked for once, however many layers there are. A run
+//! names the place in the layer's own device, so that a read of it is one lookup and one request, and the layer's tables are
+//! not looked at again.
 //!
 //! Invariants:
-//! - QCHAIN1. Nothing in a chain is written, so what was found stays so.
+//! - QCHAIN1. Nothing in a chain is written, so what was found stays so: a run need never be invalidated. Whoever writes an image over
+//!   the chain changes that image's own tables, which are looked at before the chain is.
 //! - QCHAIN2. At most [`RUNS_MAX`] runs are remembered.
+//! - QCHAIN3. A place is remembered only if all of the run lies inside the layer's device.
 
 use super::Image;
 use super::mapping::Mapping;
 use super::read::gather;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::future::ready;
 use std::rc::Rc;
 use varve_block::{
-    Access, Allocation, Arena, BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError,
-    LocalFuture, MIB, Outcome, Shape, StatusFuture, StatusRun, widen,
+    Access, Allocation, Arena, BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, MIB,
+    Outcome, Shape, StatusFuture, StatusRun, widen,
 };
 
 /// The most runs that are remembered.
@@ -24,7 +27,7 @@ const RUN_LENGTH_MAX: u64 = 64 * MIB;
 /// An image that is read only as a part of a chain.
 #[derive(Clone)]
 pub enum Layer {
-    /// A qcow2 image, opened without what lies below it.
+    /// A qcow2 image, opened read-only and without what lies below it.
     Image(Rc<Image>),
     /// The bytes of a disk.
     Raw(Device),
@@ -37,11 +40,27 @@ impl Layer {
             Layer::Raw(device) => device.shape().size,
         }
     }
+
+    /// Where places of the layer lie.
+    fn device(&self) -> &Device {
+        match self {
+            Layer::Image(image) => image.file.device(),
+            Layer::Raw(device) => device,
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        match self {
+            Layer::Image(image) => image.access() == Access::ReadOnly,
+            Layer::Raw(_) => true,
+        }
+    }
 }
 
 /// The device of `layers`, the uppermost first: each lies over the next one. None if there are none.
 pub fn chain(layers: Vec<Layer>, arena: &Arena) -> Option<Device> {
     let top = layers.first()?;
+    assert!(layers.iter().all(Layer::is_read_only), "QCHAIN1: an image in a chain is open to write");
     if let (Layer::Raw(device), 1) = (top, layers.len()) {
         return Some(device.clone());
     }
@@ -64,12 +83,34 @@ struct Chain {
     found: RefCell<Found>,
 }
 
+/// Where a run of bytes lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// Nowhere: it is zeros, because a layer says so or there is none so large.
+    Zero,
+    /// In the device of a layer, from `offset` on.
+    Data { layer: u32, offset: u64 },
+    /// Only the layer can tell: the run is compressed, or reaches beyond the layer's device.
+    Layer(u32),
+}
+
 /// A run of bytes that one layer decides.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Run {
     length: u64,
-    /// None if it is zeros, because a layer says so or there is none so large.
-    layer: Option<usize>,
+    place: Place,
+}
+
+impl Run {
+    /// What is left of it `distance` bytes further on.
+    fn further(self, distance: u64) -> Run {
+        assert!(distance < self.length, "QCHAIN1: a run has a byte");
+        let place = match self.place {
+            Place::Data { layer, offset } => Place::Data { layer, offset: offset + distance },
+            other => other,
+        };
+        Run { length: self.length - distance, place }
+    }
 }
 
 /// Runs by their first bytes: those that were used lately, and those that were before.
@@ -82,13 +123,12 @@ struct Found {
 impl Found {
     /// How the bytes from `at` on are decided, if that is remembered.
     fn get(&mut self, at: u64) -> Option<Run> {
-        let rest = |start: u64, run: Run| Run { length: start + run.length - at, ..run };
         if let Some((start, run)) = covering(&self.young, at) {
-            return Some(rest(start, run));
+            return Some(run.further(at - start));
         }
         let (start, run) = covering(&self.old, at)?;
         self.insert(start, run);
-        Some(rest(start, run))
+        Some(run.further(at - start))
     }
 
     fn insert(&mut self, start: u64, run: Run) {
@@ -128,40 +168,58 @@ impl Chain {
         for (number, layer) in self.layers.iter().enumerate() {
             let size = layer.size();
             if at >= size {
-                return Ok(Run { length, layer: None });
+                return Ok(Run { length, place: Place::Zero });
             }
             length = length.min(size - at);
+            let number = u32::try_from(number).expect("few layers");
             let Layer::Image(image) = layer else {
-                return Ok(Run { length, layer: Some(number) });
+                return Ok(Run { length, place: Place::Data { layer: number, offset: at } });
             };
             let here = image.lookup(at, length).await?;
             length = here.length;
-            match here.mapping {
-                Mapping::Data { .. } | Mapping::Compressed { .. } => {
-                    return Ok(Run { length, layer: Some(number) });
+            let place = match here.mapping {
+                Mapping::Unallocated => continue,
+                Mapping::Zero => Place::Zero,
+                Mapping::Data { offset, .. } if image.file.has(Extent::new(offset, length)) => {
+                    Place::Data { layer: number, offset } // QCHAIN3
                 }
-                Mapping::Zero => return Ok(Run { length, layer: None }),
-                Mapping::Unallocated => {}
-            }
+                Mapping::Data { .. } | Mapping::Compressed { .. } => Place::Layer(number),
+            };
+            return Ok(Run { length, place });
         }
-        Ok(Run { length, layer: None })
+        Ok(Run { length, place: Place::Zero })
+    }
+
+    /// The read, if it is known where all of it lies, as one request to the device where it does.
+    fn read_known(&self, offset: u64, buffer: Buffer) -> Result<Completion<'_>, Buffer> {
+        match self.found.borrow_mut().get(offset) {
+            Some(run) if run.length >= buffer.len() as u64 => Ok(self.read_run(offset, run.place, buffer)),
+            _ => Err(buffer),
+        }
     }
 
     async fn read(&self, offset: u64, buffer: Buffer) -> Outcome {
-        let locate = async |at, length| self.run_at(at, length).await.map(|run| (run, run.length));
-        gather(offset, buffer, locate, |at, run, part| self.read_run(at, run, part)).await
+        let locate = async |at, length| self.run_at(at, length).await.map(|run| (run.place, run.length));
+        gather(offset, buffer, locate, |at, place, part| self.read_run(at, place, part).boxed()).await
     }
 
-    fn read_run(&self, at: u64, run: Run, mut buffer: Buffer) -> LocalFuture<'_, Outcome> {
-        assert!(run.length == buffer.len() as u64, "QCHAIN1: what one layer decides is read there");
-        match run.layer.map(|number| &self.layers[number]) {
-            Some(Layer::Image(image)) => Box::pin(image.read(at, buffer)),
-            Some(Layer::Raw(device)) => device.read(at, buffer).boxed(),
-            None => {
+    /// Fills `buffer` from `at` on, all of which lies at `place`.
+    fn read_run(&self, at: u64, place: Place, mut buffer: Buffer) -> Completion<'_> {
+        match place {
+            Place::Data { layer, offset } => self.layer(layer).device().read(offset, buffer),
+            Place::Layer(number) => match self.layer(number) {
+                Layer::Image(image) => Completion::pending(image.read(at, buffer)),
+                Layer::Raw(device) => device.read(at, buffer),
+            },
+            Place::Zero => {
                 buffer.fill(0);
-                Box::pin(ready(Ok(buffer)))
+                Completion::ready(Ok(buffer))
             }
         }
+    }
+
+    fn layer(&self, number: u32) -> &Layer {
+        &self.layers[number as usize]
     }
 }
 
@@ -172,7 +230,10 @@ impl BlockDevice for Chain {
 
     fn submit(&self, io: Checked) -> Completion<'_> {
         match io.into_io() {
-            Io::Read { offset, buffer } => Completion::pending(self.read(offset, buffer)),
+            Io::Read { offset, buffer } => match self.read_known(offset, buffer) {
+                Ok(completion) => completion,
+                Err(buffer) => Completion::pending(self.read(offset, buffer)),
+            },
             Io::Flush => Completion::done(),
             Io::Write { .. } | Io::Zero { .. } | Io::Discard { .. } => Completion::failed(IoError::ReadOnly),
         }
@@ -181,13 +242,15 @@ impl BlockDevice for Chain {
     fn status(&self, extent: Extent) -> StatusFuture<'_> {
         Box::pin(async move {
             let run = self.run_at(extent.offset, extent.length).await?;
-            match run.layer.map(|number| &self.layers[number]) {
-                Some(Layer::Raw(device)) => device.status(Extent::new(extent.offset, run.length)).await,
-                Some(Layer::Image(_)) => {
-                    Ok(vec![StatusRun { length: run.length, allocation: Allocation::Data }])
-                }
-                None => Ok(vec![StatusRun { length: run.length, allocation: Allocation::Hole }]),
-            }
+            let allocation = match run.place {
+                Place::Data { layer, offset } => match self.layer(layer) {
+                    Layer::Raw(device) => return device.status(Extent::new(offset, run.length)).await,
+                    Layer::Image(_) => Allocation::Data,
+                },
+                Place::Layer(_) => Allocation::Data,
+                Place::Zero => Allocation::Hole,
+            };
+            Ok(vec![StatusRun { length: run.length, allocation }])
         })
     }
 }
@@ -199,18 +262,20 @@ mod tests {
     #[test]
     fn runs_are_remembered_from_any_byte_of_theirs_until_others_were_used() {
         let mut found = Found::default();
-        let layer = Some(3);
-        found.insert(100, Run { length: 50, layer });
-        let rest = |found: &mut Found, at| found.get(at).map(|run| (run.length, run.layer));
-        assert_eq!(rest(&mut found, 120), Some((30, layer)));
+        let place = Place::Data { layer: 3, offset: 7000 };
+        found.insert(100, Run { length: 50, place });
+        let rest = |found: &mut Found, at| found.get(at).map(|run| (run.length, run.place));
+        let further = |distance: u64| Place::Data { layer: 3, offset: 7000 + distance };
+        assert_eq!(rest(&mut found, 120), Some((30, further(20))));
         assert_eq!((rest(&mut found, 99), rest(&mut found, 150)), (None, None));
         let others = |found: &mut Found, first: u64| {
-            (0..RUNS_MAX as u64 / 2).for_each(|at| found.insert(first + at, Run { length: 1, layer: None }));
+            let zero = Run { length: 1, place: Place::Zero };
+            (0..RUNS_MAX as u64 / 2).for_each(|at| found.insert(first + at, zero));
         };
         others(&mut found, 1000);
-        assert_eq!(rest(&mut found, 149), Some((1, layer)), "used lately");
+        assert_eq!(rest(&mut found, 149), Some((1, further(49))), "used lately");
         others(&mut found, 1 << 20);
-        assert_eq!(rest(&mut found, 100), Some((50, layer)), "used before");
+        assert_eq!(rest(&mut found, 100), Some((50, place)), "used before");
         others(&mut found, 1 << 30);
         others(&mut found, 1 << 40);
         assert_eq!(rest(&mut found, 100), None);

@@ -35,6 +35,16 @@ impl File {
         self.device.shape().discard
     }
 
+    /// The device, for what lies in it ([`File::has`]).
+    pub(super) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Whether all of `extent` lies before the end.
+    pub(super) fn has(&self, extent: Extent) -> bool {
+        self.device.shape().extent().contains(extent)
+    }
+
     /// Fills `buffer` from `offset` on.
     pub(super) fn read_into(&self, offset: u64, mut buffer: Buffer) -> LocalFuture<'_, Outcome> {
         let here = self.size().saturating_sub(offset);

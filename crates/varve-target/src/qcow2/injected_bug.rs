@@ -12,4 +12,6 @@ pub enum InjectedBug {
     FreeBeforeEntries,
     /// The header leads to a longer L1 table before that is durable (breaks QGROW1).
     SizeBeforeTable,
+    /// A read of one run does not keep its place from being used again (breaks QWRITE2).
+    ReadUnguarded,
 }

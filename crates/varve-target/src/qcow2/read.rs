@@ -1,27 +1,58 @@
 //! Reading an image: lookups give mappings, and what they lead to is read at the same time.
 
-use super::Image;
 use super::decompress::decompress;
 use super::file::index;
 use super::mapping::{Mapped, Mapping, locate};
+use super::{Image, InjectedBug};
 use futures_util::future::join_all;
-use varve_block::{Buffer, Device, Extent, IoError, LocalFuture, Outcome};
+use varve_block::{Access, Buffer, Completion, Device, Extent, IoError, LocalFuture, Outcome};
 use varve_format::qcow2::{Qcow2Error, table_offset};
+
+/// Where the L2 entry of a byte is.
+enum EntryAt {
+    /// There is no table: the mapping all the same.
+    None(Mapped),
+    /// The entry is number `first` of `slice`, and the byte lies `within` its cluster.
+    In { slice: u64, first: u64, within: u64 },
+}
 
 impl Image {
     /// Where byte `at` lies, and how many bytes behind it up to `length_max` follow it there.
     pub async fn lookup(&self, at: u64, length_max: u64) -> Result<Mapped, IoError> {
         assert!(length_max > 0, "a lookup is of a byte at least");
+        match self.entry_of(at, length_max).map_err(|error| self.report_damage(&error))? {
+            EntryAt::None(mapped) => Ok(mapped),
+            EntryAt::In { slice, first, within } => {
+                let look = |slice: &[u8]| locate(slice, &self.header, first, within, length_max);
+                let mapped = self.cache.get(slice, look).await?;
+                mapped.map_err(|error| self.report_damage(&error))
+            }
+        }
+    }
+
+    /// Like [`Image::lookup`], where nothing need be read for that and nothing is damaged.
+    fn lookup_in_memory(&self, at: u64, length_max: u64) -> Option<Mapped> {
+        match self.entry_of(at, length_max).ok()? {
+            EntryAt::None(mapped) => Some(mapped),
+            EntryAt::In { slice, first, within } => {
+                let look = |slice: &[u8]| locate(slice, &self.header, first, within, length_max);
+                self.cache.peek(slice, look)?.ok()
+            }
+        }
+    }
+
+    /// Where the L2 entry of byte `at` is.
+    fn entry_of(&self, at: u64, length_max: u64) -> Result<EntryAt, Qcow2Error> {
         let header = &self.header;
         let (cluster, within) = (at / header.cluster_size(), at % header.cluster_size());
         let (l1_index, number) = (cluster / header.l2_entries(), cluster % header.l2_entries());
-        let Some(table) = self.table_at(l1_index)? else {
+        let entry = self.l1.borrow().get(l1_index);
+        let Some(table) = table_offset(entry, header, "L1 table")? else {
             let rest = (header.l2_entries() - number) * header.cluster_size() - within;
-            return Ok(Mapped { mapping: Mapping::Unallocated, length: length_max.min(rest) });
+            return Ok(EntryAt::None(Mapped { mapping: Mapping::Unallocated, length: length_max.min(rest) }));
         };
         let (slice, first) = self.slice_of(table, number);
-        let mapped = self.cache.get(slice, |slice| locate(slice, header, first, within, length_max)).await?;
-        mapped.map_err(|error| self.report_damage(&error))
+        Ok(EntryAt::In { slice, first, within })
     }
 
     /// The L2 table that L1 entry number `l1_index` leads to.
@@ -42,6 +73,31 @@ impl Image {
             tracing::error!(%error, "a qcow2 image is damaged");
         }
         IoError::Corrupt
+    }
+
+    /// A read of one run whose table is in memory, as one request to where that lies; else the buffer again. The present tables are
+    /// asked each time, so that what a write, a discard or a commit has changed is seen.
+    pub(super) fn read_known(&self, offset: u64, buffer: Buffer) -> Result<Completion<'_>, Buffer> {
+        let length = buffer.len() as u64;
+        let Some(here) = self.lookup_in_memory(offset, length) else { return Err(buffer) };
+        assert!(here.length <= length, "no more is found than was asked for");
+        if here.length < length {
+            return Err(buffer);
+        }
+        match (here.mapping, &self.backing) {
+            (Mapping::Data { offset, .. }, _) if self.file.has(Extent::new(offset, length)) => {
+                let read = self.file.device().read(offset, buffer);
+                let places_stay =
+                    self.access() == Access::ReadOnly || self.has_bug(InjectedBug::ReadUnguarded);
+                Ok(if places_stay { read } else { read.keeping(self.readers.enter()) }) // QWRITE2
+            }
+            (Mapping::Unallocated, Some(backing))
+                if backing.shape().extent().contains(Extent::new(offset, length)) =>
+            {
+                Ok(backing.read(offset, buffer))
+            }
+            _ => Err(buffer),
+        }
     }
 
     /// Fills `buffer` from `offset` on; behind the image's end are zeros.
@@ -99,6 +155,9 @@ pub(super) async fn gather<'a, Place>(
                 break;
             }
         };
+        if at == offset && length == rest.len() as u64 {
+            return read(at, place, rest).await;
+        }
         let behind = rest.split_off(index(length));
         pieces.push(read(at, place, rest));
         (at, rest) = (at + length, behind);

@@ -5,3 +5,4 @@ mod files;
 mod imago_oracle;
 mod mutated;
 mod qemu;
+mod reads;
