@@ -11,6 +11,7 @@ pub(crate) mod daemon;
 pub(crate) mod distance;
 pub(crate) mod engine;
 mod image_chains;
+mod image_files;
 mod image_peers;
 mod image_thin;
 pub(crate) mod images;

@@ -1,11 +1,11 @@
 //! Chains of qcow2 images: random reads of many overlays beside those of one image, round by round.
 
-use super::images::{CLUSTER, shards, sparse};
+use super::image_files::{CLUSTER, files_of, shards};
 use crate::options::{Medium, Options};
 use crate::place::{Noise, Place};
 use crate::results::FigurePart;
 use crate::verdict::Goal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use varve_block::{Access, Arena, Device, Durability, KIB, MIB};
@@ -60,21 +60,6 @@ pub(super) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), St
     }
     shards.stop();
     Ok(())
-}
-
-/// Files for the images of a chain, the lowest first, and how they are called.
-pub(super) fn files_of(
-    directory: &Path,
-    name: &str,
-    layers: usize,
-    size: u64,
-) -> Result<Vec<(PathBuf, Arc<DiskFile>)>, String> {
-    let room = NewImage::new(size).room().map_err(|error| error.to_string())?;
-    let file = |layer| {
-        let path = directory.join(format!("{name}.{layer}"));
-        sparse(&path, room).map(|file| (path, file))
-    };
-    (0..layers).map(file).collect()
 }
 
 /// Makes images in `files`, each over the last one, of which each has its share of the clusters of a disk of `size` bytes.

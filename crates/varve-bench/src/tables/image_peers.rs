@@ -1,6 +1,6 @@
 //! Varve's door in front of a qcow2 image beside QEMU's servers, each in front of its own copy.
 
-use super::images::size;
+use super::image_files::size;
 use crate::answerer::Answerer;
 use crate::fio::{Endpoint, Job};
 use crate::mounted::run as run_program;
@@ -75,8 +75,7 @@ fn cold_and_warm(
 ) -> Result<[f64; 2], String> {
     let (server, endpoint) = serve(name, file, directory)?;
     let size = size(options);
-    let go =
-        |duration| Job { endpoint: &endpoint, work, size, duration: Some(duration), flush: false }.run();
+    let go = |duration| Job { endpoint: &endpoint, work, size, duration: Some(duration), flush: false }.run();
     let cold = go(COLD.min(options.duration()))?.iops;
     let warm = go(WARM.min(options.duration()))?.iops;
     server.stop()?;

@@ -1,7 +1,7 @@
 //! A thin volume over a chain of qcow2 images beside one over the same bytes as a raw image, through the daemon.
 
-use super::image_chains::{files_of, fill};
-use super::images::shards;
+use super::image_chains::fill;
+use super::image_files::{files_of, shards};
 use crate::fio::{Endpoint, Job};
 use crate::options::{Medium, Options};
 use crate::place::Place;
@@ -34,9 +34,8 @@ pub(super) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), St
     let files = files_of(place.path(), "layer", LAYERS, SIZE)?;
     let top = files.last().ok_or("a chain has an image")?.0.clone();
     let shards = shards()?;
-    let filled = shards
-        .handle(0)
-        .run_and_wait(async move |context: ShardContext| fill(&context, &files, SIZE).await);
+    let filled =
+        shards.handle(0).run_and_wait(async move |context: ShardContext| fill(&context, &files, SIZE).await);
     filled.map_err(|error| error.to_string())??;
     shards.stop();
     let disk = place.file("disk", group)?;
@@ -50,11 +49,8 @@ pub(super) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), St
         varve.call(&["lv", "create", &volume, "--pool", POOL, "--image", &image, "--format", format])?;
         endpoints.push(Endpoint::Nbd { uri: uri(&varve.export(name)?) });
     }
-    let works = [
-        Work::random(false, 4, 1, 1),
-        Work::random(false, 4, 32, 1),
-        Work::sequential(false, 64, 8, 1),
-    ];
+    let works =
+        [Work::random(false, 4, 1, 1), Work::random(false, 4, 32, 1), Work::sequential(false, 64, 8, 1)];
     let go = |endpoint, work, duration: Duration| {
         let duration = Some(duration.min(options.duration()));
         Job { endpoint, work, size: SIZE, duration, flush: false }.run().map(|measured| measured.iops)

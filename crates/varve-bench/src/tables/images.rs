@@ -1,5 +1,6 @@
 //! qcow2 images: beside QEMU's servers on the same image, in chains, below thin volumes, and opened when they are large.
 
+use super::image_files::{CLUSTER, shards, size, sparse};
 use crate::machine::{Machine, file_system};
 use crate::options::{Medium, Options};
 use crate::place::{Noise, Place};
@@ -9,15 +10,11 @@ use crate::stats::median;
 use crate::verdict::Goal;
 use crate::watch::Watch;
 use std::fs;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use varve_block::{Access, Device, Durability, KIB};
-use varve_os::{CacheMode, DiskFile, DiskOptions, ShardContext, Shards, ShardsConfig};
+use varve_block::{Access, Device, Durability};
+use varve_os::ShardContext;
 use varve_target::qcow2::{Image, ImageDevice, NewImage, Options as ImageOptions, create};
-
-/// Bytes of a cluster.
-pub(super) const CLUSTER: u64 = 64 * KIB;
 
 /// One part of the measurement.
 type Step = fn(&Options, &mut FigurePart) -> Result<(), String>;
@@ -54,23 +51,6 @@ fn told(row: &FigureRow) -> String {
     let value = median(&row.rounds);
     let goal = row.goal.map(|goal| format!(" ({}: {})", goal.told(), goal.judged(value)));
     format!("{}: {value:.3} {}{}", row.name, row.unit, goal.unwrap_or_default())
-}
-
-pub(super) fn size(options: &Options) -> u64 {
-    if options.is_quick() { 64 << 20 } else { 1 << 30 }
-}
-
-pub(super) fn shards() -> Result<Shards, String> {
-    Shards::start(&ShardsConfig { count: 1, ..ShardsConfig::default() }).map_err(|error| error.to_string())
-}
-
-/// A file of `size` bytes that holds nothing, open.
-pub(super) fn sparse(path: &Path, size: u64) -> Result<Arc<DiskFile>, String> {
-    let complain = |error: String| format!("{}: {error}", path.display());
-    let file = fs::File::create(path).and_then(|file| file.set_len(size));
-    file.map_err(|error| complain(error.to_string()))?;
-    let options = DiskOptions { cache: CacheMode::Buffered, ..DiskOptions::default() };
-    DiskFile::open(path, options).map_err(|error| complain(error.to_string()))
 }
 
 /// An image of 1 TiB with 10 GiB of clusters at random places, of which each has a block of data.
@@ -133,7 +113,12 @@ mod tests {
 
     #[test]
     fn a_figure_tells_its_goal_and_whether_that_holds() {
-        let row = |goal| FigureRow { name: "reads".to_owned(), unit: "x".to_owned(), goal, rounds: vec![0.8, 1.0, 0.9] };
+        let row = |goal| FigureRow {
+            name: "reads".to_owned(),
+            unit: "x".to_owned(),
+            goal,
+            rounds: vec![0.8, 1.0, 0.9],
+        };
         assert_eq!(told(&row(None)), "reads: 0.900 x");
         assert_eq!(told(&row(Some(Goal::AtLeast(0.9)))), "reads: 0.900 x (≥ 0.9: holds)");
         assert!(told(&row(Some(Goal::AtLeast(1.0)))).contains("missed by"));
