@@ -92,7 +92,7 @@ target/release/varve-bench thin --only scale      # one part: volumes, scale, sc
 target/release/varve-bench arrays                 # mirrors and ddraid beside one raw member
 target/release/varve-bench arrays --only work     # one part: loads, exact (in virtual time), or work (rebuild, move)
 target/release/varve-bench images                 # qcow2 beside QEMU, chains, volumes with a mapper
-target/release/varve-bench images --only chains   # one part: mappers, chains, opening, peers
+target/release/varve-bench images --only chains   # one part: mappers, chains, thin, opening, peers
 target/release/varve-bench neighbour              # reads of a volume beside floods on another one
 target/release/varve-bench neighbour --only trims # floods by name; the other rows stay
 target/release/varve-bench boot                   # boots and copies on copy-on-write images; copies need root

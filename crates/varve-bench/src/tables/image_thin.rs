@@ -40,7 +40,8 @@ pub(super) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), St
     shards.stop();
     let disk = place.file("disk", group)?;
     let cache = Medium::Memory.cache();
-    let alike = ["--cache", "buffered"];
+    let folder = place.path().to_string_lossy();
+    let alike = ["--cache", "buffered", "--image-dir", &folder];
     let varve = Varve::start_with(&alike, &options.varve(), place.path(), &disk, cache)?;
     varve.create_pool(POOL, POOL_BYTES)?;
     let mut endpoints = Vec::new();

@@ -37,13 +37,15 @@ pub(super) fn measure(options: &Options, part: &mut FigurePart) -> Result<(), St
         DiskFile::open(&path, disk_options).map_err(|error| error.to_string())
     };
     let file = open("disk")?;
-    let (mapper, echo) = (place.path().join("mapper.sock"), place.path().join("echo.sock"));
-    let _mapper = Answerer::start(&["mapper", &mapper.to_string_lossy()], &mapper)?;
+    let echo = place.path().join("echo.sock");
     let _echo = Answerer::start(&["echo", &echo.to_string_lossy()], &echo)?;
     let config = ShardsConfig { count: 1, ..ShardsConfig::default() };
     let shards = Shards::start(&config).map_err(|error| error.to_string())?;
     let questions: u64 = if options.is_quick() { 200 } else { 8000 };
-    for _ in 0..options.runs() {
+    for number in 0..options.runs() {
+        // A mapper serves one engine, and the last round's keeps its connection.
+        let mapper = place.path().join(format!("mapper{number}.sock"));
+        let _mapper = Answerer::start(&["mapper", &mapper.to_string_lossy()], &mapper)?;
         let (file, mapper, echo) = (Arc::clone(&file), mapper.clone(), echo.clone());
         let round = shards.handle(0).run_and_wait(async move |context: ShardContext| {
             round(&context, &file, &mapper, &echo, questions).await

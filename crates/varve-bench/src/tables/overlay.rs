@@ -140,12 +140,11 @@ impl Bench {
         make(&image)?;
         let size = fs::metadata(&image).map_err(|error| format!("the image: {error}"))?.len();
         let file = place.file("disk", group)?;
-        // Images are reached as the daemon's disks are unless told otherwise.
-        let alike: &[&str] = match medium.cache() {
-            Cache::Buffered => &["--cache", "buffered"],
-            Cache::Direct => &["--cache", "direct"],
-        };
-        let varve = Varve::start_with(alike, &options.varve(), place.path(), &file, medium.cache())?;
+        // Images are reached as the daemon's disks are unless told otherwise, and lie over each other.
+        let alike = if medium.cache() == Cache::Buffered { "buffered" } else { "direct" };
+        let folder = place.path().to_string_lossy();
+        let alike = ["--cache", alike, "--image-dir", &folder];
+        let varve = Varve::start_with(&alike, &options.varve(), place.path(), &file, medium.cache())?;
         varve.create_pool(POOL, POOL_BYTES)?;
         let (cowd, mapper) = (options.varve().with_file_name("varve-cowd"), RefCell::default());
         let bench = Self { place, varve, image, size, cache: medium.cache(), cowd, mapper };
