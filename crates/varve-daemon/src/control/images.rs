@@ -38,7 +38,7 @@ pub(super) enum Chosen {
     /// A snapshot, or a read-only volume.
     Stored(Box<Base>),
     /// A disk image, whether the group's text does not have it yet, and the bytes of the disk that it holds.
-    Image(Image, Entry, bool, u64),
+    Image(Box<Image>, Entry, bool, u64),
 }
 
 impl Chosen {
@@ -128,7 +128,7 @@ impl Control {
                     let change = Change::AddImage { image: entry };
                     self.commits(group).await.make(group, change, &words).await?;
                 }
-                Ok((origin, Below::Image(image)))
+                Ok((origin, Below::Image(*image)))
             }
         }
     }
@@ -177,7 +177,7 @@ impl Control {
                 device.map_err(|failure| Failure { code: Code::BadOrigin, ..failure })?.shape().size
             }
         };
-        Ok(Chosen::Image(image, found, known.is_none(), bytes))
+        Ok(Chosen::Image(Box::new(image), found, known.is_none(), bytes))
     }
 
     /// Opens the image that `entry` names, and says what it is like now.
