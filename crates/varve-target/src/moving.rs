@@ -18,15 +18,16 @@
 //! - MOVE4. A move is prepared when every piece of it was copied and the new place has flushed since.
 
 mod copy;
+mod movable_disk;
 
-use crate::{ErrorTarget, Linear};
+pub use movable_disk::MovableDisk;
+
 use futures_util::future::join;
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::Cell;
 use std::rc::Rc;
 use varve_block::{
     BlockDevice, Buffer, Checked, Completion, Device, Extent, Io, IoError, LockMode, Outcome, RangeLock,
-    Shape, StatusFuture, Switch, ZeroOptions,
+    Shape, StatusFuture, ZeroOptions,
 };
 
 /// How far a move is.
@@ -262,118 +263,4 @@ impl BlockDevice for MovingRun {
         let (device, offset) = self.0.counts();
         device.status(Extent::new(offset + extent.offset, extent.length))
     }
-}
-
-/// A disk as one volume sees it: some runs of it move, or lie elsewhere, while requests go on.
-pub struct MovableDisk {
-    disk: RefCell<Device>,
-    runs: RefCell<Runs>,
-    has_left: Cell<bool>,
-    switch: Switch,
-}
-
-/// Runs that are not on a disk itself, by their first bytes on it: length, device, offset there.
-type Runs = BTreeMap<u64, (u64, Device, u64)>;
-
-impl MovableDisk {
-    /// All of `disk`, of which these moves are under way.
-    pub fn new(disk: Device, moves: impl IntoIterator<Item = Rc<Move>>) -> Rc<Self> {
-        let runs: Runs = moves.into_iter().map(|moved| run_of(&moved)).collect();
-        let switch = Switch::new(joined(&disk, &runs));
-        Rc::new(Self {
-            disk: RefCell::new(disk),
-            runs: RefCell::new(runs),
-            has_left: Cell::new(false),
-            switch,
-        })
-    }
-
-    /// Requests for the run of `moved` go through it. Afterwards none is under way past it.
-    pub async fn begin(&self, moved: &Rc<Move>) {
-        let (start, run) = run_of(moved);
-        self.runs.borrow_mut().insert(start, run);
-        self.turn().await;
-    }
-
-    /// Requests for the run of `moved` go to the place that counts. Afterwards none is under way to the other one. The new place is
-    /// reached through `target`: its disk, as the same volume sees it.
-    pub async fn end(&self, moved: &Move, target: &Device) {
-        let removed = self.runs.borrow_mut().remove(&moved.old.1);
-        assert!(removed.is_some(), "MOVE1: a run that moves goes through its move");
-        if moved.state() == MoveState::Moved {
-            self.add(moved.old.1, moved.shape.size, (target, moved.new.1));
-        }
-        self.turn().await;
-    }
-
-    /// Whether `extent` is reached on the disk itself.
-    pub fn is_plain(&self, extent: Extent) -> bool {
-        let runs = self.runs.borrow();
-        let overlaps = |(start, (length, ..)): (&u64, &(u64, Device, u64))| {
-            Extent::new(*start, *length).overlaps(extent)
-        };
-        !self.has_left.get() && !runs.iter().any(overlaps)
-    }
-
-    /// Nothing of the volume is left on the disk itself: no request, and no flush, goes there any more.
-    pub async fn leave(&self) {
-        let Shape { size, block_size, .. } = self.disk.borrow().shape();
-        self.has_left.set(true);
-        self.disk.replace(Device::new(ErrorTarget::empty(size, block_size, IoError::Gone)));
-        self.turn().await;
-    }
-
-    /// A run lies at `place`, with the run before it if that lies before it there, too.
-    fn add(&self, start: u64, length: u64, (target, at): (&Device, u64)) {
-        let mut runs = self.runs.borrow_mut();
-        if let Some((before, (own, device, offset))) = runs.range_mut(..start).next_back()
-            && *before + *own == start
-            && device.is_same(target)
-            && *offset + *own == at
-        {
-            *own += length;
-        } else {
-            runs.insert(start, (length, target.clone(), at));
-        }
-    }
-
-    async fn turn(&self) {
-        let suspended = self.switch.suspend().await;
-        suspended.replace(joined(&self.disk.borrow(), &self.runs.borrow()));
-    }
-}
-
-impl BlockDevice for MovableDisk {
-    fn shape(&self) -> Shape {
-        self.switch.shape()
-    }
-
-    fn submit(&self, io: Checked) -> Completion<'_> {
-        self.switch.submit(io)
-    }
-
-    fn status(&self, extent: Extent) -> StatusFuture<'_> {
-        self.switch.status(extent)
-    }
-}
-
-fn run_of(moved: &Rc<Move>) -> (u64, (u64, Device, u64)) {
-    (moved.old.1, (moved.shape.size, moved.device(), 0))
-}
-
-/// The device of a disk of which `runs` are elsewhere.
-fn joined(disk: &Device, runs: &Runs) -> Device {
-    if runs.is_empty() {
-        return disk.clone();
-    }
-    let (mut at, mut segments) = (0, Vec::with_capacity(2 * runs.len() + 1));
-    for (start, (length, device, offset)) in runs {
-        assert!(at <= *start, "MOVE1: a byte lies in one place, {start}");
-        segments.push((start - at, disk.clone(), at));
-        segments.push((*length, device.clone(), *offset));
-        at = start + length;
-    }
-    segments.push((disk.shape().size - at, disk.clone(), at));
-    segments.retain(|(length, ..)| *length > 0);
-    Device::new(Linear::new(segments))
 }

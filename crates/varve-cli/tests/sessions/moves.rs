@@ -147,3 +147,23 @@ fn a_move_is_shown_refused_and_ended() {
     let missing = world.refused("pv move d1", 1, "V0205");
     assert!(missing.contains("varve pv replace"), "{missing}");
 }
+
+#[test]
+fn what_moves_onto_a_disk_that_a_volume_has_left_moves_on_without_what_left() {
+    let mut world = World::started();
+    world.ok("pv create d1 d2 d3 --size 100M");
+    world.ok("vg create data d1 d2 d3");
+    world.ok("lv create data/wide --size 16M --type striped --stripes 2 --on d1,d2");
+    let mut writer = Writer::new(&world, "data/wide");
+    writer.work(500);
+    // One half leaves d2; the other half comes where it was, and leaves, too.
+    for (from, to) in [("d2", "d3"), ("d1", "d2"), ("d2", "d1"), ("d3", "d2"), ("d1", "d3")] {
+        world.ok(&format!("pv move {from} {to}"));
+        writer.check();
+        writer.work(100);
+    }
+    assert_eq!(world.stop(), Some(0));
+    world.start();
+    writer.reconnect(&world);
+    writer.check();
+}

@@ -73,7 +73,8 @@ pub(crate) async fn settle(context: &ShardContext, volume: Uuid, pv: PvName, is_
         moved.abandon();
     }
     each_placement(context, volume, |_, placement| placement.settle(is_switched));
-    for (leaf, disk) in context.moves.leaves(volume, pv) {
+    let leaves = context.moves.leaves(volume, pv);
+    for (leaf, disk) in leaves.into_iter().filter(|(_, disk)| disk.goes_through(&moved)) {
         let target = context.moves.target(&leaf, &run, moved.new_place(), context.disk(&run.new.1));
         disk.end(&moved, &target).await;
     }
