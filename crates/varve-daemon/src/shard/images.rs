@@ -132,7 +132,12 @@ pub(super) async fn open(host: &Host, id: Uuid, image: &Image) -> Result<(), Fai
     }
     let file = Arc::clone(&image.top.file);
     let open = match image.top.format {
-        ImageFormat::Raw => OpenImage { device: host.disk(&file), image: None, file },
+        ImageFormat::Raw => {
+            let device = host.disk(&file);
+            // What a killed daemon wrote may not be durable, and is read.
+            device.flush().await.map_err(|error| failures::io("the first flush of the image", error))?;
+            OpenImage { device, image: None, file }
+        }
         ImageFormat::Qcow2 => {
             let image = Rc::new(image.to_write(host).await?);
             OpenImage { device: Device::new(ImageDevice::new(Rc::clone(&image))), image: Some(image), file }

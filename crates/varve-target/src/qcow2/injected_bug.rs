@@ -12,6 +12,8 @@ pub enum InjectedBug {
     FreeBeforeEntries,
     /// The header leads to a longer L1 table before that is durable (breaks QGROW1).
     SizeBeforeTable,
+    /// An image is opened without a flush (breaks QOPEN1).
+    OpenUnflushed,
     /// A read of one run does not keep its place from being used again (breaks QWRITE2).
     ReadUnguarded,
 }

@@ -7,7 +7,10 @@
 //! The file's device has a fixed size, up to which the image may grow: see [`room`]. A file is made so large, sparse, while it
 //! is written, and cut to [`Image::end`] afterwards.
 //!
-//! Invariants: `cache.rs` (QCACHE), `refcounts.rs` (QCOUNT), `write.rs` (QWRITE), `commit.rs` (QCOMMIT), `places.rs`
+//! Invariant QOPEN1: before an image is written, what is there is durable: a killed process may have left tables in the disk's cache,
+//! and what is read counts as written.
+//!
+//! More invariants: `cache.rs` (QCACHE), `refcounts.rs` (QCOUNT), `write.rs` (QWRITE), `commit.rs` (QCOMMIT), `places.rs`
 //! (QPLACE), `chain.rs` (QCHAIN).
 
 mod cache;
@@ -162,6 +165,9 @@ impl Image {
             return Err(OpenError::Io(IoError::ReadOnly));
         }
         let file = File::new(device, arena.clone());
+        if options.access == Access::ReadWrite && options.bug != Some(InjectedBug::OpenUnflushed) {
+            file.flush().await?; // QOPEN1
+        }
         let (mut header, first_sector) = header_of(&file).await?;
         let snapshots = snapshots_of(&file, &header).await?;
         let mut l1 = (header.l1_offset, header.l1_entries);

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use varve_block::{Access, Device, Durability, Extent, KIB};
 use varve_format::qcow2::RefcountWidth;
 use varve_sim::{
-    Client, CrashAt, Mix, Oracle, Random, SharedOracle, SimDisk, World, caught_share, run_seeds, test_name,
+    Client, CrashAt, CrashKind, Mix, Oracle, Random, SharedOracle, SimDisk, World, caught_share, run_seeds,
+    test_name,
 };
 use varve_target::qcow2::{Image, ImageDevice, InjectedBug, NewImage, Options, create};
 
@@ -49,7 +50,7 @@ impl<'a> History<'a> {
         Options { access: Access::ReadWrite, cache_bytes, bug: self.bug, ..Options::default() }
     }
 
-    /// One boot, at the end of which the power fails, or the image is closed.
+    /// One boot, at the end of which the power fails, the process is killed, or the image is closed.
     fn boot(&mut self, number: u64) {
         let world = World::new(self.seed * 100 + number);
         let report = world.run(async {
@@ -66,7 +67,8 @@ impl<'a> History<'a> {
         world.run(client.verify()).expect("no faults");
         let closes = self.random.chance(1, 3);
         if !closes {
-            world.schedule_crash(CrashAt::Event(self.random.between(1, 400)));
+            let (kind, events_max) = self.crash(number);
+            world.schedule(CrashAt::Event(self.random.between(1, events_max)), kind);
         }
         let mix = Mix { zeros: 3, discards: 6, length_max: 40 * KIB, ..Mix::default() };
         let ran = world.run_until_crash(async {
@@ -78,6 +80,16 @@ impl<'a> History<'a> {
             self.oracle.borrow_mut().crashed();
         } else if closes && number.is_multiple_of(2) {
             self.take_snapshot(number);
+        }
+    }
+
+    /// What kind of a crash ends a boot, and within how many events. In some histories processes are killed, and the power fails
+    /// soon after the next one has begun.
+    fn crash(&self, number: u64) -> (CrashKind, u64) {
+        match (self.seed.is_multiple_of(2), number.is_multiple_of(2)) {
+            (true, _) => (CrashKind::Power, 400),
+            (false, false) => (CrashKind::Process, 400),
+            (false, true) => (CrashKind::Power, 8),
         }
     }
 
@@ -186,6 +198,7 @@ fn wrong_orders_are_noticed() {
         ("entries before counts", InjectedBug::EntriesBeforeCounts),
         ("entries before data", InjectedBug::EntriesBeforeData),
         ("places free before entries have gone", InjectedBug::FreeBeforeEntries),
+        ("an image opened without a flush", InjectedBug::OpenUnflushed),
     ] {
         caught_share(name, 120, 2, |seed| history(seed, Some(bug), None));
     }
