@@ -94,6 +94,9 @@ pub(crate) struct Remembered {
     /// Volumes and pools that failed, and why, as far as their groups do not say so themselves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) out_of_use: BTreeMap<Uuid, String>,
+    /// When the images of volumes with snapshots were last written, in nanoseconds since 1970, as their volumes were let go of.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) left_images: BTreeMap<Uuid, u64>,
     /// What the last scrub of a volume or pool has found.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) scrubs: BTreeMap<Uuid, Scrub>,
@@ -107,8 +110,9 @@ impl Default for Remembered {
     fn default() -> Self {
         let schema = SCHEMA.to_owned();
         let (disks, exports, jobs, images) = (Vec::new(), Vec::new(), Vec::new(), Some(BTreeSet::new()));
-        let (out_of_use, scrubs) = (BTreeMap::new(), BTreeMap::new());
-        Self { schema, disks, exports, jobs, images, out_of_use, scrubs, last_export: 0, last_job: 0 }
+        let (out_of_use, left_images, scrubs) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (last_export, last_job) = (0, 0);
+        Self { schema, disks, exports, jobs, images, out_of_use, left_images, scrubs, last_export, last_job }
     }
 }
 

@@ -5,6 +5,7 @@
 use varve_block::UnixTime;
 
 const DAY: u64 = 86_400;
+const NANOSECONDS: u64 = 1_000_000_000;
 /// 9999-12-31T23:59:59Z, the last date with a year of four digits.
 const LAST: u64 = 253_402_300_799;
 
@@ -23,6 +24,22 @@ pub fn parse_date(text: &str) -> Option<UnixTime> {
     let days = days(number(0..4)?, number(5..7)?, number(8..10)?)?;
     let date = UnixTime(days * DAY + number(11..13)? * 3600 + number(14..16)? * 60 + number(17..19)?);
     (format_date(date) == text).then_some(date)
+}
+
+/// A date with nanoseconds, given in nanoseconds since 1970, as text that `touch -d` takes: `2026-11-22T01:02:03.000000004Z`.
+pub fn format_exact_date(since_1970_ns: u64) -> String {
+    let date = format_date(UnixTime(since_1970_ns / NANOSECONDS));
+    let seconds = date.trim_end_matches('Z');
+    format!("{seconds}.{:09}Z", since_1970_ns % NANOSECONDS)
+}
+
+/// The nanoseconds since 1970 that `text` says, if it has exactly the form of [`format_exact_date`].
+pub fn parse_exact_date(text: &str) -> Option<u64> {
+    let (seconds, fraction) = text.strip_suffix('Z')?.split_once('.')?;
+    let date = parse_date(&format!("{seconds}Z"))?;
+    let nanoseconds = fraction.parse::<u64>().ok()?;
+    let since_1970 = date.0.checked_mul(NANOSECONDS)?.checked_add(nanoseconds)?;
+    (format_exact_date(since_1970) == text).then_some(since_1970)
 }
 
 /// Year, month and day of a number of days since 1970-01-01.

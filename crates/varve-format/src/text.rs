@@ -34,7 +34,7 @@
 //! - TEXT20. A volume is converted by one conversion at most. Each part of it is of the volume or of one of its stores, with as many
 //!   extents, which keep the rules of its layout; the conversion owns them.
 //! - TEXT21. The image in which a volume lies has an absolute path, and holds whole sectors of 512 bytes, which the volume's extents
-//!   hold. Such a volume has no exception store. Nothing else of the group lies in that image or over it.
+//!   hold. Nothing else of the group lies in that image or over it.
 //! - TEXT22. The socket of a mapper is an absolute path of at most 107 bytes; a request waits 1 millisecond to 1 hour for it.
 
 mod areas;

@@ -345,10 +345,15 @@ fn file_system(file: &File) -> Option<u64> {
 /// Whether space can be given back, and zeros written without moving data.
 fn can_punch(file: &File, kind: DiskKind, size: u64) -> bool {
     match kind {
-        // Beyond the end of a file there is nothing to lose, so asking is free.
+        // Beyond the end of a file there is nothing to lose; that it was written would be told all the same.
         DiskKind::File => {
             let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            rustix::fs::fallocate(file, mode, size.next_multiple_of(4096), 4096).is_ok()
+            let written = file.metadata().and_then(|metadata| metadata.modified());
+            let can_punch = rustix::fs::fallocate(file, mode, size.next_multiple_of(4096), 4096).is_ok();
+            if can_punch && let Ok(written) = written {
+                let _ = file.set_modified(written); // Who may write a file need not own it.
+            }
+            can_punch
         }
         DiskKind::BlockDevice => {
             let Ok(metadata) = file.metadata() else { return false };

@@ -58,7 +58,11 @@ impl Control {
         self.await_abandoned(group).await?; // N1 of `abandoned.rs`
         spec.image = self.image_for(group, volume).await?;
         let activated = shard.run(async move |context: ShardContext| retire::activate(&context, &spec).await);
-        activated.await.map_err(failures::gone)?
+        let activated = activated.await.map_err(failures::gone)?;
+        if activated.is_err() {
+            self.remember_left(&[volume.id]).await;
+        }
+        activated
     }
 
     /// Takes a new volume into use.
@@ -112,6 +116,7 @@ impl Control {
             self.expect_failure(volume);
         }
         ended??;
+        self.remember_left(&[volume]).await;
         self.await_abandoned(group).await // N1 of `abandoned.rs`
     }
 

@@ -129,6 +129,7 @@ impl Control {
         if now != *bytes {
             return Err(other_size(&name, path, *bytes, now));
         }
+        self.take_up_image(volume).await?;
         self.prepare(opened).await.map(Some)
     }
 

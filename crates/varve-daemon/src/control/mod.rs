@@ -35,6 +35,7 @@ mod known_export;
 mod known_group;
 mod layers;
 mod layout;
+mod left_images;
 mod locking;
 mod locks;
 mod lost;

@@ -74,18 +74,21 @@ impl Control {
             let used = homes.filter(|(_, home)| home.unusable.is_none());
             used.map(|(volume, home)| (*volume, home.shard.clone())).collect()
         };
-        join_all(homes.into_iter().map(async |(volume, shard)| {
+        let closed = join_all(homes.into_iter().map(async |(volume, shard)| {
             let closed = shard.run(async move |here: ShardContext| retire::deactivate(&here, volume).await);
             let trouble = match self.until(deadline, closed).await {
-                Some(Ok(Ok(()))) => return,
+                Some(Ok(Ok(()))) => return Some(volume),
                 Some(Ok(Err(failure))) => failure.message,
                 Some(Err(NoAnswer::Gone)) => "its shard has ended".to_owned(),
                 Some(Err(NoAnswer::Failed)) => "it failed".to_owned(),
                 None => "it did not end in time".to_owned(),
             };
             self.fault(format!("{} could not be made durable: {trouble}", self.subject(volume)));
+            None
         }))
         .await;
+        let closed: Vec<Uuid> = closed.into_iter().flatten().collect();
+        let _ = self.until(deadline, self.remember_left(&closed)).await;
     }
 
     /// `work`, unless it takes longer than until `deadline`.

@@ -82,6 +82,8 @@ pub(crate) trait Files: Send + Sync {
     fn open_image(&self, path: &Path, options: DiskOptions) -> Result<OpenImage, OpenError>;
     /// Opens an image that nobody else is to use, to be written.
     fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError>;
+    /// When the file at `path` was last written, in nanoseconds since 1970; of a block device nobody knows.
+    fn modified_ns(&self, path: &Path) -> Option<u64>;
     /// Where `path` leads: absolute, without links.
     fn real_path(&self, path: &Path) -> io::Result<PathBuf>;
     /// Removes a file.

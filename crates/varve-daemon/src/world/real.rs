@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use uuid::Uuid;
 use varve_api::Failure;
 use varve_block::{Arena, Clock, Device, LocalFuture, Portal, Shape, Spawner, Stream};
@@ -102,6 +102,12 @@ impl Files for RealFiles {
         let file = DiskFile::open(path, options)?;
         file.keep_for_writing()?;
         Ok(file)
+    }
+
+    fn modified_ns(&self, path: &Path) -> Option<u64> {
+        let metadata = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
+        let since = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+        u64::try_from(since.as_nanos()).ok()
     }
 
     fn real_path(&self, path: &Path) -> io::Result<PathBuf> {

@@ -211,9 +211,8 @@ fn check_lv(lv: &LogicalVolumeEntry, extent_size: u64) -> Result<(), TextError> 
     if lv.is_pool() && (lv.read_only || drops || lv.stores().next().is_some() || !lies_on_disks) {
         return problem("a pool lies on disks, is writable, has no exception store and drops no snapshots");
     }
-    if matches!(lv.layout, Layout::Image { .. }) && (lv.role != Role::Volume || lv.stores().next().is_some())
-    {
-        return problem("a volume in an image is no copy of metadata, and has no exception store");
+    if matches!(lv.layout, Layout::Image { .. }) && lv.role != Role::Volume {
+        return problem("a volume in an image is no copy of metadata");
     }
     let is_of_pools = |policy: StorePolicyEntry| {
         (policy.discards, policy.over_commit) != (Discards::Keep, OverCommit::Allow)

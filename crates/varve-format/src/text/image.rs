@@ -1,11 +1,8 @@
 //! A disk image in a group's text: where it is, and what it was like when a volume was first made over it.
 
-use crate::date::{format_date, parse_date};
+use crate::date::{format_exact_date, parse_exact_date};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 use uuid::Uuid;
-use varve_block::UnixTime;
-
-const NANOSECONDS: u64 = 1_000_000_000;
 
 /// A file or a disk that volumes of the group's pools lie over. It must not change as long as one does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -87,32 +84,17 @@ impl ImageEntry {
 
     /// When it was last written, in the form that the text has and that `touch -d` takes.
     pub fn modified(&self) -> Option<String> {
-        self.modified_ns.map(format_exact)
+        self.modified_ns.map(format_exact_date)
     }
-}
-
-/// `2026-11-22T01:02:03.000000004Z`.
-fn format_exact(since_1970_ns: u64) -> String {
-    let date = format_date(UnixTime(since_1970_ns / NANOSECONDS));
-    let seconds = date.trim_end_matches('Z');
-    format!("{seconds}.{:09}Z", since_1970_ns % NANOSECONDS)
-}
-
-fn parse_exact(text: &str) -> Option<u64> {
-    let (seconds, fraction) = text.strip_suffix('Z')?.split_once('.')?;
-    let date = parse_date(&format!("{seconds}Z"))?;
-    let nanoseconds = fraction.parse::<u64>().ok()?;
-    let since_1970 = date.0.checked_mul(NANOSECONDS)?.checked_add(nanoseconds)?;
-    (format_exact(since_1970) == text).then_some(since_1970)
 }
 
 /// Dates with nanoseconds as text.
 mod exact_date {
-    use super::{Deserialize, Deserializer, Error, Serializer, format_exact, parse_exact};
+    use super::{Deserialize, Deserializer, Error, Serializer, format_exact_date, parse_exact_date};
 
     pub(super) fn serialize<S: Serializer>(date: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
         match date {
-            Some(date) => serializer.serialize_str(&format_exact(*date)),
+            Some(date) => serializer.serialize_str(&format_exact_date(*date)),
             None => serializer.serialize_none(),
         }
     }
@@ -121,7 +103,7 @@ mod exact_date {
         let text = String::deserialize(deserializer)?;
         let expected = "a date like 2026-11-21T11:46:28.123456789Z";
         let parsed =
-            parse_exact(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not {expected}")));
+            parse_exact_date(&text).ok_or_else(|| D::Error::custom(format!("{text:?} is not {expected}")));
         parsed.map(Some)
     }
 }
@@ -132,13 +114,13 @@ mod tests {
 
     #[test]
     fn exact_dates_survive_and_others_are_refused() {
-        let exact = 1_795_300_465 * NANOSECONDS + 4;
-        assert_eq!(format_exact(exact), "2026-11-21T22:34:25.000000004Z");
+        let exact = 1_795_300_465_000_000_004;
+        assert_eq!(format_exact_date(exact), "2026-11-21T22:34:25.000000004Z");
         for date in [0, 1, exact, u64::MAX] {
-            assert_eq!(parse_exact(&format_exact(date)), Some(date));
+            assert_eq!(parse_exact_date(&format_exact_date(date)), Some(date));
         }
         for text in ["", "2026-11-21T22:34:25Z", "2026-11-21T22:34:25.4Z", "2026-11-21T22:34:25.+00000004Z"] {
-            assert_eq!(parse_exact(text), None, "{text}");
+            assert_eq!(parse_exact_date(text), None, "{text}");
         }
     }
 }

@@ -128,6 +128,21 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_opened_to_be_written_was_not_written() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("image");
+        std::fs::write(&path, [1; 8192]).expect("written");
+        let past = std::time::UNIX_EPOCH + std::time::Duration::from_secs(5);
+        std::fs::File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|file| file.set_modified(past))
+            .expect("set");
+        let disk = DiskFile::open(&path, DiskOptions::default()).expect("a file");
+        assert_eq!(disk.modified_ns().expect("known"), Some(5_000_000_000));
+    }
+
+    #[test]
     fn the_end_behind_the_last_sector_is_read_and_a_write_is_seen() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("image");

@@ -2,9 +2,7 @@
 
 use super::space::{Growth, place_text};
 use super::{DiskChoice, Draft, Layout, PlanError, StoreKind};
-use crate::model::{
-    self, Discards, LogicalVolume, OverCommit, Role, SnapshotSet, Store, StorePolicy, WhenFull,
-};
+use crate::model::{Discards, LogicalVolume, OverCommit, Role, SnapshotSet, Store, StorePolicy, WhenFull};
 use uuid::Uuid;
 use varve_block::{KIB, MIB, UnixTime};
 
@@ -23,13 +21,6 @@ impl Draft<'_> {
         }
         if lv.is_pool() {
             return Err(PlanError::Layout("a pool has no snapshots: its volumes have"));
-        }
-        if matches!(lv.layout, model::Layout::Image { .. }) {
-            return Err(PlanError::Layout(
-                "a volume in an image has no snapshots, because others may write the image while it is not in use: \
-                 remove it, which leaves the image as it is, and make an overlay with varve image create --backing, or \
-                 a thin volume over it with varve lv create --pool POOL --image FILE",
-            ));
         }
         if !chunk_size.is_power_of_two() || !(4 * KIB..=MIB).contains(&chunk_size) {
             return Err(PlanError::Layout("a chunk is a power of two from 4 KiB to 1 MiB"));

@@ -29,7 +29,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A daemon that runs.
 pub(super) struct Daemon {
     pub(super) handle: ControlHandle,
-    host: Rc<Host>,
+    pub(super) host: Rc<Host>,
 }
 
 impl Daemon {
@@ -137,6 +137,12 @@ impl Daemon {
     /// Has disks looked at again: those that are named, or all that are remembered.
     pub(super) async fn scan(&self, paths: Vec<String>) -> Result<(), Failure> {
         let scan = PhysicalVolumeScan { paths, ..PhysicalVolumeScan::default() };
+        self.handle.call(async move |control| control.scan_disks(scan).await.map(drop)).await
+    }
+
+    /// The same; images that the texts of groups name may be opened.
+    pub(super) async fn scan_and_trust(&self, paths: Vec<String>) -> Result<(), Failure> {
+        let scan = PhysicalVolumeScan { paths, trust_images: true, ..PhysicalVolumeScan::default() };
         self.handle.call(async move |control| control.scan_disks(scan).await.map(drop)).await
     }
 

@@ -28,15 +28,22 @@ use varve_block::{
 use varve_export::fuse::{FuseError, FuseOptions};
 use varve_os::{ConnectError, DiskCounters, DiskOptions, DiskState, OpenError};
 use varve_sim::{DiskOptions as SimOptions, FaultBudget, FaultPlan, Random, SimDisk};
+use varve_target::qcow2::{NewImage, create};
 
 /// The shards of a daemon.
 const SHARDS: usize = 2;
 
-/// A file that is a disk.
+/// A file that is a disk, or holds an image of one.
 #[derive(Clone, Copy)]
 struct Entry {
     disk: u64,
+    /// Bytes that it may have at most.
     size: u64,
+    /// Bytes that it has.
+    length: u64,
+    /// Since it was used last it was as short as this: what was behind is zeros.
+    cut: Option<u64>,
+    is_image: bool,
     /// Whether it cannot be opened now.
     is_gone: bool,
 }
@@ -81,8 +88,33 @@ impl SimFiles {
     /// Paths of all disks that are there.
     pub(super) fn disks(&self) -> Vec<String> {
         let table = self.table();
-        let there = table.entries.iter().filter(|(_, entry)| !entry.is_gone);
+        let there = table.entries.iter().filter(|(_, entry)| !entry.is_gone && !entry.is_image);
         there.map(|(path, _)| path.display().to_string()).collect()
+    }
+
+    /// Bytes of a file.
+    fn length(&self, path: &Path) -> u64 {
+        self.table().entries.get(path).map_or(0, |entry| entry.length)
+    }
+
+    fn set_length(&self, path: &Path, bytes: u64) {
+        let mut table = self.table();
+        let Some(entry) = table.entries.get_mut(path) else { return };
+        assert!(bytes <= entry.size, "an image has the room that it may need");
+        if bytes < entry.length {
+            entry.cut = Some(entry.cut.map_or(bytes, |cut| cut.min(bytes)));
+        }
+        entry.length = bytes;
+    }
+}
+
+impl Table {
+    /// A new file, of `length` bytes now.
+    fn add(&mut self, path: &Path, size: u64, length: u64, is_image: bool) -> Entry {
+        self.last_disk += 1;
+        let entry = Entry { disk: self.last_disk, size, length, cut: None, is_image, is_gone: false };
+        self.entries.insert(path.to_owned(), entry);
+        entry
     }
 }
 
@@ -111,18 +143,19 @@ impl OpenDisk for SimOpenDisk {
     }
 
     fn shape(&self) -> Shape {
-        Shape::new(self.entry.size, 512)
+        Shape::new(self.size(), 512)
     }
 
     fn size(&self) -> u64 {
-        self.entry.size
+        self.length() / 512 * 512
     }
 
     fn length(&self) -> u64 {
-        self.entry.size
+        self.files.length(&self.path)
     }
 
-    fn set_length(&self, _: u64) -> Result<(), OpenError> {
+    fn set_length(&self, bytes: u64) -> Result<(), OpenError> {
+        self.files.set_length(&self.path, bytes);
         Ok(())
     }
 
@@ -155,11 +188,7 @@ impl Files for SimFilesRef {
         let mut table = self.0.table();
         match (options.create_size, table.entries.get(path)) {
             (Some(_), Some(_)) => return Err(OpenError::Exists(path.to_owned())),
-            (Some(size), None) => {
-                table.last_disk += 1;
-                let entry = Entry { disk: table.last_disk, size, is_gone: false };
-                table.entries.insert(path.to_owned(), entry);
-            }
+            (Some(size), None) => drop(table.add(path, size, size, false)),
             (None, _) => {}
         }
         let entry = table.entries.get(path).copied().filter(|entry| !entry.is_gone);
@@ -175,8 +204,12 @@ impl Files for SimFilesRef {
         Err(OpenError::NotFound(path.to_owned()))
     }
 
-    fn open_image_to_write(&self, path: &Path, _: DiskOptions) -> Result<DiskRef, OpenError> {
-        Err(OpenError::NotFound(path.to_owned()))
+    fn open_image_to_write(&self, path: &Path, options: DiskOptions) -> Result<DiskRef, OpenError> {
+        self.open(path, options)
+    }
+
+    fn modified_ns(&self, _: &Path) -> Option<u64> {
+        None
     }
 
     fn real_path(&self, path: &Path) -> io::Result<PathBuf> {
@@ -281,6 +314,35 @@ impl Host {
         if is_gone { disk.vanish() } else { disk.reappear() }
     }
 
+    /// Makes an image of a disk of zeros, in clusters of so many bytes if it is a qcow2 one.
+    pub(super) async fn make_image(&self, path: &str, size: u64, cluster_size: Option<u64>) {
+        let path = Path::new(path);
+        let Some(cluster_size) = cluster_size else {
+            self.files.table().add(path, size, size, true);
+            return;
+        };
+        let image = NewImage { cluster_size, ..NewImage::new(size) };
+        let room =
+            image.room().expect("a size that is possible").next_multiple_of(u64::from(self.block_size));
+        let entry = self.files.table().add(path, room, room, true);
+        let device = self.disk(entry).device(&self.world);
+        let end = create(device.clone(), self.world.arena(), &image).await.expect("a sound disk");
+        device.flush().await.expect("a sound disk");
+        self.files.set_length(path, end);
+    }
+
+    /// What was cut off a file reads as zeros.
+    fn clear_cut(&self, path: &Path) {
+        let cut = {
+            let mut table = self.files.table();
+            table.entries.get_mut(path).and_then(|entry| Some((entry.cut.take()?, *entry)))
+        };
+        if let Some((from, entry)) = cut {
+            let length = usize::try_from(entry.size - from).expect("an image is small");
+            self.disk(entry).poke(from, &vec![0; length]);
+        }
+    }
+
     /// A daemon's shards, and what their volumes tell.
     pub(super) fn begin_shards(self: &Rc<Self>) -> (Vec<ShardHandle>, EventReceiver) {
         self.sockets.borrow_mut().clear();
@@ -341,8 +403,10 @@ impl World for SimShard {
 
     fn device(&self, disk: &DiskRef) -> Device {
         let file = Arc::clone(disk).into_any().downcast::<SimOpenDisk>().expect("a disk of this world");
+        self.host.clear_cut(&file.path);
         let device = self.host.disk(file.entry).device(&self.host.world);
-        Device::new(Watched { device, file })
+        let shape = Shape { size: file.size(), ..device.shape() };
+        Device::new(Watched { device, shape, file })
     }
 
     fn portal(&self, device: &Device) -> Portal {
@@ -410,12 +474,13 @@ impl Listener for SimListener {
 /// A disk that is out of use once it has lost writes that others count on, as a file of the real host is.
 struct Watched {
     device: Device,
+    shape: Shape,
     file: Arc<SimOpenDisk>,
 }
 
 impl BlockDevice for Watched {
     fn shape(&self) -> Shape {
-        self.device.shape()
+        self.shape
     }
 
     fn submit(&self, io: Checked) -> Completion<'_> {

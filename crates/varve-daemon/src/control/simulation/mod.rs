@@ -146,6 +146,8 @@ struct History<'a> {
     accepted: RefCell<Option<Model>>,
     trouble: RefCell<Option<Trouble>>,
     life: Cell<usize>,
+    /// The state directory was lost, and nobody has shown the daemon its disks since.
+    is_new_host: Cell<bool>,
     kind: Kind,
     /// Clients that stay connected to volumes, while these keep their names and sizes.
     clients: RefCell<BTreeMap<String, Client>>,
@@ -164,6 +166,7 @@ impl<'a> History<'a> {
             job: RefCell::default(),
             accepted: RefCell::default(),
             life: Cell::new(0),
+            is_new_host: Cell::new(false),
             kind,
             trouble,
             clients: RefCell::default(),

@@ -24,6 +24,8 @@ pub(super) struct Volume {
     pub(super) snapshots: BTreeMap<String, Snapshot>,
     /// Whether it may still need a snapshot that it lies over.
     pub(super) has_origin: bool,
+    /// The image in which it lies, if it lies in one.
+    pub(super) image: Option<String>,
 }
 
 /// All that there is. A copy shares the contents that a change leaves as they are.
@@ -107,8 +109,23 @@ impl Model {
     /// Adds a volume of zeros.
     pub(super) fn add(&mut self, name: &str, size: u64, layout: Layout, pool: Option<String>) {
         let oracle = Rc::new(RefCell::new(Oracle::new(self.next_number(), size)));
-        let volume = Volume { oracle, layout, pool, snapshots: BTreeMap::new(), has_origin: false };
+        let snapshots = BTreeMap::new();
+        let volume = Volume { oracle, layout, pool, snapshots, has_origin: false, image: None };
         self.volumes.insert(name.to_owned(), volume);
+    }
+
+    /// Adds a volume of zeros in an image.
+    pub(super) fn add_in_image(&mut self, name: &str, size: u64, image: String) {
+        self.add(name, size, Layout::Image, None);
+        self.volumes.get_mut(name).expect("it was added").image = Some(image);
+    }
+
+    /// The disks of a group, and the images in which its volumes lie.
+    pub(super) fn files_of(&self, group: &str) -> Vec<String> {
+        let prefix = format!("{group}/");
+        let volumes = self.volumes.iter().filter(|(name, _)| name.starts_with(&prefix));
+        let images = volumes.filter_map(|(_, volume)| volume.image.clone());
+        self.groups.get(group).into_iter().flatten().cloned().chain(images).collect()
     }
 
     /// Adds a volume that shows what `origin` shows.
@@ -116,7 +133,7 @@ impl Model {
         let number = self.next_number();
         let oracle = Rc::new(RefCell::new(origin.oracle.borrow().snapshot(number)));
         let (pool, snapshots) = (Some(pool), BTreeMap::new());
-        let volume = Volume { oracle, layout: Layout::Thin, pool, snapshots, has_origin: true };
+        let volume = Volume { oracle, layout: Layout::Thin, pool, snapshots, has_origin: true, image: None };
         self.volumes.insert(name.to_owned(), volume);
     }
 

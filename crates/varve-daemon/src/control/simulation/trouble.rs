@@ -1,4 +1,4 @@
-//! What goes wrong with the disk of one group for a while, and what a daemon does meanwhile and afterwards.
+//! What goes wrong with a disk or an image of one group for a while, and what a daemon does meanwhile and afterwards.
 
 use super::daemon::Daemon;
 use super::{History, Kind, count, model};
@@ -47,15 +47,16 @@ impl Trouble {
 }
 
 impl History<'_> {
-    /// Something goes wrong with a disk, if there is one.
+    /// Something goes wrong with a disk or an image, if there is one.
     pub(super) fn begin_trouble(&self) {
         let mut random = self.random.borrow_mut();
-        let groups: Vec<_> = self.models.borrow()[0].groups.clone().into_iter().collect();
+        let models = self.models.borrow();
+        let groups: Vec<_> = models[0].groups.keys().cloned().collect();
         if groups.is_empty() {
             return;
         }
-        let (group, disks) = random.pick(&groups).clone();
-        let path = random.pick(&disks.into_iter().collect::<Vec<_>>()).clone();
+        let group = random.pick(&groups).clone();
+        let path = random.pick(&models[0].files_of(&group)).clone();
         let fault = match self.kind {
             Kind::Away => Fault::Gone,
             Kind::Troubles => *random.pick(&[Fault::Gone, Fault::Fails]),
@@ -168,6 +169,7 @@ impl History<'_> {
         }
         if self.trouble.borrow().is_none() && self.random.borrow_mut().chance(1, 8) {
             self.host.files.lose_state();
+            self.is_new_host.set(true);
             let accepted = self.accepted.take();
             self.job.take();
             let mut models = self.models.borrow_mut();
@@ -180,17 +182,18 @@ impl History<'_> {
         }
     }
 
-    /// A daemon that has lost its state directory is shown its disks.
+    /// A daemon that has lost its state directory is shown its disks, and people agree to the images that these name.
     pub(super) async fn find_disks(&self, daemon: &Daemon) {
         let remembered = self.host.files.remembered().disks;
         let is_known = |path: &String| remembered.iter().any(|disk| disk.path == Path::new(path));
         let mut paths = self.host.files.disks();
-        if !paths.iter().all(is_known) {
+        if !paths.iter().all(is_known) || self.is_new_host.get() {
             // A file that was to become a disk when the crash came has no label.
-            while let Err(failure) = daemon.scan(paths.clone()).await {
+            while let Err(failure) = daemon.scan_and_trust(paths.clone()).await {
                 assert_eq!(failure.code, Code::NotPhysicalVolume, "{failure:?}");
                 paths.retain(|path| !failure.message.starts_with(&format!("{path} ")));
             }
+            self.is_new_host.set(false);
         }
     }
 }

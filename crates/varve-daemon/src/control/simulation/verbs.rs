@@ -70,6 +70,13 @@ pub(super) enum Verb {
         size: u64,
         stripes: u32,
     },
+    /// A volume in an image that is made before, in clusters of so many bytes if it is a qcow2 one.
+    CreateInImage {
+        name: String,
+        size: u64,
+        path: String,
+        cluster_size: Option<u64>,
+    },
     CreateThin {
         name: String,
         size: u64,
@@ -232,6 +239,12 @@ impl Verb {
                 let size = random.between(1, 65) * 4 * KIB;
                 Verb::CreateThin { name, size, pool: pool.clone() }
             }
+            None if random.chance(1, 3) => {
+                let path = format!("/images/{}", random.below(1 << 40));
+                let size = random.between(1, 65) * 4 * KIB;
+                let cluster_size = *random.pick(&[None, Some(4 * KIB), Some(16 * KIB), Some(64 * KIB)]);
+                Verb::CreateInImage { name, size, path, cluster_size }
+            }
             None => {
                 let stripes_max = u64::try_from(model.groups[group].len()).unwrap_or(1);
                 let stripes = u32::try_from(random.between(1, stripes_max + 1)).unwrap_or(1);
@@ -282,7 +295,7 @@ impl Verb {
                 let to = new_name("v", is_used, random);
                 Some(Verb::RenameVolume { name, to })
             }
-            1 if volume.layout != Layout::Striped => {
+            1 if !matches!(volume.layout, Layout::Striped | Layout::Image) => {
                 let size = volume.oracle.borrow().size();
                 let step = if volume.pool.is_some() { 4 * KIB } else { EXTENT_SIZE };
                 let step = random.between(1, 4) * step;
@@ -371,16 +384,13 @@ impl Verb {
                 after.groups.entry(name).or_default().insert(disk);
             }
             Verb::RenameGroup { name, to } => after.rename(&format!("{name}/"), &format!("{to}/")),
-            Verb::CreatePool { name, .. } => {
-                after.pools.insert(name);
-            }
-            Verb::RemovePool { name } => {
-                after.pools.remove(&name);
-            }
+            Verb::CreatePool { name, .. } => drop(after.pools.insert(name)),
+            Verb::RemovePool { name } => drop(after.pools.remove(&name)),
             Verb::CreateVolume { name, size, stripes } => {
                 let layout = if stripes > 1 { Layout::Striped } else { Layout::Linear };
                 after.add(&name, size, layout, None);
             }
+            Verb::CreateInImage { name, size, path, .. } => after.add_in_image(&name, size, path),
             Verb::CreateThin { name, size, pool } => after.add(&name, size, Layout::Thin, Some(pool)),
             Verb::CreateOver { name, pool, volume, snapshot } => {
                 after.add_over(&name, pool, &before.volumes[&volume].snapshots[&snapshot]);
@@ -435,9 +445,12 @@ impl Verb {
     /// Gives the command; the job that it has started, if it has.
     pub(super) async fn issue(self, daemon: &Daemon) -> Result<Option<String>, Failure> {
         use Verb::{
-            ChangeSnapshot, CreateOver, CreateThin, CreateVolume, Export, Flatten, Hold, RemoveExport,
-            RemoveSnapshots, RemoveVolume, RenameVolume, Resize, RollBack, Snapshot,
+            ChangeSnapshot, CreateInImage, CreateOver, CreateThin, CreateVolume, Export, Flatten, Hold,
+            RemoveExport, RemoveSnapshots, RemoveVolume, RenameVolume, Resize, RollBack, Snapshot,
         };
+        if let CreateInImage { size, path, cluster_size, .. } = &self {
+            daemon.host.make_image(path, *size, *cluster_size).await;
+        }
         let call = async move |control: Rc<Control>| match self {
             Snapshot { .. }
             | RemoveSnapshots { .. }
@@ -446,6 +459,7 @@ impl Verb {
             | RollBack { .. }
             | Flatten { .. } => self.change_snapshot(&control).await,
             CreateVolume { .. }
+            | CreateInImage { .. }
             | CreateThin { .. }
             | CreateOver { .. }
             | Resize { .. }
@@ -521,6 +535,11 @@ impl Verb {
                 let layout = (stripes > 1).then_some(Layout::Striped);
                 let (size, stripes) = (size.to_string(), (stripes > 1).then_some(stripes));
                 let request = VolumeCreate { name, size, layout, stripes, ..Default::default() };
+                control.create_volume(request).await?;
+            }
+            Verb::CreateInImage { name, path, cluster_size, .. } => {
+                let format = cluster_size.map(|_| "qcow2".to_owned());
+                let request = VolumeCreate { name, image: Some(path), format, ..Default::default() };
                 control.create_volume(request).await?;
             }
             Verb::CreateThin { name, size, pool } => {

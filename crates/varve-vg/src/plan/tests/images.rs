@@ -41,6 +41,25 @@ fn a_volume_in_an_image_takes_no_space_and_is_as_large_as_the_image() {
 }
 
 #[test]
+fn the_snapshots_of_a_volume_in_an_image_lie_on_the_disks_of_its_group() {
+    let with = made(&group(&[10]), in_image("vm", 0x3000, "/srv/vm", 2 * MIB4));
+    let store = Change::CreateStore {
+        volume: "vm".into(),
+        id: Uuid::from_u128(0x4000),
+        size: MIB4,
+        chunk_size: 64 * KIB,
+        kind: StoreKind::Dependent,
+    };
+    let after = made(&with, store);
+    let volume = after.lv("vm").expect("it is there");
+    assert_eq!(
+        volume.store.as_ref().map(|store| (&store.layout, store.extents)),
+        Some((&model::Layout::Linear, 1))
+    );
+    assert_eq!(volume.segments, []);
+}
+
+#[test]
 fn what_an_image_cannot_do_is_refused() {
     let with = made(&group(&[10]), in_image("vm", 0x3000, "/srv/vm", 2 * MIB4));
     let twice = planned(&with, in_image("other", 0x3001, "/srv/vm", 2 * MIB4));
@@ -49,13 +68,6 @@ fn what_an_image_cannot_do_is_refused() {
         Change::ReduceVolume { name: "vm".into(), size: MIB4 },
         extend("vm", "10%FREE"),
         extend("vm", "4M"),
-        Change::CreateStore {
-            volume: "vm".into(),
-            id: Uuid::from_u128(0x4000),
-            size: MIB4,
-            chunk_size: 64 * KIB,
-            kind: StoreKind::Dependent,
-        },
         Change::Convert {
             volume: Uuid::from_u128(0x3000),
             step: ConversionStep::Begin {
